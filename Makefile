@@ -1,0 +1,28 @@
+# make lab: JupyterLab on the labs.  make test: every test.  Both need Python 3.11 or newer, and make .venv themselves.
+# ARGS= goes to the tool, e.g. make lab ARGS="--no-browser --port 8899".  PYTHON= names another Python.
+PYTHON ?= python3
+BENCH ?= cluster
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+.PHONY: lab test release bench lint
+lab: $(READY)
+	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=labs $(ARGS)
+test: $(READY)
+	$(BIN)/python -m pytest --nbval-lax --nbval-current-env $(ARGS)
+release: $(READY)
+	$(BIN)/ddpkit release $(ARGS)
+bench: $(READY)
+	@$(BIN)/python -c "import ipyparallel" 2>/dev/null || $(PIP) -q ipyparallel
+	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
+lint: $(READY)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "ddpkit needs Python 3.11 or newer, and '$(PYTHON)' is not. Name another, e.g.: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Making $(VENV) (a few minutes, once). Large packages:"
+	@rm -f $@ && $(PYTHON) -m venv $(VENV)
+	@{ $(PIP) -e '.[test,lint]' && touch $@; } | awk '/[0-9] MB\)|^Installing/ { print "  " substr($$0, 1, 100); fflush() }'; test -f $@

@@ -1,0 +1,116 @@
+"""Samples, figures and tables: what every benchmark prints."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Repetitions of one measurement."""
+
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Sample:
+        return cls(tuple(values))
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def text(self, unit: str) -> str:
+        """ "0.081 s (0.079-0.102, n=20)": median, least and greatest; all of them when few."""
+        low, high = min(self.values), max(self.values)
+        spread = f"{_digits(low)}–{_digits(high)}, " if len(self.values) > 1 else ""
+        return f"{_digits(self.median)}{f' {unit}' if unit else ''} ({spread}n={len(self.values)})"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row: what was measured, of ours and of others doing the same. Less is better.
+
+    A string in place of a sample says why there is none. `goal` is for the median of ours.
+    """
+
+    name: str
+    unit: str
+    ours: Sample | str
+    others: dict[str, Sample | str] = field(default_factory=dict)
+    goal: float | None = None
+    note: str = ""
+
+    def verdict(self) -> str:
+        """ "≤ 0.2 ok", "≤ 0.2 MISSED"; empty without a goal."""
+        if self.goal is None:
+            return ""
+        if isinstance(self.ours, str):
+            return f"≤ {self.goal:g}"
+        return f"≤ {self.goal:g} {'ok' if self.ours.median <= self.goal else 'MISSED'}"
+
+    def ratio(self, other: str) -> str:
+        """How many times ours the other takes."""
+        theirs = self.others.get(other)
+        if isinstance(self.ours, str) or not isinstance(theirs, Sample):
+            return ""
+        return f"{theirs.median / self.ours.median:.1f} ×"
+
+
+def table(title: str, figures: Sequence[Figure], others: Sequence[str]) -> list[list[str]]:
+    """Rows of text, the header first; `others` name the columns beside ours."""
+    header = [title, "goal", "ddpkit"]
+    for other in others:
+        header += [other, "÷ ddpkit"]
+    rows = [[*header, "note"]]
+    for figure in figures:
+        row = [figure.name, figure.verdict(), _cell(figure.ours, figure.unit)]
+        for other in others:
+            row += [_cell(figure.others.get(other, ""), figure.unit), figure.ratio(other)]
+        rows.append([*row, figure.note])
+    return [list(row) for row in zip(*_used(rows), strict=True)]
+
+
+def _used(rows: list[list[str]]) -> list[tuple[str, ...]]:
+    """The columns that have something under their header."""
+    return [column for column in zip(*rows, strict=True) if any(column[1:])]
+
+
+def as_text(rows: list[list[str]]) -> str:
+    """Aligned columns, two spaces between them, a rule under the header."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
+
+
+def as_markdown(rows: list[list[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def machine() -> str:
+    """What it was measured on, and how busy that was."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    return (
+        f"{cores} cores, load average {load:.1f} at start · {platform.system()} "
+        f"{platform.machine()} · Python {platform.python_version()} · torch {version('torch')}"
+    )
+
+
+def _cell(value: Sample | str, unit: str) -> str:
+    return value if isinstance(value, str) else value.text(unit)
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, and never an exponent."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if value >= 0.1 else f"{value:.3f}"

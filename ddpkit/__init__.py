@@ -1,0 +1,78 @@
+"""Learn distributed training on real ranks: one page of nouns.
+
+Cluster    real torch.distributed ranks, started from a notebook
+Run        what a run of them left behind: results, output, trace, traffic
+PerRank    an argument of which every rank gets its own item
+Trace      what every rank did, and when; `show` draws it
+show       the timeline of a run
+span       names a stretch of a rank's work for the timeline
+check      checks the answer to an exercise
+carry      your own answer to an earlier exercise, or the kit's
+
+DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.cluster import Cluster, Run
+from ddpkit.errors import (
+    ClusterError,
+    DdpkitError,
+    Deadlock,
+    LessonError,
+    Mismatch,
+    RankDied,
+    RankError,
+    RunFailed,
+    RunTimeout,
+    TraceError,
+)
+from ddpkit.rank.main import PerRank
+from ddpkit.rank.record import span
+from ddpkit.trace import Trace
+
+if TYPE_CHECKING:
+    from ddpkit.lessons import carry, check
+    from ddpkit.view import show
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "DdpkitError",
+    "Deadlock",
+    "LessonError",
+    "Mismatch",
+    "PerRank",
+    "RankDied",
+    "RankError",
+    "Run",
+    "RunFailed",
+    "RunTimeout",
+    "Trace",
+    "TraceError",
+    "carry",
+    "check",
+    "show",
+    "span",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what only a reader of lessons needs, when it is asked for: a rank never does."""
+    if name in ("carry", "check"):
+        from ddpkit import lessons
+
+        return getattr(lessons, name)
+    if name == "show":
+        from ddpkit import view
+
+        return view.show
+    raise AttributeError(f"module 'ddpkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,5 @@
+"""`python -m ddpkit` is `ddpkit`."""
+
+from ddpkit.cli import main
+
+main()

@@ -1,0 +1,125 @@
+"""The command `ddpkit`: doctor, lab, check, release."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import ddpkit
+from ddpkit.errors import DdpkitError
+
+ROOT = Path(ddpkit.__file__).parent.parent
+
+
+class Commands(click.Group):
+    """Shows errors made for the reader as one message, without a traceback."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except DdpkitError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(ddpkit.__version__, prog_name="ddpkit")
+def main() -> None:
+    """Learn distributed training on real ranks."""
+
+
+@main.command()
+def doctor() -> None:
+    """Look whether this machine can run the labs, and say how to mend what is wrong."""
+    from ddpkit import doctor as examination
+
+    problems = 0
+    for finding in examination.examine():
+        click.echo(f"{'✓' if finding.ok else '✗'} {finding.what:12} {finding.says}")
+        if finding.mend:
+            click.echo(f"  {'':12} {finding.mend}")
+        problems += not finding.ok
+    if problems:
+        raise click.ClickException(f"{problems} thing{'s' * (problems > 1)} to mend, see above.")
+    click.echo("All is well: open a lab with `ddpkit lab`.")
+
+
+@main.command()
+@click.argument("number", required=False)
+@click.option("--list", "only_list", is_flag=True, help="List the labs, open nothing.")
+@click.argument("jupyter", nargs=-1, type=click.UNPROCESSED)
+def lab(number: str | None, only_list: bool, jupyter: tuple[str, ...]) -> None:
+    """Open JupyterLab on the labs, or on lab NUMBER ("0", "00", "00_ranks").
+
+    What follows `--` goes to jupyter: ddpkit lab 00 -- --no-browser --port 8899
+    """
+    labs = sorted((ROOT / "labs").glob("[0-9][0-9]_*.ipynb"))
+    if only_list or not labs:
+        for path in labs:
+            click.echo(path.stem)
+        if not labs:
+            raise click.ClickException(f"There are no labs in {ROOT / 'labs'}; run: make release")
+        return
+    target = ROOT / "labs" if number is None else _lab_named(number, labs)
+    from jupyterlab.labapp import main as jupyter_lab
+
+    sys.argv[1:] = [str(target), *jupyter]
+    jupyter_lab()
+
+
+def _lab_named(number: str, labs: list[Path]) -> Path:
+    wanted = number.zfill(2)
+    found = [path for path in labs if path.stem == number or path.stem.startswith(f"{wanted}_")]
+    if len(found) != 1:
+        known = ", ".join(path.stem for path in labs)
+        raise click.ClickException(f"There is no lab {number!r}. The labs are: {known}.")
+    return found[0]
+
+
+@main.command()
+@click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--timeout", default=300, show_default=True, help="Seconds that one cell may take."
+)
+def check(notebook: Path, timeout: int) -> None:
+    """Run your NOTEBOOK from the top and list which of its exercises pass.
+
+    It runs with your rights, like Run All in Jupyter; your file is left as it is.
+    """
+    from ddpkit.lessons.selfcheck import run_checks
+
+    results = run_checks(notebook, timeout)
+    width = max((len(result.name) for result in results), default=0)
+    for result in results:
+        click.echo(f"{'✓' if result.passed else '✗'} {result.name:{width}}  {result.says}")
+    passed = sum(result.passed for result in results)
+    click.echo(f"{passed} of {len(results)} exercises pass.")
+    if passed < len(results):
+        sys.exit(1)
+
+
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option("--check", "only_check", is_flag=True, help="Change nothing; fail if all is not fresh.")
+@click.option("--force", is_flag=True, help="Execute also the lessons that have not changed.")
+def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
+    """Make labs, executed solutions and answers from solutions/*.py (of all lessons, or NAMES)."""
+    from ddpkit import release as releasing
+
+    if not (ROOT / "solutions").is_dir():
+        raise click.ClickException("`ddpkit release` works in a checkout of ddpkit only.")
+    if only_check:
+        problems = releasing.check(ROOT)
+        for problem in problems:
+            click.echo(problem)
+        if problems:
+            raise click.ClickException(f"{len(problems)} thing{'s' * (len(problems) > 1)} to mend.")
+        click.echo("Labs, solutions and answers are fresh.")
+        return
+    released = releasing.release(ROOT, names or None, force=force)
+    for path in released.written:
+        click.echo(f"wrote {path}")
+    for path in released.removed:
+        click.echo(f"removed {path}")

@@ -1,0 +1,211 @@
+"""`Cluster`: real ranks from a notebook. It starts them, ships a function, and gathers the results.
+
+Every run is a fresh job of fresh processes, so nothing leaks from one run into the next, and what
+went wrong in one is over with it: nothing but its death frees a rank that is stuck in gloo.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import reprlib
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ddpkit.cluster import torchrun
+from ddpkit.cluster.launch import sweep, warm_up
+from ddpkit.cluster.local import Request, run_local
+from ddpkit.errors import ClusterError, RunFailed
+from ddpkit.rank.main import PerRank
+from ddpkit.rank.ship import pack_call
+from ddpkit.trace import Trace, Traffic, match_peers
+
+Result = TypeVar("Result")
+
+MANY = 16  # ranks, from which a warning says what they cost
+TOO_MANY = 256
+
+
+@dataclass(frozen=True)
+class Run(Generic[Result]):
+    """What a run of `world_size` ranks left behind.
+
+    results   what the function returned, by rank; None for a rank that did not return
+    output    what the ranks printed, each line labelled, in rank order
+    trace     compute and communication of every rank (`ddpkit.show` draws it)
+    traffic   bytes and messages, from whom to whom
+    error     what ended the run, with `expect_error=True`; else None
+    """
+
+    results: list[Result]
+    output: str
+    trace: Trace
+    error: RunFailed | None = None
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.trace.traffic
+
+    def __repr__(self) -> str:
+        failed = f", {type(self.error).__name__}" if self.error else ""
+        return f"<Run of {len(self.results)} ranks{failed}: results {reprlib.repr(self.results)}>"
+
+
+class Cluster:
+    """`world_size` real torch.distributed ranks, talking gloo on the CPU.
+
+    ```python
+    cluster = Cluster(4)
+    run = cluster.run(lambda: dist.get_rank() ** 2)
+    run.results                                        # [0, 1, 4, 9]
+    ```
+    No process lives between runs, so there is nothing to close; `with Cluster(4) as cluster:` works
+    too, and after `close()` further runs are refused. Under torchrun a cluster uses the first
+    `world_size` ranks that torchrun started.
+
+    `record=False` leaves forward, backward and optimizer out of the trace.
+
+    Raises ClusterError if `world_size` is not a number of ranks that can be started.
+    """
+
+    backend = "gloo"
+    device = "cpu"
+
+    def __init__(self, world_size: int, *, record: bool = True) -> None:
+        _check_world_size(world_size)
+        self.world_size, self.record = world_size, record
+        self._closed = False
+        if torchrun.active():
+            torchrun.job()
+        else:
+            sweep()
+            warm_up()
+
+    def __repr__(self) -> str:
+        s = "" if self.world_size == 1 else "s"
+        return f"{self.world_size} rank{s} · {self.backend} · {self.device}"
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Cluster stays in the notebook: a rank cannot start ranks")
+
+    def close(self) -> None:
+        """Refuse further runs. Nothing else is left to do: each run ends its own ranks."""
+        self._closed = True
+
+    def run(
+        self,
+        function: Callable[..., Result],
+        *args: Any,
+        seed: int = 0,
+        timeout: float | None = None,
+        expect_error: bool = False,
+        **kwargs: Any,
+    ) -> Run[Result]:
+        """Call `function(*args, **kwargs)` on every rank, and wait for all.
+
+        Inside it, plain torch.distributed: the default process group is there. An argument wrapped
+        as `PerRank([a, b, ...])` gives each rank its own item. What the ranks print is shown while
+        they run.
+
+        seed          rank r starts with torch, numpy and random seeded by `1000 * seed + r`
+        timeout       seconds after which the run is ended; without it a run may take for ever,
+                      but a deadlock is found and explained within seconds
+        expect_error  the run is meant to fail: print the explanation, return it as `run.error`
+
+        Raises ClusterError if the function cannot be shipped, TypeError if the arguments do not fit
+        it, and a RunFailed (RankError, RankDied, Deadlock, Mismatch, RunTimeout) that says which
+        rank failed, and in which line. Whatever happens, no process stays behind.
+        """
+        if self._closed:
+            raise ClusterError("This cluster was closed; make a new one: Cluster(...)")
+        _check_call(function, args, kwargs, self.world_size)
+        if torchrun.active():
+            outcome = torchrun.run(
+                self.world_size, function, args, kwargs, seed=seed, expect_error=expect_error
+            )
+        else:
+            outcome = run_local(
+                Request(
+                    world_size=self.world_size,
+                    payload=pack_call(function, args, kwargs),
+                    function=_definition(function),
+                    backend=f"ddpkit_{self.backend}",
+                    device=self.device,
+                    threads=max(1, cores() // self.world_size),
+                    seed=seed,
+                    timeout=timeout,
+                    record=self.record,
+                )
+            )
+        facts = {"backend": self.backend, "device": self.device, "emulated": ""}
+        trace = Trace(match_peers(outcome.spans), self.world_size, facts)
+        run = Run(outcome.results, outcome.output, trace, outcome.error)
+        if outcome.error is None:
+            return run
+        outcome.error.run = run
+        if not expect_error:
+            raise outcome.error
+        print(f"{type(outcome.error).__name__}: {outcome.error}")
+        return run
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _definition(function: Any) -> tuple[str, str, int]:
+    name = getattr(function, "__name__", repr(function))
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (name, code.co_filename, code.co_firstlineno) if code else (name, "", 0)
+
+
+def _check_world_size(world_size: Any) -> None:
+    if not isinstance(world_size, int) or isinstance(world_size, bool):
+        raise ClusterError(f"Cluster(world_size) takes a whole number of ranks, not {world_size!r}")
+    if not 1 <= world_size <= TOO_MANY:
+        raise ClusterError(f"Cluster({world_size}): a cluster has 1 to {TOO_MANY} ranks")
+    if world_size > MANY and not torchrun.active():
+        links = world_size * (world_size - 1) // 2
+        warnings.warn(
+            f"Cluster({world_size}) starts {world_size} processes with {links} connections among "
+            f"them on {cores()} cores: expect slow runs, and about {world_size * 80} MB of memory. "
+            f"Up to {MANY} ranks show all that there is to see.",
+            stacklevel=4,
+        )
+
+
+def _check_call(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], world_size: int
+) -> None:
+    """Find out here, in the notebook, what would else fail on every rank."""
+    if not callable(function):
+        raise TypeError(
+            f"run() takes a function and its arguments, run(f, 1, 2), not {function!r}: "
+            "if you wrote run(f(...)), drop the inner parentheses"
+        )
+    name = getattr(function, "__name__", repr(function))
+    for label, value in (*enumerate(args), *kwargs.items()):
+        if isinstance(value, PerRank) and len(value.values) != world_size:
+            raise ClusterError(
+                f"argument {label!r} of {name}: PerRank has {len(value.values)} items for "
+                f"{world_size} ranks; it takes one for each rank"
+            )
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # built in: it will say so itself
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}{signature} cannot be called so: {error}") from None

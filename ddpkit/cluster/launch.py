@@ -1,0 +1,147 @@
+"""Starts the processes of a run, and ends them.
+
+On Linux they come from the standard library's forkserver, which has torch imported once: four ranks
+fork in about a tenth of a second. Elsewhere they are spawned, and each imports torch itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from ddpkit.rank.main import Job, Pipes, main
+
+START = "forkserver" if sys.platform.startswith("linux") else "spawn"
+_starting = threading.Lock()  # `_nameless_main` changes what the whole process sees
+
+
+def warm_up() -> None:
+    """Start the forkserver, which imports torch in the background. Cheap when it runs already."""
+    if START == "forkserver":
+        context = multiprocessing.get_context(START)
+        context.set_forkserver_preload(["ddpkit.rank.preload"])
+        with _nameless_main():
+            forkserver.ensure_running()
+
+
+@dataclass
+class RankProcess:
+    """The launcher's ends of one rank."""
+
+    process: BaseProcess
+    reply: Connection
+    output: Connection
+    crash: Connection
+    lifeline: Connection
+
+    def kill(self) -> None:
+        """End the rank and its children, at once; nothing that they do can prevent it."""
+        pid = self.process.pid
+        if pid is not None and self.process.exitcode is None:
+            if os.name == "posix":
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError, PermissionError):
+                self.process.kill()
+
+    def close(self) -> None:
+        """Wait for the killed process, and close the pipes."""
+        self.process.join(5)
+        for connection in (self.reply, self.output, self.crash, self.lifeline):
+            connection.close()
+        with suppress(ValueError):  # still alive after 5 s: in a system call that cannot be killed
+            self.process.close()
+
+    def ask_where(self) -> None:
+        """Have faulthandler write the rank's stack to `crash`, even if it holds the GIL."""
+        pid = self.process.pid
+        if hasattr(signal, "SIGUSR1") and pid is not None and self.process.exitcode is None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+
+
+def start(job: Job) -> RankProcess:
+    """Start one rank."""
+    context: Any = multiprocessing.get_context(START)
+    reply, reply_end = context.Pipe(duplex=False)
+    output, output_end = context.Pipe(duplex=False)
+    crash, crash_end = context.Pipe(duplex=False)
+    lifeline_end, lifeline = context.Pipe(duplex=False)
+    ends = (reply_end, output_end, crash_end, lifeline_end)
+    # Not a daemon: a rank may start processes of its own (a DataLoader's workers).
+    process = context.Process(target=main, args=(job, Pipes(*ends)), name=f"rank {job.rank}")
+    try:
+        with _nameless_main():
+            process.start()
+    except BaseException:
+        for connection in (reply, output, crash, lifeline):
+            connection.close()
+        raise
+    finally:
+        for end in ends:
+            end.close()
+    # multiprocessing would wait for it at the exit of the notebook; the lifeline ends it instead.
+    multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
+    return RankProcess(process, reply, output, crash, lifeline)
+
+
+@contextmanager
+def _nameless_main() -> Iterator[None]:
+    """Hide the main module's file, so that a rank does not run the user's script once more.
+
+    multiprocessing imports it in each child to find functions there; ours are shipped by value.
+    """
+    with _starting:
+        main_module = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main_module
+
+
+# A folder for each run: the rendezvous file and the black boxes
+
+
+@contextmanager
+def run_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix=f"ddpkit-{os.getpid()}-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove folders of processes that were killed before they could."""
+    if os.name != "posix":
+        return
+    for folder in Path(tempfile.gettempdir()).glob("ddpkit-*-*"):
+        pid = folder.name.split("-")[1]
+        with suppress(OSError):
+            if pid.isdigit() and not _alive(int(pid)) and folder.stat().st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,306 @@
+"""A run on this machine: start the ranks, watch them, gather, explain, and end them all.
+
+One loop does the watching. It reads what ranks print and return, notices those that die, looks into
+their black boxes a few times a second, and in the end, whatever the end is, kills every process of
+the run: by then nothing that a rank still has is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from ddpkit.cluster import explain, launch
+from ddpkit.cluster.launch import RankProcess
+from ddpkit.cluster.monitor import Monitor
+from ddpkit.cluster.outcome import Outcome, Report, is_echo, rank_error
+from ddpkit.cluster.output import Output
+from ddpkit.errors import ClusterError, Mismatch, RankDied, RunFailed, RunTimeout
+from ddpkit.rank.blackbox import BlackBox
+from ddpkit.rank.main import Job
+from ddpkit.rank.record import is_user_file
+from ddpkit.rank.ship import receive_reply, unpack_result
+from ddpkit.trace import Span
+
+LOOK = 0.25  # seconds between two looks into the black boxes
+ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
+ECHO = 2.0  # the same, where all that is known is that a peer has gone
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run; `payload` is the pickled call."""
+
+    world_size: int
+    payload: bytes
+    function: tuple[str, str, int]  # its name, file and first line
+    backend: str
+    device: str
+    threads: int
+    seed: int
+    timeout: float | None
+    record: bool
+
+
+def run_local(request: Request) -> Outcome:
+    """Run a request on fresh processes of this machine, and end them all.
+
+    A KeyboardInterrupt ends them too, says where each rank was, and goes on to the caller.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(launch.run_folder())
+        run = LocalRun(request, folder, stack)
+        try:
+            return run.to_the_end()
+        except KeyboardInterrupt:
+            run.say_where("Interrupted. When it was stopped,")
+            raise
+
+
+class LocalRun:
+    """The state of a run: who has returned, raised or died, and what they left."""
+
+    def __init__(self, request: Request, folder: Path, stack: ExitStack) -> None:
+        self.request, size = request, request.world_size
+        self.boxes = [BlackBox.create(folder / f"rank{rank}") for rank in range(size)]
+        for box in self.boxes:
+            stack.callback(box.close)
+        self.monitor = Monitor(self.boxes)
+        self.output = Output(size)
+        self.results: dict[int, Any] = {}
+        self.raised: dict[int, Report] = {}
+        self.died: dict[int, int | None] = {}  # rank -> exit code
+        self.spans: list[Span] = []
+        self.crash: dict[int, str] = {}
+        self.ranks: list[RankProcess] = []
+        stack.callback(self.end)
+        for rank in range(size):
+            self.ranks.append(launch.start(self._job(rank, folder)))
+
+    def _job(self, rank: int, folder: Path) -> Job:
+        request = self.request
+        return Job(
+            rank=rank,
+            world_size=request.world_size,
+            payload=request.payload,
+            backend=request.backend,
+            device=request.device,
+            threads=request.threads,
+            seed=request.seed,
+            folder=folder,
+            environ=dict(os.environ),
+            cwd=os.getcwd(),
+            record=request.record,
+        )
+
+    # The loop
+
+    def to_the_end(self) -> Outcome:
+        error = self._watch()
+        self._read_everything()
+        self.output.show(final=True)
+        results = [self.results.get(rank) for rank in range(self.request.world_size)]
+        return Outcome(results, str(self.output), self.spans, error)
+
+    def _watch(self) -> RunFailed | None:
+        begun = time.monotonic()
+        next_look = begun + LOOK
+        failing_since: float | None = None
+        while len(self.results) < self.request.world_size:
+            self._read(next_look - time.monotonic())
+            now = time.monotonic()
+            if now - begun > Output.HOLD:
+                self.output.show()
+            if self.raised or self.died:
+                failing_since = failing_since or now
+                if now - failing_since >= self._grace():
+                    return self._failure()
+                next_look = min(next_look, now + 0.02)
+            if now >= next_look:
+                next_look = now + LOOK
+                wrong = self.monitor.look(set(self.results))
+                if isinstance(wrong, Mismatch) or (wrong and not self.raised and not self.died):
+                    return wrong
+            timeout = self.request.timeout
+            if timeout is not None and now - begun > timeout:
+                return RunTimeout(
+                    f"The run took longer than its timeout of {timeout:g} s. When it was stopped,\n"
+                    + self._where()
+                )
+        return self.monitor.disagreement()
+
+    def _grace(self) -> float:
+        """How long to wait for the cause, once there is a failure."""
+        if self.died or any(not is_echo(report) for report in self.raised.values()):
+            return ROOT_CAUSE
+        return ECHO
+
+    def _read(self, seconds: float) -> None:
+        """Wait for something to read, and read it."""
+        sources: dict[Any, tuple[str, int]] = {}
+        for rank, ends in enumerate(self.ranks):
+            if not ends.output.closed:
+                sources[ends.output] = ("output", rank)
+            if rank not in self.results and rank not in self.raised and rank not in self.died:
+                sources[ends.reply] = ("reply", rank)
+                sources[ends.process.sentinel] = ("death", rank)
+        ready = [sources[source] for source in wait(list(sources), max(0.0, seconds))]
+        for kind, rank in sorted(ready, key=lambda pair: pair[0] == "death"):
+            if kind == "output":
+                self._read_output(rank)
+            elif kind == "reply":
+                self._read_reply(rank)
+            elif rank not in self.results and rank not in self.raised:
+                self._read_death(rank)
+
+    def _read_output(self, rank: int) -> None:
+        connection = self.ranks[rank].output
+        data = _read_bytes(connection)
+        self.output.feed(rank, data, final=not data)
+        if not data:
+            connection.close()
+
+    def _read_reply(self, rank: int) -> None:
+        connection = self.ranks[rank].reply
+        try:
+            spans, (kind, report), *parts = receive_reply(connection)
+        except (EOFError, OSError):
+            self._read_death(rank)
+            return
+        self.spans += spans
+        if kind == "raised":
+            self.raised[rank] = report
+            return
+        try:
+            self.results[rank] = unpack_result(parts)
+        except Exception as error:
+            message = f"what {explain.ranks([rank])} returned cannot be read here: {error}"
+            raise ClusterError(message) from error
+
+    def _read_death(self, rank: int) -> None:
+        process = self.ranks[rank].process
+        process.join(5)  # the sentinel may be ready a moment before the exit code
+        self.died[rank] = process.exitcode
+
+    def _read_everything(self) -> None:
+        """What is left in the pipes, without waiting for more."""
+        for rank, ends in enumerate(self.ranks):
+            while not ends.output.closed and wait([ends.output], 0):
+                self._read_output(rank)
+            if not ends.output.closed:
+                self.output.feed(rank, b"", final=True)
+
+    # What went wrong
+
+    def _failure(self) -> RunFailed:
+        """The cause, among what several ranks may have to say."""
+        disagreement = self.monitor.disagreement()
+        if disagreement is not None:
+            return disagreement
+        causes = {rank: r for rank, r in self.raised.items() if not is_echo(r)}
+        if causes and not self.died:
+            return rank_error(causes)
+        if self.died:
+            return self._death(causes)
+        return rank_error(self.raised)
+
+    def _death(self, causes: dict[int, Report]) -> RankDied:
+        lines = []
+        for rank, exitcode in sorted(self.died.items()):
+            lines.append(f"{explain.ranks([rank])} {explain.death(exitcode)}")
+            lines.append(f"  {self._last_seen(rank)}")
+        if -9 in self.died.values():
+            lines.append("SIGKILL comes from outside: the system when memory ran out, or a person.")
+        lines += [
+            f"{explain.ranks([rank])} raised {report['type']}: {report['message']}"
+            for rank, report in causes.items()
+        ]
+        return RankDied("\n".join(lines), ranks=tuple(sorted(self.died)))
+
+    def _last_seen(self, rank: int) -> str:
+        """The user's line that a rank was in: from its last words, else from its black box."""
+        frame = _innermost(self._last_words(rank))
+        if frame is not None:
+            return f"in {explain.place(frame)}"
+        call, look = self.monitor.last_calls.get(rank), self.monitor.looks.get(rank)
+        if look is not None and look.where[0]:
+            return f"last seen in {explain.place(look.where)}"
+        if call:
+            return f"last call: {explain.describe(call)}  ({explain.place(call['where'])})"
+        name, *defined = self.request.function
+        return f"somewhere in {name}  ({explain.place(defined)})"
+
+    def _last_words(self, rank: int) -> str:
+        """What faulthandler wrote into the rank's crash pipe."""
+        connection = self.ranks[rank].crash
+        data = b""
+        while wait([connection], 0):
+            more = _read_bytes(connection)
+            if not more:
+                break
+            data += more
+        self.crash[rank] = self.crash.get(rank, "") + data.decode(errors="replace")
+        return self.crash[rank]
+
+    def say_where(self, first: str) -> None:
+        """Print where each unfinished rank is."""
+        with suppress(Exception):
+            self.output.show(final=True)
+            print(f"{first}\n{self._where()}", file=sys.stderr)
+
+    def _where(self) -> str:
+        """A line for each unfinished rank; asks the ranks, and waits a moment for the answers."""
+        unfinished = [r for r in range(len(self.ranks)) if r not in self.results]
+        for rank in unfinished:
+            self.ranks[rank].ask_where()
+        time.sleep(0.1)
+        self.monitor.look(set(self.results))
+        lines = []
+        for rank in unfinished:
+            look = self.monitor.looks.get(rank)
+            frame = _innermost(self._last_words(rank))
+            if look is not None and look.waiting is not None:
+                lines.append(explain.waits([rank], look.waiting, look.where))
+            elif frame is not None:
+                lines.append(f"  {explain.ranks([rank])} was in {explain.place(frame)}")
+            elif look is not None:
+                lines.append(f"  {explain.ranks([rank])} was in {explain.place(look.where)}")
+            else:
+                lines.append(f"  {explain.ranks([rank])} was still starting")
+        if self.results:
+            lines.append(f"  {explain.ranks(self.results)} had returned")
+        return "\n".join(lines)
+
+    def end(self) -> None:
+        """End every process of the run. Never fails, never waits long."""
+        for ends in self.ranks:
+            ends.kill()
+        for ends in self.ranks:
+            ends.close()
+
+
+def _read_bytes(connection: Connection) -> bytes:
+    """What is there to read, at most 64 kB; empty at the end of the file."""
+    try:
+        if os.name == "posix":
+            return os.read(connection.fileno(), 1 << 16)
+        return connection.recv_bytes()
+    except (EOFError, OSError):
+        return b""
+
+
+def _innermost(words: str) -> tuple[str, int] | None:
+    """The innermost line of the user's code in faulthandler's newest stack (innermost first)."""
+    newest = words.rpartition("most recent call first")[2]
+    for line in newest.splitlines():
+        if line.startswith('  File "'):
+            filename, _, rest = line[8:].partition('", line ')
+            if is_user_file(filename):
+                return filename, int(rest.split(" ", 1)[0])
+    return None

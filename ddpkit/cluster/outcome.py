@@ -1,0 +1,81 @@
+"""How a run ended: results and spans, or the error that says why not."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpkit.cluster.explain import place, ranks
+from ddpkit.errors import RankDied, RankError, RunFailed
+from ddpkit.trace import Span
+
+Report = Mapping[str, Any]  # of an exception, as `rank.report` made it
+
+# What a rank's own exception says when it is only the echo of another rank's end.
+ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Socket Timeout")
+
+
+@dataclass
+class Outcome:
+    """What came back from the ranks."""
+
+    results: list[Any]
+    output: str = ""
+    spans: list[Span] = field(default_factory=list)
+    error: RunFailed | None = None
+
+
+def is_echo(report: Report) -> bool:
+    """Whether an exception only tells that a peer is gone."""
+    return any(words in report["message"] for words in ECHOES)
+
+
+def rank_error(reports: Mapping[int, Report]) -> RunFailed:
+    """The error for ranks that raised: the first one's exception in full, the others' in a line."""
+    rank = min(reports)
+    report = reports[rank]
+    same = [r for r, other in reports.items() if _kind(other) == _kind(report)]
+    if report["exit"] is not None or report["type"] == "SystemExit":
+        text = f"{ranks(same)} called sys.exit({report['message']}) instead of returning."
+        return RankDied("\n".join([text, *_lines(report)]), ranks=tuple(sorted(same)))
+    if report["unsendable"]:
+        text = f"{ranks(same)}: {report['message']}"
+        return RankError(text, ranks=tuple(sorted(same)))
+    text = f"{ranks(same)} raised {report['type']}: {_short(report['message'])}"
+    different = [
+        f"{ranks([r])} raised {other['type']}: {_short(other['message'])}"
+        for r, other in sorted(reports.items())
+        if r not in same
+    ]
+    error = RankError(
+        "\n".join([text, *_lines(report), *different]),
+        ranks=tuple(sorted(same)),
+    )
+    if report["pickled"]:
+        with suppress(Exception):
+            error.__cause__ = pickle.loads(report["pickled"])
+    error.add_note(f"On rank {rank}:\n{report['traceback']}")
+    return error
+
+
+def _kind(report: Report) -> tuple[Any, ...]:
+    return report["type"], tuple(report["frames"][-1:])
+
+
+def _lines(report: Report) -> list[str]:
+    """The user's own lines, outermost first, as a traceback has them."""
+    frames = report["frames"]
+    shown = frames if len(frames) <= 6 else [*frames[:2], None, *frames[-3:]]
+    return [
+        "    ..."
+        if frame is None
+        else f"  {place(frame[:2])}{f'  (in {frame[2]})' if frame[2] else ''}"
+        for frame in shown
+    ]
+
+
+def _short(message: str, limit: int = 2000) -> str:
+    return message if len(message) <= limit else f"{message[:limit]} ..."

@@ -1,0 +1,92 @@
+"""What ranks print: cut into lines, labelled, shown while they run, and kept within bounds."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+
+HEAD, TAIL = 200, 100  # lines kept of each rank, from its first and from its last
+WIDTH = 4000  # characters kept of a line
+
+
+@dataclass
+class RankOutput:
+    """The lines of one rank: the first `HEAD` and the last `TAIL`."""
+
+    head: list[str] = field(default_factory=list)
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
+    lines: int = 0
+    _partial: str = ""
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
+
+    def feed(self, data: bytes, final: bool = False) -> None:
+        text = self._partial + self._decoder.decode(data, final)
+        *whole, self._partial = text.split("\n")
+        if final and self._partial:
+            whole.append(self._partial)
+            self._partial = ""
+        self._partial = _shown(self._partial)
+        for line in whole:
+            self._add(_shown(line.removesuffix("\r")))
+
+    def _add(self, line: str) -> None:
+        self.lines += 1
+        if len(self.head) < HEAD:
+            self.head.append(line)
+        else:
+            self.tail.append(line)
+
+    @property
+    def left_out(self) -> int:
+        return self.lines - len(self.head) - len(self.tail)
+
+    def text(self) -> list[str]:
+        gap = [f"... {self.left_out:,} lines left out ..."] if self.left_out else []
+        return [*self.head, *gap, *self.tail]
+
+
+def _shown(line: str) -> str:
+    """A line as a terminal would end up showing it: what a progress bar overwrote is gone."""
+    line = line.rpartition("\r")[2]
+    return line if len(line) <= WIDTH else f"{line[:WIDTH]} ... (line cut)"
+
+
+class Output:
+    """The output of all ranks of a run.
+
+    For its first moments nothing is shown: a run that ends by then shows its lines in the order of
+    the ranks, the same each time. A longer run shows each line as it comes, up to `HEAD` of a rank.
+    """
+
+    HOLD = 0.5  # seconds
+
+    def __init__(self, world_size: int) -> None:
+        self.ranks = [RankOutput() for _ in range(world_size)]
+        self._shown = [0] * world_size
+
+    def feed(self, rank: int, data: bytes, final: bool = False) -> None:
+        self.ranks[rank].feed(data, final)
+
+    def show(self, *, final: bool = False) -> None:
+        """Print what has not been printed yet."""
+        lines = []
+        for rank, output in enumerate(self.ranks):
+            fresh = output.head[self._shown[rank] :]
+            self._shown[rank] += len(fresh)
+            if final:
+                fresh += output.text()[len(output.head) :]
+            lines += [f"[rank {rank}] {line}" for line in fresh]
+        if lines:
+            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.flush()
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"[rank {rank}] {line}"
+            for rank, output in enumerate(self.ranks)
+            for line in output.text()
+        )

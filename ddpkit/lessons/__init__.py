@@ -1,0 +1,37 @@
+"""Exercises, their checks, and what students take from lab to lab.
+
+exercise         what a lab's module registers: cases, points
+check            asks an answer and tells the student
+  judge          the asking: every case, whatever the answer does
+  seeds          where the inputs come from
+  values         what was observed, as plain data, and as text
+  compare        the first difference from what was expected
+  explain        an exception, and the student's own line
+  verdict, say   the telling
+carry            an earlier lab's answer
+  keep, sources  an answer made into a file that runs on its own
+  progress       what went green so far
+"""
+
+from ddpkit.lessons.carry import carry
+from ddpkit.lessons.check import check
+from ddpkit.lessons.exercise import Case, Exercise, exercise, exercises, find
+from ddpkit.lessons.judge import judge
+from ddpkit.lessons.values import Close, digest, show_value
+from ddpkit.lessons.verdict import CaseResult, Verdict
+
+__all__ = [
+    "Case",
+    "CaseResult",
+    "Close",
+    "Exercise",
+    "Verdict",
+    "carry",
+    "check",
+    "digest",
+    "exercise",
+    "exercises",
+    "find",
+    "judge",
+    "show_value",
+]

@@ -1,0 +1,97 @@
+"""What to tell a student about an exception: which one, and in which line of theirs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+from dataclasses import dataclass
+from types import TracebackType
+
+import ddpkit.errors
+from ddpkit.errors import DdpkitError, RunFailed
+from ddpkit.source import locate, source_line
+
+BLANK = "your code here"  # how the message of an exercise as shipped begins
+MAX_LINES = 6  # of a run's explanation; the student's own run shows the rest
+MAX_WIDTH = 160
+ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read what came back."
+
+_PACKAGE = os.path.dirname(os.path.abspath(ddpkit.errors.__file__))
+_LIBRARIES = tuple(
+    os.path.join(sysconfig.get_paths()[each], "")
+    for each in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a case ended in an exception: a headline for its row, and lines to stand below."""
+
+    summary: str
+    lines: tuple[str, ...] = ()
+
+
+def explain(error: BaseException) -> Explanation:
+    """Headline and details of an exception that an answer ended in."""
+    if isinstance(error, DdpkitError):  # written for the student already
+        first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+        lines = [line.strip() for line in rest if line.strip()]
+        if len(lines) > MAX_LINES:
+            left = len(lines) - MAX_LINES + 1
+            lines[MAX_LINES - 1 :] = [f"… ({left} more lines when you run it yourself)"]
+        return Explanation(first, tuple(lines))
+    summary = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+    place = student_line(error)
+    return Explanation(summary, (place or ELSEWHERE,))
+
+
+def _message(error: BaseException) -> str:
+    try:
+        first = next(iter(str(error).strip().splitlines()), "")
+    except Exception:  # a student's exception class may be broken too
+        return ""
+    return first if len(first) <= MAX_WIDTH else first[: MAX_WIDTH - 1] + "…"
+
+
+def student_line(error: BaseException) -> str | None:
+    """The innermost line of the student's own: "Cell In[5], line 3: return token / 0"."""
+    place = None
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        if _is_students(filename):
+            place = filename, traceback.tb_lineno
+        traceback = traceback.tb_next
+    if place is None:
+        return None
+    return f"{locate(*place)}: {source_line(*place)}".removesuffix(": ")
+
+
+def _is_students(filename: str) -> bool:
+    """Whether code is from a cell or a file of the student: not Python's, a library's or ours."""
+    if filename.startswith("<") and not filename.startswith("<ipython-input"):
+        return False  # generated code, as of dataclasses
+    path = os.path.abspath(filename)
+    return not path.startswith((os.path.join(_PACKAGE, ""), *_LIBRARIES))
+
+
+def is_unanswered(error: BaseException) -> bool:
+    """Whether the exercise is as it was shipped: it raised its own NotImplementedError.
+
+    Libraries raise NotImplementedError too, with messages of their own.
+    """
+    if isinstance(error, NotImplementedError):
+        return str(error).startswith(BLANK) or not error.args
+    if not isinstance(error, RunFailed):
+        return False
+    cause = error.__cause__
+    return (cause is not None and is_unanswered(cause)) or f"Error: {BLANK}" in str(error)
+
+
+def size_of_blank(error: BaseException) -> str:
+    """How long the answer is, from the message of the exercise as shipped: "about 8 lines"."""
+    found = re.search(rf"{BLANK}: (about \d+ lines?)", str(error))
+    if found is None and error.__cause__ is not None:
+        return size_of_blank(error.__cause__)
+    return found.group(1) if found else ""

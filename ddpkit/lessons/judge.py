@@ -1,0 +1,184 @@
+"""Puts an exercise's cases to an answer. No wrong answer makes this raise."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from ddpkit.errors import LessonError, RunTimeout
+from ddpkit.lessons.compare import Difference, difference
+from ddpkit.lessons.exercise import Case, Exercise, Observed
+from ddpkit.lessons.explain import explain, is_unanswered, size_of_blank, student_line
+from ddpkit.lessons.seeds import Seed, current_seed
+from ddpkit.lessons.values import digits_of, show_value
+from ddpkit.lessons.verdict import CaseResult, Verdict
+
+PRINTED = 3  # last lines kept of what an answer prints
+MAX_LINE = 200  # characters kept of each
+WRONG = 3  # wrong values told of in a case's row
+
+
+class Unanswered(Exception):
+    """The answer is the exercise as shipped."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+class _Tail(io.TextIOBase):
+    """Takes the place of stdout while an answer runs; keeps the end of what is printed.
+
+    What an answer prints must not mix with the report, which is compared; a student's debugging
+    print is no mistake. When a case fails its last lines are shown.
+    """
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=PRINTED)
+        self._open = ""  # the line being written
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        *whole, rest = (self._open + text).split("\n")
+        self.lines.extend(line[:MAX_LINE] for line in whole if line.strip())
+        self._open = rest[:MAX_LINE]
+        return len(text)
+
+    def last(self) -> tuple[str, ...]:
+        rest = [self._open] if self._open.strip() else []
+        return tuple([*self.lines, *rest][-PRINTED:])
+
+
+def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdict:
+    """Put every case to the answer and count the points.
+
+    All cases are asked, also after a failure, for partial points; only a run that took all of its
+    time ends the asking.
+
+    Raises:
+        LessonError: the exercise itself is broken.
+        KeyboardInterrupt: the reader pressed Stop.
+    """
+    seed = seed or current_seed()
+    results: list[CaseResult] = []
+    whole = got = 0.0
+    out_of_time = False
+    try:
+        for case in _ask_for_cases(exercise, answer, seed):
+            whole += case.weight
+            if out_of_time:
+                results.append(CaseResult(case.title, False, "not tried after the timeout"))
+                continue
+            result, error = _put(exercise, case)
+            out_of_time = isinstance(error, RunTimeout)
+            got += case.weight * result.passed
+            results.append(result)
+    except Unanswered as blank:
+        return Verdict(exercise.name, False, exercise.points, 0.0, blank=blank.size)
+    if not results:
+        raise LessonError(f"The check of `{exercise.name}` has no cases.")
+    passed = all(result.passed for result in results)
+    earned = exercise.points if passed else round(exercise.points * got / whole, 2) if whole else 0
+    return Verdict(exercise.name, passed, exercise.points, float(earned), tuple(results))
+
+
+def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed) -> Iterator[Case]:
+    """The exercise's cases; one that cannot be observed stands for those that never came."""
+    cases = exercise.cases(answer, seed.rng(exercise.name))
+    while True:
+        output = _Tail()
+        try:
+            with _captured(output):
+                case = next(cases, None)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if not is_unanswered(error) and student_line(error) is None:
+                raise LessonError(
+                    f"The check of `{exercise.name}` is broken: {explain(error).summary}."
+                ) from error
+            yield Case("before the cases", _raise(error), {})
+            return
+        if case is None:
+            return
+        yield case
+
+
+def _raise(error: BaseException) -> Any:
+    def observe() -> Observed:
+        raise error
+
+    return observe
+
+
+@contextlib.contextmanager
+def _captured(output: _Tail) -> Iterator[None]:
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        yield
+
+
+def _put(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | None]:
+    output = _Tail()
+    try:
+        with _captured(output):
+            observed = case.observe()
+        if not isinstance(observed, dict):
+            raise LessonError(f"The check of `{exercise.name}` is broken: observe() gave no dict.")
+        return _compare(case, observed, output.last()), None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and a student's own kinds too
+        if isinstance(error, LessonError) and student_line(error) is None:
+            raise
+        if is_unanswered(error):
+            raise Unanswered(size_of_blank(error)) from error
+        explanation = explain(error)
+        hint = _hint(case, {"error": error})
+        return CaseResult(
+            case.title,
+            passed=False,
+            got=explanation.summary,
+            hint=hint,
+            details=explanation.lines,
+            printed=output.last(),
+        ), error
+
+
+def _compare(case: Case, observed: dict[str, Any], printed: tuple[str, ...]) -> CaseResult:
+    wrong: list[str] = []
+    for key, expected in case.expect.items():
+        found = difference(observed[key], expected) if key in observed else _missing(expected)
+        if found is not None:
+            wrong.append(f"{key}{found.where} {found}")
+    names = [*case.expect, *(key for key in observed if key not in case.expect)]
+    got = ", ".join(
+        f"{key} {show_value(observed[key], digits_of(case.expect.get(key)))}"
+        for key in names
+        if key in observed
+    )
+    if not wrong:
+        return CaseResult(case.title, True, got)
+    if len(wrong) > WRONG:
+        wrong[WRONG:] = [f"and {len(wrong) - WRONG} more"]
+    hint = _hint(case, observed)
+    return CaseResult(case.title, False, got, "; ".join(wrong), hint, printed=printed)
+
+
+def _missing(expected: object) -> Difference:
+    return Difference("", "nothing", show_value(expected))
+
+
+def _hint(case: Case, observed: Observed) -> str | None:
+    """The author's hint. Written for wrong answers, it may stumble over one yet more wrong."""
+    if case.hint is None:
+        return None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return case.hint(observed)
+    except Exception:
+        return None

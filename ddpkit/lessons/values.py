@@ -1,0 +1,235 @@
+"""Values that an answer produced, as plain data: compared strictly, printed the same every time.
+
+A check looks at values only after `plain` has copied them into data whose types are known exactly,
+so that an object with an agreeable `__eq__` or `__repr__` gets nowhere. The text of a value has no
+address, no time and no more digits than a machine of another make would compute; nbval compares it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+DIGITS = 6  # significant digits shown of a float
+WIDTH = 60  # characters shown of a value; a longer one is shown as its size and digest
+SHORT = 8  # elements up to which a tensor is shown element by element
+DEPTH = 16  # nesting up to which lists and dicts are followed (they may contain themselves)
+
+SCALARS = (bool, int, float, str, bytes, type(None))
+
+
+@dataclass(frozen=True)
+class PlainTensor:
+    """A dense tensor or array, copied: equal to another when type, shape and every bit are.
+
+    -0.0 counts as 0.0: the sum of nothing may be either.
+    """
+
+    library: str  # "torch" or "numpy"
+    dtype: str  # "float32"
+    shape: tuple[int, ...]
+    data: bytes
+    values: Any = field(compare=False, repr=False)  # torch.Tensor on the CPU, to look into
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque:
+    """Stands for an object that is not plain data; equal to no other."""
+
+    type_name: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """Expects a float, or a list or tensor of them, right to `digits` significant digits.
+
+    The digits (at most 5) count from the largest value expected. As many are printed, for right
+    answers whose rounding differs must print the same.
+    """
+
+    value: Any
+    digits: int = 4
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.digits < DIGITS:
+            raise ValueError(f"digits must be 1 to {DIGITS - 1}, not {self.digits}")
+
+    @property
+    def within(self) -> float:
+        """Largest absolute error allowed."""
+        leaves = [abs(leaf) for leaf in _numbers(plain(self.value))]
+        return (max(leaves, default=0.0) or 1.0) * 10.0**-self.digits
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Copy `value` into plain data; whatever is not plain becomes `Opaque`, named by its type."""
+    kind: Any = type(value)
+    if kind in SCALARS or kind in (PlainTensor, Opaque, Close):
+        return value
+    if depth > DEPTH:
+        return Opaque(f"{kind.__name__}, nested too deep")
+    # By exact type: a subclass could answer differently each time it is asked.
+    if kind is list:
+        return [plain(item, depth + 1) for item in value]
+    if kind is tuple or kind is _of("torch", "Size"):
+        return tuple(plain(item, depth + 1) for item in value)
+    if kind is dict:
+        items = list(value.items())
+        if all(type(key) in SCALARS for key, _ in items):
+            return {key: plain(item, depth + 1) for key, item in items}
+    if kind in (_of("torch", "Tensor"), _of("torch.nn", "Parameter")):
+        return _plain_tensor(value, "torch")
+    if kind is _of("numpy", "ndarray"):
+        return _plain_tensor(value, "numpy")
+    return Opaque(kind.__name__)
+
+
+def _of(module: str, name: str) -> type | None:
+    """A class of a library, if the library is loaded: else no value can be of that class."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _plain_tensor(value: Any, library: str) -> PlainTensor | Opaque:
+    import torch
+
+    try:
+        tensor = torch.from_numpy(value.copy()) if library == "numpy" else value
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().clone()
+        if tensor.is_floating_point():
+            tensor = tensor + 0.0  # -0.0 + 0.0 is 0.0
+        data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # sparse, meta, objects …
+        return Opaque(f"{library} tensor that is not dense")
+    return PlainTensor(
+        library, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data, tensor
+    )
+
+
+def digits_of(expected: object) -> int:
+    """Digits to which a value is worth printing: the fewest of any `Close` in what is expected."""
+    match plain(expected):
+        case Close(digits=digits):
+            return digits
+        case list() | tuple() as items:
+            return min(map(digits_of, items), default=DIGITS)
+        case dict() as items:
+            return min(map(digits_of, items.values()), default=DIGITS)
+        case _:
+            return DIGITS
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Every finite number in plain data."""
+    if isinstance(value, PlainTensor):
+        yield from _numbers(value.values.reshape(-1).tolist())
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, int | float) and math.isfinite(value):
+        yield float(value)
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def show_value(value: object, digits: int = DIGITS, width: int = WIDTH) -> str:
+    """One line for any value; a long one is shown as its size and a digest of all of it."""
+    value = plain(value)
+    if isinstance(value, Close):
+        digits = value.digits
+        value = plain(value.value)
+    text = _text(value, digits)
+    if len(text) <= width or isinstance(value, PlainTensor | Opaque):
+        return text
+    size = f" of {len(value)}" if isinstance(value, list | tuple | dict | str | bytes) else ""
+    return f"{type(value).__name__}{size}, {_sha(text)}"
+
+
+def show_float(value: float, digits: int = DIGITS) -> str:
+    """`digits` significant digits, and always visibly a float: 3.0, 0.25, 1e-07, nan."""
+    text = f"{value + 0.0:.{digits}g}"
+    return text if any(mark in text for mark in ".einf") else text + ".0"
+
+
+def _text(value: Any, digits: int) -> str:
+    match value:
+        case float():
+            return show_float(value, digits)
+        case bool() | None:
+            return str(value)
+        case int():
+            return str(value) if value.bit_length() < 256 else f"int, {_sha(hex(value))}"
+        case list():
+            return f"[{', '.join(_text(item, digits) for item in value)}]"
+        case tuple():
+            inner = ", ".join(_text(item, digits) for item in value)
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        case dict():  # sorted, for two dicts are equal whatever their order
+            keys = sorted(value, key=lambda key: (type(key).__name__, str(key)))
+            return f"{{{', '.join(f'{key!r}: {_text(value[key], digits)}' for key in keys)}}}"
+        case PlainTensor():
+            return _tensor_text(value, digits)
+        case Opaque():
+            return f"<{value.type_name}>"
+        case _:
+            return repr(value)
+
+
+def _tensor_text(tensor: PlainTensor, digits: int) -> str:
+    if tensor.values.numel() > SHORT:
+        if digits == DIGITS:
+            return f"{tensor} {_tensor_sha(tensor)}"
+        # Compared to some digits only, so a digest of every bit would differ: two projections.
+        import torch
+
+        flat = tensor.values.reshape(-1).to(torch.float64)
+        wave = torch.cos(torch.arange(flat.numel(), dtype=torch.float64))
+        norm = float(flat.norm())
+        mark = float(flat @ wave) / (norm or 1.0)
+        return f"{tensor} norm {show_float(norm, digits)}, mark {round(mark, digits):.{digits}f}"
+    name = "tensor" if tensor.library == "torch" else "array"
+    usual = tensor.dtype in ("float32", "int64", "bool")
+    dtype = "" if usual and tensor.library == "torch" else f", dtype={tensor.dtype}"
+    return f"{name}({_text(tensor.values.tolist(), digits)}{dtype})"
+
+
+def digest(value: object) -> str:
+    """12 hex digits of a SHA-256 over type, shape and every bit: for tensors and what holds them.
+
+    >>> digest([1, 2.5])
+    'd2fcd81d8ef8'
+    """
+    return _sha(_exact(plain(value)))
+
+
+def _exact(value: Any) -> str:
+    match value:
+        case PlainTensor():
+            return _tensor_sha(value)
+        case list() | tuple():
+            return f"{type(value).__name__}({','.join(map(_exact, value))})"
+        case dict():
+            return f"dict({','.join(sorted(f'{key!r}:{_exact(value[key])}' for key in value))})"
+        case float():
+            return repr(value + 0.0)
+        case int():
+            return hex(value) if type(value) is int else str(value)
+        case _:
+            return repr(value)
+
+
+def _tensor_sha(tensor: PlainTensor) -> str:
+    sha = hashlib.sha256(f"{tensor.dtype}{list(tensor.shape)}".encode())
+    sha.update(tensor.data)
+    return sha.hexdigest()[:12]
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:12]

@@ -1,0 +1,111 @@
+"""What a check found, and the text that says so."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+WIDTH = 100
+PASS, FAIL = "✓", "✗"
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case: what the answer did, and what is wrong with it."""
+
+    title: str
+    passed: bool
+    got: str  # "token 18, bytes 24": every value observed, or the headline of an exception
+    wrong: str = ""  # "token got 12, expected 18": only what differs; "" if it raised
+    hint: str | None = None
+    details: tuple[str, ...] = ()  # of an exception
+    printed: tuple[str, ...] = ()  # last lines that the answer printed
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Outcome of a check; true if passed. A notebook shows nothing for it: the check printed."""
+
+    name: str
+    passed: bool
+    points: float
+    earned: float
+    cases: tuple[CaseResult, ...] = ()
+    blank: str | None = None  # not None if not answered yet: its size ("about 8 lines", or "")
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def _ipython_display_(self) -> None:
+        """Called by IPython in place of showing the repr."""
+
+    @property
+    def hint(self) -> str | None:
+        """The first hint there is for a case that failed."""
+        hints = (case.hint for case in self.cases if not case.passed)
+        return next((hint for hint in hints if hint), None)
+
+
+def verdict_text(verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = False) -> str:
+    """The report of a check: a row a case, help with the first that failed, and what to do next.
+
+    `notes` are sentences that follow the verdict. Under a secret seed nothing expected is shown.
+    """
+    lines = list(_rows(verdict, secret))
+    lines += _help(verdict)
+    return "\n".join([*lines, *_closing(verdict, notes)]) + "\n"
+
+
+def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
+    width = max((len(case.title) for case in verdict.cases), default=0)
+    for case in verdict.cases:
+        mark = PASS if case.passed else FAIL
+        text = case.got if case.passed or secret else case.wrong or case.got
+        yield _wrap(f"{mark} {case.title:<{width}}   ", text)
+
+
+def _help(verdict: Verdict) -> Iterator[str]:
+    """One of each kind, from the first case that has it: more would bury it."""
+    failed = [case for case in verdict.cases if not case.passed]
+    details = next((case.details for case in failed if case.details), ())
+    yield from (_wrap("    ", line) for line in details)
+    printed = next((case.printed for case in failed if case.printed), ())
+    leads = ["  Printed: ", *["           "] * len(printed)]
+    yield from (_wrap(lead, line) for lead, line in zip(leads, printed, strict=False))
+    if verdict.hint:
+        yield _wrap("  Hint: ", verdict.hint)
+
+
+def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
+    if verdict.blank is not None:
+        size = f" ({verdict.blank})" if verdict.blank else ""
+        yield (
+            f"{verdict.name}: not answered yet. Write your code{size}, run its cell, then this one."
+        )
+        return
+    right = sum(case.passed for case in verdict.cases)
+    count = f"{right} of {len(verdict.cases)} case{'' if len(verdict.cases) == 1 else 's'}"
+    if not verdict.passed:
+        last = f"{verdict.name}: not yet, {count}. Change your cell, run it, then this one."
+    else:
+        last = f"{verdict.name}: passed, {count}."
+        if notes and len(last) + len(notes[0]) < WIDTH:
+            last, notes = f"{last} {notes[0]}", notes[1:]
+    yield last
+    yield from (_wrap("  ", note) for note in notes)
+
+
+def _wrap(lead: str, text: str) -> str:
+    """`lead` and `text`, wrapped with the text hanging under its own beginning."""
+    text = " ".join(text.split("\n"))
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+        drop_whitespace=True,
+    )

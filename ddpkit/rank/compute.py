@@ -1,0 +1,117 @@
+"""Forward, backward and optimizer of a rank, seen through torch's own global hooks.
+
+A student's code is not touched: torch calls these for every module, every `backward()` and every
+optimizer of the process. Full backward hooks would double a step's time; a gradient's moment of
+readiness costs a microsecond and is what DDP itself goes by.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ddpkit.rank.record import Recorder
+
+
+def watch(recorder: Recorder) -> ExitStack:
+    """Record the compute of this process from now on, until the returned stack is closed."""
+    compute, stack = _Compute(recorder), ExitStack()
+    for handle in (
+        register_module_forward_pre_hook(compute.module_begins),
+        register_module_forward_hook(compute.module_ends, always_call=True),
+        register_optimizer_step_pre_hook(compute.step_begins),
+        register_optimizer_step_post_hook(compute.step_ends),
+    ):
+        stack.callback(handle.remove)
+    for name in ("backward", "grad"):  # Tensor.backward calls the first of them
+        original = getattr(torch.autograd, name)
+        setattr(torch.autograd, name, compute.timed_backward(original))
+        stack.callback(setattr, torch.autograd, name, original)
+    return stack
+
+
+class _Compute:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.forwards: list[int] = []  # starts of the modules we are inside of
+        self.step_start = 0
+        self.gradients: list[int] | None = None  # when each became ready, in this backward
+        self.known: WeakSet[torch.Tensor] = WeakSet()  # parameters that have our hook
+
+    def module_begins(self, module: torch.nn.Module, _: Any) -> None:
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.requires_grad and parameter not in self.known:
+                self.known.add(parameter)
+                if parameter.is_leaf:
+                    parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
+        self.forwards.append(time.perf_counter_ns())
+
+    def module_ends(self, module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
+        """Each leaf module is a span, and so is the outermost one, for what lies between them."""
+        if not self.forwards:
+            return
+        start = self.forwards.pop()
+        if not module._modules or not self.forwards:
+            self.recorder.compute("forward", type(module).__name__, start)
+
+    def gradient_ready(self, _: torch.Tensor) -> None:
+        if self.gradients is not None:
+            self.gradients.append(time.perf_counter_ns())
+
+    def timed_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self.gradients is not None:  # a backward inside a backward: checkpointing does that
+                return original(*args, **kwargs)
+            self.gradients, start, before = [], time.perf_counter_ns(), self.recorder.spans_made
+            try:
+                return original(*args, **kwargs)
+            finally:
+                ready, self.gradients = self.gradients, None
+                self.backward_ends(start, ready, before)
+
+        return backward
+
+    def backward_ends(self, start: int, ready: list[int], spans_before: int) -> None:
+        """One span for each gradient that became ready, and one for what came after the last."""
+        now = time.perf_counter_ns()
+        self._find_hidden_wait(max([start, *ready]), spans_before)
+        for end in [*ready, now]:
+            self.recorder.compute("backward", "backward", start, end)
+            start = max(start, end)
+
+    def _find_hidden_wait(self, last_gradient: int, spans_before: int) -> None:
+        """DDP's reducer waits in C++ at the end of backward, where no Python sees it begin.
+
+        It begins when there is nothing left to do: the last gradient is ready and the last bucket
+        has been posted.
+        """
+        spans, new = self.recorder.spans, self.recorder.spans_made - spans_before
+        first = max(0, len(spans) - new)
+        posted = [spans[i].start_ns for i in range(first, len(spans)) if spans[i].is_comm]
+        idle_from = max([last_gradient, *posted])
+        for i in range(first, len(spans)):
+            span = spans[i]
+            if span.is_comm and span.blocked_ns is None and span.end_ns > idle_from:
+                spans[i] = replace(span, blocked_ns=idle_from)
+
+    def step_begins(self, *_: Any) -> None:
+        self.step_start = time.perf_counter_ns()
+
+    def step_ends(self, optimizer: Any, *_: Any) -> None:
+        self.recorder.compute("optimizer", type(optimizer).__name__, self.step_start)

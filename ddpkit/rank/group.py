@@ -1,0 +1,219 @@
+"""The process group of every cluster: gloo or NCCL inside, and a record of each call around it.
+
+All of torch.distributed passes through here, the calls of DDP's C++ reducer too, since this is a
+backend registered at c10d's own extension point (`torch.distributed.Backend.register_backend`).
+What passes is only written down; no byte of it changes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+
+from ddpkit.rank import record
+from ddpkit.rank.record import Call, Recorder
+
+# The name that torch.distributed's user knows, for each method that c10d calls on a group.
+COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "all_gather_single": "all_gather_into_tensor",
+    "_allgather_base": "all_gather_into_tensor",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "all_to_all_single": "all_to_all_single",
+    "barrier": "barrier",
+}
+# Renamed in torch 2.13: the caller may use the one name, the inner group have the other.
+RENAMED = {
+    "all_gather_single": "_allgather_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "all_to_all_single": "alltoall_base",
+}
+RENAMED |= {old: new for new, old in RENAMED.items()}
+INPUT_COMES_SECOND = frozenset(COLLECTIVES) - {
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "reduce",
+    "barrier",
+    "scatter",  # only the root has an input there: the output tells what a rank expects
+}
+
+
+class RecordedWork(Work):
+    """A pending operation that says when it is waited for, and when it is done."""
+
+    def __init__(self, inner: Any, call: Call, recorder: Recorder) -> None:
+        super().__init__()
+        self._inner, self._call, self._recorder = inner, call, recorder
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        recorder, thread = self._recorder, threading.get_ident()
+        recorder.waits[thread] = self._call
+        if self._call.blocked_ns is None:
+            self._call.blocked_ns = time.perf_counter_ns()
+        try:
+            return bool(self._inner.wait() if timeout is None else self._inner.wait(timeout))
+        finally:
+            recorder.waits.pop(thread, None)
+            recorder.done(self._call)
+
+    def is_completed(self) -> bool:
+        return bool(self._inner.is_completed())
+
+    def is_success(self) -> bool:
+        return bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        return self._inner.exception()
+
+    def get_future(self) -> Any:
+        return self._inner.get_future()
+
+    def result(self) -> Any:
+        return self._inner.result()
+
+    def source_rank(self) -> int:
+        return int(self._inner._source_rank())
+
+    _source_rank = source_rank
+
+    def synchronize(self) -> None:
+        self._inner.synchronize()
+
+
+class RecordedGroup(dist.ProcessGroup):
+    """A process group that hands every call to `inner` and writes it down.
+
+    `members` are the global ranks of the group, in group order.
+    """
+
+    def __init__(self, inner: Any, name: str, members: tuple[int, ...], recorder: Recorder) -> None:
+        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # its stub is wrong
+        self._inner, self._label, self._members = inner, name, members
+        self._recorder = recorder
+        # c10d keeps a group's name in its backends: device meshes and functional collectives ask
+        # for it. Calls still come to this class, whose methods override the C++ ones.
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, inner)
+
+    def getBackendName(self) -> str:
+        return str(self._inner.getBackendName()) if hasattr(self._inner, "getBackendName") else ""
+
+    def _collective(self, method: str, *args: Any, **kwargs: Any) -> Work:
+        options = next((a for a in args if type(a).__name__.endswith("Options")), None)
+        tensor = _first_tensor(args[method in INPUT_COMES_SECOND :])
+        root = getattr(options, "rootRank", None)
+        call = self._recorder.posted(
+            COLLECTIVES[method],
+            self._label,
+            members=self._members,
+            root=None if root is None else self._members[root],
+            reduce=_reduction(options),
+            **_payload(tensor if method != "barrier" else None),
+        )
+        return self._started(self._method(method)(*args, **kwargs), call)
+
+    def _method(self, method: str) -> Any:
+        inner = getattr(self._inner, method, None)
+        return inner if inner is not None else getattr(self._inner, RENAMED[method])
+
+    def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
+        peer = self._members[dstRank]
+        call = self._recorder.posted("send", self._label, peer=peer, tag=tag, **_payload(tensors))
+        return self._started(self._inner.send(tensors, dstRank, tag), call)
+
+    def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
+        peer = self._members[srcRank]
+        call = self._recorder.posted("recv", self._label, peer=peer, tag=tag, **_payload(tensors))
+        return self._started(self._inner.recv(tensors, srcRank, tag), call)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
+        call = self._recorder.posted("recv", self._label, tag=tag, **_payload(tensors))
+        return self._started(self._inner.recv_anysource(tensors, tag), call)
+
+    def _started(self, inner: Any, call: Call) -> Work:
+        if call.op not in ("send", "recv"):  # gloo's messages have no future
+            try:
+                future = inner.get_future()
+            except RuntimeError:
+                future = (
+                    None  # gloo's reduce_scatter has none either: done is when it is waited for
+                )
+            if future is not None:
+                recorder = self._recorder
+                future.add_done_callback(lambda _: recorder.done(call))
+        return RecordedWork(inner, call, self._recorder)
+
+
+def _forward(method: str) -> Any:
+    def collective(self: RecordedGroup, *args: Any, **kwargs: Any) -> Work:
+        return self._collective(method, *args, **kwargs)
+
+    collective.__name__ = method
+    return collective
+
+
+for _method in COLLECTIVES:
+    setattr(RecordedGroup, _method, _forward(_method))
+
+
+def _first_tensor(value: Any) -> torch.Tensor | None:
+    """The first tensor in nested lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (list, tuple)):
+        return next((t for t in map(_first_tensor, value) if t is not None), None)
+    return None
+
+
+def _payload(value: Any) -> dict[str, Any]:
+    tensor = _first_tensor(value)
+    if tensor is None:
+        return {}
+    return {
+        "shape": tuple(tensor.shape),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "bytes": tensor.numel() * tensor.element_size(),
+    }
+
+
+def _reduction(options: Any) -> str:
+    op = getattr(options, "reduceOp", None)
+    return "" if op is None else str(getattr(op, "op", op)).rpartition(".")[2]
+
+
+def _make(options: Any, _: Any = None) -> RecordedGroup:
+    """Called by c10d for the default group and for every `new_group`."""
+    recorder = record.current()
+    assert recorder is not None, "ddpkit's backend works inside a run only"
+    rank, size = options.group_rank, options.group_size
+    inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
+    members = tuple(options.global_ranks_in_group)  # empty for the default group
+    name = str(options.group_id) if members else ""
+    return RecordedGroup(inner, name, members or tuple(range(size)), recorder)
+
+
+def register() -> None:
+    """Make the backend "ddpkit_gloo" known to torch.distributed."""
+    if not hasattr(dist.Backend, "DDPKIT_GLOO"):
+        dist.Backend.register_backend(
+            "ddpkit_gloo", _make, extended_api=True, devices=["cpu", "cuda"]
+        )

@@ -1,0 +1,289 @@
+"""Inside a rank: from an empty process to the user's function and back.
+
+A rank joins the process group, calls the function, sends back what it returned and stays, sockets
+open, until the launcher ends it: a rank that left early would make its peers fail with "connection
+closed by peer", which hides the cause. Nothing is torn down; a dead process has leaked nothing.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import random
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ddpkit.rank import record
+from ddpkit.rank.blackbox import BlackBox
+from ddpkit.rank.record import Agent, Recorder, is_user_file
+from ddpkit.rank.ship import pack_result, send_reply, unpack_call
+
+# The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
+# rank that rightly waits for a slow peer.
+GROUP_TIMEOUT = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a rank is told."""
+
+    rank: int
+    world_size: int
+    payload: bytes  # (function, args, kwargs), pickled
+    backend: str
+    device: str  # "cpu" or "cuda"
+    threads: int
+    seed: int
+    folder: Path  # of this run: the rendezvous file, the black boxes
+    environ: Mapping[str, str]
+    cwd: str
+    record: bool
+
+
+@dataclass(frozen=True)
+class Pipes:
+    """A rank's four inherited pipes; there is no listening port."""
+
+    reply: Connection  # to the launcher: what the function returned or raised
+    output: Connection  # to the launcher: what is printed
+    crash: Connection  # to the launcher: faulthandler's last words
+    lifeline: Connection  # from the launcher: its end of file means that the launcher is gone
+
+
+def main(job: Job, pipes: Pipes) -> None:
+    """The whole life of a rank."""
+    _settle(job, pipes)
+    box = BlackBox(job.folder / f"rank{job.rank}")
+    recorder = Recorder(job.rank, box)
+    agent = Agent(recorder, box)
+    agent.start()
+    reply: list[Any]
+    try:
+        reply = _work(job, recorder, agent)
+    except BaseException as error:
+        reply = [pickle.dumps(("raised", report(error)))]
+    agent.phase = "returned"
+    box.write_status(agent.status())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    send_reply(pipes.reply, [pickle.dumps(list(recorder.spans)), *reply])
+    threading.Event().wait()  # until the launcher ends this process
+
+
+def _work(job: Job, recorder: Recorder, agent: Agent) -> list[Any]:
+    record.activate(recorder)
+    join(job)
+    function, args, kwargs = unpack_call(job.payload)
+    args, kwargs = pick(args, job.rank), pick(kwargs, job.rank)
+    start_together()
+    agent.phase = "running"
+    if job.record:
+        from ddpkit.rank.compute import watch
+
+        with watch(recorder):
+            result = function(*args, **kwargs)
+    else:
+        result = function(*args, **kwargs)
+    recorder.finish()
+    try:
+        parts = pack_result(result)
+    except Exception as error:
+        raise _UnsendableResultError(result, error) from None
+    return [pickle.dumps(("returned", None)), *parts]
+
+
+class _UnsendableResultError(Exception):
+    def __init__(self, result: Any, error: Exception) -> None:
+        super().__init__(
+            f"the function returned a {type(result).__name__} that cannot be sent back "
+            f"({type(error).__name__}: {error}). Return tensors, numbers, strings, lists or dicts."
+        )
+
+
+@dataclass(frozen=True)
+class PerRank:
+    """Marks an argument of which every rank gets its own item.
+
+    ```python
+    cluster.run(train, PerRank([0.1, 0.2]))      # rank 0 gets 0.1, rank 1 gets 0.2
+    ```
+    """
+
+    values: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", list(self.values))
+
+
+def pick(arguments: Any, rank: int) -> Any:
+    """The arguments as rank `rank` gets them: of each `PerRank` its own item."""
+    if isinstance(arguments, dict):
+        return {name: pick((value,), rank)[0] for name, value in arguments.items()}
+    return tuple(a.values[rank] if isinstance(a, PerRank) else a for a in arguments)
+
+
+def join(job: Job) -> None:
+    """Join the process group, with this rank's threads and random numbers set."""
+    import torch
+    import torch.distributed as dist
+
+    from ddpkit.rank import group
+
+    torch.set_num_threads(job.threads)
+    seed_all(job.seed, job.rank)
+    if job.device == "cuda":
+        torch.cuda.set_device(job.rank % torch.cuda.device_count())
+    group.register()
+    store = torch._C._distributed_c10d.FileStore(str(job.folder / "store"), job.world_size)
+    dist.init_process_group(
+        job.backend,
+        store=store,
+        rank=job.rank,
+        world_size=job.world_size,
+        timeout=GROUP_TIMEOUT,
+    )
+
+
+def start_together() -> None:
+    """Wait for all ranks, unrecorded, so that a timeline shows the function and not the start."""
+    import torch.distributed as dist
+
+    dist.group.WORLD._inner.barrier().wait()  # type: ignore[union-attr]
+
+
+def seed_all(seed: int, rank: int) -> None:
+    """Seed torch, numpy and random with `1000 * seed + rank`.
+
+    Forked ranks share their random state: unseeded, all would draw the same numbers.
+    """
+    import torch
+
+    torch.manual_seed(1000 * seed + rank)
+    random.seed(1000 * seed + rank)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed((1000 * seed + rank) % 2**32)
+
+
+def report(error: BaseException) -> dict[str, Any]:
+    """An exception as plain data: the notebook may not be able to unpickle the exception itself."""
+    frames = [
+        (frame.filename, frame.lineno or 0, frame.name)
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    try:
+        pickled = pickle.dumps(error)
+    except Exception:
+        pickled = b""
+    frames = [frame for frame in frames if is_user_file(frame[0])]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames = [(error.filename, error.lineno or 0, "")]
+    return {
+        "type": type(error).__name__,
+        "message": str(error),
+        "exit": error.code if isinstance(error, SystemExit) else None,
+        "unsendable": isinstance(error, _UnsendableResultError),
+        "frames": frames,
+        "traceback": "".join(traceback.format_exception(error)),
+        "pickled": pickled,
+    }
+
+
+# The process
+
+
+def _settle(job: Job, pipes: Pipes) -> None:
+    """Make this process a rank: its own process group, environment, output, and end."""
+    if os.name == "posix":
+        os.setpgid(0, 0)  # its children die with it, and Ctrl-C in a terminal is the launcher's
+        _die_with(pipes.lifeline)
+    threading.Thread(target=_watch, args=(pipes.lifeline,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `ddpkit.rank.preload` had a use for it
+    os.environ.clear()
+    os.environ.update(job.environ)
+    os.environ.update(loopback())
+    os.environ["OMP_NUM_THREADS"] = str(job.threads)
+    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(job.rank)
+    os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(job.world_size)
+    _redirect(pipes)
+    os.chdir(job.cwd)
+
+
+def loopback() -> dict[str, str]:
+    """Settings that keep gloo on this machine's loopback interface, unless the user set others."""
+    wanted = {}
+    if sys.platform.startswith("linux"):
+        wanted["GLOO_SOCKET_IFNAME"] = "lo"
+    elif sys.platform == "darwin":
+        wanted["GLOO_SOCKET_IFNAME"] = "lo0"
+    elif sys.platform == "win32":
+        wanted["USE_LIBUV"] = "0"
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+def _redirect(pipes: Pipes) -> None:
+    """Send file descriptors 1 and 2, so C++'s output too, to the launcher."""
+    os.dup2(_descriptor(pipes.output), 1)
+    os.dup2(_descriptor(pipes.output), 2)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = open(  # noqa: SIM115
+            number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    crash = _descriptor(pipes.crash)
+    faulthandler.enable(crash, all_threads=False)
+    leave = os._exit
+
+    def leave_traced(status: int) -> NoReturn:
+        faulthandler.dump_traceback(crash, all_threads=False)
+        leave(status)
+
+    os._exit = leave_traced  # so that the notebook can say in which line
+    if hasattr(signal, "SIGUSR1"):  # "where are you?", answered even by code that holds the GIL
+        faulthandler.register(signal.SIGUSR1, crash, all_threads=False)
+
+
+def _descriptor(connection: Connection) -> int:
+    if os.name == "posix":
+        return connection.fileno()
+    import msvcrt
+
+    return int(msvcrt.open_osfhandle(connection.fileno(), os.O_WRONLY))  # type: ignore[attr-defined]
+
+
+def _die_with(lifeline: Connection) -> None:
+    """On Linux, let the kernel kill this process group when the launcher's end of the pipe closes.
+
+    A thread could not: code that holds the GIL would keep it from running.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import fcntl
+
+    descriptor = lifeline.fileno()
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpid())  # a negative number: the whole group
+    fcntl.fcntl(descriptor, 10, signal.SIGKILL)  # F_SETSIG, which Python's fcntl does not name
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def _watch(lifeline: Connection) -> None:
+    """Leave when the launcher is gone: the way everywhere but on Linux, and a second one there."""
+    try:
+        lifeline.poll(None)
+    finally:
+        os._exit(1)

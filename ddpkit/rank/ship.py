@@ -1,0 +1,200 @@
+"""Functions to the ranks, results back: cloudpickle, and large tensors beside the pickle.
+
+A function of a notebook cell lives in `__main__`, which other processes cannot import, so it is
+shipped by value. A result's large buffers are sent as they are (pickle protocol 5, out of band):
+torch's own pickling would copy a tensor four times.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import types
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+
+from ddpkit.errors import ClusterError
+
+IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
+
+
+def pack_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Pickle a call of `function`.
+
+    Raises ClusterError, naming the variable or argument that cannot be sent.
+    """
+    try:
+        return bytes(cloudpickle.dumps((function, args, kwargs)))
+    except Exception as error:
+        raise ClusterError(_why_unpicklable(function, args, kwargs, error)) from None
+
+
+def unpack_call(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] = pickle.loads(payload)
+    return call
+
+
+def pack_result(value: Any) -> list[Any]:
+    """The pickle of `value`, followed by its large buffers."""
+    buffers: list[pickle.PickleBuffer] = []
+
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
+        with buffer.raw() as view:
+            if view.nbytes < IN_BAND:
+                return True
+        buffers.append(buffer)
+        return False
+
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
+    return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
+
+
+def unpack_result(parts: list[bytearray]) -> Any:
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Plain dense tensors become their bytes: detached, contiguous, on the CPU."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        import torch
+
+        if type(obj) not in (torch.Tensor, torch.nn.Parameter):
+            return super().reducer_override(obj)
+        if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():
+            return NotImplemented  # torch knows how
+        flat = obj.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        parameter = type(obj) is torch.nn.Parameter
+        details = (obj.dtype, tuple(obj.shape), obj.requires_grad, parameter)
+        return _tensor, (pickle.PickleBuffer(flat), *details)
+
+
+def _tensor(
+    buffer: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool, parameter: bool
+) -> Any:
+    import torch
+
+    if memoryview(buffer).nbytes == 0:
+        flat = torch.empty(0, dtype=torch.uint8)
+    elif memoryview(buffer).readonly:  # in band
+        flat = torch.frombuffer(bytearray(buffer), dtype=torch.uint8)
+    else:
+        flat = torch.frombuffer(buffer, dtype=torch.uint8)
+    tensor = flat.view(dtype).reshape(shape)
+    if parameter:
+        return torch.nn.Parameter(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+# A reply is a sequence of parts: the spans, the verdict ("returned" or "raised", with a report),
+# and of a result its pickle and its buffers.
+
+
+def send_reply(connection: Connection, parts: list[Any]) -> None:
+    """Send all parts; the first message holds their sizes, in bytes."""
+    connection.send_bytes(pickle.dumps([memoryview(part).nbytes for part in parts]))
+    for part in parts:
+        connection.send_bytes(part)
+
+
+def receive_reply(connection: Connection) -> list[Any]:
+    """Receive what `send_reply` sent: the first two parts unpickled, the others as bytearrays.
+
+    Raises EOFError if the sender is gone before the end.
+    """
+    sizes: list[int] = pickle.loads(connection.recv_bytes())
+    first, second, *others = (_receive(connection, size) for size in sizes)
+    return [pickle.loads(first), pickle.loads(second), *others]
+
+
+def _receive(connection: Connection, size: int) -> bytearray:
+    """One message of a known size, read straight into its place where the system has pipes."""
+    if os.name != "posix":
+        return bytearray(connection.recv_bytes())
+    descriptor, part = connection.fileno(), bytearray(size)
+    view = memoryview(part)
+    _read_into(descriptor, memoryview(bytearray(4 if size <= 0x7FFFFFFF else 12)))  # its header
+    _read_into(descriptor, view)
+    return part
+
+
+def _read_into(descriptor: int, view: memoryview) -> None:
+    while view.nbytes:
+        count = os.readv(descriptor, [view])
+        if not count:
+            raise EOFError
+        view = view[count:]
+
+
+# Naming the culprit
+
+
+def _why_unpicklable(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> str:
+    name = getattr(function, "__name__", repr(function))
+    for label, value in (*enumerate(args), *kwargs.items()):
+        if not _picklable(value):
+            return (
+                f"argument {label!r} of {name} is a {_type(value)}, which cannot be sent to "
+                f"another process. Send what it is made from, and make it inside {name}."
+            )
+    chain = _culprit(function, {id(function)})
+    if chain is None:
+        return f"{name} cannot be sent to the ranks: {type(error).__name__}: {error}"
+    users = [name, *(step for step, _ in chain[:-1])]
+    variable, value = chain[-1]
+    which = ", which" if len(users) > 1 else ""
+    return (
+        f"{' calls '.join(users)}{which} uses the variable {variable!r}, a {_type(value)}: "
+        f"that cannot be sent to another process. Make it inside {users[-1]} instead."
+    )
+
+
+def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
+    """The way from a function to a variable that cannot be pickled: (name, value) of each step."""
+    for name, value in _variables(function):
+        if id(value) in seen or _picklable(value):
+            continue
+        seen.add(id(value))
+        deeper = _culprit(value, seen)
+        return [(name, value), *deeper] if deeper else [(name, value)]
+    return None
+
+
+def _variables(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function takes from outside itself: closure and globals, with the names it uses."""
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, types.FunctionType):
+        return
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    for name in _global_names(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    nested = (const for const in code.co_consts if isinstance(const, types.CodeType))
+    return set(code.co_names).union(*map(_global_names, nested))
+
+
+def _picklable(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+def _type(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -1,0 +1,119 @@
+"""Solution blocks: the lines of an exercise cell that its student has to write.
+
+    def twice(x):
+        # BEGIN SOLUTION
+        return 2 * x
+        # END SOLUTION
+
+is solved without the two markers, and is blank with one line in the place of the block:
+
+        raise NotImplementedError("your code here: about 1 line")
+
+A cell may hold several blocks (methods of a class); each becomes a `raise` of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BEGIN = "# BEGIN SOLUTION"
+END = "# END SOLUTION"
+# A marker that is nearly right would be no marker, and the answer would stand in the lab.
+_NEARLY = re.compile(r"#+\s*(begin|end)\s*[-_ ]\s*(the\s+)?solution", re.IGNORECASE)
+
+
+class BlockError(ValueError):
+    """A marker is out of place, on line `line` of the source (the first is 0)."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines `begin` to `end` of a cell (the first is 0), both markers included."""
+
+    begin: int
+    end: int
+    indent: str
+    code_lines: int
+
+    @property
+    def placeholder(self) -> str:
+        """The line that stands for the block in the lab."""
+        lines = "1 line" if self.code_lines == 1 else f"{self.code_lines} lines"
+        return f'{self.indent}raise NotImplementedError("your code here: about {lines}")'
+
+
+def find_blocks(source: str) -> tuple[Block, ...]:
+    """The solution blocks of a cell, in order. BlockError: a marker is out of place."""
+    lines = source.splitlines()
+    blocks: list[Block] = []
+    begin: int | None = None
+    for number, line in enumerate(lines):
+        marker = _marker(number, line)
+        if marker == BEGIN:
+            if begin is not None:
+                raise BlockError(number, f"'{BEGIN}' inside the block of line +{begin + 1}")
+            begin = number
+        elif marker == END:
+            if begin is None:
+                raise BlockError(number, f"'{END}' without a '{BEGIN}' before it")
+            blocks.append(_block(lines, begin, number))
+            begin = None
+    if begin is not None:
+        raise BlockError(begin, f"'{BEGIN}' without an '{END}' in its cell")
+    return tuple(blocks)
+
+
+def solved(source: str, blocks: Sequence[Block]) -> str:
+    """The source without its marker lines."""
+    markers = {line for block in blocks for line in (block.begin, block.end)}
+    return "\n".join(
+        line for number, line in enumerate(source.splitlines()) if number not in markers
+    )
+
+
+def blank(source: str, blocks: Sequence[Block]) -> str:
+    """The source with one `raise NotImplementedError` in the place of each block."""
+    lines = source.splitlines()
+    for block in reversed(blocks):
+        lines[block.begin : block.end + 1] = [block.placeholder]
+    return "\n".join(lines)
+
+
+def inside(source: str, blocks: Sequence[Block]) -> list[str]:
+    """The lines between the markers: the answer itself."""
+    lines = source.splitlines()
+    return [line for block in blocks for line in lines[block.begin + 1 : block.end]]
+
+
+def is_code(line: str) -> bool:
+    """Neither blank nor a comment."""
+    return bool(line.strip()) and not line.strip().startswith("#")
+
+
+def _marker(number: int, line: str) -> str | None:
+    text = line.strip()
+    if text in (BEGIN, END):
+        return text
+    if _NEARLY.search(line):
+        raise BlockError(number, f"write the marker exactly as '{BEGIN}' or '{END}', on its own")
+    return None
+
+
+def _block(lines: Sequence[str], begin: int, end: int) -> Block:
+    code = [line for line in lines[begin + 1 : end] if is_code(line)]
+    if not code:
+        raise BlockError(begin, "an answer without a line of code")
+    indents = {_indent(lines[begin]), _indent(lines[end]), _indent(code[0])}
+    if len(indents) > 1:
+        raise BlockError(begin, "the markers and the answer's first line need one indentation")
+    return Block(begin, end, indents.pop(), len(code))
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]

@@ -1,0 +1,32 @@
+"""What happened in a run, as data. Needs nothing but the standard library.
+
+Span        one operation of one rank, from a time to a time
+Trace       the spans of all ranks, and the facts of the run; save, load, step
+Breakdown   where a rank's time went: compute only + overlapped + exposed + idle
+Traffic     who sent how much to whom
+match_peers fills in since when every peer of an operation was in
+intervals   exact arithmetic on sets of time
+"""
+
+from ddpkit.trace import intervals
+from ddpkit.trace.breakdown import Activity, Breakdown
+from ddpkit.trace.peers import collectives, match_peers, messages
+from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
+from ddpkit.trace.trace import Trace
+from ddpkit.trace.traffic import Count, Traffic, size
+
+__all__ = [
+    "COMPUTE_KINDS",
+    "Activity",
+    "Breakdown",
+    "Count",
+    "Scalar",
+    "Span",
+    "Trace",
+    "Traffic",
+    "collectives",
+    "intervals",
+    "match_peers",
+    "messages",
+    "size",
+]

@@ -1,0 +1,83 @@
+"""`Span`: one thing that one rank did, from a time to a time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ddpkit.errors import TraceError
+
+COMPUTE_KINDS = ("forward", "backward", "optimizer", "span")
+KINDS = (*COMPUTE_KINDS, "comm", "step")
+SENDS = ("send", "isend")
+RECEIVES = ("recv", "irecv")
+
+Scalar = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One operation of one rank.
+
+    Times are ``perf_counter_ns`` of the host, a clock that all its ranks share.
+
+    kind      "forward", "backward", "optimizer", "span" (marked by the student): compute;
+              "comm": communication; "step": a whole training step, which only divides the trace.
+    lane      "compute", "comm" or "step": the row it is drawn in.
+    name      for "comm" the function of torch.distributed: "all_reduce", "send", ...
+    start_ns  for "comm" the moment it was posted; ``end_ns`` the moment it was done.
+    ready_ns  for "comm" the moment every peer had posted it too: before it the operation waits for
+              a peer, after it bytes move. None if unknown, or if it finished without its peers.
+    blocked_ns  for "comm" the moment the rank's own thread began to wait for it (``start_ns`` of a
+              blocking call, the ``wait()`` of an asynchronous one), None if it never did. From then
+              to ``end_ns`` the rank computes nothing, even inside a compute span.
+    bytes     payload that this rank handed in (send, collectives) or took out (recv).
+    peer      send: the destination; recv: the source (ranks of the whole job).
+    group, seq  the process group and the number of the operation in it: equal on all ranks of one
+              collective.
+    args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}.
+    """
+
+    rank: int
+    lane: str
+    name: str
+    kind: str
+    start_ns: int
+    end_ns: int
+    bytes: int = 0
+    peer: int | None = None
+    group: str = ""
+    seq: int | None = None
+    ready_ns: int | None = None
+    blocked_ns: int | None = None
+    args: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise TraceError(
+                f"span {self.name!r}: kind {self.kind!r} is none of {', '.join(KINDS)}"
+            )
+        if self.end_ns < self.start_ns:
+            raise TraceError(f"span {self.name!r} of rank {self.rank} ends before it starts")
+
+    @property
+    def is_compute(self) -> bool:
+        return self.kind in COMPUTE_KINDS
+
+    @property
+    def is_comm(self) -> bool:
+        return self.kind == "comm"
+
+    @property
+    def is_send(self) -> bool:
+        return self.kind == "comm" and self.name in SENDS
+
+    @property
+    def is_recv(self) -> bool:
+        return self.kind == "comm" and self.name in RECEIVES
+
+    @property
+    def is_collective(self) -> bool:
+        return self.kind == "comm" and self.name not in SENDS and self.name not in RECEIVES
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns

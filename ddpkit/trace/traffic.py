@@ -1,0 +1,119 @@
+"""`Traffic`: who sent how much to whom."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ddpkit.trace.span import Span
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """So many operations with so many bytes in all."""
+
+    times: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.times + other.times, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Traffic:
+    """Messages (send, isend) per pair of ranks, and collectives per rank and operation.
+
+    A message counts where it was sent. What a collective sends underneath is its backend's affair:
+    here it counts once per rank, with the bytes that the rank handed in.
+    """
+
+    world_size: int
+    p2p: Mapping[tuple[int, int], Count]  # (from, to)
+    collective: Mapping[tuple[int, str], Count]  # (rank, "all_reduce")
+
+    @classmethod
+    def of(cls, spans: Iterable[Span], world_size: int) -> "Traffic":
+        p2p: dict[tuple[int, int], list[int]] = defaultdict(list)
+        collective: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for span in spans:
+            if span.is_send and span.peer is not None:
+                p2p[span.rank, span.peer].append(span.bytes)
+            elif span.is_collective:
+                collective[span.rank, span.name].append(span.bytes)
+        return cls(world_size, _counts(p2p), _counts(collective))
+
+    def messages(self, rank: int | None = None) -> int:
+        """How many messages the rank sent; without a rank, all ranks together."""
+        return self._sum(rank).times
+
+    def sent(self, rank: int | None = None) -> int:
+        """How many bytes the rank sent in messages; without a rank, all ranks together."""
+        return self._sum(rank).bytes
+
+    def received(self, rank: int) -> int:
+        """How many bytes were sent to the rank in messages."""
+        return sum(count.bytes for (_, to), count in self.p2p.items() if to == rank)
+
+    def to(self, rank: int, peer: int) -> int:
+        """How many bytes ``rank`` sent to ``peer`` in messages."""
+        return self.p2p.get((rank, peer), Count()).bytes
+
+    def peers(self, rank: int) -> dict[int, Count]:
+        """What the rank sent, per destination."""
+        return {to: self.p2p[source, to] for source, to in sorted(self.p2p) if source == rank}
+
+    def collectives(self, rank: int) -> dict[str, Count]:
+        """The collectives the rank took part in, per operation."""
+        keys = sorted(key for key in self.collective if key[0] == rank)
+        return {name: self.collective[who, name] for who, name in keys}
+
+    def table(self) -> str:
+        """To print: messages and bytes, to whom, and collectives, in a line a rank.
+
+        Ranks that did the same (as in a collective) share one line.
+        """
+        lines = [self._line(rank) for rank in range(self.world_size)]
+        if self.world_size > 1 and len(set(lines)) == 1:
+            return f"every rank: {lines[0]}"
+        return "\n".join(f"rank {rank}: {line}" for rank, line in enumerate(lines))
+
+    def __repr__(self) -> str:
+        parts = [f"{_count(self.messages(), 'message')}, {size(self.sent())}"] if self.p2p else []
+        names = sorted({name for _, name in self.collective})
+        parts += [f"{name} ×{max(self._times(name))} per rank" for name in names]
+        return f"<Traffic of {_count(self.world_size, 'rank')}: {'; '.join(parts) or 'none'}>"
+
+    def _sum(self, rank: int | None) -> Count:
+        chosen = (n for (source, _), n in self.p2p.items() if rank is None or source == rank)
+        return sum(chosen, Count())
+
+    def _times(self, name: str) -> list[int]:
+        return [count.times for (_, other), count in self.collective.items() if other == name]
+
+    def _line(self, rank: int) -> str:
+        parts = []
+        if peers := self.peers(rank):
+            whom = ", ".join(f"{size(n.bytes)} to rank {peer}" for peer, n in peers.items())
+            parts.append(f"sent {_count(self.messages(rank), 'message')}, {whom}")
+        parts += [f"{op} ×{n.times}, {size(n.bytes)}" for op, n in self.collectives(rank).items()]
+        return "; ".join(parts) or "sent nothing"
+
+
+def _counts(sizes: Mapping[_Key, list[int]]) -> dict[_Key, Count]:
+    return {key: Count(len(each), sum(each)) for key, each in sizes.items()}
+
+
+def size(n: int) -> str:
+    """Bytes for people, in powers of ten: ``size(4_194_304) == "4.19 MB"``."""
+    value, unit = float(n), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.3g} {unit}"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,227 @@
+"""`timeline_model`: a trace as the bars and numbers of its timeline. Pure; needs no matplotlib."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages
+from ddpkit.trace.intervals import Interval, intersect, total
+from ddpkit.view import words
+from ddpkit.view.lanes import Bar, Rough, assign_lanes, label_runs, merge_small
+
+PIXELS = 1020  # width of the drawn time axis, which decides how small a bar can be
+LABEL_PIXELS = 12  # narrower bars carry no text
+MAX_MESSAGES = 60  # more arrows would hide what they connect
+NAMES = {
+    "forward": ("forward", "fwd"),
+    "backward": ("backward", "bwd"),
+    "optimizer": ("optimizer", "opt"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rank. Times in ns since the picture's left edge."""
+
+    rank: int
+    window: Interval
+    compute: list[Bar]
+    labels: list[Bar]  # invisible: one text for several compute bars
+    lanes: list[list[Bar]]  # communication; operations at the same time lie in different lanes
+    overlap: list[Bar]
+    exposed: list[Bar]
+    parts: Breakdown
+    waiting_ns: int  # how long some operation of the rank waited for a peer
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """From (rank, time it was posted) to (rank, time it had arrived)."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Everything the picture and its text say."""
+
+    title: str
+    headline: str
+    rows: list[Row]
+    messages: list[Message]  # to be drawn as arrows
+    length_ns: int
+    whole: str  # what the parts add up to: "step" or "run"
+    note: str  # what the reader must know to read the numbers right; may be ""
+    text: str  # the picture in words and numbers
+
+    @property
+    def has_compute(self) -> bool:
+        return any(row.parts.compute_ns for row in self.rows)
+
+    @property
+    def has_comm(self) -> bool:
+        return any(row.lanes for row in self.rows)
+
+
+def timeline_model(trace: Trace, step: int | None = None, pixels: int = PIXELS) -> Timeline:
+    """The timeline of a whole trace, or of one of its steps.
+
+    ``pixels`` is the width it will be drawn in: bars too small for it are merged, while all numbers
+    come from the spans. Raises TraceError if there is no such step.
+    """
+    shown = trace
+    if step is not None:
+        shown = trace.step(step)
+        step %= trace.steps
+    builder = _Builder(shown, trace, pixels)
+    rows = [builder.row(rank) for rank in shown.ranks]
+    parts = {row.rank: row.parts for row in rows}
+    compute = any(part.compute_ns for part in parts.values())
+    comm = any(row.lanes for row in rows)
+    title, whole = words.title(shown, step), "run" if step is None else "step"
+    finding = words.headline(parts, compute=compute, comm=comm)
+    lines = [title, finding]
+    note = words.note(shown.facts, compute=compute, comm=comm)
+    if compute or comm:
+        lines += words.table(parts, {row.rank: row.waiting_ns for row in rows}, whole)
+        lines += [words.waited(builder.waits()), note]
+    if comm:
+        lines.append(shown.traffic.table())
+    text = "\n".join(line for line in lines if line)
+    return Timeline(title, finding, rows, builder.messages(), builder.length, whole, note, text)
+
+
+class _Builder:
+    """Makes the rows and messages of the trace that is shown."""
+
+    def __init__(self, trace: Trace, whole: Trace, pixels: int) -> None:
+        """``whole`` is the trace before it was cut to a step: only there all pairs are complete."""
+        self.trace = trace
+        self.origin = trace.start_ns
+        self.length = trace.end_ns - trace.start_ns
+        self.pixel_ns = max(self.length / pixels, 1e-3)
+        self.label_ns = LABEL_PIXELS * self.pixel_ns
+        self.pairs = messages(whole.spans)
+        self.last_in: dict[int, int] = {}  # id(span) -> the rank that the operation waited for
+        for members in (*collectives(whole.spans), *self.pairs):
+            last = max(members, key=lambda span: span.start_ns)
+            self.last_in.update((id(span), last.rank) for span in members)
+
+    def row(self, rank: int) -> Row:
+        spans = self.trace.of(rank)
+        window = start, end = self.trace.window_of(rank)
+        activity = self.trace.activity(rank)
+        compute = self._compute_bars(spans, window)
+        runs = label_runs(compute, NAMES, gap=self.length / 50)
+        waits = [_waiting(span) for span in spans if span.kind == "comm"]
+        return Row(
+            rank,
+            (start - self.origin, end - self.origin) if start < end else (0, 0),
+            compute,
+            [run for run in runs if run.end - run.start > self.label_ns],
+            self._lanes(spans, window),
+            self._strip(activity.overlapped, "overlap"),
+            self._strip(activity.exposed, "exposed"),
+            Breakdown.of(activity),
+            total(intersect(waits, [window])),
+        )
+
+    def waits(self) -> dict[int, int]:
+        """For each rank, how long others waited for it, in ns, all of them together."""
+        waits: dict[tuple[int, int], list[Interval]] = defaultdict(list)  # (who, for whom)
+        for span in self.trace.spans:
+            last = self.last_in.get(id(span), span.rank)
+            if last != span.rank:
+                waits[span.rank, last].append(_waiting(span))
+        totals: dict[int, int] = defaultdict(int)
+        for (rank, last), times in waits.items():
+            totals[last] += total(intersect(times, [self.trace.window_of(rank)]))
+        return totals
+
+    def messages(self) -> list[Message]:
+        """The arrows of the picture; none if too many to help, or if compute lies in their way."""
+        shown = {id(span) for span in self.trace.spans}
+        pairs = [(s, r) for s, r in self.pairs if id(s) in shown and id(r) in shown]
+        if len(pairs) > MAX_MESSAGES or any(span.is_compute for span in self.trace.spans):
+            return []
+        at = self.origin
+        return [Message((s.rank, s.start_ns - at), (r.rank, r.end_ns - at)) for s, r in pairs]
+
+    def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
+        """Outer before inner, so that the inner ones are drawn on top."""
+        ordered = sorted(
+            (span for span in spans if span.kind in COMPUTE_KINDS),
+            key=lambda span: (span.start_ns, -span.end_ns),
+        )
+        starts = [*(span.start_ns for span in ordered[1:]), self.trace.end_ns]
+        rough: list[Rough] = []
+        for span, next_start in zip(ordered, starts, strict=False):
+            named = span.kind == "span" and span.end_ns <= next_start  # and nothing is drawn on it
+            texts = _shortened(span.name) if named else ()
+            rough += self._bar(span.start_ns, span.end_ns, span.kind, texts, window)
+        return merge_small(rough, self.pixel_ns)
+
+    def _lanes(self, spans: Sequence[Span], window: Interval) -> list[list[Bar]]:
+        comm = [span for span in spans if span.kind == "comm"]
+        number = {id(span): n for n, span in enumerate(comm)}
+        lanes = []
+        for inside in assign_lanes(comm):
+            rough: list[Rough] = []
+            for span in inside:
+                rough += self._comm_bars(span, number[id(span)], window)
+            lanes.append(merge_small(rough, self.pixel_ns))
+        return lanes
+
+    def _comm_bars(self, span: Span, number: int, window: Interval) -> list[Rough]:
+        """The light part, which waits for a peer, and the solid part, which moves bytes."""
+        start, ready = _waiting(span)
+        names: tuple[str, ...] = ()
+        waits: tuple[str, ...] = ()
+        if span.end_ns - start > self.label_ns:
+            names = _names(span, number)
+            peer = self.last_in.get(id(span), span.rank)
+            if peer != span.rank:
+                waits = f"waits for rank {peer}", f"waits for {peer}", "waits"
+            if waits and span.is_collective:
+                waits = (f"{names[-1]} {waits[0]}", *waits)
+        light = self._bar(start, ready, "waiting", waits, window) if start < ready else []
+        return light + self._bar(ready, span.end_ns, "moving", names, window)
+
+    def _strip(self, intervals: Iterable[Interval], kind: str) -> list[Bar]:
+        """Here a pixel shows what fills half of it: merged overlap must not look like all of it."""
+        rough: list[Rough] = []
+        for start, end in intervals:
+            texts = (words.ms(end - start),) if end - start > 2 * self.label_ns else ()
+            rough.append((start - self.origin, end - self.origin, kind, texts))
+        return merge_small(rough, self.pixel_ns, least=0.5)
+
+    def _bar(
+        self, start: int, end: int, kind: str, texts: tuple[str, ...], window: Interval
+    ) -> list[Rough]:
+        """The part of a bar inside the window, in a list; an empty list if none is."""
+        start, end = max(start, window[0]), min(end, window[1])
+        if start > end:
+            return []
+        texts = texts if end - start > self.label_ns else ()
+        return [(start - self.origin, end - self.origin, kind, texts)]
+
+
+def _waiting(span: Span) -> Interval:
+    """When the operation waited for a peer; empty if it did not, or it is not known."""
+    ready = span.start_ns if span.ready_ns is None else span.ready_ns
+    return span.start_ns, min(max(ready, span.start_ns), span.end_ns)
+
+
+def _names(span: Span, number: int) -> tuple[str, ...]:
+    """What to write on an operation, the longest first."""
+    if span.is_send or span.is_recv:
+        arrow = "→" if span.is_send else "←"
+        peer = "any" if span.peer is None else str(span.peer)
+        return f"{span.name} {arrow}{peer}", f"{arrow}{peer}"
+    short = f"b{span.args['bucket']}" if "bucket" in span.args else f"#{number}"
+    return f"{span.name} {short}", span.name, short
+
+
+def _shortened(name: str) -> tuple[str, ...]:
+    return (name, *(f"{name[:keep].rstrip()}…" for keep in (12, 8, 5) if keep < len(name)))

@@ -1,0 +1,117 @@
+"""Numbers and sentences of the timeline: its title, its finding, and its text alternative."""
+
+from collections.abc import Iterable, Mapping
+
+from ddpkit.trace import Breakdown, Scalar, Trace, size
+
+
+def ms(ns: int) -> str:
+    """``ms(405_300_000) == "405 ms"``, ``ms(42_000) == "0.042 ms"``: two digits, always ms."""
+    value = ns / 1e6
+    if value >= 10 or value == 0:
+        return f"{value:,.0f} ms"
+    return f"{value:.1f} ms" if value >= 1 else f"{value:.2g} ms"
+
+
+def percent(part: int, whole: int) -> str:
+    """A whole percentage; what is there but under half a percent is "<1%", never "0%"."""
+    if part == 0 or whole == 0:
+        return "0%"
+    return "<1%" if part / whole < 0.005 else f"{100 * part / whole:.0f}%"
+
+
+def count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def title(trace: Trace, step: int | None) -> str:
+    """What was run, where: "Step 3 on 2 ranks, 5 all-reduces of 4 MB (gloo, CPU)"."""
+    subject = "Run" if step is None else f"Step {step}"
+    facts = trace.facts
+    where = [str(facts.get("backend", "")), str(facts.get("device", "")).upper()]
+    if facts.get("emulated"):
+        where.append("emulated link")
+    inside = ", ".join(word for word in where if word)
+    what = "".join(f", {operation}" for operation in _operations(trace)[:2])
+    return f"{subject} on {count(trace.world_size, 'rank')}{what}" + (
+        f" ({inside})" if inside else ""
+    )
+
+
+def _calls(n: int, operation: str) -> str:
+    """ "5 all-reduces" in English, and "broadcast ×5" for functions without a plural."""
+    if operation in ("message", "all-reduce", "reduce"):
+        return count(n, operation)
+    return f"{operation} ×{n:,}"
+
+
+def _operations(trace: Trace) -> list[str]:
+    """Communication in words, most bytes first: "5 all-reduces of 4 MB", "6 messages of 4 B"."""
+    sizes: dict[tuple[str, int], list[int]] = {}
+    for span in trace.spans:
+        if span.is_send:
+            sizes.setdefault(("message", -1), []).append(span.bytes)
+        elif span.is_collective:
+            sizes.setdefault((span.name.replace("_", "-"), span.rank), []).append(span.bytes)
+    phrases: dict[str, tuple[int, str]] = {}
+    for (name, _), each in sizes.items():
+        same = len(set(each)) == 1
+        many = f" of {size(each[0])}" if same else f", {size(sum(each))} in all"
+        phrases[name] = max(
+            phrases.get(name, (-1, "")),
+            (sum(each), _calls(len(each), name) + (many if sum(each) else "")),
+        )
+    return [phrase for _, phrase in sorted(phrases.values(), reverse=True)]
+
+
+def headline(parts: dict[int, Breakdown], *, compute: bool, comm: bool) -> str:
+    """The finding in a sentence or two."""
+    if not parts or not (compute or comm):
+        return "Nothing was recorded: no compute and no communication."
+    rank = max(parts, key=lambda rank: parts[rank].exposed_ns)
+    worst = parts[rank]
+    of = f"rank {rank}, {ms(worst.exposed_ns)} of {ms(worst.step_ns)}"
+    if not comm:
+        busy = _range(p.compute_ns / p.step_ns for p in parts.values() if p.step_ns)
+        return f"No communication. Compute fills {busy} of the time."
+    if not compute:
+        return f"No compute recorded. Longest in communication: {of}."
+    hidden = _range(p.hidden for p in parts.values() if p.hidden is not None)
+    return f"Communication hidden behind compute: {hidden}.   Most exposed: {of}."
+
+
+def _range(fractions: Iterable[float]) -> str:
+    texts = [f"{100 * fraction:.0f}%" for fraction in sorted(fractions)]
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+
+
+def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
+    """What the reader must know to read the numbers right; may be ""."""
+    notes = []
+    if comm and not compute:
+        notes.append('No compute was recorded: "idle" is all time outside communication.')
+    if link := facts.get("emulated"):
+        notes.append(f"Emulated link: {link}.")
+    return " ".join(notes)
+
+
+def waited(waits: dict[int, int]) -> str:
+    """For whom the others waited most: ``waits`` is ns per rank. "" if nobody waited."""
+    if not any(waits.values()):
+        return ""
+    rank = max(waits, key=lambda rank: (waits[rank], -rank))
+    return f"Most waited for: rank {rank}, {ms(waits[rank])} of its peers' time."
+
+
+def table(parts: dict[int, Breakdown], waiting: dict[int, int], whole: str) -> list[str]:
+    """The four parts of every rank, in ms and %, in columns."""
+    rows = [["", whole, "compute only", "overlapped", "exposed comm", "idle", "hidden", "waiting"]]
+    for rank, p in parts.items():
+        four = (p.compute_only_ns, p.overlapped_ns, p.exposed_ns, p.idle_ns)
+        hidden = "no comm" if p.hidden is None else percent(p.overlapped_ns, p.comm_ns)
+        cells = [f"{ms(ns)} {percent(ns, p.step_ns):>4}" for ns in four]
+        rows.append([f"rank {rank}", ms(p.step_ns), *cells, hidden, ms(waiting.get(rank, 0))])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]

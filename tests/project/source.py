@@ -1,0 +1,83 @@
+"""What the tests of the project read: the tree, and which module imports which."""
+
+import ast
+import functools
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "ddpkit"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: module ``importer`` (its file:line in ``where``) needs module ``imported``."""
+
+    importer: str
+    imported: str
+    where: str
+    at_import: bool  # runs when the module is imported, not later inside a function
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    return {_dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@functools.cache
+def imports() -> tuple[Import, ...]:
+    """Every import of the package that can run; those for type checkers only can not."""
+    return tuple(found for name, path in modules().items() for found in _imports_of(name, path))
+
+
+def tracked_files() -> list[Path]:
+    """The files of the project: what git knows or would add (no git: all but .venv)."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode == 0 and listed.stdout:
+        paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        paths = [p for p in ROOT.rglob("*") if p.parts[len(ROOT.parts)] not in {".venv", ".git"}]
+    return [path for path in paths if path.is_file()]
+
+
+def _dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports_of(module: str, path: Path) -> Iterator[Import]:
+    is_package = path.name == "__init__.py"
+    for node, at_import in _runnable(ast.parse(path.read_text(encoding="utf-8")), at_import=True):
+        where = f"{path.relative_to(ROOT)}:{node.lineno}"
+        for imported in _targets(node, module, is_package):
+            yield Import(module, imported, where, at_import)
+
+
+def _runnable(node: ast.AST, at_import: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """The import statements under `node`, with whether they run at import."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield node, at_import
+    elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        for child in node.orelse:
+            yield from _runnable(child, at_import)
+    else:
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from _runnable(child, at_import and not inside)
+
+
+def _targets(node: ast.Import | ast.ImportFrom, module: str, is_package: bool) -> list[str]:
+    """Full names of what is imported: `from a import b` is a.b where that is a module, else a."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        parents = module.split(".")
+        keep = len(parents) - node.level + is_package
+        base = ".".join([*parents[:keep], *filter(None, [base])])
+    names = [f"{base}.{alias.name}" for alias in node.names]
+    return sorted({name if name in modules() else base for name in names})

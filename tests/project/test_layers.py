@@ -1,0 +1,118 @@
+"""The layers of ARCHITECTURE.md: a module imports only from lower numbers."""
+
+import graphlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.project.source import Import, imports, modules
+
+# A module belongs to its longest prefix. Modules of one entry may import each other (no cycles).
+LAYERS = {
+    # 0: plain things that everything else is made of
+    "ddpkit.errors": 0.0,
+    "ddpkit.source": 0.0,
+    "ddpkit.data": 0.0,
+    "ddpkit.answers": 0.0,
+    "ddpkit.trace": 0.1,
+    # 1: inside a rank; the pictures of a trace
+    "ddpkit.rank": 1.0,
+    "ddpkit.view": 1.0,
+    # 2: the notebook's side: start, ship, gather, explain, stop
+    "ddpkit.cluster": 2.0,
+    # 3 and 4: exercises and checks; what is made from the lessons
+    "ddpkit.lessons": 3.0,
+    "ddpkit.release": 4.0,
+    # 5: nobody imports these
+    "ddpkit": 5.0,
+    "ddpkit.cli": 5.1,
+    "ddpkit.__main__": 5.2,
+}
+
+HEAVY = (
+    "torch",
+    "matplotlib",
+    "IPython",
+    "ipywidgets",
+    "jupytext",
+    "nbformat",
+    "nbclient",
+    "nbval",
+)
+# A GPU server without Jupyter runs these layers: besides the standard library they load only this.
+ON_A_SERVER = {"torch", "numpy", "cloudpickle"}
+
+
+def entry(module: str) -> str:
+    """The line of the table for `module`, "" if there is none. `ddpkit` is its __init__ alone."""
+    parts = module.split(".")
+    prefixes = [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
+    return next((prefix for prefix in [module, *prefixes] if prefix in LAYERS), "")
+
+
+def layer(module: str) -> float:
+    return LAYERS.get(entry(module), 99)  # an unknown one is reported by its own test
+
+
+def own_imports() -> list[Import]:
+    return [found for found in imports() if found.imported.split(".")[0] == "ddpkit"]
+
+
+def test_every_module_has_a_layer():
+    assert [module for module in modules() if not entry(module)] == []
+
+
+def test_every_layer_has_a_module():
+    """A line of the table that no module belongs to any more is a lie about the package."""
+    assert set(LAYERS) - {entry(module) for module in modules()} == set()
+
+
+def test_imports_go_down():
+    upward = []
+    for found in own_imports():
+        importer, imported = entry(found.importer), entry(found.imported)
+        if importer != imported and layer(found.importer) <= layer(found.imported):
+            upward.append(f"{found.where}: {found.importer} imports {found.imported}")
+    assert upward == []
+
+
+def test_no_cycle_between_modules():
+    needs: dict[str, set[str]] = {module: set() for module in modules()}
+    for found in own_imports():
+        needs[found.importer].add(found.imported)
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail("modules import each other: " + " -> ".join(reversed(error.args[1])))
+
+
+def test_only_carry_uses_the_answers():
+    """`ddpkit.answers` is generated: only carry (and tests and benchmarks) may lean on it."""
+    users = {
+        found.importer
+        for found in own_imports()
+        if entry(found.imported) == "ddpkit.answers" != entry(found.importer)
+    }
+    assert users <= {"ddpkit.lessons.carry"}
+
+
+def test_a_server_without_jupyter_can_load_the_lower_layers():
+    foreign = [
+        f"{found.where}: {found.imported}"
+        for found in imports()
+        if found.at_import
+        and layer(found.importer) < 3
+        and entry(found.importer) != "ddpkit.view"
+        and (top := found.imported.split(".")[0]) not in {"ddpkit", *sys.stdlib_module_names}
+        and top not in ON_A_SERVER
+        and found.importer != "ddpkit.data.make_digits"  # a tool, run by hand
+    ]
+    assert foreign == []
+
+
+def test_import_ddpkit_is_light():
+    code = "import sys, ddpkit; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert set(HEAVY) & set(loaded) == set()

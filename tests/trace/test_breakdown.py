@@ -1,0 +1,87 @@
+"""The four parts against a brute-force oracle that looks at every nanosecond."""
+
+import random
+
+import pytest
+
+from ddpkit.trace import Breakdown, Span, Trace
+
+KINDS = ("forward", "backward", "optimizer", "span", "comm")
+
+
+def random_span(rng: random.Random, rank: int) -> Span:
+    kind = rng.choice(KINDS)
+    start, end = sorted((rng.randint(0, 40), rng.randint(0, 40)))
+    if kind != "comm":
+        return Span(rank, "compute", kind, kind, start, end)
+    blocked = rng.choice((None, rng.randint(start, end)))
+    return Span(rank, "comm", "all_reduce", kind, start, end, blocked_ns=blocked)
+
+
+def oracle(trace: Trace, rank: int) -> Breakdown:
+    counts = {(True, False): 0, (True, True): 0, (False, True): 0, (False, False): 0}
+    spans = trace.of(rank)
+    for ns in range(*trace.window_of(rank)):
+        now = [span for span in spans if span.start_ns <= ns < span.end_ns]
+        blocked = any(s.blocked_ns is not None and s.blocked_ns <= ns for s in now if s.is_comm)
+        computes = any(span.is_compute for span in now) and not blocked
+        counts[computes, any(span.is_comm for span in now)] += 1
+    return Breakdown(*counts.values())
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_agrees_with_the_oracle_and_adds_up(seed: int) -> None:
+    rng = random.Random(seed)
+    spans = [random_span(rng, rank) for rank in range(3) for _ in range(rng.randint(0, 12))]
+    whole = Trace(spans, 3)
+    start, end = sorted((rng.randint(-5, 45), rng.randint(-5, 45)))
+    for trace in (whole, whole.window(start, end)):
+        for rank, parts in trace.breakdown().items():
+            window = trace.window_of(rank)
+            assert parts == oracle(trace, rank)
+            assert parts.step_ns == window[1] - window[0]
+
+
+def test_hidden_is_the_overlapped_fraction_of_communication() -> None:
+    assert Breakdown(50, 30, 10, 10).hidden == 0.75
+    assert Breakdown(50, 0, 0, 10).hidden is None
+
+
+def test_parts_are_exact_for_times_beyond_the_precision_of_floats() -> None:
+    base = 2**60 + 1
+    trace = Trace(
+        [
+            Span(0, "compute", "b", "backward", base, base + 3),
+            Span(0, "comm", "all_reduce", "comm", base + 2, base + 7),
+        ],
+        1,
+    )
+    assert trace.breakdown() == {0: Breakdown(2, 1, 4, 0)}
+
+
+def test_a_blocking_call_inside_a_compute_span_hides_nothing() -> None:
+    trace = Trace(
+        [
+            Span(0, "compute", "exchange", "span", 0, 100),
+            Span(0, "comm", "recv", "comm", 20, 80, blocked_ns=20),
+        ],
+        1,
+    )
+    assert trace.breakdown() == {0: Breakdown(40, 0, 60, 0)}
+
+
+def test_a_wait_after_the_end_blocks_nothing() -> None:
+    spans = [
+        Span(0, "compute", "b", "backward", 0, 100),
+        Span(0, "comm", "all_reduce", "comm", 20, 80, blocked_ns=90),
+    ]
+    assert Trace(spans, 1).breakdown() == {0: Breakdown(40, 60, 0, 0)}
+
+
+def test_a_rank_without_spans_is_idle_for_as_long_as_the_others_work() -> None:
+    trace = Trace([Span(0, "compute", "f", "forward", 10, 30)], 2)
+    assert trace.breakdown()[1] == Breakdown(0, 0, 0, 20)
+
+
+def test_nothing_recorded_takes_no_time() -> None:
+    assert Trace([], 2).breakdown() == dict.fromkeys(range(2), Breakdown(0, 0, 0, 0))

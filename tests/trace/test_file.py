@@ -1,0 +1,97 @@
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpkit.errors import TraceError
+from ddpkit.trace import Span, Trace
+
+
+@pytest.fixture
+def trace() -> Trace:
+    spans = [
+        Span(0, "compute", "Linear", "forward", 2**60 + 1, 2**60 + 9),
+        Span(1, "comm", "send", "comm", 3, 9, 4, 0, "0", 7, 5, 4, {"tag": 2, "where": "cell π"}),
+        Span(1, "step", "step", "step", 0, 10),
+    ]
+    return Trace(spans, 2, {"backend": "gloo", "cores": 2}, {1: (0, 10)})
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_what_is_saved_is_loaded(trace: Trace, tmp_path: Path, name: str) -> None:
+    trace.save(tmp_path / name)
+    assert Trace.load(tmp_path / name) == trace
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_equal_traces_make_equal_files(trace: Trace, tmp_path: Path) -> None:
+    for name in ("a.json.gz", "b.json.gz"):
+        trace.save(tmp_path / name)
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x1f\x8b broken", gzip.compress(b"{}")[:-9], b"\xff\xfe", b"[" * 100_000, b"{"],
+)
+def test_damaged_bytes_are_one_sentence(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(data)
+    with pytest.raises(TraceError, match=r"is not a trace file, or is damaged") as caught:
+        Trace.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def set_(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda top: top.__setitem__(key, value)
+
+
+def set_in_span(column: int, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda top: top["spans"][1].__setitem__(column, value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda top: top.pop("ddpkit_trace"), "not a trace saved by ddpkit"),
+        (set_("ddpkit_trace", 2), "trace format 2 is not the format 1"),
+        (set_("world_size", True), "number of ranks"),
+        (set_("facts", {"a": None}), "facts of the run"),
+        (set_("fields", ["rank"]), "list of spans"),
+        (set_("bounds", {"5": [0, 1]}), "bounds of the ranks"),
+        (set_("bounds", {"1": [1, 0]}), "bounds of the ranks"),
+        (set_in_span(0, 2), "span 1 is of rank 2, but there are 2 ranks"),
+        (set_in_span(0, 1.5), "span 1 has the rank '1.5'"),
+        (set_in_span(3, "disk"), "kind 'disk'"),
+        (set_in_span(4, None), "span 1 has the start_ns 'None'"),
+        (set_in_span(5, 0), "ends before it starts"),
+        (set_in_span(12, [1]), "span 1 has the args"),
+        (lambda top: top["spans"][1].pop(), "span 1 has not 13 fields"),
+    ],
+)
+def test_wrong_content_is_one_sentence(
+    trace: Trace, tmp_path: Path, damage: Callable[[dict[str, Any]], None], sentence: str
+) -> None:
+    path = tmp_path / "t.json"
+    trace.save(path)
+    top = json.loads(path.read_text())
+    damage(top)
+    path.write_text(json.dumps(top))
+    with pytest.raises(TraceError, match=sentence) as caught:
+        Trace.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="there is no trace file"):
+        Trace.load(tmp_path / "gone.json")
+    with pytest.raises(TraceError, match="cannot read the trace"):
+        Trace.load(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_one_sentence(trace: Trace, tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot write the trace"):
+        trace.save(tmp_path / "no" / "t.json")

@@ -1,0 +1,50 @@
+import pytest
+
+from ddpkit.trace import Count, Span, Trace, size
+
+
+@pytest.fixture
+def ring() -> Trace:
+    """Three ranks; each sends 4 bytes twice to its right neighbour, then all reduce 8 bytes."""
+    spans = []
+    for rank in range(3):
+        right, left = (rank + 1) % 3, (rank - 1) % 3
+        spans += [Span(rank, "comm", "send", "comm", t, t + 1, 4, right) for t in (0, 5)]
+        spans += [Span(rank, "comm", "irecv", "comm", t, t + 2, 4, left) for t in (0, 5)]
+        spans.append(Span(rank, "comm", "all_reduce", "comm", 9, 12, 8, seq=1))
+    return Trace(spans, 3)
+
+
+def test_counts_messages_where_they_were_sent(ring: Trace) -> None:
+    traffic = ring.traffic
+    assert [traffic.messages(rank) for rank in ring.ranks] == [2, 2, 2]
+    assert [traffic.sent(rank) for rank in ring.ranks] == [8, 8, 8]
+    assert [traffic.received(rank) for rank in ring.ranks] == [8, 8, 8]
+    assert (traffic.to(0, 1), traffic.to(1, 0)) == (8, 0)
+    assert traffic.peers(2) == {0: Count(2, 8)}
+    assert (traffic.messages(), traffic.sent()) == (6, 24)
+
+
+def test_counts_collectives_per_rank_and_operation(ring: Trace) -> None:
+    assert ring.traffic.collectives(1) == {"all_reduce": Count(1, 8)}
+
+
+def test_reads_well(ring: Trace) -> None:
+    assert repr(ring.traffic) == "<Traffic of 3 ranks: 6 messages, 24 B; all_reduce ×1 per rank>"
+    assert ring.traffic.table().splitlines()[1] == (
+        "rank 1: sent 2 messages, 8 B to rank 2; all_reduce ×1, 8 B"
+    )
+
+
+def test_no_traffic_reads_well() -> None:
+    traffic = Trace([], 1).traffic
+    assert repr(traffic) == "<Traffic of 1 rank: none>"
+    assert traffic.table() == "rank 0: sent nothing"
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_999, "1 MB"), (4_194_304, "4.19 MB")],
+)
+def test_sizes(n: int, text: str) -> None:
+    assert size(n) == text
