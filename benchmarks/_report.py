@@ -25,10 +25,13 @@ class Sample:
         return statistics.median(self.values)
 
     def text(self, unit: str) -> str:
-        """ "0.081 s (0.079-0.102, n=20)": median, least and greatest; all of them when few."""
-        low, high = min(self.values), max(self.values)
-        spread = f"{_digits(low)}–{_digits(high)}, " if len(self.values) > 1 else ""
-        return f"{_digits(self.median)}{f' {unit}' if unit else ''} ({spread}n={len(self.values)})"
+        """ "0.081 s (0.079–0.085, max 0.1, n=20)": the median, then where the middle half lies."""
+        middle = f"{_digits(self.median)}{f' {unit}' if unit else ''}"
+        if len(self.values) < 4:
+            return f"{middle} (max {_digits(max(self.values))}, n={len(self.values)})"
+        low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
+        most = _digits(max(self.values))
+        return f"{middle} ({_digits(low)}–{_digits(high)}, max {most}, n={len(self.values)})"
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import contextlib  # noqa: E402
 import importlib  # noqa: E402
 import io  # noqa: E402
 import json  # noqa: E402
-import os  # noqa: E402
 import sys  # noqa: E402
 import tempfile  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 from typing import Any, Protocol  # noqa: E402
 
 
@@ -39,7 +39,7 @@ class Ddpkit:
         from ddpkit import Cluster
 
         with contextlib.redirect_stdout(io.StringIO()):
-            return Cluster(ranks).run(_job(job), *arguments).results
+            return Cluster(ranks).run(getattr(_jobs(), job), *arguments).results
 
     def close(self) -> None:
         pass
@@ -54,7 +54,7 @@ class Spawn:
         context = mp.get_context("spawn")
         replies, received = context.Queue(), context.Event()
         with tempfile.TemporaryDirectory() as folder:
-            started = mp.start_processes(
+            started = mp.start_processes(  # type: ignore[no-untyped-call]
                 _spawned,
                 args=(ranks, f"{folder}/store", job, arguments, replies, received),
                 nprocs=ranks,
@@ -80,7 +80,9 @@ class Spawn:
 def _spawned(
     rank: int, ranks: int, store: str, job: str, arguments: Any, replies: Any, received: Any
 ) -> None:
-    replies.put((rank, _in_group(rank, ranks, store, job, arguments)))
+    from benchmarks._jobs import in_group
+
+    replies.put((rank, in_group(rank, ranks, store, job, arguments)))
     received.wait()  # a tensor's memory is its sender's until it has arrived
 
 
@@ -99,10 +101,12 @@ class Ipyparallel:
 
             self.cluster = ipyparallel.Cluster(n=ranks, log_level=40)
             self.engines = self.cluster.start_and_connect_sync(activate=False)
+        from benchmarks._jobs import in_group
+
         with tempfile.TemporaryDirectory() as folder:
             pending = [
                 self.engines[rank].apply_async(
-                    _in_group, rank, ranks, f"{folder}/store", job, arguments
+                    in_group, rank, ranks, f"{folder}/store", job, arguments
                 )
                 for rank in range(ranks)
             ]
@@ -120,22 +124,8 @@ class Ipyparallel:
             self.cluster = self.engines = None
 
 
-def _in_group(rank: int, ranks: int, store: str, job: str, arguments: tuple[Any, ...]) -> Any:
-    """What ddpkit does for its ranks, by hand."""
-    import torch
-    import torch.distributed as dist
-
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    result = _job(job)(*arguments)
-    dist.barrier()  # whoever leaves first would break the others
-    dist.destroy_process_group()
-    return result
-
-
-def _job(name: str) -> Any:
-    return getattr(importlib.import_module("benchmarks._jobs"), name)
+def _jobs() -> Any:
+    return importlib.import_module("benchmarks._jobs")
 
 
 class Bare:
@@ -150,18 +140,23 @@ class Bare:
         pass
 
 
-WORLDS = {"import": Bare, "ddpkit": Ddpkit, "spawn": Spawn, "ipyparallel": Ipyparallel}
+WORLDS: dict[str, Callable[[], World]] = {
+    "import": Bare,
+    "ddpkit": Ddpkit,
+    "spawn": Spawn,
+    "ipyparallel": Ipyparallel,
+}
 
 
 def carry_out(world: World, plan: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    done = []
+    done: list[dict[str, Any]] = []
     begun = BEGUN  # the first step pays for its imports
     for job, ranks in plan:
         arguments: tuple[Any, ...] = ()
         if job == "takes":
             import torch
 
-            arguments = (torch.ones(importlib.import_module("benchmarks._jobs").TENSOR),)
+            arguments = (torch.ones(_jobs().TENSOR),)
         begun = time.perf_counter() if done or arguments else begun
         failed, results = "", []
         try:
@@ -184,7 +179,7 @@ def _read(job: str, results: list[Any], begun: float, ended: float) -> dict[str,
 
 
 def main() -> None:
-    world: World = WORLDS[sys.argv[1]]()
+    world = WORLDS[sys.argv[1]]()
     try:
         print(json.dumps(carry_out(world, json.loads(sys.argv[2]))))
     finally:

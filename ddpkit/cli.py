@@ -80,15 +80,13 @@ def _lab_named(number: str, labs: list[Path]) -> Path:
 
 @main.command()
 @click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--timeout", default=300, show_default=True, help="Seconds that one cell may take."
-)
+@click.option("--timeout", default=300, show_default=True, help="Seconds that one cell may take.")
 def check(notebook: Path, timeout: int) -> None:
     """Run your NOTEBOOK from the top and list which of its exercises pass.
 
     It runs with your rights, like Run All in Jupyter; your file is left as it is.
     """
-    from ddpkit.lessons.selfcheck import run_checks
+    from ddpkit.selfcheck import run_checks
 
     results = run_checks(notebook, timeout)
     width = max((len(result.name) for result in results), default=0)
@@ -102,7 +100,9 @@ def check(notebook: Path, timeout: int) -> None:
 
 @main.command()
 @click.argument("names", nargs=-1)
-@click.option("--check", "only_check", is_flag=True, help="Change nothing; fail if all is not fresh.")
+@click.option(
+    "--check", "only_check", is_flag=True, help="Change nothing; fail if all is not fresh."
+)
 @click.option("--force", is_flag=True, help="Execute also the lessons that have not changed.")
 def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
     """Make labs, executed solutions and answers from solutions/*.py (of all lessons, or NAMES)."""

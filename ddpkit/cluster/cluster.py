@@ -181,7 +181,7 @@ def _check_world_size(world_size: Any) -> None:
             f"Cluster({world_size}) starts {world_size} processes with {links} connections among "
             f"them on {cores()} cores: expect slow runs, and about {world_size * 80} MB of memory. "
             f"Up to {MANY} ranks show all that there is to see.",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

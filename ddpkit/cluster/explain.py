@@ -45,6 +45,8 @@ def tensor(call: Call) -> str:
 def describe(call: Call) -> str:
     """A call as its reader wrote it: "recv(src=1)", "all_reduce(float32[4])"."""
     op, via = call["op"], call.get("via", "")
+    if not call.get("seq"):  # a wait that was seen from outside, of which only the name is known
+        return f"{op}()"
     arguments = []
     if op == "send":
         arguments.append(f"dst={call['peer']}")
@@ -56,6 +58,8 @@ def describe(call: Call) -> str:
             arguments.append(f"{ROOT_NAMES[op]}={call.get('root')}")
         if call.get("reduce", "SUM") != "SUM":
             arguments.append(call["reduce"])
+    if "members" in call:  # not the default group
+        arguments.append(f"group={sorted(call['members'])}")
     asynchronous = via in ("isend", "irecv", "batch_isend_irecv")
     text = f"{'i' * asynchronous}{op}({', '.join(filter(None, arguments))})"
     return text if asynchronous or not via else f"{text} inside {via}()"

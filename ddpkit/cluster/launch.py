@@ -47,14 +47,17 @@ class RankProcess:
     output: Connection
     crash: Connection
     lifeline: Connection
+    killed: bool = False
 
     def kill(self) -> None:
         """End the rank and its children, at once; nothing that they do can prevent it."""
         pid = self.process.pid
-        if pid is not None and self.process.exitcode is None:
-            if os.name == "posix":
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
+        if os.name == "posix" and pid is not None and not self.killed:
+            # Also if the rank has ended by itself: its children may live on in its group.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        self.killed = True
+        if self.process.exitcode is None:
             with suppress(ProcessLookupError, PermissionError):
                 self.process.kill()
 

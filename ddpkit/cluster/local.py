@@ -103,6 +103,8 @@ class LocalRun:
 
     def to_the_end(self) -> Outcome:
         error = self._watch()
+        for ends in self.ranks:
+            ends.kill()  # first: a rank that prints without end would never let us finish reading
         self._read_everything()
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(self.request.world_size)]

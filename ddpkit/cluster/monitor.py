@@ -98,7 +98,7 @@ class Monitor:
             if different is not None:
                 text = explain.collective_mismatch(seq, calls, different)
                 return Mismatch(text, ranks=tuple(sorted(calls)))
-        if len(calls) == len(first.get("members", ())):
+        if len(calls) == len(self._members(first)):
             del self._collectives[group, seq]  # all agree
         return None
 
@@ -106,7 +106,9 @@ class Monitor:
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
         if not unfinished or not all(self._stands_still(rank) for rank in unfinished):
             return None
-        still = min(self.looks[r].wall_ns - self._still_since[r].wall_ns for r in unfinished)
+        # All of them over the same stretch of time: a look may be old, where a rank holds the GIL.
+        until = min(self.looks[rank].wall_ns for rank in unfinished)
+        still = until - max(self._still_since[rank].wall_ns for rank in unfinished)
         if still < PATIENCE_NS:
             return None
         waiting = {}
@@ -134,17 +136,21 @@ class Monitor:
     def _needs(self, rank: int, call: dict[str, Any]) -> set[int]:
         """The ranks that have not done their part of a call; empty when all have."""
         everyone, op = set(range(len(self._boxes))), call["op"]
+        if not call["seq"]:  # not a call of ours: the store, or making a group
+            stuck = {r for r, look in self.looks.items() if look.waiting == call}
+            return everyone - {rank} - stuck
         if op in explain.MESSAGES:
             if "peer" not in call:
                 return everyone - {rank}
             ends = (rank, call["peer"]) if op == "send" else (call["peer"], rank)
             unpaired = (call.get("group", ""), *ends, call.get("tag", 0), call["seq"])
             return {call["peer"]} if unpaired in self._messages else set()
-        if not call["seq"]:  # not a call of ours: the store, or making a group
-            stuck = {r for r, look in self.looks.items() if look.waiting == call}
-            return everyone - {rank} - stuck
         calls = self._collectives.get((call.get("group", ""), call["seq"]), {})
-        return set(call.get("members", ())) - set(calls) if calls else set()
+        return self._members(call) - set(calls) if calls else set()
+
+    def _members(self, call: dict[str, Any]) -> set[int]:
+        """The ranks of a collective's group; the default group does not spell them out."""
+        return set(call.get("members", range(len(self._boxes))))
 
 
 def _cpu_share(since: Look, now: Look) -> float:

@@ -43,10 +43,12 @@ def rank_error(reports: Mapping[int, Report]) -> RunFailed:
         return RankDied("\n".join([text, *_lines(report)]), ranks=tuple(sorted(same)))
     if report["unsendable"]:
         text = f"{ranks(same)}: {report['message']}"
-        return RankError(text, ranks=tuple(sorted(same)))
+        return RankError("\n".join([text, *_lines(report)]), ranks=tuple(sorted(same)))
     text = f"{ranks(same)} raised {report['type']}: {_short(report['message'])}"
     different = [
-        f"{ranks([r])} raised {other['type']}: {_short(other['message'])}"
+        "\n".join(
+            [f"{ranks([r])} raised {other['type']}: {_short(other['message'])}", *_lines(other)]
+        )
         for r, other in sorted(reports.items())
         if r not in same
     ]

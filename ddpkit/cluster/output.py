@@ -31,7 +31,7 @@ class RankOutput:
             self._partial = ""
         self._partial = _shown(self._partial)
         for line in whole:
-            self._add(_shown(line.removesuffix("\r")))
+            self._add(_shown(line).rstrip("\r"))
 
     def _add(self, line: str) -> None:
         self.lines += 1
@@ -51,7 +51,8 @@ class RankOutput:
 
 def _shown(line: str) -> str:
     """A line as a terminal would end up showing it: what a progress bar overwrote is gone."""
-    line = line.rpartition("\r")[2]
+    start = line.rstrip("\r").rfind("\r") + 1  # a last \r overwrites nothing, as yet
+    line = line[start:]
     return line if len(line) <= WIDTH else f"{line[:WIDTH]} ... (line cut)"
 
 

@@ -160,5 +160,7 @@ class _Labelled(io.TextIOBase):
         return len(text)
 
     def lines(self) -> list[str]:
+        if self.partial:
+            self.write("\n")
         self.kept.feed(b"", final=True)
         return [self.label + line for line in self.kept.text()]

@@ -40,7 +40,7 @@ def folder() -> Path:
 def record(verdict: Verdict) -> str | None:
     """Keep a result unless a better one is kept already. A sentence comes back if that failed."""
     path = folder() / "progress" / f"{verdict.name}.json"
-    new = Progress(verdict.name, verdict.passed, verdict.earned, verdict.points)
+    new = Progress(verdict.name, verdict.passed, verdict.earned, float(verdict.points))
     try:
         old, note = _read(path)
         if old is None or (new.passed, new.earned) >= (old.passed, old.earned):

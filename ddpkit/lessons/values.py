@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DIGITS = 6  # significant digits shown of a float
-WIDTH = 60  # characters shown of a value; a longer one is shown as its size and digest
+WIDTH = 72  # characters shown of a value; a longer one is shown as its size and digest
 SHORT = 8  # elements up to which a tensor is shown element by element
 DEPTH = 16  # nesting up to which lists and dicts are followed (they may contain themselves)
 

@@ -59,10 +59,14 @@ def verdict_text(verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = 
 
 def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     width = max((len(case.title) for case in verdict.cases), default=0)
+    raised = 0
     for case in verdict.cases:
-        mark = PASS if case.passed else FAIL
+        lead = f"{PASS if case.passed else FAIL} {case.title:<{width}}   "
         text = case.got if case.passed or secret else case.wrong or case.got
-        yield _wrap(f"{mark} {case.title:<{width}}   ", text)
+        if case.details:  # a message of any length: two lines for the first, one for the others
+            raised += 1
+            text = _cut(text, (WIDTH - len(lead)) * (2 if raised == 1 else 1) - 8)
+        yield _wrap(lead, text)
 
 
 def _help(verdict: Verdict) -> Iterator[str]:
@@ -94,6 +98,10 @@ def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
             last, notes = f"{last} {notes[0]}", notes[1:]
     yield last
     yield from (_wrap("  ", note) for note in notes)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length].rstrip() + "…"
 
 
 def _wrap(lead: str, text: str) -> str:

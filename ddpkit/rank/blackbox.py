@@ -5,8 +5,8 @@ waits for), rewritten a few times a second, and a ring of the last calls into to
 each written as it is posted. Writing costs a memory copy and no system call, wakes nobody, and
 survives the writer; a pipe would do neither, and shared memory objects need a tracker process.
 
-There is one writer and any number of readers. A reader that comes in the middle of a write gets
-text that does not parse, and takes it as "nothing new".
+There is one writer of calls, one of statuses, and any number of readers. A reader that comes in the
+middle of a write gets text that does not parse, and takes it as "nothing new".
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 SLOT, SLOTS = 512, 2048  # bytes of one call, calls kept
 STATUS = 8192  # bytes of a status; two are kept, and written in turn
 HEADER = struct.Struct("<QQ")  # calls written so far, statuses written so far
+COUNT = struct.Struct("<Q")  # one of them: written by itself, as each has a thread of its own
 SIZE = HEADER.size + 2 * STATUS + SLOT * SLOTS
 
 
@@ -48,12 +49,12 @@ class BlackBox:
         start = HEADER.size + 2 * STATUS + (self._calls % SLOTS) * SLOT
         self._put(start, SLOT, call)
         self._calls += 1
-        HEADER.pack_into(self._memory, 0, self._calls, self._statuses)
+        COUNT.pack_into(self._memory, 0, self._calls)
 
     def write_status(self, status: dict[str, Any]) -> None:
         self._put(HEADER.size + (self._statuses % 2) * STATUS, STATUS, status)
         self._statuses += 1
-        HEADER.pack_into(self._memory, 0, self._calls, self._statuses)
+        COUNT.pack_into(self._memory, COUNT.size, self._statuses)
 
     def _put(self, start: int, room: int, value: dict[str, Any]) -> None:
         text = json.dumps(value).encode()[: room - 4]

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch.nn.modules.module import (
@@ -24,6 +23,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpkit.rank.record import Recorder
 
@@ -51,12 +51,14 @@ class _Compute:
         self.forwards: list[int] = []  # starts of the modules we are inside of
         self.step_start = 0
         self.gradients: list[int] | None = None  # when each became ready, in this backward
-        self.known: WeakSet[torch.Tensor] = WeakSet()  # parameters that have our hook
+        self.known = (
+            WeakIdKeyDictionary()
+        )  # parameters that have our hook: no set, == is elementwise
 
     def module_begins(self, module: torch.nn.Module, _: Any) -> None:
         for parameter in module._parameters.values():
             if parameter is not None and parameter.requires_grad and parameter not in self.known:
-                self.known.add(parameter)
+                self.known[parameter] = True
                 if parameter.is_leaf:
                     parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
         self.forwards.append(time.perf_counter_ns())

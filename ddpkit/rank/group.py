@@ -136,14 +136,25 @@ class RecordedGroup(dist.ProcessGroup):
         return inner if inner is not None else getattr(self._inner, RENAMED[method])
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
-        peer = self._members[dstRank]
+        peer = self._peer("send", "dst", dstRank)
         call = self._recorder.posted("send", self._label, peer=peer, tag=tag, **_payload(tensors))
         return self._started(self._inner.send(tensors, dstRank, tag), call)
 
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
-        peer = self._members[srcRank]
+        peer = self._peer("recv", "src", srcRank)
         call = self._recorder.posted("recv", self._label, peer=peer, tag=tag, **_payload(tensors))
         return self._started(self._inner.recv(tensors, srcRank, tag), call)
+
+    def _peer(self, op: str, argument: str, group_rank: int) -> int:
+        """The global rank of a peer. Without this check gloo waits for ever for a rank like -1."""
+        if group_rank == self._inner.rank():
+            raise ValueError(f"{op}({argument}={group_rank}): a rank cannot {op} to or from itself")
+        if 0 <= group_rank < len(self._members):
+            return self._members[group_rank]
+        there_are = (
+            f"ranks 0 to {len(self._members) - 1}" if len(self._members) > 1 else "rank 0 only"
+        )
+        raise ValueError(f"{op}({argument}={group_rank}): this group has {there_are}")
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
         call = self._recorder.posted("recv", self._label, tag=tag, **_payload(tensors))

@@ -8,6 +8,7 @@ closed by peer", which hides the cause. Nothing is torn down; a dead process has
 from __future__ import annotations
 
 import faulthandler
+import inspect
 import os
 import pickle
 import random
@@ -21,6 +22,8 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
+
+import cloudpickle
 
 from ddpkit.rank import record
 from ddpkit.rank.blackbox import BlackBox
@@ -97,16 +100,18 @@ def _work(job: Job, recorder: Recorder, agent: Agent) -> list[Any]:
     try:
         parts = pack_result(result)
     except Exception as error:
-        raise _UnsendableResultError(result, error) from None
+        raise _UnsendableResultError(function, result, error) from None
     return [pickle.dumps(("returned", None)), *parts]
 
 
 class _UnsendableResultError(Exception):
-    def __init__(self, result: Any, error: Exception) -> None:
+    def __init__(self, function: Any, result: Any, error: Exception) -> None:
         super().__init__(
             f"the function returned a {type(result).__name__} that cannot be sent back "
             f"({type(error).__name__}: {error}). Return tensors, numbers, strings, lists or dicts."
         )
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        self.frames = [(code.co_filename, code.co_firstlineno, code.co_name)] if code else []
 
 
 @dataclass(frozen=True)
@@ -180,15 +185,21 @@ def report(error: BaseException) -> dict[str, Any]:
         for frame in traceback.extract_tb(error.__traceback__)
     ]
     try:
-        pickled = pickle.dumps(error)
+        pickled = cloudpickle.dumps(error)  # its class may be one of a cell
     except Exception:
         pickled = b""
+    try:
+        message = str(error)
+    except Exception as failed:
+        message = f"<its __str__ raised {type(failed).__name__}>"
     frames = [frame for frame in frames if is_user_file(frame[0])]
+    if isinstance(error, _UnsendableResultError):
+        frames = error.frames
     if isinstance(error, SyntaxError) and error.filename:
         frames = [(error.filename, error.lineno or 0, "")]
     return {
         "type": type(error).__name__,
-        "message": str(error),
+        "message": message,
         "exit": error.code if isinstance(error, SystemExit) else None,
         "unsendable": isinstance(error, _UnsendableResultError),
         "frames": frames,
@@ -246,10 +257,11 @@ def _redirect(pipes: Pipes) -> None:
         setattr(sys, f"__{name}__", stream)
     crash = _descriptor(pipes.crash)
     faulthandler.enable(crash, all_threads=False)
-    leave = os._exit
+    leave, rank_pid = os._exit, os.getpid()
 
     def leave_traced(status: int) -> NoReturn:
-        faulthandler.dump_traceback(crash, all_threads=False)
+        if os.getpid() == rank_pid:  # not a child of the rank: each DataLoader worker ends so
+            faulthandler.dump_traceback(crash, all_threads=False)
         leave(status)
 
     os._exit = leave_traced  # so that the notebook can say in which line

@@ -47,9 +47,12 @@ class Call:
     blocked_ns: int | None = None  # since when the main thread waits for it
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for the black box; what is empty is left out."""
+        """Plain data for the black box; what is empty is left out, and so are all ranks' numbers."""
         pairs = ((name, getattr(self, name)) for name in self.__slots__)
-        return {name: value for name, value in pairs if value not in (None, "", ())}
+        plain = {name: value for name, value in pairs if value not in (None, "", ())}
+        if not self.group:
+            plain.pop("members", None)
+        return plain
 
 
 @dataclass
@@ -64,18 +67,20 @@ class Recorder:
     moved: int = 0  # grows whenever a call is posted or done
     spans_made: int = 0
     _seqs: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # several threads may post
 
     def posted(self, op: str, group: str, **details: Any) -> Call:
         """Write down a call that is about to be made."""
         where, via = user_call(sys._getframe(1))
         peer, tag = details.get("peer"), details.get("tag", 0)
         key = (group, op, peer, tag) if op in ("send", "recv") else (group,)
-        self._seqs[key] += 1
-        call = Call(op, group, self._seqs[key], where, "" if via == op else via, **details)
-        self.moved += 1
-        self.pending[id(call)] = call
-        if self.box is not None:
-            self.box.write_call(call.as_dict())
+        with self._lock:
+            self._seqs[key] += 1
+            call = Call(op, group, self._seqs[key], where, "" if via == op else via, **details)
+            self.moved += 1
+            self.pending[id(call)] = call
+            if self.box is not None:
+                self.box.write_call(call.as_dict())
         call.posted_ns = time.perf_counter_ns()
         return call
 
@@ -151,7 +156,8 @@ def span(name: str) -> Iterator[None]:
 # Where a rank is: the reader's line, not torch's nor ours.
 
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_READABLE = tuple(os.path.join(_HERE, name) for name in ("answers", "lessons"))
+_ANSWERS = os.path.join(_HERE, "answers")
+_FUTURES = os.path.join("torch", "futures", "__init__.py")
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
@@ -161,7 +167,7 @@ def is_user_file(filename: str) -> bool:
     if filename.startswith("<") or "-packages" + os.sep in filename:
         return filename.startswith(("<ipython", "<stdin"))
     if filename.startswith(_HERE):
-        return filename.startswith(_READABLE)
+        return filename.startswith(_ANSWERS)
     return not filename.startswith(_STDLIB)
 
 
@@ -202,9 +208,12 @@ class Agent(threading.Thread):
     def status(self) -> dict[str, Any]:
         """Where the rank is: plain data, documented by `monitor.Look`."""
         recorder = self.recorder
-        frame = sys._current_frames().get(self._main or 0)
+        frames = sys._current_frames()
+        frame = frames.get(self._main or 0)
         (file, line), via = user_call(frame)
         waiting = recorder.waits.get(self._main or 0) or self._hidden_wait(frame)
+        if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
+            waiting = None
         self._beats += 1
         return {
             "beat": self._beats,
@@ -218,12 +227,25 @@ class Agent(threading.Thread):
             "cpu_ns": time.process_time_ns() - time.thread_time_ns(),
         }
 
+    def _is_at_work(self, thread: int, frame: FrameType) -> bool:
+        """Whether a thread of the user's, beside the main one, may yet end the rank's wait.
+
+        It does so unless it waits itself: for communication, or for a lock without a limit.
+        """
+        if thread in (self._main, self.ident) or thread in self.recorder.waits:
+            return False
+        if not user_call(frame)[0][0]:
+            return False
+        if os.path.basename(frame.f_code.co_filename) == "threading.py":
+            return frame.f_locals.get("timeout") is not None
+        return self._hidden_wait(frame) is None
+
     def _hidden_wait(self, frame: FrameType | None) -> Call | None:
-        """A wait that passes no Python of ours: for a store, or inside DDP's C++ reducer."""
+        """A wait that passes no Python of ours: for a store, a future, or in DDP's C++ reducer."""
         if frame is None:
             return None
         filename, function = frame.f_code.co_filename, frame.f_code.co_name
-        if function == "_engine_run_backward":
+        if function == "_engine_run_backward" or filename.endswith(_FUTURES):
             # It may as well compute: whether the process stands still, its CPU time will tell.
             return next(iter(list(self.recorder.pending.values())), None)
         if os.path.basename(filename) == "threading.py":  # joining a thread that communicates

@@ -7,6 +7,8 @@ torch's own pickling would copy a tensor four times.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
 import os
 import pickle
@@ -142,7 +144,8 @@ def _why_unpicklable(
         if not _picklable(value):
             return (
                 f"argument {label!r} of {name} is a {_type(value)}, which cannot be sent to "
-                f"another process. Send what it is made from, and make it inside {name}."
+                f"another process ({_reason(value)}). "
+                f"Send what it is made from, and make it inside {name}."
             )
     chain = _culprit(function, {id(function)})
     if chain is None:
@@ -168,10 +171,21 @@ def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
 
 
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function takes from outside itself: closure and globals, with the names it uses."""
+    """What a callable takes from outside its body, by name: defaults, closure and globals of a
+    function, the object of a method, what a partial holds."""
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, (type, types.ModuleType)):
+        yield from (
+            (f"self.{name}", value) for name, value in getattr(owner, "__dict__", {}).items()
+        )
+    if isinstance(function, functools.partial):
+        yield getattr(function.func, "__name__", "function"), function.func
+        yield from ((f"argument {i}", value) for i, value in enumerate(function.args))
+        yield from function.keywords.items()
     function = getattr(function, "__func__", function)
     if not isinstance(function, types.FunctionType):
         return
+    yield from ((p.name, p.default) for p in inspect.signature(function).parameters.values())
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -188,11 +202,16 @@ def _global_names(code: types.CodeType) -> set[str]:
 
 
 def _picklable(value: Any) -> bool:
+    return not _reason(value)
+
+
+def _reason(value: Any) -> str:
+    """Why a value cannot be pickled; empty when it can."""
     try:
         cloudpickle.dumps(value)
-    except Exception:
-        return False
-    return True
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 def _type(value: Any) -> str:

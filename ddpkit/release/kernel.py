@@ -76,7 +76,7 @@ def _run(lesson: Lesson, node: NotebookNode, folder: Path, cell_limit_s: int) ->
         client = NotebookClient(
             node,
             kernel_name="python3",
-            config=_connection(folder),
+            config=private_connection(folder),
             timeout=cell_limit_s,
             resources={"metadata": {"path": str(work)}},
             record_timing=False,
@@ -99,7 +99,7 @@ def _failed(lesson: Lesson, cell: Cell | None, what: str) -> LessonError:
     return LessonError(f"{where} {what}")
 
 
-def _connection(folder: Path) -> Config:
+def private_connection(folder: Path) -> Config:
     """Sockets in `folder` where there are such: no port for others to see, or to take first."""
     from traitlets.config import Config
 

@@ -1,10 +1,12 @@
 """From spans to bars: which lane each goes in, and how many a screen can show."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from ddpkit.trace import Span
+from ddpkit.trace.intervals import Interval, subtract
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +84,36 @@ def _append(drawn: list[Bar], small: list[Rough], pixel_ns: float, least: float)
         drawn.append(Bar(start, end, kind, (), len(small)))
 
 
-def label_runs(bars: Sequence[Bar], names: Mapping[str, tuple[str, ...]], gap: float) -> list[Bar]:
-    """One label for neighbouring bars of one kind: an invisible bar that carries ``names[kind]``.
+def label_runs(
+    bars: Sequence[Bar], names: Mapping[str, tuple[str, ...]], gap: float, covered: Sequence[Bar]
+) -> list[Bar]:
+    """The labels of a lane, as bars to write on: one for neighbours of a kind that ``names`` knows.
 
-    A run ends at a bar of another kind and at a gap wider than ``gap`` ns.
+    A run ends at a bar of another kind and at a gap wider than ``gap`` ns. A bar of no such kind
+    keeps its own texts. What ``covered`` hides is left out: the longest piece in sight is labelled.
     """
     runs: list[Bar] = []
     previous = ""
     for bar in bars:
-        goes_on = runs and bar.kind == previous and bar.start - runs[-1].end <= gap
-        previous = bar.kind
-        if bar.kind not in names:
-            continue
-        if goes_on:
+        if bar.kind in names and bar.kind == previous and bar.start - runs[-1].end <= gap:
             end = max(runs[-1].end, bar.end)
             runs[-1] = replace(runs[-1], end=end, count=runs[-1].count + bar.count)
-        else:
-            runs.append(replace(bar, texts=names[bar.kind]))
-    return runs
+        elif bar.kind in names or bar.texts:
+            runs.append(replace(bar, texts=names.get(bar.kind, bar.texts)))
+        previous = bar.kind
+    hidden = [(bar.start, bar.end) for bar in covered]
+    return [piece for run in runs for piece in _in_sight(run, hidden)]
+
+
+def _in_sight(bar: Bar, hidden: list[Interval]) -> list[Bar]:
+    pieces = subtract([(bar.start, bar.end)], _near(hidden, bar))
+    if not pieces:
+        return []
+    start, end = max(pieces, key=lambda piece: piece[1] - piece[0])
+    return [replace(bar, start=start, end=end)]
+
+
+def _near(hidden: list[Interval], bar: Bar) -> list[Interval]:
+    """Those that may touch the bar; ``hidden`` is sorted."""
+    first = max(0, bisect_left(hidden, (bar.start, 0)) - 1)
+    return hidden[first : bisect_left(hidden, (bar.end, 0))]

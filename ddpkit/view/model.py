@@ -26,7 +26,7 @@ class Row:
     rank: int
     window: Interval
     compute: list[Bar]
-    labels: list[Bar]  # invisible: one text for several compute bars
+    labels: list[Bar]  # what to write on the compute bars, often one text for several
     lanes: list[list[Bar]]  # communication; operations at the same time lie in different lanes
     overlap: list[Bar]
     exposed: list[Bar]
@@ -113,16 +113,17 @@ class _Builder:
         window = start, end = self.trace.window_of(rank)
         activity = self.trace.activity(rank)
         compute = self._compute_bars(spans, window)
-        runs = label_runs(compute, NAMES, gap=self.length / 50)
+        exposed = self._strip(activity.exposed, "exposed")
+        labels = label_runs(compute, NAMES, gap=self.length / 50, covered=exposed)
         waits = [_waiting(span) for span in spans if span.kind == "comm"]
         return Row(
             rank,
             (start - self.origin, end - self.origin) if start < end else (0, 0),
             compute,
-            [run for run in runs if run.end - run.start > self.label_ns],
+            [label for label in labels if label.end - label.start > self.label_ns],
             self._lanes(spans, window),
             self._strip(activity.overlapped, "overlap"),
-            self._strip(activity.exposed, "exposed"),
+            exposed,
             Breakdown.of(activity),
             total(intersect(waits, [window])),
         )

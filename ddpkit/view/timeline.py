@@ -69,10 +69,11 @@ def _row(page: Page, axes: Axes, model: Timeline, row: Row, place: Place) -> Non
     bars(axes, [(0, place.top, _right(model), place.bottom)], facecolor=style.BAND, zorder=0.2)
     _names(page, model, row, place)
     if model.has_compute:
-        _draw(page, axes, row.compute, place.compute)
+        _draw(axes, row.compute, place.compute)
         _draw_labels(page, axes, row.labels, place.compute)
     for lane, where in zip(row.lanes, place.lanes, strict=False):
-        _draw(page, axes, lane, where)
+        _draw(axes, lane, where)
+        _draw_labels(page, axes, lane, where)
     if model.has_compute and model.has_comm:
         _hatch(axes, [_box(bar, place.strip) for bar in row.overlap], OVERLAP, 0)
         boxes = [_box(bar, place.compute) for bar in row.exposed]
@@ -84,11 +85,16 @@ def _row(page: Page, axes: Axes, model: Timeline, row: Row, place: Place) -> Non
         axes.plot([end, end], [place.top, place.bottom], color=style.INK, linewidth=1.4, zorder=5)
 
 
-def _draw(page: Page, axes: Axes, drawn: list[Bar], where: tuple[float, float]) -> None:
+def _draw(axes: Axes, drawn: list[Bar], where: tuple[float, float]) -> None:
     """The bars of a lane. White edges part neighbours, where there is room for an edge."""
     pixel = _pixel(axes)
     boxes = [_box(bar, where, least=0.6 * pixel) for bar in drawn]
     wide = [box[2] - box[0] > 4 * pixel for box in boxes]
+    inset = 0.35 / 72  # half an edge: so bars without edges are as high as those with
+    boxes = [
+        box if is_wide else (box[0], box[1] + inset, box[2], box[3] - inset)
+        for box, is_wide in zip(boxes, wide, strict=True)
+    ]
     for edged in (True, False):
         chosen = [at for at, is_wide in enumerate(wide) if is_wide == edged]
         faces = [style.FACE[drawn[at].kind] for at in chosen]
@@ -101,7 +107,6 @@ def _draw(page: Page, axes: Axes, drawn: list[Bar], where: tuple[float, float]) 
             linewidth=0.7 if edged else 0,
             zorder=3,
         )
-    _draw_labels(page, axes, drawn, where)
 
 
 def _hatch(axes: Axes, boxes: list[Box], look: dict[str, Any], linewidth: float) -> None:
@@ -203,7 +208,9 @@ def _headings(page: Page, model: Timeline) -> None:
     page.write(PANEL, 0.24, f"Where the {went} went", 11, bold=True)
     page.legend(_part_kinds(model), PANEL + 0.01, 0.53, RIGHT)
     bottom = page.height - (0.37 if model.note else 0.17)
-    page.write(LEFT, page.height - 0.15, model.note, 9, style.GREY)
+    if model.note:
+        room = PANEL + RIGHT - LEFT
+        page.write_fitting(LEFT, page.height - 0.15, model.note, 9, room, color=style.GREY)
     since = f"time since the first rank began the {model.whole} (ms)"
     page.write(LEFT + MIDDLE / 2, bottom, since, 9, style.GREY, ha="center")
     page.write(PANEL + RIGHT / 2, bottom, f"share of the {model.whole}", 9, style.GREY, ha="center")

@@ -38,13 +38,6 @@ def title(trace: Trace, step: int | None) -> str:
     )
 
 
-def _calls(n: int, operation: str) -> str:
-    """ "5 all-reduces" in English, and "broadcast ×5" for functions without a plural."""
-    if operation in ("message", "all-reduce", "reduce"):
-        return count(n, operation)
-    return f"{operation} ×{n:,}"
-
-
 def _operations(trace: Trace) -> list[str]:
     """Communication in words, most bytes first: "5 all-reduces of 4 MB", "6 messages of 4 B"."""
     sizes: dict[tuple[str, int], list[int]] = {}
@@ -56,10 +49,10 @@ def _operations(trace: Trace) -> list[str]:
     phrases: dict[str, tuple[int, str]] = {}
     for (name, _), each in sizes.items():
         same = len(set(each)) == 1
-        many = f" of {size(each[0])}" if same else f", {size(sum(each))} in all"
+        many = f" of {size(each[0])}" if same else f" ({size(sum(each))})"
         phrases[name] = max(
             phrases.get(name, (-1, "")),
-            (sum(each), _calls(len(each), name) + (many if sum(each) else "")),
+            (sum(each), count(len(each), name) + (many if sum(each) else "")),
         )
     return [phrase for _, phrase in sorted(phrases.values(), reverse=True)]
 

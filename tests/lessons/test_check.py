@@ -166,6 +166,22 @@ def test_a_long_explanation_is_cut(registry, capsys):
     assert len(lines) <= 15
 
 
+def test_a_long_message_is_cut(registry, capsys):
+    check(
+        failing(RankError("rank 0 raised RuntimeError: " + "long " * 99 + "\nline", ranks=(0,)), [])
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:12] for line in lines[:4]] == [
+        "✗ 2 ranks   ",
+        " " * 12,
+        "✗ 3 ranks   ",
+        "    line",
+    ]
+    assert lines[1].endswith("long…")
+    assert lines[2].endswith("…")
+    assert max(map(len, lines)) <= 100
+
+
 def test_nothing_is_tried_after_a_timeout(registry, capsys):
     ran = []
     check(failing(RunTimeout("The run took longer than 5 s."), ran))

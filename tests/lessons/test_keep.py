@@ -63,11 +63,11 @@ SCALE = 2.5
 INFINITE = float("-inf")
 
 
+square = lambda x: x * x
+
+
 def half(x):
     return x / 2 if x > INFINITE else twice(x)
-
-
-square = lambda x: x * x
 
 
 def twice(x):

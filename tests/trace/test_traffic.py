@@ -48,3 +48,8 @@ def test_no_traffic_reads_well() -> None:
 )
 def test_sizes(n: int, text: str) -> None:
     assert size(n) == text
+
+
+def test_ranks_that_did_the_same_share_a_line() -> None:
+    spans = [Span(rank, "comm", "all_reduce", "comm", 0, 5, 8, seq=1) for rank in range(16)]
+    assert Trace(spans, 16).traffic.table() == "every rank: all_reduce ×1, 8 B"

@@ -114,8 +114,29 @@ def many_spans(count: int = 100_000, ranks: int = 4) -> Trace:
             kind = rng.choice(("forward", "backward", "optimizer", "comm"))
             end = at + rng.randint(1_000, 60_000)
             if kind == "comm":
-                spans.append(Span(rank, "comm", "all_reduce", "comm", at - 9_000, end, 1000, ready_ns=at))
+                spans.append(
+                    Span(rank, "comm", "all_reduce", "comm", at - 9_000, end, 1000, ready_ns=at)
+                )
             else:
                 spans.append(Span(rank, "compute", kind, kind, at, end))
             at = end + rng.randint(0, 4_000)
     return Trace(spans, ranks, FACTS)
+
+
+def blocked_in_forward() -> Trace:
+    """What torch's DDP does after its first step: it broadcasts in the middle of a forward."""
+    spans = []
+    for rank in range(2):
+        at = 5 * MS * rank
+        spans += [
+            Span(rank, "compute", "DDP", "forward", at, 60 * MS),
+            Span(rank, "compute", "Linear", "forward", at + 30 * MS, 55 * MS),
+            Span(rank, "comm", "broadcast", "comm", at + 5 * MS, 30 * MS, 4096, seq=1,
+                 blocked_ns=at + 5 * MS),
+            Span(rank, "compute", "backward", "backward", 60 * MS, 100 * MS),
+            Span(rank, "comm", "all_reduce", "comm", 65 * MS, 98 * MS, 4096, seq=2,
+                 blocked_ns=70 * MS),
+            Span(rank, "compute", "log the loss", "span", 101 * MS, 120 * MS),
+            Span(rank, "comm", "barrier", "comm", 102 * MS, 110 * MS, seq=3, blocked_ns=102 * MS),
+        ]  # fmt: skip
+    return Trace(match_peers(spans), 2, FACTS)

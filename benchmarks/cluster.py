@@ -1,0 +1,298 @@
+"""Prints what a Cluster costs: the first run ÷ one `import torch`, the time of every later run and
+of runs after a fault, memory, large tensors, recorded ÷ plain communication, and how many times
+that `torch.multiprocessing.spawn` and `ipyparallel` take for the same.
+
+    python -m benchmarks.cluster               a quarter of an hour on two cores
+    python -m benchmarks.cluster --quick       two minutes: few repetitions, one start of each
+    python -m benchmarks.cluster --markdown    the tables as BENCHMARKS.md has them
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks import _recording, _report
+from benchmarks._report import Figure, Sample
+
+OTHERS = ("spawn", "ipyparallel")
+SIZES = (1, 2, 4, 8)  # ranks
+FAULTS = {"raises": "exception", "deadlocks": "deadlock", "is_killed": "SIGKILL"}
+LIMIT = 300  # seconds for one process; what takes longer is left out, and said
+Step = dict[str, Any]
+Plan = list[tuple[str, int]]  # (name of a job, ranks)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How often each thing is done."""
+
+    starts: int  # fresh processes of `import torch` and of ddpkit
+    starts_of_others: int
+    later: int  # later runs per fresh process
+    blocks: int  # of training steps
+    messages: int  # blocks of small operations
+
+
+QUICK = Extent(starts=2, starts_of_others=1, later=3, blocks=10, messages=6)
+FULL = Extent(starts=7, starts_of_others=3, later=10, blocks=100, messages=40)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few repetitions, about two minutes")
+    parser.add_argument("--markdown", action="store_true", help="print markdown tables")
+    arguments = parser.parse_args()
+    extent = QUICK if arguments.quick else FULL
+    write = _report.as_markdown if arguments.markdown else _report.as_text
+    print(_report.machine())
+    print("Each cell: median (middle half, max, number of repetitions). 'a ÷ b': how many times b.")
+    for title, figures in (
+        ("start, run and end", lambda: starts(measure_worlds(extent))),
+        ("recording, 2 ranks", lambda: recording(extent)),
+    ):
+        print("\n" + write(_report.table(title, figures(), OTHERS)), flush=True)
+
+
+# Worlds: fresh processes, in turns
+
+
+@dataclass
+class Worlds:
+    """The steps that the processes of each world carried out."""
+
+    steps: dict[str, list[Step]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # world -> why it has no steps
+    first: dict[str, list[float]] = field(default_factory=dict)  # seconds of each first step
+
+    def sample(self, world: str, choose: Callable[[Step], float | None]) -> Sample | str:
+        values = [value for step in self.steps.get(world, []) if (value := choose(step))]
+        return Sample.of(values) if values else self.missing.get(world, "–")
+
+
+def measure_worlds(extent: Extent) -> Worlds:
+    """Let each world carry out its plan in fresh processes, never two at a time."""
+    worlds = Worlds()
+    if importlib.util.find_spec("ipyparallel") is None:
+        worlds.missing["ipyparallel"] = "not installed: pip install 'ddpkit[bench]'"
+    turns = list(_turns(extent, [w for w in OTHERS if w not in worlds.missing]))
+    _in_fresh_process("import", [("nothing", 1)])  # files into the page cache
+    for world, plan in tqdm(turns, desc="worlds", disable=None):
+        steps = _in_fresh_process(world, plan)
+        if not steps:
+            worlds.missing[world] = f"no answer in {LIMIT} s"
+            continue
+        first, *others = _after(steps)
+        worlds.first.setdefault(world, []).append(first["seconds"])
+        worlds.steps.setdefault(world, []).extend(others)
+    return worlds
+
+
+def _turns(extent: Extent, others: list[str]) -> Iterable[tuple[str, Plan]]:
+    """Which world is started when: the yardstick always just before ours."""
+    for start in range(extent.starts):
+        yield "import", [("nothing", 4)]
+        yield "ddpkit", _plan_of_ours(extent.later)
+        if start < extent.starts_of_others:
+            yield from ((other, _plan_of_others(other)) for other in others)
+
+
+def _plan_of_ours(later: int) -> Plan:
+    plan: Plan = [("nothing", 4)]
+    for _ in range(later):
+        plan += [("nothing", size) for size in SIZES]
+    for fault in FAULTS:
+        plan += [(fault, 4), ("nothing", 4)] * 2
+    plan += [("memory", size) for size in SIZES]
+    return plan + [("gives", 1), ("gives", 4), ("takes", 1), ("takes", 4)] * 2
+
+
+def _plan_of_others(world: str) -> Plan:
+    """The same, less what takes them minutes: other sizes, and a deadlock, which never ends."""
+    plan: Plan = [("nothing", 4)] * 4 + [("memory", 4)]
+    plan += [("gives", 4), ("takes", 4)]
+    plan += [("raises", 4), ("nothing", 4), ("is_killed", 4), ("nothing", 4)]
+    return [*plan, ("gives", 1), ("takes", 1)]
+
+
+def _after(steps: list[Step]) -> list[Step]:
+    """Each step with the fault that came just before it; "" where none did."""
+    faults = ["", *(step["job"] if step["job"] in FAULTS else "" for step in steps)]
+    return [step | {"after": fault} for step, fault in zip(steps, faults, strict=False)]
+
+
+def _in_fresh_process(world: str, plan: Plan) -> list[Step]:
+    """What the world's process reported; nothing if it took too long."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks._worlds", world, json.dumps(plan)],
+        cwd=Path(__file__).parent.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that whatever it started can be ended with it
+    )
+    try:
+        out, errors = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return []
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{world} failed:\n{errors[-2000:]}")
+    steps: list[Step] = json.loads(out.splitlines()[-1])
+    return steps
+
+
+# Figures
+
+
+def starts(worlds: Worlds) -> list[Figure]:
+    """Rows about starting, running and ending ranks, their memory and large tensors."""
+
+    def figure(name: str, choose: Callable[[Step], float | None], **more: Any) -> Figure:
+        others = {other: worlds.sample(other, choose) for other in OTHERS}
+        return Figure(name, "s", worlds.sample("ddpkit", choose), others, **more)
+
+    figures = _first_runs(worlds)
+    for size in SIZES:
+        goal = 0.2 if size == 4 else None
+        name = f"later run of an empty function, {size} rank{'s' * (size > 1)}"
+        figures.append(figure(name, _empty(size), goal=goal))
+    for fault, name in FAULTS.items():
+        figures.append(figure(f"run after {name}, 4 ranks", _empty(4, fault), goal=0.2))
+    for fault, name in FAULTS.items():
+        if fault == "deadlocks":
+            worlds.missing |= dict.fromkeys(OTHERS, "hangs")
+        figures.append(figure(f"run with {name}, until it is explained", _seconds(fault, 4)))
+    for job, words in (("gives", "return 100 MB per rank"), ("takes", "send 100 MB to each rank")):
+        for size in (1, 4):
+            chosen = figure(f"{words}, {size} rank{'s' * (size > 1)}", _seconds(job, size))
+            figures.append(_with_rate(chosen, 0.1 * size))
+    return figures + _memory(worlds)
+
+
+def _first_runs(worlds: Worlds) -> list[Figure]:
+    imports = Sample.of(worlds.first["import"])
+    first: dict[str, Sample | str] = {
+        world: Sample.of(worlds.first[world]) if world in worlds.first else worlds.missing[world]
+        for world in ("ddpkit", *OTHERS)
+    }
+
+    def compared(world: str) -> Sample | str:
+        sample = first[world]
+        if isinstance(sample, str):
+            return sample
+        yardsticks = imports.values  # each start has its own, taken just before it
+        return Sample.of(s / y for s, y in zip(sample.values, yardsticks, strict=False))
+
+    return [
+        Figure("one import torch", "s", imports, note="the yardstick"),
+        Figure("first run of a fresh kernel, 4 ranks", "s", first["ddpkit"], _without_ours(first)),
+        Figure(
+            "first run ÷ import torch",
+            "",
+            compared("ddpkit"),
+            {other: compared(other) for other in OTHERS},
+            goal=1.5,
+        ),
+    ]
+
+
+def _without_ours(samples: dict[str, Sample | str]) -> dict[str, Sample | str]:
+    return {world: sample for world, sample in samples.items() if world != "ddpkit"}
+
+
+def _empty(size: int, after: str = "") -> Callable[[Step], float | None]:
+    def choose(step: Step) -> float | None:
+        same = (step["job"], step["ranks"], step["after"]) == ("nothing", size, after)
+        return step["seconds"] if same and not step["failed"] else None
+
+    return choose
+
+
+def _seconds(job: str, size: int) -> Callable[[Step], float | None]:
+    def choose(step: Step) -> float | None:
+        same = (step["job"], step["ranks"]) == (job, size)
+        return step["seconds"] if same and bool(step["failed"]) == (job in FAULTS) else None
+
+    return choose
+
+
+def _with_rate(figure: Figure, gigabytes: float) -> Figure:
+    if isinstance(figure.ours, str):
+        return figure
+    rate = f"{gigabytes / figure.ours.median:.2f} GB/s"
+    return Figure(figure.name, "s", figure.ours, figure.others, note=f"ddpkit: {rate}")
+
+
+def _memory(worlds: Worlds) -> list[Figure]:
+    def per_rank(size: int) -> Callable[[Step], float | None]:
+        def choose(step: Step) -> float | None:
+            same = (step["job"], step["ranks"]) == ("memory", size) and step["values"]
+            return statistics.mean(step["values"]) if same else None
+
+        return choose
+
+    return [
+        Figure(
+            f"memory of a rank (PSS), of {size}",
+            "MB",
+            worlds.sample("ddpkit", per_rank(size)),
+            {other: worlds.sample(other, per_rank(size)) for other in OTHERS},
+        )
+        for size in SIZES
+    ]
+
+
+def recording(extent: Extent) -> list[Figure]:
+    """Rows about recorded ÷ plain, both inside the same ranks, in turns."""
+    from ddpkit import Cluster
+
+    cluster = Cluster(2, record=False)
+    wall = cluster.run(_recording.wall, 50).results
+    per_rank = cluster.run(_recording.steps, extent.blocks, 6).results
+    cpu = {
+        name: [sum(seconds) for seconds in zip(*(rank[name] for rank in per_rank), strict=True)]
+        for name in _recording.VARIANTS
+    }
+    step = f"a step of {1000 * min(wall):.1f} ms"
+    figures = [
+        _ratio(f"{step}: group recorded ÷ plain gloo, CPU", cpu["recorded"], cpu["plain"]),
+        _ratio(f"{step}: record=True ÷ False, CPU", cpu["hooked"], cpu["recorded"], goal=1.03),
+        _ratio(f"{step}: record=True ÷ plain gloo, CPU", cpu["hooked"], cpu["plain"], goal=1.03),
+    ]
+    for op, words in (("all_reduce", "all_reduce of 32 B"), ("ping_pong", "32 B there and back")):
+        taken = cluster.run(_recording.latency, op, extent.messages, 50).results[0]
+        for clock, title in (("wall", "time"), ("cpu", "CPU")):
+            recorded, plain = taken[clock]["recorded"], taken[clock]["plain"]
+            figures.append(_ratio(f"{words}: recorded ÷ plain gloo, {title}", recorded, plain))
+    return figures
+
+
+def _ratio(name: str, ours: list[float], plain: list[float], goal: float | None = None) -> Figure:
+    """Block by block, each with the one beside it; the note has the seconds of the least."""
+    ratios = Sample.of(mine / other for mine, other in zip(ours, plain, strict=True))
+    least = f"least: {_time(min(ours))} ÷ {_time(min(plain))} = {min(ours) / min(plain):.3f}"
+    return Figure(name, "", ratios, goal=goal, note=least)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms" if seconds > 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+# mypy: ignore-errors
+"""Answers of lab 01 (sgd).
+
+Generated from solutions/01_sgd.py by `make release`; do not edit.
+"""
+
+import torch
+
+
+def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
+    """Shuffle the numbers 0 to n - 1 and cut them into batches: a list of int64 tensors.
+
+    Every batch has `batch_size` numbers, the last one what is left. The same seed gives the same
+    batches. Torch's global random numbers are left alone: make a torch.Generator of your own.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(n, generator=generator)
+    return list(order.split(batch_size))
+
+
+def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
+    """One step of SGD. Changes the parameters in place; leaves the gradients as they are.
+
+    `velocities` is what the step before returned, None at the first step. Returns the new
+    velocities: a list of tensors, one for each parameter.
+    """
+    if velocities is None:
+        velocities = [torch.zeros_like(g) for g in gradients]
+    velocities = [momentum * v + g for v, g in zip(velocities, gradients)]
+    with torch.no_grad():
+        for p, v in zip(parameters, velocities):
+            p -= lr * v
+    return velocities
+
+
+def accumulate(loss, parameters, micro_batches):
+    """The gradients of the mean loss over all micro-batches together: a list of tensors.
+
+    `loss(x, y)` is the mean loss over the images it is given. `micro_batches` is a list of (x, y);
+    their lengths may differ. Only one micro-batch at a time goes through the model.
+    """
+    images = sum(len(y) for _, y in micro_batches)
+    total = [torch.zeros_like(p) for p in parameters]
+    for x, y in micro_batches:
+        gradients = torch.autograd.grad(loss(x, y), parameters)
+        for t, g in zip(total, gradients):
+            t += g * (len(y) / images)
+    return total

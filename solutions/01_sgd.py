@@ -1,0 +1,300 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 01 · SGD, the work to be shared
+#
+# **You will build** stochastic gradient descent on real data: the minibatches, the step with
+# momentum, and gradients summed up from pieces of a batch, which is what many ranks will do later.
+#
+# **You need** lab 00 and a little calculus. No GPU and no network. About 40 minutes.
+
+# %%
+import torch, matplotlib.pyplot as plt
+from ddpkit import Cluster, check, show
+
+# %% [markdown]
+# ## The data
+#
+# 1,797 handwritten digits of 8 × 8 pixels. Each image is a row of 64 numbers between 0 and 1, and
+# each label says which digit it shows.
+
+# %%
+from ddpkit.data import load_digits
+
+x, y = map(torch.from_numpy, load_digits())
+print("images", tuple(x.shape), x.dtype, " labels", tuple(y.shape), y.dtype)
+
+# %%
+fig, axes = plt.subplots(1, 10, figsize=(9, 1.3))
+for ax, image, label in zip(axes, x, y):
+    ax.imshow(image.reshape(8, 8), cmap="gray_r")
+    ax.set_title(int(label))
+    ax.axis("off")
+plt.show()
+
+# %% [markdown]
+# ## The model and its loss
+#
+# The simplest classifier: a weight for each pixel and digit, and a bias for each digit. It turns
+# an image into 10 scores; the highest wins. The **loss** of one image is −log of the probability
+# that the model gives to the right digit. We want the mean loss over all images to be small.
+
+
+# %%
+def new_parameters():
+    return [torch.zeros(64, 10, requires_grad=True), torch.zeros(10, requires_grad=True)]
+
+
+def loss_of(parameters, x, y):
+    weight, bias = parameters
+    return torch.nn.functional.cross_entropy(x @ weight + bias, y)  # the mean over the images
+
+
+# %% [markdown]
+# **Predict:** all parameters are 0, so the model gives each of the ten digits the probability
+# 1/10. What is its loss? (A number, with a decimal or two.)
+
+# %%
+parameters = new_parameters()
+print(f"loss {loss_of(parameters, x, y).item():.4f}")
+
+# %% [markdown]
+# It is −log(1/10) = log 10 ≈ 2.30. A useful number: a model that starts with another loss than
+# this has a bug, or knows something.
+
+# %% [markdown]
+# ## Down the gradient
+#
+# The gradient says for each parameter how the loss grows with it. One step: subtract a little of
+# it. How little is the **learning rate**.
+
+
+# %%
+def descend(learning_rate, steps):
+    parameters, losses = new_parameters(), []
+    for _ in range(steps):
+        loss = loss_of(parameters, x, y)
+        losses.append(loss.item())
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():  # the step itself is not to be differentiated
+            for p, g in zip(parameters, gradients):
+                p -= learning_rate * g
+    return losses
+
+
+# %% [markdown]
+# **Predict:** after 40 steps, which learning rate has the lowest loss: 0.01, 0.5 or 5? And what
+# does the curve of 5 look like?
+
+# %%
+curves = {rate: descend(rate, steps=40) for rate in (0.01, 0.5, 5)}
+for (rate, losses), style in zip(curves.items(), ("-", "--", ":")):
+    plt.plot(losses, style, label=f"learning rate {rate}")
+    print(f"learning rate {rate:4}: loss {losses[-1]:.2f} after 40 steps")
+plt.xlabel("step"), plt.ylabel("loss"), plt.legend()
+plt.show()
+
+# %% [markdown]
+# **What to notice:** too small is slow, too large jumps over the valley, again and again. A step is
+# good only near the point where its gradient was taken.
+
+# %% [markdown]
+# ## Your turn: minibatches
+#
+# One step on all 1,797 images is a lot of work for one small move. A **minibatch** is a few images
+# drawn at random; its gradient points roughly the same way. An **epoch** uses every image once.
+#
+# **Predict:** how many steps has an epoch with minibatches of 64? How large is the last one?
+
+
+# %% exercise="minibatches"
+def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
+    """Shuffle the numbers 0 to n - 1 and cut them into batches: a list of int64 tensors.
+
+    Every batch has `batch_size` numbers, the last one what is left. The same seed gives the same
+    batches. Torch's global random numbers are left alone: make a torch.Generator of your own.
+    """
+    # BEGIN SOLUTION
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(n, generator=generator)
+    return list(order.split(batch_size))
+    # END SOLUTION
+
+
+# %% check="minibatches"
+check(minibatches)
+
+# %% [markdown]
+# ## How noisy is a minibatch?
+#
+# Take many minibatches of one size, and measure how far their gradients are from the gradient of
+# all images, on average.
+#
+# **Predict:** if the minibatch is four times as large, by how much does the noise shrink?
+
+
+# %%
+def noise(batch_size):
+    full = torch.autograd.grad(loss_of(parameters, x, y), parameters)[0]
+    batches = [b for seed in range(200) for b in minibatches(len(x), batch_size, seed)[:1]]
+    parts = [torch.autograd.grad(loss_of(parameters, x[b], y[b]), parameters)[0] for b in batches]
+    return torch.stack([(part - full).norm() for part in parts]).mean().item()
+
+
+sizes = [1, 4, 16, 64, 256]
+noises = [noise(size) for size in sizes]
+
+# %%
+plt.loglog(sizes, noises, "o-")
+plt.xticks(sizes, sizes), plt.xlabel("images in the minibatch"), plt.ylabel("noise of the gradient")
+plt.show()
+for small, large, a, b in zip(sizes, sizes[1:], noises, noises[1:]):
+    print(f"from {small:2} to {large:3} images the noise shrinks to {b / a:.0%}")
+
+# %% [markdown]
+# **What to notice:** four times the images, half the noise: it falls with 1/√B. (The last point is
+# lower still: 256 images are a good part of all there are.) So small batches are cheap progress,
+# and large ones soon give little for their price.
+
+# %% [markdown]
+# ## Your turn: the step
+#
+# With **momentum**, the step follows a running sum of gradients, the *velocity*. As in torch:
+#
+# - `velocity = momentum * velocity + gradient`, and at the first step just the gradient;
+# - `parameter -= lr * velocity`.
+
+
+# %% exercise="sgd_step"
+def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
+    """One step of SGD. Changes the parameters in place; leaves the gradients as they are.
+
+    `velocities` is what the step before returned, None at the first step. Returns the new
+    velocities: a list of tensors, one for each parameter.
+    """
+    # BEGIN SOLUTION
+    if velocities is None:
+        velocities = [torch.zeros_like(g) for g in gradients]
+    velocities = [momentum * v + g for v, g in zip(velocities, gradients)]
+    with torch.no_grad():
+        for p, v in zip(parameters, velocities):
+            p -= lr * v
+    return velocities
+    # END SOLUTION
+
+
+# %% check="sgd_step"
+check(sgd_step)
+
+# %% [markdown]
+# Now all together.
+#
+# **Predict:** after 5 epochs with minibatches of 64, will the loss be lower than after 5 steps on
+# all images? Both have looked at every image five times.
+
+
+# %%
+def train(batch_size, epochs, lr=0.5, momentum=0.9):
+    parameters, velocities = new_parameters(), None
+    for epoch in range(epochs):
+        for batch in minibatches(len(x), batch_size, seed=epoch):
+            loss = loss_of(parameters, x[batch], y[batch])
+            gradients = torch.autograd.grad(loss, parameters)
+            velocities = sgd_step(parameters, gradients, lr, momentum, velocities)
+    return parameters
+
+
+# %%
+for batch_size in (len(x), 64):
+    weight, bias = trained = train(batch_size, epochs=5)
+    right = ((x @ weight + bias).argmax(1) == y).float().mean().item()
+    loss = loss_of(trained, x, y).item()
+    print(f"minibatches of {batch_size:4}: loss {loss:.2f}, {right:.0%} of the digits right")
+
+# %% [markdown]
+# **What to notice:** the same work, many more steps. That is why SGD is used, and it is also what
+# makes it hard to spread over many machines.
+
+# %% [markdown]
+# ## Your turn: a batch in pieces
+#
+# Suppose that a batch does not fit into memory. Cut it into *micro-batches*, and make its gradient
+# from theirs.
+#
+# **Predict:** a batch of 64 is cut into 48 and 16. Is its gradient the mean of the two gradients?
+
+
+# %% exercise="accumulate"
+def accumulate(loss, parameters, micro_batches):
+    """The gradients of the mean loss over all micro-batches together: a list of tensors.
+
+    `loss(x, y)` is the mean loss over the images it is given. `micro_batches` is a list of (x, y);
+    their lengths may differ. Only one micro-batch at a time goes through the model.
+    """
+    # BEGIN SOLUTION
+    images = sum(len(y) for _, y in micro_batches)
+    total = [torch.zeros_like(p) for p in parameters]
+    for x, y in micro_batches:
+        gradients = torch.autograd.grad(loss(x, y), parameters)
+        for t, g in zip(total, gradients):
+            t += g * (len(y) / images)
+    return total
+    # END SOLUTION
+
+
+# %% check="accumulate"
+check(accumulate)
+
+# %% [markdown]
+# **What to notice:** each micro-batch could have been computed by another rank. Nothing is needed of
+# it but its gradient and its length. That is *data parallelism*: split the batch, add up the
+# gradients.
+
+# %% [markdown]
+# ## One step after the other
+#
+# Why not give each rank a *step* of its own? Here is a larger model on one rank, for three steps.
+#
+# **Predict:** which part of a step takes longest: forward, backward, or the optimizer?
+
+
+# %%
+def three_steps():
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for batch in minibatches(len(x), 256, seed=0)[:3]:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
+        optimizer.step()
+
+
+show(Cluster(1).run(three_steps))
+
+# %% [markdown]
+# **What to notice:** a chain. Step *t* needs the parameters that step *t* − 1 has made, backward
+# needs forward, the optimizer needs the gradients. Steps cannot run side by side without changing
+# the method.
+#
+# But inside a step there is a sum over images, and a sum can be split.
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - followed gradients downhill, and seen a learning rate that is too large;
+# - drawn minibatches, and measured that their noise falls with 1/√B;
+# - written SGD with momentum, equal to torch's;
+# - made the gradient of a batch from its pieces, weighted by their lengths.
+#
+# **Next:** lab 02 builds what ranks need to add up their gradients: collectives.

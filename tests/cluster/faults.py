@@ -1,0 +1,416 @@
+"""Every way in which a run is known to fail, as data: what to run, and what must be said of it.
+
+A line that the message has to name is marked `# <-`. Read by the tests and by `benchmarks.soak`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpkit.errors import Deadlock, Mismatch, RankDied, RankError, RunFailed, RunTimeout
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A function that fails on `world_size` ranks: with which error, and words of its message."""
+
+    function: Callable[..., Any]
+    error: type[RunFailed]
+    words: tuple[str, ...]
+    world_size: int = 2
+    timeout: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def places(self) -> list[str]:
+        """ "faults.py, line 12" for each marked line of the function."""
+        lines, first = inspect.getsourcelines(self.function)
+        return [f"faults.py, line {first + i}" for i, text in enumerate(lines) if "# <-" in text]
+
+    def missing(self, message: str) -> list[str]:
+        """What the message should say and does not."""
+        return [wanted for wanted in (*self.words, *self.places) if wanted not in message]
+
+
+FAULTS: list[Fault] = []
+
+
+def fault(error: type[RunFailed], *words: str, **more: Any) -> Callable[[Any], Any]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        FAULTS.append(Fault(function, error, words, **more))
+        return function
+
+    return add
+
+
+# Exceptions
+
+
+class OwnError(Exception):
+    """An exception that cannot be pickled, of a constructor that pickle would not know to call."""
+
+    def __init__(self, code: int, lock: Any) -> None:
+        super().__init__(f"code {code}")
+        self.lock = lock
+
+
+@fault(RankError, "rank 1 raised ValueError: no")
+def one_raises():
+    if dist.get_rank() == 1:
+        raise ValueError("no")  # <-
+    dist.barrier()
+
+
+@fault(RankError, "ranks 0, 1 raised KeyError: 'weight'")
+def all_raise():
+    return {}["weight"]  # <-
+
+
+@fault(RankError, "rank 0 raised ValueError: left", "rank 1 raised TypeError: right")
+def two_types():
+    if dist.get_rank() == 0:
+        raise ValueError("left")  # <-
+    raise TypeError("right")  # <-
+
+
+@fault(RankError, "rank 1 raised OwnError: code 7")
+def unpicklable_exception():
+    if dist.get_rank() == 1:
+        raise OwnError(7, threading.Lock())  # <-
+    dist.recv(torch.ones(1), 1)
+
+
+@fault(RankError, "ranks 0, 1 raised MemoryError")
+def memory_error():
+    bytearray(1 << 62)  # <-
+
+
+@fault(RankError, "rank 1 raised IndexError", "in helper")
+def in_a_helper():
+    def helper(items):
+        return items[9]  # <-
+
+    if dist.get_rank() == 1:
+        helper([])  # <-
+    dist.all_reduce(torch.ones(2))
+
+
+@fault(RankError, "ranks 0, 1", "generator", "cannot be sent back")
+def unpicklable_result():  # <-
+    return (i for i in range(3))
+
+
+@fault(RankError, "rank 1 raised RecursionError")
+def recursion():
+    def deeper(n):
+        return deeper(n + 1)  # <-
+
+    if dist.get_rank() == 1:
+        deeper(0)  # <-
+    dist.barrier()
+
+
+# Deadlocks: messages
+
+
+@fault(Deadlock, "rank 0 waits in recv(src=1)", "rank 1 waits in recv(src=0)", "nobody sends")
+def recv_recv():
+    peer = 1 - dist.get_rank()
+    dist.recv(torch.ones(2), peer)  # <-
+    dist.send(torch.ones(2), peer)
+
+
+@fault(Deadlock, "rank 0 waits in send(dst=1)", "rank 1 waits in send(dst=0)", "nobody receives")
+def send_send_small():
+    peer = 1 - dist.get_rank()
+    dist.send(torch.ones(2), peer)  # <-
+    dist.recv(torch.ones(2), peer)
+
+
+@fault(Deadlock, "rank 0 waits in send(dst=1)", "rank 1 waits in send(dst=0)", "nobody receives")
+def send_send_large():
+    peer = 1 - dist.get_rank()
+    dist.send(torch.ones(5_000_000), peer)  # <-
+    dist.recv(torch.ones(5_000_000), peer)
+
+
+@fault(
+    Deadlock,
+    "rank 0 waits in send(dst=1)",
+    "rank 1 waits in send(dst=2)",
+    "rank 2 waits in send(dst=0)",
+    "ranks 0, 1, 2 each wait in send",
+    world_size=3,
+)
+def ring_of_sends():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.send(torch.ones(4), (rank + 1) % size)  # <-
+    dist.recv(torch.ones(4), (rank - 1) % size)
+
+
+@fault(Deadlock, "rank 0 waits in wait() for the irecv(src=1)", "rank 1 returned already")
+def unserved_irecv():
+    if dist.get_rank() == 0:
+        work = dist.irecv(torch.ones(4), 1)
+        time.sleep(0.1)
+        work.wait()  # <-
+
+
+@fault(Deadlock, "rank 0 waits in wait() for the isend(dst=1)", "rank 1 returned already")
+def unserved_isend():
+    if dist.get_rank() == 0:
+        work = dist.isend(torch.ones(4), 1)
+        work.wait()  # <-
+
+
+@fault(Deadlock, "rank 0 waits in recv(src=any)", "rank 1 returned already")
+def recv_from_anybody():
+    if dist.get_rank() == 0:
+        dist.recv(torch.ones(1))  # <-
+
+
+@fault(Deadlock, "rank 1 waits in recv(src=0)", "rank 0 returned already")
+def wrong_tag():
+    if dist.get_rank() == 0:
+        dist.isend(torch.ones(1), 1, tag=5)
+    else:
+        dist.recv(torch.ones(1), 0, tag=6)  # <-
+
+
+@fault(Deadlock, "rank 0 waits in recv(src=1)", "rank 1 waits in all_reduce(float32[2])")
+def recv_against_all_reduce():
+    if dist.get_rank() == 0:
+        dist.recv(torch.ones(2), 1)  # <-
+    else:
+        dist.all_reduce(torch.ones(2))  # <-
+
+
+# Deadlocks: collectives
+
+
+@fault(
+    Deadlock,
+    "rank 0 waits in all_reduce(float32[2])",
+    "rank 1 returned already",
+    "without calling all_reduce",
+)
+def missing_collective():
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(2))  # <-
+
+
+@fault(Deadlock, "ranks 0, 2 wait in barrier()", "rank 1 returned already", world_size=3)
+def returned_early():
+    if dist.get_rank() == 1:
+        return
+    dist.barrier()  # <-
+
+
+@fault(Deadlock, "rank 0 waits in all_reduce(float32[2])", "rank 1 returned already")
+def unserved_future():
+    if dist.get_rank() == 0:
+        future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+        future.wait()  # <-
+
+
+@fault(Deadlock, "group=[0, 1]", "rank 0 waits in", "rank 1 waits in")
+def crossed_groups():
+    pair = dist.new_group([0, 1])
+    groups = [pair, None] if dist.get_rank() == 0 else [None, pair]
+    for group in groups:
+        dist.all_reduce(torch.ones(2), group=group)  # <-
+
+
+@fault(
+    Deadlock,
+    "rank 0 waits in all_reduce(float32[2], group=[0, 2])",
+    "ranks 1, 2 returned already",
+    world_size=3,
+)
+def missing_in_a_group():
+    group = dist.new_group([0, 2])
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(2), group=group)  # <-
+
+
+@fault(Deadlock, "rank 0 waits in new_group()", "rank 1 returned already")
+def group_made_by_one():
+    if dist.get_rank() == 0:
+        dist.new_group([0, 1])  # <-
+
+
+@fault(Deadlock, "rank 0 waits in all_reduce(float32[20]) inside backward()", "rank 1 returned")
+def skipped_backward():
+    model = DistributedDataParallel(torch.nn.Linear(4, 4))
+    loss = model(torch.ones(2, 4)).sum()
+    if dist.get_rank() == 0:
+        loss.backward()  # <-
+
+
+@fault(Deadlock, "rank 0 waits in", "recv(src=1)", "rank 1 waits in", "recv(src=0)")
+def in_a_thread():
+    peer = 1 - dist.get_rank()
+
+    def communicate():
+        for _ in range(100):  # it moves at first
+            dist.all_reduce(torch.ones(2))
+        dist.recv(torch.ones(2), peer)
+
+    thread = threading.Thread(target=communicate)
+    thread.start()
+    thread.join()  # <-
+
+
+# Ranks that disagree
+
+
+@fault(Mismatch, "rank 0 calls broadcast(", "rank 1 calls all_reduce(", "same order")
+def different_order():
+    tensor = torch.ones(4)
+    if dist.get_rank() == 0:
+        dist.broadcast(tensor, 0)  # <-
+        dist.all_reduce(tensor)
+    else:
+        dist.all_reduce(tensor)  # <-
+        dist.broadcast(tensor, 0)
+
+
+@fault(Mismatch, "rank 0 calls all_reduce(float32[4])", "rank 1 calls all_reduce(float32[5])")
+def different_shapes():
+    dist.all_reduce(torch.ones(4 + dist.get_rank()))  # <-
+
+
+@fault(Mismatch, "rank 0 calls all_reduce(float32[4])", "rank 1 calls all_reduce(float64[4])")
+def different_dtypes():
+    dtype = [torch.float32, torch.float64][dist.get_rank()]
+    dist.all_reduce(torch.ones(4, dtype=dtype))  # <-
+
+
+@fault(Mismatch, "rank 0 calls all_reduce(float32[4])", "rank 1 calls all_reduce(float32[4], MAX)")
+def different_reductions():
+    op = [dist.ReduceOp.SUM, dist.ReduceOp.MAX][dist.get_rank()]
+    dist.all_reduce(torch.ones(4), op)  # <-
+
+
+@fault(Mismatch, "rank 0 calls broadcast(float32[4], src=0)", "src=1", "the same src")
+def different_roots():
+    dist.broadcast(torch.ones(4), dist.get_rank())  # <-
+
+
+@fault(Mismatch, "rank 0 calls barrier()", "rank 1 calls all_reduce(float32[4])")
+def barrier_against_all_reduce():
+    if dist.get_rank() == 0:
+        dist.barrier()  # <-
+    else:
+        dist.all_reduce(torch.ones(4))  # <-
+
+
+@fault(Mismatch, "rank 0 sends float32[8] to rank 1", "rank 1 receives into float32[4]")
+def longer_message():
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(8), 1)  # <-
+    else:
+        dist.recv(torch.ones(4), 0)  # <-
+
+
+@fault(Mismatch, "rank 0 sends float32[4] to rank 1", "rank 1 receives into float32[8]")
+def shorter_message():
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4), 1)  # <-
+    else:
+        dist.recv(torch.ones(8), 0)  # <-
+
+
+# Processes that end
+
+
+@fault(RankDied, "rank 1 was killed by SIGKILL")
+def killed():
+    if dist.get_rank() == 1:
+        time.sleep(0.5)  # seen at least once in this line  # <-
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+@fault(RankDied, "rank 1 was killed by SIGKILL", "somewhere in killed_at_once")
+def killed_at_once():
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+@fault(RankDied, "rank 1 was killed by SIGSEGV")
+def segfault():
+    if dist.get_rank() == 1:
+        ctypes.string_at(0)  # <-
+    dist.barrier()
+
+
+@fault(RankDied, "rank 1 was killed by SIGABRT")
+def abort():
+    if dist.get_rank() == 1:
+        os.abort()  # <-
+    dist.barrier()
+
+
+@fault(RankDied, "rank 1 left with exit code 0 before its function returned")
+def os_exit():
+    if dist.get_rank() == 1:
+        os._exit(0)  # <-
+    dist.barrier()
+
+
+@fault(RankDied, "rank 1 called sys.exit(3)")
+def sys_exit():
+    if dist.get_rank() == 1:
+        sys.exit(3)  # <-
+    dist.barrier()
+
+
+@fault(RankDied, "ranks 0, 1 called sys.exit()")
+def sys_exit_without_code():
+    sys.exit()  # <-
+
+
+# Ranks that do not come back
+
+
+@fault(RunTimeout, "timeout of 1 s", "rank 0 was in", "rank 1 was in", timeout=1)
+def endless_loop():
+    while True:  # <-
+        pass
+
+
+@fault(RunTimeout, "rank 0 was in", "rank 1 waits in barrier()", timeout=1)
+def holds_the_gil():
+    if dist.get_rank() == 0:
+        ctypes.PyDLL(None).sleep(600)  # PyDLL keeps the GIL  # <-
+    dist.barrier()  # <-
+
+
+@fault(RunTimeout, "rank 0 was in", "rank 1 was in", timeout=1)
+def endless_regex():
+    return re.match("(a+)+$", "a" * 60 + "b")  # <-
+
+
+@fault(RunTimeout, "timeout of 1 s", timeout=1)
+def endless_output():
+    while True:
+        os.write(1, b"spam\n" * 10_000)

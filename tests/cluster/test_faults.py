@@ -1,0 +1,23 @@
+"""Every fault ends with a message that names ranks and lines, and leaves the cluster usable."""
+
+import pytest
+import torch.distributed as dist
+
+from ddpkit import Cluster
+from tests.cluster.faults import FAULTS, Fault
+
+
+def healthy():
+    return dist.get_rank()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault(fault: Fault) -> None:
+    cluster = Cluster(fault.world_size)
+    with pytest.raises(fault.error) as caught:
+        cluster.run(fault.function, timeout=fault.timeout)
+    assert type(caught.value) is fault.error
+    assert not fault.missing(str(caught.value)), str(caught.value)
+    assert caught.value.ranks or fault.error.__name__ == "RunTimeout"
+    assert len(caught.value.run.results) == fault.world_size
+    assert cluster.run(healthy).results == list(range(fault.world_size))

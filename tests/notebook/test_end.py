@@ -1,0 +1,110 @@
+"""However a kernel ends, no process outlives it."""
+
+import psutil
+import pytest
+
+from tests.notebook.kernel import SET_UP, Cell, Notebook, alive, gone
+
+HOLDS_THE_GIL = """
+import ctypes, subprocess
+
+def f():
+    if dist.get_rank() == 1:
+        subprocess.Popen(["sleep", "10000"])  # a rank's own child, such as a DataLoader's worker
+    print("ready")
+    ctypes.PyDLL(None).sleep(10_000)
+
+cluster.run(f)
+"""
+DEADLOCKED_SOON = """
+def f():
+    print("ready")
+    if dist.get_rank() == 0:
+        time.sleep(10_000)
+    dist.barrier()
+
+cluster.run(f)
+"""
+
+
+def running(notebook: Notebook, source: str) -> tuple[Cell, list[psutil.Process]]:
+    """A cell whose ranks are up and busy, and every process that the kernel has by then."""
+    notebook.ok(SET_UP)
+    cell = notebook.start(source)
+    notebook.until(lambda: cell.stream().count("ready") == 2)
+    processes = notebook.processes()
+    assert len(processes) >= 4  # the forkserver, multiprocessing's tracker, two ranks
+    return cell, processes
+
+
+@pytest.mark.parametrize("source", [HOLDS_THE_GIL, DEADLOCKED_SOON], ids=["gil", "waiting"])
+def test_killed_kernel_leaves_no_process(fresh: Notebook, source: str):
+    _, processes = running(fresh, source)
+
+    fresh.kernel.kill()
+
+    assert gone([fresh.kernel, *processes]) == []
+
+
+def test_killed_while_idle(fresh: Notebook):
+    fresh.ok(SET_UP)
+    fresh.ok("cluster.run(lambda: 1)")
+    processes = fresh.processes()
+    assert processes
+
+    fresh.kernel.kill()
+
+    assert gone(processes) == []
+
+
+def test_shut_down_while_ranks_run(fresh: Notebook):
+    """Closing the notebook: a request to shut down, which a busy kernel does not get to read."""
+    _, processes = running(fresh, HOLDS_THE_GIL)
+
+    fresh.manager.shutdown_kernel()
+
+    assert gone(processes) == []
+
+
+def test_shut_down_while_idle(fresh: Notebook):
+    fresh.ok(SET_UP)
+    fresh.ok("cluster.run(lambda: 1)")
+    processes = fresh.processes()
+
+    fresh.manager.shutdown_kernel()
+
+    assert gone(processes) == []
+
+
+def test_restart(fresh: Notebook):
+    """The restart button, with ranks running: none is left, and the new kernel works."""
+    _, processes = running(fresh, DEADLOCKED_SOON)
+
+    fresh.manager.restart_kernel(now=True)
+    fresh.client.wait_for_ready(timeout=60)
+    fresh.kernel = psutil.Process(fresh.manager.provisioner.pid)
+
+    assert gone(processes) == []
+    fresh.ok(SET_UP)
+    assert fresh.ok("cluster.run(lambda: dist.get_rank()).results").result == "[0, 1]"
+
+
+def test_thread_that_runs_a_cluster_ends_with_the_kernel(fresh: Notebook):
+    """exit() in a cell while a thread waits for ranks that would run for ever."""
+    fresh.ok(SET_UP)
+    cell = fresh.start("""
+        import threading
+
+        def f():
+            print("ready")
+            time.sleep(10_000)
+
+        threading.Thread(target=cluster.run, args=(f,), daemon=True).start()
+    """)
+    fresh.until(lambda: cell.stream().count("ready") == 2)
+    processes = fresh.processes()
+
+    fresh.start("exit()")
+
+    assert gone(processes) == []
+    assert not alive(fresh.kernel)

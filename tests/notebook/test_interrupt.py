@@ -1,0 +1,202 @@
+"""The stop button: whatever the ranks do, the kernel is idle again, and says where they were."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.notebook.kernel import SET_UP, Cell, Notebook, gone
+
+@dataclass(frozen=True)
+class Busy:
+    source: str  # prints "ready" on each rank, and then goes on for ever
+    says: tuple[str, str]  # of rank 0 and of rank 1; "{3}" names the cell's third line
+
+
+BUSY = {
+    "in an endless loop": Busy(
+        'def f():\n    print("ready")\n    while True: pass\ncluster.run(f)',
+        ("rank 0 was in {3}: while True: pass", "rank 1 was in {3}: while True: pass"),
+    ),
+    "computing": Busy(
+        """
+        def f():
+            x = torch.rand(300, 300)
+            print("ready")
+            while True: x = (x @ x).tanh()
+        cluster.run(f)
+        """,
+        ("rank 0 was in {4}: while True: x =", "rank 1 was in {4}: while True: x ="),
+    ),
+    "holding the GIL": Busy(
+        """
+        import ctypes
+        def f():
+            print("ready")
+            ctypes.PyDLL(None).sleep(10_000)
+        cluster.run(f)
+        """,
+        ("rank 0 was in {4}: ctypes.PyDLL", "rank 1 was in {4}: ctypes.PyDLL"),
+    ),
+    "waiting for a rank that sleeps": Busy(
+        """
+        def f():
+            print("ready")
+            if dist.get_rank() == 0:
+                time.sleep(10_000)
+            dist.recv(torch.zeros(3), src=0)
+        cluster.run(f)
+        """,
+        (
+            "rank 0 was in {4}: time.sleep(10_000)",
+            "rank 1 waits in recv(src=0)  ({5}: dist.recv(torch.zeros(3), src=0))",
+        ),
+    ),
+    "with one rank done": Busy(
+        """
+        def f():
+            print("ready")
+            while dist.get_rank(): time.sleep(0.01)
+        cluster.run(f)
+        """,
+        ("rank 0 had returned", "rank 1 was in {3}: while dist.get_rank()"),
+    ),
+    "catching every exception": Busy(
+        """
+        def f():
+            print("ready")
+            while True:
+                try: time.sleep(0.01)
+                except BaseException: pass
+        cluster.run(f)
+        """,
+        ("rank 0 was in Cell", "rank 1 was in Cell"),
+    ),
+}
+
+
+def until_ready(notebook: Notebook, source: str) -> Cell:
+    cell = notebook.start(source)
+    notebook.until(lambda: "[rank 0] ready" in cell.stream() and "[rank 1] ready" in cell.stream())
+    return cell
+
+
+def assert_stopped(notebook: Notebook, cell: Cell) -> None:
+    """The cell ended as an interrupted one, nothing is left of it, and the next one works."""
+    assert cell.error is not None
+    assert cell.error["ename"] in ("KeyboardInterrupt", "Interrupted")
+    assert notebook.ranks() == []
+    assert notebook.ok("cluster.run(lambda: dist.get_rank()).results").result == "[0, 1]"
+
+
+@pytest.mark.parametrize("busy", BUSY.values(), ids=BUSY)
+def test_interrupted_while(notebook: Notebook, busy: Busy):
+    cell = until_ready(notebook, busy.source)
+    ranks = notebook.ranks()
+    assert len(ranks) == 2
+
+    notebook.interrupt()
+    notebook.finish(cell, within=30)
+
+    assert gone(ranks) == []
+    shown = cell.stream("stderr") + cell.shown_error
+    for text in busy.says:
+        head, brace, tail = text.partition("{")
+        assert head + (cell.line(int(tail[0])) + tail[2:] if brace else "") in shown
+    assert_stopped(notebook, cell)
+
+
+def test_interrupted_in_a_deadlock(notebook: Notebook):
+    """Stopped by the reader, or found out by the cluster first: explained either way."""
+    cell = until_ready(
+        notebook,
+        """
+        def f():
+            print("ready", flush=True)
+            dist.recv(torch.zeros(3), src=1 - dist.get_rank())
+        cluster.run(f)
+        """,
+    )
+
+    notebook.interrupt()
+    notebook.finish(cell, within=30)
+
+    shown = cell.stream("stderr") + cell.shown_error
+    assert f"rank 0 waits in recv(src=1)  ({cell.line(3)}: dist.recv(" in shown
+    assert f"rank 1 waits in recv(src=0)  ({cell.line(3)}: dist.recv(" in shown
+    assert notebook.ok("cluster.run(lambda: dist.get_rank()).results").result == "[0, 1]"
+
+
+def test_what_was_printed_before_is_shown(notebook: Notebook):
+    cell = until_ready(
+        notebook,
+        """
+        def f():
+            print("ready")
+            sys.stdout.write("half a line")
+            sys.stdout.flush()
+            while True: time.sleep(0.01)
+        cluster.run(f)
+        """,
+    )
+
+    notebook.interrupt()
+    notebook.finish(cell, within=30)
+
+    assert sorted(cell.stream().splitlines()) == [
+        f"[rank {rank}] {text}" for rank in (0, 1) for text in ("half a line", "ready")
+    ]
+
+
+def test_only_the_report_is_shown(notebook: Notebook):
+    """Ten frames of ddpkit and multiprocessing below it would push it off the screen."""
+    cell = until_ready(notebook, BUSY["in an endless loop"].source)
+
+    notebook.interrupt()
+    notebook.finish(cell, within=30)
+
+    for noise in ("Traceback", "/ddpkit/", "multiprocessing", "site-packages"):
+        assert noise not in cell.shown_error
+    assert "KeyboardInterrupt" in cell.shown_error
+
+
+def test_impatient_reader_gets_the_report_too(notebook: Notebook):
+    """Stop pressed again and again: the ranks end, and the first press is still answered."""
+    cell = until_ready(notebook, BUSY["waiting for a rank that sleeps"].source)
+    ranks = notebook.ranks()
+
+    for _ in range(4):
+        notebook.interrupt()
+        notebook.until(lambda: True)
+    notebook.finish(cell, within=30)
+
+    assert gone(ranks) == []
+    assert "rank 0 was in" in cell.stream("stderr") + cell.shown_error
+    assert_stopped(notebook, cell)
+
+
+def test_interrupted_before_the_first_ranks_are_up(fresh: Notebook):
+    """The forkserver, too, gets the signal of the stop button while it imports torch."""
+    fresh.ok(SET_UP)
+    (forkserver,) = [p for p in fresh.processes() if "forkserver" in " ".join(p.cmdline())]
+    cell = fresh.start("print('begin')\ncluster.run(lambda: time.sleep(10_000))")
+    fresh.until(lambda: "begin" in cell.stream())
+
+    fresh.interrupt()
+    fresh.finish(cell, within=30)
+
+    assert "multiprocessing/forkserver.py" not in cell.stream("stderr") + cell.shown_error
+    assert gone(fresh.ranks()) == []
+    assert fresh.ok("cluster.run(lambda: dist.get_rank()).results").result == "[0, 1]"
+    assert forkserver in fresh.processes(), "torch had to be imported once more"
+
+
+def test_interrupt_between_runs_leaves_the_cluster_alone(notebook: Notebook):
+    cell = notebook.start("print('begin')\ntime.sleep(10_000)")
+    notebook.until(lambda: "begin" in cell.stream())
+    before = notebook.processes()
+
+    notebook.interrupt()
+    notebook.finish(cell, within=30)
+
+    assert notebook.processes() == before
+    assert_stopped(notebook, cell)

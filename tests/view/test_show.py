@@ -1,0 +1,66 @@
+import builtins
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from ddpkit.view import show, timeline_model
+from tests.view import examples
+
+
+def test_outside_ipython_the_figure_is_returned_and_the_text_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = examples.ddp(2)
+    assert isinstance(show(trace, step=0), Figure)
+    assert capsys.readouterr().out == timeline_model(trace, 0).text + "\n"
+
+
+def test_a_run_is_shown_by_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    show(types.SimpleNamespace(trace=examples.token_ring(), results=[]))
+    assert "8 messages" in capsys.readouterr().out
+
+
+def test_in_ipython_the_picture_is_displayed_once_and_nothing_returned(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import IPython
+    import IPython.display
+
+    shown: list[Any] = []
+    monkeypatch.setattr(IPython, "get_ipython", object)
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    assert show(examples.ddp(2)) is None
+    assert [image.data[:4] for image in shown] == [b"\x89PNG"]
+    assert "Communication hidden" in capsys.readouterr().out
+
+
+def test_without_matplotlib_the_text_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.split(".")[0] == "matplotlib":
+            raise ModuleNotFoundError("no matplotlib", name="matplotlib")
+        return real(name, *args, **kwargs)
+
+    for name in [
+        n for n in sys.modules if n.startswith(("ddpkit.view.timeline", "ddpkit.view.page"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", missing)
+    assert show(examples.ddp(2)) is None
+    out = capsys.readouterr().out
+    assert "Communication hidden" in out
+    assert "matplotlib is not installed" in out
+
+
+def test_importing_the_views_loads_no_heavy_library() -> None:
+    code = "import sys, ddpkit.view, ddpkit.trace; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"torch", "matplotlib", "IPython", "numpy"}
+    assert not heavy & set(run.stdout.split())

@@ -1,0 +1,109 @@
+"""The drawn figure: everything readable, nothing overlapping, and fast."""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+from ddpkit.trace import Span, Trace
+from ddpkit.view import style, timeline_model
+from ddpkit.view.timeline import draw_timeline
+from tests.view import examples
+
+EXAMPLES: dict[str, Callable[[], tuple[Trace, int | None]]] = {
+    **{f"ddp of {n}": (lambda n=n: (examples.ddp(n), 0)) for n in (1, 2, 3, 4, 5, 8, 9, 16)},
+    "three steps": lambda: (examples.ddp(4, steps=3), None),
+    "token ring": lambda: (examples.token_ring(), None),
+    "token ring of 16": lambda: (examples.token_ring(16, laps=1), None),
+    "compute only": lambda: (examples.compute_only(), None),
+    "own spans": lambda: (examples.own_spans(), None),
+    "blocked in forward": lambda: (examples.blocked_in_forward(), None),
+    "many spans": lambda: (examples.many_spans(20_000), None),
+    "nothing": lambda: (Trace([], 4, examples.FACTS), None),
+    "an instant": lambda: (Trace([Span(0, "comm", "barrier", "comm", 5, 5)], 2), None),
+    "one rank of two": lambda: (Trace([Span(0, "compute", "f", "forward", 5, 9)], 2), None),
+    "40 at once": lambda: (
+        Trace([Span(0, "comm", "isend", "comm", n, 9_000, 4, 1) for n in range(40)], 2),
+        None,
+    ),
+}
+
+
+@pytest.fixture(params=EXAMPLES, scope="module")
+def figure(request: pytest.FixtureRequest) -> Figure:
+    drawn = draw_timeline(timeline_model(*EXAMPLES[request.param]()))
+    drawn.canvas.draw()
+    return drawn
+
+
+def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
+    """The texts that can be seen, with their boxes in pixels."""
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        ticks = axes.get_xticklabels() if axes.axison else []
+        for text in [
+            *axes.texts,
+            *(tick for tick in ticks if low <= tick.get_position()[0] <= high),
+        ]:
+            yield text.get_text(), text.get_window_extent()
+
+
+def test_no_text_leaves_the_figure(figure: Figure) -> None:
+    page = figure.bbox
+    for text, box in texts(figure):
+        if text:
+            assert (page.x0 <= box.x0, box.x1 <= page.x1) == (True, True), text
+            assert (page.y0 <= box.y0, box.y1 <= page.y1) == (True, True), text
+
+
+def test_no_text_lies_on_another(figure: Figure) -> None:
+    for (a, box), (b, other) in combinations(texts(figure), 2):
+        across = min(box.x1, other.x1) - max(box.x0, other.x0)
+        along = min(box.y1, other.y1) - max(box.y0, other.y0)
+        slack = 0.2 * min(box.height, other.height)  # boxes of text are taller than its letters
+        assert across <= 1 or along <= slack, (a, b)
+
+
+def test_it_can_be_drawn_again_without_a_backend(figure: Figure) -> None:
+    assert figure.get_size_inches()[0] == style.WIDTH
+    assert figure.canvas.get_width_height()[0] == round(style.WIDTH * style.DPI)
+
+
+def test_the_figure_says_the_numbers() -> None:
+    model = timeline_model(examples.ddp(2), step=0)
+    words = {text for text, _ in texts(draw_timeline(model))}
+    assert {model.title, model.headline, "rank 0", "rank 1", "Where the step went"} <= words
+    assert {"exposed comm", "waiting for a peer", "forward", "backward", "optimizer"} <= words
+
+
+def test_the_legend_names_only_what_is_there() -> None:
+    words = {text for text, _ in texts(draw_timeline(timeline_model(examples.token_ring())))}
+    assert "communication" in words
+    assert not {"forward", "overlap", "compute", "optimizer"} & words
+
+
+def test_100_000_spans_are_drawn_in_about_a_second() -> None:
+    trace = examples.many_spans(100_000)
+    draw_timeline(timeline_model(examples.ddp(2)))  # fonts and imports
+    start = time.process_time()  # of this process alone: CI machines are shared
+    draw_timeline(timeline_model(trace)).canvas.draw()
+    assert time.process_time() - start < 2.5
+
+
+@pytest.mark.parametrize("kind", style.FACE)
+def test_labels_can_be_read_on_their_bars(kind: str) -> None:
+    """WCAG's contrast ratio for large or bold text."""
+    light, dark = sorted(
+        (_luminance(style.FACE[kind]), _luminance(style.LABEL[kind])), reverse=True
+    )
+    assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+def _luminance(color: str) -> float:
+    from matplotlib.colors import to_rgb
+
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

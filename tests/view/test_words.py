@@ -1,0 +1,52 @@
+import pytest
+
+from ddpkit.trace import Span, Trace
+from ddpkit.view import words
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ms"),
+        (1, "1e-06 ms"),
+        (42_000, "0.042 ms"),
+        (999_999, "1 ms"),
+        (6_040_000, "6.0 ms"),
+        (51_300_000, "51 ms"),
+        (405_300_000, "405 ms"),
+        (1_045_000_000, "1,045 ms"),
+    ],
+)
+def test_ms(ns: int, text: str) -> None:
+    assert words.ms(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [(0, 10, "0%"), (0, 0, "0%"), (1, 1000, "<1%"), (1, 100, "1%"), (2, 3, "67%"), (5, 5, "100%")],
+)
+def test_percent(part: int, whole: int, text: str) -> None:
+    assert words.percent(part, whole) == text
+
+
+def operations(*spans: tuple[str, int]) -> str:
+    return words.title(
+        Trace([Span(0, "comm", name, "comm", 0, 1, size, 0) for name, size in spans], 1), None
+    )
+
+
+@pytest.mark.parametrize(
+    ("spans", "text"),
+    [
+        ([("all_reduce", 4), ("all_reduce", 4)], "2 all-reduces of 4 B"),
+        ([("all_reduce", 4), ("all_reduce", 6)], "2 all-reduces (10 B)"),
+        ([("send", 4), ("isend", 4), ("recv", 4)], "2 messages of 4 B"),
+        ([("barrier", 0)], "1 barrier"),
+        (
+            [("broadcast", 4), ("all_reduce", 9), ("send", 1)],
+            "1 all-reduce of 9 B, 1 broadcast of 4 B",
+        ),
+    ],
+)
+def test_titles_name_the_operations(spans: list[tuple[str, int]], text: str) -> None:
+    assert operations(*spans) == f"Run on 1 rank, {text}"
