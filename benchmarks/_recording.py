@@ -120,7 +120,8 @@ def _trainer(group: Any, rows: Any, targets: Any) -> Callable[[], None]:
 
     def step() -> None:
         optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(rows), targets).backward()
+        loss = torch.nn.functional.mse_loss(model(rows), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return step

@@ -54,7 +54,7 @@ class Spawn:
         context = mp.get_context("spawn")
         replies, received = context.Queue(), context.Event()
         with tempfile.TemporaryDirectory() as folder:
-            started = mp.start_processes(  # type: ignore[no-untyped-call]
+            started = mp.start_processes(  # type: ignore[attr-defined,no-untyped-call]
                 _spawned,
                 args=(ranks, f"{folder}/store", job, arguments, replies, received),
                 nprocs=ranks,

@@ -164,7 +164,9 @@ def starts(worlds: Worlds) -> list[Figure]:
     """Rows about starting, running and ending ranks, their memory and large tensors."""
 
     def figure(name: str, choose: Callable[[Step], float | None], **more: Any) -> Figure:
-        others = {other: worlds.sample(other, choose) for other in OTHERS}
+        others: dict[str, Sample | str] = {other: worlds.sample(other, choose) for other in OTHERS}
+        if "deadlock" in name:
+            others = dict.fromkeys(OTHERS, "hangs for ever")
         return Figure(name, "s", worlds.sample("ddpkit", choose), others, **more)
 
     figures = _first_runs(worlds)
@@ -175,8 +177,6 @@ def starts(worlds: Worlds) -> list[Figure]:
     for fault, name in FAULTS.items():
         figures.append(figure(f"run after {name}, 4 ranks", _empty(4, fault), goal=0.2))
     for fault, name in FAULTS.items():
-        if fault == "deadlocks":
-            worlds.missing |= dict.fromkeys(OTHERS, "hangs")
         figures.append(figure(f"run with {name}, until it is explained", _seconds(fault, 4)))
     for job, words in (("gives", "return 100 MB per rank"), ("takes", "send 100 MB to each rank")):
         for size in (1, 4):

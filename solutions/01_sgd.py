@@ -93,20 +93,21 @@ def descend(learning_rate, steps):
 
 
 # %% [markdown]
-# **Predict:** after 40 steps, which learning rate has the lowest loss: 0.01, 0.5 or 5? And what
-# does the curve of 5 look like?
+# **Predict:** after 20 steps, which learning rate has the lowest loss: 0.01, 1 or 100? And what
+# does the curve of 100 look like?
 
 # %%
-curves = {rate: descend(rate, steps=40) for rate in (0.01, 0.5, 5)}
-for (rate, losses), style in zip(curves.items(), ("-", "--", ":")):
-    plt.plot(losses, style, label=f"learning rate {rate}")
-    print(f"learning rate {rate:4}: loss {losses[-1]:.2f} after 40 steps")
+plt.figure(figsize=(6, 3))
+for rate, style in ((0.01, "-"), (1, "--"), (100, ":")):
+    losses = descend(rate, steps=20)
+    plt.semilogy(losses, style, label=f"learning rate {rate}")
+    print(f"learning rate {rate:4}: highest loss {max(losses):5.1f}, last {losses[-1]:.2f}")
 plt.xlabel("step"), plt.ylabel("loss"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** too small is slow, too large jumps over the valley, again and again. A step is
-# good only near the point where its gradient was taken.
+# **What to notice:** too small is slow. Too large jumps right over the valley and lands higher than
+# it began, again and again. A gradient is good advice only near the point where it was taken.
 
 # %% [markdown]
 # ## Your turn: minibatches
@@ -155,8 +156,9 @@ sizes = [1, 4, 16, 64, 256]
 noises = [noise(size) for size in sizes]
 
 # %%
+plt.figure(figsize=(6, 3))
 plt.loglog(sizes, noises, "o-")
-plt.xticks(sizes, sizes), plt.xlabel("images in the minibatch"), plt.ylabel("noise of the gradient")
+plt.xticks(sizes, sizes), plt.xlabel("images in the minibatch"), plt.ylabel("noise")
 plt.show()
 for small, large, a, b in zip(sizes, sizes[1:], noises, noises[1:]):
     print(f"from {small:2} to {large:3} images the noise shrinks to {b / a:.0%}")

@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from ddpkit.rank.main import Job, Pipes, main
+from ddpkit.rank.record import is_user_file
 
 START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 _starting = threading.Lock()  # `_nameless_main` changes what the whole process sees
@@ -48,6 +49,7 @@ class RankProcess:
     crash: Connection
     lifeline: Connection
     killed: bool = False
+    last_words: bytes = b""
 
     def kill(self) -> None:
         """End the rank and its children, at once; nothing that they do can prevent it."""
@@ -76,6 +78,18 @@ class RankProcess:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
 
+    def last_line(self) -> tuple[str, int] | None:
+        """The user's line in the newest stack that faulthandler wrote to `crash`, if it did."""
+        while wait([self.crash], 0) and (data := read_bytes(self.crash)):
+            self.last_words += data
+        newest = self.last_words.decode(errors="replace").rpartition("most recent call first")[2]
+        for line in newest.splitlines():  # the innermost frame first
+            if line.startswith('  File "'):
+                filename, _, rest = line[8:].partition('", line ')
+                if is_user_file(filename):
+                    return filename, int(rest.split(" ", 1)[0])
+        return None
+
 
 def start(job: Job) -> RankProcess:
     """Start one rank."""
@@ -100,6 +114,16 @@ def start(job: Job) -> RankProcess:
     # multiprocessing would wait for it at the exit of the notebook; the lifeline ends it instead.
     multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
     return RankProcess(process, reply, output, crash, lifeline)
+
+
+def read_bytes(connection: Connection) -> bytes:
+    """What is there to read, at most 64 kB; empty at the end of the file."""
+    try:
+        if os.name == "posix":
+            return os.read(connection.fileno(), 1 << 16)
+        return connection.recv_bytes()
+    except (EOFError, OSError):
+        return b""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from ddpkit.cluster.output import Output
 from ddpkit.errors import ClusterError, Mismatch, RankDied, RunFailed, RunTimeout
 from ddpkit.rank.blackbox import BlackBox
 from ddpkit.rank.main import Job
-from ddpkit.rank.record import is_user_file
 from ddpkit.rank.ship import receive_reply, unpack_result
 from ddpkit.trace import Span
 
@@ -77,7 +76,6 @@ class LocalRun:
         self.raised: dict[int, Report] = {}
         self.died: dict[int, int | None] = {}  # rank -> exit code
         self.spans: list[Span] = []
-        self.crash: dict[int, str] = {}
         self.ranks: list[RankProcess] = []
         stack.callback(self.end)
         for rank in range(size):
@@ -163,7 +161,7 @@ class LocalRun:
 
     def _read_output(self, rank: int) -> None:
         connection = self.ranks[rank].output
-        data = _read_bytes(connection)
+        data = launch.read_bytes(connection)
         self.output.feed(rank, data, final=not data)
         if not data:
             connection.close()
@@ -227,7 +225,7 @@ class LocalRun:
 
     def _last_seen(self, rank: int) -> str:
         """The user's line that a rank was in: from its last words, else from its black box."""
-        frame = _innermost(self._last_words(rank))
+        frame = self.ranks[rank].last_line()
         if frame is not None:
             return f"in {explain.place(frame)}"
         call, look = self.monitor.last_calls.get(rank), self.monitor.looks.get(rank)
@@ -238,18 +236,6 @@ class LocalRun:
         name, *defined = self.request.function
         return f"somewhere in {name}  ({explain.place(defined)})"
 
-    def _last_words(self, rank: int) -> str:
-        """What faulthandler wrote into the rank's crash pipe."""
-        connection = self.ranks[rank].crash
-        data = b""
-        while wait([connection], 0):
-            more = _read_bytes(connection)
-            if not more:
-                break
-            data += more
-        self.crash[rank] = self.crash.get(rank, "") + data.decode(errors="replace")
-        return self.crash[rank]
-
     def say_where(self, first: str) -> None:
         """Print where each unfinished rank is."""
         with suppress(Exception):
@@ -259,14 +245,14 @@ class LocalRun:
     def _where(self) -> str:
         """A line for each unfinished rank; asks the ranks, and waits a moment for the answers."""
         unfinished = [r for r in range(len(self.ranks)) if r not in self.results]
+        self.monitor.look(set(self.results))  # before the signal, which ends a system call
         for rank in unfinished:
             self.ranks[rank].ask_where()
         time.sleep(0.1)
-        self.monitor.look(set(self.results))
         lines = []
         for rank in unfinished:
             look = self.monitor.looks.get(rank)
-            frame = _innermost(self._last_words(rank))
+            frame = self.ranks[rank].last_line()
             if look is not None and look.waiting is not None:
                 lines.append(explain.waits([rank], look.waiting, look.where))
             elif frame is not None:
@@ -285,24 +271,3 @@ class LocalRun:
             ends.kill()
         for ends in self.ranks:
             ends.close()
-
-
-def _read_bytes(connection: Connection) -> bytes:
-    """What is there to read, at most 64 kB; empty at the end of the file."""
-    try:
-        if os.name == "posix":
-            return os.read(connection.fileno(), 1 << 16)
-        return connection.recv_bytes()
-    except (EOFError, OSError):
-        return b""
-
-
-def _innermost(words: str) -> tuple[str, int] | None:
-    """The innermost line of the user's code in faulthandler's newest stack (innermost first)."""
-    newest = words.rpartition("most recent call first")[2]
-    for line in newest.splitlines():
-        if line.startswith('  File "'):
-            filename, _, rest = line[8:].partition('", line ')
-            if is_user_file(filename):
-                return filename, int(rest.split(" ", 1)[0])
-    return None

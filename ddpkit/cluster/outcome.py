@@ -45,17 +45,12 @@ def rank_error(reports: Mapping[int, Report]) -> RunFailed:
         text = f"{ranks(same)}: {report['message']}"
         return RankError("\n".join([text, *_lines(report)]), ranks=tuple(sorted(same)))
     text = f"{ranks(same)} raised {report['type']}: {_short(report['message'])}"
-    different = [
-        "\n".join(
-            [f"{ranks([r])} raised {other['type']}: {_short(other['message'])}", *_lines(other)]
-        )
-        for r, other in sorted(reports.items())
-        if r not in same
-    ]
-    error = RankError(
-        "\n".join([text, *_lines(report), *different]),
-        ranks=tuple(sorted(same)),
-    )
+    lines = [text, *_lines(report)]
+    for r, other in sorted(reports.items()):
+        if r not in same:
+            lines.append(f"{ranks([r])} raised {other['type']}: {_short(other['message'])}")
+            lines += _lines(other)
+    error = RankError("\n".join(lines), ranks=tuple(sorted(same)))
     if report["pickled"]:
         with suppress(Exception):
             error.__cause__ = pickle.loads(report["pickled"])

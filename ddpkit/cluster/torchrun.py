@@ -16,12 +16,13 @@ from contextlib import redirect_stdout
 from functools import cache
 from typing import Any
 
-from ddpkit.cluster.outcome import Outcome
+from ddpkit.cluster.outcome import Outcome, rank_error
 from ddpkit.cluster.output import RankOutput
 from ddpkit.rank import record
 from ddpkit.rank.main import GROUP_TIMEOUT, pick, seed_all
 from ddpkit.rank.record import Recorder
-from ddpkit.rank.ship import pack_result, unpack_result
+from ddpkit.rank.report import report
+from ddpkit.rank.ship import pack_call, pack_result, unpack_call, unpack_result
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -59,7 +60,8 @@ class Job:
         self.control.allgather([sizes], [torch.tensor([len(data)])]).wait()
         longest = max(int(size) for size in sizes)
         mine = torch.zeros(longest, dtype=torch.uint8)
-        mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if data:
+            mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         all_data = [torch.empty_like(mine) for _ in range(self.size)]
         self.control.allgather([all_data], [mine]).wait()
         return [
@@ -84,7 +86,8 @@ def run(
 ) -> Outcome:
     """Call the function on the first ranks of the job; all ranks get the outcome.
 
-    An exception is raised on its own rank; it ends that process and so, by torchrun, the job.
+    An exception ends its rank and so, by torchrun, the job: the other ranks may be waiting for this
+    one inside the function, and there is no launcher of ours to free them.
     """
     here = job()
     nothing = Outcome([None] * world_size)
@@ -138,8 +141,15 @@ def _call(
         world_size=world_size,
         timeout=GROUP_TIMEOUT,
     )
-    with watch(recorder), redirect_stdout(printed):
-        result = function(*args, **kwargs)
+    # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
+    function, args, kwargs = unpack_call(pack_call(function, args, kwargs))
+    try:
+        with watch(recorder), redirect_stdout(printed):
+            result = function(*args, **kwargs)
+    except Exception as error:
+        print(f"RankError: {rank_error({here.rank: report(error)})}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
     recorder.finish()
     record.activate(None)
     parts = [bytearray(part) for part in pack_result(result)]

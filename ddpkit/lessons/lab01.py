@@ -31,7 +31,7 @@ def minibatches(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "samples": "each once",
                 "order": "shuffled" if n > 10 else "any",
                 "seed": "decides",
-                "global random numbers": "left alone",
+                "global seed": "left alone",
             },
             hint=partial(_epoch_hint, rest=rest),
         )
@@ -53,7 +53,7 @@ def _epoch(answer: Answer, n: int, batch_size: int, seed: int) -> Observed:
         "samples": "each once" if sorted(order) == list(range(n)) else _wrong_samples(order, n),
         "order": "any" if n <= 10 else "shuffled" if order != sorted(order) else "as they come",
         "seed": "decides" if same and other else "ignored" if same else "not enough",
-        "global random numbers": "used" if touched else "left alone",
+        "global seed": "used" if touched else "left alone",
     }
 
 
@@ -82,7 +82,7 @@ def _epoch_hint(seen: Observed, rest: int) -> str | None:
             "The same seed must give the same batches, whatever was drawn before: seed your own "
             "torch.Generator, and pass it on as generator=."
         )
-    if seen["global random numbers"] == "used":
+    if seen["global seed"] == "used":
         return "torch.manual_seed changes everybody's random numbers: make a torch.Generator."
     return None
 

@@ -103,14 +103,18 @@ class _Compute:
         It begins when there is nothing left to do: the last gradient is ready and the last bucket
         has been posted.
         """
-        spans, new = self.recorder.spans, self.recorder.spans_made - spans_before
-        first = max(0, len(spans) - new)
-        posted = [spans[i].start_ns for i in range(first, len(spans)) if spans[i].is_comm]
+        spans, pending = self.recorder.spans, list(self.recorder.pending.values())
+        first = max(0, len(spans) - (self.recorder.spans_made - spans_before))
+        new = [(i, spans[i]) for i in range(first, len(spans)) if spans[i].is_comm]
+        posted = [*(span.start_ns for _, span in new), *(call.posted_ns for call in pending)]
         idle_from = max([last_gradient, *posted])
-        for i in range(first, len(spans)):
-            span = spans[i]
-            if span.is_comm and span.blocked_ns is None and span.end_ns > idle_from:
+        for i, span in new:
+            if span.blocked_ns is None and span.end_ns > idle_from:
                 spans[i] = replace(span, blocked_ns=idle_from)
+        for call in pending:  # done, and its callback still waits for the GIL
+            if call.work is not None and call.work.is_completed():
+                call.blocked_ns = call.blocked_ns or idle_from
+                self.recorder.done(call)
 
     def step_begins(self, *_: Any) -> None:
         self.step_start = time.perf_counter_ns()

@@ -161,6 +161,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._started(self._inner.recv_anysource(tensors, tag), call)
 
     def _started(self, inner: Any, call: Call) -> Work:
+        call.work = inner
         if call.op not in ("send", "recv"):  # gloo's messages have no future
             try:
                 future = inner.get_future()

@@ -8,14 +8,12 @@ closed by peer", which hides the cause. Nothing is torn down; a dead process has
 from __future__ import annotations
 
 import faulthandler
-import inspect
 import os
 import pickle
 import random
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,11 +21,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-import cloudpickle
-
 from ddpkit.rank import record
 from ddpkit.rank.blackbox import BlackBox
-from ddpkit.rank.record import Agent, Recorder, is_user_file
+from ddpkit.rank.record import Agent, Recorder
+from ddpkit.rank.report import UnsendableResultError, report
 from ddpkit.rank.ship import pack_result, send_reply, unpack_call
 
 # The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
@@ -100,18 +97,8 @@ def _work(job: Job, recorder: Recorder, agent: Agent) -> list[Any]:
     try:
         parts = pack_result(result)
     except Exception as error:
-        raise _UnsendableResultError(function, result, error) from None
+        raise UnsendableResultError(function, result, error) from None
     return [pickle.dumps(("returned", None)), *parts]
-
-
-class _UnsendableResultError(Exception):
-    def __init__(self, function: Any, result: Any, error: Exception) -> None:
-        super().__init__(
-            f"the function returned a {type(result).__name__} that cannot be sent back "
-            f"({type(error).__name__}: {error}). Return tensors, numbers, strings, lists or dicts."
-        )
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        self.frames = [(code.co_filename, code.co_firstlineno, code.co_name)] if code else []
 
 
 @dataclass(frozen=True)
@@ -176,36 +163,6 @@ def seed_all(seed: int, rank: int) -> None:
     random.seed(1000 * seed + rank)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed((1000 * seed + rank) % 2**32)
-
-
-def report(error: BaseException) -> dict[str, Any]:
-    """An exception as plain data: the notebook may not be able to unpickle the exception itself."""
-    frames = [
-        (frame.filename, frame.lineno or 0, frame.name)
-        for frame in traceback.extract_tb(error.__traceback__)
-    ]
-    try:
-        pickled = cloudpickle.dumps(error)  # its class may be one of a cell
-    except Exception:
-        pickled = b""
-    try:
-        message = str(error)
-    except Exception as failed:
-        message = f"<its __str__ raised {type(failed).__name__}>"
-    frames = [frame for frame in frames if is_user_file(frame[0])]
-    if isinstance(error, _UnsendableResultError):
-        frames = error.frames
-    if isinstance(error, SyntaxError) and error.filename:
-        frames = [(error.filename, error.lineno or 0, "")]
-    return {
-        "type": type(error).__name__,
-        "message": message,
-        "exit": error.code if isinstance(error, SystemExit) else None,
-        "unsendable": isinstance(error, _UnsendableResultError),
-        "frames": frames,
-        "traceback": "".join(traceback.format_exception(error)),
-        "pickled": pickled,
-    }
 
 
 # The process

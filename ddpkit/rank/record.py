@@ -7,6 +7,7 @@ so that a student's code needs no change to be seen.
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import sysconfig
@@ -45,10 +46,11 @@ class Call:
     members: tuple[int, ...] = ()
     posted_ns: int = 0
     blocked_ns: int | None = None  # since when the main thread waits for it
+    work: Any = None  # the backend's own handle of it
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for the black box; what is empty is left out, and so are all ranks' numbers."""
-        pairs = ((name, getattr(self, name)) for name in self.__slots__)
+        """Plain data for the black box, without what is empty and who is in the default group."""
+        pairs = ((name, getattr(self, name)) for name in self.__slots__ if name != "work")
         plain = {name: value for name, value in pairs if value not in (None, "", ())}
         if not self.group:
             plain.pop("members", None)
@@ -157,7 +159,6 @@ def span(name: str) -> Iterator[None]:
 
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _ANSWERS = os.path.join(_HERE, "answers")
-_FUTURES = os.path.join("torch", "futures", "__init__.py")
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
@@ -183,6 +184,16 @@ def user_call(frame: FrameType | None) -> tuple[tuple[str, int], str]:
             inner = code.co_name
         frame = frame.f_back
     return ("", 0), inner
+
+
+def _in_compiled_wait(frame: FrameType) -> bool:
+    """Whether a frame has called `x.wait()` of something compiled, as the future of a Work is.
+
+    Seen in the bytecode: what runs there has no frame of its own.
+    """
+    done = (i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti)
+    last = deque((i for i in done if i.opname != "PRECALL"), maxlen=1)
+    return any(i.opname in ("LOAD_METHOD", "LOAD_ATTR") and i.argval == "wait" for i in last)
 
 
 class Agent(threading.Thread):
@@ -245,7 +256,7 @@ class Agent(threading.Thread):
         if frame is None:
             return None
         filename, function = frame.f_code.co_filename, frame.f_code.co_name
-        if function == "_engine_run_backward" or filename.endswith(_FUTURES):
+        if function == "_engine_run_backward" or _in_compiled_wait(frame):
             # It may as well compute: whether the process stands still, its CPU time will tell.
             return next(iter(list(self.recorder.pending.values())), None)
         if os.path.basename(filename) == "threading.py":  # joining a thread that communicates

@@ -112,8 +112,8 @@ def in_a_helper():
     dist.all_reduce(torch.ones(2))
 
 
-@fault(RankError, "ranks 0, 1", "generator", "cannot be sent back")
-def unpicklable_result():  # <-
+@fault(RankError, "ranks 0, 1", "generator", "cannot be sent back")  # <-
+def unpicklable_result():
     return (i for i in range(3))
 
 
@@ -223,7 +223,7 @@ def returned_early():
     dist.barrier()  # <-
 
 
-@fault(Deadlock, "rank 0 waits in all_reduce(float32[2])", "rank 1 returned already")
+@fault(Deadlock, "rank 0 waits in wait() for the all_reduce(float32[2])", "rank 1 returned")
 def unserved_future():
     if dist.get_rank() == 0:
         future = dist.all_reduce(torch.ones(2), async_op=True).get_future()

@@ -15,7 +15,7 @@ def healthy():
 def test_fault(fault: Fault) -> None:
     cluster = Cluster(fault.world_size)
     with pytest.raises(fault.error) as caught:
-        cluster.run(fault.function, timeout=fault.timeout)
+        cluster.run(fault.function, timeout=fault.timeout or 60)
     assert type(caught.value) is fault.error
     assert not fault.missing(str(caught.value)), str(caught.value)
     assert caught.value.ranks or fault.error.__name__ == "RunTimeout"

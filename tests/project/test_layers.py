@@ -21,9 +21,11 @@ LAYERS = {
     "ddpkit.view": 1.0,
     # 2: the notebook's side: start, ship, gather, explain, stop
     "ddpkit.cluster": 2.0,
-    # 3 and 4: exercises and checks; what is made from the lessons
+    # 3 and 4: exercises and checks; what is made from the lessons; is all well?
     "ddpkit.lessons": 3.0,
     "ddpkit.release": 4.0,
+    "ddpkit.doctor": 4.0,
+    "ddpkit.selfcheck": 4.1,
     # 5: nobody imports these
     "ddpkit": 5.0,
     "ddpkit.cli": 5.1,

@@ -1,0 +1,129 @@
+"""What cannot be run is refused in the notebook, by name, before any process is started."""
+
+import functools
+import threading
+import warnings
+
+import pytest
+import torch.distributed as dist
+
+from ddpkit import Cluster, ClusterError, PerRank
+
+guard = threading.Lock()
+
+
+def uses_global():
+    return guard
+
+
+def uses_helper():
+    return uses_global()
+
+
+def takes_default(x=1, token=guard):
+    return x
+
+
+class Trainer:
+    def __init__(self):
+        self.learning_rate = 0.1
+        self.guard = threading.Lock()
+
+    def step(self):
+        return self.learning_rate
+
+
+def uses_closure():
+    inner = threading.Lock()
+
+    def closure():
+        return inner
+
+    return closure
+
+
+def add(x, y, *, z=0):
+    return x + y + z
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (uses_global, "uses_global uses the variable 'guard', a _thread.lock"),
+        (uses_helper, "uses_helper calls uses_global, which uses the variable 'guard'"),
+        (uses_closure(), "closure uses the variable 'inner', a _thread.lock"),
+        (lambda: guard, "<lambda> uses the variable 'guard'"),
+        (takes_default, "takes_default uses the variable 'token', a _thread.lock"),
+        (Trainer().step, "step uses the variable 'self.guard', a _thread.lock"),
+        (functools.partial(add, guard), "uses the variable 'argument 0', a _thread.lock"),
+    ],
+)
+def test_the_variable_that_cannot_be_sent_is_named(cluster, function, words):
+    with pytest.raises(ClusterError) as caught:
+        cluster.run(function) if "partial" not in repr(function) else cluster.run(function, 1)
+    assert words in str(caught.value)
+    assert "process" in str(caught.value)
+
+
+def test_the_argument_that_cannot_be_sent_is_named(cluster):
+    with pytest.raises(ClusterError, match="argument 1 of add is a _thread.lock"):
+        cluster.run(add, 1, guard)
+    with pytest.raises(ClusterError, match="argument 'z' of add is a list.*cannot pickle"):
+        cluster.run(add, 1, 2, z=[guard])
+    assert cluster.run(add, 1, 2, z=3).results == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "words"),
+    [
+        ((1,), {}, "missing a required argument: 'y'"),
+        ((1, 2, 3), {}, "too many positional arguments"),
+        ((1, 2), {"w": 1}, "unexpected keyword argument 'w'"),
+    ],
+)
+def test_wrong_arguments(cluster, args, kwargs, words):
+    with pytest.raises(TypeError) as caught:
+        cluster.run(add, *args, **kwargs)
+    assert "add(x, y, *, z=0)" in str(caught.value)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("thing", [3, None, "train", [1]])
+def test_what_is_not_callable(cluster, thing):
+    with pytest.raises(TypeError, match="drop the inner parentheses"):
+        cluster.run(thing)
+
+
+def test_per_rank_of_the_wrong_length(cluster):
+    with pytest.raises(ClusterError, match="argument 0 of add: PerRank has 3 items for 2 ranks"):
+        cluster.run(add, PerRank([1, 2, 3]), 1)
+    with pytest.raises(ClusterError, match="argument 'z' of add: PerRank has 0 items"):
+        cluster.run(add, 1, 2, z=PerRank([]))
+
+
+@pytest.mark.parametrize("count", [0, -1, 257, True, 2.5, "2", None])
+def test_a_number_of_ranks_that_cannot_be(count):
+    with pytest.raises(ClusterError, match=r"Cluster\("):
+        Cluster(count)
+
+
+def test_many_ranks_are_warned_of_at_the_line_that_asks_for_them():
+    with pytest.warns(UserWarning, match="17 processes with 136 connections") as caught:
+        Cluster(17)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Cluster(16)
+
+
+def test_a_closed_cluster_refuses():
+    with Cluster(2) as cluster:
+        assert cluster.run(dist.get_rank).results == [0, 1]
+    with pytest.raises(ClusterError, match="closed"):
+        cluster.run(dist.get_rank)
+
+
+def test_a_cluster_stays_in_the_notebook(cluster):
+    with pytest.raises(ClusterError, match="uses the variable 'other', a ddpkit"):
+        other = Cluster(2)
+        cluster.run(lambda: other)

@@ -1,0 +1,144 @@
+"""A run leaves nothing behind: no process, no zombie, no file descriptor, no folder."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch.distributed as dist
+
+from ddpkit import Cluster
+from tests.cluster.faults import FAULTS
+from tests.cluster.processes import becomes_true, descriptors, folders, ranks_alive
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("one_raises", "killed_at_once", "os_exit", "different_order", "longer_message")
+
+
+def test_nothing_is_left_after_runs_and_faults(cluster):
+    cluster.run(dist.get_rank)
+    before = descriptors()
+    for fault in (fault for fault in FAULTS if fault.name in QUICK):
+        for _ in range(3):
+            with pytest.raises(fault.error):
+                cluster.run(fault.function)
+            assert not ranks_alive()
+            assert cluster.run(dist.get_rank).results == [0, 1]
+    assert not ranks_alive()
+    assert not folders()
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("end", ["returns", "exits", "raises", "is killed"])
+def test_children_of_a_rank_end_with_it(cluster, tmp_path, end):
+    def spawns(folder, end):
+        child = subprocess.Popen(["sleep", "600"])
+        (folder / f"{dist.get_rank()}").write_text(str(child.pid))
+        dist.barrier()
+        if dist.get_rank() == 0:
+            if end == "exits":
+                os._exit(0)
+            if end == "raises":
+                raise ValueError
+            if end == "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    run = cluster.run(spawns, tmp_path, end, expect_error=True)
+    assert (run.error is None) == (end == "returns")
+    children = [int(file.read_text()) for file in tmp_path.iterdir()]
+    assert len(children) == 2
+    assert becomes_true(lambda: not any(map(is_running, children)))
+
+
+def test_workers_of_a_data_loader_may_end_a_thousand_times(cluster):
+    def loads():
+        children = []
+        for _ in range(60):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            children.append(os.waitpid(child, 0)[1])
+        return children
+
+    assert cluster.run(loads, timeout=60).results == [[0] * 60] * 2
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def loops():
+    while True:
+        pass
+
+
+def sleeps():
+    time.sleep(600)
+
+
+def holds_the_gil():
+    return 3 ** (1 << 40)
+
+
+def holds_the_gil_asleep():
+    ctypes.PyDLL(None).sleep(600)
+
+
+def has_children():
+    subprocess.run(["sleep", "600"], check=True)
+
+
+def in_gloo():
+    dist.barrier()
+    if dist.get_rank() == 0:
+        dist.recv(__import__("torch").ones(1), 1)
+    time.sleep(600)
+
+
+VICTIMS = (loops, sleeps, holds_the_gil, holds_the_gil_asleep, has_children, in_gloo)
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_nothing_survives_a_killed_notebook(victim):
+    notebook = subprocess.Popen(
+        [sys.executable, __file__, victim.__name__],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert notebook.stdout is not None
+    with notebook:
+        started = [notebook.stdout.readline().split()[-1] for _ in range(2)]  # the ranks' pids
+        time.sleep(0.3)
+        processes = psutil.Process(notebook.pid).children(recursive=True)
+        assert {int(pid) for pid in started} <= {process.pid for process in processes}
+        notebook.kill()
+    assert folders(notebook.pid)  # nobody could remove it
+    assert becomes_true(lambda: not any(is_running(process.pid) for process in processes))
+    Cluster(2)
+    assert not folders(notebook.pid)
+
+
+def main(name: str) -> None:
+    """What the notebook of the test above runs."""
+
+    victim = globals()[name]
+
+    def says_who_it_is():
+        os.write(1, f"{os.getpid()}\n".encode())
+        victim()
+
+    Cluster(2).run(says_who_it_is)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,96 @@
+"""KeyboardInterrupt frees the notebook and the ranks at once, whatever they do."""
+
+import ctypes
+import os
+import re
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.cluster.processes import ranks_alive
+
+
+def computes():
+    while True:
+        pass
+
+
+def holds_the_gil():
+    ctypes.PyDLL(None).sleep(600)
+
+
+def regex():
+    re.match("(a+)+$", "a" * 60 + "b")
+
+
+def sleeps():
+    time.sleep(600)
+
+
+def waits():
+    if dist.get_rank() == 0:
+        dist.recv(torch.ones(1), 1)
+    time.sleep(600)
+
+
+def swallows():
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:
+            continue
+
+
+def floods():
+    while True:
+        os.write(1, b"spam\n" * 10_000)
+
+
+@pytest.mark.parametrize(
+    "function", [computes, holds_the_gil, regex, sleeps, waits, swallows, floods]
+)
+def test_interrupt(cluster, function, capfd):
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(0.8, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run(function)
+    took = time.monotonic() - sent[0]
+    said = capfd.readouterr().err
+    assert "Interrupted. When it was stopped," in said
+    if function is not floods:
+        assert f"rank 1 was in {os.path.basename(__file__)}, line " in said
+    assert took < 2  # a third of a second on an idle machine
+    assert not ranks_alive()
+    assert cluster.run(dist.get_rank).results == [0, 1]
+
+
+def test_timeout_of_a_rank_that_holds_the_gil_says_where(cluster):
+    begun = time.monotonic()
+    with pytest.raises(Exception, match="rank 1 was in test_stop.py, line .*PyDLL") as caught:
+        cluster.run(holds_the_gil, timeout=0.7)
+    assert type(caught.value).__name__ == "RunTimeout"
+    assert time.monotonic() - begun < 5
+
+
+def test_interrupt_while_the_ranks_start(cluster):
+    for delay in (0.0, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1):
+        timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            cluster.run(sleeps)
+    deadline = time.monotonic() + 10
+    while ranks_alive() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not ranks_alive()
+    assert psutil.Process().num_fds() < 200

@@ -1,0 +1,152 @@
+"""JupyterLab as a student has it: a server of its own, and a page in a headless browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from tests.notebook.kernel import environment
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+LIMIT_MS = 120_000
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+# What Lab would ask or fetch on a first start; and all cells rendered, for the screenshot.
+SETTINGS = {
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+
+def chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+class Lab:
+    """A JupyterLab server on a free port, with a home of its own, showing `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.opened = 0
+        self.home = Path(tempfile.mkdtemp(prefix="lab-"))  # short: it holds sockets
+        for name, settings in SETTINGS.items():
+            path = self.home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(settings))
+        self.log = (self.home / "log").open("w+b")
+        arguments = [
+            *("--no-browser", "--allow-root", "--ServerApp.port=0", f"--notebook-dir={folder}"),
+            *("--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"),
+            *(f"--LabApp.user_settings_dir={self.home / 'settings'}", "--LabApp.news_url="),
+            f"--LabApp.workspaces_dir={self.home / 'workspaces'}",
+            "--KernelManager.transport=ipc",
+        ]
+        self.process = psutil.Popen(
+            [sys.executable, "-m", "jupyterlab", *arguments],
+            cwd=self.home,
+            env=environment(self.home),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def url(self, notebook: str) -> str:
+        """The address of a notebook in a workspace of its own, once the server is up."""
+        deadline = time.monotonic() + LIMIT_MS / 1000
+        while not (files := list(self.home.glob("runtime/jpserver-*.json"))):
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+        server = json.loads(files[0].read_text())
+        self.opened += 1
+        path = f"lab/workspaces/test{self.opened}/tree/{notebook}"
+        return f"{server['url']}{path}?token={server['token']}"
+
+    def said(self) -> str:
+        return (self.home / "log").read_text(errors="replace")[-5000:]
+
+    def processes(self) -> list[psutil.Process]:
+        return [self.process, *self.process.children(recursive=True)]
+
+    def stop(self) -> None:
+        """As Ctrl-C does it in the terminal of `make lab`, or worse."""
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except psutil.TimeoutExpired:
+            self.process.kill()
+        self.log.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+class NotebookPage:
+    """A notebook opened in Lab, through the application object that Lab puts into the page."""
+
+    def __init__(self, page: Page, lab: Lab, notebook: str) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        page.on("console", lambda message: self._hear(message.type, message.text))
+        page.on("pageerror", lambda error: self._hear("error", str(error)))
+        page.set_default_timeout(LIMIT_MS)
+        page.goto(lab.url(notebook))
+        self.wait(f"window.jupyterapp && {PANEL}?.context?.path === {notebook!r}")
+        self.wait(f"{PANEL}.sessionContext.isReady")
+        self.wait(f"{PANEL}.content.widgets.length > 0 && {IDLE}")
+
+    def _hear(self, kind: str, text: str) -> None:
+        network = ("favicon", "net::ERR", "Failed to load resource")
+        if kind == "error" and not any(words in text for words in network):
+            self.complaints.append(text)
+
+    def wait(self, condition: str) -> None:
+        self.page.wait_for_function(f"() => !!({condition})", timeout=LIMIT_MS)
+
+    def command(self, name: str) -> None:
+        """Start a command of Lab, as its menu does, and do not wait for its end."""
+        self.page.evaluate(
+            "name => { window.done = false;"
+            " jupyterapp.commands.execute(name).finally(() => { window.done = true; }); }",
+            name,
+        )
+
+    def run_all(self, below: int = -1) -> None:
+        """Run all cells, or those below one, until the last or until one fails."""
+        self.page.evaluate(f"n => {{ {PANEL}.content.activeCellIndex = n; }}", below + 1)
+        self.command("notebook:run-all-below" if below >= 0 else "notebook:run-all-cells")
+        self.wait(f"window.done && {IDLE}")
+
+    def cells(self) -> list[dict[str, Any]]:
+        """The code cells: position, number beside "In", and outputs."""
+        found: list[dict[str, Any]] = self.page.evaluate(
+            f"""() => {PANEL}.content.widgets.map((cell, index) => ({{
+                index,
+                type: cell.model.type,
+                count: cell.model.executionCount,
+                outputs: cell.model.type === 'code' ? cell.model.outputs.toJSON() : [],
+            }})).filter(cell => cell.type === 'code')"""
+        )
+        return found
+
+    def screenshot(self, path: Path) -> None:
+        """The whole notebook, in a window as high as it is."""
+        height = self.page.evaluate(f"() => {PANEL}.content.outerNode.scrollHeight")
+        self.page.set_viewport_size({"width": 1200, "height": min(int(height) + 200, 15_000)})
+        self.page.wait_for_timeout(1000)  # until Lab has laid itself out anew
+        path.parent.mkdir(exist_ok=True)
+        self.page.screenshot(path=path)
+
+
+PANEL = "jupyterapp.shell.currentWidget"
+IDLE = f"{PANEL}.sessionContext.session?.kernel?.status === 'idle'"
