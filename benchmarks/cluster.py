@@ -2,7 +2,7 @@
 of runs after a fault, memory, large tensors, recorded ÷ plain communication, and how many times
 that `torch.multiprocessing.spawn` and `ipyparallel` take for the same.
 
-    python -m benchmarks.cluster               a quarter of an hour on two cores
+    python -m benchmarks.cluster               twelve minutes on two idle cores
     python -m benchmarks.cluster --quick       two minutes: few repetitions, one start of each
     python -m benchmarks.cluster --markdown    the tables as BENCHMARKS.md has them
 """
@@ -59,11 +59,8 @@ def main() -> None:
     write = _report.as_markdown if arguments.markdown else _report.as_text
     print(_report.machine())
     print("Each cell: median (middle half, max, number of repetitions). 'a ÷ b': how many times b.")
-    for title, figures in (
-        ("start, run and end", lambda: starts(measure_worlds(extent))),
-        ("recording, 2 ranks", lambda: recording(extent)),
-    ):
-        print("\n" + write(_report.table(title, figures(), OTHERS)), flush=True)
+    print("\n" + write(_report.table("start, run and end", starts(measure_worlds(extent)), OTHERS)))
+    print("\n" + write(_report.table("recording, 2 ranks", recording(extent), OTHERS)))
 
 
 # Worlds: fresh processes, in turns

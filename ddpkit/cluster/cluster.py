@@ -18,6 +18,7 @@ from ddpkit.cluster import torchrun
 from ddpkit.cluster.launch import sweep, warm_up
 from ddpkit.cluster.local import Request, run_local
 from ddpkit.errors import ClusterError, RunFailed
+from ddpkit.link import Links, LinkSpec
 from ddpkit.rank.main import PerRank
 from ddpkit.rank.ship import pack_call
 from ddpkit.trace import Trace, Traffic, match_peers
@@ -65,6 +66,8 @@ class Cluster:
     too, and after `close()` further runs are refused. Under torchrun a cluster uses the first
     `world_size` ranks that torchrun started.
 
+    `link="1 Gbit/s, 200 us"` puts each rank behind an emulated network link of that bandwidth and
+    latency; `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks their own (`ddpkit.link`).
     `record=False` leaves forward, backward and optimizer out of the trace.
 
     Raises ClusterError if `world_size` is not a number of ranks that can be started.
@@ -73,9 +76,15 @@ class Cluster:
     backend = "gloo"
     device = "cpu"
 
-    def __init__(self, world_size: int, *, record: bool = True) -> None:
+    def __init__(
+        self, world_size: int, *, link: LinkSpec | None = None, record: bool = True
+    ) -> None:
         _check_world_size(world_size)
         self.world_size, self.record = world_size, record
+        try:
+            self.links = None if link is None else Links.parse(link, world_size)
+        except ValueError as error:
+            raise ClusterError(str(error)) from None
         self._closed = False
         if torchrun.active():
             torchrun.job()
@@ -85,7 +94,8 @@ class Cluster:
 
     def __repr__(self) -> str:
         s = "" if self.world_size == 1 else "s"
-        return f"{self.world_size} rank{s} · {self.backend} · {self.device}"
+        emulated = "" if self.links is None else f" · emulated link: {self.links}"
+        return f"{self.world_size} rank{s} · {self.backend} · {self.device}{emulated}"
 
     def __enter__(self) -> Cluster:
         return self
@@ -143,9 +153,11 @@ class Cluster:
                     seed=seed,
                     timeout=timeout,
                     record=self.record,
+                    links=self.links,
                 )
             )
-        facts = {"backend": self.backend, "device": self.device, "emulated": ""}
+        emulated = "" if self.links is None else str(self.links)
+        facts = {"backend": self.backend, "device": self.device, "emulated": emulated}
         trace = Trace(match_peers(outcome.spans), self.world_size, facts)
         run = Run(outcome.results, outcome.output, trace, outcome.error)
         if outcome.error is None:

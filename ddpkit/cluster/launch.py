@@ -13,9 +13,10 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
@@ -23,18 +24,19 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from ddpkit.errors import ClusterError
 from ddpkit.rank.main import Job, Pipes, main
 from ddpkit.rank.record import is_user_file
 
 START = "forkserver" if sys.platform.startswith("linux") else "spawn"
+RETRY = 5  # seconds, in which a forkserver that was killed is replaced
 _starting = threading.Lock()  # `_nameless_main` changes what the whole process sees
 
 
 def warm_up() -> None:
     """Start the forkserver, which imports torch in the background. Cheap when it runs already."""
     if START == "forkserver":
-        context = multiprocessing.get_context(START)
-        context.set_forkserver_preload(["ddpkit.rank.preload"])
+        _context().set_forkserver_preload(["ddpkit.rank.preload"])
         with _nameless_main():
             forkserver.ensure_running()
 
@@ -92,28 +94,49 @@ class RankProcess:
 
 
 def start(job: Job) -> RankProcess:
-    """Start one rank."""
-    context: Any = multiprocessing.get_context(START)
-    reply, reply_end = context.Pipe(duplex=False)
-    output, output_end = context.Pipe(duplex=False)
-    crash, crash_end = context.Pipe(duplex=False)
-    lifeline_end, lifeline = context.Pipe(duplex=False)
-    ends = (reply_end, output_end, crash_end, lifeline_end)
-    # Not a daemon: a rank may start processes of its own (a DataLoader's workers).
-    process = context.Process(target=main, args=(job, Pipes(*ends)), name=f"rank {job.rank}")
-    try:
+    """Start one rank. Raises ClusterError if the system does not let us."""
+    give_up = time.monotonic() + RETRY
+    while True:
+        try:
+            return _start(job)
+        except (OSError, EOFError) as error:
+            # Without an answer the forkserver has ended, or is about to: there will be a new one.
+            if isinstance(error, (ConnectionError, EOFError)) and time.monotonic() < give_up:
+                time.sleep(0.1)
+                continue
+            why = f"{type(error).__name__}: {error}"
+            raise ClusterError(
+                f"rank {job.rank} of {job.world_size} could not be started ({why}). If memory, "
+                "processes or open files have run out, free some or ask for fewer ranks."
+            ) from error
+
+
+def _start(job: Job) -> RankProcess:
+    with ExitStack() as undo:
+        pairs = []
+        for _ in range(4):
+            receiver, sender = _context().Pipe(duplex=False)
+            undo.callback(receiver.close)
+            undo.callback(sender.close)
+            pairs.append((receiver, sender))
+        (reply, reply_end), (output, output_end), (crash, crash_end), (lifeline_end, lifeline) = (
+            pairs
+        )
+        ends = (reply_end, output_end, crash_end, lifeline_end)
+        # Not a daemon: a rank may start processes of its own (a DataLoader's workers).
+        process = _context().Process(target=main, args=(job, Pipes(*ends)), name=f"rank {job.rank}")
         with _nameless_main():
             process.start()
-    except BaseException:
-        for connection in (reply, output, crash, lifeline):
-            connection.close()
-        raise
-    finally:
-        for end in ends:
-            end.close()
+        undo.pop_all()
+    for end in ends:
+        end.close()
     # multiprocessing would wait for it at the exit of the notebook; the lifeline ends it instead.
     multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
     return RankProcess(process, reply, output, crash, lifeline)
+
+
+def _context() -> Any:
+    return multiprocessing.get_context(START)
 
 
 def read_bytes(connection: Connection) -> bytes:

@@ -22,8 +22,10 @@ from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.outcome import Outcome, Report, is_echo, rank_error
 from ddpkit.cluster.output import Output
 from ddpkit.errors import ClusterError, Mismatch, RankDied, RunFailed, RunTimeout
+from ddpkit.link import Links
 from ddpkit.rank.blackbox import BlackBox
 from ddpkit.rank.main import Job
+from ddpkit.rank.noticeboard import Noticeboard
 from ddpkit.rank.ship import receive_reply, unpack_result
 from ddpkit.trace import Span
 
@@ -45,6 +47,7 @@ class Request:
     seed: int
     timeout: float | None
     record: bool
+    links: Links | None
 
 
 def run_local(request: Request) -> Outcome:
@@ -70,6 +73,8 @@ class LocalRun:
         self.boxes = [BlackBox.create(folder / f"rank{rank}") for rank in range(size)]
         for box in self.boxes:
             stack.callback(box.close)
+        if request.links is not None:
+            Noticeboard.create(folder / "notices", size)
         self.monitor = Monitor(self.boxes)
         self.output = Output(size)
         self.results: dict[int, Any] = {}
@@ -95,6 +100,7 @@ class LocalRun:
             environ=dict(os.environ),
             cwd=os.getcwd(),
             record=request.record,
+            links=request.links,
         )
 
     # The loop

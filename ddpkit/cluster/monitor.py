@@ -125,7 +125,7 @@ class Monitor:
     def _stands_still(self, rank: int) -> bool:
         """Whether a rank waits, as it did before, and has used no CPU to speak of since then."""
         look, since = self.looks.get(rank), self._still_since.get(rank)
-        if look is None or look.waiting is None:
+        if look is None or look.waiting is None or look.waiting.get("due_ns", 0) > look.wall_ns:
             self._still_since.pop(rank, None)
             return False
         same = since is not None and (since.moved, since.waiting) == (look.moved, look.waiting)

@@ -7,6 +7,8 @@ everywhere; what the script prints outside a run comes from rank 0 alone.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import os
 import pickle
@@ -49,8 +51,15 @@ class Job:
         store = PrefixStore("ddpkit/control", self.store)
         self.control: Any = dist.ProcessGroupGloo(store, self.rank, self.size, GROUP_TIMEOUT)
         self.runs = 0
+        atexit.register(self.leave)
         if self.rank != 0:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # open for as long as the script runs
+
+    def leave(self) -> None:
+        """End gloo's threads before the interpreter ends: one that lets go of a tensor later, when
+        there is no interpreter any more to ask, aborts the process."""
+        self.control = None
+        gc.collect()
 
     def all_gather(self, data: bytes) -> list[bytes]:
         """The bytes of every rank, on every rank."""
@@ -161,12 +170,15 @@ class _Labelled(io.TextIOBase):
 
     def __init__(self, rank: int) -> None:
         self.label, self.kept, self.partial = f"[rank {rank}] ", RankOutput(), ""
+        self.shown: Any = sys.__stdout__
 
     def write(self, text: str) -> int:
         self.kept.feed(text.encode())
         *whole, self.partial = (self.partial + text).split("\n")
         for line in whole:
-            print(self.label + line, file=sys.__stdout__, flush=True)
+            # In one write: torchrun runs Python unbuffered, and print would write the "\n" apart.
+            self.shown.write(f"{self.label}{line}\n")
+            self.shown.flush()
         return len(text)
 
     def lines(self) -> list[str]:

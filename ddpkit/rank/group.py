@@ -2,14 +2,16 @@
 
 All of torch.distributed passes through here, the calls of DDP's C++ reducer too, since this is a
 backend registered at c10d's own extension point (`torch.distributed.Backend.register_backend`).
-What passes is only written down; no byte of it changes.
+What passes is written down, and paced if the cluster has an emulated link; no byte of it changes.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from ddpkit.rank import record
+from ddpkit.rank.paced import Courier, Paced, Wire
 from ddpkit.rank.record import Call, Recorder
 
 # The name that torch.distributed's user knows, for each method that c10d calls on a group.
@@ -106,10 +109,17 @@ class RecordedGroup(dist.ProcessGroup):
     `members` are the global ranks of the group, in group order.
     """
 
-    def __init__(self, inner: Any, name: str, members: tuple[int, ...], recorder: Recorder) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        start: Callable[..., Any],
+        name: str,
+        members: tuple[int, ...],
+        recorder: Recorder,
+    ) -> None:
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # its stub is wrong
-        self._inner, self._label, self._members = inner, name, members
-        self._recorder = recorder
+        self._inner, self._start, self._recorder = inner, start, recorder
+        self._label, self._members = name, members
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, whose methods override the C++ ones.
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, inner)
@@ -121,29 +131,23 @@ class RecordedGroup(dist.ProcessGroup):
         options = next((a for a in args if type(a).__name__.endswith("Options")), None)
         tensor = _first_tensor(args[method in INPUT_COMES_SECOND :])
         root = getattr(options, "rootRank", None)
-        call = self._recorder.posted(
+        call = self._posted(
             COLLECTIVES[method],
-            self._label,
-            members=self._members,
+            tensor if method != "barrier" else None,
             root=None if root is None else self._members[root],
             reduce=_reduction(options),
-            **_payload(tensor if method != "barrier" else None),
         )
-        return self._started(self._method(method)(*args, **kwargs), call)
-
-    def _method(self, method: str) -> Any:
-        inner = getattr(self._inner, method, None)
-        return inner if inner is not None else getattr(self._inner, RENAMED[method])
+        return self._started(self._start(call, method, *args, **kwargs), call)
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
         peer = self._peer("send", "dst", dstRank)
-        call = self._recorder.posted("send", self._label, peer=peer, tag=tag, **_payload(tensors))
-        return self._started(self._inner.send(tensors, dstRank, tag), call)
+        call = self._posted("send", tensors, peer=peer, tag=tag)
+        return self._started(self._start(call, "send", tensors, dstRank, tag), call)
 
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         peer = self._peer("recv", "src", srcRank)
-        call = self._recorder.posted("recv", self._label, peer=peer, tag=tag, **_payload(tensors))
-        return self._started(self._inner.recv(tensors, srcRank, tag), call)
+        call = self._posted("recv", tensors, peer=peer, tag=tag)
+        return self._started(self._start(call, "recv", tensors, srcRank, tag), call)
 
     def _peer(self, op: str, argument: str, group_rank: int) -> int:
         """The global rank of a peer. Without this check gloo waits for ever for a rank like -1."""
@@ -157,8 +161,14 @@ class RecordedGroup(dist.ProcessGroup):
         raise ValueError(f"{op}({argument}={group_rank}): this group has {there_are}")
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
-        call = self._recorder.posted("recv", self._label, tag=tag, **_payload(tensors))
-        return self._started(self._inner.recv_anysource(tensors, tag), call)
+        call = self._posted("recv", tensors, tag=tag)
+        return self._started(self._start(call, "recv_anysource", tensors, tag), call)
+
+    def _posted(self, op: str, payload: Any, **details: Any) -> Call:
+        members = self._members
+        return self._recorder.posted(
+            op, self._label, members=members, **details, **_payload(payload)
+        )
 
     def _started(self, inner: Any, call: Call) -> Work:
         call.work = inner
@@ -166,9 +176,7 @@ class RecordedGroup(dist.ProcessGroup):
             try:
                 future = inner.get_future()
             except RuntimeError:
-                future = (
-                    None  # gloo's reduce_scatter has none either: done is when it is waited for
-                )
+                future = None  # gloo's reduce_scatter has none: it is done when it is waited for
             if future is not None:
                 recorder = self._recorder
                 future.add_done_callback(lambda _: recorder.done(call))
@@ -212,6 +220,18 @@ def _reduction(options: Any) -> str:
     return "" if op is None else str(getattr(op, "op", op)).rpartition(".")[2]
 
 
+class Direct:
+    """Starts operations on a group of gloo's, which end when gloo ends them."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def start(self, call: Call, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call the group's method; returns its Work. `call` is what has been written down of it."""
+        found = getattr(self._inner, method, None) or getattr(self._inner, RENAMED[method])
+        return found(*args, **kwargs)
+
+
 def _make(options: Any, _: Any = None) -> RecordedGroup:
     """Called by c10d for the default group and for every `new_group`."""
     recorder = record.current()
@@ -220,11 +240,26 @@ def _make(options: Any, _: Any = None) -> RecordedGroup:
     inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
     members = tuple(options.global_ranks_in_group)  # empty for the default group
     name = str(options.group_id) if members else ""
-    return RecordedGroup(inner, name, members or tuple(range(size)), recorder)
+    start = Direct(inner).start
+    if _wire is not None:
+        start = Paced(start, _wire, courier()).start
+    return RecordedGroup(inner, start, name, members or tuple(range(size)), recorder)
 
 
-def register() -> None:
-    """Make the backend "ddpkit_gloo" known to torch.distributed."""
+_wire: Wire | None = None
+
+
+@cache
+def courier() -> Courier:
+    thread = Courier()
+    thread.start()
+    return thread
+
+
+def register(wire: Wire | None = None) -> None:
+    """Make the backend "ddpkit_gloo" known to torch.distributed; with a wire, it is paced."""
+    global _wire
+    _wire = wire
     if not hasattr(dist.Backend, "DDPKIT_GLOO"):
         dist.Backend.register_backend(
             "ddpkit_gloo", _make, extended_api=True, devices=["cpu", "cuda"]

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ddpkit.link import Links
 from ddpkit.rank import record
 from ddpkit.rank.blackbox import BlackBox
 from ddpkit.rank.record import Agent, Recorder
@@ -47,6 +48,7 @@ class Job:
     environ: Mapping[str, str]
     cwd: str
     record: bool
+    links: Links | None = None  # the emulated network; without it, gloo as fast as it goes
 
 
 @dataclass(frozen=True)
@@ -129,12 +131,18 @@ def join(job: Job) -> None:
     import torch.distributed as dist
 
     from ddpkit.rank import group
+    from ddpkit.rank.noticeboard import Noticeboard
+    from ddpkit.rank.paced import Wire
 
     torch.set_num_threads(job.threads)
     seed_all(job.seed, job.rank)
     if job.device == "cuda":
         torch.cuda.set_device(job.rank % torch.cuda.device_count())
-    group.register()
+    wire = None
+    if job.links is not None:
+        board = Noticeboard(job.folder / "notices", job.world_size)
+        wire = Wire(job.rank, job.links, board)
+    group.register(wire)
     store = torch._C._distributed_c10d.FileStore(str(job.folder / "store"), job.world_size)
     dist.init_process_group(
         job.backend,

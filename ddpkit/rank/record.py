@@ -54,6 +54,8 @@ class Call:
         plain = {name: value for name, value in pairs if value not in (None, "", ())}
         if not self.group:
             plain.pop("members", None)
+        if due_ns := getattr(self.work, "due_ns", 0):  # the emulated link has it till then
+            plain["due_ns"] = due_ns
         return plain
 
 
@@ -159,14 +161,17 @@ def span(name: str) -> Iterator[None]:
 
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _ANSWERS = os.path.join(_HERE, "answers")
+_INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
 @cache
 def is_user_file(filename: str) -> bool:
     """Whether code of this file is the reader's: neither a library's, nor this package's own."""
-    if filename.startswith("<") or "-packages" + os.sep in filename:
+    if filename.startswith("<"):
         return filename.startswith(("<ipython", "<stdin"))
+    if any(folder in filename for folder in _INSTALLED):
+        return False
     if filename.startswith(_HERE):
         return filename.startswith(_ANSWERS)
     return not filename.startswith(_STDLIB)

@@ -10,17 +10,18 @@ sentence.
 import gzip
 import json
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ddpkit.errors import TraceError
+from ddpkit.trace import disk
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.span import Scalar, Span
 
 VERSION = 1
+MAX_RANKS = 65_536  # a damaged number must not make a loop of years
 _FIELDS = tuple(field.name for field in fields(Span))
 _OPTIONAL = ("peer", "seq", "ready_ns", "blocked_ns")
 _TEXT = ("lane", "name", "kind", "group")
@@ -37,7 +38,6 @@ class Content:
 
 
 def write(path: str | os.PathLike[str], content: Content) -> None:
-    """Write the file in one move: a reader sees the old file or the new one, never half of it."""
     path = Path(path)
     data = json.dumps(
         {
@@ -52,37 +52,17 @@ def write(path: str | os.PathLike[str], content: Content) -> None:
     ).encode()
     if path.suffix == ".gz":
         data = gzip.compress(data, compresslevel=6, mtime=0)  # mtime: equal traces, equal files
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_bytes(data)
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise TraceError(f"cannot write the trace to {path}: {error.strerror}") from error
+    disk.write(path, data)
 
 
-def read(path: str | os.PathLike[str]) -> Content:
-    """Read a file that `write` made. Raises TraceError, in one sentence, for anything else."""
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":  # what gzip files start with
-            data = gzip.decompress(data)
-        top = json.loads(data)
-    except FileNotFoundError:
-        raise TraceError(f"there is no trace file {path}") from None
-    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError):
-        raise TraceError(f"{path} is not a trace file, or is damaged") from None
-    except OSError as error:
-        raise TraceError(f"cannot read the trace {path}: {error.strerror}") from error
-    try:
-        return _content(top)
-    except TraceError as error:
-        raise TraceError(f"{path}: {error}") from None
+def is_saved(top: Any) -> bool:
+    """Whether the content of a JSON file is of the kind that `write` makes, damaged or not."""
+    return isinstance(top, dict) and "ddpkit_trace" in top
 
 
-def _content(top: Any) -> Content:
-    if not isinstance(top, dict) or "ddpkit_trace" not in top:
+def parse(top: Any) -> Content:
+    """The content of a JSON file that `write` made. Raises TraceError for anything else."""
+    if not is_saved(top):
         raise TraceError("this is not a trace saved by ddpkit")
     if top["ddpkit_trace"] != VERSION:
         raise TraceError(
@@ -90,8 +70,8 @@ def _content(top: Any) -> Content:
         )
     world_size: Any = top.get("world_size")
     facts: Any = top.get("facts")
-    if not _is_int(world_size) or world_size < 1:
-        raise TraceError("the number of ranks (world_size) is missing")
+    if not _is_int(world_size) or not 1 <= world_size <= MAX_RANKS:
+        raise TraceError(f"the number of ranks (world_size) is missing, or not 1 to {MAX_RANKS}")
     if not _is_facts(facts):
         raise TraceError("the facts of the run are missing or damaged")
     if top.get("fields") != list(_FIELDS) or not isinstance(top.get("spans"), list):

@@ -124,6 +124,6 @@ def test_a_closed_cluster_refuses():
 
 
 def test_a_cluster_stays_in_the_notebook(cluster):
+    other = Cluster(2)
     with pytest.raises(ClusterError, match="uses the variable 'other', a ddpkit"):
-        other = Cluster(2)
         cluster.run(lambda: other)

@@ -141,11 +141,18 @@ class NotebookPage:
 
     def screenshot(self, path: Path) -> None:
         """The whole notebook, in a window as high as it is."""
-        height = self.page.evaluate(f"() => {PANEL}.content.outerNode.scrollHeight")
-        self.page.set_viewport_size({"width": 1200, "height": min(int(height) + 200, 15_000)})
+        self.page.set_viewport_size({"width": 1200, "height": self._height() + 150})
+        self.page.evaluate(f"() => {{ {PANEL}.content.activeCellIndex = 0; }}")
+        self.page.evaluate(f"() => {{ {PANEL}.content.outerNode.scrollTop = 0; }}")
         self.page.wait_for_timeout(1000)  # until Lab has laid itself out anew
         path.parent.mkdir(exist_ok=True)
         self.page.screenshot(path=path)
+
+    def _height(self) -> int:
+        """Of all cells, in pixels; images beyond 15,000 are of no use to anybody."""
+        heights = f"{PANEL}.content.widgets.map(cell => cell.node.offsetHeight)"
+        total: int = self.page.evaluate(f"() => {heights}.reduce((sum, height) => sum + height, 0)")
+        return min(total, 15_000)
 
 
 PANEL = "jupyterapp.shell.currentWidget"

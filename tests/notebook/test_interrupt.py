@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -179,6 +180,27 @@ def test_impatient_reader_gets_the_report_too(notebook: Notebook):
         told.append("rank 0 was in" in cell.stream("stderr") + cell.shown_error)
 
     assert any(told)
+
+
+def test_stopped_check_says_where_the_answer_was(notebook: Notebook, tmp_path: Path):
+    """check() keeps to itself what an answer prints; where it was stopped is told all the same."""
+    there = tmp_path / "there"
+    cell = notebook.start(f"""
+        from ddpkit import check
+
+        def token_ring(token):
+            open({str(there)!r}, "w").close()
+            while True: pass
+
+        check(token_ring)
+    """)
+    notebook.until(there.exists)
+
+    notebook.interrupt()
+    notebook.finish(cell, within=30)
+
+    assert f"rank 0 was in {cell.line(5)}: while True: pass" in cell.shown_error
+    assert_stopped(notebook, cell)
 
 
 def test_interrupted_before_the_first_ranks_are_up(fresh: Notebook):

@@ -15,6 +15,7 @@ LAYERS = {
     "ddpkit.source": 0.0,
     "ddpkit.data": 0.0,
     "ddpkit.answers": 0.0,
+    "ddpkit.link": 0.0,
     "ddpkit.trace": 0.1,
     # 1: inside a rank; the pictures of a trace
     "ddpkit.rank": 1.0,

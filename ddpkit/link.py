@@ -1,0 +1,222 @@
+"""The emulated network: a latency and a bandwidth per rank, and how a message moves over two links.
+
+Each rank hangs on a switch by a link of its own, full duplex: an outgoing and an incoming side.
+A side carries one message at a time, first come first served. A message of B bytes from s to d:
+
+    leaves     t  = max(posted, s's outgoing side free);  that side is busy for B/β_s
+    arrives    its last byte is in at  max(`arrival_ns`, d's incoming side free) + B/β_d,
+               and the incoming side is busy for those last B/β_d
+
+`arrival_ns` is t + α when the links are equal: the switch cuts through, so that B/β is paid once
+and not once per link. Between unequal links each side is busy for its own B/β. Behind a faster
+sender the switch buffers; from a slower sender the receiver's B/β_d ends when the last byte can be
+there, at t + α + B/β_s. α is the larger of the two latencies: a distant rank is distant for all.
+
+Rank processes pace real bytes by this, and `ddpkit.simulate` moves events by it.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+EXAMPLE = '"1 Gbit/s, 200 us"'
+_NS = {"ns": 1.0, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s": 1e9}  # two kinds of µ
+_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_BYTES = {"bit": 1 / 8, "bits": 1 / 8, "b": 1 / 8, "B": 1.0, "byte": 1.0, "bytes": 1.0}
+_RATE = re.compile(r"((?i:[kmgt]i?)?)(bits?|bytes?|[bB])(?:/s|ps)")
+_QUANTITY = r"(\d+\.?\d*(?:[eE][+-]?\d+)?)\s*([^\W\d]+(?:/s)?)"
+_LINK = re.compile(rf"\s*{_QUANTITY}(?:(?:\s*,\s*|\s+){_QUANTITY})?\s*")
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Link:
+    """One rank's link: what a message waits, and how fast bytes follow each other.
+
+    ``Link("200 us", "1 Gbit/s")``, ``Link(latency=200e-6, bandwidth=125e6)`` (seconds, bytes per
+    second) and ``Link.parse("1 Gbit/s, 200 us")`` are the same. Without a latency it is 0, without
+    a bandwidth unlimited. Raises ValueError, in one sentence, for what is not one.
+    """
+
+    latency_ns: int
+    bytes_per_s: float  # math.inf: unlimited
+
+    def __init__(self, latency: str | float = 0.0, bandwidth: str | float = math.inf) -> None:
+        if isinstance(latency, str):
+            latency = _quantity(latency, "latency", '"200 us"')
+        if isinstance(bandwidth, str):
+            bandwidth = _quantity(bandwidth, "bandwidth", '"1 Gbit/s"')
+        if not 0 <= latency < math.inf:
+            raise ValueError(f'a latency is at least 0 seconds, as "200 us" is: {latency!r}')
+        if not bandwidth > 0:
+            raise ValueError(f'a bandwidth is above 0 bytes/s, as "1 Gbit/s" is: {bandwidth!r}')
+        object.__setattr__(self, "latency_ns", round(latency * 1e9))
+        object.__setattr__(self, "bytes_per_s", float(bandwidth))
+
+    @classmethod
+    def parse(cls, text: "str | Link") -> "Link":
+        """Read "1 Gbit/s, 200 us": a bandwidth, a latency, or both in any order.
+
+        "bit", "b" are bits and "B", "byte" are bytes, k, M, G, T powers of ten, Ki, Mi, Gi of two.
+        """
+        return text if isinstance(text, Link) else _over(cls(), text)
+
+    def wire_ns(self, nbytes: int) -> int:
+        """For how long ``nbytes`` occupy one side of the link: B/β, in ns."""
+        return round(nbytes / self.bytes_per_s * 1e9)
+
+    def arrival_ns(self, receiver: "Link", nbytes: int, leaves_ns: int) -> int:
+        """When a message that leaves over this link can begin to occupy the receiver's side."""
+        behind = max(0, self.wire_ns(nbytes) - receiver.wire_ns(nbytes))  # a slower sender
+        return leaves_ns + max(self.latency_ns, receiver.latency_ns) + behind
+
+    def __str__(self) -> str:
+        """As `parse` reads it: "1 Gbit/s, 200 us"."""
+        parts = [_bandwidth_text(self.bytes_per_s)] if self.bytes_per_s < math.inf else []
+        parts += [_latency_text(self.latency_ns)] if self.latency_ns else []
+        return ", ".join(parts) or "unlimited"
+
+    def __repr__(self) -> str:
+        return f"<Link {self}>"
+
+
+LinkSpec: TypeAlias = "str | Link | Mapping[int | str, str | Link] | Links"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Links:
+    """The links of all ranks: ``links[rank]``."""
+
+    each: tuple[Link, ...]
+
+    @classmethod
+    def parse(cls, spec: LinkSpec, world_size: int) -> "Links":
+        """One link for all, ``"1 Gbit/s, 200 us"``, or some ranks' own over a default.
+
+        ``{"default": "1 Gbit/s, 200 us", 3: "100 Mbit/s"}``: rank 3 differs in bandwidth alone.
+        Without a default, other ranks are unlimited. What `str` makes of links is read too.
+        Raises ValueError, in one sentence.
+        """
+        if isinstance(spec, Links):
+            if len(spec.each) != world_size:
+                raise ValueError(f"there are {len(spec.each)} links for {world_size} ranks")
+            return spec
+        if isinstance(spec, str) and ";" in spec:
+            spec = _ranks_own(spec)
+        if not isinstance(spec, Mapping):
+            return cls((Link.parse(spec),) * world_size)
+        default = Link.parse(spec.get("default", Link()))
+        each = [default] * world_size
+        for rank, text in spec.items():
+            if rank == "default":
+                continue
+            if not isinstance(rank, int) or not 0 <= rank < world_size:
+                raise ValueError(
+                    f"link={{{rank!r}: ...}}: a key is a rank from 0 to {world_size - 1}, or "
+                    '"default"'
+                )
+            each[rank] = text if isinstance(text, Link) else _over(default, text)
+        return cls(tuple(each))
+
+    @property
+    def equal(self) -> bool:
+        """Whether all ranks have the same link."""
+        return len(set(self.each)) <= 1
+
+    def __getitem__(self, rank: int) -> Link:
+        return self.each[rank]
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self.each)
+
+    def __str__(self) -> str:
+        """For a trace's fact "emulated": "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
+        if not self.each:
+            return ""
+        common = max(dict.fromkeys(self.each), key=self.each.count)
+        own = [f"rank {rank}: {link}" for rank, link in enumerate(self.each) if link != common]
+        return "; ".join([str(common), *own])
+
+    def __repr__(self) -> str:
+        return f"<Links of {len(self.each)} ranks: {self}>"
+
+
+def _ranks_own(text: str) -> dict[int | str, str | Link]:
+    """The mapping that "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us" stands for."""
+    default, *others = text.split(";")
+    own: dict[int | str, str | Link] = {"default": default}
+    for other in others:
+        match = re.fullmatch(r"\s*rank (\d+):(.*)", other)
+        if match is None:
+            raise ValueError(
+                f'cannot read {other.strip()!r} in the links {text!r}: write "rank 3: 1 Gbit/s"'
+            )
+        own[int(match[1])] = Link.parse(match[2])
+    return own
+
+
+def _over(default: Link, text: str) -> Link:
+    """The link of a text; what the text leaves out is the default's."""
+    if isinstance(text, str) and text.strip() == "unlimited":
+        return Link()
+    parts = _parts(text)
+    return Link(
+        parts.get("latency", default.latency_ns / 1e9),
+        parts.get("bandwidth", default.bytes_per_s),
+    )
+
+
+def _quantity(text: str, part: str, example: str) -> float:
+    """A latency in seconds, or a bandwidth in bytes/s, from its text alone."""
+    try:
+        (found,) = _parts(text).items()
+    except ValueError:
+        found = ("", 0.0)
+    if found[0] != part:
+        raise ValueError(f"{text!r} is no {part}: write it like {example}")
+    return found[1]
+
+
+def _parts(text: str) -> dict[str, float]:
+    """The "latency" in seconds and the "bandwidth" in bytes/s that a text names."""
+    match = _LINK.fullmatch(text) if isinstance(text, str) else None
+    parts: dict[str, float] = {}
+    quantities = [] if match is None else [match.group(1, 2), match.group(3, 4)]
+    for number, unit in quantities:
+        if unit is None:
+            continue
+        part, scale = _unit(unit)
+        if part in parts:  # two latencies, or two bandwidths
+            part = ""
+        parts[part] = float(number) * scale
+    if not parts or "" in parts:
+        raise ValueError(
+            f"cannot read the link {text!r}: give a bandwidth and a latency, as in {EXAMPLE}"
+        )
+    if parts.get("bandwidth") == 0:
+        raise ValueError(f"the link {text!r} has no bandwidth at all: no message would arrive")
+    return parts
+
+
+def _unit(unit: str) -> tuple[str, float]:
+    """What a unit measures, "" if it is none, and how much of s or bytes/s it is."""
+    if unit in _NS:
+        return "latency", _NS[unit] / 1e9
+    if match := _RATE.fullmatch(unit):
+        return "bandwidth", _PREFIX[match[1].lower()] * _BYTES[match[2]]
+    return "", 0.0
+
+
+def _latency_text(ns: int) -> str:
+    unit = next(unit for unit in ("s", "ms", "us", "ns") if ns >= _NS[unit])
+    return f"{ns / _NS[unit]:.10g} {unit}"
+
+
+def _bandwidth_text(bytes_per_s: float) -> str:
+    bits = bytes_per_s * 8
+    prefix = next((p for p in "TGMk" if bits >= _PREFIX[p.lower()]), "")
+    return f"{bits / _PREFIX[prefix.lower()]:.10g} {prefix}bit/s"

@@ -1,0 +1,59 @@
+"""JSON files, read and written whole: every way in which that fails is one clear sentence."""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ddpkit.errors import TraceError
+
+MAX_BYTES = 1_000_000_000  # unpacked; reading takes three to four times as much memory
+_GZIP = b"\x1f\x8b"  # what gzip files start with
+
+
+def read_json(path: str | os.PathLike[str], hook: Callable[[dict[str, Any]], Any]) -> Any:
+    """The content of a JSON file, gzipped or not, whatever its name.
+
+    ``hook`` gets every object as soon as it is read, and gives what to keep in its place: most of
+    a profiler's file is never wanted, and so never fills the memory.
+    """
+    path = Path(path)
+    try:
+        return json.loads(_unpacked(path), object_hook=hook)
+    except FileNotFoundError:
+        raise TraceError(f"there is no trace file {path}") from None
+    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError):
+        raise TraceError(f"{path} is not a trace file, or is damaged") from None
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {path}: {error.strerror}") from error
+
+
+def _unpacked(path: Path) -> bytes:
+    with path.open("rb") as file:
+        packed = file.read(len(_GZIP)) == _GZIP
+        file.seek(0)
+        if packed:
+            with gzip.open(file) as inside:
+                data = inside.read(MAX_BYTES + 1)  # a small file may unpack to more than fits
+        else:
+            data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise TraceError(
+            f"{path} holds more than {MAX_BYTES / 1e9:g} GB of JSON, too much to read at once: "
+            "record fewer steps (torch.profiler.schedule), and without with_stack"
+        )
+    return data
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file in one move: a reader sees the old one or the new one, never half of it."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_bytes(data)
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise TraceError(f"cannot write the trace to {path}: {error.strerror}") from error

@@ -1,0 +1,56 @@
+"""Benchmarks stay runnable, and say what they print."""
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import benchmarks
+from benchmarks._report import Figure, Sample, as_markdown, as_text, table
+
+ROOT = Path(__file__).parents[2]
+MODULES = [m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name[0] != "_"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_benchmark_says_which_ratio_it_prints(name: str) -> None:
+    module = importlib.import_module(f"benchmarks.{name}")
+    assert callable(module.main)
+    assert "÷" in (inspect.getdoc(module) or ""), "its docstring says what is divided by what"
+    assert f"benchmarks.{name}" in (benchmarks.__doc__ or "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_quick_run_prints_both_tables() -> None:
+    command = [sys.executable, "-m", "benchmarks.cluster", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=590)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for row in ("first run ÷ import torch", "later run of an empty function, 4 ranks", "÷ plain"):
+        assert row in done.stdout
+    assert "nan" not in done.stdout
+
+
+def test_a_figure_compares_medians_with_goal_and_others() -> None:
+    figure = Figure("run", "s", Sample.of([0.1, 0.3, 0.2]), {"spawn": Sample.of([2.0])}, goal=0.2)
+    assert figure.verdict() == "≤ 0.2 ok"
+    assert figure.ratio("spawn") == "10.0 ×"
+    assert Figure("run", "s", Sample.of([0.3]), goal=0.2).verdict() == "≤ 0.2 MISSED"
+
+
+def test_spread_is_the_middle_half_and_the_worst() -> None:
+    assert Sample.of([1, 2, 3, 4, 50]).text("ms") == "3 ms (2–4, max 50, n=5)"
+    assert Sample.of([0.0814]).text("s") == "0.081 s (max 0.081, n=1)"
+
+
+def test_a_missing_peer_is_said_in_its_cell() -> None:
+    rows = table(
+        "what", [Figure("run", "s", Sample.of([1.0]), {"spawn": "not installed"})], ["spawn"]
+    )
+    assert rows[1][2] == "not installed"
+    assert as_text(rows).splitlines()[2].startswith("run ")
+    assert as_markdown(rows).splitlines()[1] == "|---|---|---|"

@@ -1,0 +1,191 @@
+"""When the monitor calls ranks stuck, and when it does not: fed by hand, without processes."""
+
+import pytest
+
+from ddpkit.cluster.monitor import PATIENCE_MATCHED_NS, PATIENCE_NS, Monitor
+from ddpkit.errors import Deadlock, Mismatch
+
+LINE = ["/x/cell.py", 3]
+SECOND = 1_000_000_000
+
+
+class Rank:
+    """A black box that a test writes into."""
+
+    def __init__(self):
+        self.calls, self.lost, self.now = [], 0, None
+
+    def new_calls(self):
+        calls, self.calls = self.calls, []
+        lost, self.lost = self.lost, 0
+        return calls, lost
+
+    def status(self):
+        return self.now
+
+
+class World:
+    """Ranks in which time passes."""
+
+    def __init__(self, size):
+        self.ranks = [Rank() for _ in range(size)]
+        self.monitor, self.ns = Monitor(self.ranks), 0
+        self.cpu = [0] * size
+        self.waits = [None] * size
+        self.moved = [0] * size
+
+    def post(self, rank, op, *, seq=1, wait=True, **more):
+        call = {"op": op, "seq": seq, "where": LINE, **more}
+        self.ranks[rank].calls.append(call)
+        self.moved[rank] += 1
+        self.waits[rank] = call if wait else None
+
+    def passes(self, seconds, returned=(), busy=(), silent=()):
+        """Let time pass in looks of a fifth of a second; the first thing that is found wrong."""
+        for _ in range(round(seconds * 5)):
+            self.ns += SECOND // 5
+            for rank, box in enumerate(self.ranks):
+                if rank in silent:
+                    continue
+                self.cpu[rank] += SECOND // 5 if rank in busy else SECOND // 1000
+                box.now = {
+                    "beat": self.ns,
+                    "phase": "running",
+                    "where": LINE,
+                    "via": "",
+                    "waiting": self.waits[rank],
+                    "moved": self.moved[rank],
+                    "wall_ns": self.ns,
+                    "cpu_ns": self.cpu[rank],
+                }
+            wrong = self.monitor.look(set(returned))
+            if wrong is not None:
+                return wrong
+        return None
+
+
+PATIENT, VERY_PATIENT = PATIENCE_NS / SECOND, PATIENCE_MATCHED_NS / SECOND
+
+
+def test_two_that_wait_for_each_other():
+    world = World(2)
+    for rank in (0, 1):
+        world.post(rank, "recv", peer=1 - rank, dtype="f", shape=[1])
+    assert world.passes(PATIENT - 0.4) is None
+    wrong = world.passes(1)
+    assert type(wrong) is Deadlock
+    assert wrong.ranks == (0, 1)
+
+
+def test_one_that_computes_sleeps_or_moves_bytes_is_not_stuck():
+    world = World(2)
+    world.post(0, "recv", peer=1, dtype="f", shape=[1])
+    assert world.passes(100) is None  # rank 1 waits for nothing: it sleeps, or computes
+    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    assert world.passes(100, busy={1}) is None  # it waits, and its CPU is at work
+    for _ in range(30):
+        world.moved[1] += 1
+        assert world.passes(1) is None  # something ends or is posted now and then
+    assert type(world.passes(3)) is Deadlock
+
+
+def test_what_has_its_counterpart_gets_more_time():
+    world = World(2)
+    world.post(0, "send", peer=1, dtype="f", shape=[1])
+    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    assert world.passes(VERY_PATIENT - 1) is None
+    assert type(world.passes(3)) is Deadlock
+
+
+def test_a_rank_that_is_silent_is_not_stuck():
+    """It holds the GIL: the last it said, that it waits, is old."""
+    world = World(2)
+    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    assert world.passes(10) is None
+    world.post(0, "recv", peer=1, dtype="f", shape=[1])
+    assert world.passes(60, silent={1}) is None
+    assert type(world.passes(3)) is Deadlock
+
+
+def test_a_rank_that_has_said_nothing_yet_is_not_stuck():
+    world = World(2)
+    world.post(0, "barrier")
+    assert world.passes(60, silent={1}) is None
+
+
+@pytest.mark.parametrize("returned", [{1}, {1, 2}])
+def test_returned_ranks_need_not_wait(returned):
+    world = World(3)
+    for rank in {0, 1, 2} - returned:
+        world.post(rank, "barrier")
+    wrong = world.passes(3, returned=returned)
+    assert type(wrong) is Deadlock
+    assert "without calling barrier" in str(wrong)
+    assert world.passes(3, returned={0, 1, 2}) is None
+
+
+def test_ranks_of_a_group_are_needed_and_no_others():
+    world = World(3)
+    world.post(0, "barrier", group="7", members=[0, 2])
+    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    world.post(2, "recv", peer=1, dtype="f", shape=[1])
+    assert "rank 0 needs rank 2 to call barrier" in str(world.passes(3))
+
+
+def test_the_store_is_waited_for_by_those_who_did_not_all_come():
+    world = World(3)
+    wait = {"op": "new_group", "group": "", "seq": 0, "where": LINE}
+    world.waits = [wait, wait, None]
+    wrong = world.passes(3, returned={2})
+    assert "ranks 0, 1 wait in new_group()" in str(wrong)
+    assert "rank 2, which has returned" in str(wrong)
+
+
+def test_disagreement_is_found_at_the_next_look():
+    world = World(3)
+    world.post(0, "all_reduce", dtype="f", shape=[4])
+    world.post(2, "all_reduce", dtype="f", shape=[5])
+    wrong = world.passes(0.2)
+    assert type(wrong) is Mismatch
+    assert wrong.ranks == (0, 2)
+
+
+def test_calls_that_agree_are_forgotten():
+    world = World(2)
+    for seq in range(1, 100):
+        for rank in (0, 1):
+            world.post(rank, "all_reduce", seq=seq, dtype="f", shape=[4], wait=False)
+            world.post(rank, "send", seq=seq, peer=1 - rank, dtype="f", shape=[4], wait=False)
+            world.post(rank, "recv", seq=seq, peer=1 - rank, dtype="f", shape=[4], wait=False)
+    assert world.passes(1) is None
+    assert not world.monitor._collectives
+    assert not world.monitor._messages
+
+
+def test_messages_are_paired_by_ends_tag_and_number():
+    world = World(2)
+    world.post(0, "send", peer=1, seq=1, dtype="f", shape=[4], wait=False)
+    world.post(0, "send", peer=1, seq=2, dtype="f", shape=[5], wait=False)
+    world.post(0, "send", peer=1, seq=1, tag=9, dtype="f", shape=[6], wait=False)
+    world.post(1, "recv", peer=0, seq=1, tag=9, dtype="f", shape=[2, 3], wait=False)
+    world.post(1, "recv", peer=0, seq=1, dtype="f", shape=[4], wait=False)
+    assert world.passes(0.2) is None
+    world.post(1, "recv", peer=0, seq=2, dtype="f", shape=[4], wait=False)
+    assert "rank 0 sends f[5] to rank 1" in str(world.passes(0.2))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_after_a_loss_messages_are_not_compared(lost):
+    world = World(2)
+    world.ranks[0].lost = int(lost)
+    world.post(0, "send", peer=1, dtype="f", shape=[4], wait=False)
+    world.post(1, "recv", peer=0, dtype="f", shape=[5], wait=False)
+    assert (world.passes(0.2) is None) == lost
+
+
+def test_after_a_loss_a_stuck_run_is_still_found():
+    world = World(2)
+    world.ranks[0].lost = 1
+    world.post(0, "recv", peer=1, seq=2, dtype="f", shape=[4])
+    world.post(1, "recv", peer=0, seq=1, dtype="f", shape=[4])
+    assert type(world.passes(VERY_PATIENT + 3)) is Deadlock

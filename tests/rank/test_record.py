@@ -1,0 +1,200 @@
+"""What a rank writes down about itself, without any process: calls, spans, and where it is."""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ddpkit.rank import record
+from ddpkit.rank.record import Agent, Call, Recorder, is_user_file, span, user_call
+
+HERE = str(Path(__file__))
+
+
+class Box:
+    def __init__(self):
+        self.calls, self.statuses = [], []
+
+    def write_call(self, call):
+        self.calls.append(json.loads(json.dumps(call)))
+
+    def write_status(self, status):
+        self.statuses.append(json.loads(json.dumps(status)))
+
+
+@pytest.fixture
+def recorder():
+    return Recorder(0, Box())
+
+
+def test_numbers_of_calls(recorder):
+    """A collective counts in its group; a message among those of its peer, direction and tag."""
+    numbers = [
+        recorder.posted(*call, **details).seq
+        for call, details in [
+            (("all_reduce", ""), {}),
+            (("barrier", ""), {}),
+            (("all_reduce", "pair"), {}),
+            (("send", ""), {"peer": 1}),
+            (("recv", ""), {"peer": 1}),
+            (("send", ""), {"peer": 2}),
+            (("send", ""), {"peer": 1, "tag": 3}),
+            (("send", ""), {"peer": 1}),
+            (("all_reduce", ""), {}),
+        ]
+    ]
+    assert numbers == [1, 2, 1, 1, 1, 1, 1, 2, 3]
+
+
+def test_many_threads_post_without_losing_a_number(recorder):
+    def posts():
+        for _ in range(2000):
+            recorder.posted("all_reduce", "")
+
+    sys.setswitchinterval(1e-5)
+    threads = [threading.Thread(target=posts) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(0.005)
+    assert [call["seq"] for call in recorder.box.calls] == list(range(1, 8001))
+
+
+def test_a_call_is_done_once(recorder):
+    call = recorder.posted("send", "", peer=3, bytes=8, tag=2)
+    recorder.done(call)
+    recorder.done(call)
+    (done,) = recorder.spans
+    assert (done.name, done.kind, done.peer, done.bytes, done.seq) == ("send", "comm", 3, 8, 1)
+    assert done.start_ns <= done.end_ns
+    assert recorder.moved == 2
+    recorder.posted("recv", "", peer=1)
+    recorder.finish()
+    assert [s.name for s in recorder.spans] == ["send", "recv"]
+    assert not recorder.pending
+
+
+def test_what_is_empty_is_left_out():
+    call = Call("send", "", 1, ("f.py", 3), peer=0, members=(0, 1))
+    plain = call.as_dict()
+    assert plain["peer"] == 0
+    assert not {"via", "root", "shape", "members", "group"} & set(plain)
+    assert Call("barrier", "7", 1, ("f.py", 3), members=(0, 2)).as_dict()["members"] == (0, 2)
+
+
+def test_a_call_of_many_ranks_fits_its_slot(tmp_path):
+    from ddpkit.rank.blackbox import BlackBox
+
+    box = BlackBox.create(tmp_path / "rank0")
+    call = Call("all_reduce", "", 1, ("/a/long/path" * 15, 3), members=tuple(range(256)))
+    box.write_call(call.as_dict())
+    assert BlackBox(tmp_path / "rank0").new_calls()[1] == 0
+    box.close()
+
+
+def test_span_outside_a_run_does_nothing():
+    with span("mine"):
+        pass
+
+
+def test_span_is_recorded_even_if_it_fails(recorder):
+    record.activate(recorder)
+    try:
+        with pytest.raises(KeyError), span("mine"):
+            raise KeyError
+    finally:
+        record.activate(None)
+    assert [(s.name, s.kind, s.lane) for s in recorder.spans] == [("mine", "span", "compute")]
+
+
+@pytest.mark.parametrize(
+    ("filename", "mine"),
+    [
+        ("/home/me/train.py", True),
+        ("/tmp/ipykernel_1/123.py", True),
+        ("<ipython-input-3-abc>", True),
+        ("<stdin>", True),
+        ("<string>", False),
+        ("<frozen importlib>", False),
+        ("/x/.venv/lib/python3.11/site-packages/torch/nn.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
+        ("/home/me/my-packages/train.py", True),
+        (threading.__file__, False),
+        (record.__file__, False),
+    ],
+)
+def test_whose_file_it_is(filename, mine):
+    assert is_user_file(filename) is mine
+
+
+def test_the_line_and_the_function_it_called():
+    where, via = user_call(sys._getframe())
+    assert where == (HERE, sys._getframe().f_lineno - 1)
+    assert user_call(None) == (("", 0), "wrapper")
+    assert via == "wrapper"
+
+
+# The agent, which looks at the main thread's frames: here it is asked from a thread
+
+
+def status_of(recorder, main):
+    """The agent's word on a thread that runs `main`, once that has said it is ready."""
+    ready = threading.Event()
+    thread = threading.Thread(target=main, args=(ready,), daemon=True)
+    agent = Agent(recorder, recorder.box)
+    thread.start()
+    ready.wait()
+    time.sleep(0.05)
+    agent._main = thread.ident
+    return agent.status()
+
+
+def test_a_thread_that_sleeps_waits_for_nothing(recorder):
+    recorder.posted("all_reduce", "")
+
+    def main(ready):
+        ready.set()
+        time.sleep(1)
+
+    status = status_of(recorder, main)
+    assert status["waiting"] is None
+    assert status["where"][0] == HERE
+
+
+def test_a_thread_in_wait_waits_for_that_call(recorder):
+    call = recorder.posted("recv", "", peer=1)
+    end = threading.Event()
+
+    def main(ready):
+        recorder.waits[threading.get_ident()] = call
+        ready.set()
+        end.wait()
+
+    # The test's own thread is the user's, and at work: it holds the rank's wait up.
+    assert status_of(recorder, main)["waiting"] is None
+    end.set()
+
+
+def test_a_compiled_wait_is_seen_in_the_bytecode(recorder):
+    import torch
+
+    future = torch._C.Future([])
+    frames = []
+
+    def main(ready):
+        frames.append(sys._getframe())
+        ready.set()
+        future.wait()
+
+    thread = threading.Thread(target=main, args=(threading.Event(),), daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    assert record._in_compiled_wait(frames[0])
+    assert not record._in_compiled_wait(sys._getframe())
+    future.set_result(1)
+    thread.join(5)
+    assert not thread.is_alive()

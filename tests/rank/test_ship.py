@@ -1,0 +1,169 @@
+"""Results come back as they were."""
+
+import pickle
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from threading import Thread
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+
+from ddpkit.rank.ship import (
+    IN_BAND,
+    pack_call,
+    pack_result,
+    receive_reply,
+    send_reply,
+    unpack_call,
+    unpack_result,
+)
+
+Pair = namedtuple("Pair", "a b")
+
+
+@dataclass
+class Box:
+    tensor: torch.Tensor
+
+
+def there_and_back(value):
+    """Through a real pipe, as a reply."""
+    receiver, sender = Pipe(duplex=False)
+    parts = [pickle.dumps(["spans"]), pickle.dumps(("returned", None)), *pack_result(value)]
+    thread = Thread(target=send_reply, args=(sender, parts))
+    thread.start()
+    spans, verdict, *received = receive_reply(receiver)
+    thread.join()
+    assert (spans, verdict) == (["spans"], ("returned", None))
+    receiver.close()
+    sender.close()
+    return unpack_result(received)
+
+
+def same(one, other):
+    assert type(one) is type(other)
+    assert (one.dtype, one.shape, one.requires_grad) == (
+        other.dtype,
+        other.shape,
+        other.requires_grad,
+    )
+    a, b = (t.detach().resolve_conj().resolve_neg() for t in (one, other))
+    assert torch.equal(a, b)
+
+
+DTYPES = [
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.float8_e4m3fn,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (7, 5), (300, 301)], ids=str)
+def test_tensors(dtype, shape):
+    tensor = torch.randint(0, 2, shape).to(dtype)
+    back = there_and_back(tensor)
+    if dtype == torch.float8_e4m3fn:  # torch cannot compare those
+        assert back.dtype == dtype
+        tensor, back = tensor.view(torch.uint8), back.view(torch.uint8)
+    same(tensor, back)
+    back.zero_()  # it is ours, and can be written to
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(12).reshape(3, 4).t(),
+        torch.arange(100_000)[::3],
+        torch.ones(3).expand(4, 3),
+        torch.randn(3, requires_grad=True),
+        torch.randn(3, requires_grad=True) * 2,
+        torch.nn.Parameter(torch.randn(200, 200)),
+        torch.nn.Parameter(torch.arange(3), requires_grad=False),
+        torch.randn(3, dtype=torch.complex64).conj(),
+        torch.randn(3, dtype=torch.complex64).conj().imag,
+        torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+    ],
+    ids=lambda tensor: f"{tuple(tensor.shape)}",
+)
+def test_unusual_tensors(tensor):
+    same(tensor, there_and_back(tensor))
+
+
+def test_tensors_that_torch_packs_itself():
+    sparse = torch.eye(3).to_sparse()
+    assert torch.equal(there_and_back(sparse).to_dense(), torch.eye(3))
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    assert torch.equal(there_and_back(quantized).dequantize(), quantized.dequantize())
+    assert there_and_back(torch.empty(3, device="meta")).is_meta
+
+
+def test_containers():
+    big = torch.randn(1000, 1000)
+    value = {"a": [big, (1, "two", None)], "b": Pair(big, Box(big[0])), "c": OrderedDict(x={1, 2})}
+    back = there_and_back(value)
+    assert torch.equal(back["a"][0], big)
+    assert back["a"][0] is back["b"].a  # one tensor stays one tensor
+    assert torch.equal(back["b"].b.tensor, big[0])
+    assert type(back["b"]) is Pair
+    assert (back["a"][1], back["c"]) == (value["a"][1], value["c"])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (400, 300)])
+@pytest.mark.parametrize("dtype", ["f8", "i4", "?", "c16", "U3", "M8[s]"])
+def test_numpy(shape, dtype):
+    array = np.zeros(shape, dtype)
+    for value in (array, array.T, np.asfortranarray(array), array[..., None][..., ::-1]):
+        back = there_and_back(value)
+        assert (back.dtype, back.shape) == (value.dtype, value.shape)
+        assert np.array_equal(back, value)
+        assert back.flags.writeable
+
+
+def test_modules_with_tied_parameters():
+    model = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 300))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 300)).sum().backward()
+    optimizer.step()
+    back, state, optimizer_state = there_and_back(
+        (model, model.state_dict(), optimizer.state_dict())
+    )
+    assert back[1].weight is back[0].weight
+    for name, value in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], value)
+        assert torch.equal(state[name], value)
+    assert torch.equal(
+        optimizer_state["state"][0]["exp_avg"], optimizer.state_dict()["state"][0]["exp_avg"]
+    )
+
+
+def test_large_buffers_travel_beside_the_pickle():
+    large, small = torch.ones(IN_BAND), torch.ones(3)
+    parts = pack_result([large, small, large])
+    assert [memoryview(part).nbytes for part in parts[1:]] == [4 * IN_BAND]
+    assert memoryview(parts[0]).nbytes < 10_000
+    assert len(pack_result(small)) == 1
+
+
+def test_a_sender_that_is_gone():
+    receiver, sender = Pipe(duplex=False)
+    sender.send_bytes(pickle.dumps([10, 10]))
+    sender.send_bytes(b"x" * 10)
+    sender.close()
+    with pytest.raises(EOFError):
+        receive_reply(receiver)
+
+
+def test_calls():
+    y = 3
+    function, args, kwargs = unpack_call(pack_call(lambda x, *, z: x + y + z, (1,), {"z": 5}))
+    assert function(*args, **kwargs) == 9
+
+
+def test_what_cannot_be_packed_says_why():
+    with pytest.raises(TypeError, match="generator"):
+        pack_result([1, (i for i in range(3))])
+    assert cloudpickle.loads(cloudpickle.dumps(there_and_back(lambda: 3)))() == 3

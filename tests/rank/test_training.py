@@ -1,0 +1,197 @@
+"""What a run's trace and traffic say of real programs, torch's DDP among them."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpkit import Cluster, span
+from ddpkit.trace.traffic import Count
+
+WIDTH, LAYERS = 256, 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value(request):
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+def ring():
+    """Each rank sends 3 messages to the right; rank r's are r + 1 elements long."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    left, right = (rank - 1) % size, (rank + 1) % size
+    for _ in range(3):
+        work = dist.isend(torch.ones(rank + 1), right)
+        dist.recv(torch.empty(left + 1), left)
+        work.wait()
+
+
+def test_traffic_of_messages():
+    run = Cluster(3).run(ring)
+    traffic = run.traffic
+    for rank in range(3):
+        assert traffic.messages(rank) == 3
+        assert traffic.sent(rank) == 3 * 4 * (rank + 1)
+        assert traffic.received(rank) == traffic.sent((rank - 1) % 3)
+        assert traffic.peers(rank) == {(rank + 1) % 3: Count(3, 12 * (rank + 1))}
+        assert not traffic.collectives(rank)
+
+
+def test_traffic_of_collectives():
+    def f():
+        x, size = torch.ones(6), dist.get_world_size()
+        dist.all_reduce(x)
+        dist.broadcast(x, 0)
+        dist.reduce(x, 0)
+        dist.barrier()
+        dist.all_gather([torch.empty(6) for _ in range(size)], x)
+        dist.all_gather_into_tensor(torch.empty(6 * size), x)
+        dist.reduce_scatter_tensor(torch.empty(3), x)
+        dist.all_to_all_single(torch.empty(6), x)
+        root = dist.get_rank() == 0
+        dist.gather(x, [torch.empty(6) for _ in range(size)] if root else None)
+        dist.scatter(torch.empty(6), [x] * size if root else None)
+        objects = [None] * size
+        dist.all_gather_object(objects, {"rank": dist.get_rank()})
+        assert objects == [{"rank": rank} for rank in range(size)]
+
+    run = Cluster(2).run(f)
+    for rank in range(2):
+        counts = run.traffic.collectives(rank)
+        for name in ("all_reduce", "broadcast", "reduce", "gather", "scatter"):
+            assert counts[name] == Count(1, 24), name
+        for name in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"):
+            assert counts[name] == Count(1, 24), name
+        assert counts["barrier"] == Count(1, 0)
+        assert counts["all_gather"].times == 3  # two of them for the objects
+    assert not run.traffic.messages()
+
+
+def test_groups_speak_of_ranks_of_the_whole_job():
+    def f():
+        group = dist.new_group([1, 2])
+        if dist.get_rank() == 1:
+            dist.send(torch.ones(2), 2, group=group)
+        if dist.get_rank() == 2:
+            dist.recv(torch.ones(2), 1, group=group)
+            return "got it"
+        return None
+
+    run = Cluster(3).run(f)
+    assert run.results == [None, None, "got it"]
+    assert run.traffic.peers(1) == {2: Count(1, 8)}
+
+
+def test_when_the_peers_came():
+    def late():
+        if dist.get_rank() == 1:
+            time.sleep(0.3)
+        dist.all_reduce(torch.ones(3))
+
+    spans = {s.rank: s for s in Cluster(2).run(late).trace.spans if s.is_comm}
+    early, late_one = spans[0], spans[1]
+    assert early.ready_ns == late_one.ready_ns == late_one.start_ns
+    assert early.ready_ns - early.start_ns > 200_000_000
+    assert early.blocked_ns is not None
+    assert early.start_ns <= early.blocked_ns < early.end_ns
+
+
+def test_own_spans_and_no_recording():
+    def f():
+        with span("mine"):
+            time.sleep(0.01)
+        torch.nn.Linear(3, 3)(torch.ones(1, 3)).sum().backward()
+
+    names = {(s.rank, s.name, s.kind) for s in Cluster(2).run(f).trace.spans}
+    assert {(rank, "mine", "span") for rank in (0, 1)} <= names
+    assert {(rank, "Linear", "forward") for rank in (0, 1)} <= names
+    silent = Cluster(2, record=False).run(f).trace
+    assert {s.kind for s in silent.spans} == {"span"}
+
+
+def train(steps):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
+    # A bucket for each layer: with one for all, nothing could be posted early.
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    ready = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _: ready.append(time.perf_counter_ns()))
+    x = torch.randn(64, WIDTH)
+    for _ in range(steps):
+        ready.clear()
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    return ready, [p.detach().sum().item() for p in model.parameters()]
+
+
+@pytest.fixture(scope="module")
+def training(by_value):
+    return Cluster(2).run(train, 4)
+
+
+def test_ddp_shows_all_kinds_of_work_on_every_rank(training):
+    for rank in range(2):
+        spans = training.trace.of(rank)
+        kinds = [s.kind for s in spans]
+        assert kinds.count("optimizer") == 4
+        assert {"forward", "backward", "comm"} <= set(kinds)
+        assert [s.name for s in spans if s.kind == "forward"].count("Linear") == 4 * LAYERS
+        assert sum(s.name == "all_reduce" for s in spans) >= 1 + 3 * LAYERS
+    assert training.results[0][1] == training.results[1][1]
+    assert training.trace.steps == 4
+
+
+def test_the_four_parts_add_up(training):
+    for trace in (training.trace, *(training.trace.step(k) for k in range(4))):
+        for rank, parts in trace.breakdown().items():
+            start, end = trace.window_of(rank)
+            four = (parts.compute_only_ns, parts.overlapped_ns, parts.exposed_ns, parts.idle_ns)
+            assert sum(four) == end - start == parts.step_ns
+            assert min(four) >= 0
+            assert parts.hidden is None or 0 <= parts.hidden <= 1
+
+
+def test_the_first_buckets_are_posted_before_the_last_gradient_is_ready(training):
+    for rank, (ready, _) in enumerate(training.results):
+        last_step = training.trace.step(3)
+        reduces = sorted(
+            s.start_ns for s in last_step.of(rank) if s.name == "all_reduce" and s.is_comm
+        )
+        assert len(reduces) == LAYERS
+        assert min(ready) < reduces[0] < reduces[1] < max(ready) < reduces[-1] + 50_000_000
+        backward = [s for s in last_step.of(rank) if s.kind == "backward"]
+        assert len(backward) >= 2 * LAYERS
+        assert min(s.start_ns for s in backward) < reduces[0] < max(s.end_ns for s in backward)
+
+
+def test_bytes_of_a_step_are_those_of_the_gradients(training):
+    gradients = LAYERS * (WIDTH * WIDTH + WIDTH) * 4
+    for rank in range(2):
+        assert training.trace.step(3).traffic.collectives(rank)["all_reduce"].bytes == gradients
+
+
+def test_a_failing_forward_does_not_confuse_the_next(by_value):
+    class Fails(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError
+
+    def f():
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), Fails())
+        for _ in range(3):
+            try:
+                model(torch.ones(1, 2))
+            except ValueError:
+                pass
+        torch.nn.Sequential(torch.nn.Linear(2, 2))(torch.ones(1, 2))
+
+    names = [s.name for s in Cluster(1).run(f).trace.spans if s.kind == "forward"]
+    assert names == ["Linear", "Fails", "Sequential"] * 3 + ["Linear", "Sequential"]
