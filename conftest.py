@@ -1,7 +1,12 @@
 """For the tests and for nbval on solutions/: nothing of a run is left in the tree."""
 
 import os
+import shutil
 import tempfile
 
 # A version kept by a check in solutions/ would be carried into later lessons instead of the kit's.
-os.environ["DDPKIT_PROGRESS"] = tempfile.mkdtemp(prefix="ddpkit-progress-")
+_KEPT = os.environ["DDPKIT_PROGRESS"] = tempfile.mkdtemp(prefix="ddpkit-progress-")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_KEPT, ignore_errors=True)

@@ -1,6 +1,7 @@
-"""Benchmarks: each module without an underscore prints ratios that were measured in one run.
+"""Benchmarks: each module without an underscore is run as `python -m benchmarks.NAME`.
 
-python -m benchmarks.cluster     start, memory, large tensors, recording: see BENCHMARKS.md
+cluster    start, memory, large tensors, recording: see BENCHMARKS.md
+soak       hundreds of faults in a row, after each of which everything works and nothing is left
 
 A machine's seconds say little on another machine, and less on a busy one. So what is compared is
 measured side by side, in turns, and a figure comes with its spread.

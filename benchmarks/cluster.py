@@ -41,13 +41,16 @@ class Extent:
 
     starts: int  # fresh processes of `import torch` and of ddpkit
     starts_of_others: int
+    faults_of_others: bool  # after each of which ipyparallel starts anew
     later: int  # later runs per fresh process
     blocks: int  # of training steps
     messages: int  # blocks of small operations
 
 
-QUICK = Extent(starts=2, starts_of_others=1, later=3, blocks=10, messages=6)
-FULL = Extent(starts=7, starts_of_others=3, later=10, blocks=100, messages=40)
+QUICK = Extent(starts=2, starts_of_others=1, faults_of_others=False, later=3, blocks=10, messages=6)
+FULL = Extent(
+    starts=7, starts_of_others=3, faults_of_others=True, later=10, blocks=100, messages=40
+)
 
 
 def main() -> None:
@@ -103,7 +106,7 @@ def _turns(extent: Extent, others: list[str]) -> Iterable[tuple[str, Plan]]:
         yield "import", [("nothing", 4)]
         yield "ddpkit", _plan_of_ours(extent.later)
         if start < extent.starts_of_others:
-            yield from ((other, _plan_of_others(other)) for other in others)
+            yield from ((other, _plan_of_others(extent.faults_of_others)) for other in others)
 
 
 def _plan_of_ours(later: int) -> Plan:
@@ -116,12 +119,13 @@ def _plan_of_ours(later: int) -> Plan:
     return plan + [("gives", 1), ("gives", 4), ("takes", 1), ("takes", 4)] * 2
 
 
-def _plan_of_others(world: str) -> Plan:
+def _plan_of_others(faults: bool) -> Plan:
     """The same, less what takes them minutes: other sizes, and a deadlock, which never ends."""
-    plan: Plan = [("nothing", 4)] * 4 + [("memory", 4)]
-    plan += [("gives", 4), ("takes", 4)]
-    plan += [("raises", 4), ("nothing", 4), ("is_killed", 4), ("nothing", 4)]
-    return [*plan, ("gives", 1), ("takes", 1)]
+    plan: Plan = [*[("nothing", 4)] * 3, ("memory", 4), ("gives", 4), ("takes", 4)]
+    if faults:
+        plan += [("raises", 4), ("nothing", 4), ("is_killed", 4), ("nothing", 4)]
+        plan += [("gives", 1), ("takes", 1)]
+    return plan
 
 
 def _after(steps: list[Step]) -> list[Step]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpkit.cluster import Cluster, Run
 from ddpkit.errors import (
+    CallError,
     ClusterError,
     DdpkitError,
     Deadlock,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "CallError",
     "Cluster",
     "ClusterError",
     "DdpkitError",

@@ -1,4 +1,4 @@
-"""The command `ddpkit`: doctor, lab, check, release."""
+"""The command `ddpkit`: doctor, lab, check, trace, release."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 import ddpkit
 from ddpkit.errors import DdpkitError
+from ddpkit.trace_command import trace
 
 ROOT = Path(ddpkit.__file__).parent.parent
 
@@ -96,6 +97,9 @@ def check(notebook: Path, timeout: int) -> None:
     click.echo(f"{passed} of {len(results)} exercises pass.")
     if passed < len(results):
         sys.exit(1)
+
+
+main.add_command(trace)
 
 
 @main.command()

@@ -2,6 +2,7 @@
 
     DdpkitError
     ├── ClusterError          the ranks could not be started, or the function could not be shipped
+    │   └── CallError         the function cannot be called with these arguments (also a TypeError)
     ├── RunFailed             the ranks were started, and the run failed; all ranks are gone
     │   ├── RankError         a rank raised an exception
     │   ├── RankDied          a rank was killed, crashed, or left with os._exit or sys.exit
@@ -10,6 +11,9 @@
     │   └── RunTimeout        the run took longer than its `timeout=`
     ├── TraceError            a trace file cannot be read or written
     └── LessonError           a lesson, an exercise or a notebook is not what it should be
+
+    KeyboardInterrupt
+    └── Interrupted           the reader stopped a run: where each rank was
 
 Each message is written for its reader at midnight: what happened, on which rank, in which line of
 the cell, and what to do. In a notebook the message is shown without the traceback of ddpkit's own
@@ -31,6 +35,10 @@ class DdpkitError(Exception):
 
 class ClusterError(DdpkitError):
     """The ranks could not be started, or the function could not be sent to them."""
+
+
+class CallError(ClusterError, TypeError):
+    """What was to run is no function, or takes other arguments."""
 
 
 class RunFailed(DdpkitError):
@@ -69,6 +77,14 @@ class Mismatch(RunFailed):
 
 class RunTimeout(RunFailed):
     """The run took longer than its `timeout=`."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The reader stopped a run; the message says where each rank was. All ranks are gone."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of a traceback."""
+        return [f"KeyboardInterrupt: {self}"]
 
 
 class TraceError(DdpkitError):

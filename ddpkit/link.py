@@ -19,6 +19,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 EXAMPLE = '"1 Gbit/s, 200 us"'
@@ -26,7 +27,7 @@ _NS = {"ns": 1.0, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s": 1e9
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _BYTES = {"bit": 1 / 8, "bits": 1 / 8, "b": 1 / 8, "B": 1.0, "byte": 1.0, "bytes": 1.0}
 _RATE = re.compile(r"((?i:[kmgt]i?)?)(bits?|bytes?|[bB])(?:/s|ps)")
-_QUANTITY = r"(\d+\.?\d*(?:[eE][+-]?\d+)?)\s*([^\W\d]+(?:/s)?)"
+_QUANTITY = r"(\d{1,15}(?:\.\d{0,15})?(?:[eE][+-]?\d{1,2})?)\s*([^\W\d]+(?:/s)?)"
 _LINK = re.compile(rf"\s*{_QUANTITY}(?:(?:\s*,\s*|\s+){_QUANTITY})?\s*")
 
 
@@ -81,9 +82,6 @@ class Link:
         return f"<Link {self}>"
 
 
-LinkSpec: TypeAlias = "str | Link | Mapping[int | str, str | Link] | Links"
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Links:
     """The links of all ranks: ``links[rank]``."""
@@ -91,7 +89,7 @@ class Links:
     each: tuple[Link, ...]
 
     @classmethod
-    def parse(cls, spec: LinkSpec, world_size: int) -> "Links":
+    def parse(cls, spec: "LinkSpec", world_size: int) -> "Links":
         """One link for all, ``"1 Gbit/s, 200 us"``, or some ranks' own over a default.
 
         ``{"default": "1 Gbit/s, 200 us", 3: "100 Mbit/s"}``: rank 3 differs in bandwidth alone.
@@ -124,6 +122,12 @@ class Links:
         """Whether all ranks have the same link."""
         return len(set(self.each)) <= 1
 
+    @property
+    def slowest(self) -> Link:
+        """The largest latency and the smallest bandwidth: what holds up all ranks together."""
+        latency = max(link.latency_ns for link in self.each)
+        return Link(latency / 1e9, min(link.bytes_per_s for link in self.each))
+
     def __getitem__(self, rank: int) -> Link:
         return self.each[rank]
 
@@ -143,6 +147,9 @@ class Links:
 
     def __repr__(self) -> str:
         return f"<Links of {len(self.each)} ranks: {self}>"
+
+
+LinkSpec: TypeAlias = str | Link | Mapping[int | str, str | Link] | Links
 
 
 def _ranks_own(text: str) -> dict[int | str, str | Link]:
@@ -192,7 +199,7 @@ def _parts(text: str) -> dict[str, float]:
         part, scale = _unit(unit)
         if part in parts:  # two latencies, or two bandwidths
             part = ""
-        parts[part] = float(number) * scale
+        parts[part] = float(Fraction(number) * Fraction(scale))
     if not parts or "" in parts:
         raise ValueError(
             f"cannot read the link {text!r}: give a bandwidth and a latency, as in {EXAMPLE}"

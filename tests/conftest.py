@@ -1,17 +1,6 @@
 """Markers that need something of the machine: without it the tests are skipped, and say why."""
 
-import importlib.util
-import shutil
-
 import pytest
-
-
-def _no_browser() -> str | None:
-    if importlib.util.find_spec("playwright") is None:
-        return "playwright is not installed"
-    if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
-        return "no Chromium on this machine"
-    return None
 
 
 def _no_gpu() -> str | None:
@@ -20,7 +9,7 @@ def _no_gpu() -> str | None:
     return None if torch.cuda.is_available() else "no CUDA device on this machine"
 
 
-NEEDS = {"browser": _no_browser, "gpu": _no_gpu}
+NEEDS = {"gpu": _no_gpu}  # "browser" is tests/notebook/conftest.py's: in CI it must not be skipped
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from ddpkit.cluster import torchrun
 from ddpkit.cluster.launch import sweep, warm_up
 from ddpkit.cluster.local import Request, run_local
-from ddpkit.errors import ClusterError, RunFailed
+from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
 from ddpkit.rank.main import PerRank
 from ddpkit.rank.ship import pack_call
@@ -51,7 +51,7 @@ class Run(Generic[Result]):
 
     def __repr__(self) -> str:
         failed = f", {type(self.error).__name__}" if self.error else ""
-        return f"<Run of {len(self.results)} ranks{failed}: results {reprlib.repr(self.results)}>"
+        return f"<Run of {len(self.results)} ranks{failed}: results {_Brief().repr(self.results)}>"
 
 
 class Cluster:
@@ -130,9 +130,9 @@ class Cluster:
                       but a deadlock is found and explained within seconds
         expect_error  the run is meant to fail: print the explanation, return it as `run.error`
 
-        Raises ClusterError if the function cannot be shipped, TypeError if the arguments do not fit
-        it, and a RunFailed (RankError, RankDied, Deadlock, Mismatch, RunTimeout) that says which
-        rank failed, and in which line. Whatever happens, no process stays behind.
+        Raises ClusterError if the function cannot be shipped or takes other arguments, and a
+        RunFailed (RankError, RankDied, Deadlock, Mismatch, RunTimeout) that says which rank failed,
+        and in which line. Whatever happens, no process stays behind.
         """
         if self._closed:
             raise ClusterError("This cluster was closed; make a new one: Cluster(...)")
@@ -169,6 +169,15 @@ class Cluster:
         return run
 
 
+class _Brief(reprlib.Repr):
+    """Values in a few words: a tensor is its dtype and shape."""
+
+    def repr_Tensor(self, tensor: Any, _: int) -> str:
+        return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+    repr_Parameter = repr_Tensor
+
+
 def cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -202,7 +211,7 @@ def _check_call(
 ) -> None:
     """Find out here, in the notebook, what would else fail on every rank."""
     if not callable(function):
-        raise TypeError(
+        raise CallError(
             f"run() takes a function and its arguments, run(f, 1, 2), not {function!r}: "
             "if you wrote run(f(...)), drop the inner parentheses"
         )
@@ -220,4 +229,4 @@ def _check_call(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeError(f"{name}{signature} cannot be called so: {error}") from None
+        raise CallError(f"{name}{signature} cannot be called so: {error}") from None

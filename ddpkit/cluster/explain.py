@@ -7,6 +7,7 @@ torch.distributed, with the line of the user's code that made it.
 from __future__ import annotations
 
 import signal
+import textwrap
 from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
@@ -33,6 +34,11 @@ def place(where: Any) -> str:
         return "outside your code"
     text = source_line(filename, lineno)
     return f"{locate(filename, lineno)}{': ' if text else ''}{text}"
+
+
+def wrapped(sentence: str) -> str:
+    """In lines that JupyterLab does not break once more, in the middle of a word."""
+    return textwrap.fill(sentence, 88, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def tensor(call: Call) -> str:
@@ -73,7 +79,7 @@ def waits(rank_list: Iterable[int], call: Call, where: Any) -> str:
     posted = call.get("where")
     if posted and list(posted) != list(where) and posted[0]:
         text = f"wait() for the {text} of line {posted[1]}"
-    return f"  {ranks(numbers)} {verb} in {text}  ({place(where)})"
+    return f"  {ranks(numbers)} {verb} in {text}\n      {place(where)}"
 
 
 # Deadlock
@@ -97,7 +103,7 @@ def deadlock(
         [
             "The ranks wait for each other and none can go on.",
             *lines,
-            _why({rank: call for rank, (call, _) in waiting.items()}, needs, returned),
+            wrapped(_why({rank: call for rank, (call, _) in waiting.items()}, needs, returned)),
         ]
     )
 
@@ -206,7 +212,7 @@ def collective_mismatch(number: int, calls: Mapping[int, Call], difference: str)
     for rank, call in sorted(calls.items()):
         alike.setdefault((describe(call), place(call["where"])), []).append(rank)
     lines = [
-        f"  {ranks(group)} {'calls' if len(group) == 1 else 'call'} {text}  ({line})"
+        f"  {ranks(group)} {'calls' if len(group) == 1 else 'call'} {text}\n      {line}"
         for (text, line), group in alike.items()
     ]
     first = f"The ranks disagree on collective number {number} of this run."
@@ -219,8 +225,8 @@ def message_mismatch(sent: Call, received: Call) -> str:
     return "\n".join(
         [
             "A message does not fit the tensor that it is received into.",
-            f"  rank {src} sends {tensor(sent)} to rank {dst}  ({place(sent['where'])})",
-            f"  rank {dst} receives into {tensor(received)}  ({place(received['where'])})",
+            f"  rank {src} sends {tensor(sent)} to rank {dst}\n      {place(sent['where'])}",
+            f"  rank {dst} receives into {tensor(received)}\n      {place(received['where'])}",
             "Both sides must agree on the number of elements and on the dtype.",
         ]
     )

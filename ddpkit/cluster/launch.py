@@ -18,7 +18,7 @@ import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -37,8 +37,15 @@ def warm_up() -> None:
     """Start the forkserver, which imports torch in the background. Cheap when it runs already."""
     if START == "forkserver":
         _context().set_forkserver_preload(["ddpkit.rank.preload"])
-        with _nameless_main():
-            forkserver.ensure_running()
+        resource_tracker.ensure_running()  # first: its start would unblock the signal
+        # The stop button's signal reaches the forkserver as well. Later it ignores that; while it
+        # imports torch it would die of it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with _nameless_main():
+                forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass
@@ -65,12 +72,15 @@ class RankProcess:
             with suppress(ProcessLookupError, PermissionError):
                 self.process.kill()
 
-    def close(self) -> None:
-        """Wait for the killed process, and close the pipes."""
-        self.process.join(5)
+    def close(self, seconds: float) -> None:
+        """Close the pipes of the killed process; wait for it at most so long.
+
+        The forkserver reports its end, and may be busy for a while with importing torch._dynamo.
+        """
+        self.process.join(max(0.0, seconds))
         for connection in (self.reply, self.output, self.crash, self.lifeline):
             connection.close()
-        with suppress(ValueError):  # still alive after 5 s: in a system call that cannot be killed
+        with suppress(ValueError):  # no report yet: left to the garbage collector
             self.process.close()
 
     def ask_where(self) -> None:
@@ -147,6 +157,22 @@ def read_bytes(connection: Connection) -> bytes:
         return connection.recv_bytes()
     except (EOFError, OSError):
         return b""
+
+
+@contextmanager
+def interrupts_held() -> Iterator[list[int]]:
+    """Put KeyboardInterrupt off until the end of the block, or drop it by clearing the list."""
+    pressed: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # no other gets any
+        yield pressed
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

@@ -8,9 +8,8 @@ the run: by then nothing that a rank still has is needed.
 from __future__ import annotations
 
 import os
-import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -21,16 +20,25 @@ from ddpkit.cluster.launch import RankProcess
 from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.outcome import Outcome, Report, is_echo, rank_error
 from ddpkit.cluster.output import Output
-from ddpkit.errors import ClusterError, Mismatch, RankDied, RunFailed, RunTimeout
+from ddpkit.errors import (
+    ClusterError,
+    Interrupted,
+    Mismatch,
+    RankDied,
+    RunFailed,
+    RunTimeout,
+)
 from ddpkit.link import Links
 from ddpkit.rank.blackbox import BlackBox
 from ddpkit.rank.main import Job
 from ddpkit.rank.noticeboard import Noticeboard
 from ddpkit.rank.ship import receive_reply, unpack_result
+from ddpkit.source import locate
 from ddpkit.trace import Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
 ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
+REAP = 0.5  # seconds that killed ranks get to be seen dead, all together
 ECHO = 2.0  # the same, where all that is known is that a peer has gone
 
 
@@ -53,7 +61,7 @@ class Request:
 def run_local(request: Request) -> Outcome:
     """Run a request on fresh processes of this machine, and end them all.
 
-    A KeyboardInterrupt ends them too, says where each rank was, and goes on to the caller.
+    A KeyboardInterrupt ends them too, and becomes an `Interrupted` that says where each rank was.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(launch.run_folder())
@@ -61,15 +69,18 @@ def run_local(request: Request) -> Outcome:
         try:
             return run.to_the_end()
         except KeyboardInterrupt:
-            run.say_where("Interrupted. When it was stopped,")
-            raise
+            with launch.interrupts_held() as more:
+                where = run.where_stopped()
+                stack.close()
+                more.clear()  # an impatient reader has pressed again, and this is the answer
+            raise Interrupted(f"you stopped the run. At that moment,\n{where}") from None
 
 
 class LocalRun:
     """The state of a run: who has returned, raised or died, and what they left."""
 
     def __init__(self, request: Request, folder: Path, stack: ExitStack) -> None:
-        self.request, size = request, request.world_size
+        self.request, self.folder, size = request, folder, request.world_size
         self.boxes = [BlackBox.create(folder / f"rank{rank}") for rank in range(size)]
         for box in self.boxes:
             stack.callback(box.close)
@@ -83,10 +94,8 @@ class LocalRun:
         self.spans: list[Span] = []
         self.ranks: list[RankProcess] = []
         stack.callback(self.end)
-        for rank in range(size):
-            self.ranks.append(launch.start(self._job(rank, folder)))
 
-    def _job(self, rank: int, folder: Path) -> Job:
+    def _job(self, rank: int) -> Job:
         request = self.request
         return Job(
             rank=rank,
@@ -96,7 +105,7 @@ class LocalRun:
             device=request.device,
             threads=request.threads,
             seed=request.seed,
-            folder=folder,
+            folder=self.folder,
             environ=dict(os.environ),
             cwd=os.getcwd(),
             record=request.record,
@@ -106,6 +115,8 @@ class LocalRun:
     # The loop
 
     def to_the_end(self) -> Outcome:
+        for rank in range(self.request.world_size):
+            self.ranks.append(launch.start(self._job(rank)))
         error = self._watch()
         for ends in self.ranks:
             ends.kill()  # first: a rank that prints without end would never let us finish reading
@@ -238,42 +249,48 @@ class LocalRun:
         if look is not None and look.where[0]:
             return f"last seen in {explain.place(look.where)}"
         if call:
-            return f"last call: {explain.describe(call)}  ({explain.place(call['where'])})"
-        name, *defined = self.request.function
-        return f"somewhere in {name}  ({explain.place(defined)})"
+            return f"last call: {explain.describe(call)}, {explain.place(call['where'])}"
+        name, filename, line = self.request.function
+        return f"somewhere in {name}, {locate(filename, line)}"
 
-    def say_where(self, first: str) -> None:
-        """Print where each unfinished rank is."""
-        with suppress(Exception):
-            self.output.show(final=True)
-            print(f"{first}\n{self._where()}", file=sys.stderr)
+    def where_stopped(self) -> str:
+        """Where each unfinished rank is; what the ranks have printed until now is shown."""
+        where = self._where()
+        for ends in self.ranks:
+            ends.kill()
+        self._read_everything()
+        self.output.show(final=True)
+        return where
 
     def _where(self) -> str:
-        """A line for each unfinished rank; asks the ranks, and waits a moment for the answers."""
-        unfinished = [r for r in range(len(self.ranks)) if r not in self.results]
+        """A line for each unfinished rank; asks the ranks, and waits a moment for the answers.
+
+        What one answers is newer than its black box, where it holds the GIL.
+        """
+        unfinished = [r for r in range(self.request.world_size) if r not in self.results]
         self.monitor.look(set(self.results))  # before the signal, which ends a system call
-        for rank in unfinished:
-            self.ranks[rank].ask_where()
+        for ends in self.ranks:
+            ends.ask_where()
         time.sleep(0.1)
-        lines = []
-        for rank in unfinished:
-            look = self.monitor.looks.get(rank)
-            frame = self.ranks[rank].last_line()
-            if look is not None and look.waiting is not None:
-                lines.append(explain.waits([rank], look.waiting, look.where))
-            elif frame is not None:
-                lines.append(f"  {explain.ranks([rank])} was in {explain.place(frame)}")
-            elif look is not None:
-                lines.append(f"  {explain.ranks([rank])} was in {explain.place(look.where)}")
-            else:
-                lines.append(f"  {explain.ranks([rank])} was still starting")
+        lines = [f"  {self._doing(rank)}" for rank in unfinished]
         if self.results:
             lines.append(f"  {explain.ranks(self.results)} had returned")
         return "\n".join(lines)
 
+    def _doing(self, rank: int) -> str:
+        who, look = explain.ranks([rank]), self.monitor.looks.get(rank)
+        frame = self.ranks[rank].last_line() if rank < len(self.ranks) else None
+        if look is not None and look.phase != "starting" and frame in (None, look.where):
+            if look.waiting is not None:
+                return explain.waits([rank], look.waiting, look.where).strip()
+            frame = look.where if look.where[0] else None
+        return f"{who} was in {explain.place(frame)}" if frame else f"{who} was still starting"
+
     def end(self) -> None:
         """End every process of the run. Never fails, never waits long."""
-        for ends in self.ranks:
-            ends.kill()
-        for ends in self.ranks:
-            ends.close()
+        with launch.interrupts_held():
+            for ends in self.ranks:
+                ends.kill()
+            give_up = time.monotonic() + REAP
+            for ends in self.ranks:
+                ends.close(give_up - time.monotonic())

@@ -44,8 +44,7 @@ def rank_error(reports: Mapping[int, Report]) -> RunFailed:
     if report["unsendable"]:
         text = f"{ranks(same)}: {report['message']}"
         return RankError("\n".join([text, *_lines(report)]), ranks=tuple(sorted(same)))
-    text = f"{ranks(same)} raised {report['type']}: {_short(report['message'])}"
-    lines = [text, *_lines(report)]
+    lines = [_headline(same, report), *_lines(report)]
     for r, other in sorted(reports.items()):
         if r not in same:
             lines.append(f"{ranks([r])} raised {other['type']}: {_short(other['message'])}")
@@ -56,6 +55,13 @@ def rank_error(reports: Mapping[int, Report]) -> RunFailed:
             error.__cause__ = pickle.loads(report["pickled"])
     error.add_note(f"On rank {rank}:\n{report['traceback']}")
     return error
+
+
+def _headline(same: list[int], report: Report) -> str:
+    if report["type"] == "NotImplementedError" and report["message"].startswith("your code here"):
+        name = report["frames"][-1][2] if report["frames"] else "an exercise"
+        return f"{name} is not answered yet: write your code, run its cell, then this one."
+    return f"{ranks(same)} raised {report['type']}: {_short(report['message'])}"
 
 
 def _kind(report: Report) -> tuple[Any, ...]:

@@ -80,6 +80,8 @@ class Output:
             self._shown[rank] += len(fresh)
             if final:
                 fresh += output.text()[len(output.head) :]
+            elif fresh and len(output.head) == HEAD:
+                fresh.append("... more is shown when the run has ended ...")
             lines += [f"[rank {rank}] {line}" for line in fresh]
         if lines:
             sys.stdout.write("\n".join(lines) + "\n")

@@ -74,7 +74,8 @@ class RecordedWork(Work):
         if self._call.blocked_ns is None:
             self._call.blocked_ns = time.perf_counter_ns()
         try:
-            return bool(self._inner.wait() if timeout is None else self._inner.wait(timeout))
+            # C++ says "no timeout" with one of 0.
+            return bool(self._inner.wait(timeout) if timeout else self._inner.wait())
         finally:
             recorder.waits.pop(thread, None)
             recorder.done(self._call)

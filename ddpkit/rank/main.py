@@ -182,6 +182,8 @@ def _settle(job: Job, pipes: Pipes) -> None:
         os.setpgid(0, 0)  # its children die with it, and Ctrl-C in a terminal is the launcher's
         _die_with(pipes.lifeline)
     threading.Thread(target=_watch, args=(pipes.lifeline,), daemon=True).start()
+    if hasattr(os, "register_at_fork"):  # a child would keep the launcher from seeing its end
+        os.register_at_fork(after_in_child=pipes.reply.close)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `ddpkit.rank.preload` had a use for it

@@ -105,7 +105,7 @@ class PacedMessage:
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         called = self._wire.now()
-        done = self._inner.wait() if timeout is None else self._inner.wait(timeout)
+        done = self._inner.wait(timeout) if timeout else self._inner.wait()
         if not self.due_ns:
             self.due_ns = self._due()
         self._wire.sleep_until(self.due_ns, called)

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 from ddpkit.rank.blackbox import BlackBox
+from ddpkit.source import MAGICS
 from ddpkit.trace import Span
 
 MAX_SPANS = 200_000  # of a rank: some 60 MB; the newest are kept
@@ -169,7 +170,7 @@ _STDLIB = sysconfig.get_path("stdlib") + os.sep
 def is_user_file(filename: str) -> bool:
     """Whether code of this file is the reader's: neither a library's, nor this package's own."""
     if filename.startswith("<"):
-        return filename.startswith(("<ipython", "<stdin"))
+        return filename.startswith(("<ipython", "<stdin", *MAGICS))
     if any(folder in filename for folder in _INSTALLED):
         return False
     if filename.startswith(_HERE):

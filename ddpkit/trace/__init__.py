@@ -1,11 +1,14 @@
 """What happened in a run, as data. Needs nothing but the standard library.
 
 Span        one operation of one rank, from a time to a time
-Trace       the spans of all ranks, and the facts of the run; save, load, step
+Trace       the spans of all ranks, and the facts of the run; save, load, step, to_chrome
 Breakdown   where a rank's time went: compute only + overlapped + exposed + idle
 Traffic     who sent how much to whom
 match_peers fills in since when every peer of an operation was in
 intervals   exact arithmetic on sets of time
+
+Files: `file` is our own format, `kineto` torch.profiler's and `profiled` what it means, `sources`
+tells the two apart, and `chrome` writes for Perfetto and HolisticTraceAnalysis.
 """
 
 from ddpkit.trace import intervals

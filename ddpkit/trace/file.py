@@ -61,9 +61,7 @@ def is_saved(top: Any) -> bool:
 
 
 def parse(top: Any) -> Content:
-    """The content of a JSON file that `write` made. Raises TraceError for anything else."""
-    if not is_saved(top):
-        raise TraceError("this is not a trace saved by ddpkit")
+    """The content of a JSON file that `is_saved`. Raises TraceError if it is damaged."""
     if top["ddpkit_trace"] != VERSION:
         raise TraceError(
             f"trace format {top['ddpkit_trace']} is not the format {VERSION} that this ddpkit reads"

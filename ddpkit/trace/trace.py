@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from ddpkit.errors import TraceError
-from ddpkit.trace import file
+from ddpkit.trace import chrome, file, sources
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.span import Scalar, Span
@@ -121,10 +122,24 @@ class Trace:
         file.write(path, file.Content(self.spans, self.world_size, self.facts, self.bounds))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Trace":
-        """Read a file made by `save`. Raises TraceError if it is not one."""
-        content = file.read(path)
+    def load(cls, *paths: str | os.PathLike[str]) -> "Trace":
+        """Read a file made by `save`, or those that torch.profiler made, one per rank of a run.
+
+        What kind a file is, its content says. Of a profiler's files some ranks may be missing; they
+        have empty windows. Raises TraceError, in one sentence, for anything else.
+        """
+        content = sources.read(paths)
         return cls(content.spans, content.world_size, content.facts, content.bounds)
+
+    def to_chrome(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write one Chrome JSON file per rank, for Perfetto and HolisticTraceAnalysis.
+
+        They hold the spans, to look at, and what counts as compute and communication, to count:
+        HolisticTraceAnalysis comes to the numbers of `breakdown`. Times are rounded to 1 us. A rank
+        with an empty window gets no file. Returns the files. Raises TraceError if the folder holds
+        other traces already, which HolisticTraceAnalysis would take for ranks.
+        """
+        return chrome.write(self, Path(folder))
 
     @cached_property
     def _by_rank(self) -> dict[int, tuple[Span, ...]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
+from benchmarks import cluster
 from benchmarks._report import Figure, Sample, as_markdown, as_text, table
 
 ROOT = Path(__file__).parents[2]
@@ -17,11 +18,17 @@ MODULES = [m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name[0
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_benchmark_says_which_ratio_it_prints(name: str) -> None:
+def test_a_benchmark_says_what_it_prints(name: str) -> None:
     module = importlib.import_module(f"benchmarks.{name}")
+    words = inspect.getdoc(module) or ""
     assert callable(module.main)
-    assert "÷" in (inspect.getdoc(module) or ""), "its docstring says what is divided by what"
-    assert f"benchmarks.{name}" in (benchmarks.__doc__ or "")
+    assert "Prints" in words
+    assert f"python -m benchmarks.{name}" in words
+    assert f"\n{name} " in (benchmarks.__doc__ or ""), "listed in benchmarks/__init__.py"
+
+
+def test_the_benchmark_of_the_cluster_says_which_ratios_it_prints() -> None:
+    assert "the first run ÷ one `import torch`" in " ".join((cluster.__doc__ or "").split())
 
 
 @pytest.mark.slow

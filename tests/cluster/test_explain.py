@@ -78,10 +78,11 @@ def test_ranks_that_do_the_same_share_a_line():
         returned={3},
     )
     assert text.splitlines()[1:] == [
-        "  ranks 0, 1, 2, 4, 5, 6, 7 wait in all_reduce(float32[2])  (cell.py, line 3)",
+        "  ranks 0, 1, 2, 4, 5, 6, 7 wait in all_reduce(float32[2])",
+        "      cell.py, line 3",
         "  rank 3 returned already",
-        "Why: ranks 0, 1, 2, 4, 5, 6, 7 wait for rank 3, which has returned without calling "
-        "all_reduce.",
+        "Why: ranks 0, 1, 2, 4, 5, 6, 7 wait for rank 3, which has returned without calling",
+        "  all_reduce.",
     ]
 
 
@@ -106,8 +107,8 @@ def test_why(calls, needs, words):
 
 def test_a_wait_names_where_it_was_posted():
     wait = call("recv", peer=1, via="irecv")
-    assert "in irecv(src=1)  (" in explain.waits([0], wait, LINE)
-    assert "in wait() for the irecv(src=1) of line 3  (cell.py, line 9)" in explain.waits(
+    assert "in irecv(src=1)\n" in explain.waits([0], wait, LINE)
+    assert "in wait() for the irecv(src=1) of line 3\n      cell.py, line 9" in explain.waits(
         [0], wait, ("/x/cell.py", 9)
     )
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddpkit import Cluster, PerRank
+from ddpkit import Cluster, PerRank, RankDied
 from tests.cluster.faults import FAULTS
 from tests.cluster.processes import becomes_true, descriptors, folders, ranks_alive
 
@@ -28,11 +29,11 @@ def test_nothing_is_left_after_runs_and_faults(cluster):
         for _ in range(3):
             with pytest.raises(fault.error):
                 cluster.run(fault.function)
-            assert not ranks_alive()
+            assert becomes_true(lambda: not ranks_alive())
             assert cluster.run(dist.get_rank).results == [0, 1]
-    assert not ranks_alive()
+    assert becomes_true(lambda: not ranks_alive())
     assert not folders()
-    assert descriptors() == before
+    assert becomes_true(lambda: descriptors() == before)
 
 
 @pytest.mark.parametrize("end", ["returns", "exits", "raises", "is killed"])
@@ -67,6 +68,26 @@ def test_workers_of_a_data_loader_may_end_a_thousand_times(cluster):
         return children
 
     assert cluster.run(loads, timeout=60).results == [[0] * 60] * 2
+
+
+def test_a_rank_that_dies_in_the_middle_of_its_reply(cluster):
+    """Though a child of its own lives on, which has inherited its pipes."""
+
+    def dies():
+        import ddpkit.rank.main
+
+        def half(connection, parts):
+            connection.send_bytes(pickle.dumps([1000, 1000]))
+            connection.send_bytes(b"x" * 1000)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        ddpkit.rank.main.send_reply = half
+        if os.fork() == 0:
+            time.sleep(600)
+
+    with pytest.raises(RankDied, match="was killed by SIGKILL"):
+        cluster.run(dies, timeout=60)
+    assert becomes_true(lambda: not ranks_alive())
 
 
 def is_running(pid: int) -> bool:

@@ -21,7 +21,7 @@ import psutil
 from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
-ROOT = Path(os.environ.get("DDPKIT_UNDER_TEST", Path(__file__).resolve().parents[2]))
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 90.0  # seconds until a wait is a failure: generous, for a loaded machine
 SET_UP = """
 import os, sys, time

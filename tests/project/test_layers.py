@@ -18,6 +18,7 @@ LAYERS = {
     "ddpkit.link": 0.0,
     "ddpkit.trace": 0.1,
     # 1: inside a rank; the pictures of a trace
+    "ddpkit.simulate": 1.0,
     "ddpkit.rank": 1.0,
     "ddpkit.view": 1.0,
     # 2: the notebook's side: start, ship, gather, explain, stop
@@ -26,6 +27,7 @@ LAYERS = {
     "ddpkit.lessons": 3.0,
     "ddpkit.release": 4.0,
     "ddpkit.doctor": 4.0,
+    "ddpkit.trace_command": 4.0,
     "ddpkit.selfcheck": 4.1,
     # 5: nobody imports these
     "ddpkit": 5.0,

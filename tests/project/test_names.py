@@ -10,6 +10,7 @@ from tests.project.source import PACKAGE, ROOT, modules
 NOUNS = ["Cluster", "PerRank", "Run", "Trace"]
 VERBS = ["carry", "check", "show", "span"]
 ERRORS = [
+    "CallError",
     "ClusterError",
     "DdpkitError",
     "Deadlock",

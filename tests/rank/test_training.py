@@ -1,6 +1,7 @@
 """What a run's trace and traffic say of real programs, torch's DDP among them."""
 
 import time
+from contextlib import suppress
 
 import pytest
 import torch
@@ -167,7 +168,7 @@ def test_the_first_buckets_are_posted_before_the_last_gradient_is_ready(training
             s.start_ns for s in last_step.of(rank) if s.name == "all_reduce" and s.is_comm
         )
         assert len(reduces) == LAYERS
-        assert min(ready) < reduces[0] < reduces[1] < max(ready) < reduces[-1] + 50_000_000
+        assert min(ready) < reduces[0] < reduces[1] < max(ready)
         backward = [s for s in last_step.of(rank) if s.kind == "backward"]
         assert len(backward) >= 2 * LAYERS
         assert min(s.start_ns for s in backward) < reduces[0] < max(s.end_ns for s in backward)
@@ -187,10 +188,8 @@ def test_a_failing_forward_does_not_confuse_the_next(by_value):
     def f():
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), Fails())
         for _ in range(3):
-            try:
+            with suppress(ValueError):
                 model(torch.ones(1, 2))
-            except ValueError:
-                pass
         torch.nn.Sequential(torch.nn.Linear(2, 2))(torch.ones(1, 2))
 
     names = [s.name for s in Cluster(1).run(f).trace.spans if s.kind == "forward"]

@@ -1,0 +1,56 @@
+"""The same communication without ranks: schedules, their cost, and steps on a network that you set.
+
+Needs nothing but the standard library, and makes the `Trace` that real ranks make.
+
+schedule, Schedule  who sends what to whom, in which order: data, for each algorithm in ALGORITHMS
+execute             run a schedule on numbers: who ends up with what?
+time_of             run a schedule on links, event by event: a Trace
+cost, FORMULAS      what an algorithm costs in closed form, and where that is written
+bus_bandwidth       NCCL tests' busbw, to compare operations and world sizes
+Gradient, Bucket    what is reduced; `assign_buckets` by the rule of torch's DDP
+Step                what a rank computes in a training step; `Step.of_trace` from a recording
+replay, Replay      such a step on any number of ranks, over any link; `sweep` over bucket caps
+what_if             a recorded run with other buckets, another link, or a slow rank: a Trace
+fit_link            the link on which recorded all_reduces took as long as they did
+Link, Links         latency and bandwidth, of one rank and of all (`ddpkit.link`)
+"""
+
+from ddpkit.link import Link, Links
+from ddpkit.simulate.buckets import Bucket, Gradient, assign_buckets
+from ddpkit.simulate.costs import FORMULAS, Formula, bus_bandwidth, cost
+from ddpkit.simulate.data_parallel import AllReduce, Replay, replay, sweep
+from ddpkit.simulate.executor import execute
+from ddpkit.simulate.plans import ALGORITHMS, ALL_REDUCE, COLLECTIVES, schedule
+from ddpkit.simulate.schedules import Recv, RecvReduce, Schedule, Send
+from ddpkit.simulate.step import Step
+from ddpkit.simulate.timing import time_of
+from ddpkit.simulate.whatif import fit_link, what_if
+
+__all__ = [
+    "ALGORITHMS",
+    "ALL_REDUCE",
+    "COLLECTIVES",
+    "FORMULAS",
+    "AllReduce",
+    "Bucket",
+    "Formula",
+    "Gradient",
+    "Link",
+    "Links",
+    "Recv",
+    "RecvReduce",
+    "Replay",
+    "Schedule",
+    "Send",
+    "Step",
+    "assign_buckets",
+    "bus_bandwidth",
+    "cost",
+    "execute",
+    "fit_link",
+    "replay",
+    "schedule",
+    "sweep",
+    "time_of",
+    "what_if",
+]

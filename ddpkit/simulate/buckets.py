@@ -1,0 +1,60 @@
+"""Gradients and the buckets that DistributedDataParallel puts them into."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MB = 2**20  # torch's bucket_cap_mb counts in these
+DEFAULT_CAP_MB = 25.0
+DEFAULT_FIRST_MB = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """One parameter's gradient: when backward has it ready, in ns of compute since it began."""
+
+    name: str
+    bytes: int
+    ready_ns: int
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Gradients that are reduced together, by name, and their bytes in all."""
+
+    gradients: tuple[str, ...]
+    bytes: int
+
+
+def assign_buckets(
+    gradients: Sequence[Gradient],
+    bucket_cap_mb: float | None = None,
+    first_bucket_mb: float | None = None,
+) -> tuple[Bucket, ...]:
+    """Buckets by torch's rule, in the order they are reduced; ``gradients`` in order of readiness.
+
+    A bucket closes when it reaches its cap (it may go over it), and holds one dtype. The first of a
+    dtype has a cap of its own, so that communication starts early: 1 MB when the cap is left at
+    its default of 25 MB, else the cap itself (torch/nn/parallel/distributed.py,
+    `_BucketCapacityConfig`; reducer.cpp, `compute_bucket_assignment_by_size`).
+    """
+    if first_bucket_mb is None:
+        first_bucket_mb = DEFAULT_FIRST_MB if bucket_cap_mb is None else bucket_cap_mb
+    if bucket_cap_mb is None:
+        bucket_cap_mb = DEFAULT_CAP_MB
+    first, cap = int(first_bucket_mb * MB), int(bucket_cap_mb * MB)
+    caps: dict[str, int] = {}  # of the bucket that is being filled, per dtype
+    filling: dict[str, list[Gradient]] = {}
+    closed: list[list[Gradient]] = []
+    for gradient in gradients:
+        dtype = gradient.dtype
+        filling.setdefault(dtype, []).append(gradient)
+        if sum(g.bytes for g in filling[dtype]) >= caps.get(dtype, first):
+            closed.append(filling.pop(dtype))
+            caps[dtype] = cap
+    closed += filling.values()
+    return tuple(bucket_of(each) for each in closed)
+
+
+def bucket_of(gradients: Sequence[Gradient]) -> Bucket:
+    return Bucket(tuple(g.name for g in gradients), sum(g.bytes for g in gradients))

@@ -1,0 +1,193 @@
+"""A data-parallel step on emulated links: what overlaps what, and how long it takes.
+
+The ranks run forward and backward; when the last gradient of a bucket is ready on a rank, and the
+buckets before it are posted, it posts the bucket. All buckets go through one stream, in order: an
+all_reduce begins when every rank has posted it and the one before it is done, and takes what `cost`
+says on the slowest rank's link: for a ring over unequal bandwidths within 1 % of the events, over
+unequal latencies up to twice as much, and what the emulated link charges. With the last one done,
+backward finishes and the optimizer steps.
+
+Ranks that compute alike are worked out once: 4,096 of them cost no more than one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ddpkit.link import Links, LinkSpec
+from ddpkit.simulate.buckets import Bucket, assign_buckets
+from ddpkit.simulate.costs import cost
+from ddpkit.simulate.step import Step
+from ddpkit.trace import Scalar, Span, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """One bucket on its way. Times in ns from the start of the step, common to all ranks."""
+
+    bucket: Bucket
+    ready_ns: int  # every rank has posted it
+    start_ns: int  # and the one before it is done
+    done_ns: int
+
+
+@dataclass(frozen=True, repr=False)
+class Replay:
+    """A simulated step of all ranks."""
+
+    steps: tuple[Step, ...]  # one per rank; those alike are one object
+    links: Links
+    all_reduces: tuple[AllReduce, ...]
+    facts: Mapping[str, Scalar]
+
+    @property
+    def world_size(self) -> int:
+        return len(self.steps)
+
+    @property
+    def step_ns(self) -> int:
+        """How long the step takes: until the last rank is done."""
+        return max(end_ns(step, self.all_reduces) for step in _different(self.steps))
+
+    def trace(self, ranks: int | None = None) -> Trace:
+        """The step as a trace, of all ranks, or of the first ``ranks``: a picture needs few."""
+        shown = self.world_size if ranks is None else min(ranks, self.world_size)
+        facts = dict(self.facts)
+        if shown < self.world_size:
+            facts["shown"] = f"{shown} of {self.world_size} ranks"
+        spans = [span for rank in range(shown) for span in _spans(rank, self.steps[rank], self)]
+        return Trace(tuple(spans), shown, facts)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Replay on {self.world_size} ranks: {self.step_ns / 1e6:.4g} ms a step, "
+            f"{len(self.all_reduces)} buckets, {self.links}>"
+        )
+
+
+def replay(
+    step: Step | Sequence[Step],
+    world_size: int,
+    link: LinkSpec,
+    buckets: Sequence[Bucket] | None = None,
+    *,
+    algorithm: str = "ring",
+    overhead_ns: int = 0,
+    slow: Mapping[int, float] | None = None,
+) -> Replay:
+    """Simulate one data-parallel step.
+
+    ``step`` is the compute of every rank, or a list of one per rank. ``buckets`` are those of
+    torch's default caps if not given; see `assign_buckets`. ``overhead_ns`` is what an all_reduce
+    takes beyond its link. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its own work.
+    Raises ValueError for ranks, steps or buckets that do not fit together.
+    """
+    steps = _per_rank(step, world_size, slow or {})
+    links = Links.parse(link, world_size)
+    if buckets is None:
+        buckets = assign_buckets(steps[0].gradients)
+    posts = [posted_ns(each, buckets) for each in _different(steps)]
+    all_reduces: list[AllReduce] = []
+    free = 0
+    for bucket, posted in zip(buckets, zip(*posts, strict=True), strict=True):
+        ready = max(posted)
+        start = max(ready, free)
+        free = start + cost(algorithm, world_size, bucket.bytes, links.slowest) + overhead_ns
+        all_reduces.append(AllReduce(bucket, ready, start, free))
+    facts = {"backend": "simulated", "emulated": str(links), "algorithm": algorithm}
+    return Replay(steps, links, tuple(all_reduces), facts)
+
+
+def sweep(
+    step: Step | Sequence[Step], caps: Iterable[float], link: LinkSpec, world_size: int
+) -> list[tuple[float, int]]:
+    """The step time in ns for each ``bucket_cap_mb``: the U-shaped curve of lab 05."""
+    gradients = (step if isinstance(step, Step) else step[0]).gradients
+    times = []
+    for cap in caps:
+        buckets = assign_buckets(gradients, cap)
+        times.append((cap, replay(step, world_size, link, buckets).step_ns))
+    return times
+
+
+def posted_ns(step: Step, buckets: Sequence[Bucket]) -> list[int]:
+    """When a rank posts each bucket, from the start of the step: in order, whatever is ready."""
+    ready = {gradient.name: gradient.ready_ns for gradient in step.gradients}
+    if missing := [name for bucket in buckets for name in bucket.gradients if name not in ready]:
+        raise ValueError(f"the buckets have a gradient {missing[0]!r}, which a step has not")
+    posts, last = [], 0
+    for bucket in buckets:
+        last = max([last, *(ready[name] for name in bucket.gradients)])
+        posts.append(step.begin_ns + last)
+    return posts
+
+
+def end_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:
+    """When a rank is through with the step."""
+    return _reduced_ns(step, all_reduces) + step.finish_ns + step.optimizer_ns
+
+
+def _reduced_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:
+    """When backward has all gradients, and all buckets are back."""
+    last = all_reduces[-1].done_ns if all_reduces else 0
+    return max(step.begin_ns + step.backward_ns, last)
+
+
+def _per_rank(
+    step: Step | Sequence[Step], world_size: int, slow: Mapping[int, float]
+) -> tuple[Step, ...]:
+    steps = [step] * world_size if isinstance(step, Step) else list(step)
+    if world_size < 1 or len(steps) != world_size:
+        raise ValueError(f"{len(steps)} steps for {world_size} ranks: one for each rank is needed")
+    for rank, factor in slow.items():
+        if rank not in range(world_size) or not factor > 0:
+            raise ValueError(
+                f"slow={{{rank!r}: {factor!r}}}: a rank from 0 to {world_size - 1}, "
+                "and how many times as long it takes"
+            )
+        steps[rank] = steps[rank].slowed(factor)
+    return tuple(steps)
+
+
+def _different(steps: Sequence[Step]) -> list[Step]:
+    """Each step object once."""
+    return list({id(step): step for step in steps}.values())
+
+
+def _spans(rank: int, step: Step, replay: Replay) -> list[Span]:
+    """What one rank does, as it would be recorded."""
+    begin, reduces = step.begin_ns, replay.all_reduces
+    reduced, end = _reduced_ns(step, reduces), end_ns(step, reduces)
+    spans = [
+        Span(rank, "step", "step", "step", 0, end),
+        Span(rank, "compute", "forward", "forward", step.other_ns, begin),
+    ]
+    at = begin
+    for g in step.gradients:
+        more = {"gradient": g.name}
+        ready = begin + g.ready_ns
+        spans.append(Span(rank, "compute", "backward", "backward", at, ready, g.bytes, args=more))
+        at = ready
+    finished = reduced + step.finish_ns
+    spans += [
+        Span(rank, "compute", "backward", "backward", reduced, finished),
+        Span(rank, "compute", "optimizer", "optimizer", finished, end),
+    ]
+    posts = posted_ns(step, [reduce.bucket for reduce in reduces])
+    for n, (reduce, posted) in enumerate(zip(reduces, posts, strict=True)):
+        blocked = begin + step.backward_ns
+        spans.append(
+            Span(
+                rank,
+                "comm",
+                "all_reduce",
+                "comm",
+                posted,
+                reduce.done_ns,
+                bytes=reduce.bucket.bytes,
+                seq=n + 1,
+                ready_ns=reduce.ready_ns,
+                blocked_ns=blocked if reduce.done_ns > blocked else None,
+                args={"bucket": n, "group_size": replay.world_size},
+            )
+        )
+    return spans

@@ -1,0 +1,188 @@
+"""`Step`: what one rank computes in a training step, without any communication."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median_low
+
+from ddpkit.errors import TraceError
+from ddpkit.simulate.buckets import Bucket, Gradient
+from ddpkit.trace import Span, Trace
+from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
+
+WARM_UP = 3  # steps: torch's DDP uses one bucket in the first, and rebuilds them after it
+
+
+@dataclass(frozen=True)
+class Step:
+    """The compute of one rank in one step: forward, backward with its gradients, optimizer.
+
+    ``gradients`` are in the order in which they become ready; backward's compute ends with the last
+    of them. ``finish_ns`` is what backward still does when the buckets are reduced (DDP copies them
+    into the gradients). ``other_ns`` is time that is neither recorded compute nor a wait for
+    communication: data, ``zero_grad``, Python; it is put before the forward.
+    """
+
+    forward_ns: int
+    gradients: tuple[Gradient, ...]
+    optimizer_ns: int = 0
+    finish_ns: int = 0
+    other_ns: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gradients", tuple(self.gradients))
+        ready = [gradient.ready_ns for gradient in self.gradients]
+        if ready != sorted(ready):
+            raise ValueError("a step's gradients stand in the order in which they become ready")
+        if len({gradient.name for gradient in self.gradients}) < len(ready):
+            raise ValueError("two gradients of a step have the same name")
+
+    @property
+    def begin_ns(self) -> int:
+        """When backward begins, from the start of the step."""
+        return self.other_ns + self.forward_ns
+
+    @property
+    def backward_ns(self) -> int:
+        """Backward's compute until the last gradient is ready."""
+        return self.gradients[-1].ready_ns if self.gradients else 0
+
+    @property
+    def compute_ns(self) -> int:
+        """The whole step without communication: as long as it takes on one rank alone."""
+        return self.begin_ns + self.backward_ns + self.finish_ns + self.optimizer_ns
+
+    @property
+    def bytes(self) -> int:
+        """Of all gradients."""
+        return sum(gradient.bytes for gradient in self.gradients)
+
+    def slowed(self, factor: float) -> "Step":
+        """The same step on a rank that takes ``factor`` times as long for everything."""
+        return Step(
+            round(self.forward_ns * factor),
+            tuple(replace(g, ready_ns=round(g.ready_ns * factor)) for g in self.gradients),
+            round(self.optimizer_ns * factor),
+            round(self.finish_ns * factor),
+            round(self.other_ns * factor),
+        )
+
+    @classmethod
+    def of_trace(
+        cls, trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
+    ) -> "Step":
+        """What a rank computed in a step of a recorded or simulated trace.
+
+        A span of kind "backward" ends where a gradient becomes ready. Its bytes are those of
+        ``sizes``, in order of readiness, if given; else those of the span, if it has any; else an
+        equal share of the all_reduce that came next. Time blocked on communication is left out.
+        Raises TraceError if there is no such step, or no backward in it.
+        """
+        return _Reader(trace.step(step), rank).step(sizes)
+
+    @classmethod
+    def typical(cls, trace: Trace, rank: int = 0, sizes: Sequence[int] = ()) -> "Step":
+        """The median, part by part, of the trace's steps after the warm-up; of the last if short.
+
+        Only steps with as many gradients as the last one count.
+        """
+        first = WARM_UP if trace.steps > WARM_UP else trace.steps - 1
+        steps = [cls.of_trace(trace, k, rank, sizes) for k in range(first, trace.steps)]
+        if not steps:
+            return cls.of_trace(trace, -1, rank, sizes)  # says what is missing
+        names = [gradient.name for gradient in steps[-1].gradients]
+        steps = [step for step in steps if [g.name for g in step.gradients] == names]
+        together = zip(*(step.gradients for step in steps), strict=True)
+        return cls(
+            median_low(step.forward_ns for step in steps),
+            tuple(
+                replace(g[-1], ready_ns=median_low(each.ready_ns for each in g)) for g in together
+            ),
+            median_low(step.optimizer_ns for step in steps),
+            median_low(step.finish_ns for step in steps),
+            median_low(step.other_ns for step in steps),
+        )
+
+
+def recorded_buckets(
+    trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
+) -> tuple[Bucket, ...]:
+    """The buckets in which a recorded step reduced its gradients; see `Step.of_trace`."""
+    return _Reader(trace.step(step), rank).buckets(sizes)
+
+
+class _Reader:
+    """One rank's part of a trace that was cut to one step."""
+
+    def __init__(self, cut: Trace, rank: int) -> None:
+        spans, self.window = cut.of(rank), cut.window_of(rank)
+        activity = cut.activity(rank)
+        self.compute = activity.compute
+        blocked = ((s.blocked_ns, s.end_ns) for s in spans if s.blocked_ns is not None)
+        self.nothing = subtract([self.window], union([*self.compute, *blocked]))
+        backward = [span for span in spans if span.kind == "backward"]
+        if not backward:
+            raise TraceError(f"there is no backward in this step of rank {rank} to replay")
+        self.begin, self.end = backward[0].start_ns, max(span.end_ns for span in backward)
+        backward.sort(key=lambda span: span.end_ns)
+        said = [span for span in backward if span.bytes or "gradient" in span.args]
+        self.gradients = said or backward[:-1] or backward  # the last is what came after them
+        self.reduced = bucket_spans(spans, (self.begin, self.end))
+
+    def step(self, sizes: Sequence[int]) -> Step:
+        if sizes and len(sizes) != len(self.gradients):
+            raise TraceError(
+                f"{len(sizes)} sizes for {len(self.gradients)} gradients that became ready"
+            )
+        ready = [self.computed((self.begin, span.end_ns)) for span in self.gradients]
+        names = [str(s.args.get("gradient", f"gradient {i}")) for i, s in enumerate(self.gradients)]
+        rows = zip(names, sizes or self.sizes(), ready, strict=True)
+        start, end = self.window
+        return Step(
+            self.computed((start, self.begin)),
+            tuple(Gradient(*row) for row in rows),
+            self.computed((self.end, end)),
+            self.computed((self.begin, self.end)) - ready[-1],
+            total(self.nothing),
+        )
+
+    def buckets(self, sizes: Sequence[int]) -> tuple[Bucket, ...]:
+        gradients, shared = self.step(sizes).gradients, share(self.gradients, self.reduced)
+        return tuple(
+            Bucket(tuple(gradients[i].name for i in members), bucket.bytes)
+            for bucket, members in shared
+        )
+
+    def computed(self, window: Interval) -> int:
+        return total(intersect(self.compute, [window]))
+
+    def sizes(self) -> list[int]:
+        """The bytes of each gradient, from its span or from its bucket."""
+        if any(span.bytes for span in self.gradients):
+            return [span.bytes for span in self.gradients]
+        sizes = [0] * len(self.gradients)
+        for bucket, members in share(self.gradients, self.reduced):
+            for n, i in enumerate(members):  # what does not divide goes to the first ones
+                sizes[i] = bucket.bytes // len(members) + (n < bucket.bytes % len(members))
+        return sizes
+
+
+def bucket_spans(spans: Sequence[Span], backward: Interval) -> list[Span]:
+    """The all_reduces that a rank posted during a backward, in order."""
+    start, end = backward
+    posted = (s for s in spans if s.is_collective and s.name.startswith("all_reduce"))
+    inside = (span for span in posted if start <= span.start_ns <= end)
+    return sorted(inside, key=lambda span: span.start_ns)
+
+
+def share(gradients: Sequence[Span], buckets: Sequence[Span]) -> list[tuple[Span, list[int]]]:
+    """Which gradients an all_reduce took along: those that became ready since the one before it.
+
+    Gradients after the last are left out, and so are all_reduces without any.
+    """
+    pairs, first = [], 0
+    for bucket in buckets:
+        members = [i for i, g in enumerate(gradients) if i >= first and g.end_ns <= bucket.start_ns]
+        if members:
+            pairs.append((bucket, members))
+            first = members[-1] + 1
+    return pairs

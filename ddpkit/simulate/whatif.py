@@ -1,0 +1,115 @@
+"""What if the recorded run had had other buckets, another link, or a slow rank?
+
+The ranks' compute is taken from the recording, the communication is simulated. So the answer is as
+good as two assumptions: compute takes as long beside other communication, and the recorded link is
+known. It is if it was an emulated one: what the recorded all_reduces took beyond it (copying,
+waking threads) is added to each of the simulated ones. If it was a real one, a latency and a
+bandwidth are fitted to the recorded all_reduces.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from ddpkit.errors import TraceError
+from ddpkit.link import Link, Links, LinkSpec
+from ddpkit.simulate.buckets import assign_buckets
+from ddpkit.simulate.costs import cost, terms
+from ddpkit.simulate.data_parallel import Replay, replay
+from ddpkit.simulate.step import WARM_UP, Step, bucket_spans, recorded_buckets
+from ddpkit.trace import Trace
+
+Sample = tuple[int, int]  # an all_reduce: its bytes, and the ns for which it moved them
+
+
+def what_if(
+    trace: Trace,
+    *,
+    bucket_cap_mb: float | None = None,
+    first_bucket_mb: float | None = None,
+    link: LinkSpec | None = None,
+    slow: Mapping[int, float] | None = None,
+    step: int | None = None,
+    sizes: Sequence[int] = (),
+) -> Trace:
+    """The trace of one step, replayed with what is given changed, and all else as recorded.
+
+    ``step`` counts as in `Trace.step`; without it the typical step after the warm-up is replayed.
+    ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
+    Raises TraceError if the trace has no step with a backward, ValueError for a bad link.
+    """
+    steps = [_step(trace, step, rank, sizes) for rank in trace.ranks]
+    buckets = recorded_buckets(trace, -1 if step is None else step, sizes=sizes)
+    if bucket_cap_mb is not None or first_bucket_mb is not None or not buckets:
+        buckets = assign_buckets(steps[0].gradients, bucket_cap_mb, first_bucket_mb)
+    was, overhead = recorded_link(trace)
+    links = was if link is None else Links.parse(link, trace.world_size)
+    done = replay(steps, trace.world_size, links, buckets, overhead_ns=overhead, slow=slow)
+    changes = {"bucket_cap_mb": bucket_cap_mb, "link": link and links, "slow": slow}
+    said = ", ".join(f"{name}={value}" for name, value in changes.items() if value)
+    return Replay(done.steps, links, done.all_reduces, {**done.facts, "what_if": said}).trace()
+
+
+def recorded_link(trace: Trace) -> tuple[Links, int]:
+    """The links of a recorded run, and what an all_reduce took beyond them, in ns (the median).
+
+    Of a run without an emulated link: those fitted to it, and 0.
+    """
+    n, samples = trace.world_size, list(_all_reduces(trace))
+    emulated = str(trace.facts.get("emulated", ""))
+    if not emulated:
+        return Links.parse(fit_link(samples, n), n), 0
+    try:
+        links = Links.parse(emulated, n)
+    except ValueError as error:
+        raise TraceError(f"the link that the trace was recorded on: {error}") from None
+    beyond = [max(0, ns - cost("ring", n, nbytes, links.slowest)) for nbytes, ns in samples]
+    return links, statistics.median_low(beyond) if beyond else 0
+
+
+def fit_link(samples: Sequence[Sample], world_size: int) -> Link:
+    """The link on which ring all_reduces take as long as these, by least squares.
+
+    Each sample is (bytes, ns). From samples of one size alone the latency cannot be told: it is 0.
+    """
+    if world_size < 2 or not samples:
+        return Link()
+    ((latencies, payloads),) = terms("ring", world_size)
+    slope, intercept = _line(samples)  # ns per byte, ns
+    if slope <= 0 or intercept < 0:
+        slope, intercept = _line_through_0(samples)
+    if slope <= 0:
+        return Link()
+    return Link(intercept / latencies / 1e9, payloads / (slope / 1e9))
+
+
+def _line(samples: Sequence[Sample]) -> tuple[float, float]:
+    if len({nbytes for nbytes, _ in samples}) < 2:
+        return 0.0, 0.0
+    sizes, times = zip(*samples, strict=True)
+    line = statistics.linear_regression(sizes, times)
+    return line.slope, line.intercept
+
+
+def _line_through_0(samples: Sequence[Sample]) -> tuple[float, float]:
+    squares = sum(nbytes * nbytes for nbytes, _ in samples)
+    return sum(nbytes * ns for nbytes, ns in samples) / squares if squares else 0.0, 0.0
+
+
+def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> Step:
+    if step is None:
+        return Step.typical(trace, rank, sizes)
+    return Step.of_trace(trace, step, rank, sizes)
+
+
+def _all_reduces(trace: Trace) -> Iterator[Sample]:
+    """Those of rank 0's backwards after the warm-up: for how long did each move bytes?
+
+    From when all ranks had posted it and the one before it was done.
+    """
+    for k in range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps):
+        cut, before = trace.step(k), 0
+        for span in bucket_spans(cut.of(0), cut.window_of(0)):
+            begin = max(span.ready_ns or span.start_ns, before)
+            if span.end_ns > begin:
+                yield span.bytes, span.end_ns - begin
+            before = span.end_ns

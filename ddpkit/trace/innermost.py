@@ -1,0 +1,54 @@
+"""Which span a moment belongs to, when spans lie inside each other: the innermost."""
+
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator
+
+from ddpkit.trace.intervals import Interval, union
+from ddpkit.trace.span import Span
+
+
+def innermost(spans: Iterable[Span], inside: Iterable[Interval]) -> Iterator[tuple[int, int, Span]]:
+    """The spans cut into pieces (start, end, span) that do not overlap, in the order of time.
+
+    Only what lies in the set ``inside`` is kept. Where several spans run, the piece is that of the
+    one that began last (of those, the shortest).
+    """
+    pieces = list(_pieces(spans))
+    at = 0
+    for start, end in union(inside):
+        while at < len(pieces) and pieces[at][1] <= start:
+            at += 1
+        k = at  # a piece may reach into the next interval, so `at` stays
+        while k < len(pieces) and pieces[k][0] < end:
+            first, last, span = pieces[k]
+            yield max(first, start), min(last, end), span
+            k += 1
+        at = max(at, k - 1)
+
+
+def _pieces(spans: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
+    """Goes from edge to edge with the running spans in a heap, the innermost on top."""
+    waiting = sorted(spans, key=lambda span: span.start_ns)
+    edges = sorted({edge for span in waiting for edge in (span.start_ns, span.end_ns)})
+    running: list[tuple[int, int, int, Span]] = []  # (-start, end, tie, span)
+    at = 0
+    piece: tuple[int, int, Span] | None = None
+    for start, end in itertools.pairwise(edges):
+        while at < len(waiting) and waiting[at].start_ns <= start:
+            span = waiting[at]
+            heapq.heappush(running, (-span.start_ns, span.end_ns, at, span))
+            at += 1
+        while running and running[0][1] <= start:
+            heapq.heappop(running)
+        if not running:
+            continue
+        span = running[0][3]
+        if piece and piece[2] is span and piece[1] == start:
+            piece = (piece[0], end, span)
+            continue
+        if piece:
+            yield piece
+        piece = (start, end, span)
+    if piece:
+        yield piece

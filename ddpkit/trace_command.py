@@ -1,0 +1,52 @@
+"""`ddpkit trace`: the table of a trace file, and its export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ddpkit.trace import Trace
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--step", type=int, help="Only this training step, from 0; -1 is the last.")
+@click.option(
+    "--export",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write Chrome JSON, one file per rank, for Perfetto and HolisticTraceAnalysis.",
+)
+def trace(files: tuple[Path, ...], step: int | None, export: Path | None) -> None:
+    """Show where each rank's time went: compute, communication hidden and exposed, idle.
+
+    FILES is a trace saved with `run.trace.save("run.json.gz")`, or what torch.profiler wrote
+    (`export_chrome_trace`), one file per rank of one run.
+    """
+    from ddpkit.trace import Trace
+    from ddpkit.view import timeline_model
+
+    loaded = Trace.load(*files)
+    click.echo(timeline_model(loaded, step).text)
+    for line in _remarks(loaded, step):
+        click.echo(line)
+    if export is None:
+        return
+    for path in (loaded if step is None else loaded.step(step)).to_chrome(export):
+        click.echo(f"wrote {path}")
+    click.echo("To look at them: https://ui.perfetto.dev, Open trace file.")
+
+
+def _remarks(loaded: Trace, step: int | None) -> list[str]:
+    """What the table leaves open."""
+    facts, remarks = loaded.facts, []
+    if present := facts.get("recorded_ranks"):
+        remarks.append(f"Of the {loaded.world_size} ranks, these files are of: {present}.")
+    if hosts := facts.get("hosts"):
+        remarks.append(f"Recorded on {hosts} hosts: what lies between ranks is as good as clocks.")
+    if step is None and loaded.steps > 1:
+        remarks.append(f"{loaded.steps} steps: see one with --step 0 to {loaded.steps - 1}.")
+    return remarks

@@ -1,0 +1,72 @@
+"""Buckets against torch's own assignment."""
+
+import random
+
+import pytest
+
+from ddpkit.simulate import Bucket, Gradient, assign_buckets
+
+MB = 2**20
+
+
+def gradients(sizes: list[int], dtypes: list[str] | None = None) -> list[Gradient]:
+    names = dtypes or ["float32"] * len(sizes)
+    return [Gradient(f"p{i}", n, i, d) for i, (n, d) in enumerate(zip(sizes, names, strict=True))]
+
+
+def indices(buckets: tuple[Bucket, ...]) -> list[list[int]]:
+    return [[int(name[1:]) for name in bucket.gradients] for bucket in buckets]
+
+
+def test_a_bucket_closes_when_it_reaches_its_cap() -> None:
+    sizes = [MB // 2, MB // 2, MB // 2, MB // 2 - 4, MB, 4]
+    buckets = assign_buckets(gradients(sizes), 1)
+    assert indices(buckets) == [[0, 1], [2, 3, 4], [5]]
+    assert [bucket.bytes for bucket in buckets] == [MB, 2 * MB - 4, 4]
+
+
+def test_the_default_begins_with_a_small_bucket() -> None:
+    """As torch's: 1 MB, then 25 MB; a cap that is given holds for the first bucket too."""
+    many = gradients([MB] * 60)
+    assert [len(b) for b in indices(assign_buckets(many))] == [1, 25, 25, 9]
+    assert [len(b) for b in indices(assign_buckets(many, 25))] == [25, 25, 10]
+    assert [len(b) for b in indices(assign_buckets(many, 25, first_bucket_mb=2))] == [2, 25, 25, 8]
+
+
+def test_a_tiny_cap_gives_each_gradient_its_own_and_a_huge_one_all_the_same() -> None:
+    some = gradients([4, 8, 400])
+    assert indices(assign_buckets(some, 0)) == [[0], [1], [2]]
+    assert indices(assign_buckets(some, 1000)) == [[0, 1, 2]]
+    assert assign_buckets([], 1) == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_rule_is_torchs(seed: int) -> None:
+    """`compute_bucket_assignment_by_size` fixes no order among buckets of several dtypes."""
+    torch = pytest.importorskip("torch")
+    import torch.distributed as dist
+
+    rng = random.Random(seed)
+    dtypes = [rng.choice(["float32", "float16"] if seed % 2 else ["float32"]) for _ in range(30)]
+    tensors = [
+        torch.empty(rng.randrange(1, 60_000), dtype=getattr(torch, dtype)) for dtype in dtypes
+    ]
+    first, cap = rng.choice((0.01, 0.05, 0.2)), rng.choice((0.05, 0.1, 0.5))
+    limits = [int(first * MB), int(cap * MB)]
+    theirs, _ = dist._compute_bucket_assignment_by_size(tensors, limits)
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    ours = indices(assign_buckets(gradients(sizes, dtypes), cap, first))
+    assert sorted(ours) == sorted(theirs)
+    if seed % 2 == 0:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_every_gradient_is_in_one_bucket_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    some = gradients([rng.randrange(3 * MB) for _ in range(rng.randrange(40))])
+    cap = rng.uniform(0, 5)
+    buckets = assign_buckets(some, cap)
+    assert [i for bucket in indices(buckets) for i in bucket] == list(range(len(some)))
+    assert sum(bucket.bytes for bucket in buckets) == sum(g.bytes for g in some)
+    assert all(bucket.bytes >= int(cap * MB) for bucket in buckets[:-1])

@@ -1,0 +1,131 @@
+"""The closed forms against the events, against the textbooks, and against each other."""
+
+import random
+
+import pytest
+
+from ddpkit.link import Link, Links
+from ddpkit.simulate import ALGORITHMS, FORMULAS, bus_bandwidth, cost, schedule, time_of
+
+LATENCIES = (0.0, 1e-9, 1e-6, 3e-5, 1e-4, 2e-4, 1e-3)  # seconds; the vector takes 100 us
+
+
+def test_every_algorithm_has_a_formula_and_a_source() -> None:
+    assert set(FORMULAS) == set(ALGORITHMS)
+    assert all(formula.text and formula.source for formula in FORMULAS.values())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_closed_form_is_what_the_events_take(algorithm: str) -> None:
+    for n in range(1, 20):
+        nbytes, plan = 240 * n, schedule(algorithm, n, 60 * n)
+        for latency in LATENCIES:
+            link = Link(latency, nbytes / 1e-4)
+            rounding = 1 + plan.rounds + n  # half a ns a message of the longest chain
+            assert time_of(plan, link).end_ns == pytest.approx(
+                cost(algorithm, n, nbytes, link), abs=rounding
+            )
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "all_gather", "reduce_scatter", "scatter", "gather"])
+def test_uneven_chunks_cost_at_most_one_element_a_round_more(algorithm: str) -> None:
+    for n in range(2, 8):
+        for length in (0, 1, n - 1, n + 1, 3 * n + 2):
+            link, plan = Link("1 us", "1 GB/s"), schedule(algorithm, n, length)
+            least = cost(algorithm, n, 4 * (length // n) * n, link)
+            most = cost(algorithm, n, 4 * -(-length // n) * n, link)
+            assert least <= time_of(plan, link).end_ns <= most
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 64, 4096])
+def test_powers_of_two_cost_what_the_textbook_says(n: int) -> None:
+    """Thakur et al. (2005), table of section 4; Patarasuk and Yuan (2009), section 3."""
+    link, nbytes = Link("7 us", "1 GB/s"), 1000 * n
+    alpha, wire, log2 = 7_000, 1000 * n, n.bit_length() - 1
+    assert cost("broadcast", n, nbytes, link) == log2 * (alpha + wire)
+    assert cost("butterfly", n, nbytes, link) == log2 * (alpha + wire)
+    assert cost("tree", n, nbytes, link) == 2 * log2 * (alpha + wire)
+    assert cost("ring", n, nbytes, link) == 2 * (n - 1) * (alpha + 1000)
+    assert cost("all_gather", n, nbytes, link) == (n - 1) * (alpha + 1000)
+    assert cost("barrier", n, nbytes, link) == log2 * alpha
+
+
+def test_never_more_than_the_textbook() -> None:
+    """Rounds one after the other, α + t each, are an upper bound."""
+    for n in range(2, 70):
+        for latency in LATENCIES:
+            link, nbytes = Link(latency, 1e9), 100_000
+            round_ns, log2 = latency * 1e9 + 1e5, (n - 1).bit_length()
+            beyond = 2 if n & (n - 1) else 0
+            assert cost("broadcast", n, nbytes, link) <= log2 * round_ns + 1
+            assert cost("tree", n, nbytes, link) <= 2 * log2 * round_ns + 1
+            assert cost("butterfly", n, nbytes, link) <= (
+                (n.bit_length() - 1 + beyond) * round_ns + 1
+            )
+            assert cost("master_worker", n, nbytes, link) <= 2 * (n - 1) * round_ns + 1
+
+
+def test_the_measured_example_of_the_design() -> None:
+    """16 MiB over 4 ranks at 50 MB/s: formula 509 ms for a ring (here 503 without its latency)."""
+    assert cost("ring", 4, 2**24, "50 MB/s") / 1e6 == pytest.approx(503.3, abs=0.1)
+    assert cost("master_worker", 4, 2**24, "50 MB/s") / 1e6 == pytest.approx(2013.3, abs=0.1)
+
+
+def test_butterfly_wins_when_small_and_ring_when_large() -> None:
+    link = "1 Gbit/s, 200 us"
+    assert cost("butterfly", 8, 1_000, link) < cost("ring", 8, 1_000, link)
+    assert cost("butterfly", 8, 10**8, link) > cost("ring", 8, 10**8, link)
+
+
+def test_a_ring_is_as_good_as_bandwidth_allows() -> None:
+    """No all_reduce moves less than 2(n-1)/n of the vector over each link: busbw = β."""
+    for n in range(2, 9):
+        for algorithm in ("ring", "tree", "butterfly", "all_to_all", "master_worker"):
+            ns = cost(algorithm, n, 840 * 10**6, "1 GB/s")
+            busbw = bus_bandwidth("all_reduce", n, 840 * 10**6, ns)
+            assert busbw == pytest.approx(1e9) if algorithm == "ring" else busbw < 1.001e9
+
+
+def test_bus_bandwidth_of_other_operations() -> None:
+    assert bus_bandwidth("broadcast", 4, 10**9, 10**9) == 1e9
+    assert bus_bandwidth("all_gather", 4, 10**9, 10**9) == 0.75e9
+    assert bus_bandwidth("all_reduce", 1, 10, 0) == float("inf")
+    with pytest.raises(ValueError, match="barrier"):
+        bus_bandwidth("barrier", 4, 0, 1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_better_link_is_never_slower_and_more_is_never_faster(algorithm: str) -> None:
+    rng = random.Random(algorithm)
+    for _ in range(100):
+        n, nbytes = rng.randint(1, 300), rng.randrange(10**8)
+        latency, bandwidth = rng.uniform(0, 1e-3), rng.uniform(1e6, 1e10)
+        ns = cost(algorithm, n, nbytes, Link(latency, bandwidth))
+        assert cost(algorithm, n, nbytes, Link(latency, bandwidth * 2)) <= ns
+        assert cost(algorithm, n, nbytes, Link(latency / 2, bandwidth)) <= ns
+        assert cost(algorithm, n, nbytes * 2, Link(latency, bandwidth)) >= ns
+        assert cost(algorithm, 1, nbytes, Link(latency, bandwidth)) == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_ring_on_unequal_links_goes_at_the_pace_of_the_slowest(seed: int) -> None:
+    """By which `replay` and the emulated link's own all_reduce go."""
+    rng = random.Random(seed)
+    n, far = rng.randint(2, 8), seed % 2
+    links = Links(
+        tuple(
+            Link(rng.choice((1e-6, 1e-3)) if far else 1e-6, rng.choice((1e8, 3e8, 1e9)))
+            for _ in range(n)
+        )
+    )
+    ns = time_of(schedule("ring", n, 25_000 * n), links).end_ns
+    bound = cost("ring", n, 100_000 * n, links.slowest)
+    # Unequal latencies are paid once per distant link, not in every round.
+    assert (0.3 if far else 0.99) * bound <= ns <= bound + 2 * n
+
+
+def test_unknown_algorithms_and_no_ranks_are_refused() -> None:
+    with pytest.raises(ValueError, match="no algorithm 'rings'"):
+        cost("rings", 2, 1, "1 us")
+    with pytest.raises(ValueError, match="at least 1 rank"):
+        cost("ring", 0, 1, "1 us")

@@ -1,0 +1,162 @@
+"""Links: texts, units, and how a message moves over two of them."""
+
+import math
+import pickle
+import random
+
+import pytest
+
+from ddpkit.link import Link, Links
+
+
+@pytest.mark.parametrize(
+    ("text", "latency_ns", "bytes_per_s"),
+    [
+        ("1 Gbit/s, 200 us", 200_000, 125e6),
+        ("200 us, 1 Gbit/s", 200_000, 125e6),
+        ("50 MB/s", 0, 50e6),
+        ("10 Gbit/s 1ms", 1_000_000, 1.25e9),
+        ("100 Mbps 1.5 s", 1_500_000_000, 12.5e6),
+        ("8 b/s", 0, 1.0),
+        ("8 B/s", 0, 8.0),
+        ("3 kbytes/s", 0, 3000.0),
+        ("1 MiB/s", 0, 2**20),
+        ("2 kibit/s", 0, 256.0),
+        ("1e3 bit/s", 0, 125.0),
+        ("20 \u00b5s", 20_000, math.inf),  # micro sign
+        ("20 \u03bcs", 20_000, math.inf),  # Greek mu
+        ("7ns", 7, math.inf),
+        ("unlimited", 0, math.inf),
+    ],
+)
+def test_units(text: str, latency_ns: int, bytes_per_s: float) -> None:
+    link = Link.parse(text)
+    assert (link.latency_ns, link.bytes_per_s) == (latency_ns, pytest.approx(bytes_per_s))
+    assert Link.parse(str(link)) == link
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "fast",
+        "1",
+        "1 Gbit",
+        "-1 us",
+        "1,000 us",
+        "1 us 2 us",
+        "1 B/s, 2 B/s",
+        "nan us",
+        "1 Pb/s",
+        "1 Gbit/s, 1 us, 1 us",
+        "inf B/s",
+        "1 Gbit/s,, 1 us",
+        "1 us1 ms",
+    ],
+)
+def test_a_bad_text_is_one_sentence_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match='"1 Gbit/s, 200 us"') as caught:
+        Link.parse(text)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_bandwidth_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="no message would arrive"):
+        Link.parse("0 B/s")
+
+
+def test_parts_are_texts_or_numbers() -> None:
+    assert Link("200 us", "1 Gbit/s") == Link(latency=200e-6, bandwidth=125e6)
+    assert Link(latency="1 ms") == Link(0.001, math.inf)
+    for bad in [("1 Gbit/s",), (0, "1 us"), ("x",), (-1.0,), (math.inf,), (0, 0), (0, math.nan)]:
+        with pytest.raises(ValueError, match='"200 us"|"1 Gbit/s"'):
+            Link(*bad)
+
+
+def test_any_link_can_be_written_and_read_again() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        link = Link(rng.randrange(10**7) / 1e9, rng.randrange(1, 10**6) * 10 ** rng.randrange(5))
+        assert Link.parse(str(link)) == link
+        assert pickle.loads(pickle.dumps(link)) == link
+
+
+# Links of ranks
+
+
+def test_one_link_for_all() -> None:
+    links = Links.parse("1 Gbit/s, 200 us", 3)
+    assert list(links) == [Link("200 us", "1 Gbit/s")] * 3
+    assert links.equal
+    assert links.slowest == links[0]
+    assert str(links) == "1 Gbit/s, 200 us"
+    assert Links.parse(links, 3) is links
+
+
+def test_ranks_differ_from_the_default_in_what_they_name() -> None:
+    spec = {"default": "1 Gbit/s, 200 us", 3: "100 Mbit/s", 1: "5 ms", 2: Link()}
+    links = Links.parse(spec, 4)
+    assert list(map(str, links)) == [
+        "1 Gbit/s, 200 us",
+        "1 Gbit/s, 5 ms",
+        "unlimited",
+        "100 Mbit/s, 200 us",
+    ]
+    assert not links.equal
+    assert links.slowest == Link("5 ms", "100 Mbit/s")
+    assert Links.parse(str(links), 4) == links
+
+
+def test_without_a_default_other_ranks_are_unlimited() -> None:
+    links = Links.parse({0: "10 Gbit/s", 3: "100 Mbit/s"}, 4)
+    assert links[1] == links[2] == Link()
+    assert Links.parse(str(links), 4) == links
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {4: "1 us"},
+        {-1: "1 us"},
+        {"1": "1 us"},
+        {0: "slow"},
+        {"default": 3},
+        7,
+        "1 us; rank x: 1 us",
+        "1 us; rank 4: 1 us",
+        Links.parse("1 us", 3),
+    ],
+)
+def test_bad_links_of_ranks_are_one_sentence(spec: object) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        Links.parse(spec, 4)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+# Messages
+
+
+def test_bytes_take_their_time() -> None:
+    assert Link(bandwidth="1 Gbit/s").wire_ns(125) == 1000
+    assert Link(bandwidth="1 Gbit/s").wire_ns(0) == 0
+    assert Link().wire_ns(10**12) == 0
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "begins", "last_byte"),
+    [
+        ("1 GB/s, 50 ns", "1 GB/s, 50 ns", 1050, 2050),  # cut through: 1000 ns once, not twice
+        ("1 GB/s, 50 ns", "500 MB/s, 50 ns", 1050, 3050),  # the switch buffers
+        ("500 MB/s, 50 ns", "1 GB/s, 50 ns", 2050, 3050),  # the last byte leaves at 3000
+        ("1 GB/s, 50 ns", "1 GB/s, 9 us", 10_000, 11_000),  # the larger latency
+        ("unlimited", "1 GB/s", 1000, 2000),
+        ("1 GB/s", "unlimited", 2000, 2000),
+    ],
+)
+def test_a_message_that_leaves_at_1000(
+    sender: str, receiver: str, begins: int, last_byte: int
+) -> None:
+    out, into = Link.parse(sender), Link.parse(receiver)
+    assert out.arrival_ns(into, 1000, 1000) == begins
+    assert begins + into.wire_ns(1000) == last_byte

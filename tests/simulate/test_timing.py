@@ -1,0 +1,158 @@
+"""The event simulation against a network that moves one byte after the other."""
+
+import random
+from collections import deque
+
+import pytest
+
+from ddpkit.link import Link, Links
+from ddpkit.simulate import Recv, Schedule, Send, schedule, time_of
+from ddpkit.simulate.schedules import Step, size
+
+
+def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
+    """When each rank has its last message, on equal links that move one byte in a nanosecond.
+
+    Each tick, each outgoing side sends the next byte of its first message, and each incoming side
+    takes in one byte, if it is there, of the message whose first byte came first.
+    """
+    n = plan.world_size
+    programs = [deque(plan.of(rank)) for rank in range(n)]
+    out: list[deque[tuple[Step, int]]] = [deque() for _ in range(n)]  # (message, bytes to go)
+    flying: list[tuple[int, Step]] = []  # (ns at the receiver, message): single bytes
+    queue: list[dict[Step, int]] = [{} for _ in range(n)]  # per receiver, bytes that are there
+    taken: dict[Step, int] = {}
+    came: set[tuple[int, int, tuple[int, int], int]] = set()
+    done, now = [0] * n, 0
+    while any(programs):
+        for rank, program in enumerate(programs):
+            while program and (isinstance(program[0], Send) or _key(program[0]) in came):
+                step = program.popleft()
+                if isinstance(step, Send):
+                    out[rank].append((step, size(step.part)))
+                else:
+                    done[rank] = now
+        for side in out:
+            if side:
+                message, left = side.popleft()
+                flying.append((now + latency, message))
+                if left > 1:
+                    side.appendleft((message, left - 1))
+        for _, message in sorted((f for f in flying if f[0] == now), key=lambda f: f[1].round):
+            queue[message.peer][message] = queue[message.peer].get(message, 0) + 1
+        flying = [f for f in flying if f[0] > now]
+        for rank in range(n):
+            for message in queue[rank]:  # in the order of their first bytes
+                if taken.get(message, 0) < size(message.part):
+                    taken[message] = taken.get(message, 0) + 1
+                    if taken[message] == size(message.part):
+                        came.add((message.rank, rank, message.part, message.round))
+                    break
+        now += 1
+    return done
+
+
+def _key(step: Step) -> tuple[int, int, tuple[int, int], int]:
+    return step.peer, step.rank, step.part, step.round
+
+
+def random_schedule(rng: random.Random) -> Schedule:
+    """Messages among ranks; who posts and waits in which order is drawn, without deadlocks."""
+    n, length = rng.randint(2, 4), 9
+    steps: list[Step] = []
+    late: list[Step] = []
+    for round in range(rng.randint(1, 8)):  # a round of its own: no two messages tie
+        a, b = rng.sample(range(n), 2)
+        start = rng.randrange(length)
+        part = start, rng.randint(start + 1, length)
+        steps.append(Send(a, b, part, round))
+        late.append(Recv(b, a, part, round))
+        if rng.random() < 0.6:
+            steps += late
+            late = []
+    return Schedule("random", "p2p", n, length, tuple(steps + late))
+
+
+def ends(plan: Schedule, link: Link) -> list[int]:
+    trace = time_of(plan, link, itemsize=1)
+    return [
+        max((s.end_ns for s in trace.of(r) if s.is_recv), default=0) for r in range(plan.world_size)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_agrees_with_the_network_of_single_bytes(seed: int) -> None:
+    rng = random.Random(seed)
+    plan, latency = random_schedule(rng), rng.choice((0, 1, 3, 20))
+    assert ends(plan, Link(latency / 1e9, 1e9)) == byte_by_byte(plan, latency)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "butterfly", "tree", "master_worker"])
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_algorithms_on_the_network_of_single_bytes(algorithm: str, n: int) -> None:
+    plan = schedule(algorithm, n, n + 3)
+    plan = Schedule(plan.name, "all_reduce", n, plan.length, _without_empty(plan))
+    assert max(ends(plan, Link(4e-9, 1e9))) == max(byte_by_byte(plan, 4))
+
+
+def _without_empty(plan: Schedule) -> tuple[Step, ...]:
+    return tuple(step for step in plan.steps if size(step.part))
+
+
+def test_spans_say_what_moved_when() -> None:
+    plan = schedule("broadcast", 2, 1000)
+    trace = time_of(plan, "4 GB/s, 500 ns")
+    send, recv = trace.of(0)[0], trace.of(1)[0]
+    assert (send.name, send.peer, send.bytes) == ("isend", 1, 4000)
+    assert (send.start_ns, send.end_ns, send.blocked_ns) == (0, 1000, None)
+    assert (recv.name, recv.peer, recv.bytes) == ("recv", 0, 4000)
+    assert (recv.start_ns, recv.end_ns, recv.blocked_ns, recv.ready_ns) == (0, 1500, 0, 0)
+    assert dict(recv.args) == {"round": 0, "start": 0, "stop": 1000}
+    assert trace.facts["emulated"] == "32 Gbit/s, 500 ns"
+    assert trace.traffic.sent(0) == 4000
+
+
+def test_a_rank_that_starts_late_is_waited_for() -> None:
+    plan = schedule("ring", 4, 400)
+    usual = time_of(plan, "1 GB/s, 100 ns").end_ns
+    late = time_of(plan, "1 GB/s, 100 ns", starts={2: 10_000})
+    assert late.end_ns == 10_000 + usual, "its own first chunk has the whole way to go"
+
+
+def test_all_to_a_slow_rank_queue_on_its_side() -> None:
+    plan = schedule("gather", 4, 400)
+    times = time_of(plan, {"default": "1 GB/s", 0: "100 MB/s"}, itemsize=1)
+    assert times.end_ns == 3 * 1000  # 3 messages of 100 bytes at 0.1 byte/ns
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_more_bandwidth_or_less_latency_never_slows_a_ring(seed: int) -> None:
+    rng = random.Random(seed)
+    n = rng.randint(2, 6)
+    each = [Link(rng.randrange(1000) / 1e9, rng.uniform(1e8, 1e9)) for _ in range(n)]
+    plan, rank = schedule("ring", n, rng.randrange(100)), rng.randrange(n)
+    before = time_of(plan, Links(tuple(each))).end_ns
+    better = rng.choice(
+        (
+            Link(each[rank].latency_ns / 1e9, 2 * each[rank].bytes_per_s),
+            Link(0.0, each[rank].bytes_per_s),
+        )
+    )
+    each[rank] = better
+    assert time_of(plan, Links(tuple(each))).end_ns <= before
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "all_to_all", "scatter", "barrier"])
+def test_traffic_of_the_trace_is_that_of_the_schedule(algorithm: str) -> None:
+    plan = schedule(algorithm, 5, 23)
+    traffic = time_of(plan, "1 Gbit/s").traffic
+    for rank in range(5):
+        assert traffic.sent(rank) == 4 * plan.sent(rank)
+        assert traffic.messages(rank) == plan.messages(rank)
+        assert traffic.received(rank) == 4 * plan.received(rank)
+
+
+def test_a_deadlock_is_said() -> None:
+    steps = (Recv(0, 1, (0, 1), 0), Recv(1, 0, (0, 1), 0))
+    with pytest.raises(ValueError, match=r"ranks \[0, 1\]"):
+        time_of(Schedule("wrong", "p2p", 2, 1, steps), "1 us")

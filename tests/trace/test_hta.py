@@ -1,0 +1,146 @@
+"""HolisticTraceAnalysis, which others trust, comes to our numbers on what `to_chrome` writes."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddpkit import Cluster
+from ddpkit.trace import Breakdown, Span, Trace
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("hta") is None,
+    reason="HolisticTraceAnalysis is not installed: pip install -c constraints.txt -e '.[hta]'",
+)
+
+CLOSE = 0.1  # percentage points; it rounds to 0.01 itself
+MS = 1_000_000
+FIXTURES = Path(__file__).parent / "fixtures"
+
+READ = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+for folder in sys.argv[1:]:
+    read = TraceAnalysis(trace_dir=folder)
+    overlap = read.get_comm_comp_overlap(visualize=False)
+    parts = read.get_temporal_breakdown(visualize=False)
+    print(parts.merge(overlap, on="rank").to_json(orient="records"))
+"""
+
+
+def hta(*folders: Path) -> list[dict[int, dict[str, float]]]:
+    """Per folder and rank what it reads there; in a process of its own, as it forks."""
+    command = [sys.executable, "-W", "ignore", "-c", READ, *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    tables = [json.loads(line) for line in done.stdout.splitlines()[-len(folders) :]]
+    return [{row["rank"]: row for row in table} for table in tables]
+
+
+def assert_same(ours: dict[int, Breakdown], theirs: dict[int, dict[str, float]]) -> None:
+    assert sorted(theirs) == sorted(ours)
+    for rank, part in ours.items():
+        row = theirs[rank]
+        assert row["kernel_time(us)"] == pytest.approx(part.step_ns / 1000, abs=1)
+        expected = {
+            "idle_time_pctg": part.idle_ns / part.step_ns,
+            "compute_time_pctg": part.compute_ns / part.step_ns,
+            "non_compute_time_pctg": part.exposed_ns / part.step_ns,
+        }
+        if part.hidden is not None:
+            expected["comp_comm_overlap_pctg"] = part.hidden
+        for column, fraction in expected.items():
+            assert row[column] == pytest.approx(100 * fraction, abs=CLOSE), (rank, column)
+
+
+def train(steps: int = 3) -> None:
+    """DDP over several buckets."""
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    layers = [nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(4)]
+    model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(128, 512)).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_recorded_ddp(ranks: int, tmp_path: Path) -> None:
+    """The whole run, and a step, whose window differs from rank to rank."""
+    run = Cluster(ranks).run(train).trace
+    traces = [run, run.step(-1)]
+    folders = [tmp_path / "run", tmp_path / "step"]
+    for trace, folder in zip(traces, folders, strict=True):
+        assert all(part.hidden is not None for part in trace.breakdown().values())
+        trace.to_chrome(folder)
+    for trace, theirs in zip(traces, hta(*folders), strict=True):
+        assert_same(trace.breakdown(), theirs)
+
+
+def test_it_reads_the_profilers_own_files_as_we_do(tmp_path: Path) -> None:
+    """Within a point: it rounds each end of these few kernels to whole microseconds, inwards."""
+    files = [FIXTURES / f"nccl.rank{rank}.json" for rank in (0, 1)]
+    for file in files:
+        shutil.copy(file, tmp_path)
+    (theirs,) = hta(tmp_path)
+    for rank, part in Trace.load(*files).breakdown().items():
+        assert part.hidden is not None
+        assert theirs[rank]["comp_comm_overlap_pctg"] == pytest.approx(100 * part.hidden, abs=1)
+
+
+def compute(rank: int, start: int, end: int, name: str = "Linear", kind: str = "forward") -> Span:
+    return Span(rank, "compute", name, kind, start * MS, end * MS)
+
+
+def comm(rank: int, start: int, end: int, blocked: int | None = None) -> Span:
+    blocked_ns = None if blocked is None else blocked * MS
+    return Span(rank, "comm", "all_reduce", "comm", start * MS, end * MS, 8, blocked_ns=blocked_ns)
+
+
+def names_that_hta_reads_otherwise() -> list[Span]:
+    names = ["SyncBatchNorm", "Memcpy it", "Memset", "dma", "ncclOwnKernel", "ProfilerStep#1"]
+    spans = [compute(0, 10 * n, 10 * n + 10, name) for n, name in enumerate(names)]
+    more = [compute(0, 60, 70, "ProfilerStep#2", "span"), comm(0, 5, 68)]
+    return [*spans, *more, compute(1, 0, 30, "x"), comm(1, 20, 90)]
+
+
+def overlapping_in_every_way() -> list[Span]:
+    return [
+        compute(0, 10, 60, "Sequential"),
+        compute(0, 20, 30),
+        compute(0, 50, 70, "a thread of its own", "span"),
+        comm(0, 25, 55),
+        comm(0, 40, 80, blocked=58),  # from 58 on nothing is computed
+        comm(0, 40, 45),
+        compute(1, 0, 1),  # idle from then on
+        comm(1, 90, 100),
+    ]
+
+
+def no_compute() -> list[Span]:
+    return [comm(0, 0, 10), comm(0, 20, 30), comm(1, 0, 40)]
+
+
+@pytest.mark.slow
+def test_hard_cases(tmp_path: Path) -> None:
+    cases: list[Callable[[], list[Span]]] = [
+        names_that_hta_reads_otherwise,
+        overlapping_in_every_way,
+        no_compute,
+    ]
+    traces = [Trace(tuple(case()), 2) for case in cases]
+    folders = [tmp_path / case.__name__ for case in cases]
+    for trace, folder in zip(traces, folders, strict=True):
+        trace.to_chrome(folder)
+    for trace, theirs in zip(traces, hta(*folders), strict=True):
+        assert_same(trace.breakdown(), theirs)
