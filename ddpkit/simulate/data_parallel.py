@@ -86,12 +86,12 @@ def replay(
     if buckets is None:
         buckets = assign_buckets(steps[0].gradients)
     posts = [posted_ns(each, buckets) for each in _different(steps)]
+    slowest, free = links.slowest, 0
     all_reduces: list[AllReduce] = []
-    free = 0
     for bucket, posted in zip(buckets, zip(*posts, strict=True), strict=True):
         ready = max(posted)
         start = max(ready, free)
-        free = start + cost(algorithm, world_size, bucket.bytes, links.slowest) + overhead_ns
+        free = start + cost(algorithm, world_size, bucket.bytes, slowest) + overhead_ns
         all_reduces.append(AllReduce(bucket, ready, start, free))
     facts = {"backend": "simulated", "emulated": str(links), "algorithm": algorithm}
     return Replay(steps, links, tuple(all_reduces), facts)
@@ -155,39 +155,40 @@ def _different(steps: Sequence[Step]) -> list[Step]:
 
 def _spans(rank: int, step: Step, replay: Replay) -> list[Span]:
     """What one rank does, as it would be recorded."""
-    begin, reduces = step.begin_ns, replay.all_reduces
-    reduced, end = _reduced_ns(step, reduces), end_ns(step, reduces)
-    spans = [
-        Span(rank, "step", "step", "step", 0, end),
-        Span(rank, "compute", "forward", "forward", step.other_ns, begin),
-    ]
-    at = begin
+    end = end_ns(step, replay.all_reduces)
+    whole = Span(rank, "step", "step", "step", 0, end)
+    return [whole, *_compute(rank, step, end), *_comm(rank, step, replay)]
+
+
+def _compute(rank: int, step: Step, end: int) -> list[Span]:
+    optimizer = end - step.optimizer_ns
+    reduced = optimizer - step.finish_ns
+    spans = [Span(rank, "compute", "forward", "forward", step.other_ns, step.begin_ns)]
+    at = step.begin_ns
     for g in step.gradients:
-        more = {"gradient": g.name}
-        ready = begin + g.ready_ns
-        spans.append(Span(rank, "compute", "backward", "backward", at, ready, g.bytes, args=more))
-        at = ready
-    finished = reduced + step.finish_ns
-    spans += [
-        Span(rank, "compute", "backward", "backward", reduced, finished),
-        Span(rank, "compute", "optimizer", "optimizer", finished, end),
-    ]
-    posts = posted_ns(step, [reduce.bucket for reduce in reduces])
-    for n, (reduce, posted) in enumerate(zip(reduces, posts, strict=True)):
-        blocked = begin + step.backward_ns
-        spans.append(
-            Span(
-                rank,
-                "comm",
-                "all_reduce",
-                "comm",
-                posted,
-                reduce.done_ns,
-                bytes=reduce.bucket.bytes,
-                seq=n + 1,
-                ready_ns=reduce.ready_ns,
-                blocked_ns=blocked if reduce.done_ns > blocked else None,
-                args={"bucket": n, "group_size": replay.world_size},
-            )
+        start, at = at, step.begin_ns + g.ready_ns
+        named = {"gradient": g.name}
+        spans.append(Span(rank, "compute", "backward", "backward", start, at, g.bytes, args=named))
+    spans.append(Span(rank, "compute", "backward", "backward", reduced, optimizer))
+    return [*spans, Span(rank, "compute", "optimizer", "optimizer", optimizer, end)]
+
+
+def _comm(rank: int, step: Step, replay: Replay) -> list[Span]:
+    waits = step.begin_ns + step.backward_ns  # from then on the rank has nothing else to do
+    posts = posted_ns(step, [reduce.bucket for reduce in replay.all_reduces])
+    return [
+        Span(
+            rank,
+            "comm",
+            "all_reduce",
+            "comm",
+            posted,
+            reduce.done_ns,
+            bytes=reduce.bucket.bytes,
+            seq=n + 1,
+            ready_ns=reduce.ready_ns,
+            blocked_ns=waits if reduce.done_ns > waits else None,
+            args={"bucket": n, "group_size": replay.world_size},
         )
-    return spans
+        for n, (reduce, posted) in enumerate(zip(replay.all_reduces, posts, strict=True))
+    ]
