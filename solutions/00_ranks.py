@@ -124,8 +124,8 @@ print(run.traffic)
 def token_ring(token: torch.Tensor) -> torch.Tensor:
     """Send `token` once around the ring of all ranks, each adding its rank + 1 to it.
 
-    Every rank is called with an equal tensor, and leaves it as it is. Rank 0 starts, and returns
-    the token that comes back to it; every other rank returns the token that it passed on.
+    Every rank is called with an equal tensor, and leaves it as it is. Rank 0 starts, and
+    returns the token that comes back to it; any other rank returns what it passed on.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -147,24 +147,27 @@ check(token_ring)
 # %% [markdown]
 # ## The first timeline
 #
-# The kit writes down when each rank sends and receives. The picture has a row for every rank;
-# time runs to the right.
+# Inside a laptop messages are too fast to watch. So the next cluster has an *emulated* network:
+# each rank sits behind a link of 1 Gbit/s, which takes 33 ms for 4 MB.
 #
-# **Predict:** what shape will the four rows make? On average, how many of the four ranks are
-# doing something useful?
-
+# The kit draws a row for each rank; time runs to the right.
+#
+# **Predict:** what shape will the four rows make, when 4 MB go around? How long does it take?
 
 # %%
+slow = Cluster(4, link="1 Gbit/s, 200 us")
+
+
 def slow_token():
-    return token_ring(torch.zeros(4_000_000))
+    return token_ring(torch.zeros(1_048_576))
 
 
-show(cluster.run(slow_token))
+show(slow.run(slow_token))
 
 # %% [markdown]
 # **What to notice:** a staircase. A pale bar is a rank that waits for its peer, a solid bar is a
-# message on its way. Only one message moves at a time, so three of four ranks wait. A ring can do
-# better: in lab 03 all ranks will send at the same time.
+# message on its way. One message moves at a time, four in a row, and three of four ranks wait. A
+# ring can do better: in lab 03 all ranks will send at the same time.
 
 # %% [markdown]
 # ## When a rank fails
@@ -284,20 +287,19 @@ def who_waits(x: torch.Tensor) -> torch.Tensor:
 check(who_waits)
 
 # %% [markdown]
-# **Predict:** with the token, three of four ranks waited. How many wait here?
+# **Predict:** around the ring the token took four times 33 ms. How long does this shift take?
 
 
 # %%
 def slow_shift():
-    return who_waits(torch.ones(4_000_000)).shape
+    return who_waits(torch.ones(1_048_576)).shape
 
 
-show(cluster.run(slow_shift))
+show(slow.run(slow_shift))
 
 # %% [markdown]
-# **What to notice:** no staircase. With the even ranks sending first, two messages move at a time,
-# and the ring is done after two rounds, however many ranks there are. (With an odd number it takes
-# a third: why?)
+# **What to notice:** no staircase. The even ranks send while the odd ones receive, then the other
+# way round: two rounds, however many ranks there are. (With an odd number it takes a third: why?)
 
 # %% [markdown]
 # ## In this lab you have

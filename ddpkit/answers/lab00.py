@@ -11,8 +11,8 @@ import torch.distributed as dist
 def token_ring(token: torch.Tensor) -> torch.Tensor:
     """Send `token` once around the ring of all ranks, each adding its rank + 1 to it.
 
-    Every rank is called with an equal tensor, and leaves it as it is. Rank 0 starts, and returns
-    the token that comes back to it; every other rank returns the token that it passed on.
+    Every rank is called with an equal tensor, and leaves it as it is. Rank 0 starts, and
+    returns the token that comes back to it; any other rank returns what it passed on.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     token = token.clone()

@@ -10,8 +10,8 @@ import torch
 def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
     """Shuffle the numbers 0 to n - 1 and cut them into batches: a list of int64 tensors.
 
-    Every batch has `batch_size` numbers, the last one what is left. The same seed gives the same
-    batches. Torch's global random numbers are left alone: make a torch.Generator of your own.
+    Every batch has `batch_size` numbers, the last one what is left. The same seed gives the
+    same batches. Torch's global seed is left alone: make a torch.Generator of your own.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=generator)
@@ -36,8 +36,8 @@ def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
 def accumulate(loss, parameters, micro_batches):
     """The gradients of the mean loss over all micro-batches together: a list of tensors.
 
-    `loss(x, y)` is the mean loss over the images it is given. `micro_batches` is a list of (x, y);
-    their lengths may differ. Only one micro-batch at a time goes through the model.
+    `loss(x, y)` is the mean loss over the images it is given. `micro_batches` is a list of
+    (x, y); their lengths may differ. Only one at a time goes through the model.
     """
     images = sum(len(y) for _, y in micro_batches)
     total = [torch.zeros_like(p) for p in parameters]

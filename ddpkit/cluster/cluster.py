@@ -88,6 +88,9 @@ class Cluster:
         self._closed = False
         if torchrun.active():
             torchrun.job()
+            if self.links is not None:
+                print(f"Under torchrun the network is the real one: link={link!r} is left out.")
+                self.links = None
         else:
             sweep()
             warm_up()

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-WIDTH = 100
+WIDTH = 88  # JupyterLab breaks longer lines in the middle of a word
 PASS, FAIL = "✓", "✗"
 
 

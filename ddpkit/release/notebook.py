@@ -8,6 +8,7 @@ unchanged notebook unchanged.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,8 @@ def _notebook(cells: list[Notebook]) -> Notebook:
 
 
 def _cell(cell: Cell, source: str) -> Notebook:
+    if cell.kind == "code":  # the two blank lines after a function fill half a screen here
+        source = re.sub(r"\n{3,}", "\n\n", source)
     made: Notebook = {
         "cell_type": cell.kind,
         "id": cell.id,
