@@ -14,12 +14,12 @@ import importlib.util
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tqdm import tqdm
@@ -244,7 +244,7 @@ def _memory(worlds: Worlds) -> list[Figure]:
     def per_rank(size: int) -> Callable[[Step], float | None]:
         def choose(step: Step) -> float | None:
             same = (step["job"], step["ranks"]) == ("memory", size) and step["values"]
-            return statistics.mean(step["values"]) if same else None
+            return fmean(step["values"]) if same else None
 
         return choose
 
@@ -267,7 +267,7 @@ def recording(extent: Extent) -> list[Figure]:
     wall = cluster.run(_recording.wall, 50).results
     per_rank = cluster.run(_recording.steps, extent.blocks, 6).results
     cpu = {
-        name: [sum(seconds) for seconds in zip(*(rank[name] for rank in per_rank), strict=True)]
+        name: [fmean(seconds) for seconds in zip(*(rank[name] for rank in per_rank), strict=True)]
         for name in _recording.VARIANTS
     }
     step = f"a step of {1000 * min(wall):.1f} ms"

@@ -32,12 +32,13 @@ from ddpkit.link import Links
 from ddpkit.rank.blackbox import BlackBox
 from ddpkit.rank.main import Job
 from ddpkit.rank.noticeboard import Noticeboard
-from ddpkit.rank.ship import receive_reply, unpack_result
+from ddpkit.rank.ship import receive_reply, unpack_result, write_call
 from ddpkit.source import locate
 from ddpkit.trace import Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
 ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
+ANSWER = 0.4  # seconds that ranks get to say where they are
 REAP = 0.5  # seconds that killed ranks get to be seen dead, all together
 ECHO = 2.0  # the same, where all that is known is that a peer has gone
 
@@ -47,7 +48,7 @@ class Request:
     """What to run; `payload` is the pickled call."""
 
     world_size: int
-    payload: bytes
+    payload: list[Any]
     function: tuple[str, str, int]  # its name, file and first line
     backend: str
     device: str
@@ -81,6 +82,7 @@ class LocalRun:
 
     def __init__(self, request: Request, folder: Path, stack: ExitStack) -> None:
         self.request, self.folder, size = request, folder, request.world_size
+        write_call(folder / "call", request.payload)
         self.boxes = [BlackBox.create(folder / f"rank{rank}") for rank in range(size)]
         for box in self.boxes:
             stack.callback(box.close)
@@ -100,7 +102,6 @@ class LocalRun:
         return Job(
             rank=rank,
             world_size=request.world_size,
-            payload=request.payload,
             backend=request.backend,
             device=request.device,
             threads=request.threads,
@@ -271,7 +272,10 @@ class LocalRun:
         self.monitor.look(set(self.results))  # before the signal, which ends a system call
         for ends in self.ranks:
             ends.ask_where()
-        time.sleep(0.1)
+        asked = [ends for rank, ends in enumerate(self.ranks) if rank in unfinished]
+        give_up = time.monotonic() + ANSWER
+        while time.monotonic() < give_up and not all(ends.last_line() for ends in asked):
+            time.sleep(0.02)
         lines = [f"  {self._doing(rank)}" for rank in unfinished]
         if self.results:
             lines.append(f"  {explain.ranks(self.results)} had returned")

@@ -151,7 +151,8 @@ def _call(
         timeout=GROUP_TIMEOUT,
     )
     # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
-    function, args, kwargs = unpack_call(pack_call(function, args, kwargs))
+    parts = [bytearray(part) for part in pack_call(function, args, kwargs)]
+    function, args, kwargs = unpack_call(parts)
     try:
         with watch(recorder), redirect_stdout(printed):
             result = function(*args, **kwargs)

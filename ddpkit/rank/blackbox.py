@@ -24,6 +24,9 @@ COUNT = struct.Struct("<Q")  # one of them: written by itself, as each has a thr
 SIZE = HEADER.size + 2 * STATUS + SLOT * SLOTS
 
 
+_encode = json.JSONEncoder(check_circular=False).encode
+
+
 class BlackBox:
     """The file of one rank; `create` makes it empty, the constructor opens one that exists."""
 
@@ -57,7 +60,7 @@ class BlackBox:
         COUNT.pack_into(self._memory, COUNT.size, self._statuses)
 
     def _put(self, start: int, room: int, value: dict[str, Any]) -> None:
-        text = json.dumps(value).encode()[: room - 4]
+        text = _encode(value).encode()[: room - 4]
         self._memory[start : start + 4 + len(text)] = struct.pack("<I", len(text)) + text
 
     # The launcher's side

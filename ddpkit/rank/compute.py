@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import torch
 from torch.nn.modules.module import (
@@ -23,7 +24,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpkit.rank.record import Recorder
 
@@ -50,18 +50,22 @@ class _Compute:
         self.recorder = recorder
         self.forwards: list[int] = []  # starts of the modules we are inside of
         self.step_start = 0
-        self.gradients: list[int] | None = None  # when each became ready, in this backward
-        self.known = (
-            WeakIdKeyDictionary()
-        )  # parameters that have our hook: no set, == is elementwise
+        # When each gradient became ready in this backward, and its bytes.
+        self.gradients: list[tuple[int, int]] | None = None
+        self.hooked: dict[int, ref[torch.Tensor]] = {}  # id of each parameter that has our hook
 
     def module_begins(self, module: torch.nn.Module, _: Any) -> None:
         for parameter in module._parameters.values():
-            if parameter is not None and parameter.requires_grad and parameter not in self.known:
-                self.known[parameter] = True
+            if parameter is not None and parameter.requires_grad and not self._has_hook(parameter):
+                self.hooked[id(parameter)] = ref(parameter)
                 if parameter.is_leaf:
                     parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
         self.forwards.append(time.perf_counter_ns())
+
+    def _has_hook(self, parameter: torch.Tensor) -> bool:
+        """By identity: no set can hold tensors, whose `==` goes element by element."""
+        known = self.hooked.get(id(parameter))
+        return known is not None and known() is parameter  # an id is used again after its owner
 
     def module_ends(self, module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
         """Each leaf module is a span, and so is the outermost one, for what lies between them."""
@@ -71,9 +75,10 @@ class _Compute:
         if not module._modules or not self.forwards:
             self.recorder.compute("forward", type(module).__name__, start)
 
-    def gradient_ready(self, _: torch.Tensor) -> None:
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
         if self.gradients is not None:
-            self.gradients.append(time.perf_counter_ns())
+            nbytes = parameter.numel() * parameter.element_size()
+            self.gradients.append((time.perf_counter_ns(), nbytes))
 
     def timed_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -89,12 +94,12 @@ class _Compute:
 
         return backward
 
-    def backward_ends(self, start: int, ready: list[int], spans_before: int) -> None:
+    def backward_ends(self, start: int, ready: list[tuple[int, int]], spans_before: int) -> None:
         """One span for each gradient that became ready, and one for what came after the last."""
         now = time.perf_counter_ns()
-        self._find_hidden_wait(max([start, *ready]), spans_before)
-        for end in [*ready, now]:
-            self.recorder.compute("backward", "backward", start, end)
+        self._find_hidden_wait(max([start, *(at for at, _ in ready)]), spans_before)
+        for end, nbytes in [*ready, (now, 0)]:
+            self.recorder.compute("backward", "backward", start, end, bytes=nbytes)
             start = max(start, end)
 
     def _find_hidden_wait(self, last_gradient: int, spans_before: int) -> None:

@@ -7,6 +7,7 @@ What passes is written down, and paced if the cluster has an emulated link; no b
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -138,7 +139,11 @@ class RecordedGroup(dist.ProcessGroup):
             root=None if root is None else self._members[root],
             reduce=_reduction(options),
         )
-        return self._started(self._start(call, method, *args, **kwargs), call)
+        inner = self._start(call, method, *args, **kwargs)
+        # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
+        if getattr(options, "asyncOp", True):
+            self._tell_when_done(inner, call)
+        return self._started(inner, call)
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
         peer = self._peer("send", "dst", dstRank)
@@ -171,16 +176,16 @@ class RecordedGroup(dist.ProcessGroup):
             op, self._label, members=members, **details, **_payload(payload)
         )
 
+    def _tell_when_done(self, inner: Any, call: Call) -> None:
+        try:
+            future = inner.get_future()
+        except RuntimeError:  # gloo's reduce_scatter has none: it is done when it is waited for
+            return
+        recorder = self._recorder
+        future.add_done_callback(lambda _: recorder.done(call))
+
     def _started(self, inner: Any, call: Call) -> Work:
         call.work = inner
-        if call.op not in ("send", "recv"):  # gloo's messages have no future
-            try:
-                future = inner.get_future()
-            except RuntimeError:
-                future = None  # gloo's reduce_scatter has none: it is done when it is waited for
-            if future is not None:
-                recorder = self._recorder
-                future.add_done_callback(lambda _: recorder.done(call))
         return RecordedWork(inner, call, self._recorder)
 
 
@@ -205,13 +210,18 @@ def _first_tensor(value: Any) -> torch.Tensor | None:
     return None
 
 
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _payload(value: Any) -> dict[str, Any]:
     tensor = _first_tensor(value)
     if tensor is None:
         return {}
     return {
         "shape": tuple(tensor.shape),
-        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "dtype": _dtype_name(tensor.dtype),
         "bytes": tensor.numel() * tensor.element_size(),
     }
 

@@ -23,10 +23,11 @@ from typing import Any, NoReturn
 
 from ddpkit.link import Links
 from ddpkit.rank import record
+from ddpkit.rank.agent import Agent
 from ddpkit.rank.blackbox import BlackBox
-from ddpkit.rank.record import Agent, Recorder
+from ddpkit.rank.record import Recorder
 from ddpkit.rank.report import UnsendableResultError, report
-from ddpkit.rank.ship import pack_result, send_reply, unpack_call
+from ddpkit.rank.ship import pack_result, read_call, send_reply
 
 # The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
 # rank that rightly waits for a slow peer.
@@ -39,12 +40,11 @@ class Job:
 
     rank: int
     world_size: int
-    payload: bytes  # (function, args, kwargs), pickled
     backend: str
     device: str  # "cpu" or "cuda"
     threads: int
     seed: int
-    folder: Path  # of this run: the rendezvous file, the black boxes
+    folder: Path  # of this run: the call, the rendezvous file, the black boxes
     environ: Mapping[str, str]
     cwd: str
     record: bool
@@ -84,7 +84,7 @@ def main(job: Job, pipes: Pipes) -> None:
 def _work(job: Job, recorder: Recorder, agent: Agent) -> list[Any]:
     record.activate(recorder)
     join(job)
-    function, args, kwargs = unpack_call(job.payload)
+    function, args, kwargs = read_call(job.folder / "call")
     args, kwargs = pick(args, job.rank), pick(kwargs, job.rank)
     start_together()
     agent.phase = "running"

@@ -1,14 +1,18 @@
 """Imported once, by the forkserver: what every rank would otherwise spend its first seconds on.
 
 torch takes a second or two to import. `torch._dynamo`, which DistributedDataParallel's constructor
-pulls in, takes as long again, but the first run of a lesson rarely needs it: it is imported once
-the forkserver has been idle for a moment. That is done in a signal handler, so in the one thread
-that forks; a second thread would be caught by a fork with its locks held.
+and every optimizer's pull in, takes as long again, but the first run of a lesson rarely needs it:
+it is imported a moment later, in slices, so that a run in between waits for one at most. That is
+done in a signal handler, so in the one thread that forks; a second thread would be caught by a fork
+with its locks held.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import signal
+from contextlib import suppress
 from typing import Any
 
 import ddpkit.rank.compute
@@ -16,12 +20,21 @@ import ddpkit.rank.group
 import ddpkit.rank.main  # noqa: F401
 
 IDLE = 1.5  # seconds
+BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
+SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
 
 
-def _import_the_rest(*_: Any) -> None:
-    import torch._dynamo  # noqa: F401
+def _import_a_slice(*_: Any) -> None:
+    with suppress(ImportError):  # not every torch has all of them
+        importlib.import_module(SLICES.pop(0))
+    gc.freeze()
+    if SLICES:
+        signal.setitimer(signal.ITIMER_REAL, BREATH)
 
 
+# What is loaded by now is left out of garbage collection: in a rank it would look at every object,
+# and so copy every page that the ranks share.
+gc.freeze()
 if hasattr(signal, "setitimer"):
-    signal.signal(signal.SIGALRM, _import_the_rest)
+    signal.signal(signal.SIGALRM, _import_a_slice)
     signal.setitimer(signal.ITIMER_REAL, IDLE)

@@ -10,34 +10,70 @@ from __future__ import annotations
 import functools
 import inspect
 import io
+import mmap
 import os
 import pickle
+import struct
 import types
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
 from ddpkit.errors import ClusterError
 
+HUGE = 1 << 22  # bytes, from which huge pages pay
 IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
 
 
-def pack_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Pickle a call of `function`.
+def pack_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
+    """The pickle of a call of `function`, followed by the large buffers of its arguments.
 
     Raises ClusterError, naming the variable or argument that cannot be sent.
     """
     try:
-        return bytes(cloudpickle.dumps((function, args, kwargs)))
+        return pack_result((function, args, kwargs))
     except Exception as error:
         raise ClusterError(_why_unpicklable(function, args, kwargs, error)) from None
 
 
-def unpack_call(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] = pickle.loads(payload)
+def unpack_call(parts: list[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The call again; its large buffers are those of `parts`, not copies of them."""
+    call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+    call = pickle.loads(parts[0], buffers=parts[1:])
     return call
+
+
+# A call is a file, which every rank maps: its buffers are copied once, however many ranks there
+# are, and then page by page only where a rank writes to its own.
+_ALIGNED = 64  # bytes, as torch and numpy like their buffers
+
+
+def write_call(path: Path, parts: list[Any]) -> None:
+    """Write what `pack_call` packed: the sizes of the parts, then the parts, each aligned."""
+    sizes = [memoryview(part).nbytes for part in parts]
+    with path.open("xb") as file:
+        file.write(struct.pack(f"<{1 + len(sizes)}Q", len(sizes), *sizes))
+        for part in parts:
+            file.seek(-file.tell() % _ALIGNED, os.SEEK_CUR)
+            file.write(part)
+
+
+def read_call(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    with path.open("rb") as file:
+        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    (count,) = struct.unpack_from("<Q", memory)
+    end, parts = 8 + 8 * count, []
+    for size in struct.unpack_from(f"<{count}Q", memory, 8):
+        start = end + -end % _ALIGNED
+        end = start + size
+        parts.append(memory[start:end])
+    return unpack_call(parts)
 
 
 def pack_result(value: Any) -> list[Any]:
@@ -56,7 +92,7 @@ def pack_result(value: Any) -> list[Any]:
     return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
-def unpack_result(parts: list[bytearray]) -> Any:
+def unpack_result(parts: list[Any]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
@@ -114,11 +150,22 @@ def receive_reply(connection: Connection) -> list[Any]:
     return [pickle.loads(first), pickle.loads(second), *others]
 
 
-def _receive(connection: Connection, size: int) -> bytearray:
+def _room(size: int) -> bytearray | mmap.mmap:
+    """Memory to read into; in huge pages where a system grants them: most of the time of reading
+    a large tensor goes into touching its pages for the first time."""
+    if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return bytearray(size)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+def _receive(connection: Connection, size: int) -> bytearray | mmap.mmap:
     """One message of a known size, read straight into its place where the system has pipes."""
     if os.name != "posix":
         return bytearray(connection.recv_bytes())
-    descriptor, part = connection.fileno(), bytearray(size)
+    descriptor, part = connection.fileno(), _room(size)
     view = memoryview(part)
     _read_into(descriptor, memoryview(bytearray(4 if size <= 0x7FFFFFFF else 12)))  # its header
     _read_into(descriptor, view)

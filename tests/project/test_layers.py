@@ -18,7 +18,7 @@ LAYERS = {
     "ddpkit.link": 0.0,
     "ddpkit.trace": 0.1,
     # 1: inside a rank; the pictures of a trace
-    "ddpkit.simulate": 1.0,
+    "ddpkit.simulate": 0.5,
     "ddpkit.rank": 1.0,
     "ddpkit.view": 1.0,
     # 2: the notebook's side: start, ship, gather, explain, stop

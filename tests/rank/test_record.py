@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from ddpkit.rank import record
-from ddpkit.rank.record import Agent, Call, Recorder, is_user_file, span, user_call
+from ddpkit.rank.agent import Agent, _in_compiled_wait
+from ddpkit.rank.record import Call, Recorder, span
+from ddpkit.rank.where import is_user_file, user_call
 
 HERE = str(Path(__file__))
 
@@ -193,8 +195,8 @@ def test_a_compiled_wait_is_seen_in_the_bytecode(recorder):
     thread = threading.Thread(target=main, args=(threading.Event(),), daemon=True)
     thread.start()
     time.sleep(0.3)
-    assert record._in_compiled_wait(frames[0])
-    assert not record._in_compiled_wait(sys._getframe())
+    assert _in_compiled_wait(frames[0])
+    assert not _in_compiled_wait(sys._getframe())
     future.set_result(1)
     thread.join(5)
     assert not thread.is_alive()

@@ -1,0 +1,100 @@
+"""The agent: a thread that keeps saying where a rank's main thread is, and what it waits for."""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import threading
+import time
+from collections import deque
+from types import FrameType
+from typing import Any
+
+from ddpkit.rank.blackbox import BlackBox
+from ddpkit.rank.record import Call, Recorder
+from ddpkit.rank.where import PACKAGE, user_call
+
+
+def _in_compiled_wait(frame: FrameType) -> bool:
+    """Whether a frame has called `x.wait()` of something compiled, as the future of a Work is.
+
+    Seen in the bytecode: what runs there has no frame of its own.
+    """
+    done = (i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti)
+    last = deque((i for i in done if i.opname != "PRECALL"), maxlen=1)
+    return any(i.opname in ("LOAD_METHOD", "LOAD_ATTR") and i.argval == "wait" for i in last)
+
+
+class Agent(threading.Thread):
+    """Writes the rank's status into its black box five times a second; independent of its main
+    thread, as long as that lets go of the GIL now and then (gloo does, in every wait)."""
+
+    BEAT = 0.2  # seconds
+
+    def __init__(self, recorder: Recorder, box: BlackBox) -> None:
+        super().__init__(name="ddpkit-agent", daemon=True)
+        self.recorder, self.box = recorder, box
+        self.phase = "starting"
+        self.stopped = threading.Event()
+        self._main = threading.main_thread().ident
+        self._beats = 0
+
+    def run(self) -> None:
+        while True:
+            self.box.write_status(self.status())
+            if self.stopped.wait(self.BEAT):
+                return
+
+    def status(self) -> dict[str, Any]:
+        """Where the rank is: plain data, documented by `monitor.Look`."""
+        recorder = self.recorder
+        frames = sys._current_frames()
+        frame = frames.get(self._main or 0)
+        (file, line), via = user_call(frame)
+        waiting = recorder.waits.get(self._main or 0) or self._hidden_wait(frame)
+        if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
+            waiting = None
+        self._beats += 1
+        return {
+            "beat": self._beats,
+            "phase": self.phase,
+            "where": (file, line),
+            "via": via,
+            "waiting": waiting.as_dict() if waiting else None,
+            "moved": recorder.moved,
+            "wall_ns": time.perf_counter_ns(),
+            # Of all threads but this one: gloo's own moves bytes while the main thread waits.
+            "cpu_ns": time.process_time_ns() - time.thread_time_ns(),
+        }
+
+    def _is_at_work(self, thread: int, frame: FrameType) -> bool:
+        """Whether a thread of the user's, beside the main one, may yet end the rank's wait.
+
+        It does so unless it waits itself: for communication, or for a lock without a limit.
+        """
+        if thread in (self._main, self.ident) or thread in self.recorder.waits:
+            return False
+        if not user_call(frame)[0][0]:
+            return False
+        if os.path.basename(frame.f_code.co_filename) == "threading.py":
+            return frame.f_locals.get("timeout") is not None
+        return self._hidden_wait(frame) is None
+
+    def _hidden_wait(self, frame: FrameType | None) -> Call | None:
+        """A wait that passes no Python of ours: for a store, a future, or in DDP's C++ reducer."""
+        if frame is None:
+            return None
+        filename, function = frame.f_code.co_filename, frame.f_code.co_name
+        pending = list(self.recorder.pending.values())
+        if function == "_engine_run_backward" or (pending and _in_compiled_wait(frame)):
+            # It may as well compute: whether the process stands still, its CPU time will tell.
+            return next(iter(pending), None)
+        if os.path.basename(filename) == "threading.py":  # joining a thread that communicates
+            return next(iter(list(self.recorder.waits.values())), None)
+        if os.sep + os.path.join("torch", "distributed") + os.sep in filename or (
+            filename == os.path.join(PACKAGE, "rank", "group.py")
+        ):
+            where, via = user_call(frame)
+            return Call(via, "", 0, where)
+        return None
