@@ -6,5 +6,6 @@ Each picture is a pure model (`timeline_model`: trace -> numbers), a draw functi
 
 from ddpkit.view.model import Timeline, timeline_model
 from ddpkit.view.show import show
+from ddpkit.view.widgets import View, explore_buckets, play
 
-__all__ = ["Timeline", "show", "timeline_model"]
+__all__ = ["Timeline", "View", "explore_buckets", "play", "show", "timeline_model"]

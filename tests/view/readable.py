@@ -1,0 +1,34 @@
+"""Is everything that a figure says readable: inside the page, and on nothing else that it says?"""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+
+def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
+    """The texts that can be seen, with their boxes in pixels."""
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        ticks = [*axes.get_xticklabels()] if axes.axison else []
+        inside = (tick for tick in ticks if low <= tick.get_position()[0] <= high)
+        for text in [*axes.texts, *inside]:
+            if text.get_text():
+                yield text.get_text(), text.get_window_extent()
+
+
+def assert_readable(figure: Figure) -> None:
+    """As tests/view/test_timeline.py asks of the timeline."""
+    figure.canvas.draw()
+    found, page = list(texts(figure)), figure.bbox
+    for text, box in found:
+        assert page.x0 <= box.x0, text
+        assert box.x1 <= page.x1, text
+        assert page.y0 <= box.y0, text
+        assert box.y1 <= page.y1, text
+    for (a, box), (b, other) in combinations(found, 2):
+        across = min(box.x1, other.x1) - max(box.x0, other.x0)
+        along = min(box.y1, other.y1) - max(box.y0, other.y0)
+        slack = 0.2 * min(box.height, other.height)  # boxes of text are taller than its letters
+        assert across <= 1 or along <= slack, (a, b)
