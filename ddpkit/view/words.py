@@ -64,13 +64,13 @@ def headline(parts: dict[int, Breakdown], *, compute: bool, comm: bool) -> str:
     rank = max(parts, key=lambda rank: parts[rank].exposed_ns)
     worst = parts[rank]
     of = f"rank {rank}, {ms(worst.exposed_ns)} of {ms(worst.step_ns)}"
-    if not comm:
-        busy = _range(p.compute_ns / p.step_ns for p in parts.values() if p.step_ns)
-        return f"No communication. Compute fills {busy} of the time."
-    if not compute:
+    hidden = [p.hidden for p in parts.values() if p.hidden is not None]
+    if comm and not compute:
         return f"No compute recorded. Longest in communication: {of}."
-    hidden = _range(p.hidden for p in parts.values() if p.hidden is not None)
-    return f"Communication hidden behind compute: {hidden}.   Most exposed: {of}."
+    if not hidden:  # no communication, or none that took any time
+        busy = [p.compute_ns / p.step_ns for p in parts.values() if p.step_ns]
+        return f"No communication. Compute fills {_range(busy or [1.0])} of the time."
+    return f"Communication hidden behind compute: {_range(hidden)}.   Most exposed: {of}."
 
 
 def _range(fractions: Iterable[float]) -> str:
