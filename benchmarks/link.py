@@ -2,10 +2,12 @@
 
     python -m benchmarks.link [--quick] [--markdown]
 
-Prints measured ÷ formula for five algorithms on two links, and the CPU used while waiting. Each row is the median over repetitions of (last rank done − first rank began), as a ratio to the
-closed form of the algorithm on the link (α latency, β bandwidth, S bytes, n ranks). Rows whose
-formula is below 20 ms are shown and not judged: there the two cores of a laptop, not the link,
-decide when a rank runs.
+Prints measured ÷ formula for five algorithms on two links, and the CPU used while waiting.
+
+Measured is the median over repetitions of (last rank done − first rank began); the formula is the
+algorithm's closed form on the link (α latency, β bandwidth, S bytes, n ranks). Where the formula is
+below 20 ms the ratio stands in brackets and is not judged: there the two cores of a laptop decide
+when a rank runs, and not the link.
 """
 
 from __future__ import annotations

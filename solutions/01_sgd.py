@@ -274,7 +274,9 @@ check(accumulate)
 def three_steps():
     from torch import nn
 
-    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10))
+    model = nn.Sequential(
+        nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for batch in minibatches(len(x), 256, seed=0)[:3]:
         optimizer.zero_grad()

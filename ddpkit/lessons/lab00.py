@@ -139,7 +139,7 @@ def _ring_hint(seen: Observed, n: int, name: str) -> str | None:
 
 def _waiting_hint(error: Any, n: int) -> str | None:
     """For an answer that raised; mostly it waits for ever."""
-    text = str(error)
+    text = " ".join(str(error).split())  # its lines are wrapped
     if n == 1 and any(call in text for call in ("send", "recv")):
         return "With one rank there is nobody to send to: the neighbour of rank 0 is rank 0 itself."
     if not isinstance(error, Deadlock):

@@ -117,7 +117,7 @@ class _Compute:
             if span.blocked_ns is None and span.end_ns > idle_from:
                 spans[i] = replace(span, blocked_ns=idle_from)
         for call in pending:  # done, and its callback still waits for the GIL
-            if call.work is not None and call.work.is_completed():
+            if call.future is not None and call.future.done():
                 call.blocked_ns = call.blocked_ns or idle_from
                 self.recorder.done(call)
 

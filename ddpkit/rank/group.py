@@ -181,7 +181,7 @@ class RecordedGroup(dist.ProcessGroup):
             future = inner.get_future()
         except RuntimeError:  # gloo's reduce_scatter has none: it is done when it is waited for
             return
-        recorder = self._recorder
+        recorder, call.future = self._recorder, future
         future.add_done_callback(lambda _: recorder.done(call))
 
     def _started(self, inner: Any, call: Call) -> Work:

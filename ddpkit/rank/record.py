@@ -44,6 +44,7 @@ class Call:
     posted_ns: int = 0
     blocked_ns: int | None = None  # since when the main thread waits for it
     work: Any = None  # the backend's own handle of it
+    future: Any = None  # the work's, of a collective that may run beside compute
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for the black box, without what is empty and who is in the default group."""
@@ -56,7 +57,7 @@ class Call:
         return plain
 
 
-_PLAIN = tuple(name for name in Call.__slots__ if name != "work")
+_PLAIN = tuple(name for name in Call.__slots__ if name not in ("work", "future"))
 _plain_values = operator.attrgetter(*_PLAIN)  # a quarter of the time of as many getattr
 
 

@@ -14,9 +14,9 @@ import mmap
 import os
 import pickle
 import struct
+import sys
 import types
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ import cloudpickle
 
 from ddpkit.errors import ClusterError
 
-HUGE = 1 << 22  # bytes, from which huge pages pay
 IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
 
 
@@ -100,9 +99,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Plain dense tensors become their bytes: detached, contiguous, on the CPU."""
 
     def reducer_override(self, obj: Any) -> Any:
-        import torch
-
-        if type(obj) not in (torch.Tensor, torch.nn.Parameter):
+        # Looked up, not imported: where torch is not loaded there is no tensor, and a notebook's
+        # first run should not wait for it.
+        torch: Any = sys.modules.get("torch")
+        if torch is None or type(obj) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(obj)
         if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():
             return NotImplemented  # torch knows how
@@ -150,22 +150,11 @@ def receive_reply(connection: Connection) -> list[Any]:
     return [pickle.loads(first), pickle.loads(second), *others]
 
 
-def _room(size: int) -> bytearray | mmap.mmap:
-    """Memory to read into; in huge pages where a system grants them: most of the time of reading
-    a large tensor goes into touching its pages for the first time."""
-    if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return bytearray(size)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
-
-
-def _receive(connection: Connection, size: int) -> bytearray | mmap.mmap:
+def _receive(connection: Connection, size: int) -> bytearray:
     """One message of a known size, read straight into its place where the system has pipes."""
     if os.name != "posix":
         return bytearray(connection.recv_bytes())
-    descriptor, part = connection.fileno(), _room(size)
+    descriptor, part = connection.fileno(), bytearray(size)
     view = memoryview(part)
     _read_into(descriptor, memoryview(bytearray(4 if size <= 0x7FFFFFFF else 12)))  # its header
     _read_into(descriptor, view)

@@ -226,3 +226,9 @@ def test_a_script_needs_no_main_guard(tmp_path):
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert (done.stdout, done.stderr, done.returncode) == ("top\n[0, 1]\n", "", 0)
+
+
+def test_a_run_needs_no_torch_in_the_notebook():
+    """The first run would wait for a second or two of importing it."""
+    script = "import sys, ddpkit; ddpkit.Cluster(1).run(int); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -66,8 +66,8 @@ FAULTS = {
         """,
         "Deadlock",
         (
-            "rank 0 waits in recv(src=1)  ({4}: dist.recv(inbox, src=other))",
-            "rank 1 waits in recv(src=0)  ({4}: dist.recv(inbox, src=other))",
+            "rank 0 waits in recv(src=1)\n      {4}: dist.recv(inbox, src=other)",
+            "rank 1 waits in recv(src=0)\n      {4}: dist.recv(inbox, src=other)",
             "Why: ranks 0, 1 each wait to receive before they send",
         ),
     ),
@@ -80,7 +80,7 @@ FAULTS = {
         """,
         "Deadlock",
         (
-            "rank 0 waits in barrier()  ({3}: dist.barrier())",
+            "rank 0 waits in barrier()\n      {3}: dist.barrier()",
             "rank 1 returned already",
             "Why: rank 0 waits for rank 1, which has returned without calling barrier.",
         ),
@@ -93,7 +93,7 @@ FAULTS = {
         cluster.run(later)
         """,
         "Deadlock",
-        ("rank 0 waits in wait() for the irecv(src=1) of line 2  ({3}: work.wait())",),
+        ("rank 0 waits in wait() for the irecv(src=1) of line 2\n      {3}: work.wait()",),
     ),
     "mismatched shapes": Fault(
         """
@@ -104,8 +104,8 @@ FAULTS = {
         """,
         "Mismatch",
         (
-            "rank 0 calls all_reduce(float32[2])  ({3}: dist.all_reduce(mine))",
-            "rank 1 calls all_reduce(float32[3])  ({3}: dist.all_reduce(mine))",
+            "rank 0 calls all_reduce(float32[2])\n      {3}: dist.all_reduce(mine)",
+            "rank 1 calls all_reduce(float32[3])\n      {3}: dist.all_reduce(mine)",
             "Every rank must pass a tensor of the same shape.",
         ),
     ),
@@ -120,8 +120,8 @@ FAULTS = {
         """,
         "Mismatch",
         (
-            "rank 0 calls all_reduce(float32[1])  ({3}: dist.all_reduce(torch.zeros(1)))",
-            "rank 1 calls broadcast(float32[1], src=0)  ({5}: dist.broadcast(",
+            "rank 0 calls all_reduce(float32[1])\n      {3}: dist.all_reduce(torch.zeros(1))",
+            "rank 1 calls broadcast(float32[1], src=0)\n      {5}: dist.broadcast(",
         ),
     ),
     "timeout": Fault(
@@ -136,7 +136,7 @@ FAULTS = {
         "RunTimeout",
         (
             "The run took longer than its timeout of 2 s.",
-            "rank 0 waits in recv(src=1)  ({3}: dist.recv(torch.zeros(1), src=1))",
+            "rank 0 waits in recv(src=1)\n      {3}: dist.recv(torch.zeros(1), src=1)",
             "rank 1 was in {",
         ),
     ),

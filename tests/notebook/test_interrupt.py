@@ -51,7 +51,7 @@ BUSY = {
         """,
         (
             "rank 0 was in {4}: time.sleep(10_000)",
-            "rank 1 waits in recv(src=0)  ({5}: dist.recv(torch.zeros(3), src=0))",
+            "rank 1 waits in recv(src=0)\n      {5}: dist.recv(torch.zeros(3), src=0)",
         ),
     ),
     "with one rank done": Busy(
@@ -124,8 +124,8 @@ def test_interrupted_in_a_deadlock(notebook: Notebook):
     notebook.finish(cell, within=30)
 
     shown = cell.stream("stderr") + cell.shown_error
-    assert f"rank 0 waits in recv(src=1)  ({cell.line(3)}: dist.recv(" in shown
-    assert f"rank 1 waits in recv(src=0)  ({cell.line(3)}: dist.recv(" in shown
+    assert f"rank 0 waits in recv(src=1)\n      {cell.line(3)}: dist.recv(" in shown
+    assert f"rank 1 waits in recv(src=0)\n      {cell.line(3)}: dist.recv(" in shown
     assert notebook.ok("cluster.run(lambda: dist.get_rank()).results").result == "[0, 1]"
 
 

@@ -44,7 +44,10 @@ def test_a_real_step_is_read_and_replayed() -> None:
     links, overhead = recorded_link(trace)
     assert str(links) == "400 Mbit/s, 1 ms"
     assert overhead < 10_000_000
-    caps = [what_if(trace, bucket_cap_mb=cap, sizes=sizes).end_ns for cap in (0.5, 100)]
-    assert caps[0] < caps[1], "one bucket at the end hides nothing"
+    # Which cap is best depends on when a busy machine let the gradients become ready; that all of
+    # the bytes are reduced does not.
+    for cap in (0.5, 100):
+        replayed = what_if(trace, bucket_cap_mb=cap, sizes=sizes)
+        assert replayed.traffic.collectives(0)["all_reduce"].bytes == sum(sizes)
     for slower, faster in pairwise(("100 Mbit/s", "400 Mbit/s", "1 Gbit/s")):
         assert what_if(trace, link=slower).end_ns > what_if(trace, link=faster).end_ns
