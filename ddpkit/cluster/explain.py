@@ -38,7 +38,7 @@ def place(where: Any) -> str:
 
 def wrapped(sentence: str) -> str:
     """In lines that JupyterLab does not break once more, in the middle of a word."""
-    return textwrap.fill(sentence, 88, subsequent_indent="  ", break_on_hyphens=False)
+    return textwrap.fill(sentence, 80, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def tensor(call: Call) -> str:

@@ -81,8 +81,8 @@ def test_ranks_that_do_the_same_share_a_line():
         "  ranks 0, 1, 2, 4, 5, 6, 7 wait in all_reduce(float32[2])",
         "      cell.py, line 3",
         "  rank 3 returned already",
-        "Why: ranks 0, 1, 2, 4, 5, 6, 7 wait for rank 3, which has returned without calling",
-        "  all_reduce.",
+        "Why: ranks 0, 1, 2, 4, 5, 6, 7 wait for rank 3, which has returned without",
+        "  calling all_reduce.",
     ]
 
 
