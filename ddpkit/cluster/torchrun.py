@@ -34,11 +34,6 @@ def active() -> bool:
     return all(name in os.environ for name in LAUNCHED)
 
 
-def is_first() -> bool:
-    """Whether this process is the one to print and to write files: rank 0, or the only one."""
-    return not active() or os.environ["RANK"] == "0"
-
-
 class Job:
     """The ranks of this job, and a group of their own to exchange replies over."""
 
