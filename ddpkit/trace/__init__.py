@@ -5,6 +5,7 @@ Trace       the spans of all ranks, and the facts of the run; save, load, step, 
 Breakdown   where a rank's time went: compute only + overlapped + exposed + idle
 Traffic     who sent how much to whom
 match_peers fills in since when every peer of an operation was in
+rounds      how many rounds its messages take
 intervals   exact arithmetic on sets of time
 
 Files: `file` is our own format, `kineto` torch.profiler's and `profiled` what it means, `sources`
@@ -14,6 +15,7 @@ tells the two apart, and `chrome` writes for Perfetto and HolisticTraceAnalysis.
 from ddpkit.trace import intervals
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.peers import collectives, match_peers, messages
+from ddpkit.trace.rounds import rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
 from ddpkit.trace.trace import Trace
 from ddpkit.trace.traffic import Count, Traffic, size
@@ -31,5 +33,6 @@ __all__ = [
     "intervals",
     "match_peers",
     "messages",
+    "rounds",
     "size",
 ]
