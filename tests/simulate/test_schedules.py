@@ -125,7 +125,9 @@ def test_what_is_sent_is_received(algorithm: str) -> None:
         assert plan.sent() == sum(plan.sent(rank) for rank in range(n))
 
 
-@pytest.mark.parametrize("algorithm", set(ALGORITHMS) - {"master_worker", "scatter", "gather"})
+@pytest.mark.parametrize(
+    "algorithm", sorted(set(ALGORITHMS) - {"master_worker", "scatter", "gather"})
+)
 def test_in_a_round_no_rank_sends_or_receives_twice(algorithm: str) -> None:
     """But all_to_all, whose one round is all of it."""
     for n in RANKS:
