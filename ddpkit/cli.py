@@ -50,20 +50,38 @@ def doctor() -> None:
 @main.command()
 @click.argument("number", required=False)
 @click.option("--list", "only_list", is_flag=True, help="List the labs, open nothing.")
+@click.option(
+    "--copy",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Copy the labs to DIR, over nothing that you have changed; open nothing.",
+    metavar="DIR",
+)
 @click.argument("jupyter", nargs=-1, type=click.UNPROCESSED)
-def lab(number: str | None, only_list: bool, jupyter: tuple[str, ...]) -> None:
+def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple[str, ...]) -> None:
     """Open JupyterLab on the labs, or on lab NUMBER ("0", "00", "00_ranks").
 
     What follows `--` goes to jupyter: ddpkit lab 00 -- --no-browser --port 8899
     """
-    labs = sorted((ROOT / "labs").glob("[0-9][0-9]_*.ipynb"))
-    if only_list or not labs:
-        for path in labs:
-            click.echo(path.stem)
-        if not labs:
-            raise click.ClickException(f"There are no labs in {ROOT / 'labs'}; run: make release")
+    from ddpkit import copy_labs
+
+    labs = copy_labs.labs()
+    if not labs:
+        raise click.ClickException(f"There are no labs in {copy_labs.labs_folder()}.")
+    if only_list:
+        click.echo("\n".join(path.stem for path in labs))
         return
-    target = ROOT / "labs" if number is None else _lab_named(number, labs)
+    if folder is not None:
+        for name, done in copy_labs.copy_labs(folder):
+            click.echo(f"{name:24} {done}")
+        click.echo(f"Open them: jupyter lab {folder}")
+        return
+    if copy_labs.labs_folder().is_relative_to(copy_labs.PACKAGE):
+        raise click.ClickException(
+            "The labs are inside the installed package. Copy them to a folder of yours first: "
+            "ddpkit lab --copy DIR"
+        )
+    target = copy_labs.labs_folder() if number is None else _lab_named(number, labs)
     from jupyterlab.labapp import main as jupyter_lab
 
     sys.argv[1:] = [str(target), *jupyter]

@@ -27,6 +27,7 @@ LAYERS = {
     "ddpkit.lessons": 3.0,
     "ddpkit.release": 4.0,
     "ddpkit.doctor": 4.0,
+    "ddpkit.copy_labs": 4.0,
     "ddpkit.trace_command": 4.0,
     "ddpkit.selfcheck": 4.1,
     # 5: nobody imports these
