@@ -2,6 +2,10 @@
 
 cluster    start, memory, large tensors, recording: see BENCHMARKS.md
 link       measured ÷ formula of the emulated link
+all_reduce  bus bandwidth of lab 03's six and of gloo's own, on raw gloo and on the link
+ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06's class
+views      what pictures and redraws cost, up to 100,000 spans
+whatif     predicted ÷ measured steps of runs that a replay of another run predicts
 soak       hundreds of faults in a row, after each of which everything works and nothing is left
 
 A machine's seconds say little on another machine, and less on a busy one. So what is compared is

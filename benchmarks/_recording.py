@@ -13,32 +13,35 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 VARIANTS = ("plain", "recorded", "hooked")
-WIDTH, LAYERS, BATCH = 320, 6, 64  # a step of about 5 ms on one core, 13 spans of compute
-WARM = 4  # steps: DDP rebuilds its buckets after the first
+WIDTH, LAYERS, BATCH = 320, 6, 64  # a step of about 5 ms on one core, 21 + 2 spans
+WARM = 2  # blocks: DDP rebuilds its buckets after the first step
 
 Blocks = dict[str, list[float]]  # variant -> seconds for each block
 
 
 def steps(blocks: int, per_block: int) -> Blocks:
-    """CPU seconds of one training step of torch's DDP, per variant and block, on this rank."""
+    """CPU seconds of one training step of torch's DDP, per variant and block, on this rank.
+
+    Each variant has a model of its own for all of its blocks, which are short and follow each other
+    in turns: so what else the machine does meets all variants alike.
+    """
     import torch
     import torch.distributed as dist
 
     groups = _groups()
     rows = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+    trainers = {name: _trainer(groups[name], *rows) for name in VARIANTS}
     taken: Blocks = {name: [] for name in VARIANTS}
-    for block in range(blocks):
+    for block in range(-WARM, blocks):
         for name in _turn(VARIANTS, block):
-            step = _trainer(groups[name], *rows)
             with _hooks(name):
-                for _ in range(WARM):
-                    step()
+                trainers[name]()  # the caches are the other variants'
                 dist.barrier(groups["plain"])
                 begun = time.process_time()
                 for _ in range(per_block):
-                    step()
-                taken[name].append((time.process_time() - begun) / per_block)
-            dist.barrier(groups["plain"])
+                    trainers[name]()
+                if block >= 0:
+                    taken[name].append((time.process_time() - begun) / per_block)
     return taken
 
 
@@ -110,7 +113,7 @@ def _hooks(variant: str) -> AbstractContextManager[Any]:
 
 
 def _trainer(group: Any, rows: Any, targets: Any) -> Callable[[], None]:
-    """One step of training: a fresh model, since torch never forgets a parameter's hooks."""
+    """One step of training a fresh model."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 

@@ -43,14 +43,12 @@ class Extent:
     starts_of_others: int
     faults_of_others: bool  # after each of which ipyparallel starts anew
     later: int  # later runs per fresh process
-    blocks: int  # of training steps
+    models: int  # that are trained, in 20 blocks of steps each
     messages: int  # blocks of small operations
 
 
-QUICK = Extent(starts=2, starts_of_others=1, faults_of_others=False, later=3, blocks=10, messages=6)
-FULL = Extent(
-    starts=7, starts_of_others=3, faults_of_others=True, later=10, blocks=100, messages=40
-)
+QUICK = Extent(starts=2, starts_of_others=1, faults_of_others=False, later=3, models=1, messages=6)
+FULL = Extent(starts=7, starts_of_others=3, faults_of_others=True, later=10, models=9, messages=40)
 
 
 def main() -> None:
@@ -265,11 +263,11 @@ def recording(extent: Extent) -> list[Figure]:
 
     cluster = Cluster(2, record=False)
     wall = cluster.run(_recording.wall, 50).results
-    per_rank = cluster.run(_recording.steps, extent.blocks, 6).results
-    cpu = {
-        name: [fmean(seconds) for seconds in zip(*(rank[name] for rank in per_rank), strict=True)]
-        for name in _recording.VARIANTS
-    }
+    cpu: _recording.Blocks = {name: [] for name in _recording.VARIANTS}
+    for _ in range(extent.models):
+        per_rank = cluster.run(_recording.steps, 20, 6).results
+        for name, blocks in cpu.items():
+            blocks += map(fmean, zip(*(rank[name] for rank in per_rank), strict=True))
     step = f"a step of {1000 * min(wall):.1f} ms"
     figures = [
         _ratio(f"{step}: group recorded ÷ plain gloo, CPU", cpu["recorded"], cpu["plain"]),

@@ -6,6 +6,7 @@ PerRank    an argument of which every rank gets its own item
 Trace      what every rank did, and when; `show` draws it
 show       the timeline of a run
 span       names a stretch of a rank's work for the timeline
+step       marks a training step of a rank, where no optimizer ends it
 check      checks the answer to an exercise
 carry      your own answer to an earlier exercise, or the kit's
 
@@ -31,7 +32,7 @@ from ddpkit.errors import (
     TraceError,
 )
 from ddpkit.rank.main import PerRank
-from ddpkit.rank.record import span
+from ddpkit.rank.record import span, step
 from ddpkit.trace import Trace
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ __all__ = [
     "check",
     "show",
     "span",
+    "step",
 ]
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dis
+import gc
 import os
 import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from ddpkit.rank.blackbox import BlackBox
-from ddpkit.rank.record import Call, Recorder
+from ddpkit.rank.call import Call, What
+from ddpkit.rank.record import Recorder
 from ddpkit.rank.where import PACKAGE, user_call
 
 
@@ -24,6 +28,23 @@ def _in_compiled_wait(frame: FrameType) -> bool:
     done = (i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti)
     last = deque((i for i in done if i.opname != "PRECALL"), maxlen=1)
     return any(i.opname in ("LOAD_METHOD", "LOAD_ATTR") and i.argval == "wait" for i in last)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector out of this thread's way.
+
+    To ask for another thread's frame allocates, which may collect, which may run a finalizer that
+    lets go of the GIL: the frame then returns while Python 3.11 makes an object of it, and that
+    ends in a crash.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Agent(threading.Thread):
@@ -48,6 +69,10 @@ class Agent(threading.Thread):
 
     def status(self) -> dict[str, Any]:
         """Where the rank is: plain data, documented by `monitor.Look`."""
+        with _no_collection():
+            return self._look()
+
+    def _look(self) -> dict[str, Any]:
         recorder = self.recorder
         frames = sys._current_frames()
         frame = frames.get(self._main or 0)
@@ -96,5 +121,5 @@ class Agent(threading.Thread):
             filename == os.path.join(PACKAGE, "rank", "group.py")
         ):
             where, via = user_call(frame)
-            return Call(via, "", 0, where)
+            return Call(What(via, where=where))
         return None

@@ -1,8 +1,9 @@
-"""Forward, backward and optimizer of a rank, seen through torch's own global hooks.
+"""Forward, backward and optimizer of a rank, seen without a change to the student's code.
 
-A student's code is not touched: torch calls these for every module, every `backward()` and every
-optimizer of the process. Full backward hooks would double a step's time; a gradient's moment of
-readiness costs a microsecond and is what DDP itself goes by.
+torch calls a hook for every optimizer of the process, and for every gradient that is ready: the
+moment that DDP itself goes by. Modules and backward are timed around the functions that all of them
+pass, `Module.__call__` and `autograd.backward`. Global module hooks would take torch's slow way
+through each call, three times the cost; full backward hooks would double a step's time.
 """
 
 from __future__ import annotations
@@ -11,15 +12,10 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 from weakref import ref
 
 import torch
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -31,61 +27,87 @@ from ddpkit.rank.record import Recorder
 def watch(recorder: Recorder) -> ExitStack:
     """Record the compute of this process from now on, until the returned stack is closed."""
     compute, stack = _Compute(recorder), ExitStack()
+    stack.callback(compute.forget_gradients)
     for handle in (
-        register_module_forward_pre_hook(compute.module_begins),
-        register_module_forward_hook(compute.module_ends, always_call=True),
         register_optimizer_step_pre_hook(compute.step_begins),
         register_optimizer_step_post_hook(compute.step_ends),
     ):
         stack.callback(handle.remove)
+    _replace(stack, torch.nn.Module, "__call__", compute.timed_forward)
     for name in ("backward", "grad"):  # Tensor.backward calls the first of them
-        original = getattr(torch.autograd, name)
-        setattr(torch.autograd, name, compute.timed_backward(original))
-        stack.callback(setattr, torch.autograd, name, original)
+        _replace(stack, torch.autograd, name, compute.timed_backward)
     return stack
+
+
+def _replace(stack: ExitStack, home: Any, name: str, timed: Callable[..., Any]) -> None:
+    original = getattr(home, name)
+    setattr(home, name, timed(original))
+    stack.callback(setattr, home, name, original)
 
 
 class _Compute:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.forwards: list[int] = []  # starts of the modules we are inside of
+        self.depth = 0  # of the modules we are inside of
         self.step_start = 0
         # When each gradient became ready in this backward, and its bytes.
         self.gradients: list[tuple[int, int]] | None = None
-        self.hooked: dict[int, ref[torch.Tensor]] = {}  # id of each parameter that has our hook
+        # Each parameter that has our hook, by its id, and the hook.
+        self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
 
-    def module_begins(self, module: torch.nn.Module, _: Any) -> None:
-        for parameter in module._parameters.values():
-            if parameter is not None and parameter.requires_grad and not self._has_hook(parameter):
-                self.hooked[id(parameter)] = ref(parameter)
-                if parameter.is_leaf:
-                    parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
-        self.forwards.append(time.perf_counter_ns())
-
-    def _has_hook(self, parameter: torch.Tensor) -> bool:
-        """By identity: no set can hold tensors, whose `==` goes element by element."""
-        known = self.hooked.get(id(parameter))
-        return known is not None and known() is parameter  # an id is used again after its owner
-
-    def module_ends(self, module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
+    def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Each leaf module is a span, and so is the outermost one, for what lies between them."""
-        if not self.forwards:
-            return
-        start = self.forwards.pop()
-        if not module._modules or not self.forwards:
-            self.recorder.compute("forward", type(module).__name__, start)
+        hook, add, now = self._hook, self.recorder.log.add, time.perf_counter_ns
+
+        @functools.wraps(original)
+        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if module._parameters:
+                hook(module._parameters)
+            shown = not (module._modules and self.depth)
+            self.depth += 1
+            start = now()
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self.depth -= 1
+                if shown:
+                    add(("forward", type(module).__name__, start, now(), 0))
+
+        return call
+
+    def _hook(self, parameters: dict[str, torch.nn.Parameter | None]) -> None:
+        """Hear of their gradients. Known by identity: `==` of tensors goes element by element."""
+        for parameter in parameters.values():
+            if parameter is None or not parameter.requires_grad:
+                continue
+            known = self.hooked.get(id(parameter))
+            if known is not None and known[0]() is parameter:  # an id is used again after its owner
+                continue
+            if parameter.is_leaf:
+                self.hooked[id(parameter)] = ref(parameter), self._hook_first(parameter)
+
+    def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
+        """A gradient is ready before anybody acts on it, as a DDP does that was there earlier."""
+        handle = parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
+        hooks: Any = parameter._post_accumulate_grad_hooks
+        for earlier in [key for key in hooks if key != handle.id]:
+            hooks[earlier] = hooks.pop(earlier)  # to the end
+        return handle
+
+    def forget_gradients(self) -> None:
+        for _, handle in self.hooked.values():
+            handle.remove()
 
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         if self.gradients is not None:
-            nbytes = parameter.numel() * parameter.element_size()
-            self.gradients.append((time.perf_counter_ns(), nbytes))
+            self.gradients.append((time.perf_counter_ns(), parameter.nbytes))
 
     def timed_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self.gradients is not None:  # a backward inside a backward: checkpointing does that
                 return original(*args, **kwargs)
-            self.gradients, start, before = [], time.perf_counter_ns(), self.recorder.spans_made
+            self.gradients, start, before = [], time.perf_counter_ns(), self.recorder.log.added
             try:
                 return original(*args, **kwargs)
             finally:
@@ -94,35 +116,38 @@ class _Compute:
 
         return backward
 
-    def backward_ends(self, start: int, ready: list[tuple[int, int]], spans_before: int) -> None:
+    def backward_ends(self, start: int, ready: list[tuple[int, int]], added_before: int) -> None:
         """One span for each gradient that became ready, and one for what came after the last."""
         now = time.perf_counter_ns()
-        self._find_hidden_wait(max([start, *(at for at, _ in ready)]), spans_before)
-        for end, nbytes in [*ready, (now, 0)]:
-            self.recorder.compute("backward", "backward", start, end, bytes=nbytes)
-            start = max(start, end)
+        ready.sort()  # a device's backward has a thread of its own
+        self._find_hidden_wait(ready[-1][0] if ready else start, added_before)
+        starts = [start, *(end for end, _ in ready)]
+        pieces = zip(starts, [*ready, (now, 0)], strict=True)
+        self.recorder.log.add(
+            *[("backward", "backward", start, end, nbytes) for start, (end, nbytes) in pieces]
+        )
 
-    def _find_hidden_wait(self, last_gradient: int, spans_before: int) -> None:
+    def _find_hidden_wait(self, last_gradient: int, added_before: int) -> None:
         """DDP's reducer waits in C++ at the end of backward, where no Python sees it begin.
 
         It begins when there is nothing left to do: the last gradient is ready and the last bucket
         has been posted.
         """
-        spans, pending = self.recorder.spans, list(self.recorder.pending.values())
-        first = max(0, len(spans) - (self.recorder.spans_made - spans_before))
-        new = [(i, spans[i]) for i in range(first, len(spans)) if spans[i].is_comm]
-        posted = [*(span.start_ns for _, span in new), *(call.posted_ns for call in pending)]
-        idle_from = max([last_gradient, *posted])
-        for i, span in new:
-            if span.blocked_ns is None and span.end_ns > idle_from:
-                spans[i] = replace(span, blocked_ns=idle_from)
-        for call in pending:  # done, and its callback still waits for the GIL
-            if call.future is not None and call.future.done():
-                call.blocked_ns = call.blocked_ns or idle_from
-                self.recorder.done(call)
+        recorder, idle_from = self.recorder, last_gradient
+        pending = list(recorder.pending.values())
+        for call in pending:
+            future = call.future
+            if future is not None and future.done():  # and its callback waits for the GIL
+                recorder.done(call)
+        new = recorder.log.calls_since(added_before)
+        for call in (*new, *pending):
+            idle_from = max(idle_from, call.posted_ns)
+        for call in new:
+            if call.blocked_ns is None and call.done_ns > idle_from:
+                call.blocked_ns = idle_from
 
     def step_begins(self, *_: Any) -> None:
         self.step_start = time.perf_counter_ns()
 
     def step_ends(self, optimizer: Any, *_: Any) -> None:
-        self.recorder.compute("optimizer", type(optimizer).__name__, self.step_start)
+        self.recorder.step_ends("optimizer", type(optimizer).__name__, self.step_start)

@@ -7,21 +7,23 @@ What passes is written down, and paced if the cluster has an emulated link; no b
 
 from __future__ import annotations
 
-import functools
+import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
-from ddpkit.rank import record
+from ddpkit.rank import arguments, record
+from ddpkit.rank.call import Call
 from ddpkit.rank.paced import Courier, Paced, Wire
-from ddpkit.rank.record import Call, Recorder
+from ddpkit.rank.record import Recorder
 
 # The name that torch.distributed's user knows, for each method that c10d calls on a group.
 COLLECTIVES = {
@@ -129,21 +131,35 @@ class RecordedGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return str(self._inner.getBackendName()) if hasattr(self._inner, "getBackendName") else ""
 
-    def _collective(self, method: str, *args: Any, **kwargs: Any) -> Work:
-        options = next((a for a in args if type(a).__name__.endswith("Options")), None)
-        tensor = _first_tensor(args[method in INPUT_COMES_SECOND :])
+    def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+        options = arguments.options(args)
         root = getattr(options, "rootRank", None)
         call = self._posted(
             COLLECTIVES[method],
-            tensor if method != "barrier" else None,
+            () if method == "barrier" else args[method in INPUT_COMES_SECOND :],
             root=None if root is None else self._members[root],
-            reduce=_reduction(options),
+            reduce=arguments.reduction(options),
         )
         inner = self._start(call, method, *args, **kwargs)
         # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
         if getattr(options, "asyncOp", True):
             self._tell_when_done(inner, call)
         return self._started(inner, call)
+
+    def allreduce(self, *args: Any, **kwargs: Any) -> Work:
+        """DDP's reducer sums a bucket, some of them in each step: so with the least of Python.
+
+        It waits in C++ for the work's future, and nothing of ours would hear of it.
+        """
+        if not _is_reducer(sys._getframe(1)):
+            return self._collective("allreduce", args, kwargs)
+        call = self._posted("all_reduce", args, reduce="SUM")
+        inner = self._start(call, "allreduce", *args, **kwargs)
+        self._tell_when_done(inner, call)
+        if not isinstance(inner, Work):  # of the emulated link
+            return self._started(inner, call)
+        call.work = inner
+        return inner
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
         peer = self._peer("send", "dst", dstRank)
@@ -171,10 +187,11 @@ class RecordedGroup(dist.ProcessGroup):
         return self._started(self._start(call, "recv_anysource", tensors, tag), call)
 
     def _posted(self, op: str, payload: Any, **details: Any) -> Call:
-        members = self._members
-        return self._recorder.posted(
-            op, self._label, members=members, **details, **_payload(payload)
-        )
+        tensor = arguments.tensor(payload)
+        if tensor is not None:
+            details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
+            details["bytes"] = tensor.nbytes
+        return self._recorder.posted(op, self._label, members=self._members, **details)
 
     def _tell_when_done(self, inner: Any, call: Call) -> None:
         try:
@@ -191,44 +208,19 @@ class RecordedGroup(dist.ProcessGroup):
 
 def _forward(method: str) -> Any:
     def collective(self: RecordedGroup, *args: Any, **kwargs: Any) -> Work:
-        return self._collective(method, *args, **kwargs)
+        return self._collective(method, args, kwargs)
 
     collective.__name__ = method
     return collective
 
 
-for _method in COLLECTIVES:
+for _method in COLLECTIVES.keys() - {"allreduce"}:
     setattr(RecordedGroup, _method, _forward(_method))
 
 
-def _first_tensor(value: Any) -> torch.Tensor | None:
-    """The first tensor in nested lists and tuples."""
-    if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, (list, tuple)):
-        return next((t for t in map(_first_tensor, value) if t is not None), None)
-    return None
-
-
-@functools.cache
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _payload(value: Any) -> dict[str, Any]:
-    tensor = _first_tensor(value)
-    if tensor is None:
-        return {}
-    return {
-        "shape": tuple(tensor.shape),
-        "dtype": _dtype_name(tensor.dtype),
-        "bytes": tensor.numel() * tensor.element_size(),
-    }
-
-
-def _reduction(options: Any) -> str:
-    op = getattr(options, "reduceOp", None)
-    return "" if op is None else str(getattr(op, "op", op)).rpartition(".")[2]
+def _is_reducer(caller: FrameType) -> bool:
+    """Whether C++ calls, from inside a backward: DDP's reducer, and not a hook in Python."""
+    return caller.f_code.co_name == "_engine_run_backward"
 
 
 class Direct:

@@ -77,7 +77,7 @@ def main(job: Job, pipes: Pipes) -> None:
     box.write_status(agent.status())
     sys.stdout.flush()
     sys.stderr.flush()
-    send_reply(pipes.reply, [pickle.dumps(list(recorder.spans)), *reply])
+    send_reply(pipes.reply, [pickle.dumps((recorder.spans(), recorder.log.left_out())), *reply])
     threading.Event().wait()  # until the launcher ends this process
 
 
@@ -185,8 +185,8 @@ def _settle(job: Job, pipes: Pipes) -> None:
     if hasattr(os, "register_at_fork"):  # a child would keep the launcher from seeing its end
         os.register_at_fork(after_in_child=pipes.reply.close)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `ddpkit.rank.preload` had a use for it
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)  # `ddpkit.rank.preload` had set it
     os.environ.clear()
     os.environ.update(job.environ)
     os.environ.update(loopback())

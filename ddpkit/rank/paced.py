@@ -24,8 +24,9 @@ from typing import Any
 import torch
 
 from ddpkit.link import Link, Links
+from ddpkit.rank.call import Call
 from ddpkit.rank.noticeboard import Noticeboard
-from ddpkit.rank.record import Call
+from ddpkit.simulate import collective_ns
 
 LAG = 5_000_000  # ns, the most that a late wake-up is made up for
 
@@ -194,30 +195,28 @@ class Paced:
         self._lock = threading.Lock()
 
     def start(self, call: Call, method: str, *args: Any, **kwargs: Any) -> Any:
-        if call.op == "send":
+        if call.what.op == "send":
             return self._send(call, method, args)
-        if call.op == "recv":
+        if call.what.op == "recv":
             return self._recv(call, method, args)
         return self._collective(call, method, args, kwargs)
 
     def _send(self, call: Call, method: str, args: tuple[Any, ...]) -> PacedMessage:
-        wire = self._wire
-        assert call.peer is not None
-        leaves = wire.leave(call.bytes)
-        key = (call.group, call.tag, call.seq)
-        wire.board.write(wire.rank, call.peer, key, leaves)
-        due = leaves + wire.link.wire_ns(call.bytes)
+        wire, what = self._wire, call.what
+        assert what.peer is not None
+        leaves = wire.leave(what.bytes)
+        wire.board.write(wire.rank, what.peer, (what.group, what.tag, call.seq), leaves)
+        due = leaves + wire.link.wire_ns(what.bytes)
         return PacedMessage(self._start(call, method, *args), wire, lambda: due)
 
     def _recv(self, call: Call, method: str, args: tuple[Any, ...]) -> PacedMessage:
-        wire, inner = self._wire, self._start(call, method, *args)
+        wire, what, inner = self._wire, call.what, self._start(call, method, *args)
 
         def due() -> int:
-            src = call.peer
-            if src is None:  # from any: which message it was, its sender's notice does not tell
-                return wire.arrive(call.members[inner._source_rank()], wire.now(), call.bytes)
-            leaves = wire.board.read(src, wire.rank, (call.group, call.tag, call.seq))
-            return wire.arrive(src, wire.now() if leaves is None else leaves, call.bytes)
+            if what.peer is None:  # from any: which message, its sender's notice does not tell
+                return wire.arrive(what.members[inner._source_rank()], wire.now(), what.bytes)
+            leaves = wire.board.read(what.peer, wire.rank, (what.group, what.tag, call.seq))
+            return wire.arrive(what.peer, wire.now() if leaves is None else leaves, what.bytes)
 
         return PacedMessage(inner, wire, due)
 
@@ -225,7 +224,7 @@ class Paced:
         self, call: Call, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> PacedCollective:
         wire = self._wire
-        wire.board.write(wire.rank, wire.rank, (call.group, call.seq), wire.ready())
+        wire.board.write(wire.rank, wire.rank, (call.what.group, call.seq), wire.ready())
         inner = self._start(call, method, *args, **kwargs)
         paced = PacedCollective(inner, wire)
         with self._lock:
@@ -255,15 +254,15 @@ class Paced:
 
     def _due(self, call: Call) -> int:
         """When the link is through with it: all ranks in, the ones before it done, and its cost."""
-        wire, members = self._wire, call.members
-        waits_for = members if call.root is None else (call.root, wire.rank)
-        if call.op in ("reduce", "gather") and call.root == wire.rank:
-            waits_for = members
-        notices = (wire.board.read(rank, rank, (call.group, call.seq)) for rank in waits_for)
-        start = max([self._through[call.group], *(notice for notice in notices if notice)])
-        links = Links(tuple(wire.links[rank] for rank in members))
-        due = start + collective_ns(call.op, call.bytes, links, is_root=call.root == wire.rank)
-        self._through[call.group] = due
+        wire, what = self._wire, call.what
+        waits_for = what.members if what.root is None else (what.root, wire.rank)
+        if what.op in ("reduce", "gather") and what.root == wire.rank:
+            waits_for = what.members
+        notices = (wire.board.read(rank, rank, (what.group, call.seq)) for rank in waits_for)
+        start = max([self._through[what.group], *(notice for notice in notices if notice)])
+        links = Links(tuple(wire.links[rank] for rank in what.members))
+        takes = collective_ns(what.op, what.bytes, links, is_root=what.root == wire.rank)
+        self._through[what.group] = due = start + takes
         wire.occupy_until(due)
         return due
 
@@ -273,32 +272,3 @@ def _outcome(value: Callable[[], Any]) -> Any:
         return value()
     except Exception as error:
         return error
-
-
-def collective_ns(op: str, nbytes: int, links: Links, *, is_root: bool = False) -> int:
-    """What a collective costs on the slowest of its ranks' links, in ns: its algorithm's α–β time.
-
-    `nbytes` is what one rank hands in. Rings where bandwidth counts, binomial trees for one root,
-    after Thakur, Rabenseifner and Gropp (2005), "Optimization of Collective Communication
-    Operations in MPICH"; a root that scatters or gathers has all of it on its own link.
-    """
-    n = len(links)
-    alpha = max(link.latency_ns for link in links)
-    wire = max(link.wire_ns(nbytes) for link in links)
-    rounds = (n - 1).bit_length()  # ⌈log2 n⌉
-    if op.startswith("all_reduce"):
-        return 2 * (n - 1) * alpha + 2 * (n - 1) * wire // n
-    if op.startswith("all_gather"):
-        return (n - 1) * (alpha + wire)
-    if op.startswith("reduce_scatter") or op == "all_to_all_single":
-        return (n - 1) * alpha + (n - 1) * wire // n
-    if op == "all_to_all":
-        return (n - 1) * (alpha + wire)
-    if op == "barrier":
-        return rounds * alpha
-    if op in ("broadcast", "reduce"):
-        return rounds * (alpha + wire)
-    assert op in ("scatter", "gather"), op
-    if n == 1:
-        return 0
-    return alpha + (n - 1) * wire if is_root or op == "scatter" else wire

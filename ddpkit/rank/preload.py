@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import signal
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,8 @@ import ddpkit.rank.group
 import ddpkit.rank.main  # noqa: F401
 
 IDLE = 1.5  # seconds
+FORKSERVER = os.getpid()
+ORPHAN = 20.0  # seconds in which a new process must have become a rank (`main._settle`)
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
 SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
 
@@ -32,9 +35,18 @@ def _import_a_slice(*_: Any) -> None:
         signal.setitimer(signal.ITIMER_REAL, BREATH)
 
 
+def _end_unless_settled() -> None:
+    if os.getppid() == FORKSERVER:  # a rank's own children are the rank's affair
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, ORPHAN)
+
+
 # What is loaded by now is left out of garbage collection: in a rank it would look at every object,
 # and so copy every page that the ranks share.
 gc.freeze()
 if hasattr(signal, "setitimer"):
     signal.signal(signal.SIGALRM, _import_a_slice)
     signal.setitimer(signal.ITIMER_REAL, IDLE)
+    # A launcher that is interrupted between asking for a process and telling it what to do leaves
+    # one that would wait for ever.
+    os.register_at_fork(after_in_child=_end_unless_settled)

@@ -6,6 +6,7 @@ schedule, Schedule  who sends what to whom, in which order: data, for each algor
 execute             run a schedule on numbers: who ends up with what?
 time_of             run a schedule on links, event by event: a Trace
 cost, FORMULAS      what an algorithm costs in closed form, and where that is written
+collective_ns       what a collective of torch.distributed costs, which takes one of them
 bus_bandwidth       NCCL tests' busbw, to compare operations and world sizes
 Gradient, Bucket    what is reduced; `assign_buckets` by the rule of torch's DDP
 Step                what a rank computes in a training step; `Step.of_trace` from a recording
@@ -20,6 +21,7 @@ from ddpkit.simulate.buckets import Bucket, Gradient, assign_buckets
 from ddpkit.simulate.costs import FORMULAS, Formula, bus_bandwidth, cost
 from ddpkit.simulate.data_parallel import AllReduce, Replay, replay, sweep
 from ddpkit.simulate.executor import execute
+from ddpkit.simulate.operations import collective_ns
 from ddpkit.simulate.plans import ALGORITHMS, ALL_REDUCE, COLLECTIVES, schedule
 from ddpkit.simulate.schedules import Recv, RecvReduce, Schedule, Send
 from ddpkit.simulate.step import Step
@@ -45,6 +47,7 @@ __all__ = [
     "Step",
     "assign_buckets",
     "bus_bandwidth",
+    "collective_ns",
     "cost",
     "execute",
     "fit_link",

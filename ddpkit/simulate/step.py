@@ -1,8 +1,8 @@
 """`Step`: what one rank computes in a training step, without any communication."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median_low
+from itertools import accumulate, pairwise
 
 from ddpkit.errors import TraceError
 from ddpkit.simulate.buckets import Bucket, Gradient
@@ -47,6 +47,12 @@ class Step:
         return self.gradients[-1].ready_ns if self.gradients else 0
 
     @property
+    def gaps_ns(self) -> list[int]:
+        """For how long backward computed each gradient, from the one before it."""
+        ready = [0, *(gradient.ready_ns for gradient in self.gradients)]
+        return [after - before for before, after in pairwise(ready)]
+
+    @property
     def compute_ns(self) -> int:
         """The whole step without communication: as long as it takes on one rank alone."""
         return self.begin_ns + self.backward_ns + self.finish_ns + self.optimizer_ns
@@ -81,9 +87,10 @@ class Step:
 
     @classmethod
     def typical(cls, trace: Trace, rank: int = 0, sizes: Sequence[int] = ()) -> "Step":
-        """The median, part by part, of the trace's steps after the warm-up; of the last if short.
+        """Part by part what is `undisturbed` in the trace's steps after the warm-up.
 
-        Only steps with as many gradients as the last one count.
+        A trace that is too short for that has its last step. Only steps with as many gradients as
+        the last one count.
         """
         first = WARM_UP if trace.steps > WARM_UP else trace.steps - 1
         steps = [cls.of_trace(trace, k, rank, sizes) for k in range(first, trace.steps)]
@@ -91,16 +98,22 @@ class Step:
             return cls.of_trace(trace, -1, rank, sizes)  # says what is missing
         names = [gradient.name for gradient in steps[-1].gradients]
         steps = [step for step in steps if [g.name for g in step.gradients] == names]
-        together = zip(*(step.gradients for step in steps), strict=True)
+        # Each gradient by what it took after the one before it: one late layer delays all others.
+        gaps = map(undisturbed, zip(*(step.gaps_ns for step in steps), strict=True))
+        ready = zip(steps[-1].gradients, accumulate(gaps), strict=True)
         return cls(
-            median_low(step.forward_ns for step in steps),
-            tuple(
-                replace(g[-1], ready_ns=median_low(each.ready_ns for each in g)) for g in together
-            ),
-            median_low(step.optimizer_ns for step in steps),
-            median_low(step.finish_ns for step in steps),
-            median_low(step.other_ns for step in steps),
+            undisturbed(step.forward_ns for step in steps),
+            tuple(replace(gradient, ready_ns=ns) for gradient, ns in ready),
+            undisturbed(step.optimizer_ns for step in steps),
+            undisturbed(step.finish_ns for step in steps),
+            undisturbed(step.other_ns for step in steps),
         )
+
+
+def undisturbed(times: Iterable[int]) -> int:
+    """The lower quartile: what else a machine does makes things longer, never shorter."""
+    times = sorted(times)
+    return times[len(times) // 4]
 
 
 def recorded_buckets(

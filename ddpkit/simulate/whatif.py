@@ -15,7 +15,7 @@ from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate.buckets import assign_buckets
 from ddpkit.simulate.costs import cost, terms
 from ddpkit.simulate.data_parallel import Replay, replay
-from ddpkit.simulate.step import WARM_UP, Step, bucket_spans, recorded_buckets
+from ddpkit.simulate.step import WARM_UP, Step, bucket_spans, recorded_buckets, undisturbed
 from ddpkit.trace import Trace
 
 Sample = tuple[int, int]  # an all_reduce: its bytes, and the ns for which it moved them
@@ -50,7 +50,7 @@ def what_if(
 
 
 def recorded_link(trace: Trace) -> tuple[Links, int]:
-    """The links of a recorded run, and what an all_reduce took beyond them, in ns (the median).
+    """The links of a recorded run, and what an `undisturbed` all_reduce took beyond them, in ns.
 
     Of a run without an emulated link: those fitted to it, and 0.
     """
@@ -63,7 +63,7 @@ def recorded_link(trace: Trace) -> tuple[Links, int]:
     except ValueError as error:
         raise TraceError(f"the link that the trace was recorded on: {error}") from None
     beyond = [max(0, ns - cost("ring", n, nbytes, links.slowest)) for nbytes, ns in samples]
-    return links, statistics.median_low(beyond) if beyond else 0
+    return links, undisturbed(beyond) if beyond else 0
 
 
 def fit_link(samples: Sequence[Sample], world_size: int) -> Link:

@@ -5,6 +5,7 @@ Trace       the spans of all ranks, and the facts of the run; save, load, step, 
 Breakdown   where a rank's time went: compute only + overlapped + exposed + idle
 Traffic     who sent how much to whom
 match_peers fills in since when every peer of an operation was in
+LeftOut     what a rank of a long run did not keep; join makes the trace of what all have kept
 rounds      how many rounds its messages take
 intervals   exact arithmetic on sets of time
 
@@ -14,6 +15,7 @@ tells the two apart, and `chrome` writes for Perfetto and HolisticTraceAnalysis.
 
 from ddpkit.trace import intervals
 from ddpkit.trace.breakdown import Activity, Breakdown
+from ddpkit.trace.left_out import LeftOut, join
 from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
@@ -25,12 +27,14 @@ __all__ = [
     "Activity",
     "Breakdown",
     "Count",
+    "LeftOut",
     "Scalar",
     "Span",
     "Trace",
     "Traffic",
     "collectives",
     "intervals",
+    "join",
     "match_peers",
     "messages",
     "rounds",

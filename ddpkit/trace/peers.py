@@ -23,14 +23,16 @@ def collectives(spans: Iterable[Span]) -> list[list[Span]]:
 def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
     """Every (send, recv) pair: messages of one group, source, destination and tag keep their order.
 
-    A recv from any source, whose ``peer`` is None, is in no pair.
+    By their number, ``seq``, where they have one: the first of them may have been left out. A recv
+    from any source, whose ``peer`` is None, is in no pair.
     """
     posted: dict[tuple[object, ...], tuple[list[Span], list[Span]]] = defaultdict(lambda: ([], []))
     for span in spans:
+        stream = (span.group, span.args.get("tag", 0), span.seq)
         if span.is_send:
-            posted[span.group, span.rank, span.peer, span.args.get("tag", 0)][0].append(span)
+            posted[*stream, span.rank, span.peer][0].append(span)
         elif span.is_recv:
-            posted[span.group, span.peer, span.rank, span.args.get("tag", 0)][1].append(span)
+            posted[*stream, span.peer, span.rank][1].append(span)
     pairs: list[tuple[Span, Span]] = []
     for sends, receives in posted.values():
         pairs += zip(sorted(sends, key=_posted), sorted(receives, key=_posted), strict=False)

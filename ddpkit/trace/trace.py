@@ -19,7 +19,9 @@ from ddpkit.trace.traffic import Traffic
 class Trace:
     """The spans of a run's ranks, and facts of the run.
 
-    Facts that the views know: "backend", "device", and "emulated", the link in words or "".
+    Facts that the views know: "backend", "device", and "emulated", the link in words or "". Of a
+    run on several hosts also "hosts", how many, and "clock_error_ns", what a time may be off by; of
+    a long run "kept", what of it this trace holds: "the last 812 of 5,000 steps".
 
     ``bounds`` gives a rank a window of its own, (start, end) in ns: so `step` restricts a trace.
     Without it the window is common to all ranks, from the first start to the last end, so that a
@@ -104,6 +106,11 @@ class Trace:
         return self._restrict(
             {rank: steps[k] if k < len(steps) else (0, 0) for rank, steps in self._steps.items()}
         )
+
+    @property
+    def step_windows(self) -> Mapping[int, list[Interval]]:
+        """Per rank, the (start, end) in ns of each step that it took."""
+        return self._steps
 
     @cached_property
     def _steps(self) -> dict[int, list[Interval]]:

@@ -44,6 +44,13 @@ class Traffic:
                 collective[span.rank, span.name].append(span.bytes)
         return cls(world_size, _counts(p2p), _counts(collective))
 
+    def __add__(self, other: "Traffic") -> "Traffic":
+        return Traffic(
+            max(self.world_size, other.world_size),
+            _sums(self.p2p, other.p2p),
+            _sums(self.collective, other.collective),
+        )
+
     def messages(self, rank: int | None = None) -> int:
         """How many messages the rank sent; without a rank, all ranks together."""
         return self._sum(rank).times
@@ -103,6 +110,10 @@ class Traffic:
 
 def _counts(sizes: Mapping[_Key, list[int]]) -> dict[_Key, Count]:
     return {key: Count(len(each), sum(each)) for key, each in sizes.items()}
+
+
+def _sums(one: Mapping[_Key, Count], other: Mapping[_Key, Count]) -> dict[_Key, Count]:
+    return {key: one.get(key, Count()) + other.get(key, Count()) for key in {**one, **other}}
 
 
 def size(n: int) -> str:

@@ -30,6 +30,8 @@ LAYERS = {
     "ddpkit.copy_labs": 4.0,
     "ddpkit.trace_command": 4.0,
     "ddpkit.selfcheck": 4.1,
+    "ddpkit.grade": 4.2,
+    "ddpkit.script": 4.1,
     # 5: nobody imports these
     "ddpkit": 5.0,
     "ddpkit.cli": 5.1,

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ddpkit.rank.blackbox import SIZE, SLOT, SLOTS, BlackBox
+from ddpkit.rank.blackbox import CALL, SIZE, SLOT, SLOTS, BlackBox, encode
 
 
 @pytest.fixture
@@ -21,34 +21,84 @@ def reader(tmp_path):
     return BlackBox(tmp_path / "rank0")
 
 
+def numbers(calls):
+    return [call["seq"] for call in calls]
+
+
+SEND = encode({"op": "send"})
+
+
 def test_calls_are_read_once_and_in_order(box, tmp_path):
     other = reader(tmp_path)
     assert other.new_calls() == ([], 0)
     assert other.status() is None
     for i in range(5):
-        box.write_call({"i": i})
-    assert [call["i"] for call in other.new_calls()[0]] == [0, 1, 2, 3, 4]
+        box.write_call(SEND, i)
+    assert numbers(other.new_calls()[0]) == [0, 1, 2, 3, 4]
     assert other.new_calls() == ([], 0)
-    box.write_call({"i": 5})
-    assert other.new_calls() == ([{"i": 5}], 0)
+    box.write_call(encode({"op": "recv"}), 5)
+    assert other.new_calls() == ([{"op": "recv", "seq": 5}], 0)
+
+
+def test_two_calls_of_one_text_are_two(box, tmp_path):
+    """The text of a call is read once; what a reader does with one call is not in the next."""
+    other = reader(tmp_path)
+    box.write_call(SEND, 1)
+    box.write_call(SEND, 2)
+    first, second = other.new_calls()[0]
+    first["op"] = "changed"
+    assert second == {"op": "send", "seq": 2}
+    box.write_call(SEND, 3)
+    assert other.new_calls() == ([{"op": "send", "seq": 3}], 0)
 
 
 @pytest.mark.parametrize("count", [SLOTS - 2, SLOTS - 1, SLOTS, SLOTS + 1, 3 * SLOTS + 7])
 def test_what_is_overwritten_unread_is_counted(box, tmp_path, count):
     other = reader(tmp_path)
     for i in range(count):
-        box.write_call({"i": i})
+        box.write_call(SEND, i)
     calls, lost = other.new_calls()
     assert lost == max(0, count - SLOTS + 1)
-    assert [call["i"] for call in calls] == list(range(lost, count))
+    assert numbers(calls) == list(range(lost, count))
     assert other.new_calls() == ([], 0)
 
 
 def test_a_call_that_does_not_fit_is_counted_as_lost(box, tmp_path):
     other = reader(tmp_path)
-    box.write_call({"where": "x" * SLOT})
-    box.write_call({"i": 1})
-    assert other.new_calls() == ([{"i": 1}], 1)
+    box.write_call(encode({"where": "x" * SLOT}), 1)
+    box.write_call(SEND, 2)
+    assert other.new_calls() == ([{"op": "send", "seq": 2}], 1)
+
+
+def test_what_is_overwritten_while_it_is_read_is_counted(box, tmp_path, monkeypatch):
+    """The number of one call with the text of another would be a call that nobody made."""
+    other = reader(tmp_path)
+    for i in range(SLOTS - 1):
+        box.write_call(SEND, i)
+    read = BlackBox._call
+
+    def slow(self, index):
+        if index == 0:  # the writer comes round, and overtakes
+            for i in range(10):
+                box.write_call(SEND, SLOTS - 1 + i)
+        return read(self, index)
+
+    monkeypatch.setattr(BlackBox, "_call", slow)
+    calls, lost = other.new_calls()
+    assert lost == 10
+    assert numbers(calls) == list(range(10, SLOTS - 1))
+    assert numbers(other.new_calls()[0]) == list(range(SLOTS - 1, SLOTS + 9))
+
+
+def test_a_torn_call_is_counted_as_lost(box, tmp_path):
+    other = reader(tmp_path)
+    box.write_call(SEND, 1)
+    data = bytearray((tmp_path / "rank0").read_bytes())
+    with (tmp_path / "rank0").open("r+b") as file:
+        file.seek(data.index(SEND))
+        file.write(b'{"group": ')
+    assert other.new_calls() == ([], 1)
+    assert CALL.size == SLOT
 
 
 def test_a_torn_status_is_no_news(box, tmp_path):
@@ -72,7 +122,7 @@ def test_a_torn_status_is_no_news(box, tmp_path):
 def test_it_outlives_its_writer(box, tmp_path):
     def writes():
         mine = BlackBox(tmp_path / "rank0")
-        mine.write_call({"op": "send"})
+        mine.write_call(SEND, 7)
         mine.write_status({"beat": 1})
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -80,7 +130,7 @@ def test_it_outlives_its_writer(box, tmp_path):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert box.new_calls() == ([{"op": "send"}], 0)
+    assert box.new_calls() == ([{"op": "send", "seq": 7}], 0)
     assert box.status() == {"beat": 1}
 
 
@@ -95,10 +145,10 @@ def test_calls_and_statuses_have_a_thread_each(box, tmp_path):
     thread = threading.Thread(target=statuses)
     thread.start()
     for i in range(20_000):
-        box.write_call({"i": i})
+        box.write_call(SEND, i)
         if i % 100 == 0:
             seen += other.new_calls()[0]
     stop.set()
     thread.join()
     seen += other.new_calls()[0]
-    assert [call["i"] for call in seen] == list(range(20_000))
+    assert numbers(seen) == list(range(20_000))

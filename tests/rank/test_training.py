@@ -1,5 +1,6 @@
 """What a run's trace and traffic say of real programs, torch's DDP among them."""
 
+import inspect
 import time
 from contextlib import suppress
 
@@ -8,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpkit import Cluster, span
+from ddpkit import Cluster, span, step
+from ddpkit.rank import record
 from ddpkit.trace.traffic import Count
 
 WIDTH, LAYERS = 256, 4
@@ -194,3 +196,84 @@ def test_a_failing_forward_does_not_confuse_the_next(by_value):
 
     names = [s.name for s in Cluster(1).run(f).trace.spans if s.kind == "forward"]
     assert names == ["Linear", "Fails", "Sequential"] * 3 + ["Linear", "Sequential"]
+
+
+def test_marked_steps_win(by_value):
+    """Two optimizers a step: the marks say what a step is."""
+
+    def f():
+        model = torch.nn.Linear(3, 3)
+        optimizers = [torch.optim.SGD([p], lr=0.1) for p in model.parameters()]
+        for _ in range(3):
+            with step():
+                model(torch.ones(1, 3)).sum().backward()
+                dist.all_reduce(model.weight.grad)
+                for optimizer in optimizers:
+                    optimizer.step()
+
+    trace = Cluster(2).run(f).trace
+    assert trace.steps == 3
+    for k in range(3):
+        assert [s.kind for s in trace.step(k).of(0)].count("optimizer") == 2
+        assert trace.step(k).traffic.collectives(1)["all_reduce"].times == 1
+
+
+def test_a_long_run_keeps_its_last_steps_and_counts_all(by_value):
+    def f():
+        record.current().log._limit = 100
+        model = DistributedDataParallel(torch.nn.Linear(3, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rank = dist.get_rank()
+        for _ in range(50):
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            if rank:
+                dist.send(torch.ones(2), 0)
+            else:
+                dist.recv(torch.empty(2), 1)
+
+    run = Cluster(2).run(f)
+    assert 5 <= run.trace.steps < 40
+    assert run.trace.facts["kept"] == f"the last {run.trace.steps} of 50 steps"
+    assert len(run.trace.of(0)) <= 100
+    for rank in range(2):
+        assert run.traffic.collectives(rank)["all_reduce"] == Count(50, 50 * 48)
+    assert run.traffic.peers(1) == {0: Count(50, 400)}
+    bucket = [s for s in run.trace.step(0).spans if s.name == "all_reduce"]
+    assert len({s.seq for s in bucket}) == 1
+    assert {s.rank for s in bucket} == {0, 1}
+    sends = [s for s in run.trace.spans if s.name == "send"]
+    assert sends[-1].ready_ns is not None
+
+
+def test_a_bucket_of_the_reducer_is_known_by_its_line(training):
+    """DDP gets gloo's own handle, and waits in C++; the line is that of the user's backward."""
+    (line,) = {s.args["line"] for s in training.trace.step(3).spans if s.name == "all_reduce"}
+    source, first = inspect.getsourcelines(train)
+    assert ".backward()" in source[line - first]
+
+
+def test_the_wait_for_a_late_peer_is_exposed(by_value):
+    """It is a wait inside DDP's C++, in the middle of a backward."""
+
+    def late():
+        model = DistributedDataParallel(torch.nn.Linear(3, 3))
+        for _ in range(3):
+            loss = model(torch.ones(1, 3)).sum()
+            if dist.get_rank() == 1:
+                time.sleep(0.1)
+            loss.backward()
+
+    parts = Cluster(2).run(late).trace.breakdown()
+    assert parts[0].exposed_ns > 250_000_000
+    assert parts[0].compute_ns < 250_000_000
+
+
+def test_a_module_that_is_compiled_still_runs(by_value):
+    def f():
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+        compiled = torch.compile(model, backend="eager")
+        x = torch.ones(1, 3)
+        torch.testing.assert_close(compiled(x), model(x))
+
+    Cluster(1).run(f)

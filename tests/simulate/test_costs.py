@@ -5,7 +5,15 @@ import random
 import pytest
 
 from ddpkit.link import Link, Links
-from ddpkit.simulate import ALGORITHMS, FORMULAS, bus_bandwidth, cost, schedule, time_of
+from ddpkit.simulate import (
+    ALGORITHMS,
+    FORMULAS,
+    bus_bandwidth,
+    collective_ns,
+    cost,
+    schedule,
+    time_of,
+)
 
 LATENCIES = (0.0, 1e-9, 1e-6, 3e-5, 1e-4, 2e-4, 1e-3)  # seconds; the vector takes 100 us
 
@@ -129,3 +137,36 @@ def test_unknown_algorithms_and_no_ranks_are_refused() -> None:
         cost("rings", 2, 1, "1 us")
     with pytest.raises(ValueError, match="at least 1 rank"):
         cost("ring", 0, 1, "1 us")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
+def test_an_operation_costs_what_its_bytes_need(n: int) -> None:
+    """Of what one rank hands in, counted by hand: so many latencies, so many times its bytes."""
+    links, nbytes, log2 = Links.parse("1 GB/s, 7 us", n), 840_000, (n - 1).bit_length()
+    expected = {
+        "all_reduce": (2 * (n - 1), 2 * (n - 1) / n),
+        "all_reduce_coalesced": (2 * (n - 1), 2 * (n - 1) / n),
+        "all_gather_into_tensor": (n - 1, n - 1),
+        "reduce_scatter": (n - 1, n - 1),
+        "reduce_scatter_tensor": (n - 1, (n - 1) / n),
+        "all_to_all": (n - 1, n - 1),
+        "all_to_all_single": (n - 1, (n - 1) / n),
+        "scatter": (min(1, n - 1), n - 1),
+        "barrier": (log2, 0),
+    }
+    for operation, (latencies, payloads) in expected.items():
+        ns = 7_000 * latencies + nbytes * payloads
+        assert collective_ns(operation, nbytes, links) == round(ns), operation
+    assert collective_ns("gather", nbytes, links, is_root=True) == collective_ns(
+        "scatter", nbytes, links
+    )
+    assert collective_ns("gather", nbytes, links) == nbytes
+
+
+def test_every_operation_that_is_recorded_has_a_cost_and_the_slowest_link_decides() -> None:
+    group = pytest.importorskip("ddpkit.rank.group")
+    fast, mixed = "10 Gbit/s, 10 us", {"default": "10 Gbit/s, 10 us", 1: "1 Gbit/s, 1 ms"}
+    for operation in set(group.COLLECTIVES.values()):
+        slow = collective_ns(operation, 10**6, Links.parse("1 Gbit/s, 1 ms", 3))
+        assert collective_ns(operation, 10**6, Links.parse(mixed, 3)) == slow
+        assert collective_ns(operation, 10**6, Links.parse(fast, 3)) < slow

@@ -109,9 +109,13 @@ def test_time_blocked_inside_backward_is_no_compute() -> None:
 
 def many_steps(times: list[int]) -> Trace:
     """A run in which step k takes times[k] times as long as usual."""
+    return one_after_the_other([a_step().slowed(factor) for factor in times])
+
+
+def one_after_the_other(steps: list[Step]) -> Trace:
     spans, at = [], 0
-    for factor in times:
-        trace = replay(a_step().slowed(factor), 2, LINK).trace()
+    for step in steps:
+        trace = replay(step, 2, LINK).trace()
         spans += [
             replace(
                 s,
@@ -126,10 +130,23 @@ def many_steps(times: list[int]) -> Trace:
     return Trace(spans, 2, trace.facts)
 
 
-def test_the_typical_step_is_the_median_after_the_warm_up() -> None:
-    assert Step.typical(many_steps([9, 9, 9, 2, 7, 1])) == a_step().slowed(2)
+def test_the_typical_step_is_the_lower_quartile_after_the_warm_up() -> None:
+    assert Step.typical(many_steps([1, 1, 1, 4, 7, 3, 8, 9])) == a_step().slowed(4)
     assert Step.typical(many_steps([9, 3])) == a_step().slowed(3), "too short: the last step"
     assert what_if(many_steps([9, 9, 9, 2, 2, 2])).end_ns == what_if(many_steps([2])).end_ns
+
+
+def test_one_late_layer_in_each_step_is_no_part_of_the_typical_step() -> None:
+    """Another one each time: every step is too long, and every layer mostly is not."""
+    gradients, steps = a_step().gradients, []
+    for late in range(5):
+        delayed = [
+            replace(g, ready_ns=g.ready_ns + (50_000_000 if i >= 8 * late else 0))
+            for i, g in enumerate(gradients)
+        ]
+        steps.append(replace(a_step(), gradients=tuple(delayed)))
+    trace = one_after_the_other([a_step()] * 3 + steps)
+    assert Step.typical(trace) == a_step()
 
 
 def test_a_recording_without_training_is_refused() -> None:

@@ -1,0 +1,34 @@
+"""What the arguments of a collective say: c10d's methods take tensors, nested, and options."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__.items()}
+
+
+def tensor(value: Any) -> torch.Tensor | None:
+    """The first tensor in nested lists and tuples."""
+    if isinstance(value, (list, tuple)):
+        return next((found for item in value if (found := tensor(item)) is not None), None)
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def options(args: tuple[Any, ...]) -> Any:
+    """The options: root, reduction, whether it is asynchronous; or None."""
+    return next((value for value in args if type(value).__name__.endswith("Options")), None)
+
+
+def reduction(options: Any) -> str:
+    """ "SUM", "MAX"; empty for an operation that reduces nothing."""
+    op = getattr(options, "reduceOp", None)
+    return "" if op is None else REDUCTIONS[int(getattr(op, "op", op))]
+
+
+@functools.cache
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

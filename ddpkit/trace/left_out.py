@@ -1,0 +1,69 @@
+"""What a long run does not keep: each rank has its last steps, and counts of all before them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ddpkit.trace.peers import match_peers
+from ddpkit.trace.span import SENDS, Scalar, Span
+from ddpkit.trace.trace import Trace
+from ddpkit.trace.traffic import Count, Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The oldest spans of one rank, which it has no more."""
+
+    spans: int = 0
+    steps: int = 0
+    # How often each operation was done, and with how many bytes: (name, peer).
+    operations: Mapping[tuple[str, int | None], Count] = field(default_factory=dict)
+
+
+def join(
+    spans: Sequence[Span],
+    gone: Mapping[int, LeftOut],
+    world_size: int,
+    facts: Mapping[str, Scalar],
+) -> tuple[Trace, Traffic]:
+    """The trace of a run, and the traffic that it leaves out; ``gone`` is by rank.
+
+    It begins with the first step that all of the ranks still have. The fact "kept" says what it
+    holds, if that is not the whole run.
+    """
+    before = _traffic(gone, world_size)
+    if any(each.spans for each in gone.values()):
+        spans, early = _from_a_common_step(Trace(tuple(spans), world_size), gone)
+        before += Traffic.of(early, world_size)
+        facts = {**facts, "kept": _in_words(Trace(tuple(spans), world_size), gone)}
+    return Trace(match_peers(spans), world_size, facts), before
+
+
+def _from_a_common_step(trace: Trace, gone: Mapping[int, LeftOut]) -> tuple[list[Span], list[Span]]:
+    """The spans since the first step that all ranks have, and those before it."""
+    first, begins = max(each.steps for each in gone.values()), {}
+    for rank, left_out in gone.items():
+        surplus = trace.step_windows[rank][: first - left_out.steps]
+        begins[rank] = surplus[-1][1] if surplus else trace.start_ns
+    early = [span for span in trace.spans if span.start_ns < begins[span.rank]]
+    return [span for span in trace.spans if span.start_ns >= begins[span.rank]], early
+
+
+def _in_words(trace: Trace, gone: Mapping[int, LeftOut]) -> str:
+    """ "the last 812 of 5,000 steps"."""
+    if steps := max(each.steps for each in gone.values()):
+        return f"the last {trace.steps:,} of {steps + trace.steps:,} steps"
+    rank = max(gone, key=lambda rank: gone[rank].spans)
+    kept = len(trace.of(rank))
+    return f"the last {kept:,} of {kept + gone[rank].spans:,} spans of rank {rank}"
+
+
+def _traffic(gone: Mapping[int, LeftOut], world_size: int) -> Traffic:
+    p2p: dict[tuple[int, int], Count] = {}
+    collective: dict[tuple[int, str], Count] = {}
+    for rank, left_out in gone.items():
+        for (name, peer), count in left_out.operations.items():
+            if peer is None:
+                collective[rank, name] = count
+            elif name in SENDS:
+                p2p[rank, peer] = count
+    return Traffic(world_size, p2p, collective)
