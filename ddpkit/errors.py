@@ -10,7 +10,8 @@
     │   ├── Mismatch          the ranks disagree on a collective, or on a message
     │   └── RunTimeout        the run took longer than its `timeout=`
     ├── TraceError            a trace file cannot be read or written
-    └── LessonError           a lesson, an exercise or a notebook is not what it should be
+    ├── LessonError           a lesson, an exercise or a notebook is not what it should be
+    └── GradeError            a class cannot be graded so, or not on this machine
 
     KeyboardInterrupt
     └── Interrupted           the reader stopped a run: where each rank was
@@ -93,3 +94,7 @@ class TraceError(DdpkitError):
 
 class LessonError(DdpkitError):
     """A lesson, an exercise or a notebook is not what it should be."""
+
+
+class GradeError(DdpkitError):
+    """A class cannot be graded so, or not on this machine."""

@@ -21,7 +21,7 @@ from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
 from ddpkit.rank.main import PerRank
 from ddpkit.rank.ship import pack_call
-from ddpkit.trace import Trace, Traffic, match_peers
+from ddpkit.trace import Trace, Traffic, join
 
 Result = TypeVar("Result")
 
@@ -36,7 +36,8 @@ class Run(Generic[Result]):
     results   what the function returned, by rank; None for a rank that did not return
     output    what the ranks printed, each line labelled, in rank order
     trace     compute and communication of every rank (`ddpkit.show` draws it)
-    traffic   bytes and messages, from whom to whom
+    traffic   bytes and messages, from whom to whom, of the whole run: of a long one, the trace
+              holds the last steps only (its fact "kept" says so)
     error     what ended the run, with `expect_error=True`; else None
     """
 
@@ -44,10 +45,11 @@ class Run(Generic[Result]):
     output: str
     trace: Trace
     error: RunFailed | None = None
+    earlier: Traffic | None = None  # of what the trace holds no more
 
     @property
     def traffic(self) -> Traffic:
-        return self.trace.traffic
+        return self.trace.traffic + self.earlier if self.earlier else self.trace.traffic
 
     def __repr__(self) -> str:
         failed = f", {type(self.error).__name__}" if self.error else ""
@@ -89,7 +91,7 @@ class Cluster:
         if torchrun.active():
             torchrun.job()
             if self.links is not None:
-                print(f"Under torchrun the network is the real one: link={link!r} is left out.")
+                torchrun.say_once("Under torchrun the network is the real one: link= is left out.")
                 self.links = None
         else:
             sweep()
@@ -140,29 +142,27 @@ class Cluster:
         if self._closed:
             raise ClusterError("This cluster was closed; make a new one: Cluster(...)")
         _check_call(function, args, kwargs, self.world_size)
+        request = Request(
+            world_size=self.world_size,
+            payload=pack_call(function, args, kwargs),
+            function=_definition(function),
+            backend=f"ddpkit_{self.backend}",
+            device=self.device,
+            threads=max(1, cores() // self.world_size),
+            seed=seed,
+            timeout=timeout,
+            record=self.record,
+            links=self.links,
+        )
         if torchrun.active():
-            outcome = torchrun.run(
-                self.world_size, function, args, kwargs, seed=seed, expect_error=expect_error
-            )
+            outcome = torchrun.run(request, expect_error=expect_error)
         else:
-            outcome = run_local(
-                Request(
-                    world_size=self.world_size,
-                    payload=pack_call(function, args, kwargs),
-                    function=_definition(function),
-                    backend=f"ddpkit_{self.backend}",
-                    device=self.device,
-                    threads=max(1, cores() // self.world_size),
-                    seed=seed,
-                    timeout=timeout,
-                    record=self.record,
-                    links=self.links,
-                )
-            )
+            outcome = run_local(request)
         emulated = "" if self.links is None else str(self.links)
-        facts = {"backend": self.backend, "device": self.device, "emulated": emulated}
-        trace = Trace(match_peers(outcome.spans), self.world_size, facts)
-        run = Run(outcome.results, outcome.output, trace, outcome.error)
+        known = {"backend": self.backend, "device": self.device, "emulated": emulated}
+        facts = {**known, **outcome.facts}
+        trace, earlier = join(outcome.spans, outcome.left_out, self.world_size, facts)
+        run = Run(outcome.results, outcome.output, trace, outcome.error, earlier)
         if outcome.error is None:
             return run
         outcome.error.run = run

@@ -1,6 +1,6 @@
 """Words for what went wrong between ranks: pure functions from calls to sentences.
 
-A *call* is what `record.Call.as_dict` writes into a rank's black box: one call into
+A *call* is what `rank.call.Call.as_dict` says and a black box holds: one call into
 torch.distributed, with the line of the user's code that made it.
 """
 

@@ -34,7 +34,7 @@ from ddpkit.rank.main import Job
 from ddpkit.rank.noticeboard import Noticeboard
 from ddpkit.rank.ship import receive_reply, unpack_result, write_call
 from ddpkit.source import locate
-from ddpkit.trace import Span
+from ddpkit.trace import LeftOut, Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
 ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
@@ -57,6 +57,12 @@ class Request:
     timeout: float | None
     record: bool
     links: Links | None
+
+    @property
+    def somewhere(self) -> str:
+        """Where a rank must be of which nothing else is known."""
+        name, filename, line = self.function
+        return f"somewhere in {name}, {locate(filename, line)}"
 
 
 def run_local(request: Request) -> Outcome:
@@ -94,6 +100,7 @@ class LocalRun:
         self.raised: dict[int, Report] = {}
         self.died: dict[int, int | None] = {}  # rank -> exit code
         self.spans: list[Span] = []
+        self.left_out: dict[int, LeftOut] = {}
         self.ranks: list[RankProcess] = []
         stack.callback(self.end)
 
@@ -124,7 +131,7 @@ class LocalRun:
         self._read_everything()
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(self.request.world_size)]
-        return Outcome(results, str(self.output), self.spans, error)
+        return Outcome(results, str(self.output), self.spans, self.left_out, error)
 
     def _watch(self) -> RunFailed | None:
         begun = time.monotonic()
@@ -187,11 +194,12 @@ class LocalRun:
     def _read_reply(self, rank: int) -> None:
         connection = self.ranks[rank].reply
         try:
-            spans, (kind, report), *parts = receive_reply(connection)
+            (spans, left_out), (kind, report), *parts = receive_reply(connection)
         except (EOFError, OSError):
             self._read_death(rank)
             return
         self.spans += spans
+        self.left_out[rank] = left_out
         if kind == "raised":
             self.raised[rank] = report
             return
@@ -246,13 +254,7 @@ class LocalRun:
         frame = self.ranks[rank].last_line()
         if frame is not None:
             return f"in {explain.place(frame)}"
-        call, look = self.monitor.last_calls.get(rank), self.monitor.looks.get(rank)
-        if look is not None and look.where[0]:
-            return f"last seen in {explain.place(look.where)}"
-        if call:
-            return f"last call: {explain.describe(call)}, {explain.place(call['where'])}"
-        name, filename, line = self.request.function
-        return f"somewhere in {name}, {locate(filename, line)}"
+        return self.monitor.last_seen(rank) or self.request.somewhere
 
     def where_stopped(self) -> str:
         """Where each unfinished rank is; what the ranks have printed until now is shown."""
@@ -282,13 +284,8 @@ class LocalRun:
         return "\n".join(lines)
 
     def _doing(self, rank: int) -> str:
-        who, look = explain.ranks([rank]), self.monitor.looks.get(rank)
         frame = self.ranks[rank].last_line() if rank < len(self.ranks) else None
-        if look is not None and look.phase != "starting" and frame in (None, look.where):
-            if look.waiting is not None:
-                return explain.waits([rank], look.waiting, look.where).strip()
-            frame = look.where if look.where[0] else None
-        return f"{who} was in {explain.place(frame)}" if frame else f"{who} was still starting"
+        return self.monitor.doing(rank, frame)
 
     def end(self) -> None:
         """End every process of the run. Never fails, never waits long."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ddpkit.cluster import explain
+from ddpkit.cluster.explain import Where
 from ddpkit.errors import Deadlock, Mismatch, RunFailed
-from ddpkit.rank.blackbox import BlackBox
 
 # How long all unfinished ranks must stand still. Long enough for the slowest start of a transfer
 # on a busy machine; and longer where each wait has its counterpart, so that bytes should flow.
@@ -35,10 +35,18 @@ class Look:
     cpu_ns: int  # of the rank's process without its agent
 
 
+class Box(Protocol):
+    """A rank's black box, to its reader (`rank.blackbox.BlackBox`, or one heard of from afar)."""
+
+    def status(self) -> dict[str, Any] | None: ...
+
+    def new_calls(self) -> tuple[list[dict[str, Any]], int]: ...
+
+
 class Monitor:
     """Reads the black boxes of all ranks of one run; `look` says what is wrong, if anything is."""
 
-    def __init__(self, boxes: Sequence[BlackBox]) -> None:
+    def __init__(self, boxes: Sequence[Box]) -> None:
         self._boxes = boxes
         self._still_since: dict[int, Look] = {}
         self.looks: dict[int, Look] = {}
@@ -67,6 +75,24 @@ class Monitor:
                 if wrong is not None:
                     return wrong
         return None
+
+    def last_seen(self, rank: int) -> str | None:
+        """The user's line that a rank was in when it was last heard of; None if it never was."""
+        call, look = self.last_calls.get(rank), self.looks.get(rank)
+        if look is not None and look.where[0]:
+            return f"last seen in {explain.place(look.where)}"
+        if call:
+            return f"last call: {explain.describe(call)}, {explain.place(call['where'])}"
+        return None
+
+    def doing(self, rank: int, frame: Where | None = None) -> str:
+        """What a rank is doing, in words; `frame` is its line, if that is known from elsewhere."""
+        who, look = explain.ranks([rank]), self.looks.get(rank)
+        if look is not None and look.phase != "starting" and frame in (None, look.where):
+            if look.waiting is not None:
+                return explain.waits([rank], look.waiting, look.where).strip()
+            frame = look.where if look.where[0] else None
+        return f"{who} was in {explain.place(frame)}" if frame else f"{who} was still starting"
 
     def _file(self, rank: int, call: dict[str, Any]) -> Mismatch | None:
         group, op, seq = call.get("group", ""), call["op"], call["seq"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import io
 import sys
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 HEAD, TAIL = 200, 100  # lines kept of each rank, from its first and from its last
 WIDTH = 4000  # characters kept of a line
@@ -93,3 +95,27 @@ class Output:
             for rank, output in enumerate(self.ranks)
             for line in output.text()
         )
+
+
+class Labelled(io.TextIOBase):
+    """Stands for a rank's standard output under torchrun: shows each line with the rank, on the
+    real one, and keeps it."""
+
+    def __init__(self, rank: int) -> None:
+        self.label, self.kept, self.partial = f"[rank {rank}] ", RankOutput(), ""
+        self.shown: Any = sys.__stdout__
+
+    def write(self, text: str) -> int:
+        self.kept.feed(text.encode())
+        *whole, self.partial = (self.partial + text).split("\n")
+        for line in whole:
+            # In one write: torchrun runs Python unbuffered, and print would write the "\n" apart.
+            self.shown.write(f"{self.label}{line}\n")
+            self.shown.flush()
+        return len(text)
+
+    def lines(self) -> list[str]:
+        if self.partial:
+            self.write("\n")
+        self.kept.feed(b"", final=True)
+        return [self.label + line for line in self.kept.text()]

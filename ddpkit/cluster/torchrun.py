@@ -9,22 +9,32 @@ from __future__ import annotations
 
 import atexit
 import gc
-import io
 import os
 import pickle
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
-from ddpkit.cluster.outcome import Outcome, rank_error
-from ddpkit.cluster.output import RankOutput
+from ddpkit.cluster import clocks, hosts, wire
+from ddpkit.cluster.clocks import Clock
+from ddpkit.cluster.hosts import Seat
+from ddpkit.cluster.launch import run_folder
+from ddpkit.cluster.local import Request
+from ddpkit.cluster.lookout import Lookout, Teller
+from ddpkit.cluster.outcome import Outcome, is_echo
+from ddpkit.cluster.output import Labelled
+from ddpkit.errors import ClusterError
 from ddpkit.rank import record
-from ddpkit.rank.main import GROUP_TIMEOUT, pick, seed_all
+from ddpkit.rank.agent import Agent
+from ddpkit.rank.blackbox import BlackBox
+from ddpkit.rank.main import GROUP_TIMEOUT, pick, seed_all, start_together
 from ddpkit.rank.record import Recorder
-from ddpkit.rank.report import report
-from ddpkit.rank.ship import pack_call, pack_result, unpack_call, unpack_result
+from ddpkit.rank.report import UnsendableResultError, report
+from ddpkit.rank.ship import pack_result, unpack_call, unpack_result
+from ddpkit.trace import LeftOut, Scalar, Span
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -34,8 +44,41 @@ def active() -> bool:
     return all(name in os.environ for name in LAUNCHED)
 
 
+def only_rank_0_prints() -> None:
+    """Drop what the script prints on the other ranks from here on; inside a run all ranks print."""
+    if os.environ["RANK"] != "0" and sys.stdout is sys.__stdout__:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # open for as long as the script runs
+
+
+@cache
+def say_once(text: str) -> None:
+    """Print what is true of the whole job."""
+    print(text)
+
+
+class TooFewRanks(ClusterError):
+    """A check's run needs more ranks than there are. The judge hears of it, and no reader."""
+
+
+@contextmanager
+def checking() -> Iterator[None]:
+    """In it, a run that there are too few ranks for raises TooFewRanks instead of being skipped:
+    to a check, a run without results is a wrong answer."""
+    here = job() if active() else None
+    if here is not None:
+        here.checking = True
+    try:
+        yield
+    finally:
+        if here is not None:
+            here.checking = False
+
+
 class Job:
-    """The ranks of this job, and a group of their own to exchange replies over."""
+    """The ranks of this job, and a group of their own to exchange replies over.
+
+    `hosts` are the ranks of each host, rank 0's first.
+    """
 
     def __init__(self) -> None:
         import torch.distributed as dist
@@ -43,16 +86,52 @@ class Job:
         from torch.distributed.rendezvous import rendezvous
 
         self.store, self.rank, self.size = next(rendezvous("env://"))
-        store = PrefixStore("ddpkit/control", self.store)
-        self.control: Any = dist.ProcessGroupGloo(store, self.rank, self.size, GROUP_TIMEOUT)
+        store = PrefixStore("ddpkit", self.store)
+        seats = hosts.meet(store, self.rank, self.size)
+        self.hosts = hosts.by_host(seats)
+        control = PrefixStore("control", store)
+        self.control: Any = dist.ProcessGroupGloo(control, self.rank, self.size, GROUP_TIMEOUT)
+        line, lines = wire.call(store, self.rank, self.size, seats[0].address)
+        self.teller = Teller(self.rank, line)
+        self.lookout = Lookout(lines, self._names(seats)) if self.rank == 0 else None
         self.runs = 0
+        self.checking = False
         atexit.register(self.leave)
-        if self.rank != 0:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # open for as long as the script runs
+        only_rank_0_prints()
+        sys.excepthook = self._uncaught
+
+    def _names(self, seats: Sequence[Seat]) -> list[str]:
+        """What a reader calls the ranks: the host matters where there are several."""
+        several = len(self.hosts) > 1
+        return [
+            f"rank {rank}{f' on host {seat.host}' * several}" for rank, seat in enumerate(seats)
+        ]
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """Say why this rank cannot go on: to torchrun's report, and to rank 0, which explains."""
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        said = report(error)
+        if not is_echo(said):
+            get_error_handler().record_exception(error)
+        self.teller.raised(said)
+
+    def _uncaught(self, _: object, error: BaseException, traceback: object) -> None:
+        """All ranks run the script, so they mostly fail alike; it is said once."""
+        try:
+            raise error  # torchrun's report wants the exception that is being handled
+        except BaseException:
+            self.fail(error)
 
     def leave(self) -> None:
-        """End gloo's threads before the interpreter ends: one that lets go of a tensor later, when
-        there is no interpreter any more to ask, aborts the process."""
+        """Say goodbye, so that nobody takes the end of this rank for a failure.
+
+        End gloo's threads before the interpreter ends: one that lets go of a tensor later, when
+        there is no interpreter any more to ask, aborts the process.
+        """
+        self.teller.leave()
+        if self.lookout is not None:
+            self.lookout.leave()
         self.control = None
         gc.collect()
 
@@ -79,106 +158,121 @@ def job() -> Job:
     return Job()
 
 
-def run(
-    world_size: int,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    *,
-    seed: int,
-    expect_error: bool,
-) -> Outcome:
+def run(request: Request, *, expect_error: bool) -> Outcome:
     """Call the function on the first ranks of the job; all ranks get the outcome.
 
-    An exception ends its rank and so, by torchrun, the job: the other ranks may be waiting for this
-    one inside the function, and there is no launcher of ours to free them.
+    Whatever fails ends the job: the other ranks may be waiting for this one inside the function,
+    and torchrun, not we, could start them again.
     """
-    here = job()
+    here, world_size = job(), request.world_size
     nothing = Outcome([None] * world_size)
     if expect_error:
         print("Left out under torchrun: this run breaks its ranks on purpose.")
         return nothing
     if world_size > here.size:
-        print(f"Skipped: it needs {world_size} ranks, and torchrun started {here.size}.")
+        said = f"it needs {world_size} ranks, and torchrun started {here.size}."
+        if here.checking:
+            raise TooFewRanks(said)
+        print(f"Skipped: {said}")
         return nothing
     here.runs += 1
-    reply = b""
-    if here.rank < world_size:
-        reply = _call(
-            here, world_size, function, pick(args, here.rank), pick(kwargs, here.rank), seed
-        )
-    replies = [pickle.loads(data) for data in here.all_gather(reply)[:world_size]]
-    if here.rank < world_size:
-        import torch.distributed as dist
+    if here.lookout is not None:
+        here.lookout.watch(request)
+    try:
+        return _run(here, request)
+    except BaseException as error:
+        here.fail(error)
 
+
+def _run(here: Job, request: Request) -> Outcome:
+    import torch.distributed as dist
+
+    before = clocks.read(here.control, here.hosts)
+    reply = _call(here, request) if here.rank < request.world_size else None
+    clock = Clock(before, clocks.read(here.control, here.hosts))
+    here.teller.returned()
+    gathered = here.all_gather(pickle.dumps((clock, reply)))
+    if here.lookout is not None:
+        here.lookout.agree()
+    if here.rank < request.world_size:
         dist.destroy_process_group()  # nobody is inside it any more: all have replied
+    replies = [pickle.loads(data) for data in gathered]
+    return _outcome(here, [clock for clock, _ in replies], [r for _, r in replies if r is not None])
+
+
+def _outcome(here: Job, read: Sequence[Clock], replies: Sequence[Reply]) -> Outcome:
+    """The replies of a run's ranks, all times by rank 0's clock. `read` has one of every rank."""
+    clock_of = {rank: read[ranks[0]] for ranks in here.hosts for rank in ranks}
+    facts: dict[str, Scalar] = {}
+    if len(here.hosts) > 1:
+        worst = max(clock.error_ns for clock in clock_of.values())
+        facts = {"hosts": len(here.hosts), "clock_error_ns": worst}
     return Outcome(
-        results=[unpack_result(parts) for parts, _, _ in replies],
-        output="\n".join(line for _, _, lines in replies for line in lines),
-        spans=[span for _, spans, _ in replies for span in spans],
+        results=[unpack_result(reply.result) for reply in replies],
+        output="\n".join(line for reply in replies for line in reply.lines),
+        spans=[
+            clock_of[rank].move(span) for rank, reply in enumerate(replies) for span in reply.spans
+        ],
+        left_out={rank: reply.left_out for rank, reply in enumerate(replies)},
+        facts=facts,
     )
 
 
-def _call(
-    here: Job,
-    world_size: int,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    seed: int,
-) -> bytes:
-    """Run the function on this rank; returns its pickled (result, spans, output)."""
+@dataclass(frozen=True)
+class Reply:
+    """What a rank sends to all when its function has returned."""
+
+    result: list[bytearray]  # packed
+    spans: list[Span]
+    left_out: LeftOut
+    lines: list[str]  # what it printed
+
+
+def _call(here: Job, request: Request) -> Reply:
+    """Run the function on this rank, watched by rank 0."""
+    from ddpkit.rank.compute import watch
+
+    box = _black_box()
+    recorder, printed = Recorder(here.rank, box), Labelled(here.rank)
+    record.activate(recorder)
+    seed_all(request.seed, here.rank)
+    _join(here, request)
+    # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
+    function, args, kwargs = unpack_call([bytearray(part) for part in request.payload])
+    args, kwargs = pick(args, here.rank), pick(kwargs, here.rank)
+    start_together()
+    here.teller.begin(Agent(recorder, box))
+    with watch(recorder) if request.record else nullcontext(), redirect_stdout(printed):
+        result = function(*args, **kwargs)
+    recorder.finish()
+    record.activate(None)
+    try:
+        parts = [bytearray(part) for part in pack_result(result)]
+    except Exception as error:
+        raise UnsendableResultError(function, result, error) from None
+    return Reply(parts, recorder.spans(), recorder.log.left_out(), printed.lines())
+
+
+def _black_box() -> BlackBox:
+    """One that only this process reads: its file has gone as soon as it is mapped."""
+    with run_folder() as folder:
+        return BlackBox.create(folder / "rank")
+
+
+def _join(here: Job, request: Request) -> None:
+    """Join the default process group of a run."""
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore
 
     from ddpkit.rank import group
-    from ddpkit.rank.compute import watch
 
-    recorder, printed = Recorder(here.rank), _Labelled(here.rank)
-    record.activate(recorder)
     group.register()
-    seed_all(seed, here.rank)
+    hook = sys.excepthook
     dist.init_process_group(
-        "ddpkit_gloo",
+        request.backend,
         store=PrefixStore(f"ddpkit/run{here.runs}", here.store),
         rank=here.rank,
-        world_size=world_size,
+        world_size=request.world_size,
         timeout=GROUP_TIMEOUT,
     )
-    # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
-    parts = [bytearray(part) for part in pack_call(function, args, kwargs)]
-    function, args, kwargs = unpack_call(parts)
-    try:
-        with watch(recorder), redirect_stdout(printed):
-            result = function(*args, **kwargs)
-    except Exception as error:
-        print(f"RankError: {rank_error({here.rank: report(error)})}", file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(1)
-    recorder.finish()
-    record.activate(None)
-    parts = [bytearray(part) for part in pack_result(result)]
-    return pickle.dumps((parts, list(recorder.spans), printed.lines()))
-
-
-class _Labelled(io.TextIOBase):
-    """Shows each line with its rank, on the real standard output, and keeps it."""
-
-    def __init__(self, rank: int) -> None:
-        self.label, self.kept, self.partial = f"[rank {rank}] ", RankOutput(), ""
-        self.shown: Any = sys.__stdout__
-
-    def write(self, text: str) -> int:
-        self.kept.feed(text.encode())
-        *whole, self.partial = (self.partial + text).split("\n")
-        for line in whole:
-            # In one write: torchrun runs Python unbuffered, and print would write the "\n" apart.
-            self.shown.write(f"{self.label}{line}\n")
-            self.shown.flush()
-        return len(text)
-
-    def lines(self) -> list[str]:
-        if self.partial:
-            self.write("\n")
-        self.kept.feed(b"", final=True)
-        return [self.label + line for line in self.kept.text()]
+    sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere

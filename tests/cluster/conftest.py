@@ -6,6 +6,7 @@ import cloudpickle
 import pytest
 
 from ddpkit import Cluster
+from tests.cluster.two_hosts import Host, NoHosts, two_hosts
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -19,3 +20,13 @@ def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
 def cluster() -> Cluster:
     """One cluster of two ranks for a whole module: what a test breaks, the next one needs."""
     return Cluster(2)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Host]]:
+    """Two hosts; skipped, and said, where the system does not let us make them."""
+    try:
+        with two_hosts(tmp_path_factory.mktemp("hosts")) as both:
+            yield both
+    except NoHosts as reason:
+        pytest.skip(f"no two hosts on this machine: {reason}")

@@ -94,8 +94,6 @@ def test_interrupt_while_the_ranks_start(cluster):
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come before the run
             timer.start()
             cluster.run(sleeps)
-    deadline = time.monotonic() + 10
-    while ranks_alive() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not ranks_alive()
+    # One whose launcher was interrupted before it said what to do ends by itself, a little later.
+    assert becomes_true(lambda: not ranks_alive(), seconds=60)
     assert psutil.Process().num_fds() < 200

@@ -1,15 +1,16 @@
 """The same script under torchrun: the ranks are torchrun's, the results are the same."""
 
 import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
+from tests.cluster import page, run_lessons
+from tests.cluster.two_hosts import PATHS, ROOT
 
-ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 
 LESSON = """
 import torch, torch.distributed as dist
@@ -53,14 +54,61 @@ Cluster(2).run(fails)
 """
 
 
-def torchrun(script: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+FAULTS = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+from ddpkit import Cluster
+
+def killed():
+    dist.barrier()
+    time.sleep(1)  # long enough to be looked at
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()  # here
+
+def exits():
+    if dist.get_rank() == 1:
+        sys.exit(3)  # here
+    dist.barrier()
+
+def disagrees():
+    dist.all_reduce(torch.zeros(2 + dist.get_rank()))  # here
+
+def slow():
+    while True:
+        time.sleep(0.1)  # here
+
+cluster = Cluster(2)
+print(cluster.run(dist.get_world_size).results)
+if sys.argv[1] == "leaves":
+    if os.environ["RANK"] == "1":
+        sys.exit(0)
+    cluster.run(dist.get_rank)
+cluster.run(globals()[sys.argv[1]], timeout=3)
+print("never said")
+"""
+
+SAYS = {
+    "killed": ["RankDied: rank 1 has gone", "last seen in lesson.py", "SIGKILL"],
+    "exits": ["RankDied: rank 1 called sys.exit(3)", "sys.exit(3)  # here"],
+    "disagrees": ["Mismatch: The ranks disagree", "rank 1 calls all_reduce(float32[3])"],
+    "slow": ["RunTimeout: The run took longer", "rank 1 was in lesson.py"],
+    "leaves": ["RankDied: rank 1 has left the script"],
+}
+
+
+LAUNCH = ["torchrun", "--standalone", "--nproc-per-node=2"]
+
+
+def torchrun(
+    script: Path, *args: str, launch: list[str] = LAUNCH, limit: float = 100
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command, str(script)],
+        [*launch, str(script), *args],
         capture_output=True,
         text=True,
-        timeout=200,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        timeout=limit,
+        env={**os.environ, **PATHS, "OMP_NUM_THREADS": "1"},
     )
 
 
@@ -96,3 +144,29 @@ def test_a_rank_that_raises_ends_the_job_with_its_line(tmp_path):
     assert done.returncode != 0
     assert "ValueError: no such thing" in done.stderr
     assert 'raise ValueError("no such thing")  # here' in done.stderr
+    assert done.stderr.count("RankError: rank 1 raised") == 1
+    assert re.search(r"Root Cause.*\n.*\n.*\n.*\n *rank *: 1 ", done.stderr), (
+        "torchrun names it too"
+    )
+
+
+@pytest.mark.parametrize("fault", SAYS)
+def test_what_ends_a_run_is_said_once(fault, tmp_path):
+    script = tmp_path / "lesson.py"
+    script.write_text(FAULTS)
+    done = torchrun(script, fault)
+    assert done.returncode != 0
+    assert done.stdout == "[2, 2]\n"
+    assert [text for text in SAYS[fault] if text not in done.stderr] == []
+    assert done.stderr.count(SAYS[fault][0]) == 1
+    assert "ChildFailedError" in done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_every_lesson():
+    """All in one job. Each check passes, and says so once."""
+    lessons = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))
+    launch = page.launch(page.ONE_HOST)
+    done = torchrun(run_lessons.SCRIPT, *map(str, lessons), launch=launch, limit=550)
+    assert done.returncode == 0, done.stderr
+    assert run_lessons.passed(done.stdout) == run_lessons.checked(lessons)

@@ -1,0 +1,117 @@
+"""The hosts of a job that torchrun started: who is on which, and by which interface they talk."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpkit.errors import ClusterError
+
+INTERFACE = "GLOO_SOCKET_IFNAME"  # what gloo is told to listen on, by the user or by us
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface (netdevice(7))
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a rank sits."""
+
+    host: str
+    boot: str  # of the host: two machines may both be called "ubuntu"
+    address: str  # other ranks reach it there
+
+    @property
+    def is_on_loopback(self) -> bool:
+        return ipaddress.ip_address(self.address).is_loopback
+
+
+def meet(store: Any, rank: int, size: int) -> list[Seat]:
+    """Exchange the seats of all ranks over the job's store, and choose gloo's interface.
+
+    Left to itself, gloo listens where the host's own name leads: on Debian that is 127.0.1.1, which
+    no other host can reach. The way to the job's master is a way to the other hosts too; on the
+    master itself that may be loopback, and then the way to another host is.
+
+    Raises ClusterError if the user's choice of an interface leaves hosts without a connection.
+    """
+    master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    mine = _seat(master, port)
+    seats = _exchange(store, "seat", rank, size, mine)
+    away = [each.address for each in seats if not each.is_on_loopback]
+    if len(by_host(seats)) > 1 and len(away) < size:
+        if mine.is_on_loopback and away:
+            mine = _seat(away[0], port)
+        seats = _exchange(store, "seat again", rank, size, mine)
+        for each, other in enumerate(seats):
+            if other.is_on_loopback:
+                raise ClusterError(_unreachable(each, other))
+    if INTERFACE not in os.environ and (name := interface_with(mine.address)):
+        os.environ[INTERFACE] = name
+    return seats
+
+
+def _seat(towards: str, port: int) -> Seat:
+    """This process's seat: its address is that of the interface that the user chose for gloo, or
+    of the one that leads to another host."""
+    chosen = os.environ.get(INTERFACE, "").split(",")[0]
+    address = (address_of(chosen) if chosen else None) or address_towards(towards, port)
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    return Seat(socket.gethostname(), boot, address)
+
+
+def _exchange(store: Any, key: str, rank: int, size: int, mine: Seat) -> list[Seat]:
+    store.set(f"{key}{rank}", json.dumps(asdict(mine)))
+    return [Seat(**json.loads(store.get(f"{key}{each}"))) for each in range(size)]
+
+
+def by_host(seats: Sequence[Seat]) -> list[list[int]]:
+    """The ranks of each host; the host of rank 0 first."""
+    hosts: dict[tuple[str, str], list[int]] = {}
+    for rank, each in enumerate(seats):
+        hosts.setdefault((each.host, each.boot), []).append(rank)
+    return list(hosts.values())
+
+
+def _unreachable(rank: int, seat: Seat) -> str:
+    return (
+        f"rank {rank}, on host {seat.host}, would talk over {seat.address}, which the other hosts "
+        f"cannot reach. Set {INTERFACE} on {seat.host} to the interface that leads to them "
+        "(`ip -brief address` lists all)."
+    )
+
+
+def address_towards(host: str, port: int) -> str:
+    """The address of this host on the way to another one. Nothing is sent."""
+    family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(target)  # of a datagram socket: it only asks for the route
+        return str(probe.getsockname()[0])
+
+
+def interface_with(address: str) -> str | None:
+    """The name of the interface that has an address; None where that is not to be found out."""
+    if not sys.platform.startswith("linux"):
+        return None
+    names = (name for _, name in socket.if_nameindex())
+    return next((name for name in names if address_of(name) == address), None)
+
+
+def address_of(interface: str) -> str | None:
+    """The IPv4 address of an interface; None if it has none, and where Linux is not."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import fcntl
+
+    request = struct.pack("256s", interface.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24])
+    return None
