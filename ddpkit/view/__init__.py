@@ -5,7 +5,20 @@ Each picture is a pure model (`timeline_model`: trace -> numbers), a draw functi
 """
 
 from ddpkit.view.model import Timeline, timeline_model
-from ddpkit.view.show import show
-from ddpkit.view.widgets import View, explore_buckets, play
+from ddpkit.view.show import compare, heat_map, show
+from ddpkit.view.widgets import Live, View, explore, explore_buckets, live, play, what_if
 
-__all__ = ["Timeline", "View", "explore_buckets", "play", "show", "timeline_model"]
+__all__ = [
+    "Live",
+    "Timeline",
+    "View",
+    "compare",
+    "explore",
+    "explore_buckets",
+    "heat_map",
+    "live",
+    "play",
+    "show",
+    "timeline_model",
+    "what_if",
+]

@@ -85,12 +85,17 @@ def _append(drawn: list[Bar], small: list[Rough], pixel_ns: float, least: float)
 
 
 def label_runs(
-    bars: Sequence[Bar], names: Mapping[str, tuple[str, ...]], gap: float, covered: Sequence[Bar]
+    bars: Sequence[Bar],
+    names: Mapping[str, tuple[str, ...]],
+    gap: float,
+    covered: Sequence[Bar],
+    least: float = 0.0,
 ) -> list[Bar]:
     """The labels of a lane, as bars to write on: one for neighbours of a kind that ``names`` knows.
 
     A run ends at a bar of another kind and at a gap wider than ``gap`` ns. A bar of no such kind
-    keeps its own texts. What ``covered`` hides is left out: the longest piece in sight is labelled.
+    keeps its own texts. What ``covered`` hides is left out: the longest piece in sight is labelled,
+    if it is longer than ``least`` ns.
     """
     runs: list[Bar] = []
     previous = ""
@@ -102,7 +107,9 @@ def label_runs(
             runs.append(replace(bar, texts=names.get(bar.kind, bar.texts)))
         previous = bar.kind
     hidden = [(bar.start, bar.end) for bar in covered]
-    return [piece for run in runs for piece in _in_sight(run, hidden)]
+    long = (run for run in runs if run.end - run.start > least)
+    pieces = (piece for run in long for piece in _in_sight(run, hidden))
+    return [piece for piece in pieces if piece.end - piece.start > least]
 
 
 def _in_sight(bar: Bar, hidden: list[Interval]) -> list[Bar]:

@@ -1,13 +1,14 @@
 """`timeline_model`: a trace as the bars and numbers of its timeline. Pure; needs no matplotlib."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ddpkit.errors import TraceError
 from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages
 from ddpkit.trace.intervals import Interval, intersect, total
 from ddpkit.view import words
 from ddpkit.view.lanes import Bar, Rough, assign_lanes, label_runs, merge_small
+from ddpkit.view.waits import last_in, waited_for, waiting
 
 PIXELS = 1020  # width of the drawn time axis, which decides how small a bar can be
 LABEL_PIXELS = 12  # narrower bars carry no text
@@ -64,32 +65,51 @@ class Timeline:
         return any(row.lanes for row in self.rows)
 
 
-def timeline_model(trace: Trace, step: int | None = None, pixels: int = PIXELS) -> Timeline:
-    """The timeline of a whole trace, or of one of its steps.
+def timeline_model(
+    trace: Trace, step: int | None = None, rank: int | None = None, pixels: int = PIXELS
+) -> Timeline:
+    """The timeline of a whole trace, or of one of its steps; of all ranks, or of one.
 
     ``pixels`` is the width it will be drawn in: bars too small for it are merged, while all numbers
-    come from the spans. Raises TraceError if there is no such step.
+    come from the spans. Raises TraceError if there is no such step or rank.
     """
     shown = trace
     if step is not None:
         shown = trace.step(step)
         step %= trace.steps
+    if rank is not None:
+        shown = _alone(shown, rank)
     builder = _Builder(shown, trace, pixels)
-    rows = [builder.row(rank) for rank in shown.ranks]
+    rows = [builder.row(each) for each in (shown.ranks if rank is None else [rank])]
     parts = {row.rank: row.parts for row in rows}
     compute = any(part.compute_ns for part in parts.values())
     comm = any(row.lanes for row in rows)
-    title, whole = words.title(shown, step), "run" if step is None else "step"
+    whole = "run" if step is None else "step"
+    title = words.title(shown, "Run" if step is None else f"Step {step}")
     finding = words.headline(parts, compute=compute, comm=comm)
     lines = [title, finding]
     note = words.note(shown.facts, compute=compute, comm=comm)
     if compute or comm:
-        lines += words.table(parts, {row.rank: row.waiting_ns for row in rows}, whole)
-        lines += [words.waited(builder.waits()), note]
-    if comm:
+        waits = {f"rank {row.rank}": row.waiting_ns for row in rows}
+        lines += words.table({f"rank {row.rank}": row.parts for row in rows}, waits, whole)
+        windows = {each: [shown.window_of(each)] for each in shown.ranks}
+        lines += [words.waited(waited_for(shown, builder.last_in, windows)), note]
+    if comm and rank is None:
         lines.append(shown.traffic.table())
     text = "\n".join(line for line in lines if line)
     return Timeline(title, finding, rows, builder.messages(), builder.length, whole, note, text)
+
+
+def _alone(trace: Trace, rank: int) -> Trace:
+    """One rank of a trace; the others have empty windows."""
+    if rank not in trace.ranks:
+        raise TraceError(f"there is no rank {rank}: this trace has {_range(trace.world_size)}")
+    bounds = dict.fromkeys(trace.ranks, (0, 0)) | {rank: trace.window_of(rank)}
+    return Trace(trace.of(rank), trace.world_size, trace.facts, bounds)
+
+
+def _range(world_size: int) -> str:
+    return "rank 0 only" if world_size == 1 else f"ranks 0 to {world_size - 1}"
 
 
 class _Builder:
@@ -103,10 +123,7 @@ class _Builder:
         self.pixel_ns = max(self.length / pixels, 1e-3)
         self.label_ns = LABEL_PIXELS * self.pixel_ns
         self.pairs = messages(whole.spans)
-        self.last_in: dict[int, int] = {}  # id(span) -> the rank that the operation waited for
-        for members in (*collectives(whole.spans), *self.pairs):
-            last = max(members, key=lambda span: span.start_ns)
-            self.last_in.update((id(span), last.rank) for span in members)
+        self.last_in = last_in([*collectives(whole.spans), *self.pairs])
 
     def row(self, rank: int) -> Row:
         spans = self.trace.of(rank)
@@ -114,31 +131,19 @@ class _Builder:
         activity = self.trace.activity(rank)
         compute = self._compute_bars(spans, window)
         exposed = self._strip(activity.exposed, "exposed")
-        labels = label_runs(compute, NAMES, gap=self.length / 50, covered=exposed)
-        waits = [_waiting(span) for span in spans if span.kind == "comm"]
+        labels = label_runs(compute, NAMES, self.length / 50, exposed, self.label_ns)
+        waits = [waiting(span) for span in spans if span.kind == "comm"]
         return Row(
             rank,
             (start - self.origin, end - self.origin) if start < end else (0, 0),
             compute,
-            [label for label in labels if label.end - label.start > self.label_ns],
+            labels,
             self._lanes(spans, window),
             self._strip(activity.overlapped, "overlap"),
             exposed,
             Breakdown.of(activity),
             total(intersect(waits, [window])),
         )
-
-    def waits(self) -> dict[int, int]:
-        """For each rank, how long others waited for it, in ns, all of them together."""
-        waits: dict[tuple[int, int], list[Interval]] = defaultdict(list)  # (who, for whom)
-        for span in self.trace.spans:
-            last = self.last_in.get(id(span), span.rank)
-            if last != span.rank:
-                waits[span.rank, last].append(_waiting(span))
-        totals: dict[int, int] = defaultdict(int)
-        for (rank, last), times in waits.items():
-            totals[last] += total(intersect(times, [self.trace.window_of(rank)]))
-        return totals
 
     def messages(self) -> list[Message]:
         """The arrows of the picture; none if too many to help, or if compute lies in their way."""
@@ -176,7 +181,7 @@ class _Builder:
 
     def _comm_bars(self, span: Span, number: int, window: Interval) -> list[Rough]:
         """The light part, which waits for a peer, and the solid part, which moves bytes."""
-        start, ready = _waiting(span)
+        start, ready = waiting(span)
         names: tuple[str, ...] = ()
         waits: tuple[str, ...] = ()
         if span.end_ns - start > self.label_ns:
@@ -208,20 +213,15 @@ class _Builder:
         return [(start - self.origin, end - self.origin, kind, texts)]
 
 
-def _waiting(span: Span) -> Interval:
-    """When the operation waited for a peer; empty if it did not, or it is not known."""
-    ready = span.start_ns if span.ready_ns is None else span.ready_ns
-    return span.start_ns, min(max(ready, span.start_ns), span.end_ns)
-
-
 def _names(span: Span, number: int) -> tuple[str, ...]:
     """What to write on an operation, the longest first."""
     if span.is_send or span.is_recv:
         arrow = "→" if span.is_send else "←"
         peer = "any" if span.peer is None else str(span.peer)
         return f"{span.name} {arrow}{peer}", f"{arrow}{peer}"
-    short = f"b{span.args['bucket']}" if "bucket" in span.args else f"#{number}"
-    return f"{span.name} {short}", span.name, short
+    if "bucket" in span.args:
+        return f"{span.name} b{span.args['bucket']}", f"b{span.args['bucket']}"
+    return f"{span.name} #{number}", span.name, f"#{number}"
 
 
 def _shortened(name: str) -> tuple[str, ...]:

@@ -1,10 +1,12 @@
 """Where everything of the timeline lies, in inches below the top of the plot. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddpkit.view.model import Timeline
+from ddpkit.view.model import Row
 
+LEFT, MIDDLE, RIGHT = 1.32, 7.08, 2.08  # margin with names, timeline, parts: 11 inches in all
+PANEL = LEFT + MIDDLE + 0.32  # where the parts begin
 Extent = tuple[float, float]  # (top, bottom)
 
 
@@ -45,25 +47,25 @@ class Heights:
 HEADER = 0.17  # a line of type above a bar
 
 
-def places(model: Timeline) -> Iterator[Place]:
-    """The rows from top to bottom."""
-    high = Heights.of(len(model.rows))
+def places(
+    rows: Sequence[Row], high: Heights, *, compute: bool, comm: bool, top: float = 0.0
+) -> Iterator[Place]:
+    """The rows from top to bottom, with room for compute, communication, or both."""
     least = high.bar + HEADER
-    top = 0.0
-    for row in model.rows:
-        many = max(1, len(row.lanes)) if model.has_comm else 0
+    for row in rows:
+        many = max(1, len(row.lanes)) if comm else 0
         lane = min(high.lane * (1 if many == 1 else 0.75), high.lanes / max(1, many))
         y = top
-        if model.has_compute:
-            y += high.compute if model.has_comm else least
+        if compute:
+            y += high.compute if comm else least
         else:
             lane = max(lane, least / max(1, many))
-        compute = top, y
+        own = top, y
         strip = y + 0.03, y + 0.03 + high.strip
-        if model.has_compute and model.has_comm:
+        if compute and comm:
             y = strip[1] + 0.03
         lanes = [(y + lane * n, y + lane * (n + 1) - min(0.02, lane / 8)) for n in range(many)]
         bottom = max(y + lane * many, top + least)
         bar = (top + bottom + HEADER - high.bar) / 2
-        yield Place(top, bottom, compute, strip, lanes, bar - 0.1, (bar, bar + high.bar))
+        yield Place(top, bottom, own, strip, lanes, bar - 0.1, (bar, bar + high.bar))
         top = bottom + high.gap

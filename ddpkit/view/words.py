@@ -1,8 +1,11 @@
 """Numbers and sentences of the timeline: its title, its finding, and its text alternative."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
 
 from ddpkit.trace import Breakdown, Scalar, Trace, size
+
+WIDTH = 88  # characters
 
 
 def ms(ns: int) -> str:
@@ -24,9 +27,8 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def title(trace: Trace, step: int | None) -> str:
+def title(trace: Trace, subject: str = "Run") -> str:
     """What was run, where: "Step 3 on 2 ranks, 5 all-reduces of 4 MB (gloo, CPU)"."""
-    subject = "Run" if step is None else f"Step {step}"
     facts = trace.facts
     where = [str(facts.get("backend", "")), str(facts.get("device", "")).upper()]
     if facts.get("emulated"):
@@ -41,7 +43,7 @@ def title(trace: Trace, step: int | None) -> str:
 def _operations(trace: Trace) -> list[str]:
     """Communication in words, most bytes first: "5 all-reduces of 4 MB", "6 messages of 4 B"."""
     sizes: dict[tuple[str, int], list[int]] = {}
-    for span in trace.spans:
+    for span in (span for span in trace.spans if span.kind == "comm"):
         if span.is_send:
             sizes.setdefault(("message", -1), []).append(span.bytes)
         elif span.is_collective:
@@ -69,11 +71,12 @@ def headline(parts: dict[int, Breakdown], *, compute: bool, comm: bool) -> str:
         return f"No compute recorded. Longest in communication: {of}."
     if not hidden:  # no communication, or none that took any time
         busy = [p.compute_ns / p.step_ns for p in parts.values() if p.step_ns]
-        return f"No communication. Compute fills {_range(busy or [1.0])} of the time."
-    return f"Communication hidden behind compute: {_range(hidden)}.   Most exposed: {of}."
+        return f"No communication. Compute fills {percents(busy or [1.0])} of the time."
+    return f"Communication hidden behind compute: {percents(hidden)}.   Most exposed: {of}."
 
 
-def _range(fractions: Iterable[float]) -> str:
+def percents(fractions: Iterable[float]) -> str:
+    """``percents([0.9, 0.46]) == "46% to 90%"``."""
     texts = [f"{100 * fraction:.0f}%" for fraction in sorted(fractions)]
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
 
@@ -85,6 +88,11 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
         notes.append('No compute was recorded: "idle" is all time outside communication.')
     if link := facts.get("emulated"):
         notes.append(f"Emulated link: {link}.")
+    if hosts := facts.get("hosts"):
+        error = ms(int(facts.get("clock_error_ns", 0)))
+        notes.append(f"{hosts} hosts, whose clocks were compared: times are right to {error}.")
+    if kept := facts.get("kept"):
+        notes.append(f"Of this long run, {kept} were kept.")
     return " ".join(notes)
 
 
@@ -96,14 +104,26 @@ def waited(waits: dict[int, int]) -> str:
     return f"Most waited for: rank {rank}, {ms(waits[rank])} of its peers' time."
 
 
-def table(parts: dict[int, Breakdown], waiting: dict[int, int], whole: str) -> list[str]:
-    """The four parts of every rank, in ms and %, in columns."""
+def table(parts: Mapping[str, Breakdown], waiting: Mapping[str, int], whole: str) -> list[str]:
+    """The four parts of everything that is named, in ms and %, in columns."""
     rows = [["", whole, "compute only", "overlapped", "exposed comm", "idle", "hidden", "waiting"]]
-    for rank, p in parts.items():
+    for name, p in parts.items():
         four = (p.compute_only_ns, p.overlapped_ns, p.exposed_ns, p.idle_ns)
         hidden = "no comm" if p.hidden is None else percent(p.overlapped_ns, p.comm_ns)
         cells = [f"{ms(ns)} {percent(ns, p.step_ns):>4}" for ns in four]
-        rows.append([f"rank {rank}", ms(p.step_ns), *cells, hidden, ms(waiting.get(rank, 0))])
+        rows.append([name, ms(p.step_ns), *cells, hidden, ms(waiting[name])])
+    return columns(rows)
+
+
+def prose(*lines: str) -> str:
+    """Lines as JupyterLab shows them without breaking words, long ones on more; "" is left out."""
+    return "\n".join(
+        fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines if line
+    )
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines: the first column to the left, the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows

@@ -1,10 +1,20 @@
-"""Kernels for the tests of this folder."""
+"""Kernels, and JupyterLab in a browser, for the tests of this folder."""
 
+from __future__ import annotations
+
+import importlib.util
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.notebook.kernel import SET_UP, Notebook, gone
+from tests.notebook.lab import FLAGS, Lab, NotebookPage, chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +38,40 @@ def fresh() -> Iterator[Notebook]:
         yield notebook
     finally:
         notebook.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium; without it the tests are skipped, but never in CI, which has it."""
+    lacks = "playwright" if importlib.util.find_spec("playwright") is None else ""
+    lacks = lacks or ("" if chromium() else "Chromium")
+    if lacks:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{lacks} is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def lab(folder: Path) -> Iterator[Lab]:
+    """JupyterLab for all tests of a module, showing the `folder` that the module makes."""
+    lab = Lab(folder)
+    try:
+        yield lab
+        processes = lab.processes()
+    finally:
+        lab.stop()
+    assert gone(processes) == [], "Lab left processes"
+
+
+@pytest.fixture
+def opened(lab: Lab, browser: Browser, request: pytest.FixtureRequest) -> Iterator[NotebookPage]:
+    """The notebook that the test names, opened in a page of its own."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = NotebookPage(context.new_page(), lab, request.param)
+    yield page
+    page.command("kernelmenu:shutdown")
+    context.close()

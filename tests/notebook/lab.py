@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import nbformat
 import psutil
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tests.notebook.kernel import environment
 
@@ -35,11 +38,19 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, names)), None)
 
 
+def write(path: Path, *sources: str) -> None:
+    """A notebook with these code cells."""
+    cells = [new_code_cell(textwrap.dedent(source).strip()) for source in sources]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
+    title = new_markdown_cell(f"# {path.stem.title()}")
+    nbformat.write(new_notebook(cells=[title, *cells], metadata=kernel), path)
+
+
 class Lab:
     """A JupyterLab server on a free port, with a home of its own, showing `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        self.opened = 0
+        self.folder, self.opened = folder, 0
         self.home = Path(tempfile.mkdtemp(prefix="lab-"))  # short: it holds sockets
         for name, settings in SETTINGS.items():
             path = self.home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
@@ -128,11 +139,12 @@ class NotebookPage:
         self.wait(f"window.done && {IDLE}")
 
     def cells(self) -> list[dict[str, Any]]:
-        """The code cells: position, number beside "In", and outputs."""
+        """The code cells: position, source, number beside "In", and outputs."""
         found: list[dict[str, Any]] = self.page.evaluate(
             f"""() => {PANEL}.content.widgets.map((cell, index) => ({{
                 index,
                 type: cell.model.type,
+                source: cell.model.sharedModel.getSource(),
                 count: cell.model.executionCount,
                 outputs: cell.model.type === 'code' ? cell.model.outputs.toJSON() : [],
             }})).filter(cell => cell.type === 'code')"""

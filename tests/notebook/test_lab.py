@@ -5,20 +5,16 @@ Screenshots are left in tests/artifacts/, to be looked at.
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_markdown_cell
 
-from tests.notebook.kernel import gone
-from tests.notebook.lab import FLAGS, IDLE, PANEL, Lab, NotebookPage, chromium
+from tests.notebook import figures
+from tests.notebook.lab import IDLE, PANEL, Lab, NotebookPage, write
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -28,7 +24,10 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "tests" / "artifacts"
 LESSONS = [
-    path for name in ("labs", "solutions") if (path := ROOT / name / "00_ranks.ipynb").exists()
+    path
+    for folder in ("labs", "solutions")
+    for name in ("00_ranks", "01_sgd")
+    if (path := ROOT / folder / f"{name}.ipynb").exists()
 ]
 BROKEN = {
     "exception": """
@@ -67,21 +66,6 @@ ENDLESS = """
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium; without it the tests are skipped, but never in CI, which has it."""
-    lacks = "playwright" if importlib.util.find_spec("playwright") is None else ""
-    lacks = lacks or ("" if chromium() else "Chromium")
-    if lacks:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{lacks} is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A student's folder: copies of the lessons, and a notebook of broken cells."""
     folder = tmp_path_factory.mktemp("student")
@@ -100,35 +84,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     write(folder / "broken.ipynb", set_up, *BROKEN.values())
     write(folder / "endless.ipynb", set_up, ENDLESS, "cluster.run(lambda: 'again').results")
+    write(folder / "figures.ipynb", *figures.CELLS.values())
     return folder
-
-
-def write(path: Path, *sources: str) -> None:
-    cells = [new_code_cell(textwrap.dedent(source).strip()) for source in sources]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
-    title = new_markdown_cell(f"# {path.stem.title()}")
-    nbformat.write(new_notebook(cells=[title, *cells], metadata=kernel), path)
-
-
-@pytest.fixture(scope="module")
-def lab(folder: Path) -> Iterator[Lab]:
-    lab = Lab(folder)
-    try:
-        yield lab
-        processes = lab.processes()
-    finally:
-        lab.stop()
-    assert gone(processes) == [], "Lab left processes"
-
-
-@pytest.fixture
-def opened(lab: Lab, browser: Browser, request: pytest.FixtureRequest) -> Iterator[NotebookPage]:
-    """The notebook that the test names, opened in a page of its own."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    page = NotebookPage(context.new_page(), lab, request.param)
-    yield page
-    page.command("kernelmenu:shutdown")
-    context.close()
 
 
 def errors(cell: dict[str, Any]) -> list[str]:
@@ -136,12 +93,20 @@ def errors(cell: dict[str, Any]) -> list[str]:
     return [re.sub(r"\x1b\[[0-9;]*m", "", text) for text in texts]
 
 
+def unanswered(error: str, cells: list[dict[str, Any]]) -> bool:
+    """It came from an exercise without an answer, or lacks what a cell that stopped would make."""
+    lacks = re.search(r"NameError: name '(\w+)' is not defined", error)
+    stopped = [cell["source"] for cell in cells if "your code here" in str(cell["outputs"])]
+    makes = lacks and re.compile(rf"\b{lacks[1]}\b[^=\n]*=[^=]")
+    return "your code here" in error or bool(makes and any(map(makes.search, stopped)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "opened", [f"{path.parent.name}_{path.name}" for path in LESSONS], indirect=True
 )
 def test_lesson_runs_from_top_to_bottom(opened: NotebookPage, request: pytest.FixtureRequest):
-    """A lab stops at cells that use an unanswered exercise, and only there."""
+    """A lab stops at cells that need an unanswered exercise, and only there."""
     opened.run_all()
     while failed := [cell for cell in opened.cells() if cell["count"] and errors(cell)]:
         last = failed[-1]["index"]
@@ -154,8 +119,7 @@ def test_lesson_runs_from_top_to_bottom(opened: NotebookPage, request: pytest.Fi
     opened.screenshot(ARTIFACTS / f"{request.node.callspec.id.removesuffix('.ipynb')}.png")
     cells = opened.cells()
     assert [cell["index"] for cell in cells if not cell["count"]] == []
-    wrong = [text for cell in cells for text in errors(cell) if "your code here" not in text]
-    assert wrong == []
+    assert [text for cell in cells for text in errors(cell) if not unanswered(text, cells)] == []
     assert not (failed and "solutions" in request.node.callspec.id)
     assert opened.complaints == []
 
@@ -201,3 +165,34 @@ def test_stop(opened: NotebookPage, way: str):
     assert "['again', 'again']" in str(opened.cells()[-1]["outputs"])
     assert opened.complaints == []
     assert opened.page.evaluate(f"() => {PANEL}.sessionContext.session.kernel.status") == "idle"
+
+
+@pytest.mark.parametrize("opened", ["figures.ipynb"], indirect=True)
+def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser):
+    """One kernel for all: widgets answer, and what was saved is seen without running it."""
+    opened.run_all()
+    assert [text for cell in opened.cells() for text in errors(cell)] == []
+
+    took = figures.slider_moves(opened)
+    (ARTIFACTS / "slider.txt").write_text(f"From a key on a slider to its picture: {took:.0f} ms\n")
+    figures.player_steps(opened)
+    figures.explorer_answers(opened)
+    opened.screenshot(ARTIFACTS / "figures.png")
+    opened.command("docmanager:save")
+    opened.wait(f"window.done && !{PANEL}.context.model.dirty")
+    opened.command("kernelmenu:shutdown")
+    opened.wait(f"window.done && !{PANEL}.sessionContext.session")
+    assert opened.complaints == []
+
+    saved = lab.folder / "figures.ipynb"
+    other = nbformat.read(saved, as_version=4)
+    other.cells.append(new_markdown_cell("Written by somebody else: Lab does not trust it."))
+    nbformat.write(other, lab.folder / "untrusted.ipynb")
+    for name, trusted in (("figures", True), ("untrusted", False)):
+        context = browser.new_context(viewport={"width": 1200, "height": 900})
+        page = NotebookPage(context.new_page(), lab, f"{name}.ipynb")
+        assert figures.all_trusted(page) == trusted
+        figures.all_seen(page)
+        page.screenshot(ARTIFACTS / f"{name}_saved.png")
+        page.command("kernelmenu:shutdown")
+        context.close()

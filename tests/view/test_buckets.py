@@ -94,10 +94,9 @@ def test_a_recorded_run_brings_its_step_link_and_ranks() -> None:
     assert explore_buckets(examples.ddp(2, steps=5)).start["ranks"] == 2
 
 
-def test_the_sliders_move_the_picture() -> None:
+def test_the_sliders_move_the_picture(displayed: list[object]) -> None:
     view = explore_buckets(link="2 Gbit/s, 33 us", cap_mb=4.0)  # values that no slider has
-    explorer = view._draw.__self__  # the shell's own, as a notebook would make it
-    sliders, image, line = explorer.controls().children
+    sliders, image, line = view.controls.children
     assert [s.description for s in sliders.children] == [
         "bucket cap", "bandwidth", "latency", "compute", "ranks",
     ]  # fmt: skip

@@ -25,16 +25,10 @@ def test_a_run_is_shown_by_its_trace(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_in_ipython_the_picture_is_displayed_once_and_nothing_returned(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    displayed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import IPython
-    import IPython.display
-
-    shown: list[Any] = []
-    monkeypatch.setattr(IPython, "get_ipython", object)
-    monkeypatch.setattr(IPython.display, "display", shown.append)
     assert show(examples.ddp(2)) is None
-    assert [image.data[:4] for image in shown] == [b"\x89PNG"]
+    assert [image.data[:4] for image in displayed] == [b"\x89PNG"]
     assert "Communication hidden" in capsys.readouterr().out
 
 

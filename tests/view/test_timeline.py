@@ -85,12 +85,23 @@ def test_the_legend_names_only_what_is_there() -> None:
     assert not {"forward", "overlap", "compute", "optimizer"} & words
 
 
-def test_100_000_spans_are_drawn_in_about_a_second() -> None:
+def test_100_000_spans_are_drawn_like_a_hundred() -> None:
+    """CPU time of this process, in turns: CI machines are shared. Seconds: benchmarks/views.py."""
+    models = timeline_model(examples.ddp(4), 0), timeline_model(examples.many_spans(100_000))
+    took: dict[int, list[float]] = {0: [], 1: []}
+    for _ in range(3):
+        for n, model in enumerate(models):
+            start = time.process_time()
+            draw_timeline(model).canvas.draw()
+            took[n].append(time.process_time() - start)
+    assert min(took[1]) < 3 * min(took[0])  # 1.1 times where it was written
+
+
+def test_the_numbers_of_100_000_spans_take_no_more_than_seconds() -> None:
     trace = examples.many_spans(100_000)
-    draw_timeline(timeline_model(examples.ddp(2)))  # fonts and imports
-    start = time.process_time()  # of this process alone: CI machines are shared
-    draw_timeline(timeline_model(trace)).canvas.draw()
-    assert time.process_time() - start < 2.5
+    start = time.process_time()
+    timeline_model(trace)
+    assert time.process_time() - start < 5  # 0.5 s where it was written
 
 
 @pytest.mark.parametrize("kind", style.FACE)

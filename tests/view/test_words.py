@@ -29,9 +29,22 @@ def test_percent(part: int, whole: int, text: str) -> None:
     assert words.percent(part, whole) == text
 
 
+def test_what_a_long_run_has_kept_is_said() -> None:
+    facts = {"kept": "the last 812 of 5,000 steps"}
+    text = "Of this long run, the last 812 of 5,000 steps were kept."
+    assert words.note(facts, compute=True, comm=True) == text
+
+
+def test_several_hosts_are_said_with_the_error_of_their_clocks() -> None:
+    facts = {"hosts": 2, "clock_error_ns": 56_599}
+    assert words.note(facts, compute=True, comm=True) == (
+        "2 hosts, whose clocks were compared: times are right to 0.057 ms."
+    )
+
+
 def operations(*spans: tuple[str, int]) -> str:
     return words.title(
-        Trace([Span(0, "comm", name, "comm", 0, 1, size, 0) for name, size in spans], 1), None
+        Trace([Span(0, "comm", name, "comm", 0, 1, size, 0) for name, size in spans], 1)
     )
 
 

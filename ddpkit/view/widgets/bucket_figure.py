@@ -1,5 +1,6 @@
 """`draw_buckets`: the step under one cap, beside the step time under all caps."""
 
+from dataclasses import replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -7,14 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from ddpkit.view import style
+from ddpkit.view.chart import EXPOSED, OVERLAP, Chart, plain
 from ddpkit.view.lanes import merge_small
 from ddpkit.view.page import Page
-from ddpkit.view.timeline import EXPOSED, OVERLAP
+from ddpkit.view.places import Heights, places
 from ddpkit.view.widgets.bucket_model import Buckets
-from ddpkit.view.widgets.strip import HEIGHT, Strip, plain
 from ddpkit.view.words import ms
 
 LEFT, TOP, STEP = 0.86, 1.6, 5.5  # inches: margin with names, head, width of the timeline
+HEIGHTS = Heights(compute=0.36, strip=0.06, lane=0.3, lanes=0.3, bar=0.0, gap=0.0)
 CURVE, WIDE, HIGH = LEFT + STEP + 0.85, 3.5, 1.85
 
 
@@ -30,24 +32,22 @@ def draw_buckets(model: Buckets) -> Figure:
 
 
 def _step(page: Page, model: Buckets) -> None:
-    end = model.step_ns / 1e6
     top = TOP + 0.14
-    strip = Strip.on(page, LEFT, top, STEP, HEIGHT + 0.06, end * 1.005)
-    lane = merge_small(
-        (
-            (r.start_ns, r.done_ns, "moving", (f"b{n}",))
-            for n, r in enumerate(model.replay.all_reduces)
-        ),
-        strip.pixel * 1e6,
+    bars = (
+        (r.start_ns, r.done_ns, "moving", (f"b{n}",))
+        for n, r in enumerate(model.replay.all_reduces)
     )
-    strip.row(model.row, lane)
-    strip.axes.plot([end, end], [0, HEIGHT], color=style.INK, linewidth=1.4, zorder=5)
-    page.write(LEFT - 0.08, top + 0.18, "compute", 8.5, style.GREY, ha="right")
-    page.write(LEFT - 0.08, top + 0.61, "comm", 8.5, style.GREY, ha="right")
+    row = replace(model.row, lanes=[merge_small(bars, model.step_ns / (STEP * style.DPI))])
+    (place,) = places([row], HEIGHTS, compute=True, comm=True)
+    chart = Chart(page, LEFT, top, STEP, place.bottom + 0.06, model.step_ns)
+    chart.row(row, place, compute=True, comm=True)
+    chart.end(model.step_ns, (place.top, place.bottom))
+    for name, (high, low) in (("compute", place.compute), ("comm", place.lanes[0])):
+        page.write(LEFT - 0.08, top + (high + low) / 2, name, 8.5, style.GREY, ha="right")
     said = f"One rank with a cap of {model.cap_mb:g} MB: step {ms(model.step_ns)}"
     page.write(LEFT, TOP - 0.42, said, 11, bold=True)
     page.legend(_legend(), LEFT + 0.01, TOP - 0.14, STEP)
-    below = top + HEIGHT + 0.44
+    below = top + place.bottom + 0.44
     page.write(LEFT + STEP / 2, below, "time in the step (ms)", 9, style.GREY, ha="center")
     p = model.parts
     four = {

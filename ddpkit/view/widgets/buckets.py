@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Step
 from ddpkit.simulate.buckets import DEFAULT_CAP_MB
 from ddpkit.trace import Trace
-from ddpkit.view.show import HasTrace
+from ddpkit.view import words
+from ddpkit.view.show import HasTrace, trace_of
 from ddpkit.view.widgets.bucket_model import Buckets, bucket_model, caps, example_step
-from ddpkit.view.widgets.shell import View
+from ddpkit.view.widgets.shell import View, slider
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +30,7 @@ def explore_buckets(
     link: LinkSpec | None = None,
     world_size: int | None = None,
     cap_mb: float = DEFAULT_CAP_MB,
-) -> View:
+) -> View[Buckets]:
     """Move the bucket cap, the link, the compute and the number of ranks, and see a step follow.
 
     Of the typical step of a run or trace (rank 0), of a `simulate.Step`, or without one, of an
@@ -47,62 +49,52 @@ def explore_buckets(
         "speed": 1.0,
         "ranks": n,
     }
-    explorer = _Explorer(step, start)
-    return explorer.view.show(explorer.controls)
+
+    def model(**at: Any) -> Buckets:
+        link = Link(at["us"] / 1e6, at["gbits"] * 1e9 / 8)
+        return bucket_model(step, at["cap_mb"], link, at["ranks"], at["speed"])
+
+    view = View(start, model, _draw, _describe, Buckets.table)
+    return view.show(lambda view: _controls(view, step))
 
 
 def _subject(given: Step | HasTrace | Trace | None) -> tuple[Step, str, int]:
     """The step, the link and the number of ranks to start from."""
     if given is None or isinstance(given, Step):
         return given or example_step(), LINK, 4
-    trace = given if isinstance(given, Trace) else given.trace
+    trace = trace_of(given)
     return Step.typical(trace), str(trace.facts.get("emulated") or LINK), trace.world_size
 
 
-class _Explorer:
-    """Joins the model and its drawing to a view."""
+def _draw(model: Buckets) -> Figure:
+    from ddpkit.view.widgets.bucket_figure import draw_buckets
 
-    def __init__(self, step: Step, start: dict[str, Any]) -> None:
-        self.step = step
-        self.last: tuple[tuple[Any, ...], Buckets] | None = None
-        self.view = View(start, self.draw, self.describe, self.table)
+    return draw_buckets(model)
 
-    def model(self, **at: Any) -> Buckets:
-        key = tuple(at.values())
-        if self.last is None or self.last[0] != key:
-            link = Link(at["us"] / 1e6, at["gbits"] * 1e9 / 8)
-            self.last = key, bucket_model(self.step, at["cap_mb"], link, at["ranks"], at["speed"])
-        return self.last[1]
 
-    def draw(self, **at: Any) -> Figure:
-        from ddpkit.view.widgets.bucket_figure import draw_buckets
+def _describe(model: Buckets) -> str:
+    return words.prose(f"{model.title}.", model.text, model.notice)
 
-        return draw_buckets(self.model(**at))
 
-    def describe(self, **at: Any) -> str:
-        model = self.model(**at)
-        return f"{model.title}. {model.text}\n{model.notice}"
+def _controls(view: View[Buckets], step: Step) -> Any:
+    at = view.start
+    return view.live(
+        {
+            "cap_mb": slider("bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
+            **link_sliders(at),
+            "speed": slider("compute", SPEEDS, at["speed"], "{:g} × speed".format),
+            "ranks": slider("ranks", RANKS, at["ranks"], "{:g}".format),
+        }
+    )
 
-    def table(self, **at: Any) -> str:
-        return self.model(**at).table()
 
-    def controls(self) -> Any:
-        """Sliders that redraw when they are let go: the keys work on them too."""
-        import ipywidgets
+def link_sliders(at: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a link's bandwidth and latency."""
+    return {
+        "gbits": slider("bandwidth", GBITS, at["gbits"], _bandwidth),
+        "us": slider("latency", MICROSECONDS, at["us"], "{:.4g} us".format),
+    }
 
-        def slider(name: str, label: str, values: Sequence[float], unit: str) -> Any:
-            now = self.view.start[name]
-            options = [(f"{value:g}{unit}", value) for value in sorted({*values, now})]
-            return ipywidgets.SelectionSlider(
-                options=options, value=now, description=label, continuous_update=False
-            )
 
-        return self.view.live(
-            {
-                "cap_mb": slider("cap_mb", "bucket cap", caps(self.step), " MB"),
-                "gbits": slider("gbits", "bandwidth", GBITS, " Gbit/s"),
-                "us": slider("us", "latency", MICROSECONDS, " us"),
-                "speed": slider("speed", "compute", SPEEDS, " × speed"),
-                "ranks": slider("ranks", "ranks", RANKS, ""),
-            }
-        )
+def _bandwidth(gbits: float) -> str:
+    return f"{gbits:.4g} Gbit/s" if gbits < math.inf else "unlimited"

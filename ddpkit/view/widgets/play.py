@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddpkit.simulate import Schedule
 from ddpkit.trace import Trace
-from ddpkit.view.show import HasTrace
-from ddpkit.view.widgets.film import Film
+from ddpkit.view import words
+from ddpkit.view.show import HasTrace, trace_of
 from ddpkit.view.widgets.recorded import film_of_trace
 from ddpkit.view.widgets.scheduled import film_of_schedule
 from ddpkit.view.widgets.shell import View
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PACE_MS = 1200  # per step
 
 
-def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None) -> View:
+def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None) -> View[int]:
     """Show a collective step by step: who sends what to whom, and which sums each rank holds.
 
     Of a `simulate.schedule`, with ``length`` elements instead of its own if given (float32); or of
@@ -31,56 +31,46 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
     elif length is not None:
         raise ValueError("length= is for schedules: the messages of a run have the size they had")
     else:
-        run = schedule_or_run
-        film = film_of_trace(run if isinstance(run, Trace) else run.trace)
-    player = _Player(film)
-    return player.view.show(player.controls)
+        film = film_of_trace(trace_of(schedule_or_run))
 
-
-class _Player:
-    """Joins a film and its drawing to a view."""
-
-    def __init__(self, film: Film) -> None:
-        self.film = film
-        start = min(1, film.steps)  # a still picture says more with messages in it
-        self.view = View({"step": start}, self.draw, self.describe, self.table)
-
-    def draw(self, step: int) -> Figure:
-        from ddpkit.view.widgets.player_figure import draw_moment
-
-        return draw_moment(self.film, self._known(step))
-
-    def describe(self, step: int) -> str:
-        return f"{self.film.title}. {self.film.line(self._known(step))}\n{self.film.notice}"
-
-    def table(self, step: int) -> str:
-        return f"{self.film.title}\n{self.film.table()}\n{self.film.notice}"
-
-    def _known(self, step: int) -> int:
-        if not 0 <= step <= self.film.steps:
-            raise ValueError(
-                f"there is no {self.film.unit} {step}: 0 to {self.film.steps} there are"
-            )
+    def moment(step: int) -> int:
+        if not 0 <= step <= film.steps:
+            raise ValueError(f"there is no {film.unit} {step}: 0 to {film.steps} there are")
         return step
 
-    def controls(self) -> Any:
-        """Play, buttons and a slider, all of them in the order of the Tab key."""
-        import ipywidgets as w
+    def draw(step: int) -> Figure:
+        from ddpkit.view.widgets.player_figure import draw_moment
 
-        last = self.film.steps
-        slider = w.IntSlider(self.view.start["step"], 0, last, description="step")
-        player = w.Play(value=slider.value, min=0, max=last, interval=PACE_MS, show_repeat=False)
-        w.jslink((player, "value"), (slider, "value"))
-        moves = {
-            ("First", "to before the first step"): lambda step: 0,
-            ("Back", "one step back"): lambda step: max(0, step - 1),
-            ("Next", "one step on"): lambda step: min(last, step + 1),
-            ("Last", "to the end"): lambda step: last,
-        }
-        buttons = []
-        for (name, tooltip), move in moves.items():
-            button = w.Button(description=name, tooltip=tooltip, layout=w.Layout(width="4.5em"))
-            button.on_click(lambda _, move=move: slider.set_trait("value", move(slider.value)))
-            buttons.append(button)
+        return draw_moment(film, step)
 
-        return self.view.live({"step": slider}, above=w.HBox([player, *buttons, slider]))
+    start = min(1, film.steps)  # a still picture says more with messages in it
+    view = View(
+        {"step": start},
+        moment,
+        draw,
+        lambda step: words.prose(f"{film.title}.", film.line(step), film.notice),
+        lambda step: f"{film.title}\n{film.table()}\n{film.notice}",
+    )
+    return view.show(lambda view: _controls(view, film.steps))
+
+
+def _controls(view: View[int], last: int) -> Any:
+    """Play, buttons and a slider, all of them in the order of the Tab key."""
+    import ipywidgets as w
+
+    slider = w.IntSlider(view.start["step"], 0, last, description="step")
+    player = w.Play(value=slider.value, min=0, max=last, interval=PACE_MS, show_repeat=False)
+    w.jslink((player, "value"), (slider, "value"))
+    moves = {
+        ("First", "to before the first step"): lambda step: 0,
+        ("Back", "one step back"): lambda step: max(0, step - 1),
+        ("Next", "one step on"): lambda step: min(last, step + 1),
+        ("Last", "to the end"): lambda step: last,
+    }
+    buttons = []
+    for (name, tooltip), move in moves.items():
+        button = w.Button(description=name, tooltip=tooltip, layout=w.Layout(width="4.5em"))
+        button.on_click(lambda _, move=move: slider.set_trait("value", move(slider.value)))
+        buttons.append(button)
+
+    return view.live({"step": slider}, above=w.HBox([player, *buttons, slider]))

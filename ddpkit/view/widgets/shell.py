@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import html
 import io
-import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ddpkit.view import style
+from ddpkit.view.show import CSS_PIXELS, display_png, in_ipython
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PIXELS = round(style.WIDTH * 90)  # CSS pixels: as wide as what `show` displays
 KEPT = 64  # pictures: going back to one costs nothing
+VIEW = "application/vnd.jupyter.widget-view+json"
+VERSION = {"version_major": 2, "version_minor": 0}  # of that format
+NOT_LIVE = "(Run this cell for the controls.)"  # where no widgets are shown
+Model = TypeVar("Model")
 
 
-class View:
+class View(Generic[Model]):
     """A picture and its text for each setting of some parameters.
 
     ``view.figure(step=3)`` and ``view.text(step=3)`` need no front end. What is not given is as at
@@ -32,49 +34,56 @@ class View:
     def __init__(
         self,
         start: Mapping[str, Any],
-        draw: Callable[..., Figure],
-        describe: Callable[..., str],
-        details: Callable[..., str] | None = None,
+        model: Callable[..., Model],
+        draw: Callable[[Model], Figure],
+        describe: Callable[[Model], str],
+        details: Callable[[Model], str] | None = None,
     ) -> None:
-        """``draw``, ``describe``, ``details`` take the parameters that ``start`` names."""
+        """``model`` takes the parameters that ``start`` names; the others take what it returns."""
         self.start = dict(start)
-        self._draw, self._describe, self._details = draw, describe, details or describe
+        self._make, self._draw = model, draw
+        self._describe, self._details = describe, details or describe
+        self._last: tuple[dict[str, Any], Model] | None = None
         self._pngs: dict[tuple[Any, ...], bytes] = {}
         self.controls: Any = None  # an ipywidgets box, once it is displayed
 
+    def model(self, **changed: Any) -> Model:
+        """The numbers. The last ones are kept: a picture and its text share them."""
+        at = self.start | changed
+        if self._last is None or self._last[0] != at:
+            self._last = at, self._make(**at)
+        return self._last[1]
+
     def figure(self, **changed: Any) -> Figure:
-        return self._draw(**(self.start | changed))
+        return self._draw(self.model(**changed))
 
     def text(self, **changed: Any) -> str:
         """The finding in words."""
-        return self._describe(**(self.start | changed))
+        return self._describe(self.model(**changed))
 
     def table(self, **changed: Any) -> str:
         """All that the picture shows, as text."""
-        return self._details(**(self.start | changed))
+        return self._details(self.model(**changed))
 
     def png(self, **changed: Any) -> bytes:
         key = tuple((self.start | changed).values())
         if key not in self._pngs:
             if len(self._pngs) >= KEPT:
                 self._pngs.pop(next(iter(self._pngs)))
-            file = io.BytesIO()
-            # Hardly compressed: a redraw takes half as long, and stays on this machine.
-            self.figure(**changed).savefig(file, format="png", pil_kwargs={"compress_level": 1})
-            self._pngs[key] = file.getvalue()
+            self._pngs[key] = quick_png(self.figure(**changed))
         return self._pngs[key]
 
     def live(self, controls: Mapping[str, Any], *, above: Any = None) -> Any:
         """Controls over a picture that follows them; ``controls`` has a widget per parameter."""
         import ipywidgets
 
-        image = ipywidgets.Image(value=self.png(), format="png", width=PIXELS)
+        image = ipywidgets.Image(value=self.png(), format="png", width=CSS_PIXELS)
         image.layout.max_width = "100%"
-        line = ipywidgets.HTML(_spoken(self.text()))
+        line = ipywidgets.HTML(spoken(self.text()))
 
         def redraw(_: object) -> None:
             values = {name: control.value for name, control in controls.items()}
-            image.value, line.value = self.png(**values), _spoken(self.text(**values))
+            image.value, line.value = self.png(**values), spoken(self.text(**values))
 
         for control in controls.values():
             control.observe(redraw, names="value")
@@ -82,26 +91,19 @@ class View:
         top.layout.flex_flow = "row wrap"
         return ipywidgets.VBox([top, image, line])
 
-    def show(self, make_controls: Callable[[], Any]) -> View:
+    def show(self, make_controls: Callable[[View[Model]], Any]) -> View[Model]:
         """Print the text, and in IPython display the starting picture and the controls."""
-        ipython = sys.modules.get("IPython")  # if nobody imported it, we are not in it
-        if ipython is not None and ipython.get_ipython() is not None:
-            from IPython.display import Image, display
+        if in_ipython():
+            from IPython.display import display
 
-            picture = Image(self._small(), format="png", width=PIXELS, alt=self.text())  # type: ignore[no-untyped-call]
-            display(picture)  # type: ignore[no-untyped-call]
+            display_png(self.figure(), alt=self.text())
             print(self.text())
-            self.controls = make_controls()
-            display(self.controls)  # type: ignore[no-untyped-call]
+            self.controls = make_controls(self)
+            bundle = {"text/plain": NOT_LIVE, VIEW: {**VERSION, "model_id": self.controls.model_id}}
+            display(bundle, raw=True)  # type: ignore[no-untyped-call]
         else:
             print(self.text())
         return self
-
-    def _small(self) -> bytes:
-        """The starting picture, well compressed: it stays in the notebook."""
-        file = io.BytesIO()
-        self.figure().savefig(file, format="png")
-        return file.getvalue()
 
     def _ipython_display_(self) -> None:
         """Nothing more: a view at the end of a cell has been displayed already."""
@@ -110,6 +112,24 @@ class View:
         return f"<View: {self.text()}>"
 
 
-def _spoken(text: str) -> str:
+def quick_png(figure: Figure) -> bytes:
+    """Hardly compressed: a redraw takes half as long, and stays on this machine."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", pil_kwargs={"compress_level": 1})
+    return file.getvalue()
+
+
+def slider(label: str, values: Sequence[float], now: float, say: Callable[[float], str]) -> Any:
+    """A slider over values and the present one; redraws when it is let go. The keys work on it."""
+    import ipywidgets
+
+    options = [(say(value), value) for value in sorted({*values, now})]
+    return ipywidgets.SelectionSlider(
+        options=options, value=now, description=label, continuous_update=False
+    )
+
+
+def spoken(text: str) -> str:
     """A line that screen readers say when it changes."""
-    return f'<div role="status" aria-live="polite">{html.escape(text)}</div>'
+    lines = html.escape(text).replace("\n", "<br>")
+    return f'<div role="status" aria-live="polite" style="line-height: 1.5">{lines}</div>'

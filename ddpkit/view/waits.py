@@ -1,0 +1,43 @@
+"""Who waited for whom, and how long."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from ddpkit.trace import Span, Trace
+from ddpkit.trace.intervals import Interval, intersect, total
+
+
+def waiting(span: Span) -> Interval:
+    """When the operation waited for a peer; empty if it did not, or it is not known."""
+    ready = span.start_ns if span.ready_ns is None else span.ready_ns
+    return span.start_ns, min(max(ready, span.start_ns), span.end_ns)
+
+
+def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
+    """For each operation, by its span's id: the rank that posted it last, as the others waited.
+
+    ``operations`` are `trace.collectives` and `trace.messages`.
+    """
+    last: dict[int, int] = {}
+    for members in operations:
+        latest = max(members, key=lambda span: span.start_ns)
+        last.update((id(span), latest.rank) for span in members)
+    return last
+
+
+def waited_for(
+    trace: Trace, last: Mapping[int, int], counted: Mapping[int, Sequence[Interval]]
+) -> dict[int, int]:
+    """For each rank, how long others waited for it, in ns, all together.
+
+    ``last`` is `last_in`; of a rank's time only what is ``counted`` for it counts.
+    """
+    waits: dict[tuple[int, int], list[Interval]] = defaultdict(list)  # (who, for whom)
+    for span in trace.spans:
+        latest = last.get(id(span), span.rank)
+        if latest != span.rank:
+            waits[span.rank, latest].append(waiting(span))
+    totals: dict[int, int] = defaultdict(int)
+    for (rank, latest), times in waits.items():
+        totals[latest] += total(intersect(times, counted[rank]))
+    return totals

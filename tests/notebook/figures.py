@@ -1,0 +1,121 @@
+"""The figures of ddpkit.view in JupyterLab: cells that show them, and hands that move them."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from tests.notebook.lab import PANEL, NotebookPage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+CELLS = {  # each cell leaves a picture, its text, and controls if it has any
+    "recorded": """
+        from ddpkit.simulate import assign_buckets, replay, schedule
+        from ddpkit.view import compare, explore, explore_buckets, heat_map, play, show, what_if
+        from ddpkit.view.widgets.bucket_model import example_step
+
+        def step_with(cap_mb):
+            step = example_step()
+            buckets = assign_buckets(step.gradients, cap_mb)
+            return replay(step, 2, "5 Gbit/s, 200 us", buckets).trace()
+    """,
+    "show": "show(step_with(5), step=0)",
+    "compare": "compare(step_with(1000), step_with(5), labels=['flat', 'bucketed'])",
+    "heat_map": "heat_map(step_with(5))",
+    "explore_buckets": "explore_buckets()",
+    "play": "play(schedule('ring', 4, 1000))",
+    "what_if": "what_if(step_with(25), slow={1: 2})",
+    "explore": "explore(step_with(5))",
+}
+
+
+def _cell(page: NotebookPage, figure: str) -> Locator:
+    """The cell of a figure."""
+    index = [cell["index"] for cell in page.cells()][list(CELLS).index(figure)]
+    return page.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+
+def slider_moves(opened: NotebookPage) -> float:
+    """The keys move it, and the picture follows: the median ms from a key to the new picture."""
+    cell = _cell(opened, "explore_buckets")
+    picture, handle = cell.locator(".widget-image").first, cell.locator(".noUi-handle").first
+    handle.focus()
+    times = []
+    for key in ("ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft"):
+        before, start = picture.get_attribute("src"), time.perf_counter()
+        handle.press(key)
+        opened.page.wait_for_function(
+            "([image, src]) => image.src !== src && image.complete",
+            arg=[picture.element_handle(), before],
+        )
+        times.append(1000 * (time.perf_counter() - start))
+    said = cell.get_by_role("status").inner_text()
+    assert "Best cap: " in said
+    assert "Cap 25 MB" not in said
+    return statistics.median(times)
+
+
+def player_steps(opened: NotebookPage) -> None:
+    cell = _cell(opened, "play")
+    for button, step in (("Next", 2), ("Last", 6), ("Back", 5), ("First", 0), ("Next", 1)):
+        cell.get_by_role("button", name=button, exact=True).click()
+        cell.get_by_text(re.compile(rf"(Step|Before step) {step or 1}\b")).last.wait_for()
+    play = cell.locator(".widget-play button").first  # which pauses, too
+    play.click()
+    cell.get_by_text("Step 2 of 6").last.wait_for()
+    play.click()
+
+
+def explorer_answers(opened: NotebookPage) -> None:
+    """Hover, wheel, drag and keys; and the focus can be seen."""
+    from playwright.sync_api import expect
+
+    cell = _cell(opened, "explore")
+    canvas, said = cell.get_by_role("application"), cell.get_by_role("status")
+    canvas.scroll_into_view_if_needed()
+    expect(said).to_contain_text("Point at a bar")
+    canvas.hover(position={"x": 130, "y": 40})
+    expect(said).to_have_text(re.compile("^forward.*rank 0.*55 ms, from 0 ms to 55 ms$"))
+    pictures = [canvas.screenshot()]
+
+    def changed() -> bool:
+        opened.page.wait_for_timeout(100)  # a frame
+        pictures.append(canvas.screenshot())
+        return pictures[-1] != pictures[-2]
+
+    canvas.click(position={"x": 300, "y": 40})
+    assert "solid" in canvas.evaluate("canvas => getComputedStyle(canvas).outlineStyle")
+    assert changed()
+    opened.page.mouse.wheel(0, -600)
+    assert changed()
+    x, y = (canvas.bounding_box()[side] + 300 for side in ("x", "y"))
+    opened.page.mouse.move(x, y - 260)
+    opened.page.mouse.down()
+    opened.page.mouse.move(x - 150, y - 260)
+    opened.page.mouse.up()
+    assert changed()
+    for key in ("+", "-", "ArrowRight", "ArrowLeft", "Home"):
+        canvas.press(key)
+        assert changed(), key
+    canvas.press("ArrowDown")
+    expect(said).to_have_text(re.compile("rank 0.*ms, from"))
+    assert opened.page.evaluate(f"{PANEL}.content.mode") == "command"
+
+
+def all_trusted(page: NotebookPage) -> bool:
+    cells = f"{PANEL}.content.widgets.filter(cell => cell.model.type === 'code')"
+    return bool(page.page.evaluate(f"() => {cells}.every(cell => cell.model.trusted)"))
+
+
+def all_seen(page: NotebookPage) -> None:
+    """Of each cell, without running it: its picture and its text."""
+    for name in list(CELLS)[1:]:
+        cell = _cell(page, name)
+        picture = cell.locator(".jp-RenderedImage img").first
+        picture.scroll_into_view_if_needed()
+        assert picture.evaluate("image => image.complete && image.naturalWidth") > 1000, name
+        assert len(cell.locator(".jp-RenderedText").first.inner_text()) > 80, name
