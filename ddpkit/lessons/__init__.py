@@ -13,6 +13,7 @@ carry            an earlier lab's answer
   progress       what went green so far
 """
 
+from ddpkit.cluster import torchrun
 from ddpkit.lessons.carry import carry
 from ddpkit.lessons.check import check
 from ddpkit.lessons.exercise import Case, Exercise, exercise, exercises, find
@@ -35,3 +36,6 @@ __all__ = [
     "judge",
     "show_value",
 ]
+
+if torchrun.active():  # a lesson, as a script: it prints once what its notebook shows
+    torchrun.only_rank_0_prints()

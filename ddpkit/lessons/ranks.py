@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,9 +11,11 @@ from ddpkit.cluster import Cluster, Run
 from ddpkit.lessons.values import digest
 from ddpkit.link import LinkSpec
 from ddpkit.rank.main import PerRank
+from ddpkit.rank.record import span
 from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval
 
+CALL = "a call of the answer"  # the span around each, which a check leaves out again
 Arguments = Sequence[tuple[Any, ...]]  # of one call: by rank
 
 
@@ -95,7 +96,7 @@ class _Shared:
             self.run = self._start()
         trace = self.run.trace
         by_rank = [calls[number] for calls in self.run.results]
-        windows = {rank: each.window for rank, each in enumerate(by_rank)}
+        windows = {rank: _windows(trace.of(rank))[number] for rank in trace.ranks}
         spans = (one for one in trace.spans if _posted_in(one, windows[one.rank]))
         return Did(
             [each.returned for each in by_rank],
@@ -119,7 +120,6 @@ class Call:
 
     returned: Any
     kept: bool
-    window: Interval
 
 
 def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[Call]:
@@ -131,12 +131,16 @@ def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[Call]:
         if number:
             dist.barrier()
         before = digest(arguments)
-        start_ns = time.perf_counter_ns()
-        returned = answer(*arguments)
-        window = (start_ns, time.perf_counter_ns())
-        done.append(Call(returned, digest(arguments) == before, window))
+        with span(CALL):  # in the trace, whose times are of one clock even on several hosts
+            returned = answer(*arguments)
+        done.append(Call(returned, digest(arguments) == before))
     return done
 
 
-def _posted_in(span: Span, window: Interval) -> bool:
-    return window[0] <= span.start_ns < window[1]
+def _windows(spans: Sequence[Span]) -> list[Interval]:
+    """When a rank was in each of the calls."""
+    return [(one.start_ns, one.end_ns) for one in spans if one.name == CALL]
+
+
+def _posted_in(one: Span, window: Interval) -> bool:
+    return one.name != CALL and window[0] <= one.start_ns < window[1]

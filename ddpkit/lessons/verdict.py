@@ -33,6 +33,7 @@ class Verdict:
     earned: float
     cases: tuple[CaseResult, ...] = ()
     blank: str | None = None  # not None if not answered yet: its size ("about 8 lines", or "")
+    left_out: int = 0  # cases that need more ranks than torchrun has started
 
     def __bool__(self) -> bool:
         return self.passed
@@ -90,7 +91,11 @@ def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
         return
     right = sum(case.passed for case in verdict.cases)
     count = f"{right} of {len(verdict.cases)} case{'' if len(verdict.cases) == 1 else 's'}"
-    if not verdict.passed:
+    if verdict.left_out:
+        notes = [f"{verdict.left_out} left out: torchrun started too few ranks.", *notes]
+    if not verdict.cases:
+        last = f"{verdict.name}: not checked."
+    elif not verdict.passed:
         last = f"{verdict.name}: not yet, {count}. Change your cell, run it, then this one."
     else:
         last = f"{verdict.name}: passed, {count}."

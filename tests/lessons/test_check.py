@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from ddpkit.cluster.torchrun import TooFewRanks
 from ddpkit.errors import Deadlock, LessonError, RankError, RunTimeout
 from ddpkit.lessons import Case, check, exercise, judge
 from ddpkit.lessons.progress import folder
@@ -62,6 +63,47 @@ toy_sum: not yet, 1 of 3 cases. Change your cell, run it, then this one.
     assert not verdict
     assert (verdict.earned, verdict.hint) == (1.0, "The last number counts too.")
     assert not (folder() / "answers").exists()
+
+
+FEW = """
+def toy_sum(numbers):
+    if len(numbers) > {most}:
+        raise too_few("it needs more ranks")
+    return sum(numbers)
+"""
+
+
+@pytest.fixture
+def check_with_few_ranks(toy_sum, cell, monkeypatch):
+    """Under torchrun, where a run of a case may need more ranks than there are."""
+    module = sys.modules["ddpkit.lessons.judge"]  # the package's `judge` is the function
+    monkeypatch.setattr(module, "active", lambda: True)
+    monkeypatch.setattr(module, "checking", contextlib.nullcontext)
+    namespace = {"__name__": "__main__", "too_few": TooFewRanks}
+    return lambda most: check(cell(FEW.format(most=most), namespace)["toy_sum"])
+
+
+def test_cases_with_too_many_ranks_are_left_out(check_with_few_ranks, capsys):
+    verdict = check_with_few_ranks(1)
+    assert capsys.readouterr().out == (
+        "✓ 0 numbers   total 0\n✓ 1 number    total 34\n"
+        "toy_sum: passed, 2 of 2 cases. 1 left out: torchrun started too few ranks.\n"
+    )
+    assert (verdict.passed, verdict.earned, verdict.left_out) == (True, 3, 1)
+    assert not (folder() / "answers").exists(), "not kept: not all has been asked"
+
+
+def test_a_check_of_which_all_is_left_out_has_not_passed(check_with_few_ranks, capsys):
+    assert not check_with_few_ranks(-1)
+    assert capsys.readouterr().out == (
+        "toy_sum: not checked.\n  3 left out: torchrun started too few ranks.\n"
+    )
+
+
+def test_only_torchrun_has_too_few_ranks(toy_sum, cell):
+    namespace = {"__name__": "__main__", "too_few": TooFewRanks}
+    verdict = check(cell(FEW.format(most=1), namespace)["toy_sum"])
+    assert [case.passed for case in verdict.cases] == [True, True, False]
 
 
 def test_an_answer_that_raises_is_told_its_line(toy_sum, cell, capsys):

@@ -1,0 +1,224 @@
+"""Six ways to all-reduce, beside gloo's own.
+
+    python -m benchmarks.all_reduce [--quick] [--markdown] [--figure all_reduce.png]
+
+Prints the bus bandwidth of lab 03's six answers, of a ring with segments in flight, and of torch's
+`all_reduce` on gloo, in MB/s: S/time · 2(n-1)/n, as nccl-tests define "busbw". On raw gloo, past
+the kit's recorder, and on an emulated link; there measured time ÷ the algorithm's formula stands
+beside it, in brackets where the formula is below 20 ms: there the two cores of a laptop decide, and
+not the link.
+
+Time is the median over repetitions of (last rank done - first rank began). All variants of a row
+take turns in one run. The six return a new tensor; the two others work in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks._report import as_markdown, as_text, machine
+from ddpkit import Cluster
+from ddpkit.simulate import ALL_REDUCE, bus_bandwidth, cost
+
+RAW, LINK = "raw gloo", "1 Gbit/s, 200 us"
+SEGMENTS, GLOO = "ring, segments", "gloo"
+VARIANTS = (*ALL_REDUCE, SEGMENTS, GLOO)
+WORLDS = (2, 4, 8)
+SIZES = (4 * 1024, 64 * 1024, 1024**2, 16 * 1024**2, 64 * 1024**2)
+QUICK_WORLDS, QUICK_SIZES = (2, 4), (64 * 1024, 1024**2, 16 * 1024**2)
+LARGE = 16 * 1024**2
+JUDGED_NS = 20_000_000
+LONGEST_NS = 12_000_000_000  # of a formula; what takes longer is left out, and said
+ROOM = 2 * 1024**3  # bytes on all ranks together: all_to_all keeps n tensors on each
+
+Times = list[tuple[float, float]]  # of each repetition: begin and end, in s
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network, world size and size: ns of each repetition, by variant."""
+
+    network: str
+    n: int
+    nbytes: int
+    ns: dict[str, list[int]]
+
+    def formula(self, variant: str) -> int:
+        """ns on the link, with adding for free."""
+        return _formula(variant, self.n, self.nbytes)
+
+    def median(self, variant: str) -> float:
+        return statistics.median(self.ns[variant])
+
+    def busbw(self, variant: str) -> float:
+        """MB/s."""
+        ns = round(self.median(variant))
+        return bus_bandwidth("all_reduce", self.n, self.nbytes, ns) / 1e6
+
+    def cell(self, variant: str) -> str:
+        if variant not in self.ns:
+            return "left out"
+        text = f"{self.busbw(variant):.3g}"
+        if self.network == RAW:
+            return text
+        ratio = f"{self.median(variant) / self.formula(variant):.2f}"
+        return f"{text} ×{ratio}" if self.formula(variant) >= JUDGED_NS else f"{text} ({ratio})"
+
+
+def _formula(variant: str, n: int, nbytes: int) -> int:
+    """gloo's all_reduce is a ring, on the emulated link too."""
+    return cost(variant if variant in ALL_REDUCE else "ring", n, nbytes, LINK)
+
+
+def measure(variants: list[str], nbytes: int, repeats: int, raw: bool) -> dict[str, Times]:
+    """On a rank: begin and end of each repetition, which is `_calls` calls in a row."""
+    import torch
+    import torch.distributed as dist
+
+    if raw:
+        dist.group.WORLD = dist.new_group(backend="gloo")  # past the recorder
+    x, n, calls = torch.empty(nbytes // 4), dist.get_world_size(), _calls(nbytes, raw)
+    times: dict[str, Times] = {variant: [] for variant in variants}
+    for repetition in range(1 + repeats):  # the first one warms up
+        for variant in variants:
+            function = _function(variant)
+            x.fill_(1.0)
+            dist.barrier()
+            begin = time.perf_counter()
+            for _ in range(calls):
+                total = function(x)
+            end = time.perf_counter()
+            got, due = (x, n**calls) if total is None else (total, n)
+            if not bool((got == due).all()):
+                raise ValueError(f"{variant} gives a wrong sum on {n} ranks, {nbytes} bytes")
+            if repetition:
+                times[variant].append((begin, end))
+    return times
+
+
+def _calls(nbytes: int, raw: bool) -> int:
+    """How many calls make up a MB: one of a few kB is too short for a clock."""
+    return min(20, max(1, 1024**2 // nbytes)) if raw else 1
+
+
+def _function(variant: str) -> Callable[[Any], Any]:
+    import torch.distributed as dist
+
+    from benchmarks._segments import ring_in_segments
+    from ddpkit import answers
+
+    if variant == SEGMENTS:
+        return ring_in_segments
+    return dist.all_reduce if variant == GLOO else answers.get(variant)
+
+
+def run(network: str, n: int, nbytes: int, repeats: int) -> Row:
+    """All variants that fit into time and memory, in turns."""
+    variants = list(VARIANTS)
+    if n * (n + 1) * nbytes > ROOM:
+        variants.remove("all_to_all")
+    if network == LINK:
+        variants = [each for each in variants if _formula(each, n, nbytes) <= LONGEST_NS]
+    raw = network == RAW
+    cluster = Cluster(n, link=None if raw else network)
+    results = cluster.run(measure, variants, nbytes, repeats, raw).results
+    ns = {}
+    for variant in variants:
+        ranks = zip(*(times[variant] for times in results), strict=True)
+        seconds = [max(e for _, e in each) - min(b for b, _ in each) for each in ranks]
+        ns[variant] = [round(each / _calls(nbytes, raw) * 1e9) for each in seconds]
+    return Row(network, n, nbytes, ns)
+
+
+def goals(rows: list[Row]) -> Iterator[str]:
+    """What was to be reached, and what was."""
+    ring = [
+        row.median("ring") / row.formula("ring")
+        for row in rows
+        if row.network == LINK and "ring" in row.ns and row.formula("ring") >= JUDGED_NS
+    ]
+    if ring:
+        reached = "ok" if max(ring) <= 1.05 else "MISSED"
+        yield (
+            f"ring on the link, measured ÷ formula: median {statistics.median(ring):.3f}, most "
+            f"{max(ring):.3f} of {len(ring)} (goal ≤ 1.05 {reached})"
+        )
+    for row in rows:
+        if row.network == RAW and row.n == 4 and row.nbytes >= LARGE:
+            pairs = zip(row.ns[SEGMENTS], row.ns[GLOO], strict=True)
+            ratios = sorted(ours / gloos for ours, gloos in pairs)
+            middle = statistics.median(ratios)
+            yield (
+                f"{SEGMENTS} ÷ gloo's all_reduce, side by side, raw gloo, 4 ranks, "
+                f"{_size(row.nbytes)}: median {middle:.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}, "
+                f"n={len(ratios)} (goal ≤ 1 {'ok' if middle <= 1 else 'MISSED'})"
+            )
+
+
+def draw(rows: list[Row], path: str) -> None:
+    """Bus bandwidth over sizes: a row of panels a network, a panel a world size."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    networks = list(dict.fromkeys(row.network for row in rows))
+    worlds = list(dict.fromkeys(row.n for row in rows))
+    with style.context("tableau-colorblind10"):
+        figure = Figure(figsize=(4 * len(worlds), 3.2 * len(networks)), layout="constrained")
+        panels = figure.subplots(
+            len(networks), len(worlds), sharex=True, sharey="row", squeeze=False
+        )
+        for axes, network in zip(panels, networks, strict=True):
+            for ax, n in zip(axes, worlds, strict=True):
+                here = [row for row in rows if (row.network, row.n) == (network, n)]
+                for variant, mark in zip(VARIANTS, "osvD^PX*", strict=True):
+                    points = [(r.nbytes, r.busbw(variant)) for r in here if variant in r.ns]
+                    if points:
+                        ax.loglog(*zip(*points, strict=True), mark + "-", label=variant, ms=5, lw=1)
+                ax.set(title=f"{network}, {n} ranks", xlabel="bytes", ylabel="busbw, MB/s")
+        panels[0][0].legend(fontsize=8)
+        figure.savefig(path, dpi=120)
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes // 1024:,} kB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer ranks, sizes, repetitions")
+    parser.add_argument("--markdown", action="store_true", help="the table as for BENCHMARKS.md")
+    parser.add_argument("--figure", default="tests/artifacts/all_reduce.png", metavar="PNG")
+    options = parser.parse_args()
+    worlds, sizes, repeats = (QUICK_WORLDS, QUICK_SIZES, 3) if options.quick else (WORLDS, SIZES, 7)
+    print(machine())
+    cases = [(net, n, nbytes) for net in (RAW, LINK) for n in worlds for nbytes in sizes]
+    rows = []
+    try:
+        for network, n, nbytes in tqdm(cases, unit="case", leave=False, disable=None):
+            few = network == LINK and nbytes >= LARGE
+            rows.append(run(network, n, nbytes, 2 if few else repeats))
+    except KeyboardInterrupt:
+        print(f"stopped after {len(rows)} of {len(cases)} cases")
+    if not rows:
+        return
+    layout = as_markdown if options.markdown else as_text
+    header = ["busbw in MB/s", "ranks", "S", *VARIANTS]
+    table = [[row.network, str(row.n), _size(row.nbytes), *map(row.cell, VARIANTS)] for row in rows]
+    print(layout([header, *table]), "", *goals(rows), sep="\n")
+    Path(options.figure).parent.mkdir(parents=True, exist_ok=True)
+    draw(rows, options.figure)
+    print(f"figure: {options.figure}")
+
+
+if __name__ == "__main__":
+    main()

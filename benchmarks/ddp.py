@@ -1,0 +1,155 @@
+"""Lab 06's `DistributedDataParallel` beside torch's, and the best size of a bucket.
+
+    python -m benchmarks.ddp [--quick] [--markdown]
+
+Prints, for three models on 2 and 4 ranks, on raw gloo and on an emulated link,
+- ours ÷ torch's: the step (goal ≤ 1.02), and how much of the communication both hide;
+- naive ÷ ours: naive is an all-reduce for each parameter, after backward;
+- on the link, ours ÷ (the longer of compute and communication + the last bucket) (goal ≤ 1.1);
+and then the step time against the bucket cap, and `best_cap`'s choice ÷ the best measured
+(goal ≤ 1.05).
+
+All variants take their steps in turns, inside the same ranks, so that a busy machine slows all of
+them alike; a ratio is the median over the rounds, in each of which the two are measured one after
+the other. Both wrappers have the same caps, and gradients as views of the buckets.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from statistics import median
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks import _ddp
+from benchmarks._report import as_markdown, as_text, machine
+from ddpkit import Cluster, Trace, answers
+from ddpkit.link import Link
+from ddpkit.simulate import Step, cost
+from ddpkit.simulate.whatif import recorded_link
+
+LINK = "1 Gbit/s, 200 us"
+BATCHES = {"wide MLP": 512, "conv net": 32, "transformer": 16}
+CAP_MB = 0.5
+CAPS_MB = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+VARIANTS = {"alone": CAP_MB, "naive": CAP_MB, "torch": CAP_MB, "ours": CAP_MB}
+GOAL, BOUND_GOAL, CAP_GOAL = 1.02, 1.10, 1.05
+
+
+def measure(model: str, ranks: int, link: str | None, caps: dict[str, float], steps: int) -> Any:
+    """The run of `_ddp.in_turns`."""
+    return Cluster(ranks, link=link).run(_ddp.in_turns, model, BATCHES[model], caps, steps)
+
+
+def seconds(run: Any, variant: str) -> list[float]:
+    """Of each step, from the first rank's start to the last rank's end."""
+    rounds = zip(*(windows[variant] for windows in run.results), strict=True)
+    return [(max(e for _, e in each) - min(s for s, _ in each)) / 1e9 for each in rounds]
+
+
+def ratio(run: Any, one: str, other: str) -> float:
+    """The median, over the rounds, of one variant's step ÷ another's."""
+    pairs = zip(seconds(run, one), seconds(run, other), strict=True)
+    return median(a / b for a, b in pairs)
+
+
+def hidden(run: Any, variant: str) -> float:
+    """The share of a variant's communication that went on below compute, over ranks and steps."""
+    parts = [
+        Trace(run.trace.spans, run.trace.world_size, {}, {rank: window}).breakdown()[rank]
+        for rank, windows in enumerate(run.results)
+        for window in windows[variant]
+    ]
+    return sum(p.overlapped_ns for p in parts) / (sum(p.comm_ns for p in parts) or 1)
+
+
+def buckets(run: Any, variant: str) -> list[int]:
+    """The bytes of each all-reduce of a variant's last step, in order."""
+    start, end = run.results[0][variant][-1]
+    posted = sorted((s.start_ns, s.bytes) for s in run.trace.of(0) if s.name == "all_reduce")
+    return [nbytes for at, nbytes in posted if start <= at < end]
+
+
+def bound(run: Any, link: str) -> float:
+    """Seconds that the overlapped step cannot do without: see the module's first lines."""
+    costs = [
+        cost("ring", run.trace.world_size, nbytes, Link.parse(link)) / 1e9
+        for nbytes in buckets(run, "ours")
+    ]
+    return max(median(seconds(run, "alone")), sum(costs)) + costs[-1]
+
+
+def chosen_cap(model: str, steps: int) -> float:
+    """What lab 05's `best_cap` chooses from one recorded run on the link.
+
+    Its latency is the link's, and what an all-reduce took beyond the link.
+    """
+    run = measure(model, 2, LINK, {"ours": CAP_MB}, steps)
+    link, beyond_ns = Link.parse(LINK), recorded_link(run.trace)[1]
+    gradients = Step.typical(run.trace).gradients
+    choice = answers.get("best_cap")(
+        CAPS_MB,
+        [gradient.ready_ns / 1e9 for gradient in gradients],
+        [gradient.bytes for gradient in gradients],
+        (link.latency_ns + beyond_ns / 2) / 1e9,
+        link.bytes_per_s,
+        2,
+    )
+    return float(choice)
+
+
+def step_row(model: str, ranks: int, link: str | None, steps: int) -> list[str]:
+    run = measure(model, ranks, link, VARIANTS, steps)
+    row = [model, str(ranks), link or "raw gloo"]
+    row += [f"{median(seconds(run, variant)) * 1e3:.1f}" for variant in VARIANTS]
+    row += [f"{ratio(run, 'ours', 'torch'):.3f}", f"{ratio(run, 'naive', 'ours'):.2f}"]
+    row += [f"{hidden(run, 'ours'):.0%}, {hidden(run, 'torch'):.0%}"]
+    return [*row, f"{median(seconds(run, 'ours')) / bound(run, link):.2f}" if link else ""]
+
+
+def cap_row(model: str, steps: int) -> list[str]:
+    """Caps that make the same buckets are one, and their steps are taken together."""
+    variants = {cap: f"ours {cap:g}" for cap in CAPS_MB}
+    run = measure(model, 2, LINK, {variant: cap for cap, variant in variants.items()}, steps)
+    layouts = {cap: tuple(buckets(run, variant)) for cap, variant in variants.items()}
+    pools: dict[tuple[int, ...], list[float]] = defaultdict(list)
+    for cap, variant in variants.items():
+        pools[layouts[cap]] += seconds(run, variant)
+    times = {cap: median(pools[layouts[cap]]) for cap in CAPS_MB}
+    choice, best = chosen_cap(model, steps), min(times, key=lambda cap: times[cap])
+    row = [model, *(f"{times[cap] * 1e3:.1f}" for cap in CAPS_MB), f"{choice:g}", f"{best:g}"]
+    return [*row, f"{times[choice] / times[best]:.3f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one model, 2 ranks, 5 steps")
+    parser.add_argument("--markdown", action="store_true", help="the tables as for BENCHMARKS.md")
+    options = parser.parse_args()
+    models = ["wide MLP"] if options.quick else list(BATCHES)
+    worlds, steps = ((2,), 5) if options.quick else ((2, 4), 30)
+    layout = as_markdown if options.markdown else as_text
+    print(machine())
+    cases = [(m, n, link) for link in (None, LINK) for n in worlds for m in models]
+    rows = [step_row(*case, steps) for case in tqdm(cases, unit="case", leave=False, disable=None)]
+    head = ["model", "ranks", "network", *(f"{variant}, ms" for variant in VARIANTS)]
+    head += ["ours ÷ torch", "naive ÷ ours", "hidden: ours, torch", "ours ÷ bound"]
+    print(layout([head, *rows]))
+    worst, bounds = max(float(row[7]) for row in rows), [float(row[10]) for row in rows if row[10]]
+    print(f"\nours ÷ torch: at most {worst:.3f} (goal ≤ {GOAL}); ", end="")
+    print(f"ours ÷ bound: at most {max(bounds):.2f} (goal ≤ {BOUND_GOAL:.2f})\n")
+    rows = [
+        cap_row(model, steps) for model in tqdm(models, unit="model", leave=False, disable=None)
+    ]
+    head = [f"ms a step, 2 ranks, {LINK}", *(f"{cap:g} MB" for cap in CAPS_MB)]
+    print(layout([[*head, "best_cap", "best", "its step ÷ the best"], *rows]))
+    worst = max(float(row[-1]) for row in rows)
+    print(f"\nbest_cap's choice ÷ the best measured: at most {worst:.3f} (goal ≤ {CAP_GOAL})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+# mypy: ignore-errors
+"""Answers of lab 05 (bucketing).
+
+Generated from solutions/05_bucketing.py by `make release`; do not edit.
+"""
+
+import torch
+
+
+def flatten(tensors) -> torch.Tensor:
+    """One new 1-D tensor with the elements of all `tensors`, in order. They may have any shape."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def unflatten(flat: torch.Tensor, tensors) -> list[torch.Tensor]:
+    """Views of the 1-D tensor `flat`, in order: one for each of `tensors`, of its shape."""
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors)]
+
+
+def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | None = None):
+    """A list of buckets, in the order in which they closed; a bucket is a list of parameters.
+
+    A bucket closes when its bytes reach `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each
+    kind already at `first_bucket_mb`, if that is given. What is open at the end closes then.
+    """
+    first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
+    closed, open_buckets, caps = [], {}, {}
+    for p in reversed(list(parameters)):
+        kind = (p.dtype, p.device)
+        bucket = open_buckets.setdefault(kind, [])
+        bucket.append(p)
+        if sum(q.numel() * q.element_size() for q in bucket) >= caps.get(kind, first) * 2**20:
+            closed.append(open_buckets.pop(kind))
+            caps[kind] = bucket_cap_mb
+    return closed + list(open_buckets.values())
+
+
+class GradientBuckets:
+    """Flat tensors, one for each bucket, and the gradients as views of them.
+
+    `parameters[i]`  the parameters of bucket i
+    `flat[i]`        its 1-D tensor, as long as they are together, of their dtype and device
+    `views[i]`       views of `flat[i]`, one for each of these parameters
+    """
+
+    def __init__(self, buckets):
+        self.parameters = [list(bucket) for bucket in buckets]
+        self.flat = [flatten([torch.zeros_like(p) for p in bucket]) for bucket in self.parameters]
+        self.views = [unflatten(flat, b) for flat, b in zip(self.flat, self.parameters)]
+        for i in range(len(self.flat)):
+            self.collect(i)
+
+    def collect(self, i: int) -> None:
+        """Make each gradient of bucket i the view that belongs to it, and keep its values.
+
+        A gradient that is None stays None, and counts as zeros in `flat[i]`.
+        """
+        for p, view in zip(self.parameters[i], self.views[i]):
+            if p.grad is None:
+                view.zero_()
+            elif p.grad.data_ptr() != view.data_ptr():
+                view.copy_(p.grad)
+                p.grad = view
+
+
+def best_cap(caps, ready, sizes, latency, bandwidth, world_size: int) -> float:
+    """The cap in MB, one of `caps`, with which the last all-reduce is done first.
+
+    `ready[i]` is when gradient i is ready, in seconds, and `sizes[i]` its bytes; both are in the
+    order of readiness. `latency` is in seconds, `bandwidth` in bytes per second. Of caps that are
+    equally good, it is the first.
+    """
+
+    def done(cap):
+        free, filled = 0.0, 0
+        for i, (at, size) in enumerate(zip(ready, sizes)):
+            filled += size
+            if filled >= cap * 2**20 or i == len(sizes) - 1:
+                wire = 2 * (world_size - 1) / world_size * filled / bandwidth
+                free = max(free, at) + 2 * (world_size - 1) * latency + wire
+                filled = 0
+        return free
+
+    return min(caps, key=done)

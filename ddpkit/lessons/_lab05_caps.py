@@ -1,0 +1,141 @@
+"""Lab 05: which bucket and which cap, by the right rule and by wrong ones that people write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MB = 2**20
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an `assign_buckets` may work; the defaults are right but for what `simulate` proves."""
+
+    reverse: bool = True
+    unit: int = MB
+    elements: bool = False  # counts elements, not bytes
+    hard: bool = False  # closes before the cap would be passed
+    dtypes: bool = True  # keeps them apart
+    devices: bool = True
+    first: str = "of each kind"  # "of all", "never", "always"
+    rest: bool = True  # what is open at the end closes too
+
+    def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
+        """The places in `parameters` of each bucket's members."""
+        closed: list[list[int]] = []
+        filling: dict[Any, list[int]] = {}
+        begun: set[Any] = set()
+        places = range(len(parameters))
+        for i in reversed(places) if self.reverse else places:
+            p = parameters[i]
+            kind = (p.dtype if self.dtypes else 0, str(p.device) if self.devices else 0)
+            counter = kind if self.first == "of each kind" else 0
+            early = self.first == "always" or (self.first != "never" and counter not in begun)
+            cap = (first_mb if early else cap_mb) * self.unit
+            held = filling.setdefault(kind, [])
+            size = self._size([parameters[j] for j in held])
+            if self.hard and held and size + self._size([p]) > cap:
+                closed.append(filling.pop(kind))
+                begun.add(counter)
+                filling[kind] = [i]
+                continue
+            held.append(i)
+            if not self.hard and size + self._size([p]) >= cap:
+                closed.append(filling.pop(kind))
+                begun.add(counter)
+        return closed + (list(filling.values()) if self.rest else [])
+
+    def _size(self, parameters: Sequence[Any]) -> int:
+        return sum(p.numel() * (1 if self.elements else p.element_size()) for p in parameters)
+
+
+WRONG_RULES: tuple[tuple[Rule, str], ...] = (
+    (Rule(reverse=False), "Backward begins with the last layer: walk over the parameters in "
+     "reverse order."),
+    (Rule(hard=True), "A bucket closes when it has reached the cap. The parameter that reaches it "
+     "still goes in, even if the bucket is then larger than the cap."),
+    (Rule(rest=False), "What is open at the end is missing: close it too."),
+    (Rule(elements=True), "The cap counts bytes: numel() times element_size()."),
+    (Rule(unit=10**6), "1 MB is 2**20 bytes here, as in torch."),
+    (Rule(first="of all"), "Each kind, a dtype on a device, has a first bucket."),
+    (Rule(dtypes=False), "Two dtypes are in one bucket, which is to be one tensor: keep an open "
+     "bucket for each dtype and device."),
+    (Rule(devices=False), "Two devices are in one bucket, which is to be one tensor: keep an open "
+     "bucket for each dtype and device."),
+    (Rule(first="never"), "The first bucket has a cap of its own: first_bucket_mb, if given."),
+    (Rule(first="always"), "first_bucket_mb is for the first bucket of a kind only."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Question:
+    """What `best_cap` is asked."""
+
+    caps: tuple[float, ...]
+    ready: tuple[float, ...]  # s
+    sizes: tuple[int, ...]  # bytes
+    latency: float  # s
+    bandwidth: float  # bytes/s
+    world_size: int
+
+    def done(self, cap: float) -> float:
+        """When the last all-reduce is done, in s: by the kit's simulator."""
+        from ddpkit.simulate import Gradient, Link, Step, assign_buckets, replay
+
+        gradients = tuple(
+            Gradient(str(i), size, round(at * 1e9))
+            for i, (at, size) in enumerate(zip(self.ready, self.sizes, strict=True))
+        )
+        link = Link(self.latency, self.bandwidth)
+        step = Step(0, gradients)
+        done = replay(step, self.world_size, link, assign_buckets(gradients, cap, cap)).all_reduces
+        return done[-1].done_ns / 1e9
+
+    def best(self) -> float:
+        return min(self.caps, key=self.done)
+
+    def clear(self) -> bool:
+        """Whether the best is so by 1 %: rounding must not decide."""
+        first, second = sorted(set(map(self.done, self.caps)))[:2]
+        return second > 1.01 * first
+
+
+@dataclass(frozen=True)
+class Model:
+    """A wrong idea of how long it takes."""
+
+    ready: bool = True  # waits for the bucket's gradients
+    queue: bool = True  # ... and for the all-reduce before
+    rest: bool = True
+    alphas: str = "2(n-1)"
+    wires: str = "2(n-1)/n"
+
+    def best(self, q: Question) -> float:
+        return min(q.caps, key=lambda cap: self.done(q, cap))
+
+    def done(self, q: Question, cap: float) -> float:
+        n, free, last, filled = q.world_size, 0.0, 0.0, 0
+        latency = q.latency * {"2(n-1)": 2 * (n - 1), "1": 1, "0": 0}[self.alphas]
+        factor = {"2(n-1)/n": 2 * (n - 1) / n, "0": 0}[self.wires]
+        for i, (at, size) in enumerate(zip(q.ready, q.sizes, strict=True)):
+            filled += size
+            if filled >= cap * MB or (self.rest and i == len(q.sizes) - 1):
+                start = max(at if self.ready else 0.0, free if self.queue else 0.0)
+                free = start + latency + factor * filled / q.bandwidth
+                last, filled = max(last, free), 0
+        return last
+
+
+WRONG_MODELS: tuple[tuple[Model, str], ...] = (
+    (Model(ready=False), "An all-reduce cannot start before the last gradient of its bucket is "
+     "ready: take the later of that and the end of the one before."),
+    (Model(queue=False), "All-reduces go one after the other: one starts when the one before it is "
+     "done, even if its own gradients were ready earlier."),
+    (Model(rest=False), "The gradients that are left at the end make a bucket too."),
+    (Model(alphas="1"), "An all-reduce takes 2(n - 1) messages in a row, and so many latencies."),
+    (Model(alphas="0"), "Without the latency the smallest cap always wins: add 2(n - 1) of it."),
+    (Model(wires="0"), "Without the bytes the largest cap always wins: add 2(n - 1)/n · B / "
+     "bandwidth."),
+)  # fmt: skip

@@ -1,0 +1,588 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 03 · Six ways to sum
+#
+# **You will build** six all-reduces, predict what each costs, and find out when which one wins.
+#
+# **You need** labs 00 and 02. No GPU and no network. About two hours: each way is a short round.
+
+# %%
+import torch, torch.distributed as dist, matplotlib.pyplot as plt
+from ddpkit import Cluster, check, show
+
+# %% [markdown]
+# ## A sum on every rank
+#
+# Every rank has a tensor. An **all-reduce** adds them up, and every rank gets the sum. Training on
+# many ranks does it in each step, with the gradients. torch has one built in:
+
+# %%
+cluster = Cluster(4)
+
+
+def torch_sum():
+    x = torch.tensor([1.0, 10.0 * dist.get_rank()])
+    dist.all_reduce(x)
+    return x.tolist()
+
+
+cluster.run(torch_sum).results
+
+# %% [markdown]
+# Now you build six of your own, from `isend` and `recv` alone. All have one interface: `f(x)`
+# returns the sum as a new tensor, and leaves `x` as it is.
+#
+# `isend` only *starts* a message and returns at once; its `wait()` waits until it is sent. So a
+# rank can send and receive at the same time, and nobody waits in a circle:
+#
+# ```python
+# sending = dist.isend(mine, right)
+# dist.recv(theirs, left)
+# sending.wait()
+# ```
+
+# %% [markdown]
+# ## Two prices
+#
+# A message pays a **latency** α, and then its bytes pass at the **bandwidth** β. For a tensor of
+# S bytes we write t = S/β. So what an all-reduce costs comes down to two counts:
+#
+# - latencies: how many messages go in a row, each waiting for the one before;
+# - bytes: how much the busiest link has to carry.
+#
+# Each check below prints both. (On a real network, put in the α and β that lab 02's `fit_link` found.)
+
+# %%
+from ddpkit.simulate import schedule
+from ddpkit.view import play
+
+LINK, latency, bandwidth = "20 Mbit/s, 5 ms", 0.005, 2.5e6  # the same, in s and bytes/s
+slow = Cluster(4, link=LINK)
+x = torch.ones(65_536)
+print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f} ms")
+
+# %% [markdown]
+# ## 1 · Everybody tells everybody
+#
+# Each rank sends its tensor to all others, all at once, and adds up what it gets.
+#
+# **Predict:** on four ranks, how many times t does this take? And how many α?
+
+
+# %% exercise="all_to_all"
+def all_to_all(x: torch.Tensor) -> torch.Tensor:
+    """The sum of x over all ranks, as a new tensor: every rank sends x to every other.
+
+    All messages are under way at once. Every rank adds in the order of the ranks, so that all get
+    the same sum to the last bit. `x` may have any shape and dtype, and need not be contiguous.
+    """
+    # BEGIN SOLUTION
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    mine = x.contiguous()  # in one piece, as a message has to be
+    parts = [torch.empty_like(mine) for _ in range(world_size)]
+    parts[rank] = mine
+    works = [dist.isend(mine, (rank + far) % world_size) for far in range(1, world_size)]
+    for far in range(1, world_size):
+        sender = (rank - far) % world_size
+        works.append(dist.irecv(parts[sender], sender))
+    for work in works:
+        work.wait()
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total += part
+    return total
+    # END SOLUTION
+
+
+# %% check="all_to_all"
+check(all_to_all)
+
+# %%
+show(slow.run(all_to_all, x))
+
+# %% [markdown]
+# **What to notice:** α + 3t. All start at once, so there is one latency. But each link has to carry
+# three tensors out and three in, one after the other, and each rank finds room for three more. With n
+# ranks it is α + (n − 1) t: the right way for a few numbers, and hopeless for gradients.
+
+# %% [markdown]
+# ## 2 · One after the other
+#
+# In round 1 every rank sends `x` to the next rank and receives from the one before it; in round 2
+# it sends to the one after next; and so on. After n − 1 rounds it has met all the others. There is
+# room for one received tensor only, so add each as it comes.
+#
+# **Predict:** what changes, α or t?
+
+
+# %% exercise="round_robin"
+def round_robin(x: torch.Tensor) -> torch.Tensor:
+    """The sum of x over all ranks, as a new tensor, in n - 1 rounds of one exchange each.
+
+    In round `far` (1 to n - 1) a rank sends x to the rank `far` to its right, receives from the
+    rank `far` to its left, and adds. The next round begins when this one is over.
+    """
+    # BEGIN SOLUTION
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    mine = x.contiguous()
+    total, received = mine.clone(), torch.empty_like(mine)
+    for far in range(1, world_size):
+        sending = dist.isend(mine, (rank + far) % world_size)
+        dist.recv(received, (rank - far) % world_size)
+        sending.wait()
+        total += received
+    return total
+    # END SOLUTION
+
+
+# %% check="round_robin"
+check(round_robin)
+
+# %% [markdown]
+# **What to notice:** (n − 1)(α + t). The same bytes, in a row: n − 1 latencies for 1, and room for
+# one tensor instead of n − 1. So far a trade of time for memory. (Is there a catch in adding them as
+# they come? The end of this lab will tell.)
+
+# %% [markdown]
+# ## 3 · A master and its workers
+#
+# All send their tensor to rank 0. It adds them up and sends the sum to all.
+#
+# **Predict:** how many bytes does rank 0 send, how many does it receive, and how many does a worker
+# send? What will the four rows of the timeline look like?
+
+
+# %% exercise="master_worker"
+def master_worker(x: torch.Tensor) -> torch.Tensor:
+    """The sum of x over all ranks, as a new tensor: rank 0 adds up, and sends it to all."""
+    # BEGIN SOLUTION
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    total = x.clone(memory_format=torch.contiguous_format)
+    if rank > 0:
+        dist.send(total, 0)
+        dist.recv(total, 0)
+        return total
+    received = torch.empty_like(total)
+    for worker in range(1, world_size):
+        dist.recv(received, worker)
+        total += received
+    for work in [dist.isend(total, worker) for worker in range(1, world_size)]:
+        work.wait()
+    return total
+    # END SOLUTION
+
+
+# %% check="master_worker"
+check(master_worker)
+
+# %%
+show(slow.run(master_worker, x))
+
+# %% [markdown]
+# **What to notice:** 2α + 2(n − 1) t. Everything passes the master's link, first in, then out, and
+# the workers mostly wait. It is the slowest of the six for large tensors, and adding ranks makes
+# it slower. Yet few messages are sent, only 2(n − 1) in all: good code for three numbers at the end
+# of an epoch.
+
+# %% [markdown]
+# ## 4 · A tree
+#
+# The master needs help. In each round, half of those who hold a sum hand it over to the other half:
+# with eight ranks four additions happen at once, then two, then one. After ⌈log₂ n⌉ rounds rank 0
+# has the sum, which goes down again the same way. You have both halves from lab 02.
+#
+# **Predict:** four ranks. How much faster than the master?
+
+# %%
+play(schedule("tree", 4, length=8))
+
+# %%
+from ddpkit import carry
+
+reduce = carry("reduce")
+broadcast = carry("broadcast")
+
+
+# %% exercise="tree"
+def tree(x: torch.Tensor) -> torch.Tensor:
+    """The sum of x over all ranks, as a new tensor: up a binomial tree to rank 0, and down.
+
+    Made of lab 02's reduce(x, dst) and broadcast(x, src), which work in place.
+    """
+    # BEGIN SOLUTION
+    total = x.clone()
+    reduce(total, dst=0)
+    broadcast(total, src=0)
+    return total
+    # END SOLUTION
+
+
+# %% check="tree"
+check(tree)
+
+# %% [markdown]
+# **What to notice:** 2 ⌈log₂ n⌉ (α + t). On four ranks that is 4t, where the master takes 6t; on a
+# thousand it is a hundred times faster. As many messages as the master's, but many at a time. Still,
+# on the way up half of the ranks are through after one round, and wait.
+
+# %% [markdown]
+# ## 5 · A butterfly
+#
+# Why should anybody wait? In a **butterfly** two ranks *exchange* their sums, and both add. Then each
+# exchanges with one at distance 2, then 4, …: the sums double in each round.
+#
+# **Predict:** how many rounds on 4 ranks, and on 1024?
+
+# %%
+play(schedule("butterfly", 4, length=8))
+
+# %% [markdown]
+# The partner of a rank at distance 1, 2 or 4 differs from it in one binary digit: `rank ^ distance`.
+#
+# With six ranks, rank 3 would have to meet rank 7. So let the ranks *beyond* the largest power of two,
+# 4 and 5, first give what they have to a rank below, sit out the butterfly, and get the sum from
+# there in the end: two rounds more.
+
+
+# %% exercise="butterfly"
+def butterfly(x: torch.Tensor) -> torch.Tensor:
+    """The sum of x over all ranks, as a new tensor, by recursive doubling.
+
+    If n is no power of two, each rank beyond the largest one gives x to a rank below it first, and
+    gets the sum from that one at the end.
+    """
+    # BEGIN SOLUTION
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    total = x.clone(memory_format=torch.contiguous_format)
+    received = torch.empty_like(total)
+    doubled = 2 ** (world_size.bit_length() - 1)  # the largest power of two in n
+    if rank >= doubled:
+        dist.send(total, rank - doubled)
+        dist.recv(total, rank - doubled)
+        return total
+    if rank + doubled < world_size:
+        dist.recv(received, rank + doubled)
+        total += received
+    for distance in [2**k for k in range(doubled.bit_length() - 1)]:
+        sending = dist.isend(total, rank ^ distance)
+        dist.recv(received, rank ^ distance)
+        sending.wait()
+        total += received
+    if rank + doubled < world_size:
+        dist.send(total, rank + doubled)
+    return total
+    # END SOLUTION
+
+
+# %% check="butterfly"
+check(butterfly)
+
+# %% [markdown]
+# **What to notice:** log₂ n (α + t), half of the tree, and no rank waits. With one message a round,
+# nothing takes fewer rounds: a sum can at best double. But in each of them the whole tensor goes over
+# the link. With long tensors t is what hurts, and it is paid log₂ n times.
+
+# %% [markdown]
+# ## 6 · A ring, first the wrong way
+#
+# Ranks in a circle, each sends to the right and receives from the left. The obvious program passes
+# whole tensors on:
+
+
+# %%
+def pass_around(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    total, passing = x.clone(), x.clone()
+    for _ in range(world_size - 1):
+        received = torch.empty_like(x)
+        sending = dist.isend(passing, (rank + 1) % world_size)
+        dist.recv(received, (rank - 1) % world_size)
+        sending.wait()
+        total += received
+        passing = received  # on to the right with it
+    return total
+
+
+print(cluster.run(pass_around, torch.ones(8)).traffic.table())
+
+# %% [markdown]
+# The sum is right, and this program stands in many tutorials. But count: S is 32 bytes here, and each
+# rank sends 96, three whole tensors: no better than everybody to everybody. And all four ranks do the
+# *same* additions, each in an order of its own.
+#
+# Let each rank add up only a quarter.
+
+# %% [markdown]
+# ## A ring, the right way
+#
+# Cut the tensor into n chunks. **Share-reduce:** each round, every rank sends one chunk to the
+# right, and adds the one that comes in. After n − 1 rounds each rank has one chunk summed up over all.
+# **Share only:** n − 1 rounds more, in which finished chunks go around and are copied.
+#
+# **Predict:** with four ranks, how many S does each rank send? And with 1000?
+
+# %%
+play(schedule("ring", 4, length=8))
+
+
+# %% exercise="ring"
+def ring(x: torch.Tensor) -> torch.Tensor:
+    """The sum of x over all ranks, as a new tensor: chunks go twice around to the right.
+
+    In 2(n - 1) rounds, a chunk of about 1/n of x in each. Works for every length, also where n does
+    not divide it or is larger. (`torch.tensor_split` cuts a flat tensor into n views.)
+    """
+    # BEGIN SOLUTION
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    total = x.clone(memory_format=torch.contiguous_format)
+    chunks = total.view(-1).tensor_split(world_size)  # views: to add to one changes total
+    for step in range(2 * (world_size - 1)):
+        outgoing = chunks[(rank - step) % world_size]
+        incoming = chunks[(rank - step - 1) % world_size]
+        received = torch.empty_like(incoming)
+        sending = dist.isend(outgoing, right)
+        dist.recv(received, left)
+        sending.wait()
+        if step < world_size - 1:  # share-reduce
+            incoming += received
+        else:  # share only
+            incoming.copy_(received)
+    return total
+    # END SOLUTION
+
+
+# %% check="ring"
+check(ring)
+
+# %% [markdown]
+# Two halves: the first is lab 02's `reduce_scatter`, the second its `all_gather`. Here is your own
+# ring, message by message, as it ran on four ranks. Press Play, or drag the slider.
+
+# %%
+play(cluster.run(ring, torch.ones(8)))
+
+# %% [markdown]
+# On the slow link, where each message takes its time:
+
+# %%
+show(slow.run(ring, x))
+
+# %% [markdown]
+# **What to notice:** 2(n − 1) α + 2 (n − 1)/n · t. Every link is busy all the time, in both directions, and
+# no byte is sent that need not be. However many ranks there are, each sends less than 2 S: that is why
+# the ring carries the gradients of large models. Its price is the latency, 2(n − 1) times.
+
+# %% [markdown]
+# ## What does it cost?
+#
+# You have written the price of each above. Now as a function: seconds from latency and bandwidth.
+#
+# **Predict:** four ranks, a latency of 5 ms, a tensor with t = 105 ms. Which of the six is the fastest?
+# Which with 1 kB?
+
+
+# %% exercise="predict"
+def predict(
+    algorithm: str, world_size: int, nbytes: int, latency: float, bandwidth: float
+) -> float:
+    """Seconds for one of the six (its name), by α in seconds and β in bytes per second.
+
+    A tree takes ⌈log2 n⌉ rounds up and as many down; a butterfly log2 n rounds, or where n is no
+    power of two, ⌊log2 n⌋ + 2. One rank alone needs no time.
+    """
+    # BEGIN SOLUTION
+    n, t = world_size, nbytes / bandwidth
+    up = (n - 1).bit_length()  # ⌈log2 n⌉
+    doublings = up if n == 2**up else up + 1  # ⌊log2 n⌋ + 2 is ⌈log2 n⌉ + 1 there
+    latencies, tensors = {
+        "all_to_all": (1, n - 1),
+        "round_robin": (n - 1, n - 1),
+        "master_worker": (2, 2 * (n - 1)),
+        "tree": (2 * up, 2 * up),
+        "butterfly": (doublings, doublings),
+        "ring": (2 * (n - 1), 2 * (n - 1) / n),
+    }[algorithm]
+    return latencies * latency + tensors * t if n > 1 else 0.0
+    # END SOLUTION
+
+
+# %% check="predict"
+check(predict)
+
+# %% [markdown]
+# ## Is it true?
+#
+# All six on the slow link, for several sizes and numbers of ranks. `span` names a stretch of a rank's
+# work: its begin and end are kept in the trace.
+
+# %%
+from ddpkit import span
+
+SIX = [all_to_all, round_robin, master_worker, tree, butterfly, ring]
+
+
+def each_twice(functions, lengths):
+    for take in range(2):
+        for f in functions:
+            for length in lengths:
+                x = torch.ones(length)
+                dist.barrier()  # all begin together
+                with span(f"{f.__name__} {x.nbytes} {take}"):
+                    f(x)
+
+
+# %%
+def measure(world_size, functions, lengths):
+    """From the first rank's begin to the last one's end: {(name, bytes): seconds}."""
+    run = Cluster(world_size, link=LINK).run(each_twice, functions, lengths)
+    ns, best = {}, {}
+    for one in run.trace.spans:
+        if one.kind == "span":
+            ns[one.name] = [*ns.get(one.name, []), one.start_ns, one.end_ns]
+    for text, moments in ns.items():
+        name, nbytes, _ = text.split()
+        seconds = (max(moments) - min(moments)) / 1e9
+        best[name, int(nbytes)] = min(seconds, best.get((name, int(nbytes)), seconds))
+    return best
+
+
+# %%
+lengths = [256, 2048, 16_384, 65_536]
+took = {n: measure(n, SIX, lengths if n == 4 else [16_384]) for n in (2, 4, 8)}
+
+
+# %%
+def panel(ax, cases, which, label):
+    """Over ranks (`which` = 0) or bytes (1); lines are what `predict` says, marks are measured."""
+    cases = [case for case in cases if took[case[0]]]  # a job may have fewer ranks
+    for f, mark in zip(SIX, "osvD^P"):
+        name, at = f.__name__, [case[which] for case in cases]
+        said = [predict(name, n, nbytes, latency, bandwidth) * 1e3 for n, nbytes in cases]
+        measured = [took[n][name, nbytes] * 1e3 for n, nbytes in cases]
+        (line,) = ax.loglog(at, said, linewidth=1)
+        ax.loglog(at, measured, mark, color=line.get_color(), markersize=5, label=name)
+    ax.set(xlabel=label, ylabel="ms"), ax.minorticks_off()
+
+
+# %%
+with plt.style.context("tableau-colorblind10"):
+    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True)
+    panel(left, [(4, 4 * length) for length in lengths], 1, "bytes, on 4 ranks")
+    panel(right, [(n, 65_536) for n in took], 0, "ranks, with 64 kB each")
+right.set_xticks([2, 4, 8], [2, 4, 8]), left.legend(fontsize=8)
+plt.show()
+
+# %%
+cases = [(n, name, nbytes) for n in took for name, nbytes in took[n]]
+ratios = sorted(took[n][name, S] / predict(name, n, S, latency, bandwidth) for n, name, S in cases)
+print(f"measured ÷ predicted: {ratios[0]:.2f} to {ratios[-1]:.2f}, ", end="")
+print(f"half of them below {ratios[len(ratios) // 2]:.2f}")
+
+# %% [markdown]
+# **What to notice:** lines are predicted, marks measured, and the lines cross. On the left they are
+# flat at first: small tensors cost their latencies. Then all rise alike, and what counts is how many
+# t. On the right the master grows with n, the butterfly with log n, and the ring by its latencies
+# only.
+#
+# (Where a few ms count, the processor does too: a rank is not always there when its message is.)
+
+# %% [markdown]
+# ## Where they cross
+#
+# **Predict:** on your link, from which size on is a ring faster than a butterfly, with four ranks? Set
+# 2(α + t) equal to 6α + 1.5t.
+
+
+# %%
+def ring_wins(nbytes, world_size=4):
+    by = [predict(name, world_size, nbytes, latency, bandwidth) for name in ("ring", "butterfly")]
+    return by[0] < by[1]
+
+
+crossover = next(nbytes for nbytes in range(0, 10**9, 1000) if ring_wins(nbytes))
+print(f"predicted: {crossover:,} bytes")
+times = measure(4, [butterfly, ring], [crossover // 16, crossover // 4, crossover])
+for (name, nbytes), seconds in sorted(times.items(), key=lambda item: item[0][1]):
+    print(f"{nbytes:7,} bytes: {name:9} {seconds * 1e3:5.1f} ms")
+
+# %% [markdown]
+# In the middle is the predicted crossover: there both should take about as long. The butterfly wins
+# with a quarter of it, the ring with four times as much.
+#
+# Nobody wants to choose by hand. So choose by `predict`: here for a network of GPUs, 100 Gbit/s and
+# 10 µs.
+
+# %%
+some = {"1 kB": 1e3, "100 kB": 1e5, "10 MB": 1e7, "1 GB": 1e9}
+print("ranks", *(f"{text:>14}" for text in some))
+for n in (4, 32, 256, 2048):
+    row = []
+    for nbytes in some.values():
+        price = {f.__name__: predict(f.__name__, n, nbytes, 1e-5, 1.25e10) for f in SIX}
+        row.append(min(price, key=price.get))
+    print(f"{n:5}", *(f"{name:>14}" for name in row))
+
+# %% [markdown]
+# **NCCL** does just this. It has a ring and a tree (two trees at once, in pieces, so that all links are
+# busy), tables of latencies and bandwidths, and takes for each call what its own `predict` says is
+# least.
+#
+# **gloo**, as torch calls it, always takes a ring, its chunks cut into segments: one moves while
+# another is added. So small tensors pay 2(n − 1) latencies: one reason why gradients travel in buckets
+# (lab 05).
+
+# %% [markdown]
+# ## Does everybody get the same sum?
+#
+# Floating-point numbers have 24 binary digits. 10⁸ + 1 is 10⁸: the 1 is too small to leave a mark. So
+# the order of adding matters.
+#
+# **Predict:** four ranks have 10⁸, 1, −10⁸ and 1. The sum is 2. Which of your six say so? Do all four
+# ranks say the same?
+
+
+# %%
+def rounded():
+    x = torch.full((4,), [1e8, 1.0, -1e8, 1.0][dist.get_rank()])
+    return [f(x).int().tolist() for f in SIX]
+
+
+results = cluster.run(rounded).results
+for f, sums in zip(SIX, zip(*results)):
+    same = "all ranks the same" if all(each == sums[0] for each in sums) else "the ranks differ"
+    print(f"{f.__name__:14}", *sums, same)
+
+# %% [markdown]
+# **What to notice:** each line is a way, each bracket a rank with four equal elements.
+#
+# - The ways differ: each adds in an order of its own.
+# - The ring differs from element to element: each chunk starts on another rank.
+# - Where one rank adds and the others copy, or two partners add the same two numbers, all ranks get the
+#   same bits. In `round_robin` each rank begins with its own number.
+
+# %% [markdown]
+# That was the catch. When ranks train copies of a model, sums that differ in the last bit let the copies
+# drift apart, a little more with each step, and nobody tells you. So an all-reduce for training has to
+# give all ranks the same bits. It need not give the *right* bits: there are none.
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - written six all-reduces, and counted their latencies and bytes;
+# - predicted what each costs, measured it, and found where butterfly and ring cross;
+# - seen why libraries choose by size and number of ranks;
+# - learned which sums are the same on all ranks, bit for bit.
+#
+# **Next:** lab 04 trains a model on many ranks with it: data parallelism.

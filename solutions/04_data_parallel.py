@@ -1,0 +1,607 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 04 · Data parallel: one model on many ranks
+#
+# **You will build** distributed SGD. Four ranks share the work of each batch, average their
+# gradients in three ways, each faster than the one before, and end up with the parameters that one
+# process would have.
+#
+# **You need** lab 01, and what an all_reduce costs (lab 03). No GPU and no network. About 60
+# minutes.
+
+# %%
+import torch, torch.distributed as dist
+from ddpkit import Cluster, carry, check, show
+
+# %% [markdown]
+# ## The plan
+#
+# 1. Same start: all ranks have the same parameters.
+# 2. Split the batch: each rank computes the gradient of its part.
+# 3. Average the gradients.
+# 4. Same step: so the ranks have the same parameters again. Back to 2.
+#
+# Nothing travels but gradients.
+#
+# **Predict:** below, each of four ranks makes a new model. Is it the same on all?
+
+# %%
+from torch import nn
+
+
+def mlp():
+    hidden = [nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU()]
+    return nn.Sequential(*hidden, nn.Linear(512, 10))
+
+
+# %%
+cluster = Cluster(4)
+
+
+def first_weight():
+    return mlp()[0].weight[0, 0].item()
+
+
+cluster.run(first_weight).results
+
+# %% [markdown]
+# ## Your turn: same start
+#
+# Four different models: each rank draws its own random numbers. The mean of gradients that were
+# taken at four different points is the gradient of nothing. So give all ranks the model of one of
+# them.
+#
+# A model is more than its parameters. It may have *buffers*, such as the running mean of a
+# BatchNorm: no gradient, yet part of the model.
+
+
+# %% exercise="broadcast_parameters"
+def broadcast_parameters(module: nn.Module, src: int = 0) -> None:
+    """Give every rank the parameters and the buffers that `module` has on rank `src`.
+
+    Frozen parameters too, and buffers of any dtype, also those that state_dict() leaves out. In
+    place: an optimizer may hold these very tensors. All ranks have a module of the same build.
+    """
+    # BEGIN SOLUTION
+    for tensor in [*module.parameters(), *module.buffers()]:
+        dist.broadcast(tensor.detach(), src)
+    # END SOLUTION
+
+
+# %% check="broadcast_parameters"
+check(broadcast_parameters)
+
+
+# %%
+def same_first_weight():
+    model = mlp()
+    broadcast_parameters(model)
+    return model[0].weight[0, 0].item()
+
+
+cluster.run(same_first_weight).results
+
+# %% [markdown]
+# ## Split the batch
+#
+# The digits again, and the minibatches of lab 01: the same seed gives the same batches on every
+# rank, without a word between them.
+
+# %%
+from ddpkit.data import load_digits
+
+x, y = map(torch.from_numpy, load_digits())
+minibatches = carry("minibatches")
+sizes = [len(batch) for batch in minibatches(len(x), 256, seed=0)]
+print("batches of", sizes)
+
+# %% [markdown]
+# ## Your turn: this rank's part
+#
+# Cut each batch into as many parts as there are ranks, and take your own.
+#
+# **Predict:** four ranks share the last batch, of 5 images. How many does each get? And if it had
+# only 2: what should the other two ranks get?
+
+
+# %% exercise="shard"
+def shard(n: int, batch_size: int, epoch: int, rank: int, world_size: int) -> list[torch.Tensor]:
+    """The part of `rank` in each batch of an epoch: a list of int64 tensors, one for each step.
+
+    All ranks' parts of a step together are one batch: `batch_size` of the numbers 0 to n - 1, the
+    last one what is left. Their lengths differ by 1 at most; a part may be empty, and is in the
+    list all the same. An epoch has each number once, and in another order than the next epoch.
+    """
+    # BEGIN SOLUTION
+    batches = minibatches(n, batch_size, seed=epoch)
+    return [batch.tensor_split(world_size)[rank] for batch in batches]
+    # END SOLUTION
+
+
+# %% check="shard"
+check(shard)
+
+# %%
+for rank in range(4):
+    lengths = [len(part) for part in shard(len(x), 256, epoch=0, rank=rank, world_size=4)]
+    print(f"rank {rank}: {sum(lengths)} images, in parts of {lengths}")
+
+# %% [markdown]
+# **What to notice:** nobody told the ranks who takes what. They agree because they all computed the
+# same permutation. And all have as many steps: a rank that came one step short would leave the
+# others waiting for its gradient.
+#
+# (torch's `DistributedSampler` evens the parts out another way: it hands out a few images twice.)
+
+# %% [markdown]
+# ## Who has the data?
+#
+# Two ways. A *data server*: rank 0 has all images and sends each rank its part. Or *partitioned
+# data*: every rank reads its part itself.
+#
+# **Predict:** an image with its label is a row of 65 numbers, 260 bytes. How much does rank 0 send
+# in an epoch of 1,797 images?
+
+# %%
+rows = torch.cat([x, y[:, None].float()], dim=1)
+
+
+def served():
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    for batch in minibatches(len(rows), 256, seed=0):
+        parts = batch.tensor_split(world_size)
+        if rank == 0:
+            sends = [dist.isend(rows[parts[r]], dst=r) for r in range(1, world_size)]
+            for send in sends:
+                send.wait()
+        else:
+            dist.recv(torch.empty(len(parts[rank]), 65), src=0)
+
+
+# %%
+def partitioned():
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return sum(len(rows[part]) for part in shard(len(rows), 256, 0, rank, world_size))
+
+
+print("server:", cluster.run(served).traffic.table(), sep="\n")
+run = cluster.run(partitioned)
+print("partitioned:", run.traffic.table(), f"images: {run.results}", sep="\n")
+
+# %% [markdown]
+# **What to notice:** the server sends all that the others compute with: (n − 1)/n of every epoch
+# goes out of one machine, and if each rank that joins brings work of its own, it is ever more. With
+# partitioned data nothing is sent. The price: each rank must be able to read any image, or be
+# content with a fixed part of them.
+
+# %% [markdown]
+# ## The same list on all ranks
+#
+# Now the gradients. It looks simple: for each parameter that has one, all_reduce it. But here the
+# ranks use different layers of one model.
+#
+# **Predict:** what happens?
+
+
+# %%
+def two_ways():
+    ways = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 2)])
+    ways[dist.get_rank()](torch.ones(1)).sum().backward()
+    for p in ways.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+
+
+run = Cluster(2).run(two_ways, expect_error=True)
+
+# %% [markdown]
+# Each rank has gradients for its own way only, and they do not fit. It could be worse: if the two
+# layers had the same shape, the ranks would add up gradients of different layers, and nobody would
+# say a word.
+#
+# ## Your turn: which gradients?
+#
+# Each rank must go through the same list, whatever its own forward did. A gradient that is missing
+# counts as zeros.
+
+
+# %% exercise="gradients_of"
+def gradients_of(module: nn.Module) -> list[torch.Tensor]:
+    """The gradients that the ranks average: a list that is equally long on all of them.
+
+    One for each parameter that requires a gradient, in the order of module.parameters(), which
+    names a shared (tied) parameter once. Where .grad is None, this makes it zeros first. These are
+    the very .grad tensors: who changes one in place has changed the gradient.
+    """
+    # BEGIN SOLUTION
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+    return [p.grad for p in parameters]
+    # END SOLUTION
+
+
+# %% check="gradients_of"
+check(gradients_of)
+
+# %% [markdown]
+# ## Your turn: average, through rank 0
+#
+# The first way that comes to mind: for each parameter, rank 0 *gathers* the gradients of all
+# ranks, takes the mean, and *scatters* it. `gradients_of` says which.
+#
+# **Predict:** the model's gradients are S bytes. How many go in and out of rank 0, with n ranks?
+
+
+# %% exercise="average_by_gather"
+def average_by_gather(module: nn.Module) -> None:
+    """Make each gradient its mean over all ranks, on all ranks: one gather to rank 0 and one
+    scatter from it for each parameter.
+
+    Promised of this and of the next two: a parameter without a gradient counts as zeros, and has
+    the mean afterwards, on every rank. Frozen parameters stay without. A shared one is averaged
+    once. Every gradient keeps its dtype.
+    """
+    # BEGIN SOLUTION
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    for gradient in gradients_of(module):
+        parts = None
+        if rank == 0:
+            parts = [torch.empty_like(gradient) for _ in range(world_size)]
+        dist.gather(gradient, parts, dst=0)
+        if rank == 0:
+            parts = [sum(parts) / world_size] * world_size
+        dist.scatter(gradient, parts, src=0)
+    # END SOLUTION
+
+
+# %% check="average_by_gather"
+check(average_by_gather)
+
+# %% [markdown]
+# ## What it costs
+#
+# A few steps of training on an emulated network, with any way to average.
+#
+# **Predict:** the gradients are 1.2 MB, and 1 Gbit/s moves 1 MB in 8 ms. How long do the four ranks
+# wait in each step?
+
+# %%
+slow = Cluster(4, link="1 Gbit/s, 200 us")
+
+
+def six_steps(average):
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for part in shard(len(x), 256, 0, dist.get_rank(), dist.get_world_size())[:6]:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[part]), y[part]).backward()
+        average(model)
+        optimizer.step()
+
+
+# %%
+by_gather = slow.run(six_steps, average_by_gather)
+show(by_gather, step=4)
+
+# %% [markdown]
+# **What to notice:** everything goes through rank 0: (n − 1)S bytes in, and (n − 1)S bytes out
+# again. Meanwhile nobody computes, except rank 0, which adds up in the gaps between its bars. With
+# twice the ranks it takes about twice as long.
+
+# %% [markdown]
+# ## Your turn: one all_reduce for each parameter
+#
+# An all_reduce as a ring uses the links of all ranks at once: each sends 2(n − 1)/n · S, which is
+# less than 2S for any number of ranks.
+
+
+# %% exercise="average_per_parameter"
+def average_per_parameter(module: nn.Module) -> None:
+    """Make each gradient its mean over all ranks: one all_reduce for each parameter.
+
+    It promises what average_by_gather promises.
+    """
+    # BEGIN SOLUTION
+    for gradient in gradients_of(module):
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+    # END SOLUTION
+
+
+# %% check="average_per_parameter"
+check(average_per_parameter)
+
+# %% [markdown]
+# **Predict:** now each link carries 2 · 3/4 · S where rank 0's carried 2 · 3 · S. Is the
+# communication four times as fast?
+
+# %%
+per_parameter = slow.run(six_steps, average_per_parameter)
+show(per_parameter, step=4)
+
+# %% [markdown]
+# **What to notice:** six all_reduces, one for each weight and each bias. The three of the biases are
+# tiny, and yet have a width: a ring has 2(n − 1) rounds, and each costs a latency of 200 µs, for a
+# message of one number too.
+
+# %% [markdown]
+# ## Your turn: one all_reduce for all
+#
+# Copy all gradients into one long vector, all_reduce that, and copy the means back.
+#
+# A vector has one dtype. Where a model mixes several, take one vector for each: in an order on
+# which the ranks agree, and a Python `set` has none.
+
+
+# %% exercise="average_flat"
+def average_flat(module: nn.Module) -> None:
+    """Make each gradient its mean over all ranks: one all_reduce for all gradients of a dtype.
+
+    It promises what average_by_gather promises.
+    """
+    # BEGIN SOLUTION
+    gradients = gradients_of(module)
+    for dtype in dict.fromkeys(g.dtype for g in gradients):  # a set, but in order
+        members = [g for g in gradients if g.dtype == dtype]
+        flat = torch.cat([g.flatten() for g in members])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for g, mean in zip(members, flat.split([g.numel() for g in members])):
+            g.copy_(mean.view_as(g))
+    # END SOLUTION
+
+
+# %% check="average_flat"
+check(average_flat)
+
+# %% [markdown]
+# ## Three rungs of a ladder
+#
+# **Predict:** one all_reduce instead of six saves five times 2(n − 1) latencies. How many
+# milliseconds is that here?
+
+# %%
+from ddpkit.view import compare
+
+flat = slow.run(six_steps, average_flat)
+names = ["gather and scatter", "per parameter", "flat"]
+compare(by_gather, per_parameter, flat, labels=names)
+
+# %% [markdown]
+# What the formulas say of such a network: latencies α one after the other, and what the busiest
+# link carries, in multiples of S.
+
+# %%
+size = 4 * sum(p.numel() for p in mlp().parameters())  # S, in bytes
+alpha, wire = 0.2, size / 125e6 * 1e3  # ms
+formulas = [12 * alpha + 6 * wire, 36 * alpha + 1.5 * wire, 6 * alpha + 1.5 * wire]
+for name, ms in zip(names, formulas):
+    print(f"{name}: {ms:.1f} ms")
+
+# %% [markdown]
+# **What to notice:** the first change saves bytes on the busiest link, the second one latencies. This
+# model has six parameters; one with hundreds of small ones would gain more from the second. What is
+# measured on top of the formulas is this machine: ranks that wait for each other, or for a core.
+#
+# All three compute the same means, up to rounding. Only the way is different.
+
+# %% [markdown]
+# ## Same step: all together
+#
+# One thing is left. The last batch has 5 images, and the ranks have 2, 1, 1 and 1 of them.
+#
+# **Predict:** is the mean of four mean losses the mean loss over the 5 images?
+
+# %%
+model, batch = mlp(), minibatches(len(x), 256, seed=0)[-1]
+
+
+def mean_loss(part):
+    return nn.functional.cross_entropy(model(x[part]), y[part]).item()
+
+
+losses = [mean_loss(part) for part in batch.tensor_split(4)]
+print(f"mean of the 4 means: {sum(losses) / 4:.4f}, mean over {len(batch)}: {mean_loss(batch):.4f}")
+
+# %% [markdown]
+# A mean of means gives each image of a short part too much weight, as in lab 01's `accumulate`.
+#
+# ## Your turn: train
+#
+# The averaging divides by the number of ranks; the loss has to be divided by the number of images.
+# Which factor makes it right? Nobody tells a rank how long the other parts are: ask.
+
+
+# %% exercise="train"
+def train(model: nn.Module, batches, lr: float, momentum: float = 0.0) -> None:
+    """Train `model` on all ranks: after each step it is what one process makes of whole batches.
+
+    It starts from rank 0's model. `batches` is a generator of this rank's parts, (x, y), one for
+    each step; take the next one when the step before is done. A part may be shorter than another
+    rank's, or empty. The loss is the cross entropy, its mean over all images of the whole batch.
+    The step is SGD with momentum (torch.optim.SGD, or yours of lab 01).
+    """
+    # BEGIN SOLUTION
+    broadcast_parameters(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
+    for x, y in batches:
+        images = torch.tensor(len(y))
+        dist.all_reduce(images)  # of the whole batch
+        loss = nn.functional.cross_entropy(model(x), y, reduction="sum")
+        optimizer.zero_grad()
+        (loss * dist.get_world_size() / images).backward()
+        average_flat(model)
+        optimizer.step()
+    # END SOLUTION
+
+
+# %% check="train"
+check(train)
+
+# %% [markdown]
+# ## One process or four
+#
+# Train on the digits for three epochs: on four ranks, and on one rank alone, which is one process
+# with whole batches.
+#
+# **Predict:** how far apart are the parameters in the end?
+
+
+# %%
+def my_batches(batch_size, epochs):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    for epoch in range(epochs):
+        for part in shard(len(x), batch_size, epoch, rank, world_size):
+            yield x[part], y[part]
+
+
+def train_mlp(epochs):
+    model = mlp()
+    train(model, my_batches(256, epochs), lr=0.1, momentum=0.9)
+    return model
+
+
+# %%
+def vector(model):
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+four = cluster.run(train_mlp, epochs=3).results
+one = Cluster(1).run(train_mlp, epochs=3).results[0]
+print(f"parameters from {vector(one).min():.2f} to {vector(one).max():.2f}")
+apart = [(vector(each) - vector(one)).abs().max() for each in four]
+print("farthest from one process, by rank:", [f"{each:.0e}" for each in apart])
+right = (four[0](x).argmax(1) == y).float().mean()
+print(f"right after 3 epochs: {right:.0%} of the digits")
+
+# %% [markdown]
+# **What to notice:** the four ranks agree to the last bit. From one process they differ by a few
+# roundings of float32: the same sum, added up in another order. Not "about as good as one process":
+# it *is* the one-process run.
+#
+# (One exception: a BatchNorm takes its mean over the images it sees, and a rank sees its part only.
+# torch has `SyncBatchNorm` for that.)
+
+# %% [markdown]
+# ## Where the time goes
+#
+# Now on the network.
+#
+# **Predict:** which share of the communication is hidden behind compute?
+
+# %%
+trained = slow.run(train_mlp, epochs=1)
+show(trained, step=4)
+
+# %% [markdown]
+# **What to notice:** none. Forward, backward, and only then the network; when it is busy, nobody
+# computes, and when they compute, it is idle. The communication is *exposed*, all of it. (The thin
+# bar at the start of a step counts the images. It is 8 bytes, and costs 2(n − 1) latencies.)
+
+# %% [markdown]
+# ## Does it scale?
+#
+# *Strong scaling*: the same batch on more ranks. *Weak scaling*: as many images per rank, so the
+# batch grows.
+#
+# The ranks share the cores of this machine, so more of them do not compute more. Let each have an
+# emulated device: it sleeps 50 µs for an image.
+
+# %%
+import time
+from ddpkit import span
+
+
+def step_time(images):
+    gradient, times = torch.ones(size // 4), []
+    for _ in range(5):
+        start = time.perf_counter()
+        with span("forward and backward"):
+            time.sleep(images * 50e-6)
+        dist.all_reduce(gradient)
+        times.append(time.perf_counter() - start)
+    return sorted(times)[2]  # the median, in s
+
+
+# %% [markdown]
+# The prediction: compute, then the ring of lab 03, 2(n − 1)(α + S/nβ).
+#
+# **Predict:** 1,024 images, on 8 ranks instead of 1. How many times as fast? And if each of the 8
+# has 512 images?
+
+# %%
+from ddpkit.simulate import cost
+
+LINK = "1 Gbit/s, 200 us"
+
+
+def formula(images, n):
+    return images * 50e-6 + cost("ring", n, size, LINK) / 1e9
+
+
+def measure(images, n):
+    return Cluster(n, link=LINK).run(step_time, images).results[0]
+
+
+# %%
+def speed_ups(seconds, ranks, strong):
+    """Images per second, in multiples of those of one rank."""
+    images = {n: 1024 // n if strong else 512 for n in ranks}
+    times = {n: seconds(images[n], n) for n in ranks}
+    rate = {n: n * images[n] / t for n, t in times.items() if t is not None}
+    return {n: each / rate[1] for n, each in rate.items()}
+
+
+measured = {strong: speed_ups(measure, (1, 2, 4, 8), strong) for strong in (True, False)}
+predicted = {strong: speed_ups(formula, (1, 2, 4, 8, 16, 32), strong) for strong in (True, False)}
+
+# %%
+import matplotlib.pyplot as plt
+
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+titles = {True: "strong: 1,024 images in all", False: "weak: 512 images a rank"}
+for ax, (strong, title) in zip(axes, titles.items()):
+    line, dots = predicted[strong], measured[strong]
+    ax.plot(line.keys(), line.keys(), ":", color="grey", label="ideal")
+    ax.plot(line.keys(), line.values(), "-", label="predicted")
+    ax.plot(dots.keys(), dots.values(), "o", label="measured")
+    ax.set_xscale("log", base=2), ax.set_yscale("log", base=2)
+    ax.set_xticks([*line], [*line]), ax.set_yticks([*line], [*line])
+    ax.set(title=title, xlabel="ranks", ylabel="speed-up")
+axes[0].legend()
+plt.show()
+
+# %%
+for n in measured[True]:
+    texts = [f"{measured[s][n]:5.2f} (predicted {predicted[s][n]:5.2f})" for s in (True, False)]
+    print(f"n = {n}: strong {texts[0]}, weak {texts[1]}")
+
+# %% [markdown]
+# **What to notice:** strong scaling comes to an end: a rank has ever less to compute, while the
+# communication does not shrink, and with many ranks the latencies make it slower again. Weak scaling
+# goes on: compute stays, bytes stay below 2S, only the latencies grow. But the batch grows too, and
+# lab 01 showed what large batches give: less and less for their price.
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - given all ranks the same start, and each its part of every batch;
+# - averaged gradients in three ways, and measured what bytes and latencies cost;
+# - trained on four ranks to the parameters of one process, uneven batches included;
+# - seen how far it scales, and predicted it.
+#
+# **Next:** all communication was exposed. Lab 05 cuts the gradients into buckets, so that lab 06 can
+# send the first of them while backward still computes the others.

@@ -1,0 +1,400 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 05 · Bucketing
+#
+# **You will build** buckets: gradients that lie side by side in memory, so that one all-reduce
+# averages many of them. And you will choose how large a bucket should be.
+#
+# **You need** lab 04, where the gradients of all ranks were averaged. About 45 minutes.
+
+# %%
+import torch, torch.distributed as dist, matplotlib.pyplot as plt
+from ddpkit import Cluster, check, show
+
+# %% [markdown]
+# ## Many small or few large?
+#
+# A million gradients have to be averaged by two ranks, over a link of 1 Gbit/s with a latency of
+# 200 µs. We may do it in one all-reduce, or in many, each of a part.
+#
+# The next cell times it for parts of 4,000 up to 1,000,000 numbers, and keeps the best of three.
+
+# %%
+link = "1 Gbit/s, 200 us"
+parts = [4_000, 16_000, 62_500, 250_000, 1_000_000]
+
+
+def time_in_parts():
+    from time import perf_counter
+
+    def once(part):
+        dist.barrier()
+        start = perf_counter()
+        for piece in torch.ones(1_000_000).split(part):
+            dist.all_reduce(piece)
+        return perf_counter() - start
+
+    return [min(once(part) for _ in range(3)) for part in parts]
+
+
+# %% [markdown]
+# **Predict:** the numbers are 4 MB; the wire takes 32 ms for them, however they are cut. An
+# all-reduce of two ranks needs two messages, one after the other, and so two latencies. How long do
+# 250 all-reduces of 4,000 numbers take?
+
+# %%
+seconds = Cluster(2, link=link).run(time_in_parts).results[0]
+for part, s in zip(parts, seconds):
+    print(f"{1_000_000 // part:3} all-reduces of {part:9,} numbers: {s * 1000:4.0f} ms")
+
+# %%
+count = [1_000_000 / part for part in parts]
+plt.figure(figsize=(6, 3))
+plt.semilogx(parts, [s * 1000 for s in seconds], "o", label="measured")
+plt.semilogx(parts, [32 + n * 0.4 for n in count], "--", label="32 ms + 0.4 ms for each")
+plt.xlabel("numbers in an all-reduce"), plt.ylabel("ms for a million"), plt.legend()
+plt.show()
+
+# %% [markdown]
+# **What to notice:** each all-reduce costs its latency, 2 × 200 µs here, whatever its size. Below
+# some size latency is nearly all there is; above it, nearly nothing. Figure 2 of the DDP paper (Li
+# and others, 2020) shows the same on GPUs.
+#
+# A model's parameters are often small: every bias, every norm. So put gradients together.
+
+# %% [markdown]
+# ## Your turn: flatten and unflatten
+#
+# `flatten` copies tensors one after the other into one long tensor. `unflatten` cuts a long tensor
+# up again. Its pieces must be *views*: they have the long tensor's memory, not a copy of it.
+
+
+# %% exercise="flatten"
+def flatten(tensors) -> torch.Tensor:
+    """One new 1-D tensor with the elements of all `tensors`, in order. They may have any shape."""
+    # BEGIN SOLUTION
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+    # END SOLUTION
+
+
+# %% check="flatten"
+check(flatten)
+
+
+# %% exercise="unflatten"
+def unflatten(flat: torch.Tensor, tensors) -> list[torch.Tensor]:
+    """Views of the 1-D tensor `flat`, in order: one for each of `tensors`, of its shape."""
+    # BEGIN SOLUTION
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors)]
+    # END SOLUTION
+
+
+# %% check="unflatten"
+check(unflatten)
+
+# %% [markdown]
+# ## One all-reduce for all
+#
+# A deep, narrow model: 48 layers with a weight and a bias each, so 96 parameters, most of them
+# small.
+#
+# **Predict:** how many milliseconds does one flat all-reduce save over one for each parameter?
+
+
+# %%
+def deep_model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(48)))
+
+
+# %%
+def one_for_each(gradients):
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+
+
+def one_for_all(gradients):
+    flat = flatten(gradients)
+    dist.all_reduce(flat)
+    for gradient, summed in zip(gradients, unflatten(flat, gradients)):
+        gradient.copy_(summed)
+
+
+# %%
+def sum_gradients(all_reduce):
+    all_reduce([torch.ones_like(p) for p in deep_model().parameters()])
+
+
+slow = Cluster(2, link=link)
+for way in (one_for_each, one_for_all):
+    run = slow.run(sum_gradients, way)
+    ms = run.trace.breakdown()[0].comm_ns / 1e6
+    times = run.traffic.collectives(0)["all_reduce"].times
+    print(f"{way.__name__:12} {times:2} all-reduces, {ms:.0f} ms")
+
+# %% [markdown]
+# **What to notice:** 95 latencies saved. But a flat all-reduce has to wait until the *last* gradient
+# is there, and by then backward is over. Nothing is left to compute while the bytes move.
+#
+# Backward makes gradients one by one, from the last layer to the first. So put those together that
+# come at about the same time: into a **bucket**.
+
+# %% [markdown]
+# ## Your turn: which gradient goes into which bucket?
+#
+# Walk over the parameters in *reverse* order, as backward does. Put each into the open bucket, and
+# close that once it has reached the cap; it may go over it. That is torch's rule.
+#
+# A bucket holds one dtype on one device: keep an open bucket for each kind.
+#
+# **Predict:** the cap is 0.1 MB; a layer has 0.063 MB. How many buckets do the 48 layers make?
+
+
+# %% exercise="assign_buckets"
+def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | None = None):
+    """A list of buckets, in the order in which they closed; a bucket is a list of parameters.
+
+    A bucket closes when its bytes reach `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each
+    kind already at `first_bucket_mb`, if that is given. What is open at the end closes then.
+    """
+    # BEGIN SOLUTION
+    first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
+    closed, open_buckets, caps = [], {}, {}
+    for p in reversed(list(parameters)):
+        kind = (p.dtype, p.device)
+        bucket = open_buckets.setdefault(kind, [])
+        bucket.append(p)
+        if sum(q.numel() * q.element_size() for q in bucket) >= caps.get(kind, first) * 2**20:
+            closed.append(open_buckets.pop(kind))
+            caps[kind] = bucket_cap_mb
+    return closed + list(open_buckets.values())
+    # END SOLUTION
+
+
+# %% check="assign_buckets"
+check(assign_buckets)
+
+# %%
+for cap in (0.1, 0.5, 2, 100):
+    buckets = assign_buckets(deep_model().parameters(), cap)
+    print(f"cap {cap:5} MB: {len(buckets):2} buckets, of", [len(b) for b in buckets][:6], "...")
+
+# %% [markdown]
+# ## Gradients that live in a bucket
+#
+# `flatten` copies every gradient, and the sums are copied back. Memory holds all gradients twice.
+#
+# Better: let each `p.grad` *be* a view of the bucket. Backward then adds right into it, and the
+# all-reduce leaves its result where the optimizer looks for it: torch's `gradient_as_bucket_view`.
+#
+# One thing is in the way: `zero_grad()` sets `p.grad = None`, and the next backward puts a new
+# tensor there. So somebody has to **collect** it into the bucket again.
+
+
+# %% exercise="GradientBuckets"
+class GradientBuckets:
+    """Flat tensors, one for each bucket, and the gradients as views of them.
+
+    `parameters[i]`  the parameters of bucket i
+    `flat[i]`        its 1-D tensor, as long as they are together, of their dtype and device
+    `views[i]`       views of `flat[i]`, one for each of these parameters
+    """
+
+    def __init__(self, buckets):
+        # BEGIN SOLUTION
+        self.parameters = [list(bucket) for bucket in buckets]
+        self.flat = [flatten([torch.zeros_like(p) for p in bucket]) for bucket in self.parameters]
+        self.views = [unflatten(flat, b) for flat, b in zip(self.flat, self.parameters)]
+        for i in range(len(self.flat)):
+            self.collect(i)
+        # END SOLUTION
+
+    def collect(self, i: int) -> None:
+        """Make each gradient of bucket i the view that belongs to it, and keep its values.
+
+        A gradient that is None stays None, and counts as zeros in `flat[i]`.
+        """
+        # BEGIN SOLUTION
+        for p, view in zip(self.parameters[i], self.views[i]):
+            if p.grad is None:
+                view.zero_()
+            elif p.grad.data_ptr() != view.data_ptr():
+                view.copy_(p.grad)
+                p.grad = view
+        # END SOLUTION
+
+
+# %% check="GradientBuckets"
+check(GradientBuckets)
+
+
+# %% [markdown]
+# **Predict:** the model has 3.2 MB of parameters. How much memory do gradients and flat tensors
+# take together, first as copies, then as views?
+
+
+# %%
+def megabytes(tensors):
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values()) / 1e6
+
+
+# %%
+model = deep_model()
+model(torch.randn(4, 128)).sum().backward()
+gradients = [p.grad for p in model.parameters()]
+print(f"a flat copy beside them: {megabytes([*gradients, flatten(gradients)]):.1f} MB")
+del gradients
+buckets = GradientBuckets(assign_buckets(model.parameters(), bucket_cap_mb=1))
+gradients = [p.grad for p in model.parameters()]
+print(f"views of {len(buckets.flat)} buckets:      {megabytes([*gradients, *buckets.flat]):.1f} MB")
+
+# %% [markdown]
+# ## How large should a bucket be?
+#
+# Torch's `DistributedDataParallel` averages each bucket as soon as its gradients are ready, while
+# backward computes the next ones. Lab 06 builds that. Here we use it, to see what the cap does.
+
+
+# %%
+def train(cap, steps=8):
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    model = DDP(deep_model(), bucket_cap_mb=cap, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(128, 128)).square().mean().backward()
+        optimizer.step()
+
+
+# %%
+small = slow.run(train, 0.05)
+show(small, step=6)
+
+# %% [markdown]
+# **What to notice:** below the backward the small all-reduces move, one after the other. They are so
+# many that their latencies alone take longer than backward: the last of them are *exposed*.
+#
+# **Predict:** with one bucket for all, will the step be shorter? Which cap is best?
+
+# %%
+large = slow.run(train, 100)
+show(large, step=6)
+
+# %% [markdown]
+# **What to notice:** one latency, and no overlap at all. Somewhere between lies the best cap.
+
+# %% [markdown]
+# ## Your turn: the best cap
+#
+# Predict it. From one recorded step we know when each gradient is ready, and its bytes. From the
+# link we know what an all-reduce of B bytes takes on n ranks:
+#
+# 2(n − 1) · latency + 2(n − 1)/n · B / bandwidth
+#
+# It starts when its bucket has closed *and* the all-reduce before it is done. The best cap is the
+# one whose last all-reduce is done first.
+
+
+# %% exercise="best_cap"
+def best_cap(caps, ready, sizes, latency, bandwidth, world_size: int) -> float:
+    """The cap in MB, one of `caps`, with which the last all-reduce is done first.
+
+    `ready[i]` is when gradient i is ready, in seconds, and `sizes[i]` its bytes; both are in the
+    order of readiness. `latency` is in seconds, `bandwidth` in bytes per second. Of caps that are
+    equally good, it is the first.
+    """
+
+    # BEGIN SOLUTION
+    def done(cap):
+        free, filled = 0.0, 0
+        for i, (at, size) in enumerate(zip(ready, sizes)):
+            filled += size
+            if filled >= cap * 2**20 or i == len(sizes) - 1:
+                wire = 2 * (world_size - 1) / world_size * filled / bandwidth
+                free = max(free, at) + 2 * (world_size - 1) * latency + wire
+                filled = 0
+        return free
+
+    return min(caps, key=done)
+    # END SOLUTION
+
+
+# %% check="best_cap"
+check(best_cap)
+
+# %%
+from ddpkit.simulate import Step, sweep
+
+caps = [0.03, 0.06, 0.12, 0.25, 0.5, 1, 2, 4]
+step = Step.typical(large.trace)
+ready = [gradient.ready_ns / 1e9 for gradient in step.gradients]
+sizes = [gradient.bytes for gradient in step.gradients]
+best = best_cap(caps, ready, sizes, latency=200e-6, bandwidth=125e6, world_size=2)
+print(f"best of these caps, as predicted: {best} MB")
+
+# %% [markdown]
+# Is it? The kit's simulator plays the recorded step with every cap (`sweep`), and we measure every
+# cap on the emulated link.
+#
+# **Predict:** what shape has the curve of the step's time over the cap?
+
+
+# %%
+def typical_ms(run):
+    from statistics import median
+
+    windows = [run.trace.step(k).window_of(0) for k in range(3, run.trace.steps)]
+    return median(end - start for start, end in windows) / 1e6
+
+
+measured = [typical_ms(slow.run(train, cap)) for cap in caps]
+predicted = [ns / 1e6 for _, ns in sweep(step, caps, link, world_size=2)]
+
+# %%
+plt.figure(figsize=(6, 3))
+plt.semilogx(caps, predicted, "--", label="predicted")
+plt.semilogx(caps, measured, "o", label="measured")
+plt.xticks(caps, caps), plt.xlabel("bucket_cap_mb"), plt.ylabel("ms a step")
+plt.ylim(0), plt.legend()
+plt.show()
+chosen = measured[caps.index(best)]
+print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(measured):.0f} ms")
+
+# %% [markdown]
+# **What to notice:** a U. On the left latency is paid too often, on the right bytes wait too long.
+# (Where the points lie above the line, an all-reduce costs more than its link: Python, copying, a
+# busy processor.)
+# The floor is wide: a cap that is twice too large costs little. Torch's 25 MB are made for models
+# of hundreds of MB on fast links.
+
+# %% [markdown]
+# Move the sliders: what does the best cap do when latency grows, when compute gets faster, or with
+# more ranks?
+
+# %%
+from ddpkit.view import explore_buckets
+
+explore_buckets(large, cap_mb=best)
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - measured that an all-reduce costs its latency, whatever its size;
+# - put gradients into buckets, as torch does, and made them views: one copy in memory;
+# - predicted the best size of a bucket from a link and one recorded step, and measured it.
+#
+# **Next:** lab 06 sends a bucket on its way while backward makes the next one.

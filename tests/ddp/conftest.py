@@ -1,0 +1,15 @@
+import pytest
+
+from tests.ddp import models
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value(request):
+    """Ship the functions of the test module and of `models`: ranks cannot import tests."""
+    import cloudpickle
+
+    for module in (request.module, models):
+        cloudpickle.register_pickle_by_value(module)
+    yield
+    for module in (request.module, models):
+        cloudpickle.unregister_pickle_by_value(module)

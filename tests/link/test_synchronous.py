@@ -1,0 +1,60 @@
+"""A send waits for its recv, on plain gloo and on the emulated link, however small the message.
+
+NCCL waits too. So a program that counts on buffers hangs here as it would there, and the link
+needs no synchronous mode of its own. Should a version of gloo begin to buffer, these tests tell.
+"""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddpkit import Cluster, Deadlock
+
+LENGTHS = (0, 1, 10_000)  # elements of a message
+LATE = 0.05  # s, by which a recv is posted after its send
+LINKS = pytest.mark.parametrize("link", [None, "10 Gbit/s, 10 us"], ids=["gloo", "link"])
+
+
+def to_a_late_receiver(how: str) -> list[bool]:
+    """On rank 0: whether each message was called complete before anybody had to receive it."""
+    early = []
+    for length in LENGTHS:
+        x = torch.ones(length)
+        dist.barrier()
+        if dist.get_rank() == 1:
+            time.sleep(LATE)
+            dist.recv(x, src=0)
+        elif how == "send":
+            dist.send(x, dst=1)
+        else:
+            sending = dist.isend(x, dst=1)
+            early.append(sending.is_completed())
+            sending.wait()
+    return early
+
+
+@LINKS
+@pytest.mark.parametrize("how", ["send", "isend and wait"])
+def test_a_send_is_over_only_when_its_recv_is_posted(link, how):
+    run = Cluster(2, link=link).run(to_a_late_receiver, how)
+    sends = [span for span in run.trace.spans if span.is_send]
+    recvs = [span for span in run.trace.spans if span.is_recv]
+    assert [span.bytes for span in sends] == [4 * length for length in LENGTHS]
+    for send, recv in zip(sends, recvs, strict=True):
+        assert send.start_ns + LATE * 1e9 / 2 < recv.start_ns  # the recv was late
+        assert recv.start_ns <= send.end_ns, send
+    assert not any(run.results[0])
+
+
+def everybody_waits_first() -> None:
+    x, other = torch.ones(1), 1 - dist.get_rank()
+    dist.isend(x, dst=other).wait()
+    dist.recv(x, src=other)
+
+
+@LINKS
+def test_waiting_for_an_isend_before_receiving_is_a_deadlock(link):
+    with pytest.raises(Deadlock, match="isend"):
+        Cluster(2, link=link).run(everybody_waits_first)

@@ -1,0 +1,149 @@
+"""Wrong answers to lab 05."""
+
+import torch
+
+from tests.mutants import edit, mutant
+
+# flatten
+
+
+@mutant("flatten", hint="make each 1-D first")
+def only_cat(tensors):
+    return torch.cat(list(tensors))
+
+
+@mutant("flatten", hint="reshape copies if it must")
+def views(tensors):
+    return torch.cat([tensor.view(-1) for tensor in tensors])
+
+
+@mutant("flatten", hint="dtype of the tensors")
+def by_pythons_numbers(tensors):
+    return torch.tensor([value for tensor in tensors for value in tensor.reshape(-1).tolist()])
+
+
+@mutant("flatten", hint="not in the order")
+def last_first(tensors):
+    return torch.cat([tensor.reshape(-1) for tensor in reversed(tensors)])
+
+
+@mutant("flatten", hint="must be copied")
+def one_is_not_copied(tensors):
+    flat = tensors[0].reshape(-1)
+    return torch.cat([flat, *(t.reshape(-1) for t in tensors[1:])]) if len(tensors) > 1 else flat
+
+
+@mutant("flatten", hint="in one dimension, please")
+def a_row(tensors):
+    return torch.cat([tensor.reshape(1, -1) for tensor in tensors], dim=1)
+
+
+# unflatten
+
+
+@mutant("unflatten", hint="Slice, view")
+def copies(flat, tensors):
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return [part.clone().view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+@mutant("unflatten", hint="the shape of its tensor")
+def stays_flat(flat, tensors):
+    return list(flat.split([tensor.numel() for tensor in tensors]))
+
+
+@mutant("unflatten", hint="where the one before it ends")
+def always_from_the_start(flat, tensors):
+    return [flat[: tensor.numel()].view(tensor.shape) for tensor in tensors]
+
+
+@mutant("unflatten", hint="copy nothing into them")
+def fills_the_tensors(flat, tensors):
+    for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors, strict=True):
+        tensor.copy_(part.view(tensor.shape))
+    return tensors
+
+
+# assign_buckets
+
+edit("assign_buckets", "forward", replace="reversed(list(parameters))", by="list(parameters)",
+     hint="reverse order")  # fmt: skip
+edit("assign_buckets", "elements", replace="q.numel() * q.element_size()", by="q.numel()",
+     hint="counts bytes")  # fmt: skip
+edit("assign_buckets", "decimal", replace="* 2**20", by="* 10**6", hint="2**20")
+edit("assign_buckets", "mixes_all", replace="kind = (p.dtype, p.device)", by="kind = 0",
+     hint="for each dtype and device")  # fmt: skip
+edit("assign_buckets", "mixes_dtypes", replace="kind = (p.dtype, p.device)", by="kind = p.device",
+     hint="Two dtypes")  # fmt: skip
+edit("assign_buckets", "mixes_devices", replace="kind = (p.dtype, p.device)", by="kind = p.dtype",
+     hint="Two devices")  # fmt: skip
+edit("assign_buckets", "no_rest", replace=" + list(open_buckets.values())", by="",
+     hint="open at the end")  # fmt: skip
+edit("assign_buckets", "no_first", replace="caps.get(kind, first)", by="bucket_cap_mb",
+     hint="first_bucket_mb, if given")  # fmt: skip
+edit("assign_buckets", "always_first", replace="caps[kind] = bucket_cap_mb", by="pass",
+     hint="first bucket of a kind only")  # fmt: skip
+edit("assign_buckets", "one_first", replace="caps[kind] = bucket_cap_mb",
+     by="first = bucket_cap_mb", hint="Each kind")  # fmt: skip
+
+
+@mutant("assign_buckets", hint="still goes in")
+def below_the_cap(parameters, bucket_cap_mb, first_bucket_mb=None):
+    buckets, size = [[]], 0
+    for p in reversed(list(parameters)):
+        nbytes = p.numel() * p.element_size()
+        if buckets[-1] and size + nbytes > bucket_cap_mb * 2**20:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(p)
+        size += nbytes
+    return buckets
+
+
+@mutant("assign_buckets", hint="one bucket: here some are missing")
+def closes_before_it_adds(parameters, bucket_cap_mb, first_bucket_mb=None):
+    buckets, bucket = [], []
+    for p in reversed(list(parameters)):
+        if sum(q.numel() * 4 for q in [*bucket, p]) >= bucket_cap_mb * 2**20:
+            buckets.append(bucket)
+            bucket = []
+        else:
+            bucket.append(p)
+    return buckets
+
+
+# GradientBuckets
+
+edit("GradientBuckets", "copies", replace="                p.grad = view\n", by="",
+     hint="Let it be the view")  # fmt: skip
+edit("GradientBuckets", "keeps_the_old", replace="                view.copy_(p.grad)\n", by="",
+     hint="has lost its values")  # fmt: skip
+edit("GradientBuckets", "stale", replace="view.zero_()", by="pass", hint="still holds old values")
+edit("GradientBuckets", "none_becomes_zero", replace="view.zero_()",
+     by="p.grad = view.zero_()", hint="stays None")  # fmt: skip
+edit("GradientBuckets", "not_at_the_start", replace="            self.collect(i)\n",
+     by="            pass\n", hint="have to be collected when")  # fmt: skip
+edit("GradientBuckets", "float32", replace="torch.zeros_like(p)",
+     by="torch.zeros(p.shape)", hint="of the dtype")  # fmt: skip
+edit("GradientBuckets", "adds", replace="view.copy_(p.grad)", by="view.add_(p.grad)",
+     hint="has lost its values")  # fmt: skip
+edit("GradientBuckets", "views_are_copies",
+     replace="unflatten(flat, b) for", by="[v.clone() for v in unflatten(flat, b)] for",
+     hint="are views of flat")  # fmt: skip
+
+# best_cap
+
+edit("best_cap", "no_ready", replace="max(free, at)", by="free", hint="cannot start before")
+edit("best_cap", "no_queue", replace="max(free, at)", by="at", hint="one after the other")
+edit("best_cap", "no_rest", replace=" or i == len(sizes) - 1", by="", hint="left at the end")
+edit("best_cap", "one_latency", replace="2 * (world_size - 1) * latency", by="latency",
+     hint="so many latencies")  # fmt: skip
+edit("best_cap", "no_latency", replace="2 * (world_size - 1) * latency", by="0",
+     hint="smallest cap always wins")  # fmt: skip
+edit("best_cap", "no_bytes", replace="2 * (world_size - 1) / world_size * filled / bandwidth",
+     by="0", hint="largest cap always wins")  # fmt: skip
+
+
+@mutant("best_cap", hint="one of `caps`")
+def the_time(caps, ready, sizes, latency, bandwidth, world_size):
+    return min(max(ready) + sum(sizes) / bandwidth + latency for _ in caps)
