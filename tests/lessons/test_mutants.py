@@ -25,6 +25,7 @@ def test_there_are_exercises():
     assert EXERCISES, "no exercise is registered: ddpkit/lessons/labNN.py"
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("wrong", MUTANTS, ids=str)
 def test_a_mutant_fails_with_its_hint(wrong):
     verdict = mutants.run(wrong)
@@ -45,6 +46,7 @@ def test_every_mutant_is_of_an_exercise():
     assert {wrong.exercise for wrong in MUTANTS} - set(EXERCISES) == set()
 
 
+@pytest.mark.spread
 @each_exercise
 def test_the_kits_answer_passes_whatever_the_seed_and_prints_the_same_again(name, monkeypatch):
     from ddpkit import answers
