@@ -1,4 +1,4 @@
-"""The command `ddpkit`: doctor, lab, check, trace, release."""
+"""The command `ddpkit`: doctor, lab, check, trace, script, grade, report, release."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 import ddpkit
 from ddpkit.errors import DdpkitError
+from ddpkit.grade.commands import grade, report
 from ddpkit.trace_command import trace
 
 ROOT = Path(ddpkit.__file__).parent.parent
@@ -118,6 +119,36 @@ def check(notebook: Path, timeout: int) -> None:
 
 
 main.add_command(trace)
+main.add_command(grade)
+main.add_command(report)
+
+
+@main.command()
+@click.argument("number")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; without it, one of the lab's name in this folder.",
+)
+def script(number: str, output: Path | None) -> None:
+    """Write lab NUMBER as a plain script with your answers in it, for python and for torchrun.
+
+    They come from your notebook, in this folder or in labs/, and where it is blank, from the
+    versions that its checks have kept. A script that you have changed is not overwritten.
+    """
+    from ddpkit.copy_labs import labs_folder
+    from ddpkit.script import make_script, write_script
+
+    folders = (labs_folder(), Path("labs"), Path())  # a nearer one wins
+    labs = {path.stem: path for folder in folders for path in folder.glob("[0-9][0-9]_*.ipynb")}
+    notebook = _lab_named(number, sorted(labs.values(), key=lambda path: path.stem))
+    made, output = make_script(notebook), output or Path(f"{notebook.stem}.py")
+    write_script(made, output)
+    click.echo(f"wrote {output} from {notebook}")
+    for what, names in made.answers.items():
+        if names:
+            click.echo(f"{what}: {', '.join(names)}")
 
 
 @main.command()

@@ -74,7 +74,7 @@ class Chart:
 
     def hatch(self, drawn: Sequence[Bar], where: Extent, look: Look, line: float) -> None:
         """Hatched bars; plain ones where no hatching could be seen, for it is slow to draw."""
-        wide, thin = self._by_width(drawn, 4)
+        wide, thin = self._by_width(drawn, 8)
         bars(self.axes, [_box(bar, where) for bar in wide], linewidth=line, zorder=3.5, **look)
         boxes = [_box(bar, where, 0.8 * self.pixel) for bar in thin]
         bars(self.axes, boxes, linewidth=0, zorder=3.5, facecolor=look["edgecolor"])
