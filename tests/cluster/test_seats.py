@@ -19,7 +19,8 @@ def ways(monkeypatch):
     ways = {"node1": "127.0.1.1", "10.0.0.2": "10.0.0.1"}
     for name, value in {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv(INTERFACE, raising=False)
+    monkeypatch.setenv(INTERFACE, "")  # so that what is chosen is undone after the test
+    monkeypatch.delenv(INTERFACE)
     monkeypatch.setattr(hosts, "_seat", lambda to, port: Seat("node1", "b1", ways[to]))
     monkeypatch.setattr(hosts, "interface_with", {"10.0.0.1": "eth7", "127.0.1.1": "lo"}.get)
     return ways
