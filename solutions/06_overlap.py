@@ -632,17 +632,18 @@ for run, steps in ((ours, 8), (slow.run(train_half), 1)):
 # %% [markdown]
 # ## What if?
 #
-# You know when each gradient was ready, and what the link costs. So the kit can play your step on
-# another network, with other buckets, or with a slow rank.
+# The kit knows when each gradient was ready, and what the link costs. So it can play your typical
+# step again: as it was, with one bucket, on a slower network.
 #
 # **Predict:** with a link of a tenth of the speed, how much of the communication can be hidden?
 
 # %%
 from ddpkit.simulate import what_if
 
-slower = what_if(ours.trace, link="100 Mbit/s, 200 us")
+again = what_if(ours.trace)
 one_bucket = what_if(ours.trace, bucket_cap_mb=100)
-compare(ours, one_bucket, slower, labels=["as it was", "one bucket", "100 Mbit/s"])
+slower = what_if(ours.trace, link="100 Mbit/s, 200 us")
+compare(again, one_bucket, slower, labels=["as it was", "one bucket", "100 Mbit/s"])
 
 # %% [markdown]
 # **What to notice:** overlap hides at most as much as there is to compute. Beyond that, only fewer

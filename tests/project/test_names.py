@@ -14,6 +14,7 @@ ERRORS = [
     "ClusterError",
     "DdpkitError",
     "Deadlock",
+    "GradeError",
     "LessonError",
     "Mismatch",
     "RankDied",

@@ -1,0 +1,94 @@
+"""Grading: seconds for a correct submission, and a class of 60 of which a third is hostile.
+
+    python -m benchmarks.grading [--class-size 60] [--jobs 2]
+
+The class is graded twice, into two folders with one secret: the scores must be the same. At the end
+nothing may be left: no process of a sandbox, no file in the folder for temporary ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ddpkit.grade import sandbox, store
+from tests.grade.attacks import ATTACKS, notebook
+
+HOSTILE = [name for name in ATTACKS if name not in ("right", "cells_in_disorder", "no_ids")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--class-size", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    if why := sandbox.trouble():
+        sys.exit(f"No sandbox here: {why}.")
+    with tempfile.TemporaryDirectory(prefix="ddpkit-bench-") as folder:
+        _measure(Path(folder), options.class_size, options.jobs)
+
+
+def _measure(folder: Path, size: int, jobs: int) -> None:
+    _write_class(folder / "one", 1)
+    _grade(folder, "one", "proof", 1)  # proves the solution, so that it is not measured below
+    seconds = [
+        _grade(folder, "one", f"one{number}", 1, seed_of="proof")[1][0].seconds
+        for number in range(3)
+    ]
+    print(f"a correct submission alone: {min(seconds):.1f} s (best of {len(seconds)})")
+    _write_class(folder / "class", size)
+    first, results = _grade(folder, "class", "first", jobs, seed_of="proof")
+    print(f"{size} submissions, {size // 3} hostile, {jobs} at a time: {first:.0f} s", end="")
+    print(f" = {first / size:.1f} s each")
+    _, again = _grade(folder, "class", "second", jobs, seed_of="proof")
+    differ = [a.name for a, b in zip(results, again, strict=True) if _scores(a) != _scores(b)]
+    print(f"a second run gives {'other' if differ else 'the same'} scores {' '.join(differ)}")
+    left = sorted(path.name for path in (folder / "tmp").iterdir())
+    print(f"left behind: {', '.join(left) or 'no file'}, {_processes(folder)} processes")
+
+
+def _write_class(folder: Path, size: int) -> None:
+    for number in range(size):
+        hostile = number % 3 == 2
+        name = HOSTILE[number // 3 % len(HOSTILE)] if hostile else "right"
+        path = folder / f"{number:03}-{name}" / "lab.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(notebook(name)))
+
+
+def _grade(
+    folder: Path, submissions: str, out: str, jobs: int, seed_of: str = ""
+) -> tuple[float, list[store.Result]]:
+    """Seconds of `ddpkit grade`, and its results."""
+    (folder / "tmp").mkdir(exist_ok=True)
+    target = folder / out
+    if seed_of:  # the solution is proven once
+        target.mkdir()
+        (target / "proofs").symlink_to(folder / seed_of / "proofs")
+    command = [sys.executable, "-m", "ddpkit", "grade", str(folder / submissions)]
+    command += ["--out", str(target), "--jobs", str(jobs), "--limit", "10"]
+    command += ["--secret", str(folder / "secret")]
+    environ = {**os.environ, "TMPDIR": str(folder / "tmp")}
+    begun = time.monotonic()
+    subprocess.run(command, check=True, env=environ, stdout=subprocess.DEVNULL)
+    return time.monotonic() - begun, store.load(target)
+
+
+def _scores(result: store.Result) -> list[tuple[str, str, float]]:
+    return [(one.name, one.status, one.earned) for one in result.exercises]
+
+
+def _processes(folder: Path) -> int:
+    """Processes that name the folder in their command line."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    return sum(str(folder / "tmp") in line for line in listed.splitlines())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""Grades notebooks of strangers: nbval runs them in a sandbox, values are compared outside.
+
+submission   a notebook as hostile data
+merge        its answers in the course's lab
+questions    what is asked, without what is expected
+asking       in the sandbox: asks, and tells what it saw
+wire         values on their way out
+plugin       in the sandbox: lets nbval run the cells, and reports
+sandbox      where that happens; limits
+engine       one run, watched from outside
+attempt      one submission: as many runs as it takes
+score        claims against expectations: points and feedback
+course       a lab's questions under the secret seed
+classroom    all submissions, some at a time
+store        one file a submission
+report       for people, and for what else reads grades
+"""

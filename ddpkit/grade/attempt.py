@@ -1,0 +1,193 @@
+"""Grades one submission: as many sandboxes as it takes until every exercise has its word.
+
+A cell that hangs or kills its sandbox is left out of the next one, so it costs what it is worth
+and nothing else: an exercise its points, a scratch cell nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpkit.grade import engine
+from ddpkit.grade.course import Course
+from ddpkit.grade.merge import Merged, Planned, merge
+from ddpkit.grade.questions import Question
+from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.score import Row, Score, none, row, score
+from ddpkit.grade.submission import Submission
+
+PREPARE = "from ddpkit.grade.asking import prepare\n\nprepare()"
+ASK = "from ddpkit.grade.asking import ask\n\nask({key!r})"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LINE = re.compile(r"^-+> (\d+)", re.MULTILINE)  # the arrow of IPython's traceback
+WORDS = {
+    "timeout": "it took longer than {limit:g} s, and was stopped",
+    "exited": "it ended the Python process that it ran in (os._exit, a crash, or out of memory)",
+    "flood": "it printed without end",
+    "memory": "it used more than {memory} GB of memory",
+    "processes": "it started too many processes",
+}
+STATUS = {"timeout": "timeout", "exited": "exited"}  # the others are errors
+
+
+class InfraError(Exception):
+    """The machine failed, not the student: to be graded again."""
+
+
+@dataclass
+class _State:
+    """What is known so far."""
+
+    rows: dict[str, Row] = field(default_factory=dict)  # by question
+    errors: dict[str, str] = field(default_factory=dict)  # exercise -> what its cell raised
+    dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
+    removed: set[int] = field(default_factory=set)  # cells that may not run again
+    notes: list[str] = field(default_factory=list)
+
+
+def grade(
+    course: Course, submission: Submission, work: Path, limits: Limits
+) -> tuple[list[Score], list[str]]:
+    """Scores of all exercises, in order, and notes. `work` is an empty folder.
+
+    InfraError: nothing can be said about the student's work.
+    """
+    merged = merge(course.cells, course.names, submission)
+    state = _State(notes=list(merged.notes))
+    answered = [name for name in course.names if _is_there(name, merged)]
+    failures = 0
+    while asked := _open_questions(course, answered, state):
+        cells = [n for n in range(len(merged.cells)) if n not in state.removed]
+        plan = [merged.cells[n] for n in cells]
+        outcome = engine.run(course.package, _job(work, plan, asked), limits)
+        _take(outcome, plan, asked, state)
+        if outcome.why == "infra_error" or (outcome.why and not outcome.stopped_at):
+            failures += 1
+            if failures > 1:
+                raise InfraError(outcome.log[-400:] or "the sandbox did not start")
+            continue
+        if not outcome.why:
+            break
+        _leave_out(outcome, cells, plan, asked, state, limits)
+    return [_score(course, name, merged, state) for name in course.names], state.notes
+
+
+def _is_there(name: str, merged: Merged) -> bool:
+    return name not in merged.missing and name not in merged.broken
+
+
+def _open_questions(course: Course, names: Sequence[str], state: _State) -> list[Question]:
+    return [
+        question
+        for name in names
+        if name not in state.dropped
+        for question in course.questions[name]
+        if question.key not in state.rows
+    ]
+
+
+def _job(work: Path, plan: Sequence[Planned], asked: Sequence[Question]) -> Path:
+    """The folder that the sandbox gets: the notebook, the questions."""
+    job = work / "job"
+    shutil.rmtree(job, ignore_errors=True)
+    (job / "questions").mkdir(parents=True)
+    for question in asked:
+        (job / "questions" / question.key).write_bytes(question.pickled)
+    labels = {cell.source: cell.label for cell in plan}
+    (job / "questions" / "labels.json").write_text(json.dumps(labels))
+    sources = [PREPARE, *(cell.source for cell in plan), *(ASK.format(key=q.key) for q in asked)]
+    (job / "graded.ipynb").write_text(json.dumps(_notebook(sources)))
+    return job
+
+
+def _notebook(sources: Sequence[str]) -> dict[str, Any]:
+    cells: list[dict[str, Any]] = [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": f"cell-{number}",
+            "metadata": {},
+            "outputs": [],
+            # In front, nbval would take a comment such as NBVAL_SKIP for its own.
+            "source": re.sub(r"(?m)^(\s*#\s*)(NBVAL_|PYTEST_VALIDATE_)", r"\1 ~\2", source),
+        }
+        for number, source in enumerate(sources)
+    ]
+    return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _take(
+    outcome: engine.Outcome, plan: Sequence[Planned], asked: Sequence[Question], state: _State
+) -> None:
+    """Keep what cells that came to their end have said."""
+    first = 1 + len(plan)  # the first question's cell
+    for cell, error in outcome.errors.items():
+        if 1 <= cell < first and (name := plan[cell - 1].exercise):
+            state.errors[name] = _told(error)
+    ended = set(outcome.claims) | set(outcome.errors)
+    for cell in sorted(ended):
+        if first <= cell < first + len(asked):
+            question = asked[cell - first]
+            state.rows[question.key] = row(question, outcome.claims.get(cell))
+    if not outcome.why:
+        for question in asked:  # it came to its end without a word
+            state.rows.setdefault(question.key, row(question, None))
+
+
+def _told(error: Sequence[str]) -> str:
+    name, message, traceback = (COLOUR.sub("", part) for part in error)
+    lines = LINE.findall(traceback)
+    where = f"line {lines[-1]}: " if lines else ""
+    return f"{where}{name}: {message.strip().splitlines()[0] if message.strip() else ''}"
+
+
+def _leave_out(
+    outcome: engine.Outcome,
+    cells: Sequence[int],
+    plan: Sequence[Planned],
+    asked: Sequence[Question],
+    state: _State,
+    limits: Limits,
+) -> None:
+    """Note what ended the run, and keep it out of the next one."""
+    assert outcome.stopped_at is not None
+    words = WORDS[outcome.why].format(limit=limits.cell_s, memory=limits.memory >> 30)
+    status, at = STATUS.get(outcome.why, "error"), outcome.stopped_at - 1
+    if at >= len(plan) + len(asked):  # no such cell: the record was forged
+        state.dropped |= {question.exercise: (status, words) for question in asked}
+    elif at >= len(plan):
+        question = asked[at - len(plan)]
+        state.rows[question.key] = Row(
+            str(question.case.title), question.case.weight, status, (words,)
+        )
+        state.dropped[question.exercise] = (status, "not tried after that")
+    else:
+        state.removed.add(cells[at])
+        if plan[at].exercise:
+            state.dropped[plan[at].exercise] = (status, f"its cell: {words}")
+        else:
+            state.notes.append(f"A cell of your own was left out: {words}.")
+
+
+def _score(course: Course, name: str, merged: Merged, state: _State) -> Score:
+    exercise = next(each for each in course.exercises if each.name == name)
+    if name in merged.missing:
+        return none(exercise, "not_run", f"There is no cell that defines {name}.")
+    if name in merged.broken:
+        return none(exercise, "error", f"Its cell is no Python: {merged.broken[name]}.")
+    notes = [f"Its cell raised, {state.errors[name]}"] if name in state.errors else []
+    status, words = state.dropped.get(name, ("not_run", "not tried"))
+    known = [state.rows.get(question.key) for question in course.questions[name]]
+    if not any(known):
+        return none(exercise, status, *notes, words)
+    rows = [
+        each or Row(str(question.case.title), question.case.weight, status, (words,))
+        for each, question in zip(known, course.questions[name], strict=True)
+    ]
+    return score(exercise, rows, notes)

@@ -1,0 +1,104 @@
+"""The commands `ddpkit grade` and `ddpkit report`."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import ddpkit.errors
+from ddpkit.errors import GradeError
+
+if TYPE_CHECKING:
+    from ddpkit.grade.store import Result
+
+ROOT = Path(ddpkit.errors.__file__).parent.parent
+FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("submissions", nargs=-1, required=True, type=FILE)
+@click.option("--out", required=True, type=FILE, help="Folder of the results.")
+@click.option("--lab", help="Grade all as this lab (00, 01, ...); else each says which it is.")
+@click.option("--secret", type=FILE, help="The course's secret; without it, OUT/secret is made.")
+@click.option("--jobs", default=1, show_default=True, help="Submissions graded at a time.")
+@click.option("--limit", default=60.0, show_default=True, help="Seconds for a cell or a case.")
+@click.option("--resume", is_flag=True, help="Go on: what is graded in OUT is not graded again.")
+def grade(
+    submissions: tuple[Path, ...],
+    out: Path,
+    lab: str | None,
+    secret: Path | None,
+    jobs: int,
+    limit: float,
+    resume: bool,
+) -> None:
+    """Grade notebooks, in files and folders, each in a sandbox of its own."""
+    from tqdm import tqdm
+
+    from ddpkit.grade import classroom, sandbox
+    from ddpkit.grade.course import read_secret
+
+    sandbox.require()
+    if (out / "results").exists() and not resume:
+        raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")
+    tasks = classroom.find(submissions)
+    number = lab.zfill(2) if lab else None
+    limits = sandbox.Limits(cell_s=limit)
+    results: list[Result] = []
+    _one_thread()
+    with (
+        tempfile.TemporaryDirectory(prefix="ddpkit-", ignore_cleanup_errors=True) as work,
+        tqdm(total=len(tasks), unit="notebook", disable=None) as bar,
+    ):
+        room = classroom.Classroom(
+            ROOT, out, read_secret(secret or out / "secret"), Path(work), limits
+        )
+
+        def finished(result: Result) -> None:
+            results.append(result)
+            bar.update()
+
+        classroom.grade_class(tasks, room, number, jobs, finished)
+    _tell(results, out)
+
+
+def _one_thread() -> None:
+    """Submissions are forked from this process, and a fork with threads may hang."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _tell(results: list[Result], out: Path) -> None:
+    for result in sorted(results, key=lambda each: each.name):
+        points = "" if result.earned is None else f"{result.earned:g} of {result.points:g}"
+        why = "" if result.exercises else " ".join(result.notes)
+        click.echo(f"{result.status:12} {points:10} {result.name}  {why}".rstrip())
+    click.echo(f"Results are in {out}: see `ddpkit report {out} --format html`.")
+
+
+@click.command()
+@click.argument("folder", type=FILE)
+@click.option(
+    "--format",
+    "form",
+    required=True,
+    type=click.Choice(["json", "junit", "gradescope", "csv", "html"]),
+)
+@click.option("-o", "--output", type=FILE, help="The file to write; without it, the terminal.")
+def report(folder: Path, form: str, output: Path | None) -> None:
+    """Write the results in FOLDER, as `ddpkit grade` left them, in another form."""
+    from ddpkit.grade import store
+    from ddpkit.grade.report import report as make
+
+    text = make(store.load(folder), form)
+    if output is None:
+        with suppress(BrokenPipeError):
+            click.echo(text, nl=False)
+    else:
+        store.write(output, text.rstrip("\n"))
+        click.echo(f"wrote {output}")

@@ -1,0 +1,101 @@
+"""What one lab is graded by: its cells, its exercises, its questions under the secret seed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpkit.errors import GradeError
+from ddpkit.grade import sandbox
+from ddpkit.grade.merge import look
+from ddpkit.grade.questions import Question, exercises_of, questions
+from ddpkit.grade.submission import Submission, SubmittedCell, read
+from ddpkit.lessons.exercise import Exercise, exercises
+from ddpkit.lessons.seeds import Seed
+
+VERSION = "1"  # of the questions: another one gives other inputs
+
+
+@dataclass(frozen=True)
+class Course:
+    """A lab, ready to grade with."""
+
+    lab: str
+    cells: tuple[SubmittedCell, ...]
+    exercises: tuple[Exercise, ...]
+    questions: dict[str, list[Question]]  # by exercise
+    package: Path  # the copy of ddpkit that goes into the sandbox
+    solution: Path
+    key: str  # changes when a grade could
+
+    @property
+    def names(self) -> list[str]:
+        return [each.name for each in self.exercises]
+
+
+def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
+    """Make the questions of lab NN, and stage its sandbox in `work`.
+
+    root  the checkout: it holds labs/ and solutions/
+
+    GradeError: there is no such lab, or no solution of it.
+    """
+    seed = Seed(hmac.new(secret, f"{lab}/{VERSION}".encode(), "sha256").hexdigest(), secret=True)
+    given, solution = _file(root, "labs", lab), _file(root, "solutions", lab)
+    found = tuple(exercises_of(lab))
+    asked = {each.name: questions(each, seed) for each in found}
+    digest = hashlib.sha256(seed.text.encode() + VERSION.encode())
+    for path in (
+        given,
+        solution,
+        *sorted(sandbox.PACKAGE.glob("lessons/*.py")),
+    ):
+        digest.update(path.read_bytes())
+    package = sandbox.stage(work, lab)
+    key = digest.hexdigest()
+    return Course(lab, read(given).cells, found, asked, package, solution, key)
+
+
+def _file(root: Path, folder: str, lab: str) -> Path:
+    found = sorted((root / folder).glob(f"{lab}_*.ipynb"))
+    if not found:
+        raise GradeError(f"There is no {folder}/{lab}_*.ipynb in {root}: run `make release`.")
+    return found[0]
+
+
+def read_secret(path: Path) -> bytes:
+    """The course's secret; made, for its owner's eyes alone, if the file is not there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(secrets.token_hex(32) + "\n")
+    secret = path.read_bytes().strip()
+    if len(secret) < 16:
+        raise GradeError(f"{path} is no secret: it needs 16 characters or more.")
+    return secret
+
+
+@functools.cache
+def _labs() -> dict[str, str]:
+    return {name: one.lab for name, one in exercises().items()}
+
+
+def lab_of(submission: Submission) -> str | None:
+    """The lab that most of a submission's cells belong to; None: to none."""
+    names = _labs()
+    counts: dict[str, int] = {}
+    for cell in submission.cells:
+        for name in {cell.exercise, cell.id.removeprefix("answer-"), *_defined(cell.source, names)}:
+            if name in names:
+                counts[names[name]] = counts.get(names[name], 0) + 1
+    return max(sorted(counts), key=lambda lab: counts[lab], default=None)
+
+
+def _defined(source: str, names: Sequence[str] | dict[str, str]) -> list[str]:
+    return [name for name in look(source).binds if name in names]

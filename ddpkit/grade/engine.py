@@ -1,0 +1,149 @@
+"""Runs one notebook in one sandbox, and says how far it came and what it claims.
+
+The clock and all limits are outside. A cell that hangs, dies or floods ends the run; the caller
+starts another without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpkit.grade import sandbox
+from ddpkit.grade.sandbox import Limits, Usage
+
+TICK = 0.2  # seconds between two looks at what is used
+PATIENCE = 10  # times the limit, after which a machine is too busy to tell
+
+
+@dataclass
+class Outcome:
+    """How a run ended. Cells count from 0."""
+
+    claims: dict[int, Any] = field(default_factory=dict)  # of cells that came to their end
+    errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
+    stopped_at: int | None = None  # the cell that ended the run; None: before the first
+    why: str = ""  # "": all cells ran; else timeout, exited, flood, memory, processes, infra_error
+    log: str = ""  # what pytest said, for the teacher
+
+
+def run(course: Path, job: Path, limits: Limits) -> Outcome:
+    """Run job/graded.ipynb in a sandbox."""
+    reading, writing = os.pipe()
+    try:
+        with open(job.parent / "log", "wb") as log:
+            process = subprocess.Popen(
+                sandbox.command(course, job, limits, writing),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[writing],
+                preexec_fn=sandbox.confine(limits),
+            )
+        os.close(writing)
+        watch = _Watch(process, reading, limits)
+        try:
+            outcome = watch.until_it_ends()
+        finally:
+            sandbox.kill(process)
+    finally:
+        os.close(reading)
+    with open(job.parent / "log", "rb") as log:
+        outcome.log = log.read(4000).decode(errors="replace")
+    return outcome
+
+
+class _Watch:
+    """Reads the record of a running sandbox, and ends the reading when a limit is reached."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reading: int, limits: Limits) -> None:
+        self.process, self.reading, self.limits = process, reading, limits
+        self.outcome = Outcome()
+        self.current: int | None = None  # the cell that runs, or ran last
+        self.begun, self.before = time.monotonic(), Usage()
+        self.allowed = limits.start_s
+        self.read, self.rest = 0, b""
+
+    def until_it_ends(self) -> Outcome:
+        why: str | None = None
+        parent, looked = os.getppid(), 0.0
+        while why is None:
+            if select.select([self.reading], [], [], TICK)[0]:
+                why = self._read()
+            if why is None and time.monotonic() - looked > TICK:
+                looked = time.monotonic()
+                why = self._limit()
+            if os.getppid() != parent:  # the grader was killed
+                os._exit(1)
+        self.outcome.why = why
+        self.outcome.stopped_at = self.current if why else None
+        return self.outcome
+
+    def _read(self) -> str | None:
+        data = os.read(self.reading, 1 << 20)
+        if not data:
+            return "exited" if self.current is not None else "infra_error"
+        self.read += len(data)
+        if self.read > self.limits.output:
+            return "flood"
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            if (why := self._take(line)) is not None:
+                return why
+        return None
+
+    def _take(self, line: bytes) -> str | None:
+        """One line of the record; anything may stand there."""
+        try:
+            told = json.loads(line)
+            if "begins" in told:
+                self._begin(int(told["begins"]))
+            elif "ends" in told:
+                cell = int(told["ends"])
+                self.outcome.claims.update((cell, claim) for claim in told["claims"])
+                for name, message, traceback in told["errors"]:
+                    self.outcome.errors[cell] = [str(name), str(message), str(traceback)]
+                self._restart_clock(self.limits.cell_s)
+            elif "died" in told:
+                return "exited" if self.current is not None else "infra_error"
+            elif told.get("done"):
+                return ""
+            else:
+                return "infra_error"
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return "exited"
+        return None
+
+    def _begin(self, cell: int) -> None:
+        self.current = cell
+        self._restart_clock(self.limits.start_s if cell == 0 else self.limits.cell_s)
+
+    def _restart_clock(self, allowed: float) -> None:
+        self.begun, self.allowed = time.monotonic(), allowed
+        self.before = sandbox.usage(self.process.pid)
+
+    def _limit(self) -> str | None:
+        now, elapsed = sandbox.usage(self.process.pid), time.monotonic() - self.begun
+        if now.processes > self.limits.processes:
+            return "processes"
+        if now.memory > self.limits.memory:
+            return "memory"
+        if elapsed * _served(self.before, now) > self.allowed:
+            return "timeout" if self.current is not None else "infra_error"
+        return "infra_error" if elapsed > PATIENCE * self.allowed else None
+
+
+def _served(before: Usage, now: Usage) -> float:
+    """Share of the time in which what wanted to compute could: on a busy machine the clock slows.
+
+    A sleeping process waits for no core, so its clock runs as usual.
+    """
+    computed = max(0.0, now.computed_s - before.computed_s)
+    waited = max(0.0, now.waited_s - before.waited_s)
+    return (computed + 0.5) / (computed + waited + 0.5)

@@ -1,0 +1,133 @@
+"""The questions of an exercise, without the answers that are expected.
+
+`observe` of each case is pickled, with the inputs that were drawn from the seed, and goes into the
+sandbox. What `expect` and `hint` hold stays here: neither their values nor, where a lab's module
+keeps them apart, their formulas exist where the student's code runs. The student's function is a
+gap in the pickle, filled there.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+import cloudpickle
+
+from ddpkit.errors import LessonError
+from ddpkit.lessons import Case, Exercise, exercises
+from ddpkit.lessons.seeds import Seed
+
+GAP = "ddpkit: the student's answer"
+# A lab's modules do not exist in the sandbox: what a question needs of them travels with it.
+LAB_MODULE = re.compile(r"ddpkit\.lessons\._?lab(\d\d)\w*")
+
+
+class Answer:
+    """Stands for the student's function while questions are made. It cannot be called."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise LessonError(f"A case of `{self.__name__}` calls the answer outside `observe`.")
+
+    def __reduce__(self) -> NoReturn:
+        raise LessonError(f"A case of `{self.__name__}` runs the answer outside `observe`.")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One case: what goes into the sandbox, and what stays outside."""
+
+    exercise: str
+    number: int
+    case: Case
+    pickled: bytes
+    shown: frozenset[str]  # names whose expected values do not depend on the seed: no secrets
+
+    @property
+    def key(self) -> str:
+        return f"{self.exercise}.{self.number}"
+
+
+def questions(exercise: Exercise, seed: Seed) -> list[Question]:
+    """All questions of an exercise, for inputs drawn from `seed`.
+
+    Raises:
+        LessonError: a case calls the answer while it is made, or cannot be shipped.
+    """
+    public = [case for case, _ in _cases(exercise, Seed(), _nothing)] if seed.secret else []
+    made = []
+    for number, (case, pickled) in enumerate(_cases(exercise, seed, _pickle)):
+        known = public[number].expect if number < len(public) else {}
+        made.append(Question(exercise.name, number, case, pickled, _alike(case.expect, known)))
+    if not made:
+        raise LessonError(f"The check of `{exercise.name}` has no cases.")
+    return made
+
+
+def exercises_of(lab: str) -> list[Exercise]:
+    """The exercises of a lab, in order. LessonError: there is no such lab."""
+    found = [each for each in exercises().values() if each.lab == lab]
+    if not found:
+        labs = ", ".join(dict.fromkeys(each.lab for each in exercises().values()))
+        raise LessonError(f"There is no lab {lab} with exercises; there are: {labs}.")
+    return found
+
+
+def _cases(
+    exercise: Exercise, seed: Seed, pickle: Callable[[Exercise, Case], bytes]
+) -> Iterator[tuple[Case, bytes]]:
+    cases = exercise.cases(Answer(exercise.name), seed.rng(exercise.name))
+    for case in cases:  # pickled as they come: a closure may use a variable of the loop
+        yield case, pickle(exercise, case)
+
+
+def _nothing(_: Exercise, __: Case) -> bytes:
+    return b""
+
+
+def _alike(expect: Any, known: Any) -> frozenset[str]:
+    from ddpkit.lessons.compare import same
+
+    return frozenset(
+        name for name in expect if name in known and same(_bare(expect[name]), _bare(known[name]))
+    )
+
+
+def _bare(value: Any) -> Any:
+    return getattr(value, "value", value)  # of a Close, which equals nothing
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def persistent_id(self, thing: object) -> str | None:
+        return GAP if isinstance(thing, Answer) else None
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, cached_property):  # holds a lock until Python 3.12
+            return cached_property, (thing.func,), {"attrname": thing.attrname}
+        return super().reducer_override(thing)
+
+
+def _pickle(exercise: Exercise, case: Case) -> bytes:
+    modules = [sys.modules[name] for name in list(sys.modules) if LAB_MODULE.fullmatch(name)]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    stream = io.BytesIO()
+    try:
+        _Pickler(stream).dump(case.observe)
+    except LessonError:
+        raise
+    except Exception as error:
+        raise LessonError(
+            f"Case {case.title!r} of `{exercise.name}` cannot be shipped to the sandbox: {error}."
+        ) from error
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+    return stream.getvalue()

@@ -1,0 +1,113 @@
+"""The results of a class as other programs read them: json, junit, gradescope, csv."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from xml.etree import ElementTree
+
+from ddpkit.errors import GradeError
+from ddpkit.grade.page import page
+from ddpkit.grade.store import Result
+
+# XML 1.0 knows no other characters; a student may have printed any.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FAILED = {"fail"}  # the answer is wrong; every other status but pass is an error of the run
+
+
+def report(results: Sequence[Result], form: str) -> str:
+    """The results in one of `FORMATS`. GradeError: the form cannot hold them."""
+    return FORMATS[form](results)
+
+
+def _json(results: Sequence[Result]) -> str:
+    return json.dumps([asdict(each) for each in results], indent=1, ensure_ascii=False) + "\n"
+
+
+def _junit(results: Sequence[Result]) -> str:
+    root = ElementTree.Element("testsuites")
+    for result in results:
+        suite = ElementTree.SubElement(root, "testsuite", name=_xml(result.name))
+        counts = {"tests": 0, "failures": 0, "errors": 0}
+        for one in result.exercises:
+            kind = "" if one.status == "pass" else "failure" if one.status in FAILED else "error"
+            _case(suite, result, one.name, kind, one.status, "\n".join(one.feedback))
+            counts["tests"] += 1
+            counts["failures"] += kind == "failure"
+            counts["errors"] += kind == "error"
+        if not result.exercises:
+            _case(suite, result, "submission", "error", result.status, "\n".join(result.notes))
+            counts["tests"], counts["errors"] = 1, 1
+        suite.attrib |= {name: str(count) for name, count in counts.items()}
+        suite.set("time", f"{result.seconds:.1f}")
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _case(
+    suite: ElementTree.Element, result: Result, name: str, kind: str, status: str, text: str
+) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=_xml(result.name), name=name)
+    if kind:
+        ElementTree.SubElement(case, kind, message=status, type=status).text = _xml(text)
+
+
+def _xml(text: str) -> str:
+    return _NO_XML.sub("�", text)
+
+
+def _gradescope(results: Sequence[Result]) -> str:
+    """What an autograder leaves in /autograder/results/results.json: of one submission."""
+    if len(results) != 1:
+        raise GradeError(
+            f"Gradescope's form holds one submission, and there are {len(results)}: it is what "
+            "an autograder writes for each."
+        )
+    (result,) = results
+    if result.earned is None:  # without a score Gradescope shows that the autograder failed
+        raise GradeError(f"{result.name} was not graded: {' '.join(result.notes)}")
+    tests = [
+        {
+            "name": one.name,
+            "score": one.earned,
+            "max_score": one.points,
+            "status": "passed" if one.status == "pass" else "failed",
+            "output": "\n".join([one.status, *one.feedback]),
+            "output_format": "text",
+            "visibility": "visible",
+        }
+        for one in result.exercises
+    ]
+    told = {"output": "\n".join(result.notes), "output_format": "text", "tests": tests}
+    return json.dumps({"score": result.earned, **told}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _csv(results: Sequence[Result]) -> str:
+    """A line a submission; a cell that a spreadsheet would compute is made text."""
+    names = list(dict.fromkeys(one.name for result in results for one in result.exercises))
+    stream = io.StringIO()
+    table = csv.writer(stream, lineterminator="\n")
+    table.writerow(["submission", "lab", "status", "earned", "points", *names])
+    for result in results:
+        earned = {one.name: one.earned for one in result.exercises}
+        total = "" if result.earned is None else result.earned
+        head = [_text(result.name), result.lab, result.status, total, result.points]
+        table.writerow([*head, *(earned.get(name, "") for name in names)])
+    return stream.getvalue()
+
+
+def _text(value: str) -> str:
+    return f"'{value}" if value.lstrip()[:1] in tuple("=+-@|%") or value[:1] in "\t\r\n" else value
+
+
+FORMATS: dict[str, Callable[[Sequence[Result]], str]] = {
+    "json": _json,
+    "junit": _junit,
+    "gradescope": _gradescope,
+    "csv": _csv,
+    "html": page,
+}

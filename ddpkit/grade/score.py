@@ -1,0 +1,146 @@
+"""From claims to points: each value is compared with what was expected, here, outside."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ddpkit.errors
+from ddpkit.errors import LessonError
+from ddpkit.grade.questions import Question
+from ddpkit.grade.wire import decode
+from ddpkit.lessons.compare import difference
+from ddpkit.lessons.exercise import Case, Exercise
+
+# By what a case ended in, where the answer raised.
+BLANK = "not answered yet"
+ENDS = {"Deadlock": "deadlock", "RunTimeout": "timeout", "RankDied": "exited"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: whether it is right, and what to tell the student."""
+
+    title: str
+    weight: float
+    status: str
+    says: tuple[str, ...] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One exercise. `feedback` are lines of plain text."""
+
+    name: str
+    status: str
+    points: float
+    earned: float
+    feedback: tuple[str, ...]
+
+
+def row(question: Question, claim: Any) -> Row:
+    """Judge one claim, whatever it is."""
+    try:
+        return _row(question, claim)
+    except Exception:  # forged: no claim of ours makes this raise
+        return Row(str(question.case.title), question.case.weight, "error", ("it gave no values",))
+
+
+def _row(question: Question, claim: Any) -> Row:
+    case = question.case
+    title = str(case.title)
+    if not isinstance(claim, dict) or claim.get("key") != question.key:
+        return Row(title, case.weight, "error", ("it gave no values",))
+    if claim.get("undefined"):
+        return Row(title, case.weight, "error", (f"{question.exercise} is not defined",))
+    if "blank" in claim:
+        return Row(title, case.weight, "fail", (BLANK,))
+    if "seen" not in claim:
+        return _raised(case, claim)
+    try:
+        seen = decode(claim["seen"])
+        if not isinstance(seen, dict):
+            raise LessonError("no values")
+        wrong = tuple(_wrong(question, seen))
+    except (LessonError, RecursionError) as error:
+        return Row(title, case.weight, "error", (str(error),))
+    if not wrong:
+        return Row(title, case.weight, "pass")
+    return Row(title, case.weight, "fail", wrong, _hint(case, seen))
+
+
+def _wrong(question: Question, seen: Mapping[str, Any]) -> Iterator[str]:
+    for name, expected in question.case.expect.items():
+        found = difference(seen[name], expected) if name in seen else None
+        if name not in seen:
+            yield f"{name} is missing"
+        elif found is not None:
+            known = f", expected {found.expected}" if name in question.shown else ""
+            yield f"{name}{found.where} is {found.got}{known}"
+
+
+def _raised(case: Case, claim: Mapping[str, Any]) -> Row:
+    kinds = [str(kind) for kind in claim.get("kinds", [])][:20]
+    says = [str(claim.get("summary", "it raised"))[:400]]
+    says += [str(line)[:400] for line in claim.get("lines", [])][:8]
+    status = next((ENDS[kind] for kind in kinds if kind in ENDS), "error")
+    hint = _hint(case, {"error": _rebuilt(kinds, str(claim.get("message", "")))})
+    return Row(str(case.title), case.weight, status, tuple(says), hint)
+
+
+def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
+    """An exception like the one that was raised there, of a class that is known here."""
+    for kind in kinds:
+        found = getattr(ddpkit.errors, kind, None) or getattr(builtins, kind, None)
+        if isinstance(found, type) and issubclass(found, Exception):
+            with contextlib.suppress(TypeError):
+                return found(message)
+    return Exception(message)
+
+
+def _hint(case: Case, seen: Mapping[str, Any]) -> str:
+    """The author's hint. Written for wrong answers, it may stumble over one yet more wrong."""
+    if case.hint is None:
+        return ""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return str(case.hint(seen) or "")
+    except Exception:
+        return ""
+
+
+def score(exercise: Exercise, rows: Sequence[Row], notes: Sequence[str] = ()) -> Score:
+    """The points of an exercise: those of its right cases."""
+    whole = sum(each.weight for each in rows)
+    right = sum(each.weight for each in rows if each.status == "pass")
+    status = next((each.status for each in rows if each.status != "pass"), "pass")
+    earned = float(exercise.points) if status == "pass" else 0.0
+    if status != "pass" and whole:
+        earned = round(exercise.points * right / whole, 2)
+    return Score(exercise.name, status, float(exercise.points), earned, (*notes, *_feedback(rows)))
+
+
+def none(exercise: Exercise, status: str, *says: str) -> Score:
+    """No points, and why."""
+    return Score(exercise.name, status, float(exercise.points), 0.0, says)
+
+
+def _feedback(rows: Sequence[Row]) -> Iterator[str]:
+    if rows and all(each.says == (BLANK,) for each in rows):
+        yield BLANK
+        return
+    helped = False
+    for each in rows:
+        told = "; ".join(each.says[: 3 if each.status == "fail" else 1])
+        yield f"{'✓' if each.status == 'pass' else '✗'} {each.title}{'   ' * bool(told)}{told}"
+        if each.status != "pass" and not helped:
+            helped = True
+            if each.status != "fail":
+                yield from (f"    {line}" for line in each.says[1:])
+            if each.hint:
+                yield f"  Hint: {each.hint}"

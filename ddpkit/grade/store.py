@@ -1,0 +1,92 @@
+"""Results on disk: one file a submission, replaced whole, so that nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpkit.errors import GradeError
+from ddpkit.grade.score import Score
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one submission. `earned` is None where the machine failed."""
+
+    name: str  # path from the folder that was given
+    key: str  # of the submission's bytes and of what it was graded by
+    status: str  # graded, refused, infra_error
+    lab: str = ""
+    level: str = ""  # of the sandbox
+    points: float = 0.0
+    earned: float | None = 0.0
+    seconds: float = 0.0
+    exercises: tuple[Score, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def file_of(out: Path, name: str) -> Path:
+    """The file of a submission: readable, and no other's."""
+    readable = re.sub(r"[^\w.-]+", "_", name)[-60:].strip(".")
+    return out / "results" / f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:10]}.json"
+
+
+def save(out: Path, result: Result) -> None:
+    """Write a result, whole or not at all. GradeError: the disk is full, or not to be written."""
+    write(file_of(out, result.name), json.dumps({"format": FORMAT, **asdict(result)}, indent=1))
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file as a whole."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(unfinished, "w", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise GradeError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def load(out: Path) -> list[Result]:
+    """All results, by name. GradeError: there are none, or one is damaged."""
+    found = sorted(_load(out), key=lambda result: result.name)
+    if not found:
+        raise GradeError(f"{out} holds no results of `ddpkit grade`.")
+    return found
+
+
+def _load(out: Path) -> Iterator[Result]:
+    for path in (out / "results").glob("*.json"):
+        try:
+            yield _result(json.loads(path.read_text("utf-8")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise GradeError(f"{path} is damaged ({error}): delete it, and grade again.") from None
+
+
+def saved(out: Path, name: str) -> Result | None:
+    """The result of one submission, if it is there and whole."""
+    try:
+        return _result(json.loads(file_of(out, name).read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _result(data: dict[str, Any]) -> Result:
+    if data.pop("format") != FORMAT:
+        raise ValueError("of another version of ddpkit")
+    scores = tuple(
+        Score(**{**one, "feedback": tuple(one["feedback"])}) for one in data.pop("exercises")
+    )
+    return Result(**{**data, "exercises": scores, "notes": tuple(data["notes"])})

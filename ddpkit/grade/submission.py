@@ -1,0 +1,117 @@
+"""A submitted notebook, read as hostile data: what is no notebook is refused, with a sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpkit.errors import GradeError
+from ddpkit.release.notebook import text_of
+
+MOST_BYTES = 16 << 20
+MOST_CELLS = 2000
+MOST_SOURCE = 100_000  # characters of one cell
+MOST_SOURCES = 2_000_000  # of all
+
+
+class Refused(GradeError):
+    """Why a file is not graded."""
+
+
+@dataclass(frozen=True)
+class SubmittedCell:
+    """A code cell: what it is said to be, and its source."""
+
+    id: str
+    exercise: str  # from its metadata; "" if they name none
+    check: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The code cells of a notebook, in order, and a digest of the file."""
+
+    cells: tuple[SubmittedCell, ...]
+    digest: str
+    notes: tuple[str, ...] = ()
+
+
+def read(path: Path) -> Submission:
+    """Read a submission. Refused: it is no plain file of a bearable size with a notebook in it."""
+    data = _bytes(path)
+    try:
+        notebook = json.loads(data)
+        repr(notebook)  # from here on nothing is too deep to look at
+    except RecursionError:
+        raise Refused("it is nested too deep for a notebook") from None
+    except (ValueError, MemoryError) as error:
+        raise Refused(f"it is not JSON: {str(error)[:100]}") from None
+    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
+        if isinstance(notebook, dict) and "worksheets" in notebook:
+            raise Refused("it has nbformat 3: open it in Jupyter, and save it again")
+        raise Refused("it is JSON, but no notebook")
+    if notebook.get("nbformat") != 4:
+        raise Refused(f"it has nbformat {str(notebook.get('nbformat'))[:20]}, and 4 is needed")
+    if len(notebook["cells"]) > MOST_CELLS:
+        raise Refused(f"it has {len(notebook['cells'])} cells; at most {MOST_CELLS} are read")
+    cells = tuple(_cell(cell) for cell in notebook["cells"] if _is_code(cell))
+    if sum(len(cell.source) for cell in cells) > MOST_SOURCES:
+        raise Refused(f"its code has more than {MOST_SOURCES} characters")
+    return Submission(cells, hashlib.sha256(data).hexdigest(), tuple(_notes(notebook, cells)))
+
+
+def _bytes(path: Path) -> bytes:
+    """All of a plain file; a link, a pipe or a device is not opened."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if path.is_symlink():
+            raise Refused("it is a symbolic link") from None
+        raise Refused(f"it cannot be opened: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as stream:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise Refused("it is no plain file")
+        if not facts.st_size:
+            raise Refused("it is empty")
+        if facts.st_size > MOST_BYTES:
+            raise Refused(
+                f"it has {facts.st_size / 1e6:.0f} MB; at most {MOST_BYTES >> 20} are read: "
+                "clear its outputs, and save it"
+            )
+        return stream.read(MOST_BYTES)
+
+
+def _is_code(cell: Any) -> bool:
+    return isinstance(cell, dict) and cell.get("cell_type") == "code"
+
+
+def _cell(cell: dict[str, Any]) -> SubmittedCell:
+    metadata = cell.get("metadata")
+    own = metadata.get("ddpkit") if isinstance(metadata, dict) else None
+    roles = own if isinstance(own, dict) else {}
+    return SubmittedCell(
+        str(cell.get("id", "")),
+        str(roles.get("exercise", "")),
+        str(roles.get("check", "")),
+        text_of(cell.get("source", ""))[:MOST_SOURCE],
+    )
+
+
+def _notes(notebook: dict[str, Any], cells: tuple[SubmittedCell, ...]) -> list[str]:
+    notes = []
+    metadata = notebook.get("metadata")
+    spec = metadata.get("kernelspec") if isinstance(metadata, dict) else None
+    name = str(spec.get("name", "")) if isinstance(spec, dict) else ""
+    if name not in ("", "python3"):
+        notes.append(f"Its kernel is {name[:40]!r}; it was run with the course's Python.")
+    ids = [cell.id for cell in cells if cell.id]
+    if len(set(ids)) < len(ids):
+        notes.append("Some of its cells have the same id.")
+    return notes

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Runs once, when Gradescope builds the autograder's image. Beside it: ddpkit.zip, the course's checkout.
+set -euo pipefail
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends bubblewrap unzip python3 python3-venv >/dev/null
+unzip -q /autograder/source/ddpkit.zip -d /opt/ddpkit
+python3 -m venv /opt/venv
+/opt/venv/bin/python -m pip install -q -c /opt/ddpkit/constraints.txt -e /opt/ddpkit

@@ -1,0 +1,68 @@
+"""Every attack gets the points for what it computed, and no others."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ddpkit.grade import store
+from tests.grade.attacks import ATTACKS
+from tests.grade.conftest import Graded, grade
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600)]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack(graded: Graded, name: str) -> None:
+    result = graded.results[name]
+    assert result.status == "graded", result.notes
+    token, shift = result.exercises
+    told = "\n".join([*result.notes, *token.feedback, *shift.feedback])
+    assert (token.status, shift.status) == (ATTACKS[name].token, ATTACKS[name].shift), told
+    for one in (token, shift):
+        assert (one.earned == one.points) == (one.status == "pass"), told
+
+
+def test_only_what_was_computed_is_paid(graded: Graded) -> None:
+    for name in ("as_shipped", "everything_patched", "swallows_interrupts", "leaves"):
+        assert graded.results[name].exercises[0].earned == 0
+
+
+def test_feedback_can_be_acted_on(graded: Graded) -> None:
+    results = graded.results
+    told = "\n".join(results["syntax_error_and_endless_loop"].exercises[0].feedback)
+    assert "line 2: invalid syntax" in told
+    told = "\n".join(results["wrong_and_deadlocked"].exercises[1].feedback)
+    assert "your cell who_waits, line 3" in told
+    assert "Hint: All ranks wait in recv" in told
+    told = "\n".join(results["right_sum_wrong_way"].exercises[0].feedback)
+    assert "expected '0→1 1→0'" in told  # the same for all seeds, so no secret
+
+
+def test_secret_values_are_not_told(graded: Graded) -> None:
+    told = "\n".join(graded.results["wrong_and_deadlocked"].exercises[0].feedback)
+    assert "gave[0]" in told
+    assert "expected tensor" not in told
+    assert "expected 1" not in told
+
+
+def test_nothing_is_left_behind(graded: Graded) -> None:
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert "987654" not in listed
+    assert sorted(path.name for path in graded.out.iterdir()) == ["proofs", "results", "secret"]
+
+
+def test_a_rerun_repeats_nothing(graded: Graded) -> None:
+    files = {path: path.stat().st_mtime_ns for path in (graded.out / "results").iterdir()}
+    done = grade(graded.submissions, "--out", graded.out, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    assert len(store.load(graded.out)) == len(ATTACKS)
+
+
+def test_results_are_not_overwritten_unasked(graded: Graded, tmp_path: Path) -> None:
+    done = grade(graded.submissions, "--out", graded.out)
+    assert done.returncode == 1
+    assert "--resume" in done.stderr

@@ -1,0 +1,66 @@
+"""Which cells of a submission run."""
+
+from __future__ import annotations
+
+from ddpkit.grade.merge import Merged, merge
+from ddpkit.grade.submission import Submission, SubmittedCell
+
+LAB = [
+    SubmittedCell("code-1", "", "", "import torch"),
+    SubmittedCell(
+        "answer-f", "f", "", 'def f(x):\n    raise NotImplementedError("your code here")'
+    ),
+    SubmittedCell("check-f", "", "f", "check(f)"),
+    SubmittedCell("code-2", "", "", "result = f(torch.ones(1))"),
+]
+
+
+def merged(*cells: tuple[str, str]) -> Merged:
+    submitted = tuple(SubmittedCell(name, "", "", source) for name, source in cells)
+    return merge(LAB, ["f"], Submission(submitted, ""))
+
+
+def sources(*cells: tuple[str, str]) -> list[str]:
+    return [cell.source for cell in merged(*cells).cells]
+
+
+def test_demonstrations_do_not_run() -> None:
+    answer = "def f(x):\n    return torch.clone(x)"
+    assert sources(("code-2", LAB[3].source), ("answer-f", answer)) == ["import torch", answer]
+
+
+def test_an_annotation_needs_its_import() -> None:
+    answer = "def f(x: torch.Tensor):\n    return x"
+    assert sources(("answer-f", answer)) == ["import torch", answer]
+
+
+def test_what_the_answer_needs_runs_and_nothing_else() -> None:
+    answer, table = "def f(x):\n    return g(x)", "TABLE = {}"
+    fill, helper, scratch = "TABLE[1] = 2", "def g(x):\n    return TABLE[x]", "other = 1 / 0"
+    cells = [("", table), ("", fill), ("", helper), ("", scratch), ("answer-f", answer)]
+    assert sources(*cells) == [table, fill, helper, answer]
+
+
+def test_the_answer_is_found_without_ids() -> None:
+    answer = "def f(x):\n    return x"
+    assert sources(("x", "f(1)"), ("x", answer)) == [answer]
+
+
+def test_a_blank_cell_gives_way_to_the_answer_below_it() -> None:
+    answer = "def f(x):\n    return x"
+    assert sources(("answer-f", LAB[1].source), ("", answer)) == [answer]
+
+
+def test_the_last_of_doubled_cells_counts() -> None:
+    first, last = "def f(x):\n    return 1", "def f(x):\n    return 2"
+    assert sources(("answer-f", first), ("answer-f", last))[-1] == last
+
+
+def test_no_answer_and_no_python() -> None:
+    assert merged(("code-1", "import torch")).missing == ["f"]
+    assert merged(("answer-f", "def f(x):\n    return x +\n")).broken == {
+        "f": "line 2: invalid syntax"
+    }
+    for deep in ("(" * 5000 + ")" * 5000, "1" + "+1" * 5000, "-" * 50_000 + "1", "a" + ".b" * 9000):
+        assert "f" in merged(("answer-f", f"def f():\n    return {deep}")).broken
+        assert merged(("answer-f", "def f():\n    return 1"), ("", f"{deep}")).broken == {}

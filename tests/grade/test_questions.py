@@ -1,0 +1,74 @@
+"""What goes into the sandbox holds inputs, and no expectations."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import pytest
+
+from ddpkit.errors import LessonError
+from ddpkit.grade import sandbox
+from ddpkit.grade.questions import GAP, LAB_MODULE, questions
+from ddpkit.lessons import Case, Exercise, exercises
+from ddpkit.lessons.seeds import Seed
+
+SECRET = Seed("a secret of tests", secret=True)
+
+
+def exercise(cases: object) -> Exercise:
+    return Exercise("f", "00", 1, "", cases)  # type: ignore[arg-type]
+
+
+def test_a_question_is_filled_with_the_answer() -> None:
+    def cases(answer, rng):
+        for n in (rng.randrange(9), 5):
+            yield Case("a case", lambda: {"got": answer(n)}, {"got": n + 1000})  # noqa: B023
+
+    class Filling(pickle.Unpickler):
+        def persistent_load(self, pid):
+            assert pid == GAP
+            return lambda n: ("answered", n)
+
+    made = questions(exercise(cases), SECRET)
+    seen = [Filling(io.BytesIO(each.pickled)).load()()["got"][1] for each in made]
+    assert [n + 1000 for n in seen] == [each.case.expect["got"] for each in made]
+    assert made[1].shown == {"got"}  # the same for all seeds
+    assert str(made[0].case.expect["got"]).encode() not in made[0].pickled
+
+
+def test_a_case_that_calls_the_answer_too_early() -> None:
+    def cases(answer, rng):
+        value = answer(1)
+        yield Case("a case", lambda: {"got": value}, {"got": 1})
+
+    with pytest.raises(LessonError, match="calls the answer outside `observe`"):
+        questions(exercise(cases), SECRET)
+
+
+@pytest.mark.parametrize("name", sorted(exercises()))
+def test_questions_of_the_course_travel_without_its_modules(name: str) -> None:
+    """In the sandbox the labs' modules do not exist: what is pickled may not name them."""
+    asked = questions(exercises()[name], SECRET)
+    assert {type(each.case.expect) for each in asked} == {dict}
+    again = questions(exercises()[name], SECRET)
+    assert [each.case.title for each in asked] == [each.case.title for each in again]
+
+    class Reading(pickle.Unpickler):
+        def persistent_load(self, pid):
+            return print
+
+        def find_class(self, module, named):
+            assert not LAB_MODULE.fullmatch(module), f"{module}.{named} is not in the sandbox"
+            return super().find_class(module, named)
+
+    for each in asked:
+        assert callable(Reading(io.BytesIO(each.pickled)).load())
+
+
+def test_the_staged_course_gives_nothing_away(tmp_path) -> None:
+    staged = sandbox.stage(tmp_path, "01")
+    left = {path.name for path in staged.rglob("*lab0*.py")}
+    assert left == {"lab00.py"}
+    assert (staged / "answers" / "lab00.py").exists()
+    assert "minibatches" not in (staged / "answers" / "__init__.py").read_text()

@@ -1,0 +1,67 @@
+"""Claims are judged outside, whatever they say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ddpkit.grade.questions import Question
+from ddpkit.grade.score import row, score
+from ddpkit.grade.wire import encode
+from ddpkit.lessons import Case, Close, Exercise
+
+
+def question(**facts: object) -> Question:
+    case = Case("2 ranks", dict, {"sum": torch.tensor([1.0, 2.0]), "bytes": 24}, **facts)
+    return Question("f", 0, case, b"", frozenset({"bytes"}))
+
+
+def claim(**seen: object) -> dict[str, object]:
+    return {"key": "f.0", "seen": encode(seen)}
+
+
+def test_right_and_wrong() -> None:
+    assert row(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24)).status == "pass"
+    wrong = row(question(), claim(sum=torch.tensor([1.0, 3.0]), bytes=20))
+    assert wrong.status == "fail"
+    assert wrong.says == ("sum[1] is 3.0", "bytes is 20, expected 24")  # the first is secret
+    assert row(question(), claim(bytes=24)).says == ("sum is missing",)
+
+
+def test_close_is_close() -> None:
+    case = Case("c", dict, {"x": Close(1.0)})
+    asked = Question("f", 0, case, b"", frozenset())
+    assert row(asked, claim(x=1.00001)).status == "pass"
+    assert row(asked, claim(x=1.01)).status == "fail"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        None, 3, [], {}, {"key": "g.0", "seen": encode({})}, {"key": "f.0", "seen": True},
+        {"key": "f.0", "kinds": 3, "lines": 5}, {"key": "f.0", "seen": ["d", [[["l", []], 1]]]},
+        {"key": "f.0", "passed": True, "earned": 99}, {"key": "f.0", "seen": ["o", "Equal"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_forged_claim_earns_nothing(forged: object) -> None:
+    assert row(question(), forged).status == "error"
+
+
+def test_hints_see_values_and_exceptions() -> None:
+    def hint(seen):
+        return type(seen["error"]).__name__ if "error" in seen else f"{float(seen['sum'][0])}"
+
+    assert row(question(hint=hint), claim(sum=torch.tensor([7.0]), bytes=1)).hint == "7.0"
+    raised = {"key": "f.0", "kinds": ["Deadlock", "RunFailed"], "summary": "all wait", "lines": []}
+    judged = row(question(hint=hint), raised)
+    assert (judged.status, judged.hint) == ("deadlock", "Deadlock")
+
+
+def test_points_are_those_of_the_right_cases() -> None:
+    exercise = Exercise("f", "00", 3, "", lambda answer, rng: iter(()))
+    right = row(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24))
+    wrong = row(question(weight=2.0), claim())
+    assert score(exercise, [right, wrong]).earned == 1.0
+    assert score(exercise, [right, wrong]).status == "fail"
+    assert score(exercise, [right, right]).earned == 3.0

@@ -1,0 +1,73 @@
+"""A submission is data, and hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ddpkit.errors import GradeError
+from ddpkit.grade.classroom import find
+from ddpkit.grade.course import lab_of
+from ddpkit.grade.submission import MOST_BYTES, Refused, read
+from tests.grade.attacks import ROOT
+
+REFUSED = {
+    "empty": (b"", "empty"),
+    "no JSON": (b"\x89PNG", "not JSON"),
+    "a list": (b"[]", "no notebook"),
+    "nested": (b"[" * 10_000 + b"]" * 10_000, "nested too deep"),
+    "nested in cells": (b'{"cells":' + b'{"a":' * 10_000 + b"1" + b"}" * 10_001, "too deep"),
+    "format 3": (b'{"nbformat": 3, "worksheets": []}', "nbformat 3"),
+    "format 4.5 as text": (b'{"nbformat": "4", "cells": []}', "nbformat 4"),
+    "many cells": (b'{"nbformat": 4, "cells": [' + b"0," * 5000 + b"0]}", "5001 cells"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(tmp_path: Path, name: str) -> None:
+    data, says = REFUSED[name]
+    (path := tmp_path / "lab.ipynb").write_bytes(data)
+    with pytest.raises(Refused, match=says):
+        read(path)
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    with open(path := tmp_path / "lab.ipynb", "wb") as stream:
+        stream.truncate(200_000_000)
+    with pytest.raises(Refused, match="200 MB; at most 16"):
+        read(path)
+    assert MOST_BYTES < 200_000_000
+
+
+def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "link.ipynb").symlink_to(ROOT / "solutions" / "00_ranks.ipynb")
+    os.mkfifo(tmp_path / "pipe.ipynb")
+    for name, says in (("link", "symbolic link"), ("pipe", "no plain file")):
+        with pytest.raises(Refused, match=says):
+            read(tmp_path / f"{name}.ipynb")
+
+
+def test_cells_of_any_form_are_read(tmp_path: Path) -> None:
+    cells = [0, None, {}, {"cell_type": "code"}, {"cell_type": "code", "metadata": [], "id": 3}]
+    cells += [{"cell_type": "code", "source": ["a\n", 1], "metadata": {"ddpkit": {"check": []}}}]
+    (path := tmp_path / "lab.ipynb").write_text(json.dumps({"nbformat": 4, "cells": cells}))
+    assert [cell.source for cell in read(path).cells] == ["", "", "a\n1"]
+
+
+def test_submissions_are_found_by_name(tmp_path: Path) -> None:
+    for name in ("b/läb.ipynb", "a/lab.ipynb", "a/.ipynb_checkpoints/lab.ipynb", "a/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert [task.name for task in find([tmp_path])] == ["a/lab.ipynb", "b/läb.ipynb"]
+    with pytest.raises(GradeError, match="Two submissions are called lab.ipynb"):
+        find([tmp_path / "a" / "lab.ipynb", tmp_path / "a" / ".ipynb_checkpoints" / "lab.ipynb"])
+    with pytest.raises(GradeError, match="no notebooks"):
+        find([])
+
+
+def test_the_lab_is_known_by_its_answers() -> None:
+    for path in sorted((ROOT / "labs").glob("*.ipynb")):
+        assert lab_of(read(path)) == path.name[:2]
