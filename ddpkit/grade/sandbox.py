@@ -109,15 +109,14 @@ def command(course: Path, job: Path, limits: Limits, record: int) -> list[str]:
     inside += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.plugin", "--rootdir", str(JOB)]
     inside += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "100000"]
     inside += ["--nbval-kernel-startup-timeout", str(limits.start_s), str(JOB / "graded.ipynb")]
-    arguments = ["bwrap", *ISOLATION]
+    arguments = ["bwrap", *ISOLATION, "--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/tmp", "/home", "/dev/shm"):  # first: Python may itself live below /home
+        arguments += ["--size", str(limits.disk), "--tmpfs", folder]
     for path in _readable():
         arguments += ["--ro-bind", str(path), str(path)]
     for name in ("bin", "lib", "lib64"):
         if Path("/", name).is_symlink():
             arguments += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
-    arguments += ["--proc", "/proc", "--dev", "/dev"]
-    for folder in ("/tmp", "/home", "/dev/shm"):
-        arguments += ["--size", str(limits.disk), "--tmpfs", folder]
     arguments += ["--ro-bind", str(course.parent), "/course", "--size", str(limits.disk)]
     arguments += ["--tmpfs", str(JOB)]
     for path in sorted(job.iterdir()):
