@@ -14,6 +14,7 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_KEPT, ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For pytest-xdist: a file stays in one worker, but for tests that are marked as `spread`.
 

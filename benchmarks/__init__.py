@@ -6,6 +6,7 @@ all_reduce  bus bandwidth of lab 03's six and of gloo's own, on raw gloo and on 
 ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06's class
 views      what pictures and redraws cost, up to 100,000 spans
 whatif     predicted ÷ measured steps of runs that a replay of another run predicts
+grading    seconds for a submission, and a class of 60 of which a third is hostile
 soak       hundreds of faults in a row, after each of which everything works and nothing is left
 
 A machine's seconds say little on another machine, and less on a busy one. So what is compared is

@@ -2,8 +2,9 @@
 
     python -m benchmarks.grading [--class-size 60] [--jobs 2]
 
-The class is graded twice, into two folders with one secret: the scores must be the same. At the end
-nothing may be left: no process of a sandbox, no file in the folder for temporary ones.
+Prints both. The class is graded twice, into two folders with one secret: the scores must be the
+same. At the end nothing may be left: no process of a sandbox, no file in the folder for temporary
+ones.
 """
 
 from __future__ import annotations

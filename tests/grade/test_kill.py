@@ -58,7 +58,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    wait_until(lambda: not running_in(work), 10)
+    wait_until(lambda: not running_in(work), 60)
     before = first.stat().st_mtime_ns
     done = grade(submissions, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr

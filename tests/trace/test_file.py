@@ -35,7 +35,14 @@ def test_equal_traces_make_equal_files(trace: Trace, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x1f\x8b broken", gzip.compress(b"{}", mtime=0)[:-9], b"\xff\xfe", b"[" * 100_000, b"{"],
+    [
+        b"",
+        b"\x1f\x8b broken",
+        gzip.compress(b"{}", mtime=0)[:-9],
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"{",
+    ],
 )
 def test_damaged_bytes_are_one_sentence(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "t.json"
