@@ -12,7 +12,7 @@ PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-che
 lab: $(READY)
 	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=labs $(ARGS)
 test: $(READY)
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --nbval-lax --nbval-current-env $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --nbval-lax --nbval-current-env $(ARGS)
 release: $(READY)
 	$(BIN)/ddpkit release $(ARGS)
 bench: $(READY)

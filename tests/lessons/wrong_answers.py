@@ -1,0 +1,23 @@
+"""The test of a lab's mutants, for a file of its own: see `test_mutants.py`."""
+
+import pytest
+
+from ddpkit.lessons import exercises
+from ddpkit.lessons.verdict import verdict_text
+from tests import mutants
+
+
+def of_lab(lab):
+    """A test for each wrong answer to the exercises of lab NN."""
+    found = [each for each in mutants.discover() if exercises()[each.exercise].lab == lab]
+
+    @pytest.mark.parametrize("wrong", found, ids=str)
+    def test_a_mutant_fails_with_its_hint(wrong):
+        verdict = mutants.run(wrong)
+        text = verdict_text(verdict)
+        assert not verdict, f"this wrong answer passes:\n{text}"
+        assert verdict.earned < verdict.points
+        assert wrong.hint in mutants.shown(verdict), text
+        assert len(text.splitlines()) <= 15, text
+
+    return test_a_mutant_fails_with_its_hint
