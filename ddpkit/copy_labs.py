@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddpkit.errors import LessonError
+from ddpkit.files import write_whole
 
 PACKAGE = Path(__file__).parent
 
@@ -38,7 +39,7 @@ def copy_labs(folder: Path) -> Iterator[tuple[str, str]]:
         copied = _read(folder)
         for lab in labs():
             yield lab.name, _copy(lab.read_bytes(), folder / lab.name, copied)
-            _replace(folder / ".ddpkit" / "labs.json", json.dumps(copied, indent=1).encode())
+            write_whole(folder / ".ddpkit" / "labs.json", json.dumps(copied, indent=1).encode())
     except OSError as error:
         raise LessonError(
             f"The labs cannot be copied to {folder}: {error.strerror or error}. "
@@ -56,19 +57,12 @@ def _copy(new: bytes, target: Path, copied: dict[str, str]) -> str:
     elif (old := target.read_bytes()) == new:
         done = "there already"
     elif _digest(old) == copied.get(target.name):
-        _replace(target, new)
+        write_whole(target, new)
         done = "renewed: the kit's has changed, and yours had not"
     else:
         return "kept, you have changed it (rename it and copy again for a fresh one)"
     copied[target.name] = _digest(new)
     return done
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
 
 
 def _read(folder: Path) -> dict[str, str]:

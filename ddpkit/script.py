@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.errors import LessonError
+from ddpkit.files import write_whole
 from ddpkit.lessons.keep import kept_path
 from ddpkit.lessons.sources import FUTURE
 from ddpkit.release.notebook import load, text_of
@@ -69,7 +70,7 @@ def write_script(script: Script, target: Path) -> None:
                 f"{target} is not as `ddpkit script` wrote it, so it stays as it is. "
                 "Name another file with -o, or move this one away."
             )
-        target.write_text(script.text, "utf-8")
+        write_whole(target, script.text.encode())
     except (OSError, UnicodeDecodeError) as error:
         raise LessonError(f"{target} cannot be written: {error}.") from None
 

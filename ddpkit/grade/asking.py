@@ -65,12 +65,12 @@ class _Unpickler(pickle.Unpickler):
 
 def _observe(key: str, answer: object) -> dict[str, Any]:
     from ddpkit.lessons.explain import explain, is_unanswered, size_of_blank
-    from ddpkit.lessons.judge import _captured, _Tail
+    from ddpkit.lessons.tail import Tail, captured
 
-    output = _Tail()
+    output = Tail()
     try:
         observe = _Unpickler(Path(os.environ["DDPKIT_QUESTIONS"], key).read_bytes(), answer).load()
-        with _captured(output):
+        with captured(output):
             return {"seen": encode(dict(observe())), "printed": list(output.last())}
     except BaseException as error:
         if is_unanswered(error):

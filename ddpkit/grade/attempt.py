@@ -65,7 +65,8 @@ def grade(
     while asked := _open_questions(course, answered, state):
         cells = [n for n in range(len(merged.cells)) if n not in state.removed]
         plan = [merged.cells[n] for n in cells]
-        outcome = engine.run(course.package, _job(work, plan, asked), limits)
+        job, count = _job(work, plan, asked), 1 + len(plan) + len(asked)
+        outcome = engine.run(course.package, job, limits, count)
         _take(outcome, plan, asked, state)
         if outcome.why == "infra_error" or (outcome.why and not outcome.stopped_at):
             failures += 1
@@ -159,9 +160,7 @@ def _leave_out(
     assert outcome.stopped_at is not None
     words = WORDS[outcome.why].format(limit=limits.cell_s, memory=limits.memory >> 30)
     status, at = STATUS.get(outcome.why, "error"), outcome.stopped_at - 1
-    if at >= len(plan) + len(asked):  # no such cell: the record was forged
-        state.dropped |= {question.exercise: (status, words) for question in asked}
-    elif at >= len(plan):
+    if at >= len(plan):
         question = asked[at - len(plan)]
         state.rows[question.key] = Row(
             str(question.case.title), question.case.weight, status, (words,)

@@ -42,6 +42,8 @@ def grade(
     from ddpkit.grade import classroom, sandbox
     from ddpkit.grade.course import read_secret
 
+    if secret is not None and not secret.is_file():
+        raise GradeError(f"There is no secret {secret}. Without --secret, OUT/secret is made.")
     sandbox.require()
     if (out / "results").exists() and not resume:
         raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")

@@ -33,8 +33,8 @@ class Outcome:
     log: str = ""  # what pytest said, for the teacher
 
 
-def run(course: Path, job: Path, limits: Limits) -> Outcome:
-    """Run job/graded.ipynb in a sandbox."""
+def run(course: Path, job: Path, limits: Limits, cells: int) -> Outcome:
+    """Run job/graded.ipynb, which has so many cells, in a sandbox."""
     reading, writing = os.pipe()
     try:
         with open(job.parent / "log", "wb") as log:
@@ -47,7 +47,7 @@ def run(course: Path, job: Path, limits: Limits) -> Outcome:
                 preexec_fn=sandbox.confine(limits),
             )
         os.close(writing)
-        watch = _Watch(process, reading, limits)
+        watch = _Watch(process, reading, limits, cells)
         try:
             outcome = watch.until_it_ends()
         finally:
@@ -62,10 +62,13 @@ def run(course: Path, job: Path, limits: Limits) -> Outcome:
 class _Watch:
     """Reads the record of a running sandbox, and ends the reading when a limit is reached."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reading: int, limits: Limits) -> None:
-        self.process, self.reading, self.limits = process, reading, limits
+    def __init__(
+        self, process: subprocess.Popen[bytes], reading: int, limits: Limits, cells: int
+    ) -> None:
+        self.process, self.reading, self.limits, self.cells = process, reading, limits, cells
         self.outcome = Outcome()
         self.current: int | None = None  # the cell that runs, or ran last
+        self.ended: set[int] = set()
         self.begun, self.before = time.monotonic(), Usage()
         self.allowed = limits.start_s
         self.read, self.rest = 0, b""
@@ -106,6 +109,9 @@ class _Watch:
                 self._begin(int(told["begins"]))
             elif "ends" in told:
                 cell = int(told["ends"])
+                if cell != self.current or cell in self.ended:
+                    return "exited"
+                self.ended.add(cell)
                 self.outcome.claims.update((cell, claim) for claim in told["claims"])
                 for name, message, traceback in told["errors"]:
                     self.outcome.errors[cell] = [str(name), str(message), str(traceback)]
@@ -121,6 +127,9 @@ class _Watch:
         return None
 
     def _begin(self, cell: int) -> None:
+        """The clock starts anew: once for each cell, or a forged record could go on for ever."""
+        if not (-1 if self.current is None else self.current) < cell < self.cells:
+            raise ValueError("no cell that could begin")
         self.current = cell
         self._restart_clock(self.limits.start_s if cell == 0 else self.limits.cell_s)
 

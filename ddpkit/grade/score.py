@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +70,7 @@ def _row(question: Question, claim: Any) -> Row:
         return Row(title, case.weight, "error", (str(error),))
     if not wrong:
         return Row(title, case.weight, "pass")
-    return Row(title, case.weight, "fail", wrong, _hint(case, seen))
+    return Row(title, case.weight, "fail", wrong, case.hint_for(seen) or "")
 
 
 def _wrong(question: Question, seen: Mapping[str, Any]) -> Iterator[str]:
@@ -89,7 +88,7 @@ def _raised(case: Case, claim: Mapping[str, Any]) -> Row:
     says = [str(claim.get("summary", "it raised"))[:400]]
     says += [str(line)[:400] for line in claim.get("lines", [])][:8]
     status = next((ENDS[kind] for kind in kinds if kind in ENDS), "error")
-    hint = _hint(case, {"error": _rebuilt(kinds, str(claim.get("message", "")))})
+    hint = case.hint_for({"error": _rebuilt(kinds, str(claim.get("message", "")))}) or ""
     return Row(str(case.title), case.weight, status, tuple(says), hint)
 
 
@@ -101,17 +100,6 @@ def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
             with contextlib.suppress(TypeError):
                 return found(message)
     return Exception(message)
-
-
-def _hint(case: Case, seen: Mapping[str, Any]) -> str:
-    """The author's hint. Written for wrong answers, it may stumble over one yet more wrong."""
-    if case.hint is None:
-        return ""
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return str(case.hint(seen) or "")
-    except Exception:
-        return ""
 
 
 def score(exercise: Exercise, rows: Sequence[Row], notes: Sequence[str] = ()) -> Score:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.errors import GradeError
+from ddpkit.files import write_whole
 from ddpkit.grade.score import Score
 
 FORMAT = 1
@@ -46,16 +46,10 @@ def save(out: Path, result: Result) -> None:
 
 def write(path: Path, text: str) -> None:
     """Replace a file as a whole."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(unfinished, "w", encoding="utf-8") as stream:
-            stream.write(text + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(unfinished, path)
+        write_whole(path, (text + "\n").encode())
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise GradeError(f"{path} cannot be written: {error.strerror}.") from error
 
 

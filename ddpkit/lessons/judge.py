@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from ddpkit.cluster.torchrun import TooFewRanks, active, checking
+from ddpkit.cluster.torchrun import TooFewRanks, active
 from ddpkit.errors import LessonError, RunTimeout
 from ddpkit.lessons.compare import Difference, difference
 from ddpkit.lessons.exercise import Case, Exercise, Observed
 from ddpkit.lessons.explain import explain, is_unanswered, size_of_blank, student_line
 from ddpkit.lessons.seeds import Seed, current_seed
+from ddpkit.lessons.tail import Tail, captured
 from ddpkit.lessons.values import digits_of, show_value
 from ddpkit.lessons.verdict import CaseResult, Verdict
 
-PRINTED = 3  # last lines kept of what an answer prints
-MAX_LINE = 200  # characters kept of each
 WRONG = 3  # wrong values told of in a case's row
-# gloo's last words on a rank: nobody's print, and the run's explanation says it better.
-LAST_WORDS = ("terminate called after throwing an instance of 'gloo::", "[enforce fail at ")
 
 
 class Unanswered(Exception):
@@ -30,32 +24,6 @@ class Unanswered(Exception):
     def __init__(self, size: str) -> None:
         super().__init__(size)
         self.size = size
-
-
-class _Tail(io.TextIOBase):
-    """Takes the place of stdout while an answer runs; keeps the end of what is printed.
-
-    What an answer prints must not mix with the report, which is compared; a student's debugging
-    print is no mistake. When a case fails its last lines are shown.
-    """
-
-    def __init__(self) -> None:
-        self.lines: deque[str] = deque(maxlen=PRINTED)
-        self._open = ""  # the line being written
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str, /) -> int:
-        *whole, rest = (self._open + text).split("\n")
-        said = (line for line in whole if not any(words in line for words in LAST_WORDS))
-        self.lines.extend(line[:MAX_LINE] for line in said if line.strip())
-        self._open = rest[:MAX_LINE]
-        return len(text)
-
-    def last(self) -> tuple[str, ...]:
-        rest = [self._open] if self._open.strip() else []
-        return tuple([*self.lines, *rest][-PRINTED:])
 
 
 def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdict:
@@ -101,9 +69,9 @@ def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed) -> Iterator[C
     """The exercise's cases; one that cannot be observed stands for those that never came."""
     cases = exercise.cases(answer, seed.rng(exercise.name))
     while True:
-        output = _Tail()
+        output = Tail()
         try:
-            with _captured(output):
+            with captured(output):
                 case = next(cases, None)
         except KeyboardInterrupt:
             raise
@@ -126,16 +94,10 @@ def _raise(error: BaseException) -> Any:
     return observe
 
 
-@contextlib.contextmanager
-def _captured(output: _Tail) -> Iterator[None]:
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), checking():
-        yield
-
-
 def _put(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | None]:
-    output = _Tail()
+    output = Tail()
     try:
-        with _captured(output):
+        with captured(output):
             observed = case.observe()
         if not isinstance(observed, dict):
             raise LessonError(f"The check of `{exercise.name}` is broken: observe() gave no dict.")
@@ -148,7 +110,7 @@ def _put(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | No
         if is_unanswered(error):
             raise Unanswered(size_of_blank(error)) from error
         explanation = explain(error)
-        hint = _hint(case, {"error": error})
+        hint = case.hint_for({"error": error})
         return CaseResult(
             case.title,
             passed=False,
@@ -175,20 +137,9 @@ def _compare(case: Case, observed: dict[str, Any], printed: tuple[str, ...]) -> 
         return CaseResult(case.title, True, got)
     if len(wrong) > WRONG:
         wrong[WRONG:] = [f"and {len(wrong) - WRONG} more"]
-    hint = _hint(case, observed)
+    hint = case.hint_for(observed)
     return CaseResult(case.title, False, got, "; ".join(wrong), hint, printed=printed)
 
 
 def _missing(expected: object) -> Difference:
     return Difference("", "nothing", show_value(expected))
-
-
-def _hint(case: Case, observed: Observed) -> str | None:
-    """The author's hint. Written for wrong answers, it may stumble over one yet more wrong."""
-    if case.hint is None:
-        return None
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return case.hint(observed)
-    except Exception:
-        return None

@@ -13,10 +13,10 @@ import contextlib
 import itertools
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ddpkit.files import write_whole
 from ddpkit.lessons.verdict import Verdict
 
 FORMAT = 1
@@ -102,17 +102,7 @@ def write(path: Path, text: str) -> None:
     """Write a file whole or not at all, in a folder that git ignores."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _keep_out_of_git()
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    write_whole(path, text.encode())
 
 
 def _keep_out_of_git() -> None:

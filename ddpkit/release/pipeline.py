@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ddpkit.errors import LessonError
+from ddpkit.files import write_whole
 from ddpkit.release import stale
 from ddpkit.release.answers import make_answers, make_index
 from ddpkit.release.kernel import execute
@@ -152,11 +152,6 @@ def _write(root: Path, products: dict[Path, str]) -> list[Path]:
         if path.exists() and path.read_bytes() == text.encode():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            unfinished.write_bytes(text.encode())
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_whole(path, text.encode())
         changed.append(path.relative_to(root))
     return changed

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.errors import TraceError
+from ddpkit.files import write_whole
 
 MAX_BYTES = 1_000_000_000  # unpacked; reading takes three to four times as much memory
 _GZIP = b"\x1f\x8b"  # what gzip files start with
@@ -49,11 +50,8 @@ def _unpacked(path: Path) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file in one move: a reader sees the old one or the new one, never half of it."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    """Write a trace, whole or not at all."""
     try:
-        draft.write_bytes(data)
-        os.replace(draft, path)
+        write_whole(path, data)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise TraceError(f"cannot write the trace to {path}: {error.strerror}") from error

@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from ddpkit.cli import main
 from ddpkit.errors import GradeError
 from ddpkit.grade.classroom import find
 from ddpkit.grade.course import lab_of
@@ -71,3 +73,13 @@ def test_submissions_are_found_by_name(tmp_path: Path) -> None:
 def test_the_lab_is_known_by_its_answers() -> None:
     for path in sorted((ROOT / "labs").glob("*.ipynb")):
         assert lab_of(read(path)) == path.name[:2]
+
+
+def test_a_secret_that_is_not_there_is_not_made(tmp_path) -> None:
+    """A slip in its name would grade with other inputs."""
+    (tmp_path / "lab.ipynb").write_text("{}")
+    command = ["grade", str(tmp_path / "lab.ipynb"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, [*command, "--secret", str(tmp_path / "secrte")])
+    assert done.exit_code == 1
+    assert "There is no secret" in done.output
+    assert not (tmp_path / "secrte").exists()

@@ -13,6 +13,7 @@ LAYERS = {
     # 0: plain things that everything else is made of
     "ddpkit.errors": 0.0,
     "ddpkit.source": 0.0,
+    "ddpkit.files": 0.0,
     "ddpkit.data": 0.0,
     "ddpkit.answers": 0.0,
     "ddpkit.link": 0.0,
