@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CELL_LIMIT_S = 120
 # A live widget needs the kernel that made it: stored, it only says "model not found".
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+_RULES = "ddpkit-live"  # what says so instead: see `ddpkit.view.widgets.shell`
 
 
 def execute(lesson: Lesson, *, cell_limit_s: int = CELL_LIMIT_S) -> Notebook:
@@ -47,7 +48,7 @@ def tidy(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     kept: list[dict[str, Any]] = []
     for output in outputs:
-        if _WIDGET in output.get("data", {}):
+        if _WIDGET in output.get("data", {}) or _RULES in str(output.get("data")):
             continue
         stream = output["output_type"] == "stream"
         if stream and kept and kept[-1].get("name") == output["name"]:

@@ -11,6 +11,7 @@ bus_bandwidth       NCCL tests' busbw, to compare operations and world sizes
 Gradient, Bucket    what is reduced; `assign_buckets` by the rule of torch's DDP
 Step                what a rank computes in a training step; `Step.of_trace` from a recording
 replay, Replay      such a step on any number of ranks, over any link; `sweep` over bucket caps
+scaling, Scaled     such a step on 1, 2, 4, … ranks: with a batch that grows, or is shared out
 what_if             a recorded run with other buckets, another link, or a slow rank: a Trace
 fit_link            the link on which recorded all_reduces took as long as they did
 Link, Links         latency and bandwidth, of one rank and of all (`ddpkit.link`)
@@ -23,6 +24,7 @@ from ddpkit.simulate.data_parallel import AllReduce, Replay, replay, sweep
 from ddpkit.simulate.executor import execute
 from ddpkit.simulate.operations import collective_ns
 from ddpkit.simulate.plans import ALGORITHMS, ALL_REDUCE, COLLECTIVES, schedule
+from ddpkit.simulate.scaling import Scaled, scaling
 from ddpkit.simulate.schedules import Recv, RecvReduce, Schedule, Send
 from ddpkit.simulate.step import Step
 from ddpkit.simulate.timing import time_of
@@ -42,6 +44,7 @@ __all__ = [
     "Recv",
     "RecvReduce",
     "Replay",
+    "Scaled",
     "Schedule",
     "Send",
     "Step",
@@ -52,6 +55,7 @@ __all__ = [
     "execute",
     "fit_link",
     "replay",
+    "scaling",
     "schedule",
     "sweep",
     "time_of",

@@ -72,6 +72,15 @@ class Step:
             round(self.other_ns * factor),
         )
 
+    def batch_of(self, times: float) -> "Step":
+        """The same step with so many times the samples in the batch.
+
+        Forward and backward take so many times as long. The optimizer and what finishes backward go
+        over all parameters, whatever the batch.
+        """
+        grown = self.slowed(times)
+        return replace(grown, optimizer_ns=self.optimizer_ns, finish_ns=self.finish_ns)
+
     @classmethod
     def of_trace(
         cls, trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()

@@ -21,7 +21,8 @@ class Trace:
 
     Facts that the views know: "backend", "device", and "emulated", the link in words or "". Of a
     run on several hosts also "hosts", how many, and "clock_error_ns", what a time may be off by; of
-    a long run "kept", what of it this trace holds: "the last 812 of 5,000 steps".
+    a long run "kept", what of it this trace holds: "the last 812 of 5,000 steps"; of a run that
+    torchrun had too few ranks for "skipped", why.
 
     ``bounds`` gives a rank a window of its own, (start, end) in ns: so `step` restricts a trace.
     Without it the window is common to all ranks, from the first start to the last end, so that a
@@ -79,9 +80,8 @@ class Trace:
     @cached_property
     def traffic(self) -> Traffic:
         """Who sent how much to whom. An operation belongs to the window it was posted in."""
-        return Traffic.of(
-            (span for span in self.spans if self._posted_inside(span)), self.world_size
-        )
+        comm = (span for span in self.spans if span.kind == "comm" and self._posted_inside(span))
+        return Traffic.of(comm, self.world_size)
 
     # Windows and steps
 

@@ -6,7 +6,16 @@ Each picture is a pure model (`timeline_model`: trace -> numbers), a draw functi
 
 from ddpkit.view.model import Timeline, timeline_model
 from ddpkit.view.show import compare, heat_map, show
-from ddpkit.view.widgets import Live, View, explore, explore_buckets, live, play, what_if
+from ddpkit.view.widgets import (
+    Live,
+    View,
+    explore,
+    explore_buckets,
+    explore_scaling,
+    live,
+    play,
+    what_if,
+)
 
 __all__ = [
     "Live",
@@ -15,6 +24,7 @@ __all__ = [
     "compare",
     "explore",
     "explore_buckets",
+    "explore_scaling",
     "heat_map",
     "live",
     "play",

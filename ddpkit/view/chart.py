@@ -5,13 +5,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.ticker import MaxNLocator
 
 from ddpkit.view import style
 from ddpkit.view.lanes import Bar
 from ddpkit.view.model import Row
-from ddpkit.view.page import Box, Page, bars
+from ddpkit.view.page import Box, Page
 from ddpkit.view.places import Extent, Place
+from ddpkit.view.plot import Plot
 
 Look = dict[str, Any]  # of a patch, as matplotlib takes it
 OVERLAP: Look = {
@@ -26,26 +26,21 @@ LOWEST = 0.13  # inches: a lower bar holds no line of type
 
 
 class Chart:
-    """Axes on a page: ms to the right, inches down."""
+    """A plot of ms, with everything that ranks did."""
 
     def __init__(
         self, page: Page, left: float, top: float, width: float, height: float, end_ns: int
     ) -> None:
         """``left`` to ``height`` are inches; ``end_ns`` is where the last bar ends."""
-        self.page = page
-        self.axes = page.axes(left, top, width, height)
         self.right = 1.005 * end_ns / 1e6 or 1.0  # a little beyond the last bar
         self.pixel = self.right / (width * style.DPI)  # ms
-        self.axes.set(xlim=(0, self.right), ylim=(height, 0), yticks=(), facecolor="none")
-        plain(self.axes)
-        self.axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
-        self.axes.grid(axis="x", color=style.GRID, linewidth=0.8, zorder=0.5)
+        self.plot = Plot(page, left, top, width, height, self.right)
+        self.plot.axis(self.plot.ticks(8), grid=True)
 
     def row(self, row: Row, place: Place, *, compute: bool, comm: bool) -> None:
         """One rank: its compute, its communication, or both and how they overlap."""
-        bars(
-            self.axes, [(0, place.top, self.right, place.bottom)], facecolor=style.BAND, zorder=0.2
-        )
+        band = 0, place.top, self.right, place.bottom
+        self.plot.bars([band], facecolor=style.BAND, zorder=0.2)
         if compute:
             self.bars(row.compute, place.compute)
             self.labels(row.labels, place.compute)
@@ -53,31 +48,34 @@ class Chart:
             self.bars(lane, where)
             self.labels(lane, where)
         if compute and comm:
-            self.hatch(row.overlap, place.strip, OVERLAP, 0)
-            self.hatch(row.exposed, place.compute, EXPOSED, 0.8)
+            self.hatch(row.overlap, place.strip, OVERLAP, 0, style.MOVING)
+            self.hatch(row.exposed, place.compute, EXPOSED, 0.8, style.EXPOSED_THIN)
             for bar in row.exposed:
                 box = _box(bar, place.compute)
                 look: Look = {"color": style.EXPOSED, "bold": True, "boxed": True}
-                self.page.label(self.axes, box, bar.texts, 8, **look)
+                self.plot.label(box, bar.texts, 8, **look)
 
     def bars(self, drawn: Sequence[Bar], where: Extent) -> None:
         """The bars of a lane. White edges part neighbours, where there is room for an edge."""
         wide, thin = self._by_width(drawn, 6)
         edges = [EDGE if bar.kind == "waiting" else WHITE for bar in wide]
-        self._bars(wide, where, edgecolors=edges, linewidth=0.7)
+        line = 0.7 if where[1] - where[0] > LOWEST / 2 else 0.35
+        self._bars(wide, where, edgecolors=edges, linewidth=line)
         inset = 0.5 / 72  # half an edge: so bars without edges are as high as those with
         self._bars(thin, (where[0] + inset, where[1] - inset), edgecolors="none", linewidth=0)
 
     def _bars(self, drawn: Sequence[Bar], where: Extent, **look: Any) -> None:
         boxes = [_box(bar, where, 0.6 * self.pixel) for bar in drawn]
-        bars(self.axes, boxes, facecolors=[FACE[bar.kind] for bar in drawn], zorder=3, **look)
+        self.plot.bars(boxes, facecolors=[FACE[bar.kind] for bar in drawn], zorder=3, **look)
 
-    def hatch(self, drawn: Sequence[Bar], where: Extent, look: Look, line: float) -> None:
+    def hatch(
+        self, drawn: Sequence[Bar], where: Extent, look: Look, line: float, thin_face: str
+    ) -> None:
         """Hatched bars; plain ones where no hatching could be seen, for it is slow to draw."""
         wide, thin = self._by_width(drawn, 8)
-        bars(self.axes, [_box(bar, where) for bar in wide], linewidth=line, zorder=3.5, **look)
+        self.plot.bars([_box(bar, where) for bar in wide], linewidth=line, zorder=3.5, **look)
         boxes = [_box(bar, where, 0.8 * self.pixel) for bar in thin]
-        bars(self.axes, boxes, linewidth=0, zorder=3.5, facecolor=look["edgecolor"])
+        self.plot.bars(boxes, linewidth=0, zorder=3.5, facecolor=thin_face)
 
     def _by_width(self, drawn: Sequence[Bar], pixels: int) -> tuple[list[Bar], list[Bar]]:
         """Those wider than so many pixels, and the others."""
@@ -92,14 +90,15 @@ class Chart:
             return
         for bar in drawn:
             if bar.texts:
-                color, face = style.LABEL[bar.kind], style.FACE[bar.kind]
-                box = _box(bar, where)
-                self.page.label(self.axes, box, bar.texts, 8, color=color, halo=face)
+                halo = style.FACE[bar.kind] if bar.count > 1 else ""  # several have edges below it
+                look = {"color": style.LABEL[bar.kind], "halo": halo}
+                self.plot.label(_box(bar, where), bar.texts, 8, **look)
 
     def end(self, ns: int, where: Extent) -> None:
         """A line where a step ends."""
         at = ns / 1e6
-        self.axes.plot([at, at], where, color=style.INK, linewidth=1.4, zorder=5)
+        line = (at, where[0]), (at, where[1])
+        self.plot.lines([line], colors=style.INK, linewidths=1.4, zorder=5)
 
 
 def _box(bar: Bar, where: Extent, least: float = 0.0) -> Box:

@@ -121,7 +121,8 @@ def _compared(sides: tuple[Side, ...]) -> Comparison:
     first, last = sides[0], sides[-1]
     title = f"{last.label}: {ratio(first.length_ns, last.length_ns)} {first.label}"
     if (before := _hidden(first)) and (after := _hidden(last)):
-        title += f"; communication hidden {before} → {after}"
+        changed = f"communication hidden {before} → {after}"
+        title += f"; {changed if before != after else f'still {after} of communication hidden'}"
     notes = {side.timeline.note for side in sides}
     note = notes.pop() if len(notes) == 1 else ""
     done = Comparison(sides, title, _notice(first, last), note, "")
@@ -172,9 +173,15 @@ def _lines(model: Comparison) -> Iterator[str]:
         against = f" {model.against_first(side)} {model.sides[0].label}." if n else ""
         alone = "" if model.note else side.timeline.note
         yield words.prose(f"{side.label}:{against} {side.timeline.title}. {alone}")
-    parts = {f"{side.label}, rank {row.rank}": row.parts for side, row in _rows(model)}
-    waits = {f"{side.label}, rank {row.rank}": row.waiting_ns for side, row in _rows(model)}
-    yield from words.table(parts, waits, model.whole)
+    single = all(len(side.timeline.rows) == 1 for side in model.sides)
+    rows = {
+        side.label if single else f"{side.label}, rank {row.rank}": row
+        for side, row in _rows(model)
+    }
+    parts = {name: row.parts for name, row in rows.items()}
+    waits = {name: row.waiting_ns for name, row in rows.items()}
+    corner = f"rank {model.sides[0].slowest.rank}" if single else ""
+    yield from words.table(parts, waits, model.whole, corner)
     if model.note:
         yield words.prose(model.note)
 

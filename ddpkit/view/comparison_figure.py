@@ -1,12 +1,11 @@
 """`draw_comparison`: several runs under each other, on one axis of time."""
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ddpkit.view import style
 from ddpkit.view.chart import Chart
 from ddpkit.view.comparison import Comparison, Side
-from ddpkit.view.page import Page, bars
+from ddpkit.view.page import Page
 from ddpkit.view.parts import draw_parts, panel, write_numbers
 from ddpkit.view.places import LEFT, MIDDLE, Heights, Place, places
 from ddpkit.view.timeline import draw_words, write_headings, write_names
@@ -23,10 +22,10 @@ def draw_comparison(model: Comparison) -> Figure:
     page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
     chart = Chart(page, LEFT, TOP, MIDDLE, height, model.length_ns)
     beside = panel(page, TOP, height, model.length_ns * 1.005 / 1e6 or 1.0)
-    beside.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    beside.axis(beside.ticks(4))
     for side, at in zip(model.sides, rows, strict=True):
         head = 0, at[0].top - HEAD, chart.right, at[0].top - 0.01
-        bars(chart.axes, [head], facecolor="white", zorder=1)  # no grid behind words
+        chart.plot.bars([head], facecolor="white", zorder=1)  # no grid behind words
         _head(page, model, side, TOP + at[0].top - 0.13)
         timeline = side.timeline
         for row, place in zip(timeline.rows, at, strict=True):
@@ -34,7 +33,7 @@ def draw_comparison(model: Comparison) -> Figure:
             chart.end(row.window[1], (place.top, place.bottom))
             write_names(page, TOP, timeline, row, place)
             write_numbers(page, TOP + place.header, timeline, row)
-            draw_parts(beside, page, place, row.parts, percent=False)
+            draw_parts(beside, place.bar, row.parts, percent=False)
     shown = [row for side in model.sides for row in side.timeline.rows]
     compute = any(side.timeline.has_compute for side in model.sides)
     under = f"time since each {model.whole} began (ms)", "ms"

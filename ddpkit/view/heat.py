@@ -46,8 +46,8 @@ def heat_of(trace: Trace) -> Heat:
     took = [[end - start for start, end in windows[rank]] for rank in trace.ranks]
     waited = [_inside(_lost(trace, rank, exposed[rank]), windows[rank]) for rank in trace.ranks]
     group = -(-trace.steps // COLUMNS)
-    operations = [*collectives(trace.spans), *messages(trace.spans)]
-    behind = waited_for(trace, last_in(operations), exposed)
+    comm = [span for span in trace.spans if span.kind == "comm"]
+    behind = waited_for(comm, last_in([*collectives(comm), *messages(comm)]), exposed)
     title = words.title(trace, words.count(trace.steps, "step"))
     notice, note = _notice(took, waited, behind), words.note(trace.facts, compute=True, comm=True)
     text = [words.prose(title, notice), *_table(took, waited, behind), words.prose(note)]

@@ -87,21 +87,25 @@ def _cells(
         cmap=scale.colors, vmin=scale.low, vmax=scale.high, **edge,
     )  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
-    _numbers(page, axes, rows, scale)
+    _numbers(page, left, height, rows, scale)
     return axes
 
 
-def _numbers(page: Page, axes: Axes, rows: Sequence[Sequence[int]], scale: Scale) -> None:
+def _numbers(
+    page: Page, left: float, height: float, rows: Sequence[Sequence[int]], scale: Scale
+) -> None:
     """In ms, on cells that are wide enough for most numbers."""
-    columns, high = max(map(len, rows)), (axes.bbox.height / style.DPI) / len(rows)
+    columns, high = max(map(len, rows)), height / len(rows)
     if columns > 20 or high < 0.16:
         return
+    wide = WIDE / columns
     for rank, row in enumerate(rows):
         for k, ns in enumerate(row):
-            dark = ns > scale.low + 0.55 * (scale.high - scale.low)
-            box = k - 0.5, rank - 0.5, k + 0.5, rank + 0.5
+            dark = ns > scale.low + 0.8 * (scale.high - scale.low)
+            x, y = left + wide * k, TOP + high * rank
+            box = x, y, x + wide, y + high
             said = ms(ns).removesuffix(" ms") if ns else ""
-            page.label(axes, box, [said], 8, color="white" if dark else style.INK)
+            page.label(box, [said], 8, color="white" if dark else style.INK)
 
 
 def _heading(page: Page, left: float, name: str, scale: Scale) -> None:

@@ -51,16 +51,16 @@ def merge_small(bars: Iterable[Rough], pixel_ns: float, least: float = 0.0) -> l
     small: list[Rough] = []  # of one pixel
     half, next_pixel = pixel_ns / 2, 0.0
     for bar in bars:
-        is_small = bar[1] - bar[0] < half
-        if small and not (is_small and bar[0] < next_pixel):
+        if bar[1] - bar[0] < half:
+            if bar[0] < next_pixel:
+                small.append(bar)
+                continue
             _append(drawn, small, pixel_ns, least)
-            small = []
-        if not is_small:
-            drawn.append(Bar(*bar))
+            small, next_pixel = [bar], (bar[0] // pixel_ns + 1) * pixel_ns
         else:
-            if not small:
-                next_pixel = (bar[0] // pixel_ns + 1) * pixel_ns
-            small.append(bar)
+            _append(drawn, small, pixel_ns, least)
+            drawn.append(Bar(*bar))
+            small, next_pixel = [], 0.0
     _append(drawn, small, pixel_ns, least)
     return drawn
 
@@ -82,6 +82,22 @@ def _append(drawn: list[Bar], small: list[Rough], pixel_ns: float, least: float)
         drawn[-1] = Bar(last.start, max(end, last.end), kind, (), last.count + len(small))
     else:
         drawn.append(Bar(start, end, kind, (), len(small)))
+
+
+def nearby(intervals: Iterable[Interval], gap: float) -> list[tuple[int, int, int]]:
+    """Join intervals, which are sorted, over gaps too short to be seen: (start, end, filled ns).
+
+    What is joined is filled to four fifths at least, so that it looks like what it is.
+    """
+    runs: list[tuple[int, int, int]] = []
+    for start, end in intervals:
+        if runs and start - runs[-1][1] <= gap:
+            first, _, filled = runs[-1]
+            if 5 * (filled + end - start) >= 4 * (end - first):
+                runs[-1] = first, end, filled + end - start
+                continue
+        runs.append((start, end, end - start))
+    return runs
 
 
 def label_runs(

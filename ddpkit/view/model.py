@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 
 from ddpkit.errors import TraceError
 from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages
 from ddpkit.trace.intervals import Interval, intersect, total
 from ddpkit.view import words
-from ddpkit.view.lanes import Bar, Rough, assign_lanes, label_runs, merge_small
+from ddpkit.view.lanes import Bar, Rough, assign_lanes, label_runs, merge_small, nearby
 from ddpkit.view.waits import last_in, waited_for, waiting
 
 PIXELS = 1020  # width of the drawn time axis, which decides how small a bar can be
 LABEL_PIXELS = 12  # narrower bars carry no text
+GAP_PIXELS = 3  # between two parts of a strip: a narrower one is not drawn
 MAX_MESSAGES = 60  # more arrows would hide what they connect
+MAX_AT_ONCE = 3  # of a rank: with more, nobody sees where an arrow belongs
 NAMES = {
     "forward": ("forward", "fwd"),
     "backward": ("backward", "bwd"),
@@ -93,11 +96,12 @@ def timeline_model(
         waits = {f"rank {row.rank}": row.waiting_ns for row in rows}
         lines += words.table({f"rank {row.rank}": row.parts for row in rows}, waits, whole)
         windows = {each: [shown.window_of(each)] for each in shown.ranks}
-        lines += [words.waited(waited_for(shown, builder.last_in, windows)), note]
+        lines += [words.waited(waited_for(builder.comm, builder.last_in, windows)), note]
     if comm and rank is None:
         lines.append(shown.traffic.table())
     text = "\n".join(line for line in lines if line)
-    return Timeline(title, finding, rows, builder.messages(), builder.length, whole, note, text)
+    arrows = builder.messages() if max(len(row.lanes) for row in rows) <= MAX_AT_ONCE else []
+    return Timeline(title, finding, rows, arrows, builder.length, whole, note, text)
 
 
 def _alone(trace: Trace, rank: int) -> Trace:
@@ -122,8 +126,11 @@ class _Builder:
         self.length = trace.end_ns - trace.start_ns
         self.pixel_ns = max(self.length / pixels, 1e-3)
         self.label_ns = LABEL_PIXELS * self.pixel_ns
-        self.pairs = messages(whole.spans)
-        self.last_in = last_in([*collectives(whole.spans), *self.pairs])
+        self.comm = [span for span in trace.spans if span.kind == "comm"]
+        every = [span for span in whole.spans if span.kind == "comm"]
+        self.collectives = {span.name for span in self.comm if span.is_collective}
+        self.pairs = messages(every)
+        self.last_in = last_in([*collectives(every), *self.pairs])
 
     def row(self, rank: int) -> Row:
         spans = self.trace.of(rank)
@@ -147,25 +154,32 @@ class _Builder:
 
     def messages(self) -> list[Message]:
         """The arrows of the picture; none if too many to help, or if compute lies in their way."""
-        shown = {id(span) for span in self.trace.spans}
+        shown = {id(span) for span in self.comm}
         pairs = [(s, r) for s, r in self.pairs if id(s) in shown and id(r) in shown]
         if len(pairs) > MAX_MESSAGES or any(span.is_compute for span in self.trace.spans):
             return []
-        at = self.origin
-        return [Message((s.rank, s.start_ns - at), (r.rank, r.end_ns - at)) for s, r in pairs]
+        return [
+            Message((s.rank, waiting(s)[1] - self.origin), (r.rank, r.end_ns - self.origin))
+            for s, r in pairs
+        ]
 
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
         """Outer before inner, so that the inner ones are drawn on top."""
-        ordered = sorted(
-            (span for span in spans if span.kind in COMPUTE_KINDS),
-            key=lambda span: (span.start_ns, -span.end_ns),
-        )
-        starts = [*(span.start_ns for span in ordered[1:]), self.trace.end_ns]
-        rough: list[Rough] = []
-        for span, next_start in zip(ordered, starts, strict=False):
-            named = span.kind == "span" and span.end_ns <= next_start  # and nothing is drawn on it
-            texts = _shortened(span.name) if named else ()
-            rough += self._bar(span.start_ns, span.end_ns, span.kind, texts, window)
+        ordered = [span for span in spans if span.kind in COMPUTE_KINDS]
+        ordered.sort(key=attrgetter("end_ns"), reverse=True)
+        ordered.sort(key=attrgetter("start_ns"))
+        at = self.origin
+        rough: list[Rough] = [(s.start_ns - at, s.end_ns - at, s.kind, ()) for s in ordered]
+        for n, span in enumerate(ordered):
+            if span.kind == "span" and (n + 1 == len(ordered) or rough[n][1] <= rough[n + 1][0]):
+                rough[n] = (*rough[n][:3], _shortened(span.name))  # nothing is drawn on it
+        low, high = window[0] - at, window[1] - at
+        if rough and (rough[0][0] < low or max(map(itemgetter(1), rough)) > high):
+            rough = [
+                (max(start, low), min(end, high), kind, texts)
+                for start, end, kind, texts in rough
+                if start <= high and end >= low
+            ]
         return merge_small(rough, self.pixel_ns)
 
     def _lanes(self, spans: Sequence[Span], window: Interval) -> list[list[Bar]]:
@@ -185,7 +199,7 @@ class _Builder:
         names: tuple[str, ...] = ()
         waits: tuple[str, ...] = ()
         if span.end_ns - start > self.label_ns:
-            names = _names(span, number)
+            names = _names(span, number, one_kind=len(self.collectives) == 1)
             peer = self.last_in.get(id(span), span.rank)
             if peer != span.rank:
                 waits = f"waits for rank {peer}", f"waits for {peer}", "waits"
@@ -197,8 +211,8 @@ class _Builder:
     def _strip(self, intervals: Iterable[Interval], kind: str) -> list[Bar]:
         """Here a pixel shows what fills half of it: merged overlap must not look like all of it."""
         rough: list[Rough] = []
-        for start, end in intervals:
-            texts = (words.ms(end - start),) if end - start > 2 * self.label_ns else ()
+        for start, end, ns in nearby(intervals, GAP_PIXELS * self.pixel_ns):
+            texts = (words.ms(ns),) if end - start > 2 * self.label_ns else ()
             rough.append((start - self.origin, end - self.origin, kind, texts))
         return merge_small(rough, self.pixel_ns, least=0.5)
 
@@ -213,14 +227,19 @@ class _Builder:
         return [(start - self.origin, end - self.origin, kind, texts)]
 
 
-def _names(span: Span, number: int) -> tuple[str, ...]:
-    """What to write on an operation, the longest first."""
+def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
+    """What to write on an operation, the best first.
+
+    Where all collectives are of one kind, a number says more than their name.
+    """
     if span.is_send or span.is_recv:
         arrow = "→" if span.is_send else "←"
         peer = "any" if span.peer is None else str(span.peer)
         return f"{span.name} {arrow}{peer}", f"{arrow}{peer}"
     if "bucket" in span.args:
         return f"{span.name} b{span.args['bucket']}", f"b{span.args['bucket']}"
+    if one_kind:
+        return f"{span.name} #{number}", f"#{number}"
     return f"{span.name} #{number}", span.name, f"#{number}"
 
 

@@ -8,34 +8,50 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import Collection
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
+from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
+from matplotlib.transforms import Affine2D, Transform
 
 from ddpkit.view import style
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom, in units of the axes
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 class Page:
-    """A figure and its measures, all in inches."""
+    """A figure and its measures, all in inches.
+
+    Bars and words lie on the figure itself: matplotlib's `Axes`, with their ticks and spines, would
+    take a third of a drawing's time. Curves and maps have them.
+    """
 
     def __init__(self, height: float, width: float = style.WIDTH) -> None:
         self.width, self.height = width, height
         self.figure = Figure((width, height), dpi=style.DPI, facecolor="white")
         self.canvas = FigureCanvasAgg(self.figure)
-        self.paper = self.axes(0, 0, width, height)  # for everything outside the plots
-        self.paper.set(xlim=(0, width), ylim=(height, 0))
-        self.paper.axis("off")
-        self.paper.set_zorder(1)  # above the plots
+        down = Affine2D().scale(1, -1).translate(0, height)
+        self.inches = down + self.figure.dpi_scale_trans
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         box = left / self.width, 1 - (top + height) / self.height
         return self.figure.add_axes((*box, width / self.width, height / self.height))
+
+    def add(self, artist: Artist) -> None:
+        """An artist whose measures are inches."""
+        artist.set_transform(self.inches)
+        self.figure.add_artist(artist)
+
+    def bars(self, boxes: Sequence[Box] | np.ndarray, **look: Any) -> None:
+        """Many rectangles as one collection: one matplotlib object each would take seconds."""
+        if len(boxes):
+            size = Affine2D().scale(1, -1) + self.figure.dpi_scale_trans
+            self.figure.add_artist(_Boxes(np.asarray(boxes, float), self.inches, size, look))
 
     def text_width(self, text: str, points: float, *, bold: bool = False) -> float:
         return _width(text, points, bold)
@@ -45,27 +61,31 @@ class Page:
     ) -> None:
         """A line of text, its middle at y. ``bold=True`` and ``ha`` as in matplotlib."""
         font = _font(points, more.pop("bold", False))
-        self.paper.text(x, y, text, color=color, fontproperties=font, va="center_baseline", **more)
+        more |= {"color": color, "fontproperties": font, "va": "center_baseline"}
+        self.figure.text(x, y, text, transform=self.inches, **more)
 
     def write_fitting(
         self, x: float, y: float, text: str, points: float, room: float, **more: Any
     ) -> None:
         """As `write`, in smaller type if the line would be longer than ``room``."""
-        width = self.text_width(text, points, bold=more.get("bold", False))
-        self.write(x, y, text, points * min(1.0, room / width), **more)
+        bold = more.get("bold", False)
+        points *= min(1.0, room / self.text_width(text, points, bold=bold))
+        while self.text_width(text, points, bold=bold) > room:
+            points *= 0.99  # letters keep to pixels: small type is wider than in proportion
+        self.write(x, y, text, points, **more)
 
-    def label(self, axes: Axes, box: Box, texts: Sequence[str], points: float, **more: Any) -> bool:
-        """Write the first text that fits into the box of ``axes``, if any does; say whether.
+    def label(self, box: Box, texts: Sequence[str], points: float, **more: Any) -> bool:
+        """Write the first text that fits into the box, if any does; say whether.
 
-        The last text is tried once more in slightly smaller type.
+        The last text is tried once more in slightly smaller type. ``halo=color`` parts it from the
+        edges below it; ``boxed=True`` puts it on white, to part it from hatching.
         """
-        bold = more.pop("bold", False)
-        left, right = (axes.transData.transform((x, 0))[0] / style.DPI for x in (box[0], box[2]))
-        middle = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        bold = more.get("bold", False)
         sizes = [(text, points) for text in texts] + [(text, points - 1.2) for text in texts[-1:]]
         for text, size in sizes:
-            if self.text_width(text, size, bold=bold) + 0.03 <= right - left:
-                _put(axes, middle, text, _font(size, bold), **more)
+            if self.text_width(text, size, bold=bold) + 0.03 <= box[2] - box[0]:
+                middle = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+                self.write(*middle, text, size, ha="center", zorder=6, **_parted(**more))
                 return True
         return False
 
@@ -86,37 +106,34 @@ class Page:
             if n == columns:
                 at, y = x, y + 0.21
             swatch = Rectangle((at, y - 0.05 * scale), 0.14 * scale, 0.1 * scale, **look)
-            self.paper.add_patch(swatch)
+            self.add(swatch)
             self.write(at + 0.19 * scale, y, text, 9 * scale)
             at += width * scale
 
 
-def bars(axes: Axes, boxes: Sequence[Box], **look: Any) -> None:
-    """Many rectangles as one collection: one matplotlib object each would take seconds."""
-    if len(boxes):
-        corners: Any = np.asarray(boxes)[:, [0, 1, 0, 3, 2, 3, 2, 1]].reshape(-1, 4, 2)
-        axes.add_collection(PolyCollection(corners, **look), autolim=False)
+class _Boxes(Collection):
+    """One square, which a matrix each makes the boxes: a path each would take twice the time."""
+
+    def __init__(
+        self, boxes: np.ndarray, inches: Transform, size: Transform, look: dict[str, Any]
+    ) -> None:
+        """``inches`` places a point of the page on the figure, ``size`` a vector."""
+        corners: Any = boxes[:, :2]
+        super().__init__(offsets=corners, offset_transform=inches, **look)
+        self._paths = [Path.unit_rectangle()]
+        self._transforms = np.zeros((len(boxes), 3, 3))  # as matplotlib's own collections have them
+        self._transforms[:, [0, 1], [0, 1]] = boxes[:, 2:] - boxes[:, :2]
+        self._transforms[:, 2, 2] = 1
+        self.set_transform(size)
 
 
-def _put(
-    axes: Axes,
-    at: tuple[float, float],
-    text: str,
-    font: FontProperties,
-    *,
-    color: str = style.INK,
-    halo: str = "",
-    boxed: bool = False,
-) -> None:
-    """Text on a bar. A halo in the bar's colour parts it from edges, a white box from hatching."""
-    written = axes.text(
-        *at, text, color=color, fontproperties=font, ha="center", va="center_baseline", clip_on=True
-    )
-    written.set_zorder(6)
+def _parted(*, halo: str = "", boxed: bool = False, **more: Any) -> dict[str, Any]:
+    """The look of a label, as matplotlib takes it."""
     if halo:
-        written.set_path_effects([withStroke(linewidth=3, foreground=halo)])
+        more["path_effects"] = [withStroke(linewidth=3, foreground=halo)]
     if boxed:
-        written.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.2})
+        more["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
+    return more
 
 
 @lru_cache(maxsize=4096)  # the same words come again in every redraw
@@ -130,5 +147,6 @@ def _renderer() -> Any:
     return FigureCanvasAgg(Figure((1, 1), dpi=style.DPI)).get_renderer()  # type: ignore[no-untyped-call]
 
 
+@lru_cache(maxsize=256)
 def _font(points: float, bold: bool) -> FontProperties:
     return FontProperties(family=style.FONT, size=points, weight="bold" if bold else "normal")

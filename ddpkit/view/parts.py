@@ -2,32 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 
-from matplotlib.axes import Axes
-
 from ddpkit.trace import Breakdown
 from ddpkit.view import style, words
-from ddpkit.view.chart import EXPOSED, OVERLAP, Look, plain
+from ddpkit.view.chart import EXPOSED, OVERLAP, Look
 from ddpkit.view.model import Row, Timeline
-from ddpkit.view.page import Page, bars
-from ddpkit.view.places import PANEL, RIGHT, Place
+from ddpkit.view.page import Page
+from ddpkit.view.places import PANEL, RIGHT, Extent
+from ddpkit.view.plot import Plot
 
 
-def panel(page: Page, top: float, height: float, right: float) -> Axes:
-    """Empty axes from 0 to ``right``; ``top`` and ``height`` in inches, as the timeline's."""
-    axes = page.axes(PANEL, top, RIGHT, height)
-    axes.set(xlim=(0, right), ylim=(height, 0), yticks=(), facecolor="none")
-    plain(axes)
-    return axes
+def panel(page: Page, top: float, height: float, end: float) -> Plot:
+    """Empty, from 0 to ``end``; ``top`` and ``height`` in inches, as the timeline's."""
+    return Plot(page, PANEL, top, RIGHT, height, end)
 
 
-def draw_parts(axes: Axes, page: Page, place: Place, parts: Breakdown, *, percent: bool) -> None:
-    """One rank's parts, on axes of percent of its step, or of ms."""
+def draw_parts(plot: Plot, bar: Extent, parts: Breakdown, *, percent: bool) -> None:
+    """One rank's parts, in percent of its step or in ms."""
     unit, left = (parts.step_ns / 100 or 1.0) if percent else 1e6, 0.0
     for ns, look, label in _four(parts):
-        box = left, place.bar[0], left + ns / unit, place.bar[1]
-        bars(axes, [box] if ns else [], zorder=3, **look)
+        box = left, bar[0], left + ns / unit, bar[1]
+        plot.bars([box] if ns else [], zorder=3, **look)
         said = f"{ns / unit:.0f}%" if percent else words.ms(ns)
-        page.label(axes, box, [said], 8.5, bold=True, **label)
+        plot.label(box, [said], 8.5, bold=True, **label)
         left = box[2]
 
 
@@ -57,12 +53,12 @@ def write_numbers(page: Page, y: float, model: Timeline, row: Row) -> None:
         page.write(PANEL + RIGHT, y, text, 8.5, ha="right")
 
 
-def part_kinds(rows: Sequence[Row], *, compute: bool) -> Iterator[tuple[str, Look]]:
-    """The legend of the four parts."""
+def part_kinds(parts: Sequence[Breakdown], *, compute: bool) -> Iterator[tuple[str, Look]]:
+    """The legend of what is in them, and idle."""
     if compute:
         yield "compute", {"facecolor": style.BACKWARD}
-    if any(row.parts.overlapped_ns for row in rows):
+    if any(each.overlapped_ns for each in parts):
         yield "overlap", {**OVERLAP, "linewidth": 0}
-    if any(row.parts.exposed_ns for row in rows):
+    if any(each.exposed_ns for each in parts):
         yield "exposed", {**EXPOSED, "linewidth": 0.8}
     yield "idle", {"facecolor": style.IDLE}

@@ -30,6 +30,13 @@ def trace_of(run_or_trace: HasTrace | Trace) -> Trace:
     return run_or_trace if isinstance(run_or_trace, Trace) else run_or_trace.trace
 
 
+def skipped(*runs_or_traces: HasTrace | Trace) -> str:
+    """Why there is nothing to show of these, if torchrun had too few ranks for a run; else ""."""
+    if any("skipped" in trace_of(each).facts for each in runs_or_traces):
+        return "No picture: the run was skipped."
+    return ""
+
+
 def show(run_or_trace: HasTrace | Trace, step: int | None = None) -> Figure | None:
     """Draw the timeline of a run or a trace, or of one of its steps, and print its finding.
 
@@ -37,6 +44,9 @@ def show(run_or_trace: HasTrace | Trace, step: int | None = None) -> Figure | No
     twice. Elsewhere the figure is returned: ``show(run).savefig("run.png")``. Without matplotlib
     only the text is printed. Raises TraceError if there is no such step.
     """
+    if why := skipped(run_or_trace):
+        print(why)
+        return None
     model = timeline_model(trace_of(run_or_trace), step)
 
     def draw() -> Figure:
@@ -44,7 +54,7 @@ def show(run_or_trace: HasTrace | Trace, step: int | None = None) -> Figure | No
 
         return draw_timeline(model)
 
-    return _present(draw, model.headline, model.text)
+    return _present(draw, f"{model.title}. {model.headline}", model.text)
 
 
 def compare(
@@ -60,6 +70,9 @@ def compare(
     steps. Shown and returned as by `show`. Raises ValueError for fewer than two runs or labels that
     do not fit them, TraceError if there is no such step or rank.
     """
+    if why := skipped(*runs_or_traces):
+        print(why)
+        return None
     model = comparison([trace_of(each) for each in runs_or_traces], labels, rank, step)
 
     def draw() -> Figure:
@@ -76,6 +89,9 @@ def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
     Stragglers and long steps show at once; what the others wait for is printed. Shown and returned
     as by `show`. Raises TraceError for a run without steps.
     """
+    if why := skipped(run_or_trace):
+        print(why)
+        return None
     model = heat_of(trace_of(run_or_trace))
 
     def draw() -> Figure:
@@ -109,10 +125,13 @@ def in_ipython() -> bool:
 
 
 def display_png(figure: Figure, alt: str) -> None:
-    """Leave the picture as an output of its own, which a saved notebook keeps."""
+    """Leave the picture as an output of its own, which a saved notebook keeps.
+
+    ``alt`` is the picture in words, for those who do not see it.
+    """
     from IPython.display import Image, display
 
     png = io.BytesIO()
     figure.savefig(png, format="png")
-    picture = Image(png.getvalue(), format="png", width=CSS_PIXELS, alt=alt)  # type: ignore[no-untyped-call]
+    picture = Image(png.getvalue(), format="png", width=CSS_PIXELS, alt=" ".join(alt.split()))  # type: ignore[no-untyped-call]
     display(picture)  # type: ignore[no-untyped-call]

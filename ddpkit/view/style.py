@@ -19,6 +19,7 @@ MOVING = "#E69F00"
 WAITING = "#F7E1AE"
 WAITING_INK = "#6B4E00"
 EXPOSED = "#D55E00"
+EXPOSED_THIN = "#EBA678"  # of its hatching, seen from far away
 
 FACE = {
     "forward": FORWARD,

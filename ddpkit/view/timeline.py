@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ddpkit.view import style
@@ -12,6 +10,7 @@ from ddpkit.view.model import Row, Timeline
 from ddpkit.view.page import Page
 from ddpkit.view.parts import draw_parts, panel, part_kinds, write_numbers
 from ddpkit.view.places import LEFT, MIDDLE, PANEL, RIGHT, Heights, Place, places
+from ddpkit.view.plot import Plot
 
 TOP, BOTTOM = 1.08, 0.54
 
@@ -25,16 +24,16 @@ def draw_timeline(model: Timeline) -> Figure:
     height = rows[-1].bottom + 0.04
     page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
     chart = Chart(page, LEFT, TOP, MIDDLE, height, model.length_ns)
-    shares = panel(page, TOP, height, right=100)
-    shares.set_xticks((0, 50, 100), ("0", "50", "100%"))
+    shares = panel(page, TOP, height, end=100)
+    shares.axis((0, 50, 100), ("0", "50", "100%"))
     for row, place in zip(model.rows, rows, strict=True):
         chart.row(row, place, compute=compute, comm=comm)
         if model.whole == "step" and row.window[1]:
             chart.end(row.window[1], (place.top, place.bottom))
         write_names(page, TOP, model, row, place)
         write_numbers(page, TOP + place.header, model, row)
-        draw_parts(shares, page, place, row.parts, percent=True)
-    _arrows(chart.axes, model, rows)
+        draw_parts(shares, place.bar, row.parts, percent=True)
+    _arrows(chart.plot, model, rows)
     under = f"time since the first rank began the {model.whole} (ms)", f"share of the {model.whole}"
     write_headings(page, model.rows, model.title, model.headline, model.whole, model.note,
                    compute=compute, under=under)  # fmt: skip
@@ -61,7 +60,7 @@ def write_names(page: Page, top: float, model: Timeline, row: Row, place: Place)
         page.write(LEFT - 0.08, top + sum(comm) / 2, "comm", 8.5, style.GREY, ha="right")
 
 
-def _arrows(axes: Axes, model: Timeline, rows: list[Place]) -> None:
+def _arrows(plot: Plot, model: Timeline, rows: list[Place]) -> None:
     """Each message as a line from its send to the end of its recv, as in a space-time diagram."""
     lines = []
     for message in model.messages:
@@ -70,12 +69,14 @@ def _arrows(axes: Axes, model: Timeline, rows: list[Place]) -> None:
             y, to_y = rows[rank].bottom, rows[to].top
         else:
             y, to_y = rows[rank].top, rows[to].bottom
-        lines.append([(start / 1e6, y), (end / 1e6, to_y)])
-    if lines:
-        arrows = LineCollection(lines, linewidth=0.9, color=style.ARROW, zorder=2.5)
-        axes.add_collection(arrows, autolim=False)
-        ends = zip(*(line[1] for line in lines), strict=True)
-        axes.plot(*ends, linestyle="", marker="o", markersize=3.4, color=style.ARROW, zorder=5)
+        lines.append(((start / 1e6, y), (end / 1e6, to_y)))
+    plot.lines(lines, linewidths=0.9, colors=style.ARROW, zorder=2.5)
+    if lines:  # they go behind a rank's lanes, and do not show between them
+        for row, place in zip(model.rows, rows, strict=True):
+            for lane, above, below in zip(row.lanes, place.lanes, place.lanes[1:], strict=False):
+                gaps = [(bar.start / 1e6, above[1], bar.end / 1e6, below[0]) for bar in lane]
+                plot.bars(gaps, facecolor=style.BAND, linewidth=0, zorder=2.7)
+    plot.dots([end for _, end in lines], markersize=3.4, color=style.ARROW, zorder=5)
 
 
 def write_headings(
@@ -95,7 +96,7 @@ def write_headings(
     page.legend(kinds(rows, compute=compute), LEFT + 0.01, 0.84, MIDDLE)
     went = "step" if whole == "step" else "time"
     page.write(PANEL, 0.24, f"Where the {went} went", 11, bold=True)
-    page.legend(part_kinds(rows, compute=compute), PANEL + 0.01, 0.53, RIGHT)
+    page.legend(part_kinds([row.parts for row in rows], compute=compute), PANEL + 0.01, 0.53, RIGHT)
     bottom = page.height - (0.37 if note else 0.17)
     if note:
         room = PANEL + RIGHT - LEFT

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from ddpkit.trace import Span, Trace
+from ddpkit.trace import Span
 from ddpkit.trace.intervals import Interval, intersect, total
 
 
@@ -26,14 +26,14 @@ def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
 
 
 def waited_for(
-    trace: Trace, last: Mapping[int, int], counted: Mapping[int, Sequence[Interval]]
+    comm: Iterable[Span], last: Mapping[int, int], counted: Mapping[int, Sequence[Interval]]
 ) -> dict[int, int]:
-    """For each rank, how long others waited for it, in ns, all together.
+    """For each rank, how long others waited for it in these operations, in ns, all together.
 
     ``last`` is `last_in`; of a rank's time only what is ``counted`` for it counts.
     """
     waits: dict[tuple[int, int], list[Interval]] = defaultdict(list)  # (who, for whom)
-    for span in trace.spans:
+    for span in comm:
         latest = last.get(id(span), span.rank)
         if latest != span.rank:
             waits[span.rank, latest].append(waiting(span))

@@ -31,13 +31,20 @@ def title(trace: Trace, subject: str = "Run") -> str:
     """What was run, where: "Step 3 on 2 ranks, 5 all-reduces of 4 MB (gloo, CPU)"."""
     facts = trace.facts
     where = [str(facts.get("backend", "")), str(facts.get("device", "")).upper()]
-    if facts.get("emulated"):
+    if facts.get("emulated") and not is_simulated(facts):
         where.append("emulated link")
     inside = ", ".join(word for word in where if word)
-    what = "".join(f", {operation}" for operation in _operations(trace)[:2])
+    operations = _operations(trace)
+    said = operations[:2] + ["and more"] * (len(operations) > 2)
+    what = "".join(f", {operation}" for operation in said)
     return f"{subject} on {count(trace.world_size, 'rank')}{what}" + (
         f" ({inside})" if inside else ""
     )
+
+
+def is_simulated(facts: Mapping[str, Scalar]) -> bool:
+    """Whether nothing was measured: neither compute nor a link, emulated or not."""
+    return facts.get("backend") == "simulated"
 
 
 def _operations(trace: Trace) -> list[str]:
@@ -87,7 +94,7 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
     if comm and not compute:
         notes.append('No compute was recorded: "idle" is all time outside communication.')
     if link := facts.get("emulated"):
-        notes.append(f"Emulated link: {link}.")
+        notes.append(f"{'L' if is_simulated(facts) else 'Emulated l'}ink: {link}.")
     if hosts := facts.get("hosts"):
         error = ms(int(facts.get("clock_error_ns", 0)))
         notes.append(f"{hosts} hosts, whose clocks were compared: times are right to {error}.")
@@ -104,9 +111,12 @@ def waited(waits: dict[int, int]) -> str:
     return f"Most waited for: rank {rank}, {ms(waits[rank])} of its peers' time."
 
 
-def table(parts: Mapping[str, Breakdown], waiting: Mapping[str, int], whole: str) -> list[str]:
-    """The four parts of everything that is named, in ms and %, in columns."""
-    rows = [["", whole, "compute only", "overlapped", "exposed comm", "idle", "hidden", "waiting"]]
+def table(
+    parts: Mapping[str, Breakdown], waiting: Mapping[str, int], whole: str, corner: str = ""
+) -> list[str]:
+    """The four parts of everything that is named, in ms and %, in columns under a heading."""
+    heads = ["compute only", "overlapped", "exposed comm", "idle", "hidden", "waiting"]
+    rows = [[corner, whole, *heads]]
     for name, p in parts.items():
         four = (p.compute_only_ns, p.overlapped_ns, p.exposed_ns, p.idle_ns)
         hidden = "no comm" if p.hidden is None else percent(p.overlapped_ns, p.comm_ns)

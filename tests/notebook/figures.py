@@ -7,6 +7,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
+from ddpkit.view.widgets.shell import NOT_LIVE
 from tests.notebook.lab import PANEL, NotebookPage
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 CELLS = {  # each cell leaves a picture, its text, and controls if it has any
     "recorded": """
         from ddpkit.simulate import assign_buckets, replay, schedule
-        from ddpkit.view import compare, explore, explore_buckets, heat_map, play, show, what_if
+        from ddpkit.view import compare, explore, explore_buckets, explore_scaling, heat_map
+        from ddpkit.view import play, show, what_if
         from ddpkit.view.widgets.bucket_model import example_step
 
         def step_with(cap_mb):
@@ -27,6 +29,7 @@ CELLS = {  # each cell leaves a picture, its text, and controls if it has any
     "compare": "compare(step_with(1000), step_with(5), labels=['flat', 'bucketed'])",
     "heat_map": "heat_map(step_with(5))",
     "explore_buckets": "explore_buckets()",
+    "explore_scaling": "explore_scaling()",
     "play": "play(schedule('ring', 4, 1000))",
     "what_if": "what_if(step_with(25), slow={1: 2})",
     "explore": "explore(step_with(5))",
@@ -109,6 +112,18 @@ def explorer_answers(opened: NotebookPage) -> None:
 def all_trusted(page: NotebookPage) -> bool:
     cells = f"{PANEL}.content.widgets.filter(cell => cell.model.type === 'code')"
     return bool(page.page.evaluate(f"() => {cells}.every(cell => cell.model.trusted)"))
+
+
+def says_it_is_not_live(page: NotebookPage) -> None:
+    """Where controls were: nothing of an error, for a widget that is not there is none."""
+    from playwright.sync_api import expect
+
+    for name in ("explore_buckets", "explore_scaling", "play", "what_if", "explore"):
+        last = _cell(page, name).locator(".jp-OutputArea-output").last
+        expect(last).not_to_have_text("Loading widget...")
+        shown = last.evaluate("node => getComputedStyle(node, '::before').content")
+        assert NOT_LIVE in (shown + last.inner_text()), name  # hidden text is not inner text
+        assert "Error" not in last.inner_text(), name
 
 
 def all_seen(page: NotebookPage) -> None:

@@ -9,11 +9,13 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
 import psutil
+from nbformat.sign import NotebookNotary
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tests.notebook.kernel import environment
@@ -26,6 +28,7 @@ FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 ]
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
 # What Lab would ask or fetch on a first start; and all cells rendered, for the screenshot.
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -41,9 +44,20 @@ def chromium() -> str | None:
 def write(path: Path, *sources: str) -> None:
     """A notebook with these code cells."""
     cells = [new_code_cell(textwrap.dedent(source).strip()) for source in sources]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
     title = new_markdown_cell(f"# {path.stem.title()}")
-    nbformat.write(new_notebook(cells=[title, *cells], metadata=kernel), path)
+    nbformat.write(new_notebook(cells=[title, *cells], metadata=KERNEL), path)
+
+
+def write_together(path: Path, saved: Sequence[Path], title: str) -> int:
+    """Saved notebooks as one, under a title; says how many pictures are in it."""
+    cells = [new_markdown_cell(f"# {title}")]
+    for each in saved:
+        cells += nbformat.read(each, as_version=4).cells
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    nbformat.write(new_notebook(cells=cells, metadata=KERNEL), path)
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    return sum("image/png" in output.get("data", ()) for output in outputs)
 
 
 class Lab:
@@ -84,6 +98,12 @@ class Lab:
         self.opened += 1
         path = f"lab/workspaces/test{self.opened}/tree/{notebook}"
         return f"{server['url']}{path}?token={server['token']}"
+
+    def trust(self, path: Path) -> None:
+        """As if the notebook had been run here."""
+        notary = NotebookNotary(data_dir=str(self.home / "data"))
+        notary.sign(nbformat.read(path, as_version=4))
+        notary.store.close()
 
     def said(self) -> str:
         return (self.home / "log").read_text(errors="replace")[-5000:]

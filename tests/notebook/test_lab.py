@@ -14,7 +14,7 @@ import pytest
 from nbformat.v4 import new_markdown_cell
 
 from tests.notebook import figures
-from tests.notebook.lab import IDLE, PANEL, Lab, NotebookPage, write
+from tests.notebook.lab import IDLE, PANEL, Lab, NotebookPage, write, write_together
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -193,6 +193,30 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
         page = NotebookPage(context.new_page(), lab, f"{name}.ipynb")
         assert figures.all_trusted(page) == trusted
         figures.all_seen(page)
+        figures.says_it_is_not_live(page)
         page.screenshot(ARTIFACTS / f"{name}_saved.png")
         page.command("kernelmenu:shutdown")
         context.close()
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_saved_lessons_show_their_figures(lab: Lab, browser: Browser, trusted: bool):
+    """Those after 00 and 01, without running them, all in one page."""
+    path = lab.folder / f"saved_{trusted}.ipynb"
+    saved = sorted((ROOT / "solutions").glob("0[2-6]_*.ipynb"))
+    pictures = write_together(path, saved, f"Trusted: {trusted}")
+    assert pictures > 25
+    if trusted:
+        lab.trust(path)
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = NotebookPage(context.new_page(), lab, path.name)
+    assert figures.all_trusted(page) == trusted
+    images = page.page.locator(".jp-OutputArea-output.jp-RenderedImage img")
+    images.last.scroll_into_view_if_needed()
+    widths = images.evaluate_all("all => all.map(image => image.complete && image.offsetWidth)")
+    assert len(widths) == pictures
+    assert min(widths) > 400
+    page.screenshot(ARTIFACTS / f"saved_lessons_{trusted}.png")
+    assert page.complaints == []
+    page.command("kernelmenu:shutdown")
+    context.close()

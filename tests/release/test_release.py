@@ -11,6 +11,7 @@ import pytest
 from ddpkit import release
 from ddpkit.errors import LessonError
 from ddpkit.release import kernel
+from ddpkit.view.widgets.shell import RULES
 
 TEXT = "# %% [markdown]\n# # Title\n\n"
 
@@ -212,7 +213,8 @@ def test_streams_are_joined_and_widgets_left_out() -> None:
 
     picture = {"output_type": "display_data", "data": {"image/png": "aaaa"}, "metadata": {}}
     widget = {"output_type": "display_data", "data": {kernel._WIDGET: {}}, "metadata": {}}
-    given = [stream("stdout", "a\nb"), stream("stdout", "c\n"), picture, widget]
+    rules = {"output_type": "display_data", "data": {"text/html": RULES}, "metadata": {}}
+    given = [stream("stdout", "a\nb"), stream("stdout", "c\n"), picture, rules, widget]
     given += [stream("stdout", "d"), stream("stderr", "e")]
     assert kernel.tidy(given) == [
         stream("stdout", "") | {"text": ["a\n", "bc\n"]},

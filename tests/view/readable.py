@@ -9,6 +9,8 @@ from matplotlib.transforms import Bbox
 
 def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
     """The texts that can be seen, with their boxes in pixels."""
+    for text in figure.texts:
+        yield text.get_text(), text.get_window_extent()
     for axes in figure.axes:
         low, high = axes.get_xlim()
         ticks = [*axes.get_xticklabels()] if axes.axison else []
@@ -19,7 +21,7 @@ def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
 
 
 def assert_readable(figure: Figure) -> None:
-    """As tests/view/test_timeline.py asks of the timeline."""
+    """Fails with the texts that it is not true of."""
     figure.canvas.draw()
     found, page = list(texts(figure)), figure.bbox
     for text, box in found:

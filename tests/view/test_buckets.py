@@ -12,6 +12,7 @@ from ddpkit.simulate import Gradient, Step, assign_buckets, replay
 from ddpkit.view import explore_buckets
 from ddpkit.view.widgets.bucket_figure import draw_buckets
 from ddpkit.view.widgets.bucket_model import bucket_model, caps, example_step
+from ddpkit.view.widgets.shell import NOT_LIVE
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 
@@ -112,8 +113,10 @@ def test_a_saved_notebook_keeps_picture_and_text(tmp_path) -> None:
     code = "from ddpkit.view import explore_buckets\nexplore_buckets()"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
-    outputs = notebook.cells[0].outputs
-    assert [output.output_type for output in outputs] == ["display_data", "stream", "display_data"]
-    assert "image/png" in outputs[0].data
-    assert "Best cap: " in outputs[1].text
-    assert "application/vnd.jupyter.widget-view+json" in outputs[2].data
+    picture, text, rules, live = notebook.cells[0].outputs
+    assert "image/png" in picture.data
+    assert "Best cap: " in picture.metadata["image/png"]["alt"]
+    assert "Best cap: " in text.text
+    assert NOT_LIVE in rules.data["text/html"]
+    assert live.data["text/plain"] == NOT_LIVE
+    assert "application/vnd.jupyter.widget-view+json" in live.data

@@ -63,8 +63,14 @@ def test_the_ratio_and_the_parts_are_those_of_the_traces() -> None:
         f"{after.exposed_ns / 1e6:.0f} ms, compute still 180 ms."
     )
     assert f"{before.step_ns / 1e6:.0f} ms" in model.text
-    assert "bucketed, rank 0" in model.text
+    assert "rank 0      step  compute only" in model.text
     assert model.note in model.text.splitlines()
+
+
+def test_what_stayed_the_same_is_said_so() -> None:
+    assert comparison([FLAT, stepped(1000, link="1 Gbit/s")]).title.endswith(
+        "; still 0% of communication hidden"
+    )
 
 
 def test_all_runs_are_drawn_to_one_scale() -> None:
@@ -84,6 +90,7 @@ def test_all_ranks_are_measured_by_the_slowest() -> None:
     assert model.sides[1].length_ns == longest
     assert "longer than run 1" in model.title
     assert "on the slowest rank" in model.notice
+    assert "run 2, rank 1" in model.text
 
 
 def test_one_rank_is_drawn_from_its_own_start() -> None:

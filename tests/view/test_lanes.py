@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from ddpkit.trace import Span
-from ddpkit.view.lanes import Bar, assign_lanes, label_runs, merge_small
+from ddpkit.view.lanes import Bar, assign_lanes, label_runs, merge_small, nearby
 
 
 def op(start: int, end: int) -> Span:
@@ -83,3 +83,13 @@ def test_a_label_goes_where_it_is_not_covered() -> None:
     covered = [Bar(n, n + 6, "exposed") for n in (3, 30, 60, 90)]
     assert labels([Bar(0, 50, "forward")], covered) == [(9, 30, "fwd")]
     assert labels([Bar(61, 65, "forward")], covered) == []
+
+
+def test_gaps_that_cannot_be_seen_are_joined_and_not_counted() -> None:
+    assert nearby([(0, 40), (42, 80), (82, 120)], gap=3) == [(0, 120, 116)]
+    assert nearby([(0, 40), (44, 80)], gap=3) == [(0, 40, 40), (44, 80, 36)]
+
+
+def test_what_is_half_empty_is_not_joined() -> None:
+    """It would look full."""
+    assert nearby([(0, 2), (4, 6), (8, 10)], gap=3) == [(0, 2, 2), (4, 6, 2), (8, 10, 2)]

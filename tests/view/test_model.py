@@ -56,6 +56,23 @@ def test_messages_are_labelled_with_their_peer_and_drawn_as_arrows() -> None:
 def test_arrows_are_left_out_where_they_would_not_help() -> None:
     assert timeline_model(examples.own_spans()).messages == []  # compute lies between the lanes
     assert timeline_model(examples.token_ring(4, laps=20)).messages == []  # too many
+    at_once = [(rank, 1 - rank, n) for rank in range(2) for n in range(4)]
+    pairs = [
+        Span(rank, "comm", name, "comm", n, 90 + n, 4, peer, args={"tag": n})
+        for rank, peer, n in at_once
+        for name in ("isend", "irecv")
+    ]
+    assert timeline_model(Trace(pairs, 2)).messages == []  # a hairball
+    assert len(timeline_model(Trace(pairs[:1] + pairs[9:10], 2)).messages) == 1
+
+
+def test_an_arrow_begins_when_the_bytes_move() -> None:
+    spans = [
+        Span(0, "comm", "send", "comm", 0, 90, 4, 1, ready_ns=50),
+        Span(1, "comm", "recv", "comm", 50, 100, 4, 0, ready_ns=50),
+    ]
+    (arrow,) = timeline_model(Trace(spans, 2)).messages
+    assert (arrow.source, arrow.target) == ((0, 50), (1, 100))
 
 
 def test_text_states_the_finding_and_the_four_parts_of_every_rank() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from ddpkit.view import show, timeline_model
+from ddpkit.view import show, style, timeline_model
 from tests.view import examples
 
 
@@ -28,7 +28,10 @@ def test_in_ipython_the_picture_is_displayed_once_and_nothing_returned(
     displayed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert show(examples.ddp(2)) is None
-    assert [image.data[:4] for image in displayed] == [b"\x89PNG"]
+    (image,) = displayed
+    assert image.data[:4] == b"\x89PNG"
+    model = timeline_model(examples.ddp(2))
+    assert image.alt == f"{model.title}. {' '.join(model.headline.split())}"
     assert "Communication hidden" in capsys.readouterr().out
 
 
@@ -58,3 +61,16 @@ def test_importing_the_views_loads_no_heavy_library() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"torch", "matplotlib", "IPython", "numpy"}
     assert not heavy & set(run.stdout.split())
+
+
+def test_plots_of_lessons_have_the_colours_of_the_kit() -> None:
+    from matplotlib import rcParams
+    from matplotlib import style as sheets
+    from matplotlib.colors import to_hex
+
+    with sheets.context("ddpkit.view.plain"):
+        curves = {to_hex(each["color"]).upper() for each in rcParams["axes.prop_cycle"]}
+        greys = [to_hex(rcParams[key]).upper() for key in ("axes.edgecolor", "grid.color")]
+    assert len(curves) == 6
+    assert curves <= {*style.FACE.values(), style.EXPOSED, style.INK}
+    assert greys == [style.GREY, style.GRID]

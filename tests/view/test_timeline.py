@@ -1,17 +1,16 @@
 """The drawn figure: everything readable, nothing overlapping, and fast."""
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import combinations
+from collections.abc import Callable
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
 
 from ddpkit.trace import Span, Trace
 from ddpkit.view import style, timeline_model
 from ddpkit.view.timeline import draw_timeline
 from tests.view import examples
+from tests.view.readable import assert_readable, texts
 
 EXAMPLES: dict[str, Callable[[], tuple[Trace, int | None]]] = {
     **{f"ddp of {n}": (lambda n=n: (examples.ddp(n), 0)) for n in (1, 2, 3, 4, 5, 8, 9, 16)},
@@ -39,32 +38,8 @@ def figure(request: pytest.FixtureRequest) -> Figure:
     return drawn
 
 
-def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
-    """The texts that can be seen, with their boxes in pixels."""
-    for axes in figure.axes:
-        low, high = axes.get_xlim()
-        ticks = axes.get_xticklabels() if axes.axison else []
-        for text in [
-            *axes.texts,
-            *(tick for tick in ticks if low <= tick.get_position()[0] <= high),
-        ]:
-            yield text.get_text(), text.get_window_extent()
-
-
-def test_no_text_leaves_the_figure(figure: Figure) -> None:
-    page = figure.bbox
-    for text, box in texts(figure):
-        if text:
-            assert (page.x0 <= box.x0, box.x1 <= page.x1) == (True, True), text
-            assert (page.y0 <= box.y0, box.y1 <= page.y1) == (True, True), text
-
-
-def test_no_text_lies_on_another(figure: Figure) -> None:
-    for (a, box), (b, other) in combinations(texts(figure), 2):
-        across = min(box.x1, other.x1) - max(box.x0, other.x0)
-        along = min(box.y1, other.y1) - max(box.y0, other.y0)
-        slack = 0.2 * min(box.height, other.height)  # boxes of text are taller than its letters
-        assert across <= 1 or along <= slack, (a, b)
+def test_every_text_is_readable(figure: Figure) -> None:
+    assert_readable(figure)
 
 
 def test_it_can_be_drawn_again_without_a_backend(figure: Figure) -> None:

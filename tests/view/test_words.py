@@ -57,9 +57,19 @@ def operations(*spans: tuple[str, int]) -> str:
         ([("barrier", 0)], "1 barrier"),
         (
             [("broadcast", 4), ("all_reduce", 9), ("send", 1)],
-            "1 all-reduce of 9 B, 1 broadcast of 4 B",
+            "1 all-reduce of 9 B, 1 broadcast of 4 B, and more",
         ),
     ],
 )
 def test_titles_name_the_operations(spans: list[tuple[str, int]], text: str) -> None:
     assert operations(*spans) == f"Run on 1 rank, {text}"
+
+
+def test_what_was_simulated_is_not_called_emulated() -> None:
+    """Emulated is what real ranks did on a slowed link."""
+    facts = {"backend": "simulated", "emulated": "1 Gbit/s, 200 us"}
+    assert words.title(Trace([], 2, facts)) == "Run on 2 ranks (simulated)"
+    assert words.note(facts, compute=True, comm=True) == "Link: 1 Gbit/s, 200 us."
+    facts["backend"] = "gloo"
+    assert words.title(Trace([], 2, facts)) == "Run on 2 ranks (gloo, emulated link)"
+    assert words.note(facts, compute=True, comm=True) == "Emulated link: 1 Gbit/s, 200 us."

@@ -3,13 +3,13 @@
 from math import hypot
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
+from ddpkit.view.page import Page
 from ddpkit.view.widgets.stage import Line, Point
 
 
-def draw_arrows(axes: Axes, lines: list[Line], color: str, linestyle: Any) -> None:
+def draw_arrows(page: Page, lines: list[Line], color: str, linestyle: Any) -> None:
     """Straight arrows, as two collections however many there are; thin ones if they are many."""
     heads = [_head(line) for line in lines]
     shafts = [
@@ -22,8 +22,8 @@ def draw_arrows(axes: Axes, lines: list[Line], color: str, linestyle: Any) -> No
         "linewidths": width,
         "zorder": 3,
     }
-    axes.add_collection(LineCollection(shafts, **look), autolim=False)
-    axes.add_collection(PolyCollection(heads, facecolors=color, zorder=3.2), autolim=False)
+    page.add(LineCollection(shafts, **look))
+    page.add(PolyCollection(heads, facecolors=color, zorder=3.2))
 
 
 def between(line: Line, part: float) -> Point:

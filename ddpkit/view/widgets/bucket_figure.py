@@ -5,7 +5,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ddpkit.view import style
 from ddpkit.view.chart import EXPOSED, OVERLAP, Chart, plain
@@ -92,8 +93,10 @@ def _curve(page: Page, model: Buckets) -> None:
     entries = _marks(model)
     x = CURVE + 0.06
     for text, marker, color, face in entries:
-        page.paper.plot([x], [TOP - 0.14], marker=marker, markersize=6, markeredgecolor=color,
-                        markerfacecolor=face, markeredgewidth=1.5, linestyle="")  # fmt: skip
+        mark: dict[str, Any] = {"markeredgecolor": color, "markerfacecolor": face}
+        page.add(
+            Line2D([x], [TOP - 0.14], marker=marker, markersize=6, markeredgewidth=1.5, **mark)
+        )
         page.write(x + 0.11, TOP - 0.14, text, 9)
         x += page.text_width(text, 9) + 0.34
     page.write(CURVE + WIDE / 2, TOP + HIGH + 0.13, "cap (MB)", 9, style.GREY, ha="center")
@@ -116,6 +119,7 @@ def _marks(model: Buckets) -> list[tuple[str, str, str, str]]:
 
 def _scale(axes: Axes) -> None:
     plain(axes)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda cap, _: f"{cap:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -11,9 +11,9 @@ from ddpkit.simulate import Step
 from ddpkit.simulate.buckets import DEFAULT_CAP_MB
 from ddpkit.trace import Trace
 from ddpkit.view import words
-from ddpkit.view.show import HasTrace, trace_of
+from ddpkit.view.show import HasTrace, skipped, trace_of
 from ddpkit.view.widgets.bucket_model import Buckets, bucket_model, caps, example_step
-from ddpkit.view.widgets.shell import View, slider
+from ddpkit.view.widgets.shell import View, nothing, slider
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,16 +39,10 @@ def explore_buckets(
     speed=1, ranks=8)`` is the picture, and ``.table(...)`` the curve as text. Raises TraceError if
     the trace has no step with a backward, ValueError for a bad link.
     """
-    step, emulated, n = _subject(step_or_trace)
-    n = n if world_size is None else world_size
-    each = Links.parse(emulated if link is None else link, n).slowest
-    start = {
-        "cap_mb": cap_mb,
-        "gbits": each.bytes_per_s * 8 / 1e9,
-        "us": each.latency_ns / 1e3,
-        "speed": 1.0,
-        "ranks": n,
-    }
+    if not isinstance(step_or_trace, Step | None) and (why := skipped(step_or_trace)):
+        return nothing(why)
+    step, found, n = start_of(step_or_trace, link, world_size)
+    start = {"cap_mb": cap_mb, **found, "speed": 1.0, "ranks": n}
 
     def model(**at: Any) -> Buckets:
         link = Link(at["us"] / 1e6, at["gbits"] * 1e9 / 8)
@@ -58,12 +52,18 @@ def explore_buckets(
     return view.show(lambda view: _controls(view, step))
 
 
-def _subject(given: Step | HasTrace | Trace | None) -> tuple[Step, str, int]:
-    """The step, the link and the number of ranks to start from."""
-    if given is None or isinstance(given, Step):
-        return given or example_step(), LINK, 4
-    trace = trace_of(given)
-    return Step.typical(trace), str(trace.facts.get("emulated") or LINK), trace.world_size
+def start_of(
+    given: Step | HasTrace | Trace | None, link: LinkSpec | None, world_size: int | None
+) -> tuple[Step, dict[str, float], int]:
+    """The step, the settings of the link's sliders, and the number of ranks to start from."""
+    step, emulated, n = given or example_step(), LINK, 4
+    if not isinstance(step, Step):
+        trace = trace_of(step)
+        step, n = Step.typical(trace), trace.world_size
+        emulated = str(trace.facts.get("emulated") or LINK)
+    n = n if world_size is None else world_size
+    each = Links.parse(emulated if link is None else link, n).slowest
+    return step, numbers_of(each), n
 
 
 def _draw(model: Buckets) -> Figure:
@@ -86,6 +86,11 @@ def _controls(view: View[Buckets], step: Step) -> Any:
             "ranks": slider("ranks", RANKS, at["ranks"], "{:g}".format),
         }
     )
+
+
+def numbers_of(link: Link) -> dict[str, float]:
+    """A link as its sliders have it."""
+    return {"gbits": link.bytes_per_s * 8 / 1e9, "us": link.latency_ns / 1e3}
 
 
 def link_sliders(at: Mapping[str, Any]) -> dict[str, Any]:

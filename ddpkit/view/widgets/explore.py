@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddpkit.trace import Trace
 from ddpkit.view.model import Timeline, timeline_model
-from ddpkit.view.show import HasTrace, trace_of
+from ddpkit.view.show import HasTrace, skipped, trace_of
 from ddpkit.view.widgets.scene import scene_of
-from ddpkit.view.widgets.shell import View
+from ddpkit.view.widgets.shell import View, nothing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +21,8 @@ def explore(run_or_trace: HasTrace | Trace, step: int | None = None) -> View[Tim
     stand the picture and the text of `show`, which a saved notebook keeps. Raises TraceError if
     there is no such step.
     """
+    if why := skipped(run_or_trace):
+        return nothing(why)
     trace = trace_of(run_or_trace)
     view = View({}, lambda: timeline_model(trace, step), _draw, lambda model: model.text)
 

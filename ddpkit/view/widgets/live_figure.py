@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ddpkit.view import style
 from ddpkit.view.chart import plain
-from ddpkit.view.page import Page, bars
+from ddpkit.view.page import Page
 from ddpkit.view.widgets.live_model import Progress
 from ddpkit.view.words import ms
 
@@ -73,4 +73,4 @@ def _lags(page: Page, left: float, model: Progress) -> None:
         if n % every == 0:
             page.write(left, y, f"rank {rank}", 9)
             page.write(left + LAG, y, ms(round(lag * 1e6)), 9, ha="right")
-    bars(page.paper, boxes, facecolor=style.EXPOSED, linewidth=0, zorder=2)
+    page.bars(boxes, facecolor=style.EXPOSED, linewidth=0, zorder=2)

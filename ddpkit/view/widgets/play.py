@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.simulate import Schedule
 from ddpkit.trace import Trace
 from ddpkit.view import words
-from ddpkit.view.show import HasTrace, trace_of
+from ddpkit.view.show import HasTrace, skipped, trace_of
 from ddpkit.view.widgets.recorded import film_of_trace
 from ddpkit.view.widgets.scheduled import film_of_schedule
-from ddpkit.view.widgets.shell import View
+from ddpkit.view.widgets.shell import View, nothing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,8 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
         film = film_of_schedule(schedule_or_run, length)
     elif length is not None:
         raise ValueError("length= is for schedules: the messages of a run have the size they had")
+    elif why := skipped(schedule_or_run):
+        return nothing(why)
     else:
         film = film_of_trace(trace_of(schedule_or_run))
 

@@ -14,7 +14,7 @@ from matplotlib.transforms import Affine2D
 
 from ddpkit.trace import size
 from ddpkit.view import style
-from ddpkit.view.page import Box, Page, bars
+from ddpkit.view.page import Box, Page
 from ddpkit.view.widgets.arrows import between, draw_arrows
 from ddpkit.view.widgets.film import Film, Message, Moment
 from ddpkit.view.widgets.stage import WIDTH, Line, Node, Stage, stage_of
@@ -62,9 +62,7 @@ class _Drawer:
                  (LEFT + b.x, self.top + b.y - b.height / 2)]
                 for a, b in lines
             ]  # fmt: skip
-            self.page.paper.add_collection(
-                LineCollection(paths, colors=style.GRID, linewidths=1.2, zorder=1), autolim=False
-            )
+            self.page.add(LineCollection(paths, colors=style.GRID, linewidths=1.2, zorder=1))
         else:
             self._row("", self.stage.after, moment, arriving)
             self._middle(step)
@@ -83,7 +81,7 @@ class _Drawer:
     def _box(self, rank: int, node: Node, holds: tuple[int, ...], arriving: set[int]) -> None:
         """A rank's name, and a column a chunk that fills with the contributions in it."""
         left, top, *_ = box = self._frame(node)
-        bars(self.page.paper, [box], facecolor=style.BAND, edgecolor=style.IDLE, zorder=2)
+        self.page.bars([box], facecolor=style.BAND, edgecolor=style.IDLE, zorder=2)
         room = node.width - 0.06
         name = f"rank {rank}" if self.page.text_width(f"rank {rank}", 9, bold=True) < room else rank
         y = top + 0.12 if holds else (box[1] + box[3]) / 2
@@ -105,15 +103,15 @@ class _Drawer:
              bottom)
             for c in range(len(holds))
         ]  # fmt: skip
-        paper, full = self.page.paper, self.film.full
-        bars(paper, frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.6, zorder=2.2)
+        page, full = self.page, self.film.full
+        page.bars(frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.6, zorder=2.2)
         for complete, face in ((False, PART), (True, WHOLE)):
             chosen = [c for c, held in enumerate(holds) if (held >= full) == complete]
             pieces = [piece for c in chosen for piece in _pieces(frames[c], holds[c], full)]
-            bars(paper, pieces, facecolor=face, edgecolor="white", linewidth=0.4, zorder=2.4)
+            page.bars(pieces, facecolor=face, edgecolor="white", linewidth=0.4, zorder=2.4)
         new = [frames[c] for c in sorted(arriving)]
-        bars(paper, new, facecolor="none", edgecolor=style.EXPOSED, zorder=2.6,
-             linewidth=1.6 if pitch > 0.1 else 1.0)  # fmt: skip
+        line = 1.6 if pitch > 0.1 else 1.0
+        page.bars(new, facecolor="none", edgecolor=style.EXPOSED, linewidth=line, zorder=2.6)
         if lettered:
             for c, frame in enumerate(frames):
                 letter = self.film.carried(Message(0, 0, 0, (c, c + 1)))
@@ -127,11 +125,11 @@ class _Drawer:
             written = PathCollection(
                 [_outline(letter)],
                 offsets=places,
-                offset_transform=self.page.paper.transData,
+                offset_transform=self.page.inches,
                 **look,
             )
             written.set_transform(Affine2D().scale(style.DPI / 72))
-            self.page.paper.add_collection(written, autolim=False)
+            self.page.figure.add_artist(written)
 
     def _middle(self, step: int) -> None:
         """Inside a ring: which step this is, and what it is for."""
@@ -156,7 +154,7 @@ class _Drawer:
             drawn.append((message, line))
         for adds in (True, False):
             lines = [line for message, line in drawn if message.adds == adds]
-            draw_arrows(self.page.paper, lines, **_look(self.film, adds))
+            draw_arrows(self.page, lines, **_look(self.film, adds))
         self._labels(drawn)
 
     def _labels(self, drawn: list[tuple[Message, Line]]) -> None:
@@ -238,7 +236,7 @@ def _headings(page: Page, film: Film) -> None:
     for adds, text in ((True, "is added to what is there"), (False, "is put in place")):
         if adds in kinds:
             line = (x, 0.84), (x + 0.34, 0.84)
-            draw_arrows(page.paper, [line], **_look(film, adds))
+            draw_arrows(page, [line], **_look(film, adds))
             page.write(x + 0.4, 0.84, text, 9)
             x += page.text_width(text, 9) + 0.62
 
@@ -257,8 +255,8 @@ def _sent(page: Page, film: Film, moment: Moment) -> None:
         boxes.append((left, y - 0.07, left + room * sent / most, y + 0.07))
         frames.append((left, y - 0.07, left + room * last[rank] / most, y + 0.07))
         page.write(style.WIDTH - 0.2, y, size(sent), 9, ha="right")
-    bars(page.paper, frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.8, zorder=2)
-    bars(page.paper, boxes, facecolor=style.MOVING, linewidth=0, zorder=2.1)
+    page.bars(frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.8, zorder=2)
+    page.bars(boxes, facecolor=style.MOVING, linewidth=0, zorder=2.1)
 
 
 def _progress(page: Page, film: Film, step: int, y: float) -> None:
@@ -271,7 +269,7 @@ def _progress(page: Page, film: Film, step: int, y: float) -> None:
         look: dict[str, Any] = {"facecolor": color}
         if k == step:
             look |= {"edgecolor": style.INK, "linewidth": 2.0, "zorder": 3}
-        page.paper.add_patch(Rectangle((left, y - 0.08), pitch - gap, 0.16, **look))
+        page.add(Rectangle((left, y - 0.08), pitch - gap, 0.16, **look))
         if pitch > 0.25:
             ink = "white" if k <= step else style.INK
             page.write(left + (pitch - gap) / 2, y, str(k), 8.5, ink, bold=k == step, ha="center",

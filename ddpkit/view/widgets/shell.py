@@ -1,8 +1,8 @@
 """The thin part of a widget: a picture that is there without any front end, and controls if any.
 
-A cell leaves three outputs: the starting picture as a PNG and its text, both of which a saved
-notebook keeps, and the controls with a live picture of their own. The live picture is an Image
-widget: `widgets.Output` can hang nbclient.
+A cell leaves the starting picture as a PNG and its text, both of which a saved notebook keeps, and
+the controls with a live picture of their own. The live picture is an Image widget: `widgets.Output`
+can hang nbclient.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ddpkit.errors import TraceError
 from ddpkit.view.show import CSS_PIXELS, display_png, in_ipython
 
 if TYPE_CHECKING:
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
 KEPT = 64  # pictures: going back to one costs nothing
 VIEW = "application/vnd.jupyter.widget-view+json"
 VERSION = {"version_major": 2, "version_minor": 0}  # of that format
-NOT_LIVE = "(Run this cell for the controls.)"  # where no widgets are shown
+NOT_LIVE = "(Live only: run this cell.)"  # where no widgets are shown
+# A notebook keeps the mark of a widget, not the widget. JupyterLab, opening one that it trusts,
+# says "Error displaying widget: model not found" there, and has no way to say anything else. These
+# rules let it say NOT_LIVE. Where they do not fit, its own words stay.
+_LOST = ".jp-OutputArea-child:has(.ddpkit-live) ~ * > .jp-OutputArea-output.jupyter-widgets"
+RULES = f"""<style class="ddpkit-live">
+.jp-OutputArea-child:has(> * > .ddpkit-live) {{ display: none; }}
+{_LOST} {{ visibility: hidden; }}
+{_LOST}::before {{ visibility: visible; content: "{NOT_LIVE}"; }}
+</style>"""
 Model = TypeVar("Model")
 
 
@@ -94,13 +104,10 @@ class View(Generic[Model]):
     def show(self, make_controls: Callable[[View[Model]], Any]) -> View[Model]:
         """Print the text, and in IPython display the starting picture and the controls."""
         if in_ipython():
-            from IPython.display import display
-
             display_png(self.figure(), alt=self.text())
             print(self.text())
             self.controls = make_controls(self)
-            bundle = {"text/plain": NOT_LIVE, VIEW: {**VERSION, "model_id": self.controls.model_id}}
-            display(bundle, raw=True)  # type: ignore[no-untyped-call]
+            display_live(self.controls)
         else:
             print(self.text())
         return self
@@ -110,6 +117,28 @@ class View(Generic[Model]):
 
     def __repr__(self) -> str:
         return f"<View: {self.text()}>"
+
+
+def nothing(why: str) -> View[Any]:
+    """Stands for the view of a run that was skipped: it says so, and has no picture.
+
+    Its ``figure`` raises TraceError.
+    """
+
+    def draw(_: None) -> Figure:
+        raise TraceError(why)
+
+    print(why)
+    return View({}, lambda: None, draw, lambda _: why)
+
+
+def display_live(widget: Any) -> None:
+    """Leave a widget as an output, which says in a notebook that was saved that it is not there."""
+    from IPython.display import display
+
+    display({"text/plain": "", "text/html": RULES}, raw=True)  # type: ignore[no-untyped-call]
+    bundle = {"text/plain": NOT_LIVE, VIEW: {**VERSION, "model_id": widget.model_id}}
+    display(bundle, raw=True)  # type: ignore[no-untyped-call]
 
 
 def quick_png(figure: Figure) -> bytes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpkit.view.show import CSS_PIXELS, display_png, in_ipython
 from ddpkit.view.widgets.live_model import Progress, Report, progress_of
-from ddpkit.view.widgets.shell import quick_png, spoken
+from ddpkit.view.widgets.shell import display_live, quick_png, spoken
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,13 +102,12 @@ class Live(Reporter):
 
     def _display(self) -> None:
         import ipywidgets
-        from IPython.display import display
 
         image = ipywidgets.Image(value=quick_png(self.figure()), format="png", width=CSS_PIXELS)
         image.layout.max_width = "100%"
         line = ipywidgets.HTML(spoken(self.progress().text))
         self.view = ipywidgets.VBox([image, line])
-        display(self.view)  # type: ignore[no-untyped-call]
+        display_live(self.view)
         self._thread = threading.Thread(target=self._follow, args=(image, line), daemon=True)
         self._thread.start()
 

@@ -12,10 +12,10 @@ from ddpkit.simulate.whatif import recorded_link
 from ddpkit.trace import Trace
 from ddpkit.view import words
 from ddpkit.view.comparison import Comparison, compare_steps, typical_step
-from ddpkit.view.show import HasTrace, trace_of
+from ddpkit.view.show import HasTrace, skipped, trace_of
 from ddpkit.view.widgets.bucket_model import caps
-from ddpkit.view.widgets.buckets import link_sliders
-from ddpkit.view.widgets.shell import View, slider
+from ddpkit.view.widgets.buckets import link_sliders, numbers_of
+from ddpkit.view.widgets.shell import View, nothing, slider
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,13 +41,15 @@ def what_if(
     ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run with no backward to
     replay or without that rank, ValueError for a bad link or more than one slow rank.
     """
+    if why := skipped(run_or_trace):
+        return nothing(why)
     trace = trace_of(run_or_trace)
     was = recorded_link(trace)[0].slowest
     now = was if link is None else Links.parse(link, trace.world_size).slowest
     if len(slow := dict(slow or {trace.world_size - 1: 1.0})) > 1:
         raise ValueError("one rank can be slow here; `simulate.what_if` takes several")
     ((slow_rank, times),) = slow.items()
-    start = {"cap_mb": bucket_cap_mb or 0.0, **_numbers(now), "slow": slow_rank, "times": times}
+    start = {"cap_mb": bucket_cap_mb or 0.0, **numbers_of(now), "slow": slow_rank, "times": times}
     again = simulate.what_if(trace)  # one step: to replay it is as good, and takes no time
     typical = typical_step(trace, rank)
 
@@ -61,16 +63,12 @@ def what_if(
     return view.show(lambda view: _controls(view, trace))
 
 
-def _numbers(link: Link) -> dict[str, float]:
-    return {"gbits": link.bytes_per_s * 8 / 1e9, "us": link.latency_ns / 1e3}
-
-
 def _changes(at: Mapping[str, Any], was: Link) -> dict[str, Any]:
     """What the settings change, as `simulate.what_if` takes it."""
     changed: dict[str, Any] = {}
     if at["cap_mb"]:
         changed["bucket_cap_mb"] = at["cap_mb"]
-    if {"gbits": at["gbits"], "us": at["us"]} != _numbers(was):
+    if {"gbits": at["gbits"], "us": at["us"]} != numbers_of(was):
         changed["link"] = Link(at["us"] / 1e6, at["gbits"] * 1e9 / 8)
     if at["times"] != 1:
         changed["slow"] = {at["slow"]: at["times"]}

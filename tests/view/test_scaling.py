@@ -1,0 +1,62 @@
+"""The scaling calculator: its numbers are the simulator's, its picture and sliders work."""
+
+from typing import Any
+
+import pytest
+
+from ddpkit.link import Link
+from ddpkit.simulate import assign_buckets, scaling
+from ddpkit.view import explore_scaling
+from ddpkit.view.widgets.bucket_model import example_step
+from ddpkit.view.widgets.scaling_figure import draw_scaling
+from ddpkit.view.widgets.scaling_model import scaling_model
+from tests.view import examples
+from tests.view.readable import assert_readable, texts
+
+LINK = Link.parse("10 Gbit/s, 200 us")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "start": {"ranks": 64},
+    "one rank": {"ranks": 1},
+    "a number between": {"ranks": 48},
+    "all": {"ranks": 1024, "batch": 16.0},
+    "small batch": {"ranks": 8, "batch": 0.125},
+    "fast": {"link": Link(0, float("inf")), "ranks": 32},
+    "slow": {"link": Link.parse("100 Mbit/s, 5 ms"), "ranks": 512, "cap_mb": 0.5},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_picture_is_readable(setting: str) -> None:
+    model = scaling_model(example_step(), **({"link": LINK} | SETTINGS[setting]))
+    figure = draw_scaling(model)
+    assert_readable(figure)
+    assert {model.title, model.text, model.notice} <= {text for text, _ in texts(figure)}
+
+
+def test_its_numbers_are_the_simulators() -> None:
+    step = example_step()
+    model = scaling_model(step, LINK, ranks=48, cap_mb=5.0)
+    buckets = assign_buckets(step.gradients, 5.0)
+    assert model.weak[model.at].world_size == 48
+    for some, strong in ((model.weak, False), (model.strong, True)):
+        (same,) = scaling(step, LINK, [48], strong=strong, buckets=buckets)
+        assert some[model.at].speed_up == same.speed_up
+        assert f"{same.speed_up:,.3g} times" in model.text
+    best = max(model.strong, key=lambda each: each.speed_up)
+    assert f"fastest on {best.world_size} rank" in model.notice
+    assert len(model.table().splitlines()) == len(model.weak) + 3
+
+
+def test_the_sliders_move_the_picture(displayed: list[object]) -> None:
+    view = explore_scaling(examples.ddp(2, steps=5), link="2 Gbit/s, 33 us", world_size=20)
+    sliders, image, line = view.controls.children
+    assert [each.value for each in sliders.children] == list(view.start.values())
+    before = image.value
+    sliders.children[0].value = 256
+    assert image.value == view.png(ranks=256) != before
+    assert "256 ranks" in line.value
+
+
+def test_a_batch_is_above_0() -> None:
+    with pytest.raises(ValueError, match="batch=0"):
+        scaling_model(example_step(), LINK, ranks=2, batch=0)
