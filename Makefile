@@ -8,13 +8,18 @@ READY := $(VENV)/.ready
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: lab test release bench lint
+.PHONY: lab test release docs bench lint
 lab: $(READY)
 	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=labs $(ARGS)
 test: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --nbval-lax --nbval-current-env $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
 release: $(READY)
 	$(BIN)/ddpkit release $(ARGS)
+	$(BIN)/python docs/pictures.py
+docs: $(READY)
+	@$(BIN)/python -c "import furo, myst_nb" 2>/dev/null || $(PIP) -q -e '.[docs]'
+	$(BIN)/python -m sphinx -W -n -q -c docs -d docs/_build/doctrees . docs/_build/html $(ARGS)
+	@echo "The site is docs/_build/html/index.html"
 bench: $(READY)
 	@$(BIN)/python -c "import ipyparallel" 2>/dev/null || $(PIP) -q ipyparallel
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)

@@ -1,0 +1,103 @@
+"""What Sphinx is taught for this site: pages, plain docstrings, formulas without a script."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util.nodes import make_refnode
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+
+def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
+    """What a page of the site needs and its file does not have."""
+    if docname.startswith("solutions/"):
+        source[0] = with_alt(source[0])
+        return
+    folder = Path(app.env.doc2path(docname)).parent
+
+    def without_folder(link: re.Match[str]) -> str:
+        return link[1] if (folder / link[2]).is_dir() else link[0]
+
+    # GitHub shows a folder, the site has no page of it.
+    source[0] = re.sub(r"\[([^]\n]+)\]\(([^):#\n]+)\)", without_folder, source[0])
+    if docname == app.config.root_doc:  # labs as they are executed, and the table of contents
+        source[0] = source[0].replace("](labs/", "](solutions/") + app.config.contents
+
+
+def with_alt(notebook: str) -> str:
+    """The notebook, where each picture's text in words stands where MyST-NB looks for it."""
+    book = json.loads(notebook)
+    for cell in book["cells"]:
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                known = output["metadata"].get("image/png", {})
+                alt = " ".join(known.get("alt", "plot drawn by the code above").split())
+                cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
+    return json.dumps(book)
+
+
+def read_docstring(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Docstrings are written for `help`: fences are code, and columns stay as they were set."""
+    text = re.sub(
+        r"^```python\n(.*?)```",
+        lambda fence: "::\n\n" + textwrap.indent(fence[1], "    "),
+        "\n".join(lines),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    text, _, errors = text.partition("\nRaises:\n")
+    text += "\n" + re.sub(r"^    (\w+): ", r":raises \1: ", errors, flags=re.MULTILINE)
+    literal, blocks = False, []
+    for block in text.split("\n\n"):
+        indented = block.startswith(" ")
+        literal = literal and indented
+        if not literal and re.search(r"\S {2,}\S", block):
+            block = "::\n\n" + (block if indented else textwrap.indent(block, "    "))
+            literal = True
+        literal = literal or block.endswith("::")
+        blocks.append(block)
+    lines[:] = "\n\n".join(blocks).splitlines()
+
+
+def find_public(app: Sphinx, env: Any, node: Any, contnode: Any) -> nodes.reference | None:
+    """`Trace`, in the text of any module, is what users know as `ddpkit.Trace`."""
+    name = "." + node.get("reftarget", "")
+    known = env.get_domain("py").objects
+    found = [full for full in known if full.endswith(name) and not known[full].aliased]
+    if node.get("refdomain") != "py" or len(found) != 1:
+        return None
+    page = known[found[0]].docname
+    return make_refnode(app.builder, node["refdoc"], page, found[0], contnode, found[0])
+
+
+def visit_math(self: Any, node: nodes.Node) -> None:
+    """MathML, which browsers set by themselves: no script."""
+    formula = tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
+    # An accent sits so close that without a mathematical font the bar of a mean cannot be seen.
+    self.body.append(formula.replace('accent="true"', 'accent="false"'))
+    raise nodes.SkipNode
+
+
+def give_index(app: Sphinx, exception: Exception | None) -> None:
+    """README's page is also the one that a server shows first."""
+    if exception is None:
+        (app.outdir / "index.html").write_bytes((app.outdir / "README.html").read_bytes())
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_config_value("contents", "", "env", str)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
+    app.connect("source-read", read_source)
+    app.connect("autodoc-process-docstring", read_docstring)
+    app.connect("missing-reference", find_public)
+    app.connect("build-finished", give_index)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,42 @@
+"""What a test reads of a built page."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+
+class Page(HTMLParser):
+    """A page of HTML: its words, its anchors, where it leads, and what it loads."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.ids: set[str] = set()
+        self.links: list[str] = []  # of <a>
+        self.loads: list[str] = []  # of scripts, styles and images
+        self.images: list[tuple[str, str]] = []  # (name of the file, text in its place)
+        self.titles: set[str] = set()  # of links: the full name of what they lead to
+        self._words: list[str] = []
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        has = {name: value or "" for name, value in attrs}
+        self.ids |= {has[name] for name in ("id",) if name in has}
+        if tag == "a" and "href" in has:
+            self.links.append(has["href"])
+            self.titles.add(has.get("title", ""))
+        elif tag == "link" and not {"next", "prev", "index", "search"} & set(has["rel"].split()):
+            self.loads.append(has["href"])
+        elif tag in {"script", "img", "iframe", "source"} and "src" in has:
+            self.loads.append(has["src"])
+        if tag == "img":
+            self.images.append((has["src"].rpartition("/")[2], has.get("alt", "")))
+
+    def handle_data(self, data: str) -> None:
+        self._words.append(data)
+
+    @property
+    def text(self) -> str:
+        """All that can be read, with one space where there was any."""
+        return " ".join("".join(self._words).split())

@@ -1,0 +1,232 @@
+"""Each command and block of README and docs/ is run by a test; what cannot run here is read by one.
+
+docs/clusters.md is run by tests/cluster (torchrun on one host, on two, and the Slurm script), and
+README's Python by tests/project/test_readme.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ddpkit import simulate
+from ddpkit.cli import main
+from tests.grade.conftest import needs_sandbox
+from tests.notebook.kernel import environment
+from tests.project.source import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
+TEXT = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in PAGES}
+BLOCKS = {
+    page: re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for page, text in TEXT.items()
+}
+SOLVED = ROOT / "solutions" / "00_ranks.ipynb"
+PROFILES = ROOT / "tests" / "trace" / "fixtures"
+
+
+def lines(page: str) -> list[str]:
+    """The commands of a page's shell blocks, without remarks."""
+    shell = [code for language, code in BLOCKS[page] if language == "sh"]
+    return [" ".join(line.partition("  #")[0].split()) for line in "".join(shell).splitlines()]
+
+
+RUN_HERE = ["lab --copy DIR", "script 00", "trace run.json.gz", "trace r*.json --export DIR"]
+# Run by other tests, of which each must exist; `ddpkit lab 00` and grading are further down.
+ELSEWHERE = {
+    "doctor": "tests/cli/test_cli.py::test_doctor_of_a_sound_machine",
+    "--version": "tests/cli/test_cli.py::test_version_and_help",
+    "check 00_ranks.ipynb": "tests/cli/test_cli.py::test_check_tells_right_from_wrong",
+    "release": "tests/release/test_release.py::test_a_released_repository_is_right",
+    "release --check": "tests/cli/test_cli.py::test_release_check_of_this_tree",
+}
+GRADING = [line for line in lines("docs/teaching.md") if re.match("ddpkit (grade|report) ", line)]
+
+
+def test_no_block_is_without_a_test():
+    """A new block needs a test, and a word here."""
+    said = {page: [language for language, _ in blocks] for page, blocks in BLOCKS.items() if blocks}
+    assert said == {
+        "README.md": ["sh", "python", "sh", "sh", "text"],  # the last is checked as a tree
+        "docs/clusters.md": ["sh", "sh", "bash"],
+        "docs/teaching.md": ["sh", "sh", "sh", "sh"],
+        "docs/api.md": ["{eval-rst}"] * 8,  # run when the site is built
+        "ARCHITECTURE.md": ["", ""],  # drawings
+    }
+
+
+def test_no_command_is_without_a_test():
+    ours = [line for line in lines("README.md") if line.startswith("ddpkit ")]
+    tested = {f"ddpkit {words}" for words in ["lab 00", *RUN_HERE, *ELSEWHERE]}
+    assert set(ours) - tested - set(GRADING) == set()
+    for test in ELSEWHERE.values():
+        path, _, name = test.partition("::")
+        assert f"\ndef {name}" in (ROOT / path).read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a reader might stand: with a solved lab, a trace, and two ranks' profiles."""
+    folder = tmp_path_factory.mktemp("reader")
+    shutil.copy(SOLVED, folder)
+    for rank in (0, 1):
+        shutil.copy(PROFILES / f"nccl.rank{rank}.json", folder / f"r{rank}.json")
+    trace = simulate.time_of(simulate.schedule("ring", 4, 1000), "1 Gbit/s, 200 us")
+    trace.save(folder / "run.json.gz")
+    return folder
+
+
+def sh(command: str, folder: Path, limit: float = 200) -> str:
+    """Run a line as it stands there, with the commands of this environment; returns its output."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        stdin=subprocess.DEVNULL,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("words", RUN_HERE)
+def test_command_runs(folder: Path, words: str):
+    assert f"ddpkit {words}" in lines("README.md")
+    assert sh(f"ddpkit {words}", folder).strip()
+
+
+@pytest.fixture
+def jupyter(tmp_path: Path) -> dict[str, str]:
+    """An environment in which JupyterLab asks for no browser, no port and no other user."""
+    (tmp_path / "config").mkdir()
+    settings = {"open_browser": False, "port": 0, "allow_root": True}
+    config = tmp_path / "config" / "jupyter_server_config.json"
+    config.write_text(json.dumps({"ServerApp": settings}))
+    return environment(tmp_path)
+
+
+def test_lab_opens(folder: Path, jupyter: dict[str, str]):
+    """JupyterLab leaves a page that leads a browser to the notebook."""
+    assert "ddpkit lab 00" in lines("README.md")
+    runtime, limit = Path(jupyter["JUPYTER_RUNTIME_DIR"]), time.monotonic() + 60
+    opened = subprocess.Popen(
+        [sys.executable, "-m", "ddpkit", "lab", "00"],
+        cwd=folder, env=jupyter, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        while not any("/lab/tree/00_ranks.ipynb?token=" in text for text in _pages(runtime)):
+            assert opened.poll() is None
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+    finally:
+        opened.kill()
+        opened.wait(30)
+
+
+def _pages(runtime: Path) -> list[str]:
+    return [path.read_text("utf-8") for path in runtime.glob("jpserver-*-open.html")]
+
+
+@pytest.mark.parametrize("page", TEXT)
+def test_commands_named_in_a_sentence_exist(page: str):
+    """`ddpkit ...`, `make ...` and `python -m benchmarks...`, with their options."""
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", TEXT[page], flags=re.M | re.S))
+    for text in [*inline, *lines(page)]:
+        command, *words = text.split() or [""]
+        if command == "ddpkit" and words and re.match("[a-z]", words[0]):
+            understand(words)
+        elif command == "make" and not words[0].isupper():
+            assert f"\n{words[0].strip('.…')}:" in (ROOT / "Makefile").read_text("utf-8"), text
+        elif command == "python" and words[1].startswith("benchmarks."):
+            source = (ROOT / f"{words[1].replace('.', '/')}.py").read_text("utf-8")
+            assert [word for word in words[2:] if f'"{word}"' not in source] == []
+
+
+def understand(words: list[str]) -> None:
+    """The command and its options exist."""
+    command = main.commands[words[0]]
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= known, words
+
+
+@pytest.mark.parametrize("target", re.findall(r"^make (\w+)", "\n".join(lines("README.md")), re.M))
+def test_make_knows_what_to_do(target: str):
+    planned = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+    assert planned.returncode == 0, planned.stderr
+    assert ".venv/bin/" in planned.stdout
+
+
+# docs/teaching.md
+
+
+def test_sandbox_is_installed_by_the_name_that_ci_uses():
+    _, code = BLOCKS["docs/teaching.md"][0]
+    install, doctor = code.splitlines()
+    assert install.split()[:2] == ["apt-get", "install"]
+    assert f"wanted+=({install.split()[2]})" in (ROOT / ".ci" / "run").read_text("utf-8")
+    assert doctor.startswith("ddpkit doctor ")
+
+
+def test_what_a_class_gets_holds_no_answer_of_an_open_lab(tmp_path: Path):
+    (line,) = (line for line in lines("docs/teaching.md") if line.startswith("git archive "))
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no git repository")
+    archive = tmp_path / "class.zip"
+    sh(line.replace("class.zip", shlex.quote(str(archive))), ROOT)
+    names = zipfile.ZipFile(archive).namelist()
+    assert {"labs/06_overlap.ipynb", "Makefile", "ddpkit/answers/lab00.py"} <= set(names)
+    left = [n for n in names if re.match(r"solutions|tests|ddpkit/answers/lab0[1-9]", n)]
+    assert left == []
+
+
+@pytest.mark.slow
+def test_a_class_is_graded_and_reported(tmp_path: Path):
+    """Every line of the page, in its order, on one solved notebook."""
+    needs_sandbox()
+    (tmp_path / "handed-in" / "ada").mkdir(parents=True)
+    shutil.copy(SOLVED, tmp_path / "handed-in" / "ada")
+    said = [sh(line, tmp_path) for line in GRADING]
+    assert [line.split()[1] for line in GRADING] == ["grade"] * 2 + ["report"] * 4
+    for text in said[:2]:  # the second time it is not graded again
+        assert re.search(r"^graded +(\d+) of \1 +ada/00_ranks\.ipynb", text, re.MULTILINE), text
+    assert sorted(path.suffix for path in tmp_path.glob("grades.*")) == [".csv", ".html", ".xml"]
+    assert json.loads(said[-1])
+
+
+def test_scripts_for_gradescope_are_bash_and_their_commands_ours():
+    """They cannot run here: they want Gradescope's folders, and install packages."""
+    folder = ROOT / "docs" / "gradescope"
+    for name in ("setup.sh", "run_autograder"):
+        subprocess.run(["bash", "-n", str(folder / name)], check=True)
+    text = (folder / "run_autograder").read_text("utf-8")
+    ours = re.findall(r"^\S*/ddpkit (.*)$", text, re.MULTILINE)
+    assert [words.split()[0] for words in ours] == ["grade", "report"]
+    for words in ours:
+        understand(words.split())
+
+
+def test_workflow_for_github_is_yaml_and_its_steps_are_bash():
+    """It cannot run here: it wants GitHub's runner, its secrets and students' repositories."""
+    text = (ROOT / "docs" / "github-classroom" / "grade.yml").read_text("utf-8")
+    steps = yaml.safe_load(text)["jobs"]["grade"]["steps"]
+    scripts = [re.sub(r"\$\{\{.*?\}\}", "text", step["run"]) for step in steps if "run" in step]
+    for script in scripts:
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    ours = re.findall(r"^ddpkit (.*)$", "\n".join(scripts), re.MULTILINE)
+    assert [words.split()[0] for words in ours] == ["grade", "report", "report"]
+    for words in ours:
+        understand(words.split())
