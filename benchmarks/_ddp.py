@@ -102,6 +102,29 @@ def transformer() -> Any:
     return Classifier()
 
 
+def device() -> Any:
+    """Layers that sleep for their compute: like a GPU's, it leaves the cores to communication."""
+    import torch
+    from torch import nn
+
+    class Compute(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, x: Any) -> Any:  # type: ignore[override]
+            time.sleep(0.005)
+            return x.clone()
+
+        @staticmethod
+        def backward(_: Any, gradient: Any) -> Any:  # type: ignore[override]
+            time.sleep(0.010)
+            return gradient
+
+    class Layer(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return Compute.apply(super().forward(x))  # type: ignore[no-untyped-call]
+
+    return nn.Sequential(*(Layer(384, 384) for _ in range(8)))
+
+
 def _rows(shape: tuple[int, ...], whole: bool = False) -> Callable[[int], tuple[Any, Any]]:
     def make(batch: int) -> tuple[Any, Any]:
         import torch
@@ -116,4 +139,5 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[int], tuple[Any, Any]]]] = 
     "wide MLP": (wide, _rows((384,))),
     "conv net": (conv, _rows((3, 16, 16))),
     "transformer": (transformer, _rows((32,), whole=True)),
+    "emulated device": (device, _rows((384,))),
 }

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ SIZES = (4 * 1024, 64 * 1024, 1024**2, 16 * 1024**2, 64 * 1024**2)
 QUICK_WORLDS, QUICK_SIZES = (2, 4), (64 * 1024, 1024**2, 16 * 1024**2)
 LARGE = 16 * 1024**2
 JUDGED_NS = 20_000_000
+PAIRS = 30  # repetitions of the two rings that a goal compares
 LONGEST_NS = 12_000_000_000  # of a formula; what takes longer is left out, and said
 ROOM = 2 * 1024**3  # bytes on all ranks together: all_to_all keeps n tensors on each
 
@@ -120,16 +121,15 @@ def _function(variant: str) -> Callable[[Any], Any]:
     return dist.all_reduce if variant == GLOO else answers.get(variant)
 
 
-def run(network: str, n: int, nbytes: int, repeats: int) -> Row:
+def run(network: str, n: int, nbytes: int, repeats: int, variants: Sequence[str] = VARIANTS) -> Row:
     """All variants that fit into time and memory, in turns."""
-    variants = list(VARIANTS)
     if n * (n + 1) * nbytes > ROOM:
-        variants.remove("all_to_all")
+        variants = [each for each in variants if each != "all_to_all"]
     if network == LINK:
         variants = [each for each in variants if _formula(each, n, nbytes) <= LONGEST_NS]
     raw = network == RAW
     cluster = Cluster(n, link=None if raw else network)
-    results = cluster.run(measure, variants, nbytes, repeats, raw).results
+    results = cluster.run(measure, list(variants), nbytes, repeats, raw).results
     ns = {}
     for variant in variants:
         ranks = zip(*(times[variant] for times in results), strict=True)
@@ -139,27 +139,33 @@ def run(network: str, n: int, nbytes: int, repeats: int) -> Row:
 
 
 def goals(rows: list[Row]) -> Iterator[str]:
-    """What was to be reached, and what was."""
-    ring = [
-        row.median("ring") / row.formula("ring")
-        for row in rows
-        if row.network == LINK and "ring" in row.ns and row.formula("ring") >= JUDGED_NS
-    ]
-    if ring:
-        reached = "ok" if max(ring) <= 1.05 else "MISSED"
-        yield (
-            f"ring on the link, measured ÷ formula: median {statistics.median(ring):.3f}, most "
-            f"{max(ring):.3f} of {len(ring)} (goal ≤ 1.05 {reached})"
-        )
+    """What was to be reached, and what was.
+
+    The two rings that are compared take turns once more, alone: beside six others, which allocate
+    a new tensor at each call, both scatter by a factor of four.
+    """
+    for variant in ("ring", SEGMENTS):
+        ratios = [
+            row.median(variant) / row.formula(variant)
+            for row in rows
+            if row.network == LINK and variant in row.ns and row.formula(variant) >= JUDGED_NS
+        ]
+        if ratios:
+            reached = "ok" if max(ratios) <= 1.05 else "MISSED"
+            yield (
+                f"{variant} on the link, measured ÷ formula: {min(ratios):.3f} to "
+                f"{max(ratios):.3f}, median {statistics.median(ratios):.3f}, n={len(ratios)} "
+                f"(goal ≤ 1.05 {reached})"
+            )
     for row in rows:
         if row.network == RAW and row.n == 4 and row.nbytes >= LARGE:
-            pairs = zip(row.ns[SEGMENTS], row.ns[GLOO], strict=True)
-            ratios = sorted(ours / gloos for ours, gloos in pairs)
-            middle = statistics.median(ratios)
+            alone = run(RAW, row.n, row.nbytes, PAIRS, (SEGMENTS, GLOO))
+            pairs = zip(alone.ns[SEGMENTS], alone.ns[GLOO], strict=True)
+            low, middle, high = statistics.quantiles(ours / gloos for ours, gloos in pairs)
             yield (
-                f"{SEGMENTS} ÷ gloo's all_reduce, side by side, raw gloo, 4 ranks, "
-                f"{_size(row.nbytes)}: median {middle:.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}, "
-                f"n={len(ratios)} (goal ≤ 1 {'ok' if middle <= 1 else 'MISSED'})"
+                f"{SEGMENTS} ÷ gloo's all_reduce, in turns, raw gloo, 4 ranks, "
+                f"{_size(row.nbytes)}: median {middle:.2f}, middle half {low:.2f} to {high:.2f}, "
+                f"n={PAIRS} (goal ≤ 1 {'ok' if middle <= 1 else 'MISSED'})"
             )
 
 
