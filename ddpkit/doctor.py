@@ -1,111 +1,169 @@
-"""`ddpkit doctor`: can this machine run the labs, and if not, what mends it?"""
+"""`ddpkit doctor`: can this machine run the labs, and if not, what mends it?
+
+Here is what looks at the machine; what is to be said of it is `diagnosis`.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 
+from ddpkit import diagnosis
+from ddpkit.cluster.cores import cores
+from ddpkit.cluster.hosts import INTERFACE
+from ddpkit.diagnosis import Finding
 from ddpkit.errors import DdpkitError
 
 LIMIT = 60.0  # seconds, for the ranks: a first import of torch from a slow disk takes long
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at; `mend` says what to do, where something is wrong or odd."""
-
-    what: str
-    ok: bool
-    says: str
-    mend: str = ""
+PATIENCE = 5.0  # seconds, for the name service
+TORCHRUN_PORT = "29500"  # where ranks meet unless something else is said
+NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib", "nbval")
+NEEDED = {"torch", "interface", "launcher"}  # without them ranks fail, or wait for a long time
 
 
 def examine() -> Iterator[Finding]:
     """Look at everything, the quick things first; never raises."""
-    looks: tuple[Callable[[], Finding], ...] = (_python, _torch, _jupyter, _cores, _gpus, _sandbox)
     broken = False
-    for look in looks:
+    for look in LOOKS:
         finding = look()
-        broken |= finding.what == "torch" and not finding.ok
+        broken |= finding.what in NEEDED and not finding.ok
         yield finding
     if not broken:
         yield _ranks()
 
 
 def _python() -> Finding:
-    ok = sys.version_info >= (3, 11)
-    mend = "" if ok else "ddpkit needs Python 3.11 or newer: install one, then make lab again"
-    return Finding("python", ok, f"{platform.python_version()}, {platform.platform()}", mend)
+    return diagnosis.python(sys.version_info[:3], platform.platform())
 
 
 def _torch() -> Finding:
-    mend = "install it with the tested version: pip install -c constraints.txt torch"
     try:
         import torch
         import torch.distributed as dist
     except Exception as error:  # a broken install raises anything, OSError included
-        return Finding("torch", False, f"cannot be imported: {error}", mend)
+        return diagnosis.broken_torch(error)
     if not dist.is_available():
-        return Finding("torch", False, f"{torch.__version__} without torch.distributed", mend)
-    if not dist.is_gloo_available():
-        return Finding("torch", False, f"{torch.__version__} without gloo", mend)
-    also = [name for name in ("nccl", "mpi", "ucc") if getattr(dist, f"is_{name}_available")()]
-    return Finding("torch", True, ", ".join([torch.__version__, "gloo", *also]))
+        return diagnosis.torch(torch.__version__, None)
+    names = ("gloo", "nccl", "mpi", "ucc")
+    there = [name for name in names if getattr(dist, f"is_{name}_available")()]
+    return diagnosis.torch(torch.__version__, there)
 
 
 def _jupyter() -> Finding:
-    names = ("jupyterlab", "ipywidgets", "matplotlib", "nbval")
-    missing = []
-    for name in names:
-        try:
-            metadata.version(name)
-        except metadata.PackageNotFoundError:
-            missing.append(name)
-    if missing:
-        mend = f"pip install -c constraints.txt {' '.join(missing)}"
-        return Finding("jupyter", False, f"not installed: {', '.join(missing)}", mend)
-    return Finding("jupyter", True, ", ".join(f"{name} {metadata.version(name)}" for name in names))
+    return diagnosis.jupyter({name: _version(name) for name in NOTEBOOKS})
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _cores() -> Finding:
-    from ddpkit.cluster.cluster import cores
+    return diagnosis.cores(cores(), os.cpu_count() or 1)
 
-    count = cores()
-    mend = "" if count > 1 else "ranks will take turns on it: timelines show less overlap"
-    return Finding("cores", True, f"{count} for this process", mend)
+
+def _threads() -> Finding:
+    return diagnosis.threads(os.environ, cores())
+
+
+def _shared_memory() -> Finding:
+    try:
+        return diagnosis.shared_memory(shutil.disk_usage("/dev/shm").free)
+    except OSError:
+        return diagnosis.shared_memory(None)
 
 
 def _gpus() -> Finding:
     try:
         import torch
+        import torch.distributed as dist
 
-        count = torch.cuda.device_count()
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     except Exception as error:
         return Finding("gpus", True, f"none to be used ({error})")
-    names = sorted({torch.cuda.get_device_name(i) for i in range(count)})
-    return Finding("gpus", True, f"{count} ({', '.join(names)})" if count else "none, none needed")
+    nccl = dist.is_available() and dist.is_nccl_available()
+    driver = shutil.which("nvidia-smi") is not None
+    return diagnosis.gpus(names, torch.__version__, nccl=nccl, driver=driver)
+
+
+def _host_name() -> Finding:
+    name = socket.gethostname()
+    return diagnosis.host_name(name, _resolved(name))
+
+
+def _resolved(name: str) -> Sequence[str]:
+    """The addresses of a host; none also if the name service does not answer in time."""
+    found: list[str] = []
+
+    def ask() -> None:
+        try:
+            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):  # the latter for a name that no host can have
+            return
+        found.extend(dict.fromkeys(str(address[0]) for *_, address in answers))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(PATIENCE)
+    return tuple(found)
+
+
+def _interface() -> Finding:
+    try:
+        there = [name for _, name in socket.if_nameindex()]
+    except OSError as error:
+        return Finding("interface", True, f"cannot be listed here: {error}")
+    return diagnosis.interface(os.environ.get(INTERFACE), there)
+
+
+def _port() -> Finding:
+    wanted = os.environ.get("MASTER_PORT", TORCHRUN_PORT)
+    try:
+        socket.create_server(("", int(wanted))).close()
+    except (OSError, OverflowError, ValueError) as error:
+        return diagnosis.port(wanted, getattr(error, "strerror", None) or str(error))
+    return diagnosis.port(wanted, None)
+
+
+def _launcher() -> Finding:
+    return diagnosis.launcher(os.environ)
 
 
 def _sandbox() -> Finding:
-    """What grading could use; self-study needs none."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
-        mend = "only for grading others' notebooks: apt-get install bubblewrap"
-        return Finding("sandbox", True, "none: bwrap is not installed", mend)
+        return diagnosis.sandbox(None)
     command = [bwrap, "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "true"]
     try:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("sandbox", True, f"none: bwrap does not work here ({error})")
-    if tried.returncode:
-        return Finding("sandbox", True, f"none: bwrap is refused ({tried.stderr.strip()[:120]})")
-    return Finding("sandbox", True, "bwrap")
+        return diagnosis.sandbox(bwrap, str(error))
+    return diagnosis.sandbox(bwrap, tried.stderr.strip()[:120] if tried.returncode else None)
+
+
+LOOKS: tuple[Callable[[], Finding], ...] = (
+    _python,
+    _torch,
+    _jupyter,
+    _cores,
+    _threads,
+    _shared_memory,
+    _gpus,
+    _host_name,
+    _interface,
+    _port,
+    _launcher,
+    _sandbox,
+)
 
 
 def _ranks() -> Finding:
@@ -116,8 +174,7 @@ def _ranks() -> Finding:
     try:
         run = cluster.run(_sum_of_ranks, timeout=LIMIT)
     except (DdpkitError, OSError) as error:
-        text = str(error).strip() or type(error).__name__
-        return Finding("ranks", False, f"two ranks could not add: {text}", _mend_for(text))
+        return diagnosis.failed_run(str(error).strip() or type(error).__name__)
     if run.results != [3.0, 3.0]:
         return Finding("ranks", False, f"1 + 2 came out as {run.results}", "reinstall torch")
     return Finding("ranks", True, f"{cluster}: all_reduce works")
@@ -130,15 +187,3 @@ def _sum_of_ranks() -> float:
     x = torch.tensor([1.0 + dist.get_rank()])
     dist.all_reduce(x)
     return x.item()
-
-
-def _mend_for(text: str) -> str:
-    """What usually helps, by what the failure says."""
-    name = os.environ.get("GLOO_SOCKET_IFNAME")
-    if name and name in text:
-        return f"GLOO_SOCKET_IFNAME={name} names no interface of this machine: unset it"
-    if "resolve" in text or "hostname" in text:
-        return "this machine's own name does not resolve: add it to /etc/hosts, after 127.0.0.1"
-    if "No space left" in text or "Cannot allocate memory" in text:
-        return "free some memory or disk space (also in /dev/shm and the temporary folder)"
-    return "please report it with this whole output"

@@ -6,6 +6,7 @@ torchrun   the same on ranks that torchrun started
 launch     processes: start, kill
 monitor    reads the ranks' black boxes: disagreement, deadlock
 explain    words for what went wrong
+cores      how many cores they share
 outcome    results, or the error that says why not
 output     what the ranks print
 """

@@ -7,7 +7,6 @@ went wrong in one is over with it: nothing but its death frees a rank that is st
 from __future__ import annotations
 
 import inspect
-import os
 import reprlib
 import warnings
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ddpkit.cluster import torchrun
+from ddpkit.cluster.cores import cores
 from ddpkit.cluster.launch import sweep, warm_up
 from ddpkit.cluster.local import Request, run_local
 from ddpkit.errors import CallError, ClusterError, RunFailed
@@ -179,13 +179,6 @@ class _Brief(reprlib.Repr):
         return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
     repr_Parameter = repr_Tensor
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _definition(function: Any) -> tuple[str, str, int]:

@@ -32,10 +32,13 @@ AFTER_YOU = 0.5  # seconds by which a rank at fault ends first, so that torchrun
 
 
 class Teller:
-    """A rank's end: tells rank 0 what the rank does, and ends the rank when rank 0 has gone."""
+    """A rank's end: tells rank 0 what the rank does, and ends the rank when rank 0 has gone.
 
-    def __init__(self, rank: int, line: Connection) -> None:
-        self._rank, self._line = rank, line
+    `mourns` is the name of rank 0, where it is for this rank to say if that goes without a word.
+    """
+
+    def __init__(self, rank: int, line: Connection, mourns: str | None = None) -> None:
+        self._rank, self._line, self._mourns = rank, line, mourns
         self._telling: tuple[Agent, BlackBox] | None = None
         self._speaking = threading.Lock()
         self._failed = False
@@ -72,8 +75,11 @@ class Teller:
         while not self._line.poll(LOOK):
             with suppress(OSError), self._speaking:
                 self._tell()
-        if wire.receive(self._line) is not None:
+        word = wire.receive(self._line)
+        if word is not None and "left" in word:
             return  # rank 0 is at the end of its script: from here on, each rank is alone
+        if word is None and self._mourns is not None:
+            say(RankDied(_gone(self._mourns), ranks=(0,)))
         if not self._failed:
             time.sleep(AFTER_YOU)
         os._exit(1)
@@ -147,6 +153,7 @@ class Lookout:
             self._end(Interrupted(f"you stopped the job. At that moment,\n{where}"))
         quiet = not self._raised and not self._gone  # else torchrun only reacts to that
         if signal.SIGTERM in numbers and quiet and signal.getsignal(signal.SIGTERM) is _ignore:
+            self._hang_up()
             os._exit(128 + signal.SIGTERM)
 
     def _judge(self) -> None:
@@ -162,10 +169,16 @@ class Lookout:
     def _end(self, error: BaseException) -> NoReturn:
         """Say what has happened, and end all ranks."""
         say(error)
-        for line in self._lines:
-            line.close()
+        self._hang_up()
         time.sleep(AFTER_YOU)
         os._exit(1)
+
+    def _hang_up(self) -> None:
+        """End all ranks; they know by a last word that nothing is left for them to say."""
+        for line in self._lines:
+            with suppress(OSError):
+                wire.send(line, {"ended": True})
+            line.close()
 
     def _failure(self) -> RunFailed:
         """The cause, among what several ranks may have to say."""
@@ -183,13 +196,17 @@ class Lookout:
         name, run = self._names[rank], self._run
         if goodbye:
             return RankDied(f"{name} has left the script; the others still run it.", ranks=(rank,))
-        text = (
-            f"{name} has gone: it was killed, it crashed, or its host is out of reach. "
-            "torchrun's own report may say more."
-        )
+        text = _gone(name)
         if run is not None and rank < len(run.told):
             text += f"\n  {run.last_seen(rank)}"
         return RankDied(text, ranks=(rank,))
+
+
+def _gone(name: str) -> str:
+    return (
+        f"{name} has gone: it was killed, it crashed, or its host is out of reach. "
+        "torchrun's own report may say more."
+    )
 
 
 class _Run:

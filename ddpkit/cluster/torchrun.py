@@ -92,8 +92,9 @@ class Job:
         control = PrefixStore("control", store)
         self.control: Any = dist.ProcessGroupGloo(control, self.rank, self.size, GROUP_TIMEOUT)
         line, lines = wire.call(store, self.rank, self.size, seats[0].address)
-        self.teller = Teller(self.rank, line)
-        self.lookout = Lookout(lines, self._names(seats)) if self.rank == 0 else None
+        names = self._names(seats)
+        self.teller = Teller(self.rank, line, names[0] if self._is_next_of_kin() else None)
+        self.lookout = Lookout(lines, names) if self.rank == 0 else None
         self.runs = 0
         self.checking = False
         atexit.register(self.leave)
@@ -106,6 +107,11 @@ class Job:
         return [
             f"rank {rank}{f' on host {seat.host}' * several}" for rank, seat in enumerate(seats)
         ]
+
+    def _is_next_of_kin(self) -> bool:
+        """Whether this rank is the first of its host but for rank 0: one says it on each host."""
+        here = next(ranks for ranks in self.hosts if self.rank in ranks)
+        return bool(self.rank) and self.rank == min(filter(None, here))
 
     def fail(self, error: BaseException) -> NoReturn:
         """Say why this rank cannot go on: to torchrun's report, and to rank 0, which explains."""
@@ -165,16 +171,15 @@ def run(request: Request, *, expect_error: bool) -> Outcome:
     and torchrun, not we, could start them again.
     """
     here, world_size = job(), request.world_size
-    nothing = Outcome([None] * world_size)
     if expect_error:
         print("Left out under torchrun: this run breaks its ranks on purpose.")
-        return nothing
+        return _skipped(request, "it breaks its ranks on purpose")
     if world_size > here.size:
         said = f"it needs {world_size} ranks, and torchrun started {here.size}."
         if here.checking:
             raise TooFewRanks(said)
         print(f"Skipped: {said}")
-        return nothing
+        return _skipped(request, said)
     here.runs += 1
     if here.lookout is not None:
         here.lookout.watch(request)
@@ -182,6 +187,11 @@ def run(request: Request, *, expect_error: bool) -> Outcome:
         return _run(here, request)
     except BaseException as error:
         here.fail(error)
+
+
+def _skipped(request: Request, why: str) -> Outcome:
+    """Of a run that was not made: no results, and a trace of which nothing can be shown."""
+    return Outcome([None] * request.world_size, facts={"skipped": why})
 
 
 def _run(here: Job, request: Request) -> Outcome:

@@ -11,15 +11,11 @@ import psutil
 import pytest
 
 from tests.cluster import page, run_lessons, two_hosts
-from tests.cluster.two_hosts import PATHS, ROOT, Ended, Host, on_both
+from tests.cluster.two_hosts import PATHS, Ended, Host, on_both
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
 
-LESSONS = [
-    lesson
-    for number in ("00", "03", "06")
-    for lesson in sorted((ROOT / "solutions").glob(f"{number}_*.py"))
-]
+LESSONS = run_lessons.ON_TWO_HOSTS
 
 TIMES = """
 import json, sys, time
@@ -64,6 +60,12 @@ def killed():
     dist.barrier()
     time.sleep(1)  # long enough to be looked at
     if dist.get_rank() == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+def killed_first():
+    dist.barrier()
+    if dist.get_rank() == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
 
@@ -159,6 +161,17 @@ def test_a_failure_on_the_second_host_is_explained_once(hosts, script, fault):
     if fault != "waits":
         _, _, cause = ended.stderr[1].partition("Root Cause")
         assert "rank      : 3 (local_rank: 1)" in cause, "torchrun names the rank, too"
+
+
+def test_rank_0_killed_is_explained_by_those_that_it_would_have_told(hosts, script):
+    """Each host once: torchrun on the first may end its other rank before that has said so."""
+    script.write_text(FAULTS)
+    ended = run(hosts, script, "killed_first")
+    assert 0 not in ended.codes
+    said = [text.count("RankDied: rank 0 on host node1 has gone") for text in ended.stderr]
+    assert said[0] <= 1
+    assert said[1] == 1
+    assert "never said" not in "".join(ended.stdout)
 
 
 def runs(pid: int) -> bool:

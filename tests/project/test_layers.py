@@ -27,7 +27,8 @@ LAYERS = {
     # 3 and 4: exercises and checks; what is made from the lessons; is all well?
     "ddpkit.lessons": 3.0,
     "ddpkit.release": 4.0,
-    "ddpkit.doctor": 4.0,
+    "ddpkit.diagnosis": 4.0,
+    "ddpkit.doctor": 4.1,
     "ddpkit.copy_labs": 4.0,
     "ddpkit.trace_command": 4.0,
     "ddpkit.selfcheck": 4.1,

@@ -1,0 +1,36 @@
+"""How many cores this process may use: its ranks share them."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")  # Linux: where a container's share of the machine is written
+
+
+def cores() -> int:
+    """The cores that this process is bound to, and no more than its container may keep busy.
+
+    A container on a large machine (Binder's, a pod) sees all cores, and is halted when it has used
+    up its share of their time: a thread for each would make it slower, not faster.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        bound = len(os.sched_getaffinity(0))
+    else:
+        bound = os.cpu_count() or 1
+    quota = _quota(CGROUPS)
+    return bound if quota is None else max(1, min(bound, math.ceil(quota)))
+
+
+def _quota(cgroups: Path) -> float | None:
+    """Cores' worth of time that the control group may use; None where there is no limit."""
+    with suppress(OSError, ValueError):  # version 2: "150000 100000", or "max 100000"
+        quota, period = map(int, (cgroups / "cpu.max").read_text().split())
+        return quota / period
+    with suppress(OSError, ValueError):  # version 1, where -1 is no limit
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quota, period = (int((cgroups / "cpu" / name).read_text()) for name in names)
+        return quota / period if quota > 0 else None
+    return None
