@@ -1,4 +1,4 @@
-"""A ring that keeps gloo busy: the lesson's, with chunks cut into segments."""
+"""A ring that keeps gloo busy: the lesson's, with its chunks in two segments."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-SEGMENT = 2 * 1024**2  # bytes at most: each message more costs 0.1 ms of processor time and above
+PARTS = (
+    2  # of a chunk: of 16 MB too, for each message more costs 0.1 ms of processor time and above
+)
 
 
 def ring_in_segments(x: torch.Tensor) -> None:
     """All-reduce a contiguous tensor in place, by a ring to the right.
 
-    In the share-reduce half each chunk goes in two segments or more, so that one is on its way
-    while another is added: the same idea as in gloo's own (gloo/allreduce.cc). The share-only half
+    In the share-reduce half each chunk goes in two segments, so that one is on its way while the
+    other is added: the same idea as in gloo's own (gloo/allreduce.cc). The share-only half
     adds nothing: there chunks stay whole, and room for all of them is offered at its beginning. No
     send is waited for before the end of its half, for nothing writes where it reads till then.
     """
@@ -23,13 +25,12 @@ def ring_in_segments(x: torch.Tensor) -> None:
     rank, n = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = x.view(-1).tensor_split(n)
-    parts = max(2, -(-chunks[0].nbytes // SEGMENT))
-    segments = [chunk.tensor_split(parts) for chunk in chunks]  # segments[0][0] is the longest
+    segments = [chunk.tensor_split(PARTS) for chunk in chunks]  # segments[0][0] is the longest
     room = [segments[0][0].new_empty(segments[0][0].shape) for _ in range(2)]
     sends: list[Any] = []
     last: tuple[Any, ...] = ()
-    for count in range((n - 1) * parts):  # share-reduce
-        step, part = divmod(count, parts)
+    for count in range((n - 1) * PARTS):  # share-reduce
+        step, part = divmod(count, PARTS)
         mine = segments[(rank - step - 1) % n][part]
         received = room[count % 2][: len(mine)]
         receiving = dist.irecv(received, left)

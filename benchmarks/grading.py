@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ddpkit.grade import sandbox, store
+from ddpkit.errors import GradeError
+from ddpkit.grade import levels, store
 from tests.grade.attacks import ATTACKS, notebook
 
 HOSTILE = [name for name in ATTACKS if name not in ("right", "cells_in_disorder", "no_ids")]
@@ -29,13 +30,18 @@ def main() -> None:
     parser.add_argument("--class-size", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    if why := sandbox.trouble():
-        sys.exit(f"No sandbox here: {why}.")
+    try:
+        levels.require()
+    except GradeError as error:
+        sys.exit(str(error))
+    before = _outside()
     with tempfile.TemporaryDirectory(prefix="ddpkit-bench-") as folder:
         _measure(Path(folder), options.class_size, options.jobs)
+    print(f"new in folders of others: {', '.join(sorted(_outside() - before)) or 'nothing'}")
 
 
 def _measure(folder: Path, size: int, jobs: int) -> None:
+    (folder / "secret").write_text("a secret of benchmarks")
     _write_class(folder / "one", 1)
     _grade(folder, "one", "proof", 1)  # proves the solution, so that it is not measured below
     seconds = [
@@ -85,10 +91,18 @@ def _scores(result: store.Result) -> list[tuple[str, str, float]]:
     return [(one.name, one.status, one.earned) for one in result.exercises]
 
 
+def _outside() -> set[str]:
+    """What lies where a student's code would leave something, if it could."""
+    home = Path.home()
+    folders = (home, home / ".ipython", home / ".local" / "share" / "jupyter")
+    shared = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+    return {str(path) for each in (*folders, *shared) if each.is_dir() for path in each.iterdir()}
+
+
 def _processes(folder: Path) -> int:
-    """Processes that name the folder in their command line."""
+    """Processes that name the folder, or are what an attack leaves running."""
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    return sum(str(folder / "tmp") in line for line in listed.splitlines())
+    return sum(str(folder / "tmp") in line or "987654" in line for line in listed.splitlines())
 
 
 if __name__ == "__main__":

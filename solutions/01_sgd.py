@@ -35,6 +35,7 @@ x, y = map(torch.from_numpy, load_digits())
 print("images", tuple(x.shape), x.dtype, " labels", tuple(y.shape), y.dtype)
 
 # %%
+plt.style.use("ddpkit.view.plain")
 fig, axes = plt.subplots(1, 10, figsize=(9, 1.3))
 for ax, image, label in zip(axes, x, y):
     ax.imshow(image.reshape(8, 8), cmap="gray_r")

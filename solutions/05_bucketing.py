@@ -59,17 +59,19 @@ for part, s in zip(parts, seconds):
     print(f"{1_000_000 // part:3} all-reduces of {part:9,} numbers: {s * 1000:4.0f} ms")
 
 # %%
+plt.style.use("ddpkit.view.plain")
 count = [1_000_000 / part for part in parts]
 plt.figure(figsize=(6, 3))
-plt.semilogx(parts, [s * 1000 for s in seconds], "o", label="measured")
 plt.semilogx(parts, [32 + n * 0.4 for n in count], "--", label="32 ms + 0.4 ms for each")
+plt.semilogx(parts, [s * 1000 for s in seconds], "o", label="measured")
 plt.xlabel("numbers in an all-reduce"), plt.ylabel("ms for a million"), plt.legend()
 plt.show()
 
 # %% [markdown]
 # **What to notice:** each all-reduce costs its latency, 2 × 200 µs here, whatever its size. Below
 # some size latency is nearly all there is; above it, nearly nothing. Figure 2 of the DDP paper (Li
-# and others, 2020) shows the same on GPUs.
+# and others, 2020) shows the same on GPUs. (Where points lie above the line, Python and the processor
+# cost something, too.)
 #
 # A model's parameters are often small: every bias, every norm. So put gradients together.
 
@@ -167,7 +169,8 @@ def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | No
     """A list of buckets, in the order in which they closed; a bucket is a list of parameters.
 
     A bucket closes when its bytes reach `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each
-    kind already at `first_bucket_mb`, if that is given. What is open at the end closes then.
+    kind already at `first_bucket_mb`, if that is given. What is open at the end closes then, the
+    one that was opened first before the others.
     """
     # BEGIN SOLUTION
     first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
@@ -369,7 +372,7 @@ plt.figure(figsize=(6, 3))
 plt.semilogx(caps, predicted, "--", label="predicted")
 plt.semilogx(caps, measured, "o", label="measured")
 plt.xticks(caps, caps), plt.xlabel("bucket_cap_mb"), plt.ylabel("ms a step")
-plt.ylim(0), plt.legend()
+plt.ylim(0), plt.minorticks_off(), plt.legend()
 plt.show()
 chosen = measured[caps.index(best)]
 print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(measured):.0f} ms")

@@ -474,6 +474,7 @@ class DistributedDataParallel(torch.nn.Module):
             p.register_post_accumulate_grad_hook(self.gradient_ready)
         # END SOLUTION
 
+    @torch.no_grad()  # also in a backward that makes a graph of its own
     def gradient_ready(self, parameter):
         """The hook. Nothing, if this backward is not `expected`; else the reducer is told.
 
@@ -543,6 +544,12 @@ class DistributedDataParallel(torch.nn.Module):
     def no_sync(self):
         return no_sync(self)
 
+    def __setstate__(self, state):
+        """Of a deep copy, or read from a file: parameters leave their hooks behind."""
+        super().__setstate__(state)
+        for p in self.trained:
+            p.register_post_accumulate_grad_hook(self.gradient_ready)
+
     def register_comm_hook(self, state, hook):
         """Let `hook(state, bucket)` average: it returns a Work, or a Future of the mean."""
         self.reducer.start = partial(hook, state)
@@ -587,6 +594,15 @@ print("gradients after 8 steps, bit for bit:", all(torch.equal(a, b) for a, b in
 # first backward, so there the last digit may differ; after that its buckets are yours.
 #
 # Your hundred lines do what torch's class does: start early, start in order, wait once.
+
+# %% [markdown]
+# **Where yours stops and torch's goes on:** one backward has to reach all that forward has used
+# (torch's waits for the backward of a second loss); checkpointing with `use_reentrant=False` only; no
+# sparse gradients; `find_unused_parameters` sees no tensors in a dataclass; no `process_group`,
+# `static_graph` or `join`.
+#
+# **And the other way round:** a forward under `no_grad` sends nothing. So one rank may evaluate alone,
+# where torch's sends buffers first, and hangs.
 
 # %% [markdown]
 # ## Micro-batches

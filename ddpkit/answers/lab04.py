@@ -49,8 +49,8 @@ def gradients_of(module: nn.Module) -> list[torch.Tensor]:
 
 
 def average_by_gather(module: nn.Module) -> None:
-    """Make each gradient its mean over all ranks, on all ranks: one gather to rank 0 and one
-    scatter from it for each parameter.
+    """Make each gradient its mean over all ranks, on all ranks: for each parameter one dist.gather
+    to rank 0 and one dist.scatter from it.
 
     Promised of this and of the next two: a parameter without a gradient counts as zeros, and has
     the mean afterwards, on every rank. Frozen parameters stay without. A shared one is averaged
@@ -68,7 +68,7 @@ def average_by_gather(module: nn.Module) -> None:
 
 
 def average_per_parameter(module: nn.Module) -> None:
-    """Make each gradient its mean over all ranks: one all_reduce for each parameter.
+    """Make each gradient its mean over all ranks: one dist.all_reduce for each parameter.
 
     It promises what average_by_gather promises.
     """
@@ -78,7 +78,7 @@ def average_per_parameter(module: nn.Module) -> None:
 
 
 def average_flat(module: nn.Module) -> None:
-    """Make each gradient its mean over all ranks: one all_reduce for all gradients of a dtype.
+    """Make each gradient its mean over all ranks: one dist.all_reduce for all of a dtype.
 
     It promises what average_by_gather promises.
     """

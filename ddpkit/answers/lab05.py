@@ -22,7 +22,8 @@ def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | No
     """A list of buckets, in the order in which they closed; a bucket is a list of parameters.
 
     A bucket closes when its bytes reach `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each
-    kind already at `first_bucket_mb`, if that is given. What is open at the end closes then.
+    kind already at `first_bucket_mb`, if that is given. What is open at the end closes then, the
+    one that was opened first before the others.
     """
     first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
     closed, open_buckets, caps = [], {}, {}

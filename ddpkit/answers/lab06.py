@@ -177,6 +177,7 @@ class DistributedDataParallel(torch.nn.Module):
         for p in self.trained:
             p.register_post_accumulate_grad_hook(self.gradient_ready)
 
+    @torch.no_grad()  # also in a backward that makes a graph of its own
     def gradient_ready(self, parameter):
         """The hook. Nothing, if this backward is not `expected`; else the reducer is told.
 
@@ -241,6 +242,12 @@ class DistributedDataParallel(torch.nn.Module):
 
     def no_sync(self):
         return no_sync(self)
+
+    def __setstate__(self, state):
+        """Of a deep copy, or read from a file: parameters leave their hooks behind."""
+        super().__setstate__(state)
+        for p in self.trained:
+            p.register_post_accumulate_grad_hook(self.gradient_ready)
 
     def register_comm_hook(self, state, hook):
         """Let `hook(state, bucket)` average: it returns a Work, or a Future of the mean."""

@@ -6,7 +6,10 @@ questions    what is asked, without what is expected
 asking       in the sandbox: asks, and tells what it saw
 wire         values on their way out
 plugin       in the sandbox: lets nbval run the cells, and reports
-sandbox      where that happens; limits
+sandbox      where that happens: limits, and what is inside
+bwrap        a sandbox proper
+other_user   a lesser one, for root where the kernel refuses the other
+levels       which of the two
 engine       one run, watched from outside
 attempt      one submission: as many runs as it takes
 score        claims against expectations: points and feedback

@@ -10,8 +10,10 @@ import io
 import json
 import os
 import pickle
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ddpkit.grade.wire import MIME, encode
 
@@ -20,18 +22,24 @@ GAP = "ddpkit: the student's answer"  # as in ddpkit.grade.questions, which need
 
 def prepare() -> None:
     """Load what all need, and let messages name the student's cells: here they have no numbers."""
-    import torch  # noqa: F401
-
     from ddpkit.cluster.launch import warm_up
 
-    warm_up()
+    warm_up()  # first: ranks' torch is imported on the other core
+    import torch  # noqa: F401
+
     shell = _shell()
+    shell.user_ns |= {"quit": _quit, "exit": _quit}  # Jupyter's end the kernel some cells later
     labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
     files = {shell.compile.get_code_name(text, text, 1): name for text, name in labels.items()}
     usual = shell.compile.format_code_name
     shell.compile.format_code_name = lambda file: (
         ("your cell", files[file]) if file in files else usual(file)
     )
+
+
+def _quit(*_: object, **__: object) -> NoReturn:
+    """As in plain Python: the cell ends here."""
+    raise SystemExit
 
 
 def ask(key: str) -> None:
@@ -42,7 +50,7 @@ def ask(key: str) -> None:
     if name not in shell.user_ns:
         claim["undefined"] = True
     else:
-        claim |= _observe(key, shell.user_ns[name])
+        claim |= claimed(partial(_put, key, shell.user_ns[name]))
     shell.display_pub.publish({MIME: claim})
 
 
@@ -63,13 +71,18 @@ class _Unpickler(pickle.Unpickler):
         return self.answer
 
 
-def _observe(key: str, answer: object) -> dict[str, Any]:
+def _put(key: str, answer: object) -> Any:
+    observe = _Unpickler(Path(os.environ["DDPKIT_QUESTIONS"], key).read_bytes(), answer).load()
+    return observe()
+
+
+def claimed(observe: Callable[[], Any]) -> dict[str, Any]:
+    """What is told outside of what was observed, or of what was raised instead: plain JSON."""
     from ddpkit.lessons.explain import explain, is_unanswered, size_of_blank
     from ddpkit.lessons.tail import Tail, captured
 
     output = Tail()
     try:
-        observe = _Unpickler(Path(os.environ["DDPKIT_QUESTIONS"], key).read_bytes(), answer).load()
         with captured(output):
             return {"seen": encode(dict(observe())), "printed": list(output.last())}
     except BaseException as error:

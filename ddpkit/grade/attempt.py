@@ -31,6 +31,7 @@ WORDS = {
     "exited": "it ended the Python process that it ran in (os._exit, a crash, or out of memory)",
     "flood": "it printed without end",
     "memory": "it used more than {memory} GB of memory",
+    "disk": "it wrote more than {disk} MB into files",
     "processes": "it started too many processes",
 }
 STATUS = {"timeout": "timeout", "exited": "exited"}  # the others are errors
@@ -158,7 +159,9 @@ def _leave_out(
 ) -> None:
     """Note what ended the run, and keep it out of the next one."""
     assert outcome.stopped_at is not None
-    words = WORDS[outcome.why].format(limit=limits.cell_s, memory=limits.memory >> 30)
+    words = WORDS[outcome.why].format(
+        limit=limits.cell_s, memory=limits.memory >> 30, disk=limits.disk >> 20
+    )
     status, at = STATUS.get(outcome.why, "error"), outcome.stopped_at - 1
     if at >= len(plan):
         question = asked[at - len(plan)]

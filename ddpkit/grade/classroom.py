@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from ddpkit.errors import GradeError
-from ddpkit.grade import sandbox, store
+from ddpkit.grade import levels, store
 from ddpkit.grade.attempt import InfraError, grade
 from ddpkit.grade.course import Course, lab_of, open_course
 from ddpkit.grade.sandbox import Limits
@@ -84,7 +84,7 @@ class Classroom:
         return self.courses[lab]
 
     def _prove(self, course: Course) -> None:
-        proof = self.out / "proofs" / f"{course.lab}-{course.key[:16]}"
+        proof = self.out / "proofs" / f"{course.lab}-{levels.level()}-{course.key[:16]}"
         if proof.exists():
             return
         with tempfile.TemporaryDirectory(dir=self.work) as work:
@@ -118,7 +118,7 @@ class Classroom:
             key,
             "graded",
             course.lab,
-            sandbox.LEVEL,
+            levels.level(),
             sum(each.points for each in scores),
             round(sum(each.earned for each in scores), 2),
             round(time.monotonic() - begun, 1),

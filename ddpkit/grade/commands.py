@@ -39,12 +39,12 @@ def grade(
     """Grade notebooks, in files and folders, each in a sandbox of its own."""
     from tqdm import tqdm
 
-    from ddpkit.grade import classroom, sandbox
+    from ddpkit.grade import classroom, levels, sandbox
     from ddpkit.grade.course import read_secret
 
     if secret is not None and not secret.is_file():
         raise GradeError(f"There is no secret {secret}. Without --secret, OUT/secret is made.")
-    sandbox.require()
+    levels.require([*submissions, *([secret] if secret else [])])
     if (out / "results").exists() and not resume:
         raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")
     tasks = classroom.find(submissions)

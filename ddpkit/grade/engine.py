@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddpkit.grade import sandbox
+from ddpkit.grade import levels
 from ddpkit.grade.sandbox import Limits, Usage
 
 TICK = 0.2  # seconds between two looks at what is used
@@ -29,30 +29,21 @@ class Outcome:
     claims: dict[int, Any] = field(default_factory=dict)  # of cells that came to their end
     errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
     stopped_at: int | None = None  # the cell that ended the run; None: before the first
-    why: str = ""  # "": all cells ran; else timeout, exited, flood, memory, processes, infra_error
+    why: str = ""  # "": all cells ran; else a key of attempt.WORDS, or infra_error
     log: str = ""  # what pytest said, for the teacher
 
 
 def run(course: Path, job: Path, limits: Limits, cells: int) -> Outcome:
     """Run job/graded.ipynb, which has so many cells, in a sandbox."""
+    box = levels.box(course, job, limits)
     reading, writing = os.pipe()
     try:
         with open(job.parent / "log", "wb") as log:
-            process = subprocess.Popen(
-                sandbox.command(course, job, limits, writing),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=[writing],
-                preexec_fn=sandbox.confine(limits),
-            )
+            box.start(writing, log.fileno())
         os.close(writing)
-        watch = _Watch(process, reading, limits, cells)
-        try:
-            outcome = watch.until_it_ends()
-        finally:
-            sandbox.kill(process)
+        outcome = _Watch(box.usage, reading, limits, cells).until_it_ends()
     finally:
+        box.end()
         os.close(reading)
     with open(job.parent / "log", "rb") as log:
         outcome.log = log.read(4000).decode(errors="replace")
@@ -63,9 +54,9 @@ class _Watch:
     """Reads the record of a running sandbox, and ends the reading when a limit is reached."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], reading: int, limits: Limits, cells: int
+        self, usage: Callable[[], Usage], reading: int, limits: Limits, cells: int
     ) -> None:
-        self.process, self.reading, self.limits, self.cells = process, reading, limits, cells
+        self.usage, self.reading, self.limits, self.cells = usage, reading, limits, cells
         self.outcome = Outcome()
         self.current: int | None = None  # the cell that runs, or ran last
         self.ended: set[int] = set()
@@ -75,15 +66,13 @@ class _Watch:
 
     def until_it_ends(self) -> Outcome:
         why: str | None = None
-        parent, looked = os.getppid(), 0.0
+        looked = 0.0
         while why is None:
             if select.select([self.reading], [], [], TICK)[0]:
                 why = self._read()
             if why is None and time.monotonic() - looked > TICK:
                 looked = time.monotonic()
                 why = self._limit()
-            if os.getppid() != parent:  # the grader was killed
-                os._exit(1)
         self.outcome.why = why
         self.outcome.stopped_at = self.current if why else None
         return self.outcome
@@ -135,14 +124,16 @@ class _Watch:
 
     def _restart_clock(self, allowed: float) -> None:
         self.begun, self.allowed = time.monotonic(), allowed
-        self.before = sandbox.usage(self.process.pid)
+        self.before = self.usage()
 
     def _limit(self) -> str | None:
-        now, elapsed = sandbox.usage(self.process.pid), time.monotonic() - self.begun
+        now, elapsed = self.usage(), time.monotonic() - self.begun
         if now.processes > self.limits.processes:
             return "processes"
         if now.memory > self.limits.memory:
             return "memory"
+        if now.disk > self.limits.disk:
+            return "disk"
         if elapsed * _served(self.before, now) > self.allowed:
             return "timeout" if self.current is not None else "infra_error"
         return "infra_error" if elapsed > PATIENCE * self.allowed else None

@@ -1,32 +1,19 @@
-"""Where a student's code runs: bubblewrap, with nothing of the course's answers inside.
-
-The sandbox has the Python that runs this, the libraries, a copy of ddpkit without what this lab
-and later ones would give away, and small folders in memory for everything else. It has no network
-but its own loopback, and its processes end with it.
-"""
+"""What both kinds of sandbox have in common: limits, the course inside, the command, the usage."""
 
 from __future__ import annotations
 
-import functools
 import os
 import resource
 import shutil
-import signal
-import subprocess
 import sys
-import sysconfig
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import ddpkit.errors
-from ddpkit.errors import GradeError
 from ddpkit.lessons.exercise import exercises
 
-LEVEL = "bwrap"
 PACKAGE = Path(ddpkit.errors.__file__).parent
-JOB = Path("/job")  # the folder of questions and notebook, inside
 
 
 @dataclass(frozen=True)
@@ -39,41 +26,6 @@ class Limits:
     disk: int = 256 << 20  # bytes of each folder in memory
     processes: int = 150  # of all together, threads not counted
     output: int = 64 << 20  # bytes that come out
-
-
-ISOLATION = [
-    "--unshare-user",
-    "--unshare-pid",
-    "--unshare-net",
-    "--unshare-ipc",
-    "--unshare-uts",
-    "--die-with-parent",
-    "--new-session",
-    "--clearenv",
-    "--cap-drop",
-    "ALL",
-    "--disable-userns",
-]
-
-
-@functools.cache
-def trouble() -> str:
-    """Why there can be no sandbox here; "" if there can."""
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        return "bwrap is not installed: apt-get install bubblewrap"
-    command = [bwrap, *ISOLATION, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
-    try:
-        tried = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bwrap does not work here: {error}"
-    return f"bwrap is refused here: {tried.stderr.strip()[:200]}" if tried.returncode else ""
-
-
-def require() -> None:
-    """GradeError: strangers' code cannot be shut in on this machine."""
-    if why := trouble():
-        raise GradeError(f"Grading runs strangers' code in a sandbox, and {why}.")
 
 
 def stage(folder: Path, lab: str) -> Path:
@@ -99,101 +51,75 @@ def stage(folder: Path, lab: str) -> Path:
     return target
 
 
-def command(course: Path, job: Path, limits: Limits, record: int) -> list[str]:
-    """The command line that runs the notebook of folder `job` inside.
-
-    course  a staged copy of ddpkit
-    record  the file descriptor that the plugin writes to
-    """
-    inside = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--noconftest", "-q", "-s"]
-    inside += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.plugin", "--rootdir", str(JOB)]
-    inside += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "100000"]
-    inside += ["--nbval-kernel-startup-timeout", str(limits.start_s), str(JOB / "graded.ipynb")]
-    arguments = ["bwrap", *ISOLATION, "--proc", "/proc", "--dev", "/dev"]
-    for folder in ("/tmp", "/home", "/dev/shm"):  # first: Python may itself live below /home
-        arguments += ["--size", str(limits.disk), "--tmpfs", folder]
-    for path in _readable():
-        arguments += ["--ro-bind", str(path), str(path)]
-    for name in ("bin", "lib", "lib64"):
-        if Path("/", name).is_symlink():
-            arguments += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
-    arguments += ["--ro-bind", str(course.parent), "/course", "--size", str(limits.disk)]
-    arguments += ["--tmpfs", str(JOB)]
-    for path in sorted(job.iterdir()):
-        arguments += ["--ro-bind", str(path), str(JOB / path.name)]
-    arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(JOB)]
-    for name, value in _environment(record).items():
-        arguments += ["--setenv", name, value]
-    return [*arguments, "--", *inside]
+def inside(job: Path, limits: Limits) -> list[str]:
+    """The command line that runs the notebook of folder `job`."""
+    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--noconftest", "-q", "-s"]
+    command += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.plugin", "--rootdir", str(job)]
+    command += ["--confcutdir", str(job)]  # pytest looks into no folder above
+    command += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "100000"]
+    command += ["--nbval-kernel-startup-timeout", str(limits.start_s)]
+    return [*command, str(job / "graded.ipynb")]
 
 
-def _environment(record: int) -> dict[str, str]:
+def environment(record: int, course: Path, job: Path, home: Path, tmp: Path) -> dict[str, str]:
+    """All variables that are set there; `record` is the descriptor that the plugin writes to."""
     return {
         "PATH": "/usr/bin:/bin",
-        "HOME": "/home",
+        "HOME": str(home),
+        "TMPDIR": str(tmp),
         "LANG": "C.UTF-8",
-        "PYTHONPATH": "/course",
+        "PYTHONPATH": str(course),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "JUPYTER_RUNTIME_DIR": "/tmp/j",
-        "IPYTHONDIR": "/home/i",
+        "JUPYTER_RUNTIME_DIR": str(tmp / "j"),
+        "IPYTHONDIR": str(home / "i"),
         "MPLBACKEND": "agg",
-        "DDPKIT_PROGRESS": "/home/progress",
-        "DDPKIT_QUESTIONS": str(JOB / "questions"),
+        "DDPKIT_PROGRESS": str(home / "progress"),
+        "DDPKIT_QUESTIONS": str(job / "questions"),
         "DDPKIT_RECORD": str(record),
         "OMP_NUM_THREADS": "1",
     }
 
 
-def _readable() -> Iterator[Path]:
-    """What has to be there to run Python: its own folders, and the system's libraries."""
-    yield Path("/usr")
-    for name in ("bin", "lib", "lib64"):
-        if Path("/", name).is_dir() and not Path("/", name).is_symlink():
-            yield Path("/", name)
-    for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl", "localtime"):
-        if Path("/etc", name).exists():
-            yield Path("/etc", name)
-    prefixes = {sys.prefix, sys.base_prefix, sysconfig.get_paths()["purelib"]}
-    for prefix in sorted(prefixes):
-        if not prefix.startswith("/usr/"):
-            yield Path(prefix)
-
-
-def confine(limits: Limits) -> Callable[[], None]:
-    """For `preexec_fn`: the limits of every process inside."""
-
-    def apply() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
-
-    return apply
+def confine(limits: Limits, threads: int | None = None) -> None:
+    """For `preexec_fn`: the limits of every process; `threads` of all of an ordinary user's."""
+    resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    if threads is not None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
 
 
 @dataclass
 class Usage:
-    """What a tree of processes has used."""
+    """What the processes of a sandbox have used."""
 
     processes: int = 0
     memory: int = 0  # bytes, shared pages counted once for each process
     computed_s: float = 0.0
     waited_s: float = 0.0  # for a core, while it could have computed
+    disk: int = 0  # bytes of files, where no folder in memory limits them
 
 
-def usage(root: int) -> Usage:
-    """Of process `root` and all below it, those that live."""
+def tree(root: int) -> set[int]:
+    """Process `root` and all below it."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(OSError, ValueError, IndexError):
                 text = Path("/proc", entry, "stat").read_text(errors="replace")
                 parents[int(entry)] = int(text.rpartition(")")[2].split()[1])
-    found, total = {root}, Usage()
+    found = {root}
     fresh = {root}
     while fresh := {pid for pid, parent in parents.items() if parent in fresh} - found:
         found |= fresh
-    for pid in found:
+    return found
+
+
+def usage(pids: set[int]) -> Usage:
+    """Of those that live."""
+    total = Usage()
+    for pid in pids:
         with suppress(OSError, ValueError):
             total.memory += _private_memory(pid)
             total.processes += 1
@@ -208,10 +134,3 @@ def _private_memory(pid: int) -> int:
     """Resident bytes that are not shared: forked ranks share torch."""
     resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
     return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """End the sandbox: the kernel ends all that is in it with its first process."""
-    with suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGKILL)
-    process.wait()

@@ -65,6 +65,7 @@ def _row(question: Question, claim: Any) -> Row:
         seen = decode(claim["seen"])
         if not isinstance(seen, dict):
             raise LessonError("no values")
+        seen = case.told(seen)
         wrong = tuple(_wrong(question, seen))
     except (LessonError, RecursionError) as error:
         return Row(title, case.weight, "error", (str(error),))

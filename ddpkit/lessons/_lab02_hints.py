@@ -11,6 +11,10 @@ from ddpkit.lessons.compare import same
 from ddpkit.lessons.exercise import Observed
 
 BY_MESSAGES = "No message was sent. Build it from send, recv, isend and irecv alone."
+FROM_ANYBODY = (
+    "A recv that names no rank takes a message from anybody, and the check cannot tell whose: name "
+    "the rank."
+)
 AT_ONCE = "Start the send with dist.isend, then receive, then wait for it."
 
 
@@ -35,6 +39,8 @@ def _raised(question: Question, error: Any) -> str | None:
             f"With {n} ranks, no power of two, some have nobody `far` above them: ask whether "
             "place + far < world_size before you send or receive."
         )
+    if question.root and "NoneType" in text:
+        return _from_root(question)
     to_itself = "itself" in text or "not be the same" in text
     if question.root and (to_itself or isinstance(error, Deadlock)):
         return _from_root(question)
@@ -170,6 +176,8 @@ def _traffic(question: Question, seen: Observed) -> str | None:
         return BY_MESSAGES
     if seen["bytes"] != due["bytes"]:
         return _bytes(question, seen["bytes"], due["bytes"])
+    if seen.get("rounds", 0) < due.get("rounds", 0):
+        return FROM_ANYBODY
     if seen.get("to") != due.get("to"):
         return _peers(seen["to"], due["to"])
     if op in TREES:
@@ -190,10 +198,16 @@ def _traffic(question: Question, seen: Observed) -> str | None:
 
 def _bytes(question: Question, sent: Any, due: Any) -> str:
     if isinstance(sent, int):
-        says = f"All ranks together sent {sent} bytes, where {due} are enough."
+        says, less = f"All ranks together sent {sent} bytes, where {due} are enough.", sent < due
     else:
         rank = next(rank for rank in range(question.n) if sent[rank] != due[rank])
         says = f"Rank {rank} sent {sent[rank]} bytes, where {due[rank]} are enough."
+        less = sent[rank] < due[rank]
+    if less and question.x[0].element_size() == 8:
+        return (
+            f"{says.replace('are enough', 'are due')} Send numbers in the dtype they have: as "
+            "float32 they lose digits."
+        )
     return (
         f"{says} "
         + {

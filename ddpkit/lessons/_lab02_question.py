@@ -55,8 +55,7 @@ class Question:
 
     @property
     def out(self) -> str:
-        """What a call writes into: "x" or "chunks"."""
-        return "chunks" if self.op in ("gather", "all_gather") else "x"
+        return written_by(self.op)
 
     @property
     def read_only(self) -> str:
@@ -112,30 +111,44 @@ class Question:
         pairs = sorted({(one.rank, one.peer) for one in sends if size(one.part)})
         to = " ".join(f"{a}→{b}" for a, b in pairs) or "nobody"
         empty = any(not size(one.part) for one in sends)  # right answers may skip those
-        return self._seen(self.after, self.sent, to, None if empty else self.plan.rounds)
+        return self.put.seen(self.after, self.sent, to, None if empty else self.plan.rounds)
 
-    def observe(self, told: Callable[[], Did]) -> Observed:
+    @property
+    def put(self) -> Put:
+        return Put(self.op, {"x": self.x, "chunks": self.chunks}, self.plain)
+
+
+@dataclass(frozen=True)
+class Put:
+    """What is put to an answer, and what is looked at then: not what is right."""
+
+    op: str
+    given: dict[str, list[Any]]  # "x" and "chunks", by rank
+    plain: bool
+
+    def observe(self, told: Callable[[], Did], counted: bool) -> Observed:
         did = told()
         x, chunks = map(list, zip(*did.returned, strict=True))
-        rounds = did.rounds if "rounds" in self.expect else None
-        return self._seen((x, chunks), did.bytes, did.to, rounds)
+        return self.seen((x, chunks), did.bytes, did.to, did.rounds if counted else None)
 
-    def _seen(
-        self,
-        after: tuple[list[Any], list[Any]],
-        sent: list[int],
-        to: str,
-        rounds: int | None,
+    def seen(
+        self, after: tuple[list[Any], list[Any]], sent: list[int], to: str, rounds: int | None
     ) -> Observed:
-        which = 0 if self.out == "x" else 1
-        seen: dict[str, Any] = {self.out: after[which], "bytes": sum(sent)}
+        left = dict(zip(("x", "chunks"), after, strict=True))
+        out = written_by(self.op)
+        seen: dict[str, Any] = {out: left.pop(out), "bytes": sum(sent)}
         if rounds is not None:
             seen["rounds"] = rounds
         if self.plain and self.op not in TREES:
             seen |= {"bytes": sent, "to": to} if self.op in RINGS else {"bytes": sent}
-            kept = same(after[1 - which], self.after[1 - which])
-            seen[self.read_only] = "kept" if kept else "changed"
+            ((name, value),) = left.items()  # only to be read
+            seen[name] = "kept" if same(value, self.given[name]) else "changed"
         return seen
+
+
+def written_by(op: str) -> str:
+    """What a call writes into: "x" or "chunks"."""
+    return "chunks" if op in ("gather", "all_gather") else "x"
 
 
 def call(op: str, answer: Callable[..., None], laid: str, *arguments: Any) -> tuple[Any, Any]:

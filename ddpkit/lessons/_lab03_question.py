@@ -46,21 +46,21 @@ class Sent:
     latencies: int
     collectives: tuple[str, ...] = ()
 
-    @classmethod
-    def by_plan(cls, plan: Schedule, itemsize: int) -> Sent:
-        ranks = range(plan.world_size)
-        pairs = sorted({(step.rank, step.peer) for step in plan.steps if isinstance(step, Send)})
-        return cls(
-            [plan.sent(rank) * itemsize for rank in ranks],
-            [plan.messages(rank) for rank in ranks],
-            " ".join(f"{a}→{b}" for a, b in pairs),
-            plan.rounds,
-        )
 
-    @classmethod
-    def by_answer(cls, did: Did) -> Sent:
-        in_a_row = latencies(did.trace.spans)
-        return cls(did.bytes, did.messages, did.to, in_a_row, tuple(did.collectives))
+def _by_plan(plan: Schedule, itemsize: int) -> Sent:
+    ranks = range(plan.world_size)
+    pairs = sorted({(step.rank, step.peer) for step in plan.steps if isinstance(step, Send)})
+    return Sent(
+        [plan.sent(rank) * itemsize for rank in ranks],
+        [plan.messages(rank) for rank in ranks],
+        " ".join(f"{a}→{b}" for a, b in pairs),
+        plan.rounds,
+    )
+
+
+def _by_answer(did: Did) -> Sent:
+    in_a_row = latencies(did.trace.spans)
+    return Sent(did.bytes, did.messages, did.to, in_a_row, tuple(did.collectives))
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ class Question:
 
     @property
     def names(self) -> list[str]:
-        """What the sums are called."""
-        return [f"sum {k}" for k in range(1, len(self.inputs) + 1)] if self.inputs[1:] else ["sum"]
+        return names_of(self.inputs)
 
     @cached_property
     def totals(self) -> list[Any]:
@@ -87,49 +86,66 @@ class Question:
     @cached_property
     def expect(self) -> Observed:
         plans = [
-            Sent.by_plan(schedule(self.way.name, self.n, x.numel()), x.element_size())
+            _by_plan(schedule(self.way.name, self.n, x.numel()), x.element_size())
             for x, *_ in self.inputs
         ]
         bits = {"bits": "same"} if self.fractions else {}
         sums = dict(zip(self.names, self.totals, strict=True))
-        return {**sums, "x": "kept", **bits, **self._counts(plans)}
+        return {**sums, "x": "kept", **bits, **_counts(plans, self.way.settled)}
 
-    def observe(self, answer: Callable[..., Any]) -> Observed:
-        """Put it to the answer: which sums it gave, and what it sent."""
-        tensors = self.inputs + ([self.fractions] if self.fractions else [])
-        calls = [[(x,) for x in by_rank] for by_rank in tensors]
-        did = [told() for told in together(partial(_call, answer), calls)]
-        seen: dict[str, Any] = {}
-        for name, total, one in zip(self.names, self.totals, did, strict=False):
-            wrong = [rank for rank, (got, _) in enumerate(one.returned) if not same(got, total)]
-            seen[name] = one.returned[wrong[0] if wrong else 0][0]
+    def read(self, seen: Observed) -> Observed:
+        """Of each sum, which ranks may have in different ways, one that is wrong, if any is."""
+        told: dict[str, Any] = {}
+        for name, total in zip(self.names, self.totals, strict=True):
+            by_rank = dict(zip(range(self.n), seen[name], strict=True))
+            wrong = [rank for rank, got in by_rank.items() if not same(got, total)]
+            told[name] = by_rank[wrong[0] if wrong else 0]
             if wrong:
-                seen.setdefault("on rank", wrong[0])
-        became = {what for one in did for _, what in one.returned}
-        seen["x"] = next(what for what in ("changed", "returned", "kept") if what in became)
-        if self.fractions:
-            first, *others = [total for total, _ in did[-1].returned]
-            seen["bits"] = "same" if all(same(each, first) for each in others) else "differ"
-        sent = [Sent.by_answer(one) for one in did[: len(self.inputs)]]
-        return seen | self._counts(sent)
+                told.setdefault("on rank", wrong[0])
+        return told | {name: seen[name] for name in seen if name not in told}
 
     def right(self, seen: Observed) -> bool:
-        return all(same(seen[name], due) for name, due in self.expect.items())
+        told = self.read(seen)
+        return all(same(told[name], due) for name, due in self.expect.items())
 
-    def _counts(self, sent: list[Sent]) -> dict[str, Any]:
-        """Of what was sent, that which is the same for all right answers."""
-        first = sent[0]
-        if self.n == 8:
-            most = {"most by a rank": max(first.bytes), "latencies": first.latencies}
-            return {"bytes": sum(first.bytes), **most}
-        if self.n != 4:  # who is spared a round, or has a longer chunk, is free
-            return {"bytes": sum(sum(each.bytes) for each in sent)}
-        by_rank, to = (first.bytes, first.messages), first.to
-        if not self.way.settled:
-            by_rank = sorted(first.bytes, reverse=True), sorted(first.messages, reverse=True)
-            to = "parents, children"
-        counts = dict(zip(("bytes", "messages"), by_rank, strict=True))
-        return {**counts, "to": " ".join([to, *first.collectives]), "latencies": first.latencies}
+
+def observe(
+    answer: Callable[..., Any], inputs: list[list[Any]], fractions: list[Any] | None, settled: bool
+) -> Observed:
+    """Put inputs (see `Question`) to the answer: the sums that it gave, by rank; what it sent."""
+    tensors = inputs + ([fractions] if fractions else [])
+    calls = [[(x,) for x in by_rank] for by_rank in tensors]
+    did = [told() for told in together(partial(_call, answer), calls)]
+    sums = [[total for total, _ in one.returned] for one in did]
+    seen: dict[str, Any] = dict(zip(names_of(inputs), sums, strict=False))
+    became = {what for one in did for _, what in one.returned}
+    seen["x"] = next(what for what in ("changed", "returned", "kept") if what in became)
+    if fractions:
+        first, *others = sums[-1]
+        seen["bits"] = "same" if all(same(each, first) for each in others) else "differ"
+    return seen | _counts([_by_answer(one) for one in did[: len(inputs)]], settled)
+
+
+def names_of(inputs: list[list[Any]]) -> list[str]:
+    """What the sums are called."""
+    return [f"sum {k}" for k in range(1, len(inputs) + 1)] if inputs[1:] else ["sum"]
+
+
+def _counts(sent: list[Sent], settled: bool) -> dict[str, Any]:
+    """Of what was sent, that which is the same for all right answers."""
+    first = sent[0]
+    n = len(first.bytes)
+    if n == 8:
+        most = {"most by a rank": max(first.bytes), "latencies": first.latencies}
+        return {"bytes": sum(first.bytes), **most}
+    if n != 4:  # who is spared a round, or has a longer chunk, is free
+        return {"bytes": sum(sum(each.bytes) for each in sent)}
+    by_rank, to = (first.bytes, first.messages), first.to
+    if not settled:
+        by_rank = sorted(first.bytes, reverse=True), sorted(first.messages, reverse=True)
+        to = "parents, children"
+    counts = dict(zip(("bytes", "messages"), by_rank, strict=True))
+    return {**counts, "to": " ".join([to, *first.collectives]), "latencies": first.latencies}
 
 
 def _call(answer: Callable[..., Any], x: Any) -> tuple[Any, str]:

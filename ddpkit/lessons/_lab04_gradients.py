@@ -1,7 +1,7 @@
 """Modules with gradients that differ by rank, and what an answer makes of these on ranks.
 
-Gradients are whole multiples of 12, so that their mean over 1 to 4 ranks is exact, however it is
-computed.
+Gradients are whole multiples of 1.5, so that their mean over 1 to 4 ranks is exact, however it is
+computed, and often no whole number.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def with_gradients(kind: str, seed: int, rank: int, missing: Sequence[int]) -> A
     trained = [p for p in net.parameters() if p.requires_grad]
     for number, p in enumerate(trained):
         if number not in missing:
-            values = 12 * torch.randint(1, 99, p.shape, generator=generator)
+            values = 1.5 * torch.randint(1, 99, p.shape, generator=generator)
             p.grad = torch.empty_like(p).copy_(values).detach()
     return net
 
@@ -68,10 +68,14 @@ def listed(answer: Answer, kind: str, seed: int, missing: Sequence[int]) -> Obse
     frozen = [p.grad for p in net.parameters() if not p.requires_grad]
     return {
         "gradients": [None if g is None else g.detach() for g in found],
-        "the very .grad": len(found) == len(own)
-        and all(a is b for a, b in zip(found, own, strict=True)),
+        "the very .grad": [_place(g) for g in found] == [_place(g) for g in own],
         "frozen .grad": "None" if all(g is None for g in frozen) else "made",
     }
+
+
+def _place(gradient: Any) -> object:
+    """Where a gradient lies in memory, and how: of p.grad and p.grad.data it is the same."""
+    return gradient if gradient is None else (gradient.data_ptr(), gradient.stride())
 
 
 def calls_of(name: str, kind: str) -> str:
@@ -94,12 +98,6 @@ class Task:
     world_size: int
     seed: int
     missing: Mapping[int, Sequence[int]]
-
-    def observe(self, answer: Answer, *, counted: bool) -> Observed:
-        """Every rank's gradients after the averaging; if `counted`, the calls that it took."""
-        averaged, mine = partial(_averaged, answer), (self.kind, self.seed, self.missing)
-        did = call(averaged, *mine, world_size=self.world_size)
-        return {"means": did.returned} | ({"calls": _posted(did)} if counted else {})
 
     def before(self, rank: int) -> Gradients:
         net = with_gradients(self.kind, self.seed, rank, self.missing.get(rank, ()))
@@ -133,6 +131,15 @@ class Task:
         return [total(number, p) if p.requires_grad else None for number, p in parameters]
 
 
+def observe(
+    answer: Answer, kind: str, world_size: int, seed: int, missing: Mapping[int, Sequence[int]]
+) -> Observed:
+    """Every rank's gradients after the averaging; of several ranks, the calls that it took."""
+    did = call(partial(_averaged, answer), kind, seed, missing, world_size=world_size)
+    # alone, a rank may do without any call
+    return {"means": did.returned} | ({"calls": _posted(did)} if world_size > 1 else {})
+
+
 def _averaged(answer: Answer, kind: str, seed: int, missing: Mapping[int, Sequence[int]]) -> Any:
     """On a rank: its gradients after the averaging, frozen parameters' included."""
     import torch.distributed as dist
@@ -151,6 +158,13 @@ def _posted(did: Did) -> str:
         texts.append(f"send ×{did.messages[0]}")
     nbytes = sum(count.bytes for count in calls.values()) + did.bytes[0]
     return ", ".join([*texts, f"{nbytes} B"])
+
+
+def ordered(by_rank: list[Gradients]) -> list[Gradients]:
+    """The same numbers of each gradient, in order of size."""
+    return [
+        [g if g is None else g.flatten().sort().values for g in gradients] for gradients in by_rank
+    ]
 
 
 def near(got: list[Gradients], wanted: list[Gradients]) -> bool:

@@ -34,14 +34,19 @@ def epoch(answer: Answer, n: int, batch_size: int, world_size: int, number: int)
 
 
 def _steps(answer: Answer, n: int, batch_size: int, world_size: int, number: int) -> Steps | str:
-    """The parts by step and rank; if the ranks differ in their number of steps, a word on it."""
+    """The parts by step and rank; if they are no int64 tensors, or the ranks differ in their number
+    of steps, a word on it."""
     import torch
 
     by_rank = []
     for rank in range(world_size):
         torch.manual_seed(rank)  # as on ranks, whose global seeds differ
         parts = answer(n, batch_size, number, rank, world_size)
-        by_rank.append([[int(each) for each in part] for part in parts])
+        for part in parts:
+            kind = getattr(part, "dtype", type(part).__name__)
+            if kind is not torch.int64:
+                return f"of type {kind}"
+        by_rank.append([part.tolist() for part in parts])
     counts = [len(parts) for parts in by_rank]
     if len(set(counts)) > 1:
         return f"by rank {counts}"

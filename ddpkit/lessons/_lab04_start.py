@@ -15,7 +15,8 @@ Answer = Callable[..., Any]
 def model(seed: int, rank: int) -> Any:
     """A rank's own: layers that share a weight, a frozen scale, buffers of three dtypes.
 
-    Every tensor has values of its own on every rank.
+    Every tensor has values of its own on every rank; those of 8 bytes have more digits than a
+    float32 can hold.
     """
     import torch
     from torch import nn
@@ -28,6 +29,7 @@ def model(seed: int, rank: int) -> Any:
     with torch.no_grad():
         for tensor in tensors(net).values():
             base = torch.randint(1, 90, tensor.shape, generator=generator)
+            base += 2**30 * (tensor.element_size() == 8)
             tensor.copy_(base % 2 == rank % 2 if tensor.dtype == torch.bool else base + 100 * rank)
     return net
 

@@ -37,11 +37,45 @@ def _vector(net: Any) -> Any:
     return torch.cat([p.detach().flatten() for p in net.parameters()])
 
 
+Lengths = Sequence[Sequence[int]]  # [step][rank]: of the parts
+
+
+def batches(lengths: Lengths, seed: int) -> list[list[Part]]:
+    """The parts by step and rank."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def part(length: int) -> Part:
+        x = torch.randint(-9, 10, (length, 3), generator=generator).double() / 4
+        return x, torch.randint(3, (length,), generator=generator)
+
+    return [[part(length) for length in by_rank] for by_rank in lengths]
+
+
+def trained(answer: Answer, lengths: Lengths, momentum: float, seed: int) -> Observed:
+    """The parameters of all ranks after each step, (ranks, steps, parameters)."""
+    import torch
+
+    by_rank = [list(parts) for parts in zip(*batches(lengths, seed), strict=True)]
+    mine = PerRank(by_rank), momentum, seed
+    did = call(partial(_train, answer), *mine, world_size=len(by_rank))
+    steps = [len(each) - 1 for each in did.returned]
+    fewest = min(steps)
+    after = torch.stack([each[: fewest + 1] for each in did.returned])
+    return {
+        "steps": fewest,
+        "start": "alike" if bool((after[:, 0] == after[0, 0]).all()) else "different",
+        "after each": after[:, 1:],
+        "ranks": "alike" if bool((after == after[0]).all()) else "different",
+    }
+
+
 @dataclass(frozen=True)
 class Training:
-    """`lengths[step][rank]` are the lengths of the parts."""
+    """What one process makes of the same parts."""
 
-    lengths: Sequence[Sequence[int]]
+    lengths: Lengths
     momentum: float
     seed: int
 
@@ -49,37 +83,8 @@ class Training:
     def world_size(self) -> int:
         return len(self.lengths[0])
 
-    def batches(self) -> list[list[Part]]:
-        """The parts by step and rank."""
-        import torch
-
-        generator = torch.Generator().manual_seed(self.seed)
-
-        def part(length: int) -> Part:
-            x = torch.randint(-9, 10, (length, 3), generator=generator).double() / 4
-            return x, torch.randint(3, (length,), generator=generator)
-
-        return [[part(length) for length in lengths] for lengths in self.lengths]
-
-    def observe(self, answer: Answer) -> Observed:
-        """The parameters of all ranks after each step, (ranks, steps, parameters)."""
-        import torch
-
-        by_rank = [list(parts) for parts in zip(*self.batches(), strict=True)]
-        mine = PerRank(by_rank), self.momentum, self.seed
-        did = call(partial(_train, answer), *mine, world_size=self.world_size)
-        steps = [len(each) - 1 for each in did.returned]
-        fewest = min(steps)
-        after = torch.stack([each[: fewest + 1] for each in did.returned])
-        return {
-            "steps": fewest,
-            "start": "alike" if bool((after[:, 0] == after[0, 0]).all()) else "different",
-            "after each": after[:, 1:],
-            "ranks": "alike" if bool((after == after[0]).all()) else "different",
-        }
-
     def by_one_process(self) -> Any:
-        """What `observe` finds if every rank has what one process has, with the whole batches."""
+        """What `trained` finds if every rank has what one process has, with the whole batches."""
         return self._trained(_whole)
 
     def hint(self, seen: Observed) -> str | None:
@@ -102,7 +107,10 @@ class Training:
                 return hint
         if seen["ranks"] != "alike":
             return "The ranks make different steps: each takes the same mean, and after averaging."
-        return None
+        return (
+            "One process starts from rank 0's model. Its gradient is that of the mean over all "
+            "images of this step's batch, and its step that of SGD with momentum."
+        )
 
     def wrong_values(self) -> Iterator[tuple[str, Any]]:
         """Where usual mistakes lead, each with its hint."""
@@ -124,7 +132,7 @@ class Training:
         net = model(self.seed)
         momentum = self.momentum if momentum is None else momentum
         optimizer, after = torch.optim.SGD(net.parameters(), LR, momentum), []
-        for parts in self.batches():
+        for parts in batches(self.lengths, self.seed):
             for p, g in zip(net.parameters(), gradient(net, parts), strict=True):
                 p.grad = g
             optimizer.step()

@@ -17,6 +17,7 @@ class Rule:
     unit: int = MB
     elements: bool = False  # counts elements, not bytes
     hard: bool = False  # closes before the cap would be passed
+    strict: bool = False  # closes when the cap is passed, not when it is reached
     dtypes: bool = True  # keeps them apart
     devices: bool = True
     first: str = "of each kind"  # "of all", "never", "always"
@@ -42,7 +43,8 @@ class Rule:
                 filling[kind] = [i]
                 continue
             held.append(i)
-            if not self.hard and size + self._size([p]) >= cap:
+            size += self._size([p])
+            if not self.hard and (size > cap if self.strict else size >= cap):
                 closed.append(filling.pop(kind))
                 begun.add(counter)
         return closed + (list(filling.values()) if self.rest else [])
@@ -56,6 +58,7 @@ WRONG_RULES: tuple[tuple[Rule, str], ...] = (
      "reverse order."),
     (Rule(hard=True), "A bucket closes when it has reached the cap. The parameter that reaches it "
      "still goes in, even if the bucket is then larger than the cap."),
+    (Rule(strict=True), "A bucket closes when its bytes reach the cap: no more need fit in then."),
     (Rule(rest=False), "What is open at the end is missing: close it too."),
     (Rule(elements=True), "The cap counts bytes: numel() times element_size()."),
     (Rule(unit=10**6), "1 MB is 2**20 bytes here, as in torch."),
@@ -97,8 +100,8 @@ class Question:
         return min(self.caps, key=self.done)
 
     def clear(self) -> bool:
-        """Whether the best is so by 1 %: rounding must not decide."""
-        first, second = sorted(set(map(self.done, self.caps)))[:2]
+        """Whether the best is so by 1 %: rounding must not decide, nor which of two is first."""
+        first, second = sorted(map(self.done, self.caps))[:2]
         return second > 1.01 * first
 
 
@@ -109,6 +112,7 @@ class Model:
     ready: bool = True  # waits for the bucket's gradients
     queue: bool = True  # ... and for the all-reduce before
     rest: bool = True
+    unit: int = MB
     alphas: str = "2(n-1)"
     wires: str = "2(n-1)/n"
 
@@ -121,7 +125,7 @@ class Model:
         factor = {"2(n-1)/n": 2 * (n - 1) / n, "0": 0}[self.wires]
         for i, (at, size) in enumerate(zip(q.ready, q.sizes, strict=True)):
             filled += size
-            if filled >= cap * MB or (self.rest and i == len(q.sizes) - 1):
+            if filled >= cap * self.unit or (self.rest and i == len(q.sizes) - 1):
                 start = max(at if self.ready else 0.0, free if self.queue else 0.0)
                 free = start + latency + factor * filled / q.bandwidth
                 last, filled = max(last, free), 0
@@ -130,9 +134,10 @@ class Model:
 
 WRONG_MODELS: tuple[tuple[Model, str], ...] = (
     (Model(ready=False), "An all-reduce cannot start before the last gradient of its bucket is "
-     "ready: take the later of that and the end of the one before."),
+     "ready, whatever came first: take the later of that and the end of the one before."),
     (Model(queue=False), "All-reduces go one after the other: one starts when the one before it is "
      "done, even if its own gradients were ready earlier."),
+    (Model(unit=10**6), "1 MB is 2**20 bytes here, as in torch."),
     (Model(rest=False), "The gradients that are left at the end make a bucket too."),
     (Model(alphas="1"), "An all-reduce takes 2(n - 1) messages in a row, and so many latencies."),
     (Model(alphas="0"), "Without the latency the smallest cap always wins: add 2(n - 1) of it."),

@@ -64,11 +64,9 @@ def flat_hint(expected: Any, seen: Observed) -> str | None:
     return None
 
 
-def unflattened(answer: Answer, wanted: list[Any]) -> Observed:
+def unflattened(answer: Answer, flat: Any, like: list[Any]) -> Observed:
     import torch
 
-    flat = torch.cat([t.reshape(-1) for t in wanted])
-    like = [torch.full_like(t, -1) for t in wanted]
     given = digest(like)
     pieces = list(answer(flat, like))
     before = [piece.clone() for piece in pieces]
@@ -83,6 +81,8 @@ def unflattened(answer: Answer, wanted: list[Any]) -> Observed:
 
 def pieces_hint(wanted: list[Any], seen: Observed) -> str | None:
     if "error" in seen:
+        if "invalid for input of size" in str(seen["error"]):
+            return "A piece has as many elements as its tensor: cut by numel()."
         return None
     pieces = seen["pieces"]
     if seen["tensors"] == "changed":

@@ -68,19 +68,21 @@ class Story:
             return "copies"
         return "views" if all(bool((g == -7).all()) for g in there) else "gradients of their own"
 
-    def expected(self, factors: tuple[int, ...], none: tuple[int, ...] = ()) -> Observed:
-        """Gradients of factor · (1, 2, 3, ...); those of `none` are None."""
-        import torch
 
-        size = self.parameters[0].element_size()
-        values = [
-            (factor * torch.arange(1, p.numel() + 1)).to(p.dtype).reshape(p.shape)
-            for factor, p in zip(factors, self.parameters, strict=True)
-        ]
-        flats = [torch.cat([values[place].reshape(-1) for place in b]) for b in BUCKETS]
-        gradients = [None if i in none else value for i, value in enumerate(values)]
-        memory = f"{sum(flat.numel() * size for flat in flats)} bytes, views"
-        return {"values": [*flats, *gradients], "memory": memory}
+def right_story(dtype: str, factors: tuple[int, ...], none: tuple[int, ...] = ()) -> Observed:
+    """Gradients of factor · (1, 2, 3, ...); those of `none` are None."""
+    import torch
+
+    parameters = Story(dtype).parameters
+    size = parameters[0].element_size()
+    values = [
+        (factor * torch.arange(1, p.numel() + 1)).to(p.dtype).reshape(p.shape)
+        for factor, p in zip(factors, parameters, strict=True)
+    ]
+    flats = [torch.cat([values[place].reshape(-1) for place in b]) for b in BUCKETS]
+    gradients = [None if i in none else value for i, value in enumerate(values)]
+    memory = f"{sum(flat.numel() * size for flat in flats)} bytes, views"
+    return {"values": [*flats, *gradients], "memory": memory}
 
 
 def hint(seen: Observed, expected: Observed) -> str | None:

@@ -67,9 +67,19 @@ def unused(answer: Answer, build: Build) -> Observed:
     import torch
 
     parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(5)]
-    found = answer(build(parameters), parameters)
+    output = build(parameters)
+    found = answer(output, parameters)
     place = {id(p): i for i, p in enumerate(parameters)}
-    return {"unused": [place[id(p)] for p in found]}
+    places = [place.get(id(p), "no parameter") for p in found]
+    if any(p.grad is not None for p in parameters):
+        return {"unused": "gradients were made"}
+    try:
+        for leaf in torch.utils._pytree.tree_leaves(output):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                torch.autograd.backward(leaf.sum(), retain_graph=True)  # the model's own, later
+    except RuntimeError:
+        return {"unused": "the graph is used up"}
+    return {"unused": places}
 
 
 def unused_in_time(answer: Answer, build: Build) -> Observed:
@@ -84,6 +94,10 @@ def hint(expected: list[int], seen: Observed) -> str | None:
     if "error" in seen:
         return _of_error(seen["error"])
     found = seen["unused"]
+    if isinstance(found, str):
+        return "The model's backward comes later: look at the graph, and run none."
+    if "no parameter" in found:
+        return "Give back the parameters themselves."
     if found == [place for place in range(5) if place not in expected]:
         return "These are the parameters that are used: the others were asked for."
     if sorted(found) == expected:
@@ -102,6 +116,8 @@ def _of_error(error: Any) -> str | None:
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, RunTimeout):
         return "It walks each path for itself, and there are 2**60. Note which nodes you have seen."
+    if "does not require grad" in text:
+        return "The model's backward comes later: look at the graph, and run none."
     if "RecursionError" in text:
         return "A deep model has more nodes than Python has room for calls: keep a list of nodes."
     if "Boolean value" in text:

@@ -8,6 +8,11 @@ from ddpkit.errors import Deadlock
 from ddpkit.lessons import _lab06_steps as steps
 from ddpkit.lessons.exercise import Observed
 
+TWO_FORWARDS = (
+    "Each forward asks for one average: `finish` makes `expected` less by 1 and begins a new "
+    "backward, and one that is not expected stays silent."
+)
+
 
 def average_hint(flats: list[Any], seen: Observed) -> str | None:
     import torch
@@ -22,7 +27,10 @@ def average_hint(flats: list[Any], seen: Observed) -> str | None:
     total = sum(flats)
     assert isinstance(total, torch.Tensor)
     if seen["all-reduces"] == 0:
-        return "Each rank needs the mean, so it takes one all_reduce: a reduce tells rank 0 alone."
+        return (
+            "It has started no all_reduce when it returns. In wait() that is too late, and a "
+            "reduce tells rank 0 alone."
+        )
     buffers = seen["buffers"]
     if any(not bool(torch.isfinite(buffer).all()) for buffer in buffers):
         return "The sum is too large for float16. Divide first, then sum."
@@ -34,6 +42,8 @@ def average_hint(flats: list[Any], seen: Observed) -> str | None:
         return "That is divided twice."
     if n > 1 and torch.equal(buffers[0], total / n):
         return "Rank 0 has the mean, and others have not."
+    if all(torch.equal(buffer, buffers[0]) for buffer in buffers):
+        return f"With {n} ranks, divide by {n}: dist.get_world_size()."
     return None
 
 
@@ -57,11 +67,15 @@ def order_hint(orders: list[list[int]], rule: list[list[int]], seen: Observed) -
         return "That is the old order. `ready` says in which order the gradients came."
     if flat[0] == orders[0]:
         return "The order is right, and the cut is not: pass both caps on to assign_buckets."
-    return None
+    return "Take rank 0's `ready`: ready[0] is the place of the one whose gradient came first."
 
 
 def sync_hint(seen: Observed, fails: bool = False) -> str | None:
     if "error" in seen:
+        if "context manager" in str(seen["error"]):
+            return "It is for `with`: keep @contextmanager above it, and yield in between."
+        if "require_backward_grad_sync" in str(seen["error"]):
+            return "Afterwards the flag must be what it was before."
         return None
     if "all-reduces" in seen:
         if seen["all-reduces"] > 1:
@@ -92,11 +106,15 @@ def ddp_hint(ask: Any, seen: Observed) -> str | None:
         )
     if ask is steps.one_backward:
         return "The gradients are not the mean over the ranks: is each parameter's hook set?"
+    if ask is steps.two_forwards:
+        return TWO_FORWARDS
     if ask is steps.beside_torchs:
         return _beside_torchs(seen)
     if ask is steps.gated:
         return _gated(seen["on their way"])
     if ask is steps.sizes:
+        if isinstance(seen["after"], str):
+            return "The buckets are rebuilt again and again: only the first order counts."
         if seen["before"] == seen["after"]:
             return "The buckets are never rebuilt: keep the first backward's order in first_order."
         return "first_order holds the parameters as they became ready in the first whole backward."
@@ -110,6 +128,8 @@ def ddp_hint(ask: Any, seen: Observed) -> str | None:
 
 
 def _gated(on_their_way: Any) -> str:
+    if on_their_way == "all after the last gradient":
+        return "All buckets leave after the last gradient: tell the reducer of each, with ready()."
     if isinstance(on_their_way, str):
         return (
             "A hook waits: rank 0's backward stands still until rank 1 comes. Wait in `finish`, "
@@ -140,4 +160,10 @@ def _beside_torchs(seen: Observed) -> str:
 def _of_error(ask: Any, error: Any) -> str | None:
     if ask is steps.partly_used and (isinstance(error, Deadlock) or "no gradient" in str(error)):
         return "Unused parameters are ready from the start: tell the reducer at the first hook."
+    if ask is steps.two_forwards and "ready twice" in str(error):
+        return TWO_FORWARDS
+    if "cannot register a hook" in str(error):
+        return "A hook is for the parameters that require a gradient: self.trained."
+    if "no gradient for" in str(error):
+        return "Some in the buckets are never ready: these hold self.trained, each with a hook."
     return None

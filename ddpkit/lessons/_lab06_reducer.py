@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,12 +39,16 @@ class Notes:
     def start(self, bucket: Any) -> Any:
         flat, index = bucket.buffer(), bucket.index()
         self.events.append(f"s{index}")
-        return SimpleNamespace(wait=lambda: self.wait(flat, index))
+        return SimpleNamespace(wait=partial(self.wait, flat, flat * 10, index))
 
-    def wait(self, flat: Any, index: int) -> Any:
-        """As a hook that gives a new tensor: ten times what the bucket held."""
+    def wait(self, flat: Any, result: Any, index: int) -> Any:
+        """Ten times what the bucket held as it was started. As a Work, which changes it in place
+        and gives True; of every second bucket as a hook that gives a new tensor."""
         self.events.append(f"w{index}")
-        return flat * 10
+        if index % 2:
+            return result
+        flat.copy_(result)
+        return True
 
 
 Layout = Sequence[Sequence[int]]  # the parameters of each bucket, or of each backward in order
@@ -67,7 +72,9 @@ def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
             notes.events.append(f"g{i}")
             reducer.ready(parameters[i])
         notes.events.append("|")
+        backward_ends = len(notes.events)
         reducer.wait()
+        notes.events[backward_ends:] = sorted(notes.events[backward_ends:])  # in any order
     return {
         "events": " ".join(notes.events),
         "flat": [flat.int().tolist() for flat in there.flat],
@@ -100,7 +107,9 @@ def hint(wanted: Observed, seen: Observed) -> str | None:
     if seen["flat"] != wanted["flat"]:
         if not any(value for values in seen["flat"] for value in values):
             return "collect(i) before you start bucket i: what is not collected is not averaged."
-        return "A hook's wait() may return a new tensor: copy it into flat[i]."
+        if set(seen["flat"][0]) == {1}:
+            return "What a Work's wait() returns is True, and no tensor: copy a tensor only."
+        return "A hook's wait() may return a new tensor: copy it into flat[i] of its bucket."
     if seen["order"] != wanted["order"]:
         return "self.order lists the parameters as their gradients became ready: add each."
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 Answer = Callable[..., Any]
@@ -12,13 +12,15 @@ BUCKETS = 4  # that this cap makes of `model`
 
 
 def model(seed: int = 0) -> Any:
-    """Three layers of different sizes, and a batch norm for its buffers."""
+    """Three layers of different sizes, a batch norm for its buffers, and a frozen parameter."""
     import torch
     from torch import nn
 
     torch.manual_seed(seed)
     a, b, c, d = WIDTHS
-    return nn.Sequential(nn.Linear(a, b), nn.BatchNorm1d(b), nn.Linear(b, c), nn.Linear(c, d))
+    net = nn.Sequential(nn.Linear(a, b), nn.BatchNorm1d(b), nn.Linear(b, c), nn.Linear(c, d))
+    net.fixed = nn.Parameter(torch.rand(2), requires_grad=False)
+    return net
 
 
 def batch(step: int, rank: int) -> tuple[Any, Any]:
@@ -90,7 +92,8 @@ def steps(answer: Answer, micro_batches: int) -> tuple[list[Any], list[Any], lis
                 loss_of(ddp, 10 * step + micro).backward()
         loss_of(ddp, 10 * step + 9).backward()
         gradients += _gradients(ddp)
-        storages.append(len({p.grad.untyped_storage().data_ptr() for p in ddp.parameters()}))
+        trained = [p.grad for p in ddp.parameters() if p.requires_grad]
+        storages.append(len({gradient.untyped_storage().data_ptr() for gradient in trained}))
         optimizer.step()
     return gradients, [p.detach().clone() for p in ddp.parameters()], storages
 
@@ -207,23 +210,23 @@ def all_reduces(trace: Any, rank: int = 0) -> list[int]:
     return [span.bytes for span in sorted(spans, key=lambda span: span.start_ns)]
 
 
-def twin(world_size: int) -> Iterator[Any]:
-    """Gradients of the whole batch in one process, without a batch norm's view of part of it."""
-    import torch
-
-    whole = linear()
-    parts = [batch(0, rank) for rank in range(world_size)]
-    x, y = (torch.cat(part) for part in zip(*parts, strict=True))
-    torch.nn.functional.cross_entropy(whole(x), y).backward()  # type: ignore[no-untyped-call]
-    return (p.grad for p in whole.parameters())
-
-
 def linear(seed: int = 0) -> Any:
     import torch
     from torch import nn
 
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(WIDTHS[0], 5), nn.Tanh(), nn.Linear(5, WIDTHS[-1]))
+
+
+def two_forwards(answer: Answer) -> tuple[list[Any], list[Any]]:
+    """The gradients after their two backwards, and what a third one adds."""
+    ddp = answer(linear(), bucket_cap_mb=CAP_MB)
+    losses = [loss_of(ddp, step) for step in range(2)]
+    for loss in losses:
+        loss.backward(retain_graph=True)
+    both = _gradients(ddp)
+    losses[0].backward()
+    return both, [now - before for now, before in zip(_gradients(ddp), both, strict=True)]
 
 
 def one_backward(answer: Answer) -> list[Any]:

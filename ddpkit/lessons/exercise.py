@@ -46,6 +46,9 @@ class Case:
     `hint` gets what was observed when that is wrong, and returns a sentence, or None. If the answer
     raised instead, it gets `{"error": exception}`. It may fail: a hint that raises is no hint.
 
+    A grader runs `observe` beside the student's code, with secret inputs: let it know these alone.
+    What looks at values and knows what is right goes into `read`, which tells of what was observed.
+
     Every value observed is printed, and what is printed is what the grader compares: let the
     values be the same for all right answers, in every run.
     """
@@ -55,6 +58,11 @@ class Case:
     expect: Observed
     hint: Callable[[Observed], str | None] | None = None
     weight: float = 1.0  # share of the exercise's points, relative to its other cases
+    read: Callable[[Observed], Observed] | None = None
+
+    def told(self, observed: Observed) -> Observed:
+        """What is compared with `expect`, and shown, of what was observed."""
+        return self.read(observed) if self.read else observed
 
     def hint_for(self, seen: Observed) -> str | None:
         """The author's hint. Written for wrong answers, it may stumble over one yet more wrong."""

@@ -98,7 +98,7 @@ def _put(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | No
     output = Tail()
     try:
         with captured(output):
-            observed = case.observe()
+            observed = case.told(case.observe())
         if not isinstance(observed, dict):
             raise LessonError(f"The check of `{exercise.name}` is broken: observe() gave no dict.")
         return _compare(case, observed, output.last()), None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from ddpkit.lessons._lab01_hints import epoch_hint, near, step_hint
 from ddpkit.lessons.exercise import Case, Observed, exercise
 from ddpkit.lessons.values import Close
 
@@ -33,7 +34,7 @@ def minibatches(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "seed": "decides",
                 "global seed": "left alone",
             },
-            hint=partial(_epoch_hint, rest=rest),
+            hint=partial(epoch_hint, rest=rest),
         )
 
 
@@ -42,7 +43,7 @@ def _epoch(answer: Answer, n: int, batch_size: int, seed: int) -> Observed:
 
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    batches = answer(n, batch_size, seed)
+    batches = list(answer(n, batch_size, seed))
     touched = not torch.equal(before, torch.random.get_rng_state())
     order = _numbers(batches)
     torch.manual_seed(1)  # the same seed must give the same order, whatever happened before
@@ -50,8 +51,8 @@ def _epoch(answer: Answer, n: int, batch_size: int, seed: int) -> Observed:
     other = n <= 10 or _numbers(answer(n, batch_size, seed + 1)) != order
     return {
         "sizes": [len(batch) for batch in batches],
-        "samples": "each once" if sorted(order) == list(range(n)) else _wrong_samples(order, n),
-        "order": "any" if n <= 10 else "shuffled" if order != sorted(order) else "as they come",
+        "samples": _samples(batches, order, n),
+        "order": "any" if n <= 10 else "as they come" if _in_order(batches, n) else "shuffled",
         "seed": "decides" if same and other else "ignored" if same else "not enough",
         "global seed": "used" if touched else "left alone",
     }
@@ -61,30 +62,24 @@ def _numbers(batches: Any) -> list[int]:
     return [int(number) for batch in batches for number in batch]
 
 
-def _wrong_samples(order: list[int], n: int) -> str:
+def _in_order(batches: list[Any], n: int) -> bool:
+    """Whether the numbers come in order: of many also in order from one in the middle, or shuffled
+    within their batches only."""
+    if n <= 12:
+        return _numbers(batches) == list(range(n))
+    order = [i for batch in batches for i in sorted(_numbers([batch]))]
+    neighbours = zip(_numbers(batches), _numbers(batches)[1:], strict=False)
+    return order == list(range(n)) or sum((b - a) % n == 1 for a, b in neighbours) > n // 2
+
+
+def _samples(batches: list[Any], order: list[int], n: int) -> str:
+    kinds = {str(getattr(batch, "dtype", type(batch).__name__)) for batch in batches}
+    if kinds != {"torch.int64"}:
+        return f"of type {', '.join(sorted(kinds))}"
+    if sorted(order) == list(range(n)):
+        return "each once"
     missing = len(set(range(n)) - set(order))
     return f"{missing} missing, {len(order) - len(set(order))} twice"
-
-
-def _epoch_hint(seen: Observed, rest: int) -> str | None:
-    if "error" in seen:
-        return None
-    if "missing" in seen["samples"]:
-        if rest and seen["samples"].endswith(" 0 twice"):
-            return "The last batch is left out: it is smaller, and still counts."
-        return "Draw without putting back: shuffle all numbers once (torch.randperm), then cut."
-    if seen["order"] == "as they come":
-        return "The numbers are not shuffled. Digits that stand together may be alike."
-    if seen["seed"] == "ignored":
-        return "Another seed must give another order: torch.Generator().manual_seed(seed)."
-    if seen["seed"] == "not enough":
-        return (
-            "The same seed must give the same batches, whatever was drawn before: seed your own "
-            "torch.Generator, and pass it on as generator=."
-        )
-    if seen["global seed"] == "used":
-        return "torch.manual_seed changes everybody's random numbers: make a torch.Generator."
-    return None
 
 
 # sgd_step
@@ -108,7 +103,7 @@ def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "gradients": "kept",
                 "velocities": "one a parameter",
             },
-            hint=partial(_step_hint, start, gradients, rates, momentum),
+            hint=partial(step_hint, start, gradients, rates, momentum),
         )
 
 
@@ -169,69 +164,6 @@ def _torch_steps(
     return [p.detach() for p in parameters]
 
 
-def _variant(
-    start: list[Any],
-    gradients: list[Any],
-    rates: list[float],
-    velocity: Callable[[Any, Any, float], Any],
-    step: Callable[[Any, float], Any],
-) -> list[Any]:
-    """A step that some people write: `velocity(v, g, lr)` is kept, `step(v, lr)` subtracted."""
-    parameters, velocities = [p.clone() for p in start], [0.0 * p for p in start]
-    for given, lr in zip(gradients, rates, strict=True):
-        velocities = [velocity(v, g, lr) for v, g in zip(velocities, given, strict=True)]
-        parameters = [p - step(v, lr) for p, v in zip(parameters, velocities, strict=True)]
-    return parameters
-
-
-def _step_hint(
-    start: list[Any],
-    gradients: list[Any],
-    rates: list[float],
-    momentum: float,
-    seen: Observed,
-) -> str | None:
-    m = momentum
-    if "error" in seen:
-        text = str(seen["error"])
-        if "requires grad" in text:
-            return "The step is not to be differentiated: put it under `with torch.no_grad():`."
-        if "NoneType" in text:
-            return "At the first step velocities is None: begin with zeros."
-        return None
-    variants: list[tuple[str, Callable[[Any, Any, float], Any], Callable[[Any, float], Any]]] = [
-        ("Downhill is against the gradient: subtract.", lambda v, g, lr: m * v + g,
-         lambda v, lr: -lr * v),
-        ("The step must be lr times the velocity; lr is not used.", lambda v, g, lr: m * v + g,
-         lambda v, lr: v),
-        ("torch does not damp the gradient: m * v + g, not m * v + (1 - m) * g.",
-         lambda v, g, lr: m * v + (1 - m) * g, lambda v, lr: lr * v),
-        ("Multiply by lr when you take the step, not inside the velocity: lr may change.",
-         lambda v, g, lr: m * v + lr * g, lambda v, lr: v),
-    ]  # fmt: skip
-    got = seen["parameters"]
-    if seen["velocities"] == "not returned":
-        return "Return the new velocities, one for each parameter: the next step needs them."
-    if _near(got, start):
-        return "The parameters have not changed. Change them in place: p -= ..., not p = p - ..."
-    if seen["gradients"] == "changed":
-        return "The gradients that you were given have changed: a velocity must be a new tensor."
-    for hint, velocity, step in variants:
-        if _near(got, _variant(start, gradients, rates, velocity, step)):
-            return hint
-    if m and _near(
-        got, _variant(start, gradients, rates, lambda v, g, lr: g, lambda v, lr: lr * v)
-    ):
-        return "Momentum has no effect: add momentum times the velocity of the step before."
-    return None
-
-
-def _near(one: list[Any], other: list[Any]) -> bool:
-    import torch
-
-    return all(torch.allclose(a, b, rtol=1e-9) for a, b in zip(one, other, strict=True))
-
-
 # accumulate
 
 
@@ -247,10 +179,34 @@ def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
         problem = _Problem(rng, lengths)
         yield Case(
             title,
-            observe=partial(problem.observe, answer, stale),
+            observe=partial(_accumulated, answer, problem.start, problem.batches, stale),
             expect={"gradients": Close(problem.gradients()), "images at a time": lengths},
             hint=problem.hint,
         )
+
+
+def _loss(parameters: list[Any], x: Any, y: Any) -> Any:
+    weight, bias = parameters
+    return ((x @ weight + bias - y) ** 2).mean()
+
+
+def _accumulated(
+    answer: Answer, start: list[Any], batches: list[tuple[Any, Any]], stale: bool
+) -> Observed:
+    import torch
+
+    parameters, lengths = _fresh(start), []
+    if stale:
+        for p in parameters:
+            p.grad = torch.ones_like(p)
+
+    def loss(x: Any, y: Any) -> Any:
+        lengths.append(len(y))
+        return _loss(parameters, x, y)
+
+    gradients = answer(loss, parameters, [(x.clone(), y.clone()) for x, y in batches])
+    detached = [g.detach().clone() for g in gradients]
+    return {"gradients": detached, "images at a time": lengths}
 
 
 class _Problem:
@@ -269,18 +225,13 @@ class _Problem:
             for n in lengths
         ]
 
-    @staticmethod
-    def loss(parameters: list[Any], x: Any, y: Any) -> Any:
-        weight, bias = parameters
-        return ((x @ weight + bias - y) ** 2).mean()
-
     def gradients(self) -> list[Any]:
         """Of all images at once."""
         import torch
 
         parameters = _fresh(self.start)
         x, y = (torch.cat(parts) for parts in zip(*self.batches, strict=True))
-        return list(torch.autograd.grad(self.loss(parameters, x, y), parameters))
+        return list(torch.autograd.grad(_loss(parameters, x, y), parameters))
 
     def parts(self) -> list[list[Any]]:
         """Of each micro-batch."""
@@ -288,25 +239,8 @@ class _Problem:
 
         parameters = _fresh(self.start)
         return [
-            list(torch.autograd.grad(self.loss(parameters, x, y), parameters))
-            for x, y in self.batches
+            list(torch.autograd.grad(_loss(parameters, x, y), parameters)) for x, y in self.batches
         ]
-
-    def observe(self, answer: Answer, stale: bool) -> Observed:
-        import torch
-
-        parameters, lengths = _fresh(self.start), []
-        if stale:
-            for p in parameters:
-                p.grad = torch.ones_like(p)
-
-        def loss(x: Any, y: Any) -> Any:
-            lengths.append(len(y))
-            return self.loss(parameters, x, y)
-
-        gradients = answer(loss, parameters, [(x.clone(), y.clone()) for x, y in self.batches])
-        detached = [g.detach().clone() for g in gradients]
-        return {"gradients": detached, "images at a time": lengths}
 
     def hint(self, seen: Observed) -> str | None:
         if "error" in seen:
@@ -315,11 +249,11 @@ class _Problem:
         if seen["images at a time"] == [sum(self.lengths)] and n > 1:
             return "All images went through the model at once: it is one micro-batch at a time."
         sums = [sum(column) for column in zip(*parts, strict=True)]
-        if n > 1 and _near(got, sums):
+        if n > 1 and near(got, sums):
             return "The gradients are added up. Of mean losses, take the (weighted) mean."
-        if n > 1 and _near(got, parts[-1]):
+        if n > 1 and near(got, parts[-1]):
             return "Only the last micro-batch counts: add to the total, do not replace it."
-        if n > 1 and _near(got, [each / n for each in sums]):
+        if n > 1 and near(got, [each / n for each in sums]):
             return (
                 "A plain mean gives each image of the short micro-batch too much weight. "
                 "Weight each gradient by its share of the images."
@@ -328,8 +262,12 @@ class _Problem:
             sum(part * length for part, length in zip(column, self.lengths, strict=True))
             for column in zip(*parts, strict=True)
         ]
-        if _near(got, weighted):
+        if near(got, weighted):
             return "That is the gradient of the summed loss: divide by the number of all images."
-        if _near(got, [g + 1 for g in self.gradients()]):
+        if near(got, [g + 1 for g in self.gradients()]):
             return "p.grad held something already: backward() adds to it. Clear it first."
-        return None
+        if len(seen["images at a time"]) < n:
+            return f"{n} micro-batches, and the loss of {len(seen['images at a time'])} only."
+        if near(got, [g * (self.lengths[-1] / sum(self.lengths)) for g in parts[-1]]):
+            return "Only the last micro-batch counts: clear p.grad once, before the first."
+        return "Weight each gradient by its share of the images: its len(y), divided by all images."

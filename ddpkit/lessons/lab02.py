@@ -37,12 +37,12 @@ def fit_link(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for title, nbytes, error in (
         ("4 sizes, no errors", sizes, 0.0),
         ("2 sizes, no errors", [0, 64], 0.0),
-        ("4 sizes, errors of 10%", sizes, 0.1),
+        ("4 near sizes, errors of 10%", [10_000, 20_000, 30_000, 40_000], 0.1),
         ("one size 8 times, errors of 10%", [1000] * 8 + sizes[1:], 0.1),
         ("up to 10 GB, no errors", [size * 10_000 for size in sizes], 0.0),
     ):
         latency, bandwidth = rng.randrange(50, 500) * 1e-6, rng.randrange(5, 50) * 1e6
-        off = [1 + error * rng.uniform(-1, 1) for _ in nbytes]
+        off = [1 + error * rng.uniform(0.5, 1) * (-1) ** i for i in range(len(nbytes))]
         times = [
             2 * (latency * by + size / bandwidth) for size, by in zip(nbytes, off, strict=True)
         ]
@@ -64,6 +64,12 @@ def _line(nbytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, flo
     """Latency and bandwidth of the line t = latency + size / bandwidth."""
     slope, intercept = linear_regression(nbytes, seconds)
     return intercept, 1 / slope
+
+
+def _line_of_sizes(nbytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """The same, if sizes are fitted over times: size = bandwidth * (t - latency)."""
+    slope, intercept = linear_regression(seconds, nbytes)
+    return -intercept / slope, slope
 
 
 def _line_hint(
@@ -89,6 +95,8 @@ def _line_hint(
             _line(list(means), list(means.values())),
             "Every measurement counts: take no means first.",
         ),
+        (_line_of_sizes(nbytes, one_way), "The errors are in the times: t over S, not S over t."),
+        ((1e3 * latency, bandwidth), "That latency is in milliseconds: give seconds."),
         ((min(one_way), bandwidth), "The shortest message has bytes too. α is where S would be 0."),
     ):
         if all(isclose(seen[k], v, rel_tol=1e-3) for k, v in zip(seen, mistake, strict=True)):
@@ -100,7 +108,7 @@ def _line_hint(
         )
     if not seen["latency"]:
         return "The line need not go through zero: where it meets 0 bytes is the latency."
-    return None
+    return "The line is t = a + b S, by the sums above: a is the latency, and 1 / b the bandwidth."
 
 
 # Collectives
@@ -177,7 +185,7 @@ def _cases(answer: Answer, questions: Sequence[Question]) -> Iterator[Case]:
 
 
 def _case(question: Question, told: Told) -> tuple[Case, Told]:
-    observe = partial(question.observe, told)
+    observe = partial(question.put.observe, told, "rounds" in question.expect)
     return Case(question.title, observe, question.expect, partial(hint, question)), told
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ddpkit.cluster.torchrun import TooFewRanks
 from ddpkit.lessons._lab03_hints import hint
-from ddpkit.lessons._lab03_question import Question, Way, inputs_for
+from ddpkit.lessons._lab03_question import Question, Way, inputs_for, observe
 from ddpkit.lessons.exercise import Case, Observed, exercise
 from ddpkit.lessons.values import Close
 from ddpkit.simulate import ALL_REDUCE, schedule
@@ -106,13 +106,13 @@ def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
     for n, tensors in QUESTIONS.items():
         fractions = _fractions(n, rng) if n == 3 and way.same_bits else None
         question = Question(way, [inputs_for(n, *tensor, rng) for tensor in tensors], fractions)
-        run = _Once(partial(question.observe, answer))
+        run = _Once(partial(observe, answer, question.inputs, fractions, way.settled))
         title = f"{n} rank{'s' if n > 1 else ''}"
-        yield Case(title, run, question.expect, partial(hint, question))
+        yield Case(title, run, question.expect, partial(hint, question), read=question.read)
         left -= 1
         if not run.asked:  # by a grader, who asks elsewhere and later
             continue
-        if left and (run.seen is None or (n == 4 and not question.right(run.seen))):
+        if left and (run.seen is None or (n == 4 and run.seen and not question.right(run.seen))):
             yield Case("others", lambda: {"tried": False}, {"tried": True}, weight=left)
             return
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from ddpkit.lessons._lab05_flat import (
     tensors_of,
     unflattened,
 )
-from ddpkit.lessons._lab05_views import Story
+from ddpkit.lessons._lab05_views import Story, right_story
 from ddpkit.lessons._lab05_views import hint as views_hint
 from ddpkit.lessons.exercise import Case, Observed, exercise
 
@@ -46,11 +47,14 @@ def flatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
 @exercise("unflatten", lab="05", points=1)
 def unflatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Views of a flat tensor, in the shapes of others."""
+    import torch
+
     for title, dtype, shapes in SETS:
         wanted = tensors_of(shapes, dtype, rng.randrange(100))
+        flat = torch.cat([t.reshape(-1) for t in wanted])
         yield Case(
             title,
-            observe=partial(unflattened, answer, wanted),
+            observe=partial(unflattened, answer, flat, [torch.full_like(t, -1) for t in wanted]),
             expect={"pieces": wanted, "memory": "views of flat", "tensors": "kept"},
             hint=partial(pieces_hint, wanted),
         )
@@ -66,6 +70,7 @@ LAYOUTS: tuple[tuple[str, tuple[str, ...], float, float | None], ...] = (
     ("cap 25 MB: all in one", ("float32",) * 8, 25, None),
     ("cap 2 MB, the first 0.5 MB", ("float32",) * 8, 2, 0.5),
     ("float32 and float64, cap 0.7 MB", ("float32", "float64") * 4, 0.7, None),
+    ("float32 and float64, cap 25 MB", ("float32", "float64") * 4, 25, None),
     ("two dtypes, cap 9 MB, the first 0.2 MB", ("float64",) * 7 + ("float32",), 9, 0.2),
     ("cpu and another device, cap 1 MB", ("float32", "meta") * 4, 1, None),
 )
@@ -134,7 +139,14 @@ def _bucket_hint(
     places = sorted(place for bucket in seen["buckets"] for place in bucket)
     if places != list(range(len(parameters))):
         return "Each parameter belongs into one bucket: here some are missing, or in two."
-    return None
+    if [] in seen["buckets"]:
+        return "A bucket is empty: at the end close one only if something is in it."
+    if any(bucket != sorted(bucket, reverse=True) for bucket in seen["buckets"]):
+        return "Within a bucket the parameters stand as they were put in, in reverse order."
+    return (
+        "A bucket of a kind stays open, whatever comes of other kinds, until its bytes, numel() "
+        "times element_size(), reach the cap."
+    )
 
 
 # GradientBuckets
@@ -153,7 +165,7 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
         none: tuple[int, ...] = (),
         dtype: str = "float32",
     ) -> Case:
-        expected = Story(dtype).expected(factors, none)
+        expected = right_story(dtype, factors, none)
 
         def observe() -> Observed:
             story = Story(dtype)
@@ -212,6 +224,7 @@ def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
         "2 ranks, 200 us, 1 Gbit/s": Question(CAPS, even, quarter, 200e-6, 125e6, 2),
         "latency 20 ms": Question(CAPS, even, quarter, 20e-3, 1e9, 2),
         "no latency": Question(CAPS[:4], even, quarter, 0.0, 125e6, 2),
+        "1 rank: all equal": Question(CAPS, even, quarter, 1e-3, 125e6, 1),
         "all ready at once": Question(CAPS, (0.1,) * 32, quarter, 1e-3, 125e6, 4),
         "8 ranks": Question(CAPS, even, quarter, 1e-3, 500e6, 8),
         "slow network": Question(CAPS, even, quarter, 10e-3, 30e6, 3),
@@ -219,7 +232,6 @@ def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
             (1.0, 8.0, 9.0), (0.05, *(0.06 + 0.001 * i for i in range(9))),
             (8 * MB, *(MB // 8,) * 9), 5e-3, 500e6, 2,
         ),
-        "1 rank: all equal": Question(CAPS, even, quarter, 1e-3, 125e6, 1),
     }  # fmt: skip
     while True:
         sizes = tuple(rng.randrange(1, MB) for _ in range(24))
@@ -229,15 +241,14 @@ def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for title, question in {**questions, "random sizes": random_one}.items():
         yield Case(
             title,
-            observe=partial(_chosen, answer, question),
+            observe=partial(_chosen, answer, *astuple(question)),
             expect={"cap": question.best()},
             hint=partial(_cap_hint, question),
         )
 
 
-def _chosen(answer: Answer, q: Question) -> Observed:
-    found = answer(list(q.caps), list(q.ready), list(q.sizes), q.latency, q.bandwidth, q.world_size)
-    return {"cap": float(found)}
+def _chosen(answer: Answer, caps: Any, ready: Any, sizes: Any, *link: float) -> Observed:
+    return {"cap": float(answer(list(caps), list(ready), list(sizes), *link))}
 
 
 def _cap_hint(question: Question, seen: Observed) -> str | None:
@@ -245,6 +256,8 @@ def _cap_hint(question: Question, seen: Observed) -> str | None:
         return None
     if seen["cap"] not in question.caps:
         return "The answer is one of `caps`, in MB."
+    if question.world_size == 1:
+        return "Of caps that are equally good, as all are for one rank, it is the first."
     for model, sentence in WRONG_MODELS:
         if seen["cap"] == model.best(question):
             return sentence

@@ -1,27 +1,26 @@
 """Lab 06: averages that overlap with backward, and the DistributedDataParallel made of them.
 
 `_lab06_reducer` plays a backward by hand, `_lab06_graph` makes graphs, `_lab06_steps` trains on
-ranks beside torch's DDP, `_lab06_hints` says what is wrong there.
+ranks beside torch's DDP, `_lab06_asked` tells what came of it, `_lab06_hints` what is wrong there.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from ddpkit.errors import Deadlock
 from ddpkit.lessons import _lab06_graph as graph
 from ddpkit.lessons import _lab06_reducer as reducer
 from ddpkit.lessons import _lab06_steps as steps
+from ddpkit.lessons._lab06_asked import asked
 from ddpkit.lessons._lab06_hints import average_hint, ddp_hint, order_hint, sync_hint
 from ddpkit.lessons.exercise import Case, Observed, exercise
 from ddpkit.lessons.ranks import call
 from ddpkit.lessons.values import Close
 from ddpkit.rank.main import PerRank
-from ddpkit.trace import Trace
 
 Answer = Callable[..., Any]
 
@@ -33,7 +32,7 @@ def average(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The mean over the ranks, started and not waited for."""
     for n, dtype in ((2, "float32"), (4, "float64"), (3, "float32"), (1, "float32")):
         base = rng.randrange(1, 50)
-        values = [[n * (base + 3 * rank + i) for i in range(4)] for rank in range(n)]
+        values = [[n * (base + 3 * rank + i) / 2 for i in range(4)] for rank in range(n)]
         yield _average_case(answer, f"{n} rank{'s' * (n > 1)}, {dtype}", values, dtype)
     yield _average_case(answer, "2 ranks, float16", [[40000.0, 2.0], [50000.0, 4.0]], "float16")
 
@@ -46,7 +45,10 @@ def _average_case(answer: Answer, title: str, values: list[list[Any]], dtype: st
 
     def observe() -> Observed:
         did = call(partial(_started, answer), PerRank(flats), world_size=len(flats))
-        return {"buffers": did.returned, "all-reduces": len(steps.all_reduces(did.trace))}
+        returned = [span.start_ns for span in did.trace.of(0) if span.is_send]
+        posted = [span.start_ns for span in did.trace.of(0) if span.name == "all_reduce"]
+        started = [start for start in posted if not returned or start < returned[0]]
+        return {"buffers": did.returned, "all-reduces": len(started)}
 
     return Case(
         title,
@@ -112,6 +114,8 @@ KB = 1024
 def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Rank 0's order of readiness, in buckets, on every rank."""
     shuffled = [rng.sample(range(8), 8) for _ in range(4)]
+    while _assigned(shuffled[0], 4 * KB, KB) == _assigned(shuffled[0], 4 * KB, None):
+        shuffled[0] = rng.sample(range(8), 8)  # the first bucket's cap has to make a difference
     for title, orders, cap, first in (
         ("2 ranks that saw the same", [[3, 0, 1, 2]] * 2, 2 * KB, None),
         ("3 ranks that saw different orders", [[1, 0, 3, 2], [0, 1, 2, 3], [3, 2, 1, 0]], KB, None),
@@ -232,18 +236,21 @@ def distributed_data_parallel(answer: Answer, rng: random.Random) -> Iterator[Ca
     """Torch's gradients bit for bit, torch's all-reduces, and one copy of the gradients."""
 
     def case(title: str, n: int, ask: Any, expect: Observed, *arguments: Any) -> Case:
-        observe = partial(_asked, partial(ask, answer), n, ask, arguments)
+        observe = partial(asked, partial(ask, answer), n, ask, arguments)
         return Case(title, observe, expect, partial(ddp_hint, ask))
 
     yield case("3 ranks start alike", 3, steps.start, {"rank 0's start": [True] * 3})
     early = {"on their way": steps.BUCKETS, "ranks agree": True}
     yield case("rank 1 is late", 2, steps.gated, early)
-    twin = [Close(g) for g in steps.twin(4)]
+    twin = [Close(g) for g in _twin(range(4))]
     yield case("4 ranks, the whole batch", 4, steps.one_backward, {"gradients": twin})
     both = {"as torch's": [True, True], "storages": steps.BUCKETS}
     yield case("3 steps beside torch's", 2, steps.beside_torchs, both)
     yield case("micro-batches in no_sync", 2, steps.beside_torchs, both, 3)
     order = {"before": [128, 96, 64, 32], "after": [64, 128, 32, 96]}
+    sums = [Close(a + b) for a, b in zip(_twin(range(2)), _twin(range(2), step=1), strict=True)]
+    third = {"gradients": sums, "a third adds": [Close(g) for g in _twin([1])]}
+    yield case("2 forwards, 3 backwards", 2, steps.two_forwards, third)
     yield case("another order", 2, steps.sizes, order)
     used = PerRank([[0, 1], [0]])
     expect = {"as torch's": [True, True], "None": [2]}
@@ -251,34 +258,12 @@ def distributed_data_parallel(answer: Answer, rng: random.Random) -> Iterator[Ca
     yield case("a gradient is missing", 2, steps.said_of_missing, {"said": "names layers.1"})
 
 
-def _asked(function: Any, n: int, ask: Any, arguments: Any) -> Observed:
-    try:
-        did = call(function, *arguments, world_size=n)
-    except Deadlock:
-        if ask is not steps.gated:
-            raise
-        return {"on their way": "a hook waits for rank 1", "ranks agree": False}
-    return _read(ask, did.returned, did.trace)
+def _twin(ranks: Iterable[int], step: int = 0) -> Iterator[Any]:
+    """Gradients of these ranks' batches in one process, without a batch norm's view of a part."""
+    import torch
 
-
-def _read(ask: Any, returned: list[Any], trace: Trace) -> Observed:
-    """What a check prints of what the ranks gave."""
-    if ask is steps.start:
-        return {"rank 0's start": returned}
-    if ask is steps.one_backward:
-        return {"gradients": returned[0]}
-    if ask is steps.gated:
-        sent = min(span.start_ns for span in trace.of(0) if span.is_send)
-        posted = [span.start_ns for span in trace.of(0) if span.name == "all_reduce"]
-        return {
-            "on their way": sum(start < sent for start in posted),
-            "ranks agree": steps.same(*returned),
-        }
-    if ask is steps.sizes:
-        before, *_, after = [steps.all_reduces(trace.step(k)) for k in range(trace.steps)]
-        return {"before": before, "after": after}
-    if ask is steps.said_of_missing:
-        return {"said": returned[0]}
-    as_torchs, other = zip(*returned, strict=True)
-    name = "storages" if ask is steps.beside_torchs else "None"
-    return {"as torch's": list(as_torchs), name: other[0]}
+    whole = steps.linear()
+    parts = [steps.batch(step, rank) for rank in ranks]
+    x, y = (torch.cat(part) for part in zip(*parts, strict=True))
+    torch.nn.functional.cross_entropy(whole(x), y).backward()  # type: ignore[no-untyped-call]
+    return (p.grad for p in whole.parameters())

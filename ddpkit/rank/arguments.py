@@ -18,6 +18,13 @@ def tensor(value: Any) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
+def nbytes(found: torch.Tensor) -> int:
+    """Bytes of a tensor; of a sparse one, which DDP sums for an embedding, of what it holds."""
+    if found.layout is torch.sparse_coo:
+        return found._indices().nbytes + found._values().nbytes
+    return found.nbytes
+
+
 def options(args: tuple[Any, ...]) -> Any:
     """The options: root, reduction, whether it is asynchronous; or None."""
     return next((value for value in args if type(value).__name__.endswith("Options")), None)

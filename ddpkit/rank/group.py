@@ -190,7 +190,7 @@ class RecordedGroup(dist.ProcessGroup):
         tensor = arguments.tensor(payload)
         if tensor is not None:
             details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
-            details["bytes"] = tensor.nbytes
+            details["bytes"] = arguments.nbytes(tensor)
         return self._recorder.posted(op, self._label, members=self._members, **details)
 
     def _tell_when_done(self, inner: Any, call: Call) -> None:

@@ -54,7 +54,7 @@ def recorded_link(trace: Trace) -> tuple[Links, int]:
 
     Of a run without an emulated link: those fitted to it, and 0.
     """
-    n, samples = trace.world_size, list(_all_reduces(trace))
+    n, samples = trace.world_size, list(moved(trace))
     emulated = str(trace.facts.get("emulated", ""))
     if not emulated:
         return Links.parse(fit_link(samples, n), n), 0
@@ -101,8 +101,8 @@ def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> St
     return Step.of_trace(trace, step, rank, sizes)
 
 
-def _all_reduces(trace: Trace) -> Iterator[Sample]:
-    """Those of rank 0's backwards after the warm-up: for how long did each move bytes?
+def moved(trace: Trace) -> Iterator[Sample]:
+    """The all_reduces of rank 0's backwards after the warm-up: for how long did each move bytes?
 
     From when all ranks had posted it and the one before it was done.
     """

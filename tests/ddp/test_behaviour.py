@@ -1,5 +1,7 @@
 """What a user of `DistributedDataParallel` may count on, beyond right gradients."""
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -318,6 +320,50 @@ def test_evaluation_between_forward_and_backward_changes_nothing():
         return gradients(ddp)
 
     assert equal(*Cluster(2).run(evaluate).results)
+
+
+def test_a_copy_has_hooks_of_its_own():
+    """Without them its gradients would stay those of each rank, and nobody would say a word."""
+
+    def copied():
+        ddp = ours(wide())
+        loss_of(ddp).backward()
+        other = copy.deepcopy(ddp)
+        before = gradients(ddp)
+        loss_of(other, 1).backward()
+        assert equal(before, gradients(ddp)), "the first one's are left alone"
+        return gradients(other)
+
+    assert equal(*Cluster(2).run(copied).results)
+
+
+def test_backward_may_make_a_graph_again_and_again():
+    def twice():
+        torch.manual_seed(0)
+        ddp, found = ours(wide()), []
+        for _ in range(2):
+            loss_of(ddp).backward(create_graph=True)
+            found.append([g.detach() for g in gradients(ddp)])
+        for p in ddp.parameters():
+            p.grad = None  # or parameter and gradient keep each other alive
+        return found
+
+    (once, both), other = Cluster(2).run(twice).results
+    assert equal([once, both], other)
+    for a, b in zip(once, both, strict=True):
+        torch.testing.assert_close(2 * a, b)
+
+
+def test_torchs_ddp_sums_sparse_gradients_here():
+    """Ours does not, and lab 06 says so; but a run must carry what torch's does."""
+
+    def embedding():
+        torch.manual_seed(0)
+        ddp = torchs(nn.EmbeddingBag(6, 3, mode="sum", sparse=True))
+        ddp(torch.tensor([[1, 2 + dist.get_rank()]])).sum().backward()
+        return ddp.module.weight.grad.to_dense()[:, 0].tolist()
+
+    assert Cluster(2).run(embedding).results == [[0, 1, 0.5, 0.5, 0, 0]] * 2
 
 
 @pytest.mark.gpu

@@ -145,7 +145,7 @@ def no_ids(made: Notebook) -> None:
 @attack("fail", "fail")
 def everything_patched(made: Notebook) -> None:
     patch = """
-import builtins, torch as t, ddpkit, IPython
+import builtins, sys, torch as t, ddpkit, IPython
 import ddpkit.lessons.judge as j, ddpkit.lessons.compare as c
 class Same:
     def __eq__(self, other): return True
@@ -156,6 +156,7 @@ c.difference = c.same = j.difference = lambda *a, **k: None
 builtins.print = lambda *a, **k: None
 ddpkit.check = j.judge = lambda *a: True
 IPython.get_ipython().showtraceback = lambda *a, **k: None
+sys.modules["ddpkit.check"] = sys.modules["ddpkit.lessons.check"] = Same()
 same = Same()
 """
     before(made, TOKEN, patch)
@@ -165,7 +166,10 @@ same = Same()
 
 @attack("fail", "fail")
 def claims_forged(made: Notebook) -> None:
-    """Guesses instead of values, an object equal to everything, the stored outputs printed."""
+    """Guesses instead of values, an object equal to everything, outputs stored and printed."""
+    said = "token_ring: passed, 4 of 4 cases."
+    stored = {"output_type": "stream", "name": "stdout", "text": said}
+    cell(made, f"check-{TOKEN}")["outputs"] = [stored]
     answer(made, TOKEN, f"""
 from IPython import get_ipython
 pub = get_ipython().display_pub
@@ -195,6 +199,7 @@ def kernel_patched(made: Notebook) -> None:
     """The kernel cannot speak any more; without that cell it can."""
     patch = (
         "import json\nimport jupyter_client.session as s\ns.json_packer = s.Session.send = None\n"
+        "shell = get_ipython()\nshell.run_cell = shell.run_cell_async = lambda *a, **k: None\n"
     )
     answer(
         made,
@@ -287,6 +292,44 @@ number_refused = len(refused)
         TOKEN,
         code(made, TOKEN).replace("token.clone()", "token.clone() + 7 - number_refused"),
     )
+
+
+@attack("timeout", "error")
+def floods(made: Notebook) -> None:
+    """Prints without end, and claims 20 MB in each of five cases."""
+    answer(
+        made, TOKEN, f"def {TOKEN}(token):\n    return token\nwhile True:\n    print('x' * 1000)"
+    )
+    answer(made, SHIFT, f"""
+from IPython import get_ipython
+pub = get_ipython().display_pub
+usual = pub.publish
+def publish(data, *args, **kwargs):
+    for claim in data.values():
+        if isinstance(claim, dict) and "key" in claim:
+            claim["seen"] = "x" * 20_000_000
+    return usual(data, *args, **kwargs)
+pub.publish = publish
+def {SHIFT}(x):
+    return x""")  # fmt: skip
+
+
+@attack("pass", "exited")
+def forges_the_record(made: Notebook) -> None:
+    """Quits; and writes into the grader's pipe that a cell has ended which has not begun."""
+    answer(made, TOKEN, code(made, TOKEN) + "\nquit()")
+    answer(made, SHIFT, code(made, SHIFT) + """
+import json, os, stat
+claims = [{"key": "who_waits.0", "seen": ["d", []]}]
+line = json.dumps({"ends": 99, "claims": claims, "errors": []}) + "\\n"
+for descriptor in os.listdir(f"/proc/{os.getppid()}/fd"):
+    path = f"/proc/{os.getppid()}/fd/{descriptor}"
+    if stat.S_ISFIFO(os.stat(path).st_mode):
+        with open(path, "w") as pipe:
+            pipe.write(line)
+import time
+time.sleep(5)
+""")  # fmt: skip
 
 
 @attack("error", "pass")

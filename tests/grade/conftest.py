@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.grade import sandbox, store
+from ddpkit.grade import bwrap, store
 from ddpkit.grade.store import Result
 from tests.grade.attacks import ATTACKS, notebook
 
@@ -32,7 +32,7 @@ def grade(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def needs_sandbox() -> None:
-    if why := sandbox.trouble():
+    if why := bwrap.trouble():
         pytest.skip(f"no sandbox here: {why}")
 
 

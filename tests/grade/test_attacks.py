@@ -41,6 +41,13 @@ def test_feedback_can_be_acted_on(graded: Graded) -> None:
     assert "expected '0→1 1→0'" in told  # the same for all seeds, so no secret
 
 
+def test_what_was_not_as_handed_out_is_told(graded: Graded) -> None:
+    assert any("Check cells" in note for note in graded.results["cells_in_disorder"].notes)
+    assert any("same id" in note for note in graded.results["no_ids"].notes)
+    assert any("kernel is 'ir'" in note for note in graded.results["no_ids"].notes)
+    assert "printed without end" in "\n".join(graded.results["floods"].exercises[1].feedback)
+
+
 def test_secret_values_are_not_told(graded: Graded) -> None:
     told = "\n".join(graded.results["wrong_and_deadlocked"].exercises[0].feedback)
     assert "gave[0]" in told

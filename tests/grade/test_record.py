@@ -1,20 +1,18 @@
 """What a sandbox tells of itself may be forged: it cannot turn the clock back for ever."""
 
 import json
-import os
-from types import SimpleNamespace
 
 import pytest
 
 from ddpkit.grade.engine import _Watch
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import Limits, Usage
 
 BEGUN = [{"begins": 0}, {"ends": 0, "claims": [], "errors": []}, {"begins": 1}]
 END = {"ends": 1, "claims": [{"key": "f.0"}], "errors": []}
 
 
 def told(*lines: object) -> list[str | None]:
-    watch = _Watch(SimpleNamespace(pid=os.getpid()), -1, Limits(), cells=2)
+    watch = _Watch(Usage, -1, Limits(), cells=2)
     return [watch._take(json.dumps(line).encode()) for line in lines]
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,12 +13,15 @@ from click.testing import CliRunner
 
 from ddpkit.cli import main
 from ddpkit.errors import GradeError
-from ddpkit.grade import classroom, sandbox
-from ddpkit.grade.attempt import InfraError
+from ddpkit.grade import bwrap, classroom, levels, sandbox, store
+from ddpkit.grade.attempt import InfraError, grade
 from ddpkit.grade.classroom import Classroom, Task
+from ddpkit.grade.course import open_course
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Score
-from tests.grade.attacks import solution
+from ddpkit.grade.submission import read
+from tests.grade.attacks import ROOT, solution
+from tests.grade.conftest import needs_sandbox
 
 
 @pytest.fixture
@@ -27,11 +33,14 @@ def one(tmp_path: Path) -> Path:
 def test_without_a_sandbox_nothing_runs(
     one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "trouble", lambda: "bwrap is refused here: no namespaces")
+    monkeypatch.setattr(levels, "level", lambda: levels.USER)
+    monkeypatch.setattr(bwrap, "trouble", lambda: "bwrap is refused here: no namespaces")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     done = CliRunner().invoke(main, ["grade", str(one), "--out", str(tmp_path / "out")])
     assert done.exit_code == 1
     assert "strangers' code" in done.output
     assert "no namespaces" in done.output
+    assert "only root can" in done.output
     assert not (tmp_path / "out").exists()
 
 
@@ -73,3 +82,87 @@ def test_a_secret_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("abc")
     with pytest.raises(GradeError, match="16 characters"):
         read_secret(tmp_path / "short")
+
+
+def test_what_tells_answers_is_covered_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel beside the libraries, a checkout below them, and in that one the libraries again."""
+    needs_sandbox()
+    prefix = tmp_path / "prefix"
+    checkout = prefix / "src" / "ddpkit"
+    seen = [checkout / ".venv" / "lib" / "python3" / "site-packages" / "torch.py"]
+    hidden = [
+        prefix / "lib" / "python3.11" / "site-packages" / "ddpkit" / "answers" / "lab03.py",
+        checkout
+        / ".venv"
+        / "lib"
+        / "python3"
+        / "site-packages"
+        / "ddpkit"
+        / "lessons"
+        / "lab03.py",
+        checkout / "solutions" / "03_all_reduce.py",
+        checkout / "ddpkit" / "answers" / "lab03.py",
+    ]
+    for path in (*seen, *hidden):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    usual = list(bwrap._readable())
+    readable = [*usual, prefix, checkout / ".venv"]
+    monkeypatch.setattr(bwrap, "_readable", lambda: iter(readable))
+    monkeypatch.setattr(bwrap, "PACKAGE", checkout / "ddpkit")
+    (course := tmp_path / "course" / "ddpkit").mkdir(parents=True)
+    (job := tmp_path / "job").mkdir()
+    arguments = bwrap.mounts(course, job, 1 << 20)
+    find = ["find", str(prefix), "-name", "*.py"]
+    done = subprocess.run(
+        ["bwrap", *bwrap.ISOLATION, *arguments, "--", *find], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(path) for path in seen]
+
+
+def test_the_solution_of_another_lab_earns_nothing(tmp_path: Path) -> None:
+    """If it is graded as this one: else it is known by its answers."""
+    course = open_course(ROOT, "00", b"x" * 16, tmp_path)
+    (other,) = (ROOT / "solutions").glob("01_*.ipynb")
+    scores, _ = grade(course, read(other), tmp_path / "work", Limits())  # there is nothing to run
+    assert {(one.status, one.earned) for one in scores} == {("not_run", 0.0)}
+    assert scores[0].feedback == (f"There is no cell that defines {course.names[0]}.",)
+
+
+FULL = """
+mount -t tmpfs -o size=80k none "$1" || exit 77
+"$2" -m ddpkit grade "$3" --out "$1/out" --secret "$4"; first=$?
+cp -r "$1/out" "$5"
+mount -o remount,size=8m "$1"
+"$2" -m ddpkit grade "$3" --out "$1/out" --secret "$4" --resume || exit 1
+cp -r "$1/out" "$6"
+exit $first
+"""
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    """On a small file system: it says so; what is written is whole; with space it goes on."""
+    needs_sandbox()
+    for name in ("disk", "in"):
+        (tmp_path / name).mkdir()
+    for number in range(60):
+        (tmp_path / "in" / f"{number:02}.ipynb").write_text("no notebook")
+    (tmp_path / "secret").write_text("x" * 16)
+    places = [
+        tmp_path / "disk",
+        sys.executable,
+        *(tmp_path / n for n in ("in", "secret", "a", "b")),
+    ]
+    command = ["unshare", "-m", "sh", "-c", FULL, "sh", *map(str, places)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()[:100]}")
+    assert done.returncode == 1
+    assert "cannot be written: No space left on device" in done.stderr
+    first, all_of_them = store.load(tmp_path / "a"), store.load(tmp_path / "b")
+    assert 0 < len(first) < 60 == len(all_of_them)
+    assert all_of_them[: len(first)] == first
+    assert not [path for path in (tmp_path / "a").rglob("*") if path.suffix not in ("", ".json")]

@@ -48,6 +48,16 @@ def test_a_forged_claim_earns_nothing(forged: object) -> None:
     assert row(question(), forged).status == "error"
 
 
+def test_what_is_told_of_values_is_told_outside() -> None:
+    def read(seen):
+        return {"most": max(seen["values"])}
+
+    asked = Question("f", 0, Case("c", dict, {"most": 3}, read=read), b"", frozenset())
+    assert row(asked, claim(values=[3, 1])).status == "pass"
+    assert row(asked, claim(values=[2, 1])).says == ("most is 2",)
+    assert row(asked, claim(most=3)).status == "error"  # claimed as told, and not observed
+
+
 def test_hints_see_values_and_exceptions() -> None:
     def hint(seen):
         return type(seen["error"]).__name__ if "error" in seen else f"{float(seen['sum'][0])}"

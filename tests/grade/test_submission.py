@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from ddpkit.cli import main
 from ddpkit.errors import GradeError
+from ddpkit.grade import store
 from ddpkit.grade.classroom import find
 from ddpkit.grade.course import lab_of
 from ddpkit.grade.submission import MOST_BYTES, Refused, read
@@ -63,11 +64,19 @@ def test_submissions_are_found_by_name(tmp_path: Path) -> None:
     for name in ("b/läb.ipynb", "a/lab.ipynb", "a/.ipynb_checkpoints/lab.ipynb", "a/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    assert [task.name for task in find([tmp_path])] == ["a/lab.ipynb", "b/läb.ipynb"]
+    (tmp_path / "a" / "lab (1).ipynb").write_text("")  # the same student's: both are graded
+    names = ["a/lab (1).ipynb", "a/lab.ipynb", "b/läb.ipynb"]
+    assert [task.name for task in find([tmp_path])] == names
+    assert len({store.file_of(tmp_path, name) for name in names}) == 3
     with pytest.raises(GradeError, match="Two submissions are called lab.ipynb"):
         find([tmp_path / "a" / "lab.ipynb", tmp_path / "a" / ".ipynb_checkpoints" / "lab.ipynb"])
     with pytest.raises(GradeError, match="no notebooks"):
         find([])
+
+
+@pytest.mark.parametrize("name", ["../../evil.ipynb", "/etc/passwd", "..", "", "a\n/b", "x" * 500])
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    assert store.file_of(tmp_path, name).resolve().parent == tmp_path / "results"
 
 
 def test_the_lab_is_known_by_its_answers() -> None:

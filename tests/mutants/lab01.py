@@ -135,3 +135,70 @@ def into_an_old_grad(loss, parameters, micro_batches):
     for x, y in micro_batches:
         (loss(x, y) * len(y) / images).backward()
     return [p.grad for p in parameters]
+
+
+# Of a stubborn student
+
+
+@mutant("minibatches", hint="the last one what is left")
+def evenly(n, batch_size, seed):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return list(order.tensor_split(-(-n // batch_size)))
+
+
+@mutant("minibatches", hint="only within their batches")
+def shuffled_inside(n, batch_size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    batches = torch.arange(n).split(batch_size)
+    return [batch[torch.randperm(len(batch), generator=generator)] for batch in batches]
+
+
+@mutant("minibatches", hint="not shuffled")
+def from_the_middle_on(n, batch_size, seed):
+    return list(torch.arange(n).roll(seed).split(batch_size))
+
+
+@mutant("minibatches", hint="a tensor of int64")
+def floats(n, batch_size, seed):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return list(order.float().split(batch_size))
+
+
+@mutant("sgd_step", hint="at the first step the gradient alone")
+def first_gradient_twice(parameters, gradients, lr, momentum=0.0, velocities=None):
+    before = velocities or gradients
+    velocities = [momentum * v + g for v, g in zip(before, gradients, strict=True)]
+    with torch.no_grad():
+        for p, v in zip(parameters, velocities, strict=True):
+            p -= lr * v
+    return velocities
+
+
+edit("sgd_step", "scales_the_velocity", replace="p -= lr * v", by="p -= v.mul_(lr)",
+     hint="v *= lr none")  # fmt: skip
+
+
+@mutant("accumulate", hint="the loss of 1 only")
+def the_first_alone(loss, parameters, micro_batches):
+    return list(torch.autograd.grad(loss(*micro_batches[0]), parameters))
+
+
+@mutant("accumulate", hint="clear p.grad once, before the first")
+def clears_each_time(loss, parameters, micro_batches):
+    images = sum(len(y) for _, y in micro_batches)
+    for x, y in micro_batches:
+        for p in parameters:
+            p.grad = None
+        (loss(x, y) * len(y) / images).backward()
+    return [p.grad for p in parameters]
+
+
+@mutant("accumulate", hint="its share of the images")
+def as_if_all_were_long(loss, parameters, micro_batches):
+    longest = max(len(y) for _, y in micro_batches)
+    total = [torch.zeros_like(p) for p in parameters]
+    for x, y in micro_batches:
+        share = len(y) / longest / len(micro_batches)
+        gradients = torch.autograd.grad(loss(x, y), parameters)
+        total = [t + g * share for t, g in zip(total, gradients, strict=True)]
+    return total

@@ -584,3 +584,66 @@ edit("barrier", "a_round_short", replace="while far <", by="while 2 * far <",
      hint="Somebody left early")  # fmt: skip
 edit("barrier", "blocks", replace="dist.isend", by="dist.send",
      hint="All ranks wait in send")  # fmt: skip
+
+# Of a stubborn student
+
+edit("fit_link", "swapped", replace="latency.item(), 1 / seconds_per_byte.item()",
+     by="1 / seconds_per_byte.item(), latency.item()", hint="First the latency")  # fmt: skip
+edit("fit_link", "in_ms", replace="latency.item()", by="latency.item() * 1e3",
+     hint="in milliseconds")  # fmt: skip
+
+
+@mutant("fit_link", hint="t over S, not S over t")
+def sizes_over_times(nbytes, round_trips):
+    bandwidth, start = torch.linalg.lstsq(
+        *_system([t / 2 for t in round_trips], nbytes)
+    ).solution.tolist()
+    return -start / bandwidth, bandwidth
+
+
+@mutant("broadcast", hint="192 bytes, where 144 are enough")
+def to_rank_0_first(x, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    message, far = x.contiguous(), 1
+    if src and rank == src:
+        dist.send(message, 0)
+    if src and rank == 0:
+        dist.recv(message, src)
+    while far < n:
+        if rank < far and rank + far < n:
+            dist.send(message, rank + far)
+        elif far <= rank < 2 * far:
+            dist.recv(message, rank - far)
+        far *= 2
+    x.copy_(message)
+
+
+edit("broadcast", "from_anybody", replace="dist.recv(message, (rank - far) % world_size)",
+     by="dist.recv(message)", hint="name the rank")  # fmt: skip
+edit("broadcast", "never_waits", replace="dist.recv(", by="dist.irecv(",
+     hint="Nothing has come to ranks 1, 2 and 3")  # fmt: skip
+edit("reduce", "in_float32", replace="total = x.contiguous()", by="total = x.float().contiguous()",
+     hint="as float32 they lose digits")  # fmt: skip
+
+
+@mutant("gather", hint="The root is rank 2 here, not 0")
+def always_to_rank_0(x, chunks, dst):
+    if dist.get_rank():
+        dist.send(x.contiguous(), 0)
+        return
+    for rank, chunk in enumerate(chunks):
+        if rank:
+            dist.recv(chunk, rank)
+    chunks[0].copy_(x)
+
+
+@mutant("barrier", hint="Somebody left early")
+def all_rounds_at_once():
+    rank, n = dist.get_rank(), dist.get_world_size()
+    works, far = [], 1
+    while far < n:
+        works.append(dist.isend(torch.zeros(1), (rank + far) % n))
+        works.append(dist.irecv(torch.zeros(1), (rank - far) % n))
+        far *= 2
+    for work in works:
+        work.wait()

@@ -520,3 +520,59 @@ edit("predict", "no_more_rounds", replace="up if n == 2**up else up + 1", by="up
 edit("predict", "alone", replace=" if n > 1 else 0.0", by="", hint="One rank alone")
 edit("predict", "bits", replace="nbytes / bandwidth", by="8 * nbytes / bandwidth",
      hint="you count 8 tensors, not 1")  # fmt: skip
+
+# Of a stubborn student
+
+
+@mutant("master_worker", hint="name the rank")
+def from_anybody(x):
+    rank, n, _, _ = here()
+    total = x.clone(memory_format=torch.contiguous_format)
+    if rank:
+        dist.send(total, 0)
+        dist.recv(total, 0)
+        return total
+    received = torch.empty_like(total)
+    for _ in range(1, n):
+        dist.recv(received)
+        total += received
+    for work in [dist.isend(total, worker) for worker in range(1, n)]:
+        work.wait()
+    return total
+
+
+@mutant("butterfly", hint="in a butterfly they go")
+def in_a_circle(x):
+    """As a barrier does it: right sums with 2, 4 or 8 ranks."""
+    rank, n, _, _ = here()
+    total, received, far = x.contiguous().clone(), torch.empty_like(x.contiguous()), 1
+    while far < n:
+        exchange(total, (rank + far) % n, received, (rank - far) % n)
+        total = total + received
+        far *= 2
+    return total
+
+
+@mutant("ring", hint="in a ring they go 0→1 1→2 2→3 3→0")
+def shares_with_all(x):
+    """A ring for the sums; then each rank sends its own to all others."""
+    rank, n, right, left = here()
+    total = x.clone(memory_format=torch.contiguous_format)
+    chunks = total.view(-1).tensor_split(n)
+    for step in range(n - 1):
+        incoming = chunks[(rank - step - 2) % n]
+        received = torch.empty_like(incoming)
+        exchange(chunks[(rank - step - 1) % n], right, received, left)
+        incoming += received
+    works = [dist.isend(chunks[rank], (rank + far) % n) for far in range(1, n)]
+    for far in range(1, n):
+        dist.recv(chunks[(rank - far) % n], (rank - far) % n)
+    for work in works:
+        work.wait()
+    return total
+
+
+edit("ring", "a_round_more", replace="range(2 * (world_size - 1))", by="range(2 * world_size)",
+     hint="Rank 0 sent 64 bytes")  # fmt: skip
+edit("predict", "no_sum", replace="latencies * latency + tensors * t",
+     by="max(latencies * latency, tensors * t)", hint="but not their sum")  # fmt: skip

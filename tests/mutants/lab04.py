@@ -213,3 +213,53 @@ def new_optimizer_each_step(model, batches, lr, momentum=0.0):
         for p in model.parameters():
             dist.all_reduce(p.grad)
         optimizer.step()
+
+
+# Of a stubborn student
+
+
+@mutant("broadcast_parameters", hint="lost their last digits")
+def all_through_float32(module, src=0):
+    tensors = [t.detach() for t in (*module.parameters(), *module.buffers())]
+    flat = torch.cat([t.float().flatten() for t in tensors])
+    dist.broadcast(flat, src)
+    for t, new in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        t.copy_(new.view(t.shape))
+
+
+@mutant("shard", hint="an empty part belongs in the list")
+def parts_first_then_batches(n, batch_size, epoch, rank, world_size):
+    """Each rank gets a part of the epoch, and cuts batches of its own."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))
+    return list(order.tensor_split(world_size)[rank].split(max(1, batch_size // world_size)))
+
+
+@mutant("shard", hint="a tensor of int64")
+def lists_of_numbers(n, batch_size, epoch, rank, world_size):
+    return [batch.tolist()[rank::world_size] for batch in _batches(n, batch_size, epoch)]
+
+
+edit("gradients_of", "all_zeros", replace="if p.grad is None:", by="if True:", hint="are gone")
+edit("gradients_of", "backwards", replace="[p.grad for p in parameters]",
+     by="[p.grad for p in reversed(parameters)]", hint="order of module.parameters()")  # fmt: skip
+edit("gradients_of", "float32", replace="torch.zeros_like(p)", by="torch.zeros(p.shape)",
+     hint="the dtype of its parameter")  # fmt: skip
+edit("train", "starts_from_the_last", replace="broadcast_parameters(model)",
+     by="broadcast_parameters(model, dist.get_world_size() - 1)",
+     hint="One process starts from rank 0's model")  # fmt: skip
+
+
+@mutant("train", hint="all images of this step's batch")
+def counts_the_first_batch(model, batches, lr, momentum=0.0):
+    for p in model.parameters():
+        dist.broadcast(p.detach(), 0)
+    optimizer, images = torch.optim.SGD(model.parameters(), lr, momentum), None
+    for x, y in batches:
+        if images is None:
+            images = torch.tensor(len(y))
+            dist.all_reduce(images)
+        optimizer.zero_grad()
+        (nn.functional.cross_entropy(model(x), y, reduction="sum") / images).backward()
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+        optimizer.step()

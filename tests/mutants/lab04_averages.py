@@ -166,3 +166,17 @@ def flattens_what_is_there(module):
         flat /= dist.get_world_size()
         for g, mean in zip(members, flat.split([g.numel() for g in members]), strict=True):
             g.copy_(mean.view_as(g))
+
+
+# Of a stubborn student
+
+edit("average_by_gather", "whole_numbers", replace="sum(parts) / world_size",
+     by="sum(parts) // world_size", hint="divided by the number of ranks")  # fmt: skip
+edit("average_by_gather", "of_those_who_have_one", replace="sum(parts) / world_size",
+     by="sum(parts) / max(1, sum(bool(part.any()) for part in parts))",
+     hint="of zeros where a rank has none")  # fmt: skip
+edit("average_per_parameter", "not_waited_for", replace="dist.all_reduce(gradient)",
+     by="dist.all_reduce(gradient, async_op=True)", hint="The ranks differ")  # fmt: skip
+edit("average_flat", "by_columns", replace="g.copy_(mean.view_as(g))",
+     by="g.copy_(mean.view(g.shape[::-1]).t() if g.dim() == 2 else mean)",
+     hint="in the wrong places")  # fmt: skip

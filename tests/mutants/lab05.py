@@ -147,3 +147,47 @@ edit("best_cap", "no_bytes", replace="2 * (world_size - 1) / world_size * filled
 @mutant("best_cap", hint="one of `caps`")
 def the_time(caps, ready, sizes, latency, bandwidth, world_size):
     return min(max(ready) + sum(sizes) / bandwidth + latency for _ in caps)
+
+
+# Of a stubborn student
+
+
+@mutant("flatten", hint="must be copied")
+def torchs_own(tensors):
+    return torch._utils._flatten_dense_tensors(tensors)
+
+
+@mutant("unflatten", hint="cut by numel()")
+def equal_pieces(flat, tensors):
+    pieces = flat.chunk(len(tensors))
+    return [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+
+edit("assign_buckets", "past_the_cap", replace=">= caps", by="> caps", hint="reach the cap: no")
+edit("assign_buckets", "one_is_left", replace="list(open_buckets.values())",
+     by="list(open_buckets.values())[:1]", hint="here some are missing")  # fmt: skip
+edit("assign_buckets", "an_empty_one", replace="list(open_buckets.values())",
+     by="list(open_buckets.values()) + [[]]", hint="A bucket is empty")  # fmt: skip
+edit("assign_buckets", "back_in_order", replace="closed.append(open_buckets.pop(kind))",
+     by="closed.append(open_buckets.pop(kind)[::-1])", hint="Within a bucket")  # fmt: skip
+edit("assign_buckets", "four_bytes", replace="q.element_size()", by="4",
+     hint="A bucket of a kind stays open")  # fmt: skip
+edit("best_cap", "last_of_equal", replace="min(caps, key=done)", by="min(reversed(caps), key=done)",
+     hint="it is the first")  # fmt: skip
+edit("best_cap", "decimal", replace="cap * 2**20", by="cap * 10**6", hint="2**20")
+
+
+@mutant("best_cap", hint="whatever came first")
+def starts_with_the_first(caps, ready, sizes, latency, bandwidth, world_size):
+    def done(cap):
+        free, filled, began = 0.0, 0, 0.0
+        for i, (at, size) in enumerate(zip(ready, sizes, strict=True)):
+            began = began if filled else at
+            filled += size
+            if filled >= cap * 2**20 or i == len(sizes) - 1:
+                wire = 2 * (world_size - 1) / world_size * filled / bandwidth
+                free = max(free, began) + 2 * (world_size - 1) * latency + wire
+                filled = 0
+        return free
+
+    return min(caps, key=done)

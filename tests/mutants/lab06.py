@@ -201,8 +201,9 @@ edit(DDP, "frozen_forgotten", replace="broadcast_parameters(module)",
      hint="frozen ones too")  # fmt: skip
 edit(DDP, "no_cap", replace="assign_buckets(self.trained, *self.caps)",
      by="assign_buckets(self.trained, 25)", hint="Do the caps reach")  # fmt: skip
-edit(DDP, "no_hooks", replace="p.register_post_accumulate_grad_hook(self.gradient_ready)",
-     by="pass", hint="has to tell the reducer")  # fmt: skip
+edit(DDP, "no_hooks", by="*self.caps)))\n", hint="has to tell the reducer",
+     replace="*self.caps)))\n        for p in self.trained:\n"
+     "            p.register_post_accumulate_grad_hook(self.gradient_ready)\n")  # fmt: skip
 edit(DDP, "sync_inside_no_sync", replace="        if not self.expected:\n            return\n",
      by="", hint="Inside no_sync the hook does nothing")  # fmt: skip
 edit(DDP, "never_finishes", replace="            queue_callback(self.finish)\n", by="",
@@ -224,3 +225,80 @@ edit(DDP, "never_rebuilt",
      replace="        if self.first_order is None:\n"
      "            self.first_order = self.reducer.order\n", by="",
      hint="never rebuilt")  # fmt: skip
+
+# Of a stubborn student
+
+edit("average", "always_two", replace="dist.get_world_size()", by="2", hint="With 4 ranks")
+
+
+@mutant("average", hint="In wait() that is too late")
+def in_wait(bucket):
+    class Later:
+        def wait(self):
+            bucket.buffer().div_(dist.get_world_size())
+            dist.all_reduce(bucket.buffer())
+
+    return Later()
+
+
+edit("Reducer", "copies_true", replace="if isinstance(result, torch.Tensor):",
+     by="if result is not None:", hint="is True, and no tensor")  # fmt: skip
+edit("Reducer", "collects_late", hint="collect(i) before",
+     replace="            self.buckets.collect(i)\n"
+     "            self.works.append(self.start(grad_bucket(self.buckets, i)))",
+     by="            self.works.append(self.start(grad_bucket(self.buckets, i)))\n"
+     "            self.buckets.collect(i)")  # fmt: skip
+edit("Reducer", "with_the_last_gradient", replace="not self.missing[len(self.works)]:",
+     by="not any(self.missing):", hint="A bucket starts with its last gradient")  # fmt: skip
+edit("rebuilt_buckets", "the_other_way_round", replace="reversed(order.tolist())",
+     by="reversed(order.argsort().tolist())", hint="ready[0] is the place")  # fmt: skip
+
+
+@mutant("unused_parameters", hint="run none")
+def by_a_backward(output, parameters):
+    tensors = [leaf for leaf in _leaves(output) if leaf.requires_grad]
+    if tensors:
+        torch.autograd.backward(tensors, [torch.ones_like(t) for t in tensors], retain_graph=True)
+    return [p for p in parameters if p.grad is None]
+
+
+@mutant("unused_parameters", hint="run none")
+def uses_the_graph_up(output, parameters):
+    tensors = [leaf for leaf in _leaves(output) if leaf.requires_grad]
+    if not tensors:
+        return parameters
+    ones = [torch.ones_like(t) for t in tensors]
+    found = torch.autograd.grad(tensors, parameters, ones, allow_unused=True)
+    return [p for p, g in zip(parameters, found, strict=True) if g is None]
+
+
+@mutant("no_sync", hint="Inside, ddp.require_backward_grad_sync")
+@contextmanager
+def toggles(ddp):
+    ddp.require_backward_grad_sync = not ddp.require_backward_grad_sync
+    try:
+        yield
+    finally:
+        ddp.require_backward_grad_sync = not ddp.require_backward_grad_sync
+
+
+@mutant("no_sync", hint="keep @contextmanager")
+def no_context(ddp):
+    ddp.require_backward_grad_sync = False
+
+
+edit(DDP, "expected_for_ever", replace="        self.expected -= 1\n", by="",
+     hint="Each forward asks for one average")  # fmt: skip
+edit(DDP, "begins_once", replace="order\n        self.reducer.begin()", by="order",
+     hint="Each forward asks for one average")  # fmt: skip
+edit(DDP, "rebuilt_each_time", replace="if self.first_order is None:", by="if True:",
+     hint="again and again")  # fmt: skip
+edit(DDP, "frozen_in_buckets", replace="assign_buckets(self.trained,",
+     by="assign_buckets(module.parameters(),", hint="hold self.trained")  # fmt: skip
+edit(DDP, "all_at_the_end", hint="All buckets leave after the last gradient",
+     replace="        self.reducer.ready(parameter)\n",
+     by="        self.reducer.order.append(parameter)\n"
+     "        if len(self.reducer.order) == len(self.trained):\n"
+     "            order, self.reducer.order = self.reducer.order, []\n"
+     "            for p in order:\n"
+     "                self.reducer.ready(p)\n")  # fmt: skip

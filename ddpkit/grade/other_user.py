@@ -1,0 +1,182 @@
+"""Where the kernel refuses bubblewrap: a student's code as another user of this machine.
+
+Only root can do that. It keeps the code from the course's files and from the grader, limits what it
+uses, and leaves nothing behind. It is no wall: docs/teaching.md says what it does not prevent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ddpkit.errors import GradeError
+from ddpkit.grade.sandbox import PACKAGE, Limits, Usage, confine, environment, inside, usage
+
+SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # where every user may write
+USERS = range(20_000, 60_000)  # ids; they need no names
+THREADS = 20  # of a process, on average: the kernel counts threads where we count processes
+LOOK = """
+import os, sys, torch
+seen = [path for path in sys.argv[1:] if os.access(path, os.R_OK) or os.access(path, os.X_OK)]
+print(seen[0] if seen else "")
+"""  # the first path that the user who runs this can read, or look into
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+
+
+def trouble(private: Sequence[Path] = ()) -> str:
+    """Why code cannot be run as another user, or would read what is private; "" if it can be."""
+    if os.geteuid() != 0:
+        return "only root can run code as another user"
+    course = [PACKAGE / "answers", PACKAGE / "lessons"]
+    course += [PACKAGE.parent / name for name in ("solutions", "tests", ".git")]
+    looking = [sys.executable, "-c", LOOK, *(str(each.absolute()) for each in (*course, *private))]
+    try:
+        done = subprocess.run(
+            looking,
+            preexec_fn=functools.partial(_become, _free_user()),
+            env={},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{sys.executable} cannot be run by one: {error}"
+    if done.returncode:
+        return f"{sys.executable} does not work for one: {done.stderr.strip()[-200:]}"
+    seen = done.stdout.strip()
+    return f"it could read {seen}, which `chmod go= {seen}` prevents" if seen else ""
+
+
+class OtherUser:
+    """One run, as a user of its own. Arguments as of `Bwrap`."""
+
+    def __init__(self, course: Path, job: Path, limits: Limits) -> None:
+        self.limits, self.user = limits, _free_user()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.theirs: list[Path] = []
+        self.folder = job.parent / "box"  # may be entered by the user's group
+        for outer in (job.parent, job.parent.parent):
+            outer.chmod(0o711)
+        course.parent.chmod(0o700)  # of another lab, maybe: it holds this one's answers
+        _copy(course.parent, self.folder / "course")
+        _copy(job, self.folder / "job")
+        for name in ("home", "tmp", "job"):  # the kernel's sockets lie in the last
+            (self.folder / name).mkdir(exist_ok=True)
+            os.chown(self.folder / name, self.user, self.user)
+            self.theirs.append(self.folder / name)
+        os.chown(self.folder, 0, self.user)
+        self.folder.chmod(0o750)
+
+    def start(self, record: int, log: int) -> None:
+        """As of `Bwrap`."""
+        course, job, home, tmp = (self.folder / n for n in ("course", "job", "home", "tmp"))
+        self.process = subprocess.Popen(
+            inside(job, self.limits),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=job,
+            env=environment(record, course, job, home, tmp),
+            pass_fds=[record],
+            start_new_session=True,
+            preexec_fn=functools.partial(_become, self.user, self.limits),
+        )
+
+    def usage(self) -> Usage:
+        used = usage(_processes(self.user))
+        used.disk = sum(map(_size, (*self.theirs, *_owned(self.user))))
+        return used
+
+    def end(self) -> None:
+        """End all that this user runs, and remove what it has written."""
+        while pids := _processes(self.user):
+            for signalled in (signal.SIGSTOP, signal.SIGKILL):  # stopped, none forks meanwhile
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signalled)
+            time.sleep(0.01)
+        if self.process is not None:
+            self.process.wait()
+        for path in _owned(self.user):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Of root's, to be read by who can enter the folder around it."""
+    shutil.copytree(source, target)
+    for path in (target, *target.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _become(user: int, limits: Limits | None = None) -> None:
+    """For `preexec_fn`: be that user from here on, for good."""
+    if limits is not None:
+        confine(limits, threads=limits.processes * THREADS)
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # no way back through sudo and the like
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
+
+
+def _free_user() -> int:
+    """A user id without a name, a process or a file; two graders begin in different places."""
+    first = os.getpid() % len(USERS)
+    taken = {known.pw_uid for known in pwd.getpwall()}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            taken.add(path.stat().st_uid)
+    ids: list[int] = [*USERS[first:], *USERS[:first]]
+    for user in ids:
+        if user not in taken and not _owned(user):
+            return user
+    raise GradeError("Every user id from 20000 to 59999 has processes or files.")
+
+
+def _processes(user: int) -> set[int]:
+    """Those of a user that live."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if path.stat().st_uid == user and ") Z " not in (path / "stat").read_text():
+                found.add(int(path.name))
+    return found
+
+
+def _owned(user: int) -> list[Path]:
+    """What a user has in folders where everybody may write."""
+    entries = (entry for folder in SHARED if folder.is_dir() for entry in os.scandir(folder))
+    found = []
+    for entry in entries:
+        with suppress(OSError):
+            if entry.stat(follow_symlinks=False).st_uid == user:
+                found.append(Path(entry.path))
+    return found
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all in a folder."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    with suppress(OSError):
+        total += path.lstat().st_size
+    return total

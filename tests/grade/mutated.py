@@ -1,0 +1,111 @@
+"""Notebooks of a lab in which answers are mutants: what students really get wrong, handed in."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpkit.grade.merge import look
+from ddpkit.grade.questions import exercises_of
+from ddpkit.grade.store import Result
+from ddpkit.lessons.sources import source_of
+from tests import mutants
+from tests.grade.attacks import ROOT, answer, cell
+from tests.mutants import Mutant
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """A notebook, and which mutant stands for which exercise; the other answers are right."""
+
+    notebook: dict[str, Any]
+    wrong: dict[str, Mutant]
+
+    def mistakes(self, result: Result) -> Iterator[str]:
+        """Where the grades are not as they should be: a sentence each."""
+        touched = set(self.wrong)
+        for one in result.exercises:
+            if one.name in self.wrong and one.earned >= one.points:
+                yield f"{self.wrong[one.name]} gets all points"
+            if one.name in self.wrong and one.status not in ("fail", "error", "deadlock"):
+                yield f"{self.wrong[one.name]} ends in {one.status}"
+            if not touched & needs(result.lab)[one.name] and one.earned != one.points:
+                yield f"{one.name} is right and gets {one.earned} of {one.points}: {one.feedback}"
+
+
+def mutated(lab: str) -> list[Mutated]:
+    """So many notebooks that each mutant of lab NN is in one of them."""
+    names = [each.name for each in exercises_of(lab)]
+    of = {name: [each for each in mutants.discover() if each.exercise == name] for name in names}
+    count = max(map(len, of.values()))
+    return [_mutated(lab, {n: of[n][k] for n in names if k < len(of[n])}) for k in range(count)]
+
+
+def _mutated(lab: str, wrong: dict[str, Mutant]) -> Mutated:
+    made = copy.deepcopy(solution(lab))
+    for name, each in wrong.items():
+        right = "".join(cell(made, f"answer-{name}")["source"])
+        answer(made, name, f"{right}\n\n{wrong_source(each)}")
+    return Mutated(made, wrong)
+
+
+@functools.cache
+def solution(lab: str) -> dict[str, Any]:
+    (path,) = (ROOT / "solutions").glob(f"{lab}_*.ipynb")
+    made: dict[str, Any] = json.loads(path.read_text())
+    return made
+
+
+@functools.cache
+def needs(lab: str) -> dict[str, set[str]]:
+    """By exercise: itself, and the others of its lab whose answers it calls."""
+    names = {each.name for each in exercises_of(lab)}
+    made = solution(lab)
+    found = {
+        name: {name} | names & look("".join(cell(made, f"answer-{name}")["source"])).needs
+        for name in names
+    }
+    for _ in names:
+        found = {name: set().union(*(found[each] for each in of)) for name, of in found.items()}
+    return found
+
+
+def wrong_source(wrong: Mutant) -> str:
+    """Code that binds the exercise's name to a mutant, in a cell below the right answer."""
+    made = wrong.make()
+    module = sys.modules.get(made.__module__)
+    if module is None:  # an edit of the kit's answer, which uses what the notebook has
+        return str(source_of(made))
+    tree = ast.parse(Path(str(module.__file__)).read_text())
+    kept = [node for node in tree.body if _is_needed(node, made.__name__)]
+    for node in kept:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            node.decorator_list = [each for each in node.decorator_list if not _registers(each)]
+    body = ast.unparse(ast.Module(kept, []))
+    made_by = f"_mutant_of_{wrong.exercise}"
+    lines = textwrap.indent(f"{body}\nreturn {made.__name__}", "    ")
+    return f"def {made_by}():\n{lines}\n\n{wrong.exercise} = {made_by}()\n"
+
+
+def _is_needed(node: ast.stmt, name: str) -> bool:
+    """The mutant, and what its module has for all of them."""
+    match node:
+        case ast.FunctionDef() | ast.ClassDef():
+            return node.name == name or not any(map(_registers, node.decorator_list))
+        case ast.ImportFrom(module="tests.mutants"):
+            return False
+        case ast.Import() | ast.ImportFrom() | ast.Assign():
+            return True
+    return False
+
+
+def _registers(decorator: ast.expr) -> bool:
+    return ast.unparse(decorator).startswith("mutant(")

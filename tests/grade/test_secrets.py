@@ -1,0 +1,151 @@
+"""What goes into the sandbox knows the inputs, and not what is right for them.
+
+A student's function can look at its callers' frames: whatever a question holds, or can compute, is
+an answer that need not be worked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import io
+import pickle
+import types
+from collections.abc import Iterator
+
+import pytest
+
+from ddpkit.grade.questions import LAB_MODULE, Question, questions
+from ddpkit.lessons import Case, Exercise, exercises
+from ddpkit.lessons.compare import same
+from ddpkit.lessons.seeds import Seed
+
+SECRET = Seed("a secret of tests", secret=True)
+GIVEN = {  # what is right is among the inputs: the right answer only passes it on
+    "scatter": "",  # the root's chunks
+    "flatten": "one of shape (4,)",
+    "Reducer": "in random order",
+}
+
+
+class Filling(pickle.Unpickler):
+    def persistent_load(self, pid: object) -> object:
+        return print
+
+
+def loaded(question: Question) -> object:
+    return Filling(io.BytesIO(question.pickled)).load()
+
+
+def reached(root: object) -> Iterator[tuple[object, bool]]:
+    """All that code inside can get hold of; and whether it is computed, no mere input."""
+    done: dict[int, object] = {}  # keeps them alive: an id is used again
+    todo = [(root, False)]
+    while todo:
+        thing, computed = todo.pop()
+        if id(thing) not in done and _is_ours(thing):
+            done[id(thing)] = thing
+            yield thing, computed
+            todo += [(part, computed) for part in _parts(thing)]
+            todo += [(value, True) for value in _computed(thing)]
+
+
+def _is_ours(thing: object) -> bool:
+    """Of code only what travels in the pickle: the rest is the same for all."""
+    match thing:
+        case types.FunctionType() | type():
+            return LAB_MODULE.fullmatch(thing.__module__) is not None
+        case types.ModuleType():
+            return LAB_MODULE.fullmatch(thing.__name__) is not None
+    return True
+
+
+def _parts(thing: object) -> Iterator[object]:
+    match thing:
+        case dict():
+            yield from thing.values()
+        case list() | tuple() | set() | frozenset():
+            yield from thing
+        case functools.partial():
+            yield from (thing.func, thing.args, thing.keywords)
+        case types.MethodType():
+            yield from (thing.__self__, thing.__func__)
+        case types.FunctionType():
+            yield from (thing.__globals__, thing.__defaults__, thing.__kwdefaults__)
+            yield from (cell.cell_contents for cell in thing.__closure__ or ())
+        case _ if not type(thing).__module__.startswith(("torch", "numpy")):
+            yield from getattr(thing, "__dict__", {}).values()
+
+
+def _computed(thing: object) -> Iterator[object]:
+    """What properties of a lab's own classes give, and methods that need nothing."""
+    kind = type(thing)
+    if not LAB_MODULE.fullmatch(kind.__module__):
+        return
+    for name in dir(kind):
+        member = inspect.getattr_static(kind, name)
+        try:
+            if isinstance(member, property | functools.cached_property):
+                yield getattr(thing, name)
+            elif isinstance(member, types.FunctionType) and _needs_nothing(member):
+                yield getattr(thing, name)()
+        except Exception:
+            continue
+
+
+def _needs_nothing(method: types.FunctionType) -> bool:
+    return method.__name__[:2] != "__" and len(inspect.signature(method).parameters) == 1
+
+
+def given_away(question: Question) -> list[str]:
+    """Names of secret values that are within reach. A number may stand among inputs by chance."""
+    found = []
+    within = list(reached(loaded(question)))
+    for name, expected in question.case.expect.items():
+        value = getattr(expected, "value", expected)
+        number = isinstance(value, int | float | str)
+        if name not in question.shown and any(
+            same(thing, value) for thing, computed in within if computed or not number
+        ):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(exercises()))
+def test_a_question_does_not_know_what_is_right(name: str) -> None:
+    for question in questions(exercises()[name], SECRET):
+        title = question.case.title
+        if title.startswith("1 rank") or title.endswith(GIVEN.get(name, "nothing")):
+            continue
+        assert given_away(question) == [], f"{question.key}, {title}"
+
+
+class Knowing:
+    """As the cases of a careless author would have it."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    @functools.cached_property
+    def due(self) -> list[int]:
+        return [self.n, self.n + 1]
+
+    def best(self) -> int:
+        return self.n + 7
+
+    def observe(self, answer: object) -> dict[str, object]:
+        return {}
+
+
+Knowing.__module__ = "ddpkit.lessons.lab99"
+
+
+@pytest.mark.parametrize("key", ["due", "best"])
+def test_a_careless_question_is_found_out(key: str) -> None:
+    def cases(answer, rng):
+        knowing = Knowing(rng.randrange(1000))
+        expect = {"due": knowing.due} if key == "due" else {"best": knowing.best()}
+        yield Case("a case", functools.partial(knowing.observe, answer), expect)
+
+    (question,) = questions(Exercise("f", "00", 1, "", cases), SECRET)
+    assert given_away(question) == [key]
