@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 WARM = 4  # steps: buckets are rebuilt after the first
@@ -102,7 +103,7 @@ def transformer() -> Any:
     return Classifier()
 
 
-def device() -> Any:
+def device(layers: int, width: int, forward_s: float, backward_s: float) -> Any:
     """Layers that sleep for their compute: like a GPU's, it leaves the cores to communication."""
     import torch
     from torch import nn
@@ -110,19 +111,19 @@ def device() -> Any:
     class Compute(torch.autograd.Function):
         @staticmethod
         def forward(_: Any, x: Any) -> Any:  # type: ignore[override]
-            time.sleep(0.005)
+            time.sleep(forward_s)
             return x.clone()
 
         @staticmethod
         def backward(_: Any, gradient: Any) -> Any:  # type: ignore[override]
-            time.sleep(0.010)
+            time.sleep(backward_s)
             return gradient
 
     class Layer(nn.Linear):
         def forward(self, x: Any) -> Any:
             return Compute.apply(super().forward(x))  # type: ignore[no-untyped-call]
 
-    return nn.Sequential(*(Layer(384, 384) for _ in range(8)))
+    return nn.Sequential(*(Layer(width, width) for _ in range(layers)))
 
 
 def _rows(shape: tuple[int, ...], whole: bool = False) -> Callable[[int], tuple[Any, Any]]:
@@ -139,5 +140,6 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[int], tuple[Any, Any]]]] = 
     "wide MLP": (wide, _rows((384,))),
     "conv net": (conv, _rows((3, 16, 16))),
     "transformer": (transformer, _rows((32,), whole=True)),
-    "emulated device": (device, _rows((384,))),
+    "emulated device": (partial(device, 8, 384, 0.005, 0.010), _rows((384,))),
+    "balanced device": (partial(device, 16, 400, 0.0005, 0.005), _rows((400,))),
 }

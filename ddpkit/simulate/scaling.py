@@ -22,7 +22,7 @@ class Scaled:
 
     @property
     def efficiency(self) -> float:
-        """How much of each rank is left: speed-up / ranks."""
+        """Speed-up / ranks."""
         return self.speed_up / self.world_size
 
 

@@ -34,6 +34,7 @@ def test_the_benchmark_of_the_cluster_says_which_ratios_it_prints() -> None:
 def test_the_benchmark_of_the_cluster_prints_both_tables(monkeypatch, capsys) -> None:
     once = cluster.Extent(1, 1, faults_of_others=False, later=1, models=1, messages=1)
     monkeypatch.setattr(cluster, "QUICK", once)
+    monkeypatch.setattr(cluster, "SIZES", (4,))
     monkeypatch.setattr(sys, "argv", ["benchmarks.cluster", "--quick"])
     monkeypatch.chdir(ROOT)
     cluster.main()

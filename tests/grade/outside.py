@@ -16,10 +16,14 @@ from ddpkit.lessons import Case, Exercise
 
 @dataclass
 class Recorded:
-    """An exercise that remembers what its cases saw when they were put to an answer."""
+    """An exercise of which the grader judges what its cases see when they are put to an answer.
+
+    ``whole=False`` asks until something is wrong, and no further.
+    """
 
     exercise: Exercise
-    seen: list[tuple[Case, Callable[[], Any]]] = field(default_factory=list)
+    whole: bool = True
+    rows: list[Row] = field(default_factory=list)
 
     def recording(self) -> Exercise:
         return replace(self.exercise, cases=self._cases)
@@ -27,24 +31,23 @@ class Recorded:
     def _cases(self, answer: Any, rng: Any) -> Iterator[Case]:
         for case in self.exercise.cases(answer, rng):
             yield replace(case, observe=partial(self._observe, case))
+            if not self.whole and self.rows[-1].status != "pass":
+                return
 
     def _observe(self, case: Case) -> Any:
         try:
             seen = case.observe()
         except BaseException as error:
-            self.seen.append((case, partial(_raise, error)))
+            self._judge(case, partial(_raise, error))
             raise
-        self.seen.append((case, lambda: seen))
+        self._judge(case, lambda: seen)
         return seen
 
-    def rows(self) -> list[Row]:
+    def _judge(self, case: Case, observe: Callable[[], Any]) -> None:
         """What the grader makes of it: claimed as JSON, judged outside."""
-        found = []
-        for number, (case, observe) in enumerate(self.seen):
-            question = Question(self.exercise.name, number, case, b"", frozenset())
-            claim = {"key": question.key, **claimed(observe)}
-            found.append(row(question, json.loads(json.dumps(claim))))
-        return found
+        question = Question(self.exercise.name, len(self.rows), case, b"", frozenset())
+        claim = {"key": question.key, **claimed(observe)}
+        self.rows.append(row(question, json.loads(json.dumps(claim))))
 
 
 def _raise(error: BaseException) -> None:

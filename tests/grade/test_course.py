@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600)]
 
 LABS = sorted(path.name for path in (ROOT / "labs").glob("[0-9][0-9]_*.ipynb"))
 NUMBERS = [name[:2] for name in LABS]
-QUICKEST = {"02": 6, "03": 12}  # others wait for several deadlocks
+SOME = {"01": 4, "05": 4}  # a mutated notebook of each; all of them: see below
 
 
 def write(folder: Path, notebooks: dict[str, Mutated]) -> Path:
@@ -36,7 +36,7 @@ def mistakes(notebooks: dict[str, Mutated], results: dict[str, Result]) -> list[
 
 def test_every_lab_at_both_ends_and_in_between(tmp_path: Path) -> None:
     needs_sandbox()
-    notebooks = {f"mutated{lab}.ipynb": mutated(lab)[QUICKEST.get(lab, 4)] for lab in NUMBERS}
+    notebooks = {f"mutated{lab}.ipynb": mutated(lab)[which] for lab, which in SOME.items()}
     wrong = write(tmp_path / "wrong", notebooks)
     done = grade(ROOT / "labs", wrong, "--out", tmp_path / "out", "--jobs", "2")
     assert done.returncode == 0, done.stderr  # it would stop at a solution without all points

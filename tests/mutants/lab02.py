@@ -621,7 +621,7 @@ def to_rank_0_first(x, src):
 edit("broadcast", "from_anybody", replace="dist.recv(message, (rank - far) % world_size)",
      by="dist.recv(message)", hint="name the rank")  # fmt: skip
 edit("broadcast", "never_waits", replace="dist.recv(", by="dist.irecv(",
-     hint="Nothing has come to ranks 1, 2 and 3")  # fmt: skip
+     hint="Nothing has come to rank")  # fmt: skip
 edit("reduce", "in_float32", replace="total = x.contiguous()", by="total = x.float().contiguous()",
      hint="as float32 they lose digits")  # fmt: skip
 

@@ -27,7 +27,7 @@ def explore_scaling(
     world_size: int = 64,
     cap_mb: float = DEFAULT_CAP_MB,
 ) -> View[Scaling]:
-    """Move the ranks, the batch and the link, and see how much of each rank is left to train.
+    """Move the ranks, the batch and the link, and see the efficiency: speed-up ÷ ranks.
 
     Weak scaling gives every rank the batch of the step; strong scaling shares one such batch out.
     The step and the link are found as by `explore_buckets`. In a notebook there are sliders;

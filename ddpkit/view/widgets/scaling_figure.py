@@ -1,4 +1,4 @@
-"""`draw_scaling`: how much of each rank is left, and where the two steps go."""
+"""`draw_scaling`: the efficiency over ranks, and where the two steps go."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def draw_scaling(model: Scaling) -> Figure:
     for y, text, points in ((0.24, model.title, 14.5), (0.53, model.text, 10)):
         page.write_fitting(0.2, y, text, points, style.WIDTH - 0.4, bold=points > 12)
     page.write_fitting(0.2, 0.8, model.notice, 10, style.WIDTH - 0.4)
-    page.write(LEFT, TOP - 0.52, "How much of each rank is left", 11, bold=True)
+    page.write(LEFT, TOP - 0.52, "Efficiency: speed-up ÷ ranks", 11, bold=True)
     axes = _axes(page, model)
     x = LEFT
     for (name, look), some in zip(LOOK.items(), (model.weak, model.strong), strict=True):

@@ -31,7 +31,7 @@ class Scaling:
         weak, strong = self.weak[self.at], self.strong[self.at]
         return (
             f"{words.count(self.ranks, 'rank')}: {weak.speed_up:,.3g} times as fast as one if the "
-            f"batch grows ({words.percents([weak.efficiency])} of each rank is left), "
+            f"batch grows (efficiency {words.percents([weak.efficiency])}), "
             f"{strong.speed_up:,.3g} times if it is shared ({words.percents([strong.efficiency])})."
         )
 
@@ -43,9 +43,10 @@ class Scaling:
             for some in (self.weak, self.strong)
         )
         best = max(self.strong, key=lambda each: each.speed_up)
+        good = f"{_up_to(weak)} if the batch grows, {_up_to(strong)} if it is shared"
         return (
-            f"What to notice: {GOOD:.0%} of each rank is left {_up_to(weak)} if the batch grows, "
-            f"{_up_to(strong)} if it is shared. "
+            f"What to notice: the efficiency is {GOOD:.0%} or more "
+            f"{good if weak != strong else f'{_up_to(weak)}, both ways'}. "
             f"A shared batch is fastest on {words.count(best.world_size, 'rank')}."
         )
 
