@@ -19,7 +19,7 @@ from ddpkit.grade.course import Course
 from ddpkit.grade.merge import Merged, Planned, merge
 from ddpkit.grade.questions import Question
 from ddpkit.grade.sandbox import Limits
-from ddpkit.grade.score import Row, Score, none, row, score
+from ddpkit.grade.score import Row, Score, left_blank, none, row, score
 from ddpkit.grade.submission import Submission
 
 PREPARE = "from ddpkit.grade.asking import prepare\n\nprepare()"
@@ -61,7 +61,8 @@ def grade(
     """
     merged = merge(course.cells, course.names, submission)
     state = _State(notes=list(merged.notes))
-    answered = [name for name in course.names if _is_there(name, merged)]
+    blank = _blank(course, merged)
+    answered = [name for name in course.names if _is_there(name, merged) and name not in blank]
     failures = 0
     while asked := _open_questions(course, answered, state):
         cells = [n for n in range(len(merged.cells)) if n not in state.removed]
@@ -77,7 +78,16 @@ def grade(
         if not outcome.why:
             break
         _leave_out(outcome, cells, plan, asked, state, limits)
+    for question in (each for name in blank for each in course.questions[name]):
+        state.rows[question.key] = left_blank(question)
     return [_score(course, name, merged, state) for name in course.names], state.notes
+
+
+def _blank(course: Course, merged: Merged) -> set[str]:
+    """Exercises whose cell is as it was handed out: there is nothing to ask."""
+    handed_out = {cell.exercise: cell.source.strip() for cell in course.cells if cell.exercise}
+    cells = [cell for cell in merged.cells if cell.exercise]
+    return {cell.exercise for cell in cells if cell.source.strip() == handed_out.get(cell.exercise)}
 
 
 def _is_there(name: str, merged: Merged) -> bool:

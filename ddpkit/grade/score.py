@@ -50,6 +50,11 @@ def row(question: Question, claim: Any) -> Row:
         return Row(str(question.case.title), question.case.weight, "error", ("it gave no values",))
 
 
+def left_blank(question: Question) -> Row:
+    """Of an answer that is not there yet."""
+    return Row(str(question.case.title), question.case.weight, "fail", (BLANK,))
+
+
 def _row(question: Question, claim: Any) -> Row:
     case = question.case
     title = str(case.title)
@@ -58,7 +63,7 @@ def _row(question: Question, claim: Any) -> Row:
     if claim.get("undefined"):
         return Row(title, case.weight, "error", (f"{question.exercise} is not defined",))
     if "blank" in claim:
-        return Row(title, case.weight, "fail", (BLANK,))
+        return left_blank(question)
     if "seen" not in claim:
         return _raised(case, claim)
     try:
