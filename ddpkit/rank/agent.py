@@ -111,7 +111,7 @@ class Agent(threading.Thread):
         if frame is None:
             return None
         filename, function = frame.f_code.co_filename, frame.f_code.co_name
-        pending = list(self.recorder.pending.values())
+        pending = self.recorder.under_way()
         if function == "_engine_run_backward" or (pending and _in_compiled_wait(frame)):
             # It may as well compute: whether the process stands still, its CPU time will tell.
             return next(iter(pending), None)

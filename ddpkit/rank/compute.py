@@ -134,7 +134,7 @@ class _Compute:
         has been posted.
         """
         recorder, idle_from = self.recorder, last_gradient
-        pending = list(recorder.pending.values())
+        pending = recorder.under_way()
         for call in pending:
             future = call.future
             if future is not None and future.done():  # and its callback waits for the GIL

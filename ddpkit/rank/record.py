@@ -35,7 +35,7 @@ class Recorder:
     waits: dict[int, Call] = field(default_factory=dict)  # what each thread waits for right now
     moved: int = 0  # grows whenever a call is posted or done
     _seqs: Counter[Any] = field(default_factory=Counter)
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # several threads may post
+    _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
 
     def posted(
         self,
@@ -68,11 +68,17 @@ class Recorder:
     def done(self, call: Call) -> None:
         """A call has ended. Told more than once (by a wait and by a callback), the first counts."""
         now = time.perf_counter_ns()
-        if self.pending.pop(id(call), None) is None:
-            return
-        call.done_ns, call.work, call.future = now, None, None  # a log must hold no tensors
-        self.moved += 1
-        self.log.add(call)
+        with self._lock:  # a call is pending or in the log, whoever looks
+            if self.pending.pop(id(call), None) is None:
+                return
+            call.done_ns, call.work, call.future = now, None, None  # a log must hold no tensors
+            self.moved += 1
+            self.log.add(call)
+
+    def under_way(self) -> list[Call]:
+        """The calls that have not ended, in the order they were posted; safe while others end."""
+        with self._lock:
+            return list(self.pending.values())
 
     def compute(self, kind: str, name: str, start_ns: int) -> None:
         """A stretch of the rank's own work has ended."""
@@ -84,8 +90,9 @@ class Recorder:
 
     def finish(self) -> None:
         """The function has returned: what it posted and never waited for ends here."""
-        for call in list(self.pending.values()):
-            self.done(call)
+        with self._lock:
+            for call in self.under_way():
+                self.done(call)
 
     def spans(self) -> list[Span]:
         """All that has been recorded, as it ended; of a long run the newest."""

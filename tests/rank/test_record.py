@@ -12,6 +12,7 @@ import pytest
 from ddpkit.rank import record
 from ddpkit.rank.agent import Agent, _in_compiled_wait
 from ddpkit.rank.call import Call, What
+from ddpkit.rank.log import Log
 from ddpkit.rank.record import Recorder, span, step
 from ddpkit.rank.where import is_user_file, user_call
 
@@ -66,6 +67,27 @@ def test_many_threads_post_without_losing_a_number(recorder):
         thread.join()
     sys.setswitchinterval(0.005)
     assert [call["seq"] for call in recorder.box.calls] == list(range(1, 8001))
+
+
+def test_a_run_ends_when_a_call_that_another_thread_ends_is_in_the_log(recorder):
+    """gloo's thread says that a call is done; the rank's own returns meanwhile, and is read."""
+    ending, go_on = threading.Event(), threading.Event()
+
+    class SlowLog(Log):
+        def add(self, *entries):
+            ending.set()
+            go_on.wait(60)
+            super().add(*entries)
+
+    recorder.log = SlowLog()
+    call = recorder.posted("all_reduce", "")
+    gloo = threading.Thread(target=recorder.done, args=[call])
+    gloo.start()
+    assert ending.wait(60)
+    threading.Timer(0.2, go_on.set).start()
+    recorder.finish()
+    assert [span.name for span in recorder.spans()] == ["all_reduce"]
+    gloo.join()
 
 
 def test_a_call_is_done_once(recorder):
