@@ -10,10 +10,9 @@ import click
 
 import ddpkit
 from ddpkit.errors import DdpkitError
+from ddpkit.files import CHECKOUT, PACKAGE
 from ddpkit.grade.commands import grade, report
 from ddpkit.trace_command import trace
-
-ROOT = Path(ddpkit.__file__).parent.parent
 
 
 class Commands(click.Group):
@@ -77,7 +76,7 @@ def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple
             click.echo(f"{name:24} {done}")
         click.echo(f"Open them: jupyter lab {folder}")
         return
-    if copy_labs.labs_folder().is_relative_to(copy_labs.PACKAGE):
+    if copy_labs.labs_folder().is_relative_to(PACKAGE):
         raise click.ClickException(
             "The labs are inside the installed package. Copy them to a folder of yours first: "
             "ddpkit lab --copy DIR"
@@ -161,17 +160,17 @@ def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
     """Make labs, executed solutions and answers from solutions/*.py (of all lessons, or NAMES)."""
     from ddpkit import release as releasing
 
-    if not (ROOT / "solutions").is_dir():
+    if not (CHECKOUT / "solutions").is_dir():
         raise click.ClickException("`ddpkit release` works in a checkout of ddpkit only.")
     if only_check:
-        problems = releasing.check(ROOT)
+        problems = releasing.check(CHECKOUT)
         for problem in problems:
             click.echo(problem)
         if problems:
             raise click.ClickException(f"{len(problems)} thing{'s' * (len(problems) > 1)} to mend.")
         click.echo("Labs, solutions and answers are fresh.")
         return
-    released = releasing.release(ROOT, names or None, force=force)
+    released = releasing.release(CHECKOUT, names or None, force=force)
     for path in released.written:
         click.echo(f"wrote {path}")
     for path in released.removed:

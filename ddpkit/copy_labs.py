@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddpkit.errors import LessonError
-from ddpkit.files import write_whole
-
-PACKAGE = Path(__file__).parent
+from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 
 
 def labs_folder() -> Path:
     """Where the kit's labs are: beside the package in a checkout, inside it when installed."""
     inside = PACKAGE / "labs"
-    return inside if inside.is_dir() else PACKAGE.parent / "labs"
+    return inside if inside.is_dir() else CHECKOUT / "labs"
 
 
 def labs() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Where the package lies, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+CHECKOUT = PACKAGE.parent  # with solutions/ and tests/, unless ddpkit was installed from a wheel
 
 
 def write_whole(path: Path, data: bytes) -> None:

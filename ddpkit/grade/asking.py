@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ddpkit.grade.wire import MIME, encode
 
-GAP = "ddpkit: the student's answer"  # as in ddpkit.grade.questions, which needs more than is here
+GAP = "ddpkit: the student's answer"  # what a question's pickle has in the answer's place
 
 
 def prepare() -> None:

@@ -61,8 +61,7 @@ def grade(
     """
     merged = merge(course.cells, course.names, submission)
     state = _State(notes=list(merged.notes))
-    blank = _blank(course, merged)
-    answered = [name for name in course.names if _is_there(name, merged) and name not in blank]
+    answered = [name for name in course.names if _is_answered(name, merged)]
     failures = 0
     while asked := _open_questions(course, answered, state):
         cells = [n for n in range(len(merged.cells)) if n not in state.removed]
@@ -78,20 +77,11 @@ def grade(
         if not outcome.why:
             break
         _leave_out(outcome, cells, plan, asked, state, limits)
-    for question in (each for name in blank for each in course.questions[name]):
-        state.rows[question.key] = left_blank(question)
     return [_score(course, name, merged, state) for name in course.names], state.notes
 
 
-def _blank(course: Course, merged: Merged) -> set[str]:
-    """Exercises whose cell is as it was handed out: there is nothing to ask."""
-    handed_out = {cell.exercise: cell.source.strip() for cell in course.cells if cell.exercise}
-    cells = [cell for cell in merged.cells if cell.exercise]
-    return {cell.exercise for cell in cells if cell.source.strip() == handed_out.get(cell.exercise)}
-
-
-def _is_there(name: str, merged: Merged) -> bool:
-    return name not in merged.missing and name not in merged.broken
+def _is_answered(name: str, merged: Merged) -> bool:
+    return name not in {*merged.missing, *merged.broken, *merged.blank}
 
 
 def _open_questions(course: Course, names: Sequence[str], state: _State) -> list[Question]:
@@ -193,6 +183,8 @@ def _score(course: Course, name: str, merged: Merged, state: _State) -> Score:
         return none(exercise, "not_run", f"There is no cell that defines {name}.")
     if name in merged.broken:
         return none(exercise, "error", f"Its cell is no Python: {merged.broken[name]}.")
+    if name in merged.blank:
+        return score(exercise, [left_blank(question) for question in course.questions[name]])
     notes = [f"Its cell raised, {state.errors[name]}"] if name in state.errors else []
     status, words = state.dropped.get(name, ("not_run", "not tried"))
     known = [state.rows.get(question.key) for question in course.questions[name]]

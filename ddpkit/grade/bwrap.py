@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ddpkit.grade.sandbox import PACKAGE, Limits, Usage, confine, environment, inside, tree, usage
+from ddpkit.files import CHECKOUT, PACKAGE
+from ddpkit.grade.sandbox import Limits, Usage, confine, environment, inside, tree, usage
 
 JOB = Path("/job")  # the folder of questions and notebook, inside
 COURSE = Path("/course")
@@ -119,8 +120,8 @@ def layers(readable: set[Path], telling: set[Path]) -> list[tuple[Path, bool]]:
 
 def _telling() -> Iterator[Path]:
     """Folders with answers: the checkout, and ddpkit where it is installed."""
-    if (PACKAGE.parent / "solutions").is_dir():
-        yield PACKAGE.parent
+    if (CHECKOUT / "solutions").is_dir():
+        yield CHECKOUT
     yield PACKAGE
     for prefix in {Path("/usr/local"), *_readable()}:
         for found in prefix.glob("lib*/python*/*-packages/ddpkit"):

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-import ddpkit.errors
 from ddpkit.errors import GradeError
+from ddpkit.files import CHECKOUT
 
 if TYPE_CHECKING:
     from ddpkit.grade.store import Result
 
-ROOT = Path(ddpkit.errors.__file__).parent.parent
 FILE = click.Path(path_type=Path)
 
 
@@ -44,10 +43,11 @@ def grade(
 
     if secret is not None and not secret.is_file():
         raise GradeError(f"There is no secret {secret}. Without --secret, OUT/secret is made.")
-    levels.require([*submissions, *([secret] if secret else [])])
+    levels.require([*submissions, out, *([secret] if secret else [])])
     if (out / "results").exists() and not resume:
         raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")
     tasks = classroom.find(submissions)
+    _make(out)
     number = lab.zfill(2) if lab else None
     limits = sandbox.Limits(cell_s=limit)
     results: list[Result] = []
@@ -57,7 +57,7 @@ def grade(
         tqdm(total=len(tasks), unit="notebook", disable=None) as bar,
     ):
         room = classroom.Classroom(
-            ROOT, out, read_secret(secret or out / "secret"), Path(work), limits
+            CHECKOUT, out, read_secret(secret or out / "secret"), Path(work), limits
         )
 
         def finished(result: Result) -> None:
@@ -66,6 +66,14 @@ def grade(
 
         classroom.grade_class(tasks, room, number, jobs, finished)
     _tell(results, out)
+
+
+def _make(out: Path) -> None:
+    """The folder of the results: the teacher's alone, for feedback may tell secret inputs."""
+    try:
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise GradeError(f"{out} cannot be made: {error.strerror}.") from error
 
 
 def _one_thread() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpkit.errors import GradeError
+from ddpkit.files import PACKAGE
 from ddpkit.grade import sandbox
 from ddpkit.grade.merge import look
 from ddpkit.grade.questions import Question, exercises_of, questions
@@ -54,7 +55,7 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
     for path in (
         given,
         solution,
-        *sorted(sandbox.PACKAGE.glob("lessons/*.py")),
+        *sorted(PACKAGE.glob("lessons/*.py")),
     ):
         digest.update(path.read_bytes())
     package = sandbox.stage(work, lab)

@@ -38,9 +38,11 @@ def run(course: Path, job: Path, limits: Limits, cells: int) -> Outcome:
     box = levels.box(course, job, limits)
     reading, writing = os.pipe()
     try:
-        with open(job.parent / "log", "wb") as log:
-            box.start(writing, log.fileno())
-        os.close(writing)
+        try:
+            with open(job.parent / "log", "wb") as log:
+                box.start(writing, log.fileno())
+        finally:
+            os.close(writing)
         outcome = _Watch(box.usage, reading, limits, cells).until_it_ends()
     finally:
         box.end()

@@ -34,6 +34,7 @@ class Merged:
     cells: list[Planned] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # exercises without an answer
     broken: dict[str, str] = field(default_factory=dict)  # exercise -> its syntax error
+    blank: set[str] = field(default_factory=set)  # exercises as they were handed out
     notes: list[str] = field(default_factory=list)
 
 
@@ -74,10 +75,27 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
             merged.cells.append(Planned(cell.source, answers[position], answers[position]))
         elif position in own and (look(cell.source).binds | look(cell.source).changes) & wanted:
             merged.cells.append(Planned(cell.source, "helper"))
+    merged.blank = _blank(lab, submission.cells, answers, own.values())
     checks = {cell.check for cell in submission.cells}
     if set(names) - checks:
         merged.notes.append("Check cells are missing or changed; the course's were used.")
     return merged
+
+
+def _blank(
+    lab: Sequence[SubmittedCell],
+    cells: Sequence[SubmittedCell],
+    answers: dict[int, str],
+    own: Iterable[str],
+) -> set[str]:
+    """Exercises whose cell is as it was handed out, and that no other cell completes."""
+    handed_out = {cell.exercise: cell.source.strip() for cell in lab if cell.exercise}
+    same = {
+        name
+        for position, name in answers.items()
+        if cells[position].source.strip() == handed_out.get(name)
+    }
+    return same - {name for text in own for name in look(text).changes}
 
 
 def _answer(name: str, cells: Sequence[SubmittedCell]) -> int | None:

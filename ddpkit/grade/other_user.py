@@ -20,7 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ddpkit.errors import GradeError
-from ddpkit.grade.sandbox import PACKAGE, Limits, Usage, confine, environment, inside, usage
+from ddpkit.files import CHECKOUT, PACKAGE
+from ddpkit.grade.sandbox import Limits, Usage, confine, environment, inside, usage
 
 SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # where every user may write
 USERS = range(20_000, 60_000)  # ids; they need no names
@@ -38,7 +39,7 @@ def trouble(private: Sequence[Path] = ()) -> str:
     if os.geteuid() != 0:
         return "only root can run code as another user"
     course = [PACKAGE / "answers", PACKAGE / "lessons"]
-    course += [PACKAGE.parent / name for name in ("solutions", "tests", ".git")]
+    course += [CHECKOUT / name for name in ("solutions", "tests", ".git")]
     looking = [sys.executable, "-c", LOOK, *(str(each.absolute()) for each in (*course, *private))]
     try:
         done = subprocess.run(

@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from ddpkit.errors import LessonError
+from ddpkit.grade.asking import GAP
 from ddpkit.lessons import Case, Exercise, exercises
 from ddpkit.lessons.seeds import Seed
 
-GAP = "ddpkit: the student's answer"
 # A lab's modules do not exist in the sandbox: what a question needs of them travels with it.
 LAB_MODULE = re.compile(r"ddpkit\.lessons\._?lab(\d\d)\w*")
 

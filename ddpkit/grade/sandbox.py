@@ -10,10 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import ddpkit.errors
+from ddpkit.files import PACKAGE
 from ddpkit.lessons.exercise import exercises
-
-PACKAGE = Path(ddpkit.errors.__file__).parent
 
 
 @dataclass(frozen=True)

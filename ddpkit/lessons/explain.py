@@ -8,8 +8,8 @@ import sysconfig
 from dataclasses import dataclass
 from types import TracebackType
 
-import ddpkit.errors
 from ddpkit.errors import DdpkitError, RunFailed
+from ddpkit.files import PACKAGE
 from ddpkit.source import locate, source_line
 
 BLANK = "your code here"  # how the message of an exercise as shipped begins
@@ -17,7 +17,6 @@ MAX_LINES = 6  # of a run's explanation; the student's own run shows the rest
 MAX_WIDTH = 160
 ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read what came back."
 
-_PACKAGE = os.path.dirname(os.path.abspath(ddpkit.errors.__file__))
 _LIBRARIES = tuple(
     os.path.join(sysconfig.get_paths()[each], "")
     for each in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -73,7 +72,7 @@ def _is_students(filename: str) -> bool:
     if filename.startswith("<") and not filename.startswith("<ipython-input"):
         return False  # generated code, as of dataclasses
     path = os.path.abspath(filename)
-    return not path.startswith((os.path.join(_PACKAGE, ""), *_LIBRARIES))
+    return not path.startswith((os.path.join(PACKAGE, ""), *_LIBRARIES))
 
 
 def is_unanswered(error: BaseException) -> bool:

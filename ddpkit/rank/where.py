@@ -7,9 +7,10 @@ import sysconfig
 from functools import cache
 from types import FrameType
 
+from ddpkit import files
 from ddpkit.source import MAGICS
 
-PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+PACKAGE = str(files.PACKAGE) + os.sep
 _ANSWERS = os.path.join(PACKAGE, "answers")
 _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = sysconfig.get_path("stdlib") + os.sep

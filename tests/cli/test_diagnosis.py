@@ -26,7 +26,7 @@ SOUND = {
     "no interface": diagnosis.interface(None, ["lo"]),
     "port": diagnosis.port("29500", None),
     "launcher": diagnosis.launcher({"RANK": "0", "MASTER_PORT": "29500"}),
-    "sandbox": diagnosis.sandbox("/usr/bin/bwrap"),
+    "sandbox": diagnosis.sandbox(""),
 }
 
 BROKEN = [  # what doctor fails for, with words of the sentence and of the mend
@@ -70,8 +70,8 @@ ODD = [  # the labs run; doctor says what will be slow, or not work beside them
     (diagnosis.port("29500", "Address already in use"), "29500", "--standalone"),
     (diagnosis.gpus(["T4"], "2.13.0", nccl=False, driver=True), "1 (T4), but", "talk gloo"),
     (diagnosis.gpus([], "2.13.0+cpu", nccl=False, driver=True), "sees none", "CUDA build"),
-    (diagnosis.sandbox(None), "bwrap is not installed", "apt-get install bubblewrap"),
-    (diagnosis.sandbox("/usr/bin/bwrap", "not permitted"), "not permitted", ""),
+    (diagnosis.sandbox("bwrap is not installed: apt-get"), "not installed: apt-get", "grading"),
+    (diagnosis.sandbox("bwrap is refused here: no"), "none: bwrap is refused here: no", "grading"),
 ]
 
 

@@ -51,6 +51,17 @@ def test_a_blank_cell_gives_way_to_the_answer_below_it() -> None:
     assert sources(("answer-f", LAB[1].source), ("", answer)) == [answer]
 
 
+def test_what_is_as_it_was_handed_out_is_blank() -> None:
+    handed_out = LAB[1].source
+    assert merged(("answer-f", handed_out + "\n")).blank == {"f"}
+    assert merged(("answer-f", handed_out), ("", "g = 1")).blank == {"f"}
+    assert merged(("answer-f", handed_out + "  # not yet")).blank == set()
+    assert (
+        merged(("answer-f", handed_out), ("", "f.__code__ = (lambda x: x).__code__")).blank == set()
+    )
+    assert merged(("answer-f", handed_out), ("", "def f(x):\n    return x")).blank == set()
+
+
 def test_the_last_of_doubled_cells_counts() -> None:
     first, last = "def f(x):\n    return 1", "def f(x):\n    return 2"
     assert sources(("answer-f", first), ("answer-f", last))[-1] == last

@@ -41,6 +41,7 @@ tries(lambda: open(f"{place}/checkout/solutions/00_ranks.ipynb"))
 tries(lambda: open(f"{place}/checkout/ddpkit/answers/lab00.py"))
 tries(lambda: open(f"{place}/out/secret"))
 tries(lambda: os.listdir(f"{place}/in"))
+tries(lambda: os.listdir(f"{place}/out"))
 tries(lambda: open("/proc/1/environ"))
 tries(lambda: open(f"{os.environ['PYTHONPATH']}/ddpkit/errors.py", "a"))
 tries(lambda: os.setuid(0))
@@ -88,7 +89,7 @@ def run(place: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]
 def abusing(place: Path) -> Notebook:
     made = solution()
     before(made, TOKEN, ABUSE.replace("PLACE", repr(str(place))))
-    right = code(made, TOKEN).replace("token.clone()", "token.clone() + 9 - number_refused")
+    right = code(made, TOKEN).replace("token.clone()", "token.clone() + 10 - number_refused")
     answer(made, TOKEN, right)
     answer(made, SHIFT, code(made, SHIFT) + FILL)
     return made

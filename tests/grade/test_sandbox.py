@@ -112,6 +112,7 @@ def test_what_tells_answers_is_covered_where_it_is_installed(
     readable = [*usual, prefix, checkout / ".venv"]
     monkeypatch.setattr(bwrap, "_readable", lambda: iter(readable))
     monkeypatch.setattr(bwrap, "PACKAGE", checkout / "ddpkit")
+    monkeypatch.setattr(bwrap, "CHECKOUT", checkout)
     (course := tmp_path / "course" / "ddpkit").mkdir(parents=True)
     (job := tmp_path / "job").mkdir()
     arguments = bwrap.mounts(course, job, 1 << 20)

@@ -28,11 +28,11 @@ LAYERS = {
     "ddpkit.lessons": 3.0,
     "ddpkit.release": 4.0,
     "ddpkit.diagnosis": 4.0,
-    "ddpkit.doctor": 4.1,
     "ddpkit.copy_labs": 4.0,
     "ddpkit.trace_command": 4.0,
     "ddpkit.selfcheck": 4.1,
     "ddpkit.grade": 4.2,
+    "ddpkit.doctor": 4.3,
     "ddpkit.script": 4.1,
     # 5: nobody imports these
     "ddpkit": 5.0,
