@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ddpkit.cluster import torchrun
+from ddpkit.cluster import devices, torchrun
 from ddpkit.cluster.cores import cores
 from ddpkit.cluster.launch import sweep, warm_up
 from ddpkit.cluster.local import Request, run_local
@@ -57,7 +57,7 @@ class Run(Generic[Result]):
 
 
 class Cluster:
-    """`world_size` real torch.distributed ranks, talking gloo on the CPU.
+    """`world_size` real torch.distributed ranks: gloo on the CPU, or NCCL on GPUs.
 
     ```python
     cluster = Cluster(4)
@@ -70,16 +70,22 @@ class Cluster:
 
     `link="1 Gbit/s, 200 us"` puts each rank behind an emulated network link of that bandwidth and
     latency; `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks their own (`ddpkit.link`).
+    `device="cuda"` gives every rank a GPU, the arguments of a run with it, and makes it the default
+    device of what the rank creates. They talk NCCL if there are as many GPUs as ranks, else they
+    share, and talk gloo. `DDPKIT_DEVICE=cuda` in the environment says it for all cells.
     `record=False` leaves forward, backward and optimizer out of the trace.
 
-    Raises ClusterError if `world_size` is not a number of ranks that can be started.
+    Raises ClusterError if `world_size` is not a number of ranks that can be started, or there is no
+    such device.
     """
 
-    backend = "gloo"
-    device = "cpu"
-
     def __init__(
-        self, world_size: int, *, link: LinkSpec | None = None, record: bool = True
+        self,
+        world_size: int,
+        *,
+        link: LinkSpec | None = None,
+        device: str | None = None,
+        record: bool = True,
     ) -> None:
         _check_world_size(world_size)
         self.world_size, self.record = world_size, record
@@ -89,18 +95,21 @@ class Cluster:
             raise ClusterError(str(error)) from None
         self._closed = False
         if torchrun.active():
-            torchrun.job()
+            here = torchrun.job()
             if self.links is not None:
                 torchrun.say_once("Under torchrun the network is the real one: link= is left out.")
                 self.links = None
+            ranks_here = len(here.on_this_host())
+            self.place = here.agree(devices.place(device, ranks_here, emulated=False))
         else:
+            self.place = devices.place(device, world_size, emulated=self.links is not None)
             sweep()
             warm_up()
 
     def __repr__(self) -> str:
         s = "" if self.world_size == 1 else "s"
         emulated = "" if self.links is None else f" · emulated link: {self.links}"
-        return f"{self.world_size} rank{s} · {self.backend} · {self.device}{emulated}"
+        return f"{self.world_size} rank{s} · {self.place}{emulated}"
 
     def __enter__(self) -> Cluster:
         return self
@@ -146,8 +155,7 @@ class Cluster:
             world_size=self.world_size,
             payload=pack_call(function, args, kwargs),
             function=_definition(function),
-            backend=f"ddpkit_{self.backend}",
-            device=self.device,
+            place=self.place,
             threads=max(1, cores() // self.world_size),
             seed=seed,
             timeout=timeout,
@@ -159,7 +167,7 @@ class Cluster:
         else:
             outcome = run_local(request)
         emulated = "" if self.links is None else str(self.links)
-        known = {"backend": self.backend, "device": self.device, "emulated": emulated}
+        known = {"backend": self.place.backend, "device": self.place.device, "emulated": emulated}
         facts = {**known, **outcome.facts}
         trace, earlier = join(outcome.spans, outcome.left_out, self.world_size, facts)
         run = Run(outcome.results, outcome.output, trace, outcome.error, earlier)

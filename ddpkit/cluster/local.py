@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.cluster import explain, launch
+from ddpkit.cluster.devices import Place
 from ddpkit.cluster.launch import RankProcess
 from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.outcome import Outcome, Report, is_echo, rank_error
@@ -50,8 +51,7 @@ class Request:
     world_size: int
     payload: list[Any]
     function: tuple[str, str, int]  # its name, file and first line
-    backend: str
-    device: str
+    place: Place
     threads: int
     seed: int
     timeout: float | None
@@ -109,8 +109,8 @@ class LocalRun:
         return Job(
             rank=rank,
             world_size=request.world_size,
-            backend=request.backend,
-            device=request.device,
+            backend=request.place.backend,
+            device=request.place.device,
             threads=request.threads,
             seed=request.seed,
             folder=self.folder,

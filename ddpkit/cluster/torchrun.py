@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from ddpkit.cluster import clocks, hosts, wire
 from ddpkit.cluster.clocks import Clock
+from ddpkit.cluster.devices import VARIABLE, Place
 from ddpkit.cluster.hosts import Seat
 from ddpkit.cluster.launch import run_folder
 from ddpkit.cluster.local import Request
@@ -30,7 +31,14 @@ from ddpkit.errors import ClusterError
 from ddpkit.rank import record
 from ddpkit.rank.agent import Agent
 from ddpkit.rank.blackbox import BlackBox
-from ddpkit.rank.main import GROUP_TIMEOUT, pick, seed_all, start_together
+from ddpkit.rank.main import (
+    GROUP_TIMEOUT,
+    leave_device,
+    pick,
+    seed_all,
+    start_together,
+    use_device,
+)
 from ddpkit.rank.record import Recorder
 from ddpkit.rank.report import UnsendableResultError, report
 from ddpkit.rank.ship import pack_result, unpack_call, unpack_result
@@ -110,8 +118,7 @@ class Job:
 
     def _is_next_of_kin(self) -> bool:
         """Whether this rank is the first of its host but for rank 0: one says it on each host."""
-        here = next(ranks for ranks in self.hosts if self.rank in ranks)
-        return bool(self.rank) and self.rank == min(filter(None, here))
+        return bool(self.rank) and self.rank == min(filter(None, self.on_this_host()))
 
     def fail(self, error: BaseException) -> NoReturn:
         """Say why this rank cannot go on: to torchrun's report, and to rank 0, which explains."""
@@ -140,6 +147,21 @@ class Job:
             self.lookout.leave()
         self.control = None
         gc.collect()
+
+    def on_this_host(self) -> list[int]:
+        """The ranks of the job on this rank's host."""
+        return next(ranks for ranks in self.hosts if self.rank in ranks)
+
+    def agree(self, mine: Place) -> Place:
+        """A place for the ranks of all hosts: NCCL if every host has GPUs enough for it.
+
+        Raises ClusterError if some compute on the CPU and others do not.
+        """
+        places: list[Place] = [pickle.loads(data) for data in self.all_gather(pickle.dumps(mine))]
+        if len({place.device for place in places}) > 1:
+            said = ", ".join(f"rank {rank}: {place.device}" for rank, place in enumerate(places))
+            raise ClusterError(f"all ranks need the same device, by device= or {VARIABLE}: {said}")
+        return min(places, key=lambda place: place.backend)  # "gloo" before "nccl"
 
     def all_gather(self, data: bytes) -> list[bytes]:
         """The bytes of every rank, on every rank."""
@@ -246,6 +268,7 @@ def _call(here: Job, request: Request) -> Reply:
     recorder, printed = Recorder(here.rank, box), Labelled(here.rank)
     record.activate(recorder)
     seed_all(request.seed, here.rank)
+    use_device(request.place.device, here.on_this_host().index(here.rank))
     _join(here, request)
     # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
     function, args, kwargs = unpack_call([bytearray(part) for part in request.payload])
@@ -256,6 +279,7 @@ def _call(here: Job, request: Request) -> Reply:
         result = function(*args, **kwargs)
     recorder.finish()
     record.activate(None)
+    leave_device(request.place.device)
     try:
         parts = [bytearray(part) for part in pack_result(result)]
     except Exception as error:
@@ -279,7 +303,7 @@ def _join(here: Job, request: Request) -> None:
     group.register()
     hook = sys.excepthook
     dist.init_process_group(
-        request.backend,
+        f"ddpkit_{request.place.backend}",
         store=PrefixStore(f"ddpkit/run{here.runs}", here.store),
         rank=here.rank,
         world_size=request.world_size,

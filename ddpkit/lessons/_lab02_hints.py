@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from ddpkit.errors import Deadlock
 from ddpkit.lessons._lab02_question import TREES, Question, times_in
+from ddpkit.lessons._messages import ITSELF, of_message
 from ddpkit.lessons.compare import same
 from ddpkit.lessons.exercise import Observed
 
@@ -15,6 +17,7 @@ FROM_ANYBODY = (
     "A recv that names no rank takes a message from anybody, and the check cannot tell whose: name "
     "the rank."
 )
+MESSAGES_ONLY = "Use send, recv, isend and irecv alone: a collective beside them costs rounds too."
 AT_ONCE = "Start the send with dist.isend, then receive, then wait for it."
 
 
@@ -30,31 +33,33 @@ def hint(question: Question, seen: Observed) -> str | None:
 
 def _raised(question: Question, error: Any) -> str | None:
     text, n = " ".join(str(error).split()), question.n  # its lines are wrapped
+    if said := of_message(text):
+        return said
     if "has to be contiguous" in text:
         return "A message must lie in one piece: send .contiguous() of it, and copy_ back."
     if n == 1 and ("send" in text or "recv" in text):
         return "With one rank there is nobody to send to or receive from."
-    if question.op in TREES and n & (n - 1):
+    stuck, to_itself = isinstance(error, Deadlock), bool(ITSELF.search(text))
+    if question.op in TREES and n & (n - 1) and (stuck or to_itself or "this group has" in text):
         return (
             f"With {n} ranks, no power of two, some have nobody `far` above them: ask whether "
             "place + far < world_size before you send or receive."
         )
     if question.root and "NoneType" in text:
         return _from_root(question)
-    to_itself = "itself" in text or "not be the same" in text
-    if question.root and (to_itself or isinstance(error, Deadlock)):
+    if question.root and (to_itself or stuck):
         return _from_root(question)
     if to_itself:
         return "A rank sends nothing to itself: what is its own it copies, without a message."
     if "does not fit the tensor" in text:
         return "The chunks differ in length: receive into a tensor as long as the chunk that comes."
-    return _waiting(question, text) if isinstance(error, Deadlock) else None
+    return _waiting(question, text) if stuck else None
 
 
 def _waiting(question: Question, text: str) -> str:
     if question.op in ("all_gather", "reduce_scatter") and "wait in send" in text:
         return f"All ranks wait in send, for nobody receives yet. {AT_ONCE}"
-    if "have returned" in text or "has returned" in text:
+    if re.search("ha(s|ve) returned|waits? in barrier", text):  # in the check's, after the call
         return (
             "A rank has returned while another waits for it: for each rank write down what it "
             "sends and receives, and compare."
@@ -96,7 +101,7 @@ def _untouched(question: Question, ranks: list[int]) -> str:
     """They hold what they held before the call."""
     out, n = question.out, question.n
     if ranks == [question.root] and question.op == "scatter":
-        return "The root gets a chunk too: it copies its own into x, without a message."
+        return "The root gets a chunk too: x.copy_(...) of its own, without a message."
     if question.op == "all_gather" and len(ranks) == n:
         return (
             "All chunks are as they were. First copy x into chunks[rank], for that is what goes "
@@ -176,6 +181,8 @@ def _traffic(question: Question, seen: Observed) -> str | None:
         return BY_MESSAGES
     if seen["bytes"] != due["bytes"]:
         return _bytes(question, seen["bytes"], due["bytes"])
+    if isinstance(seen.get("rounds"), str):
+        return MESSAGES_ONLY
     if seen.get("rounds", 0) < due.get("rounds", 0):
         return FROM_ANYBODY
     if seen.get("to") != due.get("to"):
@@ -247,6 +254,8 @@ def barrier_hint(n: int, rounds: int, seen: Observed) -> str | None:
     if "error" in seen:
         error = seen["error"]
         text = " ".join(str(error).split())
+        if said := of_message(text):
+            return said
         if n == 1:
             return "With one rank there is nobody to wait for."
         if isinstance(error, Deadlock) and "wait in send" in text:
@@ -264,6 +273,8 @@ def barrier_hint(n: int, rounds: int, seen: Observed) -> str | None:
             f"Somebody left early: {seen['left early']}. A rank may go when it has heard of every "
             "other, by a message or through others, and has waited for the messages to come in."
         )
+    if isinstance(seen["rounds"], str):
+        return MESSAGES_ONLY
     return (
         f"{seen['rounds']} rounds with {n} ranks, where ⌈log2 n⌉ is {rounds}: let every rank send "
         "in each round, twice as far as in the one before, and start it with isend."

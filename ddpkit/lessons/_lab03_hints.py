@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ddpkit.errors import Deadlock
 from ddpkit.lessons._lab03_question import Question, Way
+from ddpkit.lessons._messages import ITSELF, of_message
 from ddpkit.lessons.compare import same
 from ddpkit.lessons.exercise import Observed
 from ddpkit.rank.group import COLLECTIVES
@@ -25,6 +27,8 @@ def hint(asked: Question, seen: Observed) -> str | None:
 
 def _raised(n: int, error: Any) -> str | None:
     text = " ".join(str(error).split())  # its lines are wrapped
+    if said := of_message(text):
+        return said
     if isinstance(error, Deadlock):
         return _waiting(n, text)
     if "has to be contiguous" in text:
@@ -38,7 +42,14 @@ def _raised(n: int, error: Any) -> str | None:
         return "A tensor may be shorter than n: torch.chunk then gives fewer than n pieces."
     if n == 1:
         return "With one rank there is nobody to talk to: the sum is x, in a tensor of its own."
-    if "this group has" in text or "to or from itself" in text:
+    if "view size is not compatible" in text:
+        return (
+            "x may lie in memory in another order, and a clone of it too: then it has no view(-1). "
+            "x.clone(memory_format=torch.contiguous_format) has."
+        )
+    if ITSELF.search(text):
+        return "A rank sends nothing to itself, and adds its own without a message."
+    if "this group has" in text:
         return (
             f"With {n} ranks there are ranks 0 to {n - 1}: not every rank has a partner in every "
             "round. (In a circle, take the rank % world_size.)"
@@ -49,7 +60,7 @@ def _raised(n: int, error: Any) -> str | None:
 
 
 def _waiting(n: int, text: str) -> str:
-    if "have returned" in text or "has returned" in text:
+    if re.search("ha(s|ve) returned|waits? in barrier", text):  # in the check's, after the call
         return (
             "A rank has returned, and another still waits for it: go through the rounds on paper "
             f"with {n} ranks, and count who sends and who receives."
@@ -120,6 +131,8 @@ def _wrong_parts(way: Way, got: Any, inputs: list[Any], rank: int) -> str | None
     length, whole = times.shape[1], times.shape[1] // n * n
     if whole < length and bool((times[:, :whole] == 1).all()):
         return f"The end of x is left out, from element {whole} on: n need not divide the length."
+    if way.alone and bool(((times == 1).sum(dim=0) == 1).all() and (times.sum(dim=0) == 1).all()):
+        return way.alone
     for wrong, what, advice in (
         (times == 0, "lacks what {} gave", way.lacks),
         (times > 1, "has what {} gave more than once", way.twice),

@@ -32,6 +32,7 @@ class Way:
     twice: str  # ... if a part is in it twice
     much: str  # ... if it sends too much
     row: str = "Do not wait for a send before you receive: isend, then recv, then wait."
+    alone: str = ""  # ... if no two parts have met
     settled: bool = True  # which rank sends what to whom; a tree may stand in several ways
     same_bits: bool = True  # on all ranks
 

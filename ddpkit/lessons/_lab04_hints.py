@@ -44,6 +44,8 @@ def start_hint(seen: Observed, src: int) -> str | None:
 
 def shard_hint(seen: Observed, n: int, world_size: int) -> str | None:
     if "error" in seen:
+        if isinstance(seen["error"], IndexError):
+            return "torch.chunk may make fewer parts than there are ranks; tensor_split makes all."
         return None
     if isinstance(seen["batches"], str):
         if "type" in seen["batches"]:

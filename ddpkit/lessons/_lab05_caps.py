@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,8 @@ WRONG_RULES: tuple[tuple[Rule, str], ...] = (
      "bucket for each dtype and device."),
     (Rule(devices=False), "Two devices are in one bucket, which is to be one tensor: keep an open "
      "bucket for each dtype and device."),
-    (Rule(first="never"), "The first bucket has a cap of its own: first_bucket_mb, if given."),
+    (Rule(first="never"), "The first bucket has a cap of its own: first_bucket_mb, if given; 0 is "
+     "one too."),
     (Rule(first="always"), "first_bucket_mb is for the first bucket of a kind only."),
 )  # fmt: skip
 
@@ -109,10 +110,12 @@ class Question:
 class Model:
     """A wrong idea of how long it takes."""
 
-    ready: bool = True  # waits for the bucket's gradients
+    ready: str = "the last"  # of a bucket's gradients that is waited for: "the first", "none"
     queue: bool = True  # ... and for the all-reduce before
     rest: bool = True
     unit: int = MB
+    hard: bool = False  # closes before the cap would be passed
+    strict: bool = False  # closes when the cap is passed, not when it is reached
     alphas: str = "2(n-1)"
     wires: str = "2(n-1)/n"
 
@@ -120,27 +123,51 @@ class Model:
         return min(q.caps, key=lambda cap: self.done(q, cap))
 
     def done(self, q: Question, cap: float) -> float:
-        n, free, last, filled = q.world_size, 0.0, 0.0, 0
-        latency = q.latency * {"2(n-1)": 2 * (n - 1), "1": 1, "0": 0}[self.alphas]
-        factor = {"2(n-1)/n": 2 * (n - 1) / n, "0": 0}[self.wires]
-        for i, (at, size) in enumerate(zip(q.ready, q.sizes, strict=True)):
-            filled += size
-            if filled >= cap * self.unit or (self.rest and i == len(q.sizes) - 1):
-                start = max(at if self.ready else 0.0, free if self.queue else 0.0)
-                free = start + latency + factor * filled / q.bandwidth
-                last, filled = max(last, free), 0
+        n, free, last = q.world_size, 0.0, 0.0
+        alphas = {"2(n-1)": 2 * (n - 1), "n-1": n - 1, "1": 1, "0": 0}[self.alphas]
+        whole = 2 * (n - 1)
+        wires = {"2(n-1)/n": whole / n, "2(n-1)": whole, "(n-1)/n": whole / 2 / n, "0": 0}
+        for members in self._buckets(q, cap * self.unit):
+            ready = {"the last": q.ready[members[-1]], "the first": q.ready[members[0]]}
+            start = max(ready.get(self.ready, 0.0), free if self.queue else 0.0)
+            nbytes = sum(q.sizes[i] for i in members)
+            free = start + alphas * q.latency + wires[self.wires] * nbytes / q.bandwidth
+            last = max(last, free)
         return last
 
+    def _buckets(self, q: Question, cap: float) -> Iterator[list[int]]:
+        """The places of each bucket's gradients."""
+        members: list[int] = []
+        for i, after in enumerate([*q.sizes[1:], 0]):
+            members.append(i)
+            filled = sum(q.sizes[j] for j in members)
+            full = filled > cap if self.strict else filled >= cap
+            if filled + after > cap if self.hard else full:
+                yield members
+                members = []
+        if members and self.rest:
+            yield members
 
+
+LATENCIES = "An all-reduce takes 2(n - 1) messages in a row, and so many latencies."
+BYTES = "Of a bucket's B bytes 2(n - 1)/n go over each link: 2(n - 1)/n · B / bandwidth."
 WRONG_MODELS: tuple[tuple[Model, str], ...] = (
-    (Model(ready=False), "An all-reduce cannot start before the last gradient of its bucket is "
+    (Model(ready="none"), "An all-reduce cannot start before the last gradient of its bucket is "
      "ready, whatever came first: take the later of that and the end of the one before."),
+    (Model(ready="the first"), "An all-reduce cannot start before the last gradient of its bucket "
+     "is ready: that of the first is too early."),
     (Model(queue=False), "All-reduces go one after the other: one starts when the one before it is "
      "done, even if its own gradients were ready earlier."),
     (Model(unit=10**6), "1 MB is 2**20 bytes here, as in torch."),
     (Model(rest=False), "The gradients that are left at the end make a bucket too."),
-    (Model(alphas="1"), "An all-reduce takes 2(n - 1) messages in a row, and so many latencies."),
+    (Model(strict=True), "A bucket closes when its bytes reach the cap: no more need fit in then."),
+    (Model(hard=True), "A bucket closes when it has reached the cap: the gradient that reaches it "
+     "is still in it."),
+    (Model(alphas="1"), LATENCIES),
+    (Model(alphas="n-1"), LATENCIES),
     (Model(alphas="0"), "Without the latency the smallest cap always wins: add 2(n - 1) of it."),
     (Model(wires="0"), "Without the bytes the largest cap always wins: add 2(n - 1)/n · B / "
      "bandwidth."),
+    (Model(wires="2(n-1)"), BYTES),
+    (Model(wires="(n-1)/n"), BYTES),
 )  # fmt: skip

@@ -68,7 +68,9 @@ def unflattened(answer: Answer, flat: Any, like: list[Any]) -> Observed:
     import torch
 
     given = digest(like)
-    pieces = list(answer(flat, like))
+    pieces = answer(flat, like)
+    if not isinstance(pieces, list | tuple):
+        raise TypeError(f"unflatten gave a {type(pieces).__name__}, not a list")
     before = [piece.clone() for piece in pieces]
     flat += 1
     moved = all(torch.equal(a + 1, b) for a, b in zip(before, pieces, strict=True))
@@ -83,6 +85,8 @@ def pieces_hint(wanted: list[Any], seen: Observed) -> str | None:
     if "error" in seen:
         if "invalid for input of size" in str(seen["error"]):
             return "A piece has as many elements as its tensor: cut by numel()."
+        if "not a list" in str(seen["error"]):
+            return "Give back a list: a generator is empty for who goes over it again."
         return None
     pieces = seen["pieces"]
     if seen["tensors"] == "changed":

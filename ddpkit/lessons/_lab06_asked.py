@@ -43,6 +43,8 @@ def _read(ask: Any, returned: list[Any], trace: Trace) -> Observed:
         return dict(zip(("gradients", "a third adds"), returned[1], strict=True))
     if ask is steps.gated:
         return {"on their way": _on_their_way(trace), "ranks agree": steps.same(*returned)}
+    if ask is steps.default_caps:
+        return {"all-reduces": steps.all_reduces(trace)}
     if ask is steps.sizes:
         before, *_, after = [steps.all_reduces(trace.step(k)) for k in range(trace.steps)]
         last = trace.step(trace.steps - 1).of(0)

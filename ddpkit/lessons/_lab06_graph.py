@@ -86,7 +86,7 @@ def unused_in_time(answer: Answer, build: Build) -> Observed:
     """On a rank that is ended after some seconds, for who walks each path takes for ever."""
     from ddpkit.cluster import Cluster
 
-    seen: Observed = Cluster(1).run(unused, answer, build, timeout=20).results[0]
+    seen: Observed = Cluster(1, device="cpu").run(unused, answer, build, timeout=20).results[0]
     return seen
 
 
@@ -122,6 +122,8 @@ def _of_error(error: Any) -> str | None:
         return "A deep model has more nodes than Python has room for calls: keep a list of nodes."
     if "Boolean value" in text:
         return "`in` compares tensors element by element: compare their id()."
+    if "'grad_fn'" in text:
+        return "Tensors alone have a grad_fn: take those among tree_leaves(output)."
     if "next_functions" in text or "NoneType" in text:
         return "A tensor without a graph has no grad_fn, and next_functions may hold None: skip it."
     return None

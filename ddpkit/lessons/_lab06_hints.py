@@ -72,7 +72,7 @@ def order_hint(orders: list[list[int]], rule: list[list[int]], seen: Observed) -
 
 def sync_hint(seen: Observed, fails: bool = False) -> str | None:
     if "error" in seen:
-        if "context manager" in str(seen["error"]):
+        if "context manager" in str(seen["error"]) or "iterator" in str(seen["error"]):
             return "It is for `with`: keep @contextmanager above it, and yield in between."
         if "require_backward_grad_sync" in str(seen["error"]):
             return "Afterwards the flag must be what it was before."
@@ -112,7 +112,11 @@ def ddp_hint(ask: Any, seen: Observed) -> str | None:
         return _beside_torchs(seen)
     if ask is steps.gated:
         return _gated(seen["on their way"])
+    if ask is steps.default_caps:
+        return "Both caps are for assign_buckets: by default the first bucket closes at 1 MB."
     if ask is steps.sizes:
+        if len(seen["before"]) > len(steps.SIZES):
+            return "Something beside the buckets is reduced: share_unused is for unused ones only."
         if isinstance(seen["after"], str):
             return "The buckets are rebuilt again and again: only the first order counts."
         if seen["before"] == seen["after"]:
@@ -149,7 +153,7 @@ def _beside_torchs(seen: Observed) -> str:
     if seen["storages"] != steps.BUCKETS:
         return (
             f"The gradients do not lie in {steps.BUCKETS} buckets. Do the caps reach "
-            "assign_buckets, and are the gradients views?"
+            "assign_buckets, are the gradients views, and is first_order as they became ready?"
         )
     return (
         "Later steps, or those after no_sync, differ from torch's. Inside no_sync the hook does "
@@ -165,5 +169,8 @@ def _of_error(ask: Any, error: Any) -> str | None:
     if "cannot register a hook" in str(error):
         return "A hook is for the parameters that require a gradient: self.trained."
     if "no gradient for" in str(error):
-        return "Some in the buckets are never ready: these hold self.trained, each with a hook."
+        return (
+            "`finish` runs, and some in the buckets are not ready: it is queued once, by the first "
+            "hook of a backward, and the buckets hold self.trained, each with a hook."
+        )
     return None

@@ -8,6 +8,7 @@ from typing import Any
 Answer = Callable[..., Any]
 WIDTHS = (6, 10, 14, 3)
 CAP_MB = 0.0001  # 105 bytes
+SIZES = (8, 16, 24, 32)  # of the layers of `sizes`
 BUCKETS = 4  # that this cap makes of `model`
 
 
@@ -192,7 +193,7 @@ def sizes(answer: Answer) -> None:
     class Shuffled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(1, 8 * n, bias=False) for n in (1, 2, 3, 4))
+            self.layers = nn.ModuleList(nn.Linear(1, n, bias=False) for n in SIZES)
 
         def forward(self, x: Any) -> Any:
             return sum(self.layers[i](x := x * 1.5).sum() for i in (2, 0, 3, 1))
@@ -202,6 +203,15 @@ def sizes(answer: Answer) -> None:
         ddp.zero_grad()
         ddp(torch.ones(1, 1)).backward()
         torch.optim.SGD(ddp.parameters(), lr=0.0).step()
+
+
+def default_caps(answer: Answer) -> None:
+    """A backward of more than 1 MB."""
+    import torch
+    from torch import nn
+
+    layers = nn.Linear(1, 1024), nn.Linear(1024, 256, bias=False), nn.Linear(256, 1)
+    answer(nn.Sequential(*layers))(torch.ones(1, 1)).sum().backward()
 
 
 def all_reduces(trace: Any, rank: int = 0) -> list[int]:

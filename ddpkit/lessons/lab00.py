@@ -21,7 +21,7 @@ Answer = Callable[[Any], Any]
 
 def observe(answer: Answer, world_size: int, inputs: list[Any]) -> Observed:
     """Run the answer on every rank, each with its own input."""
-    run = Cluster(world_size).run(_call, answer, PerRank(inputs))
+    run = Cluster(world_size, device="cpu").run(_call, answer, PerRank(inputs))
     returned, after = zip(*run.results, strict=True)
     sent = [
         f"{rank}→{peer}"

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import isclose
 from typing import Any
 
 from ddpkit.cluster.torchrun import TooFewRanks
@@ -56,7 +57,10 @@ WAYS = (
         2,
         about="Rank 0 adds up what all send it, and sends them the sum.",
         a="a master",
-        lacks="Rank 0 sends the sum when it has added all n - 1 workers' tensors, not before.",
+        lacks=(
+            "Rank 0 sends the sum when it has added all n - 1 workers' tensors to its own, not "
+            "before."
+        ),
         twice="Rank 0 adds each worker's tensor once, and a worker adds nothing.",
         much="A worker sends x to rank 0 only, and rank 0 the sum once to each worker.",
         row="All workers send at the same time, and rank 0 sends to all at the same time.",
@@ -95,6 +99,11 @@ WAYS = (
         ),
         twice="In the second half finished chunks are copied, not added.",
         much="Pass on one chunk of n in each step, as it is: not the whole tensor, no padding.",
+        alone=(
+            "What is added up never gets into the tensor that you return. chunk += received "
+            "changes it; chunk = chunk + received and, where x is not contiguous, reshape make "
+            "another one."
+        ),
     ),
 )
 
@@ -214,6 +223,8 @@ def _price_hint(name: str, seen: Observed) -> str | None:
             due = round(_price(name, n)[which], 4)
             if n == 1 and got != due:
                 return "One rank alone sends nothing, and needs no time."
+            if isclose(got, 1000 * due, rel_tol=1e-3):
+                return "That is in milliseconds: give seconds."
             if got != due:
                 return f"With {n} ranks you count {got:g} {price}, not {due:g}. {PRICES[name]}"
     return (

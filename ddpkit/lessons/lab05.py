@@ -63,15 +63,18 @@ def unflatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
 # assign_buckets
 
 SIZES_KB = (256, 1024, 512, 512, 256, 1536, 64, 1000)
+TWICE = ("float64", "float32", "float64", *("float32",) * 3, "float64", "float32")
 LAYOUTS: tuple[tuple[str, tuple[str, ...], float, float | None], ...] = (
     ("cap 1 MB", ("float32",) * 8, 1, None),
     ("cap 0.99 MB", ("float32",) * 8, 0.99, None),
     ("cap 0: one in each", ("float32",) * 8, 0, None),
     ("cap 25 MB: all in one", ("float32",) * 8, 25, None),
     ("cap 2 MB, the first 0.5 MB", ("float32",) * 8, 2, 0.5),
+    ("cap 2 MB, the first 0", ("float32",) * 8, 2, 0),
     ("float32 and float64, cap 0.7 MB", ("float32", "float64") * 4, 0.7, None),
     ("float32 and float64, cap 25 MB", ("float32", "float64") * 4, 25, None),
     ("two dtypes, cap 9 MB, the first 0.2 MB", ("float64",) * 7 + ("float32",), 9, 0.2),
+    ("float32 opens twice, cap 2 MB", TWICE, 2, None),
     ("cpu and another device, cap 1 MB", ("float32", "meta") * 4, 1, None),
 )
 
@@ -143,6 +146,9 @@ def _bucket_hint(
         return "A bucket is empty: at the end close one only if something is in it."
     if any(bucket != sorted(bucket, reverse=True) for bucket in seen["buckets"]):
         return "Within a bucket the parameters stand as they were put in, in reverse order."
+    right = _by_torchs_rule(parameters, cap, cap if first is None else first)
+    if sorted(seen["buckets"]) == sorted(right):
+        return "Buckets come as they closed; those left at the end as they were opened."
     return (
         "A bucket of a kind stays open, whatever comes of other kinds, until its bytes, numel() "
         "times element_size(), reach the cap."
@@ -207,8 +213,17 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 # best_cap
 
 CAPS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-TELLING = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 MB = 2**20
+# Each wrong model chooses otherwise on these three networks: its hint fits.
+TELLING = [
+    Question(
+        (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0),
+        (0.0, 0.04, 0.07, 0.1, 0.11, 0.14, 0.15, 0.17, 0.2, 0.23),
+        tuple(MB // 4 * n for n in (3, 4, 1, 6, 12, 6, 8, 6, 3, 4)),
+        *network,
+    )
+    for network in ((10e-3, 200e6, 4), (2e-3, 200e6, 4), (10e-3, 60e6, 3))
+]
 
 
 @exercise("best_cap", lab="05", points=3)
@@ -216,11 +231,13 @@ def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The cap with which the last all-reduce is done first."""
     even = tuple(0.004 * i for i in range(1, 33))
     quarter = (MB // 4,) * 32
-    uneven = tuple(MB // 4 * n for n in (1, 8, 2, 3, 8, 8, 12, 3, 3, 6))
-    ready = (0.0, 0.0, 0.04, 0.05, 0.06, 0.08, 0.11, 0.12, 0.14, 0.18)
+    yield Case(
+        "10 gradients, 3 networks",
+        observe=partial(_chosen_each, answer, [astuple(question) for question in TELLING]),
+        expect={"caps": [question.best() for question in TELLING]},
+        hint=_model_hint,
+    )
     questions = {
-        # Each wrong model has another answer here: its hint fits.
-        "3 ranks, 10 gradients": Question(TELLING, ready, uneven, 10e-3, 60e6, 3),
         "2 ranks, 200 us, 1 Gbit/s": Question(CAPS, even, quarter, 200e-6, 125e6, 2),
         "latency 20 ms": Question(CAPS, even, quarter, 20e-3, 1e9, 2),
         "no latency": Question(CAPS[:4], even, quarter, 0.0, 125e6, 2),
@@ -251,6 +268,22 @@ def _chosen(answer: Answer, caps: Any, ready: Any, sizes: Any, *link: float) -> 
     return {"cap": float(answer(list(caps), list(ready), list(sizes), *link))}
 
 
+def _chosen_each(answer: Answer, questions: list[Any]) -> Observed:
+    return {"caps": [_chosen(answer, *question)["cap"] for question in questions]}
+
+
+def _model_hint(seen: Observed) -> str | None:
+    if "error" in seen:
+        return None
+    for model, sentence in WRONG_MODELS:
+        if seen["caps"] == [model.best(question) for question in TELLING]:
+            return sentence
+    pairs = zip(TELLING, seen["caps"], strict=True)
+    return next(
+        _cap_hint(question, {"cap": cap}) for question, cap in pairs if cap != question.best()
+    )
+
+
 def _cap_hint(question: Question, seen: Observed) -> str | None:
     if "error" in seen:
         return None
@@ -258,9 +291,6 @@ def _cap_hint(question: Question, seen: Observed) -> str | None:
         return "The answer is one of `caps`, in MB."
     if question.world_size == 1:
         return "Of caps that are equally good, as all are for one rank, it is the first."
-    for model, sentence in WRONG_MODELS:
-        if seen["cap"] == model.best(question):
-            return sentence
-    one, other = seen["cap"], question.best()
-    late, early = (round(question.done(cap) * 1000) for cap in (one, other))
-    return f"With {one:g} MB the last is done after {late} ms, with {other:g} MB after {early} ms."
+    chosen = seen["cap"]
+    late, early = (round(question.done(cap) * 1000) for cap in (chosen, question.best()))
+    return f"With {chosen:g} MB the last is done after {late} ms, with the best cap after {early}."

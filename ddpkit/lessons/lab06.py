@@ -247,6 +247,8 @@ def distributed_data_parallel(answer: Answer, rng: random.Random) -> Iterator[Ca
     both = {"as torch's": [True, True], "storages": steps.BUCKETS}
     yield case("3 steps beside torch's", 2, steps.beside_torchs, both)
     yield case("micro-batches in no_sync", 2, steps.beside_torchs, both, 3)
+    sizes = {"all-reduces": [1024 + 4 + 2**20, 2 * 4096]}
+    yield case("default caps", 2, steps.default_caps, sizes)
     order = {"before": [128, 96, 64, 32], "after": [64, 128, 32, 96]}
     sums = [Close(a + b) for a, b in zip(_twin(range(2)), _twin(range(2), step=1), strict=True)]
     third = {"gradients": sums, "a third adds": [Close(g) for g in _twin([1])]}

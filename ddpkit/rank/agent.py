@@ -60,6 +60,7 @@ class Agent(threading.Thread):
         self.stopped = threading.Event()
         self._main = threading.main_thread().ident
         self._beats = 0
+        self._at: tuple[int, int] | None = None  # frame and instruction of the main thread
 
     def run(self) -> None:
         while True:
@@ -78,6 +79,7 @@ class Agent(threading.Thread):
         frame = frames.get(self._main or 0)
         (file, line), via = user_call(frame)
         waiting = recorder.waits.get(self._main or 0) or self._hidden_wait(frame)
+        waiting = waiting or self._wait_for_gpu(frame)
         if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
             waiting = None
         self._beats += 1
@@ -89,8 +91,11 @@ class Agent(threading.Thread):
             "waiting": waiting.as_dict() if waiting else None,
             "moved": recorder.moved,
             "wall_ns": time.perf_counter_ns(),
-            # Of all threads but this one: gloo's own moves bytes while the main thread waits.
-            "cpu_ns": time.process_time_ns() - time.thread_time_ns(),
+            # Of all threads but this one: gloo's own moves bytes while the main thread waits. CUDA
+            # spins while it waits, so that its CPU time says nothing.
+            "cpu_ns": 0
+            if waiting and waiting.on_gpu
+            else time.process_time_ns() - time.thread_time_ns(),
         }
 
     def _is_at_work(self, thread: int, frame: FrameType) -> bool:
@@ -105,6 +110,14 @@ class Agent(threading.Thread):
         if os.path.basename(frame.f_code.co_filename) == "threading.py":
             return frame.f_locals.get("timeout") is not None
         return self._hidden_wait(frame) is None
+
+    def _wait_for_gpu(self, frame: FrameType | None) -> Call | None:
+        """A call that the GPU has not done, while the main thread stands at one instruction: it
+        wants a value, `loss.item()`, and waits for all that is queued before it."""
+        at = (id(frame), frame.f_lasti) if frame else None
+        stood, self._at = at == self._at, at
+        left = (call for call in self.recorder.under_way() if call.on_gpu)
+        return next(left, None) if stood else None
 
     def _hidden_wait(self, frame: FrameType | None) -> Call | None:
         """A wait that passes no Python of ours: for a store, a future, or in DDP's C++ reducer."""

@@ -25,6 +25,13 @@ def nbytes(found: torch.Tensor) -> int:
     return found.nbytes
 
 
+def on_gpu(found: torch.Tensor | None, options: Any) -> bool:
+    """Whether a call is about a CUDA tensor; of a barrier, which has none, its options tell."""
+    if found is not None:
+        return found.is_cuda
+    return getattr(getattr(options, "device", None), "type", "") == "cuda"
+
+
 def options(args: tuple[Any, ...]) -> Any:
     """The options: root, reduction, whether it is asynchronous; or None."""
     return next((value for value in args if type(value).__name__.endswith("Options")), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ddpkit.rank.clock import Moment, Read
 from ddpkit.trace import Span
 
 
@@ -15,7 +16,7 @@ class What(NamedTuple):
     group: str = ""
     where: tuple[str, int] = ("", 0)  # file and line of the user's code
     via: str = ""  # the function the user called there, where it is not `op`: "backward"
-    peer: int | None = None  # global rank; None for a collective, or for a recv from any source
+    peer: int | None = None  # global rank; None: a collective, or a recv from anybody till it came
     root: int | None = None
     tag: int = 0
     shape: tuple[int, ...] = ()
@@ -38,9 +39,10 @@ class Call:
 
     what: What
     seq: int = 0  # of a collective: which of its group; of a message: which from src to dst
-    posted_ns: int = 0
-    blocked_ns: int | None = None  # since when the main thread waits for it
-    done_ns: int = 0
+    posted: Moment = 0
+    blocked: Moment | None = None  # since when the main thread, or its stream, waits for it
+    done: Moment = 0
+    on_gpu: bool = False  # NCCL does it, and its moments are the GPU's
     work: Any = None  # the backend's own handle of it, until it is done
     future: Any = None  # the work's, of a collective that may run beside compute
 
@@ -49,20 +51,20 @@ class Call:
         due_ns = getattr(self.work, "due_ns", 0)
         return self.what.as_dict() | {"seq": self.seq} | ({"due_ns": due_ns} if due_ns else {})
 
-    def span(self, rank: int) -> Span:
-        """The call as the trace has it, once it is done."""
-        what = self.what
+    def span(self, rank: int, read: Read) -> Span:
+        """The call as the trace has it, once it is done; `read` tells a moment in ns."""
+        what, posted = self.what, read(self.posted)
         return Span(
             rank,
             "comm",
             what.op,
             "comm",
-            self.posted_ns,
-            self.done_ns,
+            posted,
+            max(posted, read(self.done)),
             bytes=what.bytes,
             peer=what.peer,
             group=what.group,
             seq=self.seq,
-            blocked_ns=self.blocked_ns,
+            blocked_ns=None if self.blocked is None else read(self.blocked),
             args={"line": what.where[1], "tag": what.tag, "group_size": len(what.members)},
         )

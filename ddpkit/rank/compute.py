@@ -9,7 +9,6 @@ through each call, three times the cost; full backward hooks would double a step
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -21,6 +20,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ddpkit.rank.clock import HOST, Moment, Read
 from ddpkit.rank.record import Recorder
 
 
@@ -49,15 +49,16 @@ class _Compute:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.depth = 0  # of the modules we are inside of
-        self.step_start = 0
+        self.now = recorder.clock.now
+        self.step_start: Moment = 0
         # When each gradient became ready in this backward, and its bytes.
-        self.gradients: list[tuple[int, int]] | None = None
+        self.gradients: list[tuple[Moment, int]] | None = None
         # Each parameter that has our hook, by its id, and the hook.
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
 
     def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Each leaf module is a span, and so is the outermost one, for what lies between them."""
-        hook, add, now = self._hook, self.recorder.log.add, time.perf_counter_ns
+        hook, add, now = self._hook, self.recorder.log.add, self.recorder.clock.now
 
         @functools.wraps(original)
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -100,14 +101,14 @@ class _Compute:
 
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         if self.gradients is not None:
-            self.gradients.append((time.perf_counter_ns(), parameter.nbytes))
+            self.gradients.append((self.now(), parameter.nbytes))
 
     def timed_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self.gradients is not None:  # a backward inside a backward: checkpointing does that
                 return original(*args, **kwargs)
-            self.gradients, start, before = [], time.perf_counter_ns(), self.recorder.log.added
+            self.gradients, start, before = [], self.now(), self.recorder.log.added
             try:
                 return original(*args, **kwargs)
             finally:
@@ -116,38 +117,48 @@ class _Compute:
 
         return backward
 
-    def backward_ends(self, start: int, ready: list[tuple[int, int]], added_before: int) -> None:
+    def backward_ends(
+        self, start: Moment, ready: list[tuple[Moment, int]], added_before: int
+    ) -> None:
         """One span for each gradient that became ready, and one for what came after the last."""
-        now = time.perf_counter_ns()
-        ready.sort()  # a device's backward has a thread of its own
-        self._find_hidden_wait(ready[-1][0] if ready else start, added_before)
+        now = self.now()
+        if self.recorder.clock is HOST:  # a GPU's backward has a thread of its own
+            ready.sort()
+        last_gradient = ready[-1][0] if ready else start
         starts = [start, *(end for end, _ in ready)]
         pieces = zip(starts, [*ready, (now, 0)], strict=True)
+        self._find_hidden_wait(last_gradient, added_before)
         self.recorder.log.add(
             *[("backward", "backward", start, end, nbytes) for start, (end, nbytes) in pieces]
         )
 
-    def _find_hidden_wait(self, last_gradient: int, added_before: int) -> None:
+    def _find_hidden_wait(self, last_gradient: Moment, added_before: int) -> None:
         """DDP's reducer waits in C++ at the end of backward, where no Python sees it begin.
 
         It begins when there is nothing left to do: the last gradient is ready and the last bucket
         has been posted.
         """
-        recorder, idle_from = self.recorder, last_gradient
-        pending = recorder.under_way()
-        for call in pending:
+        recorder = self.recorder
+        under_way = recorder.under_way()
+        for call in under_way:
             future = call.future
             if future is not None and future.done():  # and its callback waits for the GIL
                 recorder.done(call)
         new = recorder.log.calls_since(added_before)
-        for call in (*new, *pending):
-            idle_from = max(idle_from, call.posted_ns)
-        for call in new:
-            if call.blocked_ns is None and call.done_ns > idle_from:
-                call.blocked_ns = idle_from
+
+        def find(read: Read) -> None:
+            idle_from = read(last_gradient)
+            for call in (*new, *under_way):
+                idle_from = max(idle_from, read(call.posted))
+            for call in new:
+                if call.blocked is None and read(call.done) > idle_from:
+                    call.blocked = idle_from
+
+        if new:
+            recorder.when_known(find)
 
     def step_begins(self, *_: Any) -> None:
-        self.step_start = time.perf_counter_ns()
+        self.step_start = self.now()
 
     def step_ends(self, optimizer: Any, *_: Any) -> None:
         self.recorder.step_ends("optimizer", type(optimizer).__name__, self.step_start)

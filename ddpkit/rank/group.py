@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
-from ddpkit.rank import arguments, record
+from ddpkit.rank import arguments, nccl, record
 from ddpkit.rank.call import Call
 from ddpkit.rank.paced import Courier, Paced, Wire
 from ddpkit.rank.record import Recorder
@@ -74,11 +74,14 @@ class RecordedWork(Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         recorder, thread = self._recorder, threading.get_ident()
         recorder.waits[thread] = self._call
-        if self._call.blocked_ns is None:
-            self._call.blocked_ns = time.perf_counter_ns()
+        if self._call.blocked is None:
+            self._call.blocked = recorder.now(self._call)
         try:
             # C++ says "no timeout" with one of 0.
-            return bool(self._inner.wait(timeout) if timeout else self._inner.wait())
+            came = bool(self._inner.wait(timeout) if timeout else self._inner.wait())
+            if self._call.what.op == "recv" and self._call.what.peer is None:
+                recorder.came_from(self._call, self.source_rank())
+            return came
         finally:
             recorder.waits.pop(thread, None)
             recorder.done(self._call)
@@ -108,8 +111,9 @@ class RecordedWork(Work):
 
 
 class RecordedGroup(dist.ProcessGroup):
-    """A process group that hands every call to `inner` and writes it down.
+    """A process group that hands every call to an inner one and writes it down.
 
+    `inner` is gloo's; `on_gpu`, where there is one, NCCL's, and does what is on CUDA tensors.
     `members` are the global ranks of the group, in group order.
     """
 
@@ -120,13 +124,18 @@ class RecordedGroup(dist.ProcessGroup):
         name: str,
         members: tuple[int, ...],
         recorder: Recorder,
+        on_gpu: Any = None,
     ) -> None:
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # its stub is wrong
         self._inner, self._start, self._recorder = inner, start, recorder
-        self._label, self._members = name, members
+        self._label, self._members, self._on_gpu = name, members, on_gpu
+        self._batch: list[Call] | None = None  # of NCCL's messages that are posted as one
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, whose methods override the C++ ones.
-        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, inner)
+        kinds = dist.ProcessGroup.BackendType
+        self._register_backend(torch.device("cpu"), kinds.GLOO, inner)
+        if on_gpu is not None:
+            self._register_backend(torch.device("cuda"), kinds.NCCL, on_gpu)
 
     def getBackendName(self) -> str:
         return str(self._inner.getBackendName()) if hasattr(self._inner, "getBackendName") else ""
@@ -139,10 +148,11 @@ class RecordedGroup(dist.ProcessGroup):
             () if method == "barrier" else args[method in INPUT_COMES_SECOND :],
             root=None if root is None else self._members[root],
             reduce=arguments.reduction(options),
+            options=options,
         )
         inner = self._start(call, method, *args, **kwargs)
         # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
-        if getattr(options, "asyncOp", True):
+        if inner is not None and getattr(options, "asyncOp", True):
             self._tell_when_done(inner, call)
         return self._started(inner, call)
 
@@ -171,6 +181,19 @@ class RecordedGroup(dist.ProcessGroup):
         call = self._posted("recv", tensors, peer=peer, tag=tag)
         return self._started(self._start(call, "recv", tensors, srcRank, tag), call)
 
+    @contextmanager
+    def as_one(self) -> Iterator[list[Work]]:
+        """Post the messages inside as one operation of NCCL's; then the list has their works."""
+        works: list[Work] = []
+        batch: list[Call] = []
+        self._batch = batch
+        self._on_gpu._start_coalescing()
+        try:
+            yield works
+        finally:
+            self._batch, work = None, self._on_gpu._end_coalescing()
+            works += [self._started(work, call) for call in batch]
+
     def _peer(self, op: str, argument: str, group_rank: int) -> int:
         """The global rank of a peer. Without this check gloo waits for ever for a rank like -1."""
         if group_rank == self._inner.rank():
@@ -186,11 +209,13 @@ class RecordedGroup(dist.ProcessGroup):
         call = self._posted("recv", tensors, tag=tag)
         return self._started(self._start(call, "recv_anysource", tensors, tag), call)
 
-    def _posted(self, op: str, payload: Any, **details: Any) -> Call:
+    def _posted(self, op: str, payload: Any, *, options: Any = None, **details: Any) -> Call:
         tensor = arguments.tensor(payload)
         if tensor is not None:
             details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
             details["bytes"] = arguments.nbytes(tensor)
+        if self._on_gpu is not None:
+            details["on_gpu"] = arguments.on_gpu(tensor, options)
         return self._recorder.posted(op, self._label, members=self._members, **details)
 
     def _tell_when_done(self, inner: Any, call: Call) -> None:
@@ -202,6 +227,13 @@ class RecordedGroup(dist.ProcessGroup):
         future.add_done_callback(lambda _: recorder.done(call))
 
     def _started(self, inner: Any, call: Call) -> Work:
+        if inner is None and self._batch is not None:
+            self._batch.append(call)
+            return nccl.InStream()
+        if inner is None:  # NCCL does it in the current stream, which waits for it
+            call.blocked = call.posted
+            self._recorder.done(call)
+            return nccl.InStream()
         call.work = inner
         return RecordedWork(inner, call, self._recorder)
 
@@ -224,29 +256,31 @@ def _is_reducer(caller: FrameType) -> bool:
 
 
 class Direct:
-    """Starts operations on a group of gloo's, which end when gloo ends them."""
+    """Starts operations on the groups inside, which end when those end them."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self, inner: Any, on_gpu: Any = None) -> None:
+        self._inner, self._on_gpu = inner, on_gpu
 
     def start(self, call: Call, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call the group's method; returns its Work. `call` is what has been written down of it."""
-        found = getattr(self._inner, method, None) or getattr(self._inner, RENAMED[method])
+        group = self._on_gpu if call.on_gpu else self._inner
+        found = getattr(group, method, None) or getattr(group, RENAMED[method])
         return found(*args, **kwargs)
 
 
-def _make(options: Any, _: Any = None) -> RecordedGroup:
+def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
     """Called by c10d for the default group and for every `new_group`."""
     recorder = record.current()
     assert recorder is not None, "ddpkit's backend works inside a run only"
     rank, size = options.group_rank, options.group_size
     inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
+    gpus = nccl.make(options) if on_gpu else None
     members = tuple(options.global_ranks_in_group)  # empty for the default group
     name = str(options.group_id) if members else ""
-    start = Direct(inner).start
+    start = Direct(inner, gpus).start
     if _wire is not None:
         start = Paced(start, _wire, courier()).start
-    return RecordedGroup(inner, start, name, members or tuple(range(size)), recorder)
+    return RecordedGroup(inner, start, name, members or tuple(range(size)), recorder, gpus)
 
 
 _wire: Wire | None = None
@@ -260,10 +294,15 @@ def courier() -> Courier:
 
 
 def register(wire: Wire | None = None) -> None:
-    """Make the backend "ddpkit_gloo" known to torch.distributed; with a wire, it is paced."""
+    """Make the backends "ddpkit_gloo" and "ddpkit_nccl" known to torch.distributed.
+
+    The second does on NCCL what is on CUDA tensors. With a wire, the first is paced.
+    """
     global _wire
     _wire = wire
-    if not hasattr(dist.Backend, "DDPKIT_GLOO"):
+    if hasattr(dist.Backend, "DDPKIT_GLOO"):
+        return
+    for backend, make in (("gloo", _make), ("nccl", partial(_make, on_gpu=True))):
         dist.Backend.register_backend(
-            "ddpkit_gloo", _make, extended_api=True, devices=["cpu", "cuda"]
+            f"ddpkit_{backend}", make, extended_api=True, devices=["cpu", "cuda"]
         )

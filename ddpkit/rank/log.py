@@ -8,12 +8,13 @@ from itertools import islice
 from typing import TypeAlias
 
 from ddpkit.rank.call import Call
+from ddpkit.rank.clock import Moment, Read
 from ddpkit.trace import Count, LeftOut, Span
 
 MAX_SPANS = 200_000  # of a rank: some 50 MB
 STEP_ENDS = ("step", "optimizer")  # kinds of stretch that a step ends with; a marked one wins
 
-Stretch: TypeAlias = tuple[str, str, int, int, int]  # kind, name, start and end in ns, bytes
+Stretch: TypeAlias = tuple[str, str, Moment, Moment, int]  # kind, name, start, end, bytes
 
 
 class Log:
@@ -39,11 +40,11 @@ class Log:
             while len(self._entries) > self._limit:
                 self._forget()
 
-    def end_step(self, kind: str, name: str, start_ns: int, end_ns: int) -> None:
+    def end_step(self, kind: str, name: str, start: Moment, end: Moment) -> None:
         """Add a stretch with which a step ends: one of `STEP_ENDS`."""
         with self._lock:
             self._ends[kind] += 1
-            self.add((kind, name, start_ns, end_ns, 0))
+            self.add((kind, name, start, end, 0))
 
     @property
     def added(self) -> int:
@@ -56,10 +57,11 @@ class Log:
             new = islice(reversed(self._entries), self.added - added)
             return [entry for entry in new if isinstance(entry, Call)]
 
-    def spans(self, rank: int) -> list[Span]:
+    def spans(self, rank: int, read: Read) -> list[Span]:
+        """All entries as the trace has them; `read` tells a moment in ns."""
         with self._lock:
             return [
-                entry.span(rank) if isinstance(entry, Call) else _span(rank, *entry)
+                entry.span(rank, read) if isinstance(entry, Call) else _span(rank, read, *entry)
                 for entry in self._entries
             ]
 
@@ -89,6 +91,9 @@ class Log:
         return entry[0]
 
 
-def _span(rank: int, kind: str, name: str, start_ns: int, end_ns: int, nbytes: int) -> Span:
+def _span(
+    rank: int, read: Read, kind: str, name: str, start: Moment, end: Moment, nbytes: int
+) -> Span:
     lane = "step" if kind == "step" else "compute"
-    return Span(rank, lane, name, kind, start_ns, end_ns, nbytes)
+    start_ns = read(start)
+    return Span(rank, lane, name, kind, start_ns, max(start_ns, read(end)), nbytes)

@@ -40,7 +40,7 @@ class Job:
 
     rank: int
     world_size: int
-    backend: str
+    backend: str  # "gloo" or "nccl"
     device: str  # "cpu" or "cuda"
     threads: int
     seed: int
@@ -136,8 +136,7 @@ def join(job: Job) -> None:
 
     torch.set_num_threads(job.threads)
     seed_all(job.seed, job.rank)
-    if job.device == "cuda":
-        torch.cuda.set_device(job.rank % torch.cuda.device_count())
+    use_device(job.device, job.rank)
     wire = None
     if job.links is not None:
         board = Noticeboard(job.folder / "notices", job.world_size)
@@ -145,12 +144,41 @@ def join(job: Job) -> None:
     group.register(wire)
     store = torch._C._distributed_c10d.FileStore(str(job.folder / "store"), job.world_size)
     dist.init_process_group(
-        job.backend,
+        f"ddpkit_{job.backend}",
         store=store,
         rank=job.rank,
         world_size=job.world_size,
         timeout=GROUP_TIMEOUT,
     )
+
+
+def use_device(device: str, local_rank: int) -> None:
+    """Let this rank have the GPU of its number, if it is to have one, and its tensors be there.
+
+    So what a cell makes on a laptop's CPU, `torch.zeros(4)`, the same cell makes on a GPU.
+    """
+    if device != "cuda":
+        return
+    import torch
+
+    from ddpkit.rank import nccl
+    from ddpkit.rank.clock import GpuClock
+
+    gpu = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(gpu)
+    torch.set_default_device(gpu)
+    nccl.post_batches_as_one()
+    recorder = record.current()
+    assert recorder is not None
+    recorder.clock = GpuClock()
+
+
+def leave_device(device: str) -> None:
+    """After the run, in a process that goes on, tensors are made where they were before."""
+    if device == "cuda":
+        import torch
+
+        torch.set_default_device(None)
 
 
 def start_together() -> None:

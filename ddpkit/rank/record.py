@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +19,7 @@ from typing import Any
 
 from ddpkit.rank.blackbox import BlackBox, encode
 from ddpkit.rank.call import Call, What
+from ddpkit.rank.clock import HOST, Clock, Moment, Read
 from ddpkit.rank.log import Log
 from ddpkit.rank.where import user_call
 from ddpkit.trace import Span
@@ -30,10 +31,13 @@ class Recorder:
 
     rank: int
     box: BlackBox | None = None
+    clock: Clock = HOST
     log: Log = field(default_factory=Log)
     pending: dict[int, Call] = field(default_factory=dict)
     waits: dict[int, Call] = field(default_factory=dict)  # what each thread waits for right now
     moved: int = 0  # grows whenever a call is posted or done
+    _queued: deque[Call] = field(default_factory=deque)  # on the GPU, which may not be there yet
+    _deferred: list[Callable[[Read], None]] = field(default_factory=list)
     _seqs: Counter[Any] = field(default_factory=Counter)
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
 
@@ -49,12 +53,13 @@ class Recorder:
         bytes: int = 0,
         reduce: str = "",
         members: tuple[int, ...] = (),
+        on_gpu: bool = False,
     ) -> Call:
         """Write down a call that is about to be made (`What` says what is what)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
         what = What(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
-        call = Call(what)
+        call = Call(what, on_gpu=on_gpu)
         with self._lock:
             key = (group, op, peer, tag) if op in ("send", "recv") else group
             self._seqs[key] = call.seq = self._seqs[key] + 1
@@ -62,41 +67,84 @@ class Recorder:
             self.pending[id(call)] = call
             if self.box is not None:
                 self.box.write_call(_text(what), call.seq)
-        call.posted_ns = time.perf_counter_ns()
+        call.posted = self.now(call)
         return call
+
+    def now(self, call: Call) -> Moment:
+        """This moment, where the call happens."""
+        return self.clock.now() if call.on_gpu else time.perf_counter_ns()
 
     def done(self, call: Call) -> None:
         """A call has ended. Told more than once (by a wait and by a callback), the first counts."""
-        now = time.perf_counter_ns()
+        if id(call) not in self.pending:
+            return
+        now = self.now(call)
         with self._lock:  # a call is pending or in the log, whoever looks
             if self.pending.pop(id(call), None) is None:
                 return
-            call.done_ns, call.work, call.future = now, None, None  # a log must hold no tensors
+            call.done, call.work, call.future = now, None, None  # a log must hold no tensors
             self.moved += 1
             self.log.add(call)
+            if call.on_gpu:
+                self._queued.append(call)
+
+    def came_from(self, call: Call, group_rank: int) -> None:
+        """A message that any rank of its group might have sent is there: this one did."""
+        what = call.what._replace(peer=call.what.members[group_rank])
+        key = (what.group, what.op, what.peer, what.tag)
+        with self._lock:
+            self._seqs[key] = call.seq = self._seqs[key] + 1
+        call.what = what
 
     def under_way(self) -> list[Call]:
         """The calls that have not ended, in the order they were posted; safe while others end."""
         with self._lock:
-            return list(self.pending.values())
+            while self._queued and self.clock.is_past(self._queued[0].done):
+                self._queued.popleft()
+                self.moved += 1
+            return [*self._queued, *self.pending.values()]
 
-    def compute(self, kind: str, name: str, start_ns: int) -> None:
+    def compute(self, kind: str, name: str, start: Moment) -> None:
         """A stretch of the rank's own work has ended."""
-        self.log.add((kind, name, start_ns, time.perf_counter_ns(), 0))
+        self.log.add((kind, name, start, self.clock.now(), 0))
 
-    def step_ends(self, kind: str, name: str, start_ns: int) -> None:
+    def step_ends(self, kind: str, name: str, start: Moment) -> None:
         """So has one with which a training step ends: "optimizer", or a "step" that was marked."""
-        self.log.end_step(kind, name, start_ns, time.perf_counter_ns())
+        self.log.end_step(kind, name, start, self.clock.now())
+
+    def when_known(self, act: Callable[[Read], None]) -> None:
+        """Do what compares moments: at once, or when the run is over and a GPU has them."""
+        if self.clock is HOST:
+            act(HOST.ns)
+        else:
+            self._deferred.append(act)
 
     def finish(self) -> None:
-        """The function has returned: what it posted and never waited for ends here."""
+        """The function has returned: what it posted and never waited for ends here.
+
+        A GPU may have all of it still to do, and wait there for ever: so it is waited for as a
+        rank that can be asked what it waits for.
+        """
         with self._lock:
-            for call in self.under_way():
+            for call in list(self.pending.values()):
                 self.done(call)
+        thread = threading.get_ident()
+        while left := self.under_way():
+            self.waits[thread] = left[0]
+            time.sleep(0.001)
+        self.waits.pop(thread, None)
+        for act in self._deferred:
+            act(self.clock.ns)
+        self._deferred.clear()
 
     def spans(self) -> list[Span]:
-        """All that has been recorded, as it ended; of a long run the newest."""
-        return self.log.spans(self.rank)
+        """All that has been recorded, as it ended; of a long run the newest.
+
+        Nothing, if the function failed while its GPU waits for a peer, which it may do for ever.
+        """
+        if any(call.on_gpu for call in self.under_way()):
+            return []
+        return self.log.spans(self.rank, self.clock.ns)
 
 
 @lru_cache(1024)
@@ -127,7 +175,7 @@ def span(name: str) -> Iterator[None]:
     ```
     Outside a run it does nothing, so a function that uses it also runs on its own.
     """
-    start = time.perf_counter_ns()
+    start = _now()
     try:
         yield
     finally:
@@ -147,9 +195,13 @@ def step() -> Iterator[None]:
     A trace in which steps are marked has those and no others: `run.trace.step(k)` is the k-th on
     each rank. Outside a run it does nothing.
     """
-    start = time.perf_counter_ns()
+    start = _now()
     try:
         yield
     finally:
         if _current is not None:
             _current.step_ends("step", "step", start)
+
+
+def _now() -> Moment:
+    return HOST.now() if _current is None else _current.clock.now()

@@ -124,6 +124,7 @@ def _tensor(
     else:
         flat = torch.frombuffer(buffer, dtype=torch.uint8)
     tensor = flat.view(dtype).reshape(shape)
+    tensor = tensor.to(torch.get_default_device())  # a rank's, which may be its GPU
     if parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)

@@ -23,8 +23,7 @@ def collectives(spans: Iterable[Span]) -> list[list[Span]]:
 def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
     """Every (send, recv) pair: messages of one group, source, destination and tag keep their order.
 
-    By their number, ``seq``, where they have one: the first of them may have been left out. A recv
-    from any source, whose ``peer`` is None, is in no pair.
+    By their number, ``seq``, where they have one: the first of them may have been left out.
     """
     posted: dict[tuple[object, ...], tuple[list[Span], list[Span]]] = defaultdict(lambda: ([], []))
     for span in spans:

@@ -35,7 +35,7 @@ read = functools.cache(Page)
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` does it, but elsewhere."""
-    said = subprocess.run(["make", "-n", "docs"], cwd=ROOT, capture_output=True, text=True)
+    said = subprocess.run(["make", "-n", "docs", "ARGS="], cwd=ROOT, capture_output=True, text=True)
     (line,) = (line for line in said.stdout.splitlines() if " -m sphinx " in line)
     folder = tmp_path_factory.mktemp("site")
     words = [word.replace("docs/_build", str(folder)) for word in line.split()[1:]]

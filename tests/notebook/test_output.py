@@ -54,7 +54,8 @@ def test_a_hundred_thousand_lines_do_not_flood_the_page(notebook: Notebook):
         run.output.count("\\n")
     """)
 
-    lines = cell.stream().splitlines()
+    # Whether a rank's first lines are shown before the run has ended, the machine decides.
+    lines = [line for line in cell.stream().splitlines() if "more is shown" not in line]
     assert cell.stream_messages < 700  # of 100,000 lines; a message holds what came together
     assert len(lines) < 700
     for rank in (0, 1):

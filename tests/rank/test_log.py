@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ddpkit.rank.call import Call, What
+from ddpkit.rank.clock import HOST
 from ddpkit.rank.log import Log
 from ddpkit.trace import Count
 
@@ -14,13 +15,13 @@ AT_A_TIME = 3  # entries of a step: forward, all_reduce, and its end
 
 def a_step(log: Log, k: int, *ends: str) -> None:
     log.add(("forward", f"forward {k}", 100 * k, 100 * k + 10, 0))
-    log.add(Call(What("all_reduce", bytes=k), seq=k, posted_ns=100 * k + 5, done_ns=100 * k + 50))
+    log.add(Call(What("all_reduce", bytes=k), seq=k, posted=100 * k + 5, done=100 * k + 50))
     for end in ends:
         log.end_step(end, f"{end} {k}", 100 * k + 50, 100 * k + 90)
 
 
 def kinds(log: Log) -> list[str]:
-    return [span.kind for span in log.spans(0)]
+    return [span.kind for span in log.spans(0, HOST.ns)]
 
 
 @pytest.mark.parametrize("limit", [3, 7, 9, 30])
@@ -33,7 +34,7 @@ def test_whole_steps_are_dropped_from_the_start(limit: int) -> None:
     gone, first = log.left_out(), 20 - limit // AT_A_TIME
     assert (gone.spans, gone.steps) == (AT_A_TIME * first, first)
     assert gone.operations == {("all_reduce", None): Count(first, sum(range(first)))}
-    assert log.spans(0)[0].name == f"forward {first}"
+    assert log.spans(0, HOST.ns)[0].name == f"forward {first}"
 
 
 def test_nothing_is_left_out_of_a_short_run() -> None:
@@ -42,7 +43,7 @@ def test_nothing_is_left_out_of_a_short_run() -> None:
         a_step(log, k, "optimizer")
     assert log.left_out().spans == log.left_out().steps == 0
     assert not log.left_out().operations
-    assert len(log.spans(0)) == 30
+    assert len(log.spans(0, HOST.ns)) == 30
 
 
 def test_a_marked_step_may_hold_several_optimizers() -> None:
@@ -56,8 +57,8 @@ def test_a_marked_step_may_hold_several_optimizers() -> None:
 def test_without_steps_the_oldest_goes_and_messages_are_counted_by_peer() -> None:
     log = Log(4)
     for k in range(10):
-        log.add(Call(What("send", peer=k % 2, bytes=8), seq=k, posted_ns=k, done_ns=k + 1))
-    assert [span.seq for span in log.spans(0)] == [6, 7, 8, 9]
+        log.add(Call(What("send", peer=k % 2, bytes=8), seq=k, posted=k, done=k + 1))
+    assert [span.seq for span in log.spans(0, HOST.ns)] == [6, 7, 8, 9]
     gone = log.left_out()
     assert (gone.spans, gone.steps) == (6, 0)
     assert gone.operations == {("send", 0): Count(3, 24), ("send", 1): Count(3, 24)}
@@ -68,7 +69,7 @@ def test_steps_before_a_long_phase_without_any_go_first() -> None:
     a_step(log, 0, "optimizer")
     for k in range(6):
         log.add(("span", f"span {k}", k, k + 1, 0))
-    assert [span.name for span in log.spans(0)] == [f"span {k}" for k in range(6)]
+    assert [span.name for span in log.spans(0, HOST.ns)] == [f"span {k}" for k in range(6)]
     assert (log.left_out().spans, log.left_out().steps) == (3, 1)
 
 
@@ -88,7 +89,7 @@ def test_many_threads_add_while_the_oldest_go() -> None:
 
     def adds() -> None:
         for k in range(n):
-            log.add(Call(What("all_reduce", bytes=1), seq=k, posted_ns=k, done_ns=k + 1))
+            log.add(Call(What("all_reduce", bytes=1), seq=k, posted=k, done=k + 1))
             if k % 3 == 0:
                 log.end_step("optimizer", "SGD", k, k + 1)
             log.calls_since(log.added - 10)
@@ -97,7 +98,7 @@ def test_many_threads_add_while_the_oldest_go() -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: adds(), range(4)))  # raises what a thread raised
     sys.setswitchinterval(0.005)
-    kept, gone = log.spans(0), log.left_out()
+    kept, gone = log.spans(0, HOST.ns), log.left_out()
     assert len(kept) <= 50
     assert len(kept) + gone.spans == log.added == 4 * (n + n // 3)
     calls = sum(span.is_comm for span in kept)

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit import Cluster, span, step
 from ddpkit.rank import record
+from ddpkit.trace.peers import messages
 from ddpkit.trace.traffic import Count
 
 WIDTH, LAYERS = 256, 4
@@ -44,6 +45,31 @@ def test_traffic_of_messages():
         assert traffic.received(rank) == traffic.sent((rank - 1) % 3)
         assert traffic.peers(rank) == {(rank + 1) % 3: Count(3, 12 * (rank + 1))}
         assert not traffic.collectives(rank)
+
+
+def from_anybody():
+    """Rank 0 receives two messages of each other rank, in whatever order they come."""
+    rank = dist.get_rank()
+    if rank:
+        for _ in range(2):
+            dist.send(torch.ones(rank), dst=0)
+        return None
+    return [dist.recv(torch.empty(2)) for _ in range(4)]
+
+
+@pytest.mark.parametrize("link", [None, "1 Gbit/s, 200 us"])
+def test_a_recv_from_anybody_is_paired_with_the_rank_that_it_came_from(link):
+    run = Cluster(3, link=link).run(from_anybody)
+    received = [span for span in run.trace.of(0) if span.name == "recv"]
+    assert [span.peer for span in received] == run.results[0]
+    pairs = messages(run.trace.spans)
+    assert sorted((sent.rank, taken.rank) for sent, taken in pairs) == [
+        (1, 0),
+        (1, 0),
+        (2, 0),
+        (2, 0),
+    ]
+    assert all(sent.start_ns < taken.end_ns for sent, taken in pairs)
 
 
 def test_traffic_of_collectives():

@@ -1,0 +1,65 @@
+"""Where the ranks of a cluster are to compute, and who moves their bytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from ddpkit.errors import ClusterError
+
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of NVIDIA, of it in WSL, of AMD
+VARIABLE = "DDPKIT_DEVICE"  # for cells that do not say: the same notebook on a server
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device for every rank, and the backend of the messages between them."""
+
+    device: str = "cpu"
+    backend: str = "gloo"
+    gpus: int = 0  # that the ranks of one machine share, where there are fewer than ranks
+
+    def __str__(self) -> str:
+        shared = f", sharing {self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else ""
+        return f"{self.backend} · {self.device}{shared}"
+
+
+def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, emulated: bool) -> Place:
+    """A place for `ranks_here` ranks on a machine with so many GPUs.
+
+    NCCL wants a GPU for each rank: two ranks of it on one GPU are an error. Where there are fewer,
+    gloo carries CUDA tensors through the host. So it does on an emulated link, which paces gloo.
+
+    Raises ClusterError if `device` is none, or there is none.
+    """
+    if device == "cpu":
+        return Place()
+    if device != "cuda":
+        raise ClusterError(f'device={device!r}: ranks compute on "cpu" or on "cuda"')
+    if not gpus:
+        raise ClusterError(
+            'device="cuda": torch sees no GPU here (`ddpkit doctor` says why). '
+            "Without device= the ranks compute on the CPU."
+        )
+    if gpus >= ranks_here and nccl and not emulated:
+        return Place("cuda", "nccl")
+    return Place("cuda", "gloo", gpus if gpus < ranks_here else 0)
+
+
+def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
+    """`choose` on this machine; without a device, the one that DDPKIT_DEVICE names, or the CPU."""
+    device = device or os.environ.get(VARIABLE) or "cpu"
+    gpus, nccl = (0, False) if device == "cpu" else _look()
+    return choose(device, ranks_here, gpus, nccl=nccl, emulated=emulated)
+
+
+def _look() -> tuple[int, bool]:
+    """How many GPUs torch would use, and whether it has NCCL. Does not start CUDA."""
+    if sys.platform.startswith("linux") and not any(map(os.path.exists, DRIVERS)):
+        return 0, False  # and torch, which takes seconds to import, need not be asked
+    import torch
+    import torch.distributed as dist
+
+    return torch.cuda.device_count(), dist.is_nccl_available()

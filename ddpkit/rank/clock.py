@@ -1,0 +1,132 @@
+"""When things happen: on the host at once, on a GPU when it comes to them.
+
+CUDA runs behind Python: a call returns when it is queued. So a rank on a GPU marks its times with
+events in the stream that it queues into, and the events are read when the run is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+ANCHOR_AFTER = 1_000_000_000  # ns
+TRIES = 5
+
+
+@dataclass(slots=True)
+class Mark:
+    """A moment on a GPU: an event, and an earlier moment on the same GPU to count it from."""
+
+    event: Any  # torch.cuda.Event
+    since: Anchor
+
+
+@dataclass(slots=True)
+class Anchor:
+    """An event that others are counted from, and the one that it is itself counted from.
+
+    CUDA tells a distance as milliseconds in a float32, exact to a nanosecond or so for a second
+    only: hence a chain of anchors.
+    """
+
+    event: Any
+    host_ns: int  # when it was queued; once it has been counted, when it happened
+    since: Anchor | None = None
+
+    def ns(self) -> int:
+        """Its time by the host's clock; waits for it."""
+        if self.since is not None:
+            self.host_ns, self.since = self.since.ns_of(self.event), None
+        return self.host_ns
+
+    def ns_of(self, event: Any) -> int:
+        """The time of a later event; waits for both."""
+        begun = self.ns()
+        self.event.synchronize()
+        event.synchronize()
+        return begun + int(1e6 * self.event.elapsed_time(event))
+
+
+Moment: TypeAlias = int | Mark
+Read: TypeAlias = Callable[[Moment], int]
+
+
+class Clock(Protocol):
+    """What a recorder takes its times from."""
+
+    @property
+    def now(self) -> Callable[[], Moment]:
+        """Tells this moment."""
+
+    def ns(self, moment: Moment) -> int:
+        """A moment in ``perf_counter_ns`` of the host; waits for a GPU that is not there yet."""
+
+    def is_past(self, moment: Moment) -> bool:
+        """Whether `ns` would not wait. Any thread may ask."""
+
+
+class HostClock:
+    """Moments are ``perf_counter_ns``: a clock that all processes of a machine share."""
+
+    now = staticmethod(time.perf_counter_ns)
+
+    def ns(self, moment: Moment) -> int:
+        assert isinstance(moment, int)
+        return moment
+
+    def is_past(self, moment: Moment) -> bool:
+        return True
+
+
+HOST = HostClock()
+
+
+class GpuClock:
+    """Moments in the current stream of this process's GPU."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._gpu = torch.cuda.current_device()
+        self._anchor = min((self._at_rest() for _ in range(TRIES)), key=lambda found: found[0])[1]
+
+    def _at_rest(self) -> tuple[int, Anchor]:
+        """An anchor on an idle GPU, and how wide the gap is in which the host saw it, in ns."""
+        import torch
+
+        torch.cuda.synchronize()
+        before, event = time.perf_counter_ns(), _event()
+        event.synchronize()
+        after = time.perf_counter_ns()
+        return after - before, Anchor(event, (before + after) // 2)
+
+    def now(self) -> Mark:
+        event, anchor = _event(), self._anchor
+        queued = time.perf_counter_ns()
+        if queued - anchor.host_ns > ANCHOR_AFTER and anchor.event.query():
+            anchor.ns()  # at once, so that a chain has two links at most
+            self._anchor = Anchor(event, queued, since=anchor)
+        return Mark(event, anchor)
+
+    def ns(self, moment: Moment) -> int:
+        if isinstance(moment, int):  # what gloo does is timed by the host
+            return moment
+        return moment.since.ns_of(moment.event)
+
+    def is_past(self, moment: Moment) -> bool:
+        import torch
+
+        if isinstance(moment, int):
+            return True
+        with torch.cuda.device(self._gpu):  # a thread begins on GPU 0, and would take memory there
+            return bool(moment.event.query())
+
+
+def _event() -> Any:
+    import torch
+
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event

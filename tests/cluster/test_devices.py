@@ -1,0 +1,47 @@
+"""Where ranks compute and who moves their bytes: the choice, on machines that are not here."""
+
+import pytest
+
+from ddpkit import Cluster
+from ddpkit.cluster import devices
+from ddpkit.cluster.devices import Place, choose
+from ddpkit.errors import ClusterError
+
+CHOICES = [  # device, ranks here, gpus, nccl, emulated: what is shown
+    ("cpu", 4, 8, True, False, "gloo · cpu"),
+    ("cuda", 4, 4, True, False, "nccl · cuda"),
+    ("cuda", 4, 8, True, False, "nccl · cuda"),
+    ("cuda", 1, 1, True, False, "nccl · cuda"),
+    ("cuda", 4, 1, True, False, "gloo · cuda, sharing 1 GPU"),
+    ("cuda", 4, 2, True, False, "gloo · cuda, sharing 2 GPUs"),
+    ("cuda", 2, 2, False, False, "gloo · cuda"),  # Windows
+    ("cuda", 2, 2, True, True, "gloo · cuda"),  # the emulated link paces gloo
+]
+
+
+@pytest.mark.parametrize(("device", "ranks", "gpus", "nccl", "emulated", "shown"), CHOICES)
+def test_nccl_has_a_gpu_for_each_rank(device, ranks, gpus, nccl, emulated, shown):
+    assert str(choose(device, ranks, gpus, nccl=nccl, emulated=emulated)) == shown
+
+
+def test_a_gpu_that_is_not_there_is_an_error_and_no_silent_cpu():
+    with pytest.raises(ClusterError, match="torch sees no GPU here .* Without device="):
+        choose("cuda", 2, 0, nccl=False, emulated=False)
+    with pytest.raises(ClusterError, match="device='gpu': ranks compute on"):
+        Cluster(2, device="gpu")
+
+
+def test_the_environment_speaks_for_cells_that_do_not(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(devices.VARIABLE, "cuda")
+    monkeypatch.setattr(devices, "_look", lambda: (4, True))
+    assert repr(Cluster(4)) == "4 ranks · nccl · cuda"
+    assert repr(Cluster(4, device="cpu")) == "4 ranks · gloo · cpu"
+    linked = Cluster(4, link="1 Gbit/s, 200 us")
+    assert repr(linked).startswith("4 ranks · gloo · cuda · emulated link")
+
+
+def test_the_cpu_is_what_nobody_needs_to_ask_for(monkeypatch: pytest.MonkeyPatch):
+    """To ask for GPUs imports torch, seconds that a notebook's first cell should not take."""
+    monkeypatch.delenv(devices.VARIABLE, raising=False)
+    monkeypatch.setattr(devices, "_look", lambda: pytest.fail("asked"))
+    assert Cluster(2).place == Place("cpu", "gloo")
