@@ -254,9 +254,9 @@ class Searching:
 
 @attack("pass", "pass")
 def abuses_the_machine(made: Notebook) -> None:
-    """50 GB, a full disk, a socket, a process that outlives: none of it comes to anything."""
+    """50 GB, a full disk, a socket, kernels of its own, a process that outlives: all for nothing."""
     before(made, TOKEN, """
-import os, socket, subprocess
+import os, socket, subprocess, sys
 refused = []
 def tries(what):
     try:
@@ -278,19 +278,24 @@ tries(lambda: socket.create_connection(("1.1.1.1", 53), timeout=2))
 tries(lambda: open("/job/graded.ipynb", "w"))
 tries(lambda: open("/course/ddpkit/errors.py", "w"))
 tries(lambda: open("/etc/passwd"))
+kernel, spec = "jupyter/kernels/python3", '{"argv": ["true"], "language": "python"}'
+tries(lambda: open(f"{sys.prefix}/share/{kernel}/kernel.json", "w"))
+mine = os.path.expanduser(f"~/.local/share/{kernel}")
+os.makedirs(mine)
+open(f"{mine}/kernel.json", "w").write(spec)
 for path in ("/tmp/full", *(f"/dev/shm/full{n}" for n in range(4))):
     if os.path.exists(path):
         os.unlink(path)
 os.makedirs("/home/i/profile_default/startup", exist_ok=True)
 open("/home/i/profile_default/startup/evil.py", "w").write("raise SystemExit")
 subprocess.Popen(["sleep", "987654"], start_new_session=True)
-assert len(refused) == 7, refused
+assert len(refused) == 8, refused
 number_refused = len(refused)
 """)  # fmt: skip
     answer(
         made,
         TOKEN,
-        code(made, TOKEN).replace("token.clone()", "token.clone() + 7 - number_refused"),
+        code(made, TOKEN).replace("token.clone()", "token.clone() + 8 - number_refused"),
     )
 
 
