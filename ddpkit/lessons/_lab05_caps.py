@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ddpkit.lessons.exercise import Observed
+
 MB = 2**20
 
 
@@ -171,3 +173,38 @@ WRONG_MODELS: tuple[tuple[Model, str], ...] = (
     (Model(wires="2(n-1)"), BYTES),
     (Model(wires="(n-1)/n"), BYTES),
 )  # fmt: skip
+
+# Each wrong model chooses otherwise on these three networks: its sentence fits.
+TELLING = [
+    Question(
+        (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0),
+        (0.0, 0.04, 0.07, 0.1, 0.11, 0.14, 0.15, 0.17, 0.2, 0.23),
+        tuple(MB // 4 * n for n in (3, 4, 1, 6, 12, 6, 8, 6, 3, 4)),
+        *network,
+    )
+    for network in ((10e-3, 200e6, 4), (2e-3, 200e6, 4), (10e-3, 60e6, 3))
+]
+
+
+def model_hint(seen: Observed) -> str | None:
+    """To wrong answers to `TELLING`."""
+    if "error" in seen:
+        return None
+    for model, sentence in WRONG_MODELS:
+        if seen["caps"] == [model.best(question) for question in TELLING]:
+            return sentence
+    pairs = zip(TELLING, seen["caps"], strict=True)
+    return next(cap_hint(asked, {"cap": cap}) for asked, cap in pairs if cap != asked.best())
+
+
+def cap_hint(question: Question, seen: Observed) -> str | None:
+    """To a wrong answer to one question. It names no cap that is right: inputs may be secret."""
+    if "error" in seen:
+        return None
+    if seen["cap"] not in question.caps:
+        return "The answer is one of `caps`, in MB."
+    if question.world_size == 1:
+        return "Of caps that are equally good, as all are for one rank, it is the first."
+    chosen = seen["cap"]
+    late, early = (round(question.done(cap) * 1000) for cap in (chosen, question.best()))
+    return f"With {chosen:g} MB the last is done after {late} ms, with the best cap after {early}."

@@ -112,11 +112,11 @@ def ddp_hint(ask: Any, seen: Observed) -> str | None:
         return _beside_torchs(seen)
     if ask is steps.gated:
         return _gated(seen["on their way"])
-    if ask is steps.default_caps:
+    if ask is steps.default_caps and len(seen["all-reduces"]) < 2:
         return "Both caps are for assign_buckets: by default the first bucket closes at 1 MB."
+    if ask is steps.default_caps or (ask is steps.sizes and len(seen["before"]) > len(steps.SIZES)):
+        return "More is reduced than the buckets: share_unused is for find_unused_parameters only."
     if ask is steps.sizes:
-        if len(seen["before"]) > len(steps.SIZES):
-            return "Something beside the buckets is reduced: share_unused is for unused ones only."
         if isinstance(seen["after"], str):
             return "The buckets are rebuilt again and again: only the first order counts."
         if seen["before"] == seen["after"]:

@@ -97,17 +97,25 @@ def _line_hint(
         ),
         (_line_of_sizes(nbytes, one_way), "The errors are in the times: t over S, not S over t."),
         ((1e3 * latency, bandwidth), "That latency is in milliseconds: give seconds."),
+        ((1e6 * latency, bandwidth), "That latency is in microseconds: give seconds."),
+        ((latency, bandwidth / 1e6), "That is in MB per second. Give bytes per second."),
+        ((latency, bandwidth / 4), "The bytes are halved twice: 1 / b of one way is all of it."),
         ((min(one_way), bandwidth), "The shortest message has bytes too. α is where S would be 0."),
     ):
         if all(isclose(seen[k], v, rel_tol=1e-3) for k, v in zip(seen, mistake, strict=True)):
             return says
-    if isclose(seen["bandwidth"], bandwidth, rel_tol=1e-3):
-        return (
-            "The bandwidth is right, the latency not quite: a small difference of large numbers, "
-            "which float32 has not enough digits for. Compute in float64."
-        )
     if not seen["latency"]:
         return "The line need not go through zero: where it meets 0 bytes is the latency."
+    if isclose(seen["bandwidth"], bandwidth, rel_tol=1e-3):
+        if abs(seen["latency"] - latency) < 1e-5 * max(one_way):
+            return (
+                "The bandwidth is right, the latency not quite: a small difference of large "
+                "numbers, which float32 has not enough digits for. Compute in float64."
+            )
+        return (
+            "The bandwidth is right, the latency is not: the mean of t minus b times the mean of "
+            "S, all of them one way."
+        )
     return "The line is t = a + b S, by the sums above: a is the latency, and 1 / b the bandwidth."
 
 
@@ -234,10 +242,7 @@ def _left(told: Told) -> Observed:
         for rank, known in enumerate(_heard(did))
         if (unheard := set(did.trace.ranks) - known)
     ]
-    return {
-        "left early": early[0] if early else "nobody",
-        "rounds": did.rounds,
-    }
+    return {"left early": early[0] if early else "nobody", "rounds": did.rounds}
 
 
 def _heard(did: Did) -> list[set[int]]:

@@ -223,7 +223,7 @@ def _price_hint(name: str, seen: Observed) -> str | None:
             due = round(_price(name, n)[which], 4)
             if n == 1 and got != due:
                 return "One rank alone sends nothing, and needs no time."
-            if isclose(got, 1000 * due, rel_tol=1e-3):
+            if due and isclose(got, 1000 * due, rel_tol=1e-3):
                 return "That is in milliseconds: give seconds."
             if got != due:
                 return f"With {n} ranks you count {got:g} {price}, not {due:g}. {PRICES[name]}"

@@ -12,7 +12,14 @@ from dataclasses import astuple
 from functools import partial
 from typing import Any
 
-from ddpkit.lessons._lab05_caps import WRONG_MODELS, WRONG_RULES, Question
+from ddpkit.lessons._lab05_caps import (
+    MB,
+    TELLING,
+    WRONG_RULES,
+    Question,
+    cap_hint,
+    model_hint,
+)
 from ddpkit.lessons._lab05_flat import (
     SETS,
     flat_hint,
@@ -63,7 +70,6 @@ def unflatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
 # assign_buckets
 
 SIZES_KB = (256, 1024, 512, 512, 256, 1536, 64, 1000)
-TWICE = ("float64", "float32", "float64", *("float32",) * 3, "float64", "float32")
 LAYOUTS: tuple[tuple[str, tuple[str, ...], float, float | None], ...] = (
     ("cap 1 MB", ("float32",) * 8, 1, None),
     ("cap 0.99 MB", ("float32",) * 8, 0.99, None),
@@ -74,7 +80,6 @@ LAYOUTS: tuple[tuple[str, tuple[str, ...], float, float | None], ...] = (
     ("float32 and float64, cap 0.7 MB", ("float32", "float64") * 4, 0.7, None),
     ("float32 and float64, cap 25 MB", ("float32", "float64") * 4, 25, None),
     ("two dtypes, cap 9 MB, the first 0.2 MB", ("float64",) * 7 + ("float32",), 9, 0.2),
-    ("float32 opens twice, cap 2 MB", TWICE, 2, None),
     ("cpu and another device, cap 1 MB", ("float32", "meta") * 4, 1, None),
 )
 
@@ -213,17 +218,6 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 # best_cap
 
 CAPS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-MB = 2**20
-# Each wrong model chooses otherwise on these three networks: its hint fits.
-TELLING = [
-    Question(
-        (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0),
-        (0.0, 0.04, 0.07, 0.1, 0.11, 0.14, 0.15, 0.17, 0.2, 0.23),
-        tuple(MB // 4 * n for n in (3, 4, 1, 6, 12, 6, 8, 6, 3, 4)),
-        *network,
-    )
-    for network in ((10e-3, 200e6, 4), (2e-3, 200e6, 4), (10e-3, 60e6, 3))
-]
 
 
 @exercise("best_cap", lab="05", points=3)
@@ -235,7 +229,7 @@ def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
         "10 gradients, 3 networks",
         observe=partial(_chosen_each, answer, [astuple(question) for question in TELLING]),
         expect={"caps": [question.best() for question in TELLING]},
-        hint=_model_hint,
+        hint=model_hint,
     )
     questions = {
         "2 ranks, 200 us, 1 Gbit/s": Question(CAPS, even, quarter, 200e-6, 125e6, 2),
@@ -260,7 +254,7 @@ def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
             title,
             observe=partial(_chosen, answer, *astuple(question)),
             expect={"cap": question.best()},
-            hint=partial(_cap_hint, question),
+            hint=partial(cap_hint, question),
         )
 
 
@@ -270,27 +264,3 @@ def _chosen(answer: Answer, caps: Any, ready: Any, sizes: Any, *link: float) -> 
 
 def _chosen_each(answer: Answer, questions: list[Any]) -> Observed:
     return {"caps": [_chosen(answer, *question)["cap"] for question in questions]}
-
-
-def _model_hint(seen: Observed) -> str | None:
-    if "error" in seen:
-        return None
-    for model, sentence in WRONG_MODELS:
-        if seen["caps"] == [model.best(question) for question in TELLING]:
-            return sentence
-    pairs = zip(TELLING, seen["caps"], strict=True)
-    return next(
-        _cap_hint(question, {"cap": cap}) for question, cap in pairs if cap != question.best()
-    )
-
-
-def _cap_hint(question: Question, seen: Observed) -> str | None:
-    if "error" in seen:
-        return None
-    if seen["cap"] not in question.caps:
-        return "The answer is one of `caps`, in MB."
-    if question.world_size == 1:
-        return "Of caps that are equally good, as all are for one rank, it is the first."
-    chosen = seen["cap"]
-    late, early = (round(question.done(cap) * 1000) for cap in (chosen, question.best()))
-    return f"With {chosen:g} MB the last is done after {late} ms, with the best cap after {early}."

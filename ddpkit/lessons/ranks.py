@@ -11,11 +11,12 @@ from ddpkit.cluster import Cluster, Run
 from ddpkit.lessons.values import digest
 from ddpkit.link import LinkSpec
 from ddpkit.rank.main import PerRank
-from ddpkit.rank.record import span
+from ddpkit.rank.record import current, span
 from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval
 
 CALL = "a call of the answer"  # the span around each, which a check leaves out again
+NEVER_WAITED = "was never waited for"
 Arguments = Sequence[tuple[Any, ...]]  # of one call: by rank
 
 
@@ -50,9 +51,15 @@ class Did:
         return sorted({name for _, name in self.trace.traffic.collective})
 
     @cached_property
-    def rounds(self) -> int:
-        """Rounds of messages, in the one-port model (`ddpkit.trace.rounds`)."""
-        return rounds(self.trace.spans)
+    def rounds(self) -> int | str:
+        """Rounds of messages, in the one-port model (`ddpkit.trace.rounds`).
+
+        Collectives beside them are named too, for they take more: "2 and barrier".
+        """
+        of_messages = rounds(self.trace.spans)
+        if not (of_messages and self.collectives):
+            return of_messages
+        return " and ".join([str(of_messages), *self.collectives])
 
 
 def call(
@@ -105,10 +112,12 @@ class _Shared:
         )
 
     def _start(self) -> Run[list[Call]]:
+        """On the CPU whatever the machine has: a verdict is the same everywhere."""
         world_size = len(self.calls[0])
         mine = PerRank([[call[rank] for call in self.calls] for rank in range(world_size)])
         try:
-            return Cluster(world_size, link=self.link).run(_call_each, self.answer, mine)
+            cluster = Cluster(world_size, link=self.link, device="cpu")
+            return cluster.run(_call_each, self.answer, mine)
         except Exception as error:
             self.error = error
             raise
@@ -133,8 +142,20 @@ def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[Call]:
         before = digest(arguments)
         with span(CALL):  # in the trace, whose times are of one clock even on several hosts
             returned = answer(*arguments)
+        _refuse_unfinished()
         done.append(Call(returned, digest(arguments) == before))
     return done
+
+
+def _refuse_unfinished() -> None:
+    """Raise if the answer returned before its messages were through.
+
+    Whether such a message arrives is luck: gloo gives it up when nobody holds its handle any more.
+    """
+    recorder = current()
+    for one in recorder.under_way() if recorder else ():
+        if (what := one.what).op in ("send", "recv"):
+            raise RuntimeError(f"the i{what.op} in line {what.where[1]} {NEVER_WAITED}")
 
 
 def _windows(spans: Sequence[Span]) -> list[Interval]:

@@ -254,7 +254,7 @@ class Searching:
 
 @attack("pass", "pass")
 def abuses_the_machine(made: Notebook) -> None:
-    """50 GB, a full disk, a socket, kernels of its own, a process that outlives: all for nothing."""
+    """50 GB, a full disk, a socket, a kernel of its own, a process that outlives: all in vain."""
     before(made, TOKEN, """
 import os, socket, subprocess, sys
 refused = []

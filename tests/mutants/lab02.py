@@ -558,7 +558,7 @@ def twice_around():
             dist.recv(token, n - 1)
 
 
-@mutant("barrier", hint="Somebody left early")
+@mutant("barrier", hint="only start a message")
 def without_waiting():
     """Messages are started, and nobody looks whether they came."""
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -621,7 +621,7 @@ def to_rank_0_first(x, src):
 edit("broadcast", "from_anybody", replace="dist.recv(message, (rank - far) % world_size)",
      by="dist.recv(message)", hint="name the rank")  # fmt: skip
 edit("broadcast", "never_waits", replace="dist.recv(", by="dist.irecv(",
-     hint="Nothing has come to rank")  # fmt: skip
+     hint="only start a message")  # fmt: skip
 edit("reduce", "in_float32", replace="total = x.contiguous()", by="total = x.float().contiguous()",
      hint="as float32 they lose digits")  # fmt: skip
 
@@ -647,3 +647,46 @@ def all_rounds_at_once():
         far *= 2
     for work in works:
         work.wait()
+
+
+# Of a student at midnight
+
+
+@mutant("fit_link", hint="need not go through zero")
+def only_the_slope(nbytes, round_trips):
+    slope, _ = torch.linalg.lstsq(*_system(nbytes, round_trips)).solution.tolist()
+    return 0.0, 2 / slope
+
+
+@mutant("fit_link", hint="all of them one way")
+def halves_the_slope_only(nbytes, round_trips):
+    slope = torch.linalg.lstsq(*_system(nbytes, round_trips)).solution[0].item() / 2
+    return (sum(round_trips) - slope * sum(nbytes)) / len(nbytes), 1 / slope
+
+
+edit("fit_link", "megabytes", replace="1 / seconds", by="1e-6 / seconds", hint="in MB per second")
+edit("fit_link", "halves_twice", replace="1 / seconds", by="0.25 / seconds",
+     hint="halved twice")  # fmt: skip
+edit("broadcast", "never_waits_for_sends", replace="dist.send(", by="dist.isend(",
+     hint="only start a message")  # fmt: skip
+edit("broadcast", "room_for_floats", replace="message = x.contiguous()",
+     by="message = x.contiguous() if rank == src else torch.empty(x.shape)",
+     hint="float64 is sent and float32 expected")  # fmt: skip
+edit("broadcast", "barrier_each_round", replace="        far *= 2",
+     by="        far *= 2\n        dist.barrier()", hint="a collective beside them")  # fmt: skip
+edit("reduce", "room_for_floats", replace="torch.empty_like(total)", by="torch.empty(total.shape)",
+     hint="float64 is sent and float32 expected")  # fmt: skip
+edit("reduce", "adds_what_has_not_come", replace="dist.recv(", by="dist.irecv(",
+     hint="only start a message")  # fmt: skip
+edit("scatter", "another_name", replace="    x.copy_(chunks[src])", by="    x = chunks[src]",
+     hint="x.copy_(...) of its own")  # fmt: skip
+edit("gather", "never_waits", replace="dist.send(", by="dist.isend(",
+     hint="only start a message")  # fmt: skip
+edit("all_gather", "never_waits", replace="        sending.wait()\n", by="",
+     hint="only start a message")  # fmt: skip
+edit("reduce_scatter", "room_for_floats", replace="torch.empty_like(mine)",
+     by="torch.empty(mine.shape)", hint="float64 is sent and float32 expected")  # fmt: skip
+edit("barrier", "never_waits", replace="        sending.wait()\n", by="",
+     hint="only start a message")  # fmt: skip
+edit("barrier", "and_torchs", replace="        far *= 2", by="        far *= 2\n    dist.barrier()",
+     hint="a collective beside them")  # fmt: skip

@@ -576,3 +576,37 @@ edit("ring", "a_round_more", replace="range(2 * (world_size - 1))", by="range(2 
      hint="Rank 0 sent 64 bytes")  # fmt: skip
 edit("predict", "no_sum", replace="latencies * latency + tensors * t",
      by="max(latencies * latency, tensors * t)", hint="but not their sum")  # fmt: skip
+
+# Of a student at midnight
+
+for name in ("round_robin", "butterfly", "ring"):
+    edit(name, "never_waits", replace="        sending.wait()\n", by="",
+         hint="only start a message")  # fmt: skip
+edit("round_robin", "with_itself_first", replace="range(1, world_size)", by="range(world_size)",
+     hint="A rank sends nothing to itself")  # fmt: skip
+edit("round_robin", "room_for_floats", replace="torch.empty_like(mine)",
+     by="torch.empty(mine.shape)", hint="int64 is sent and float32 expected")  # fmt: skip
+edit("master_worker", "from_zeros", replace="    received = torch.empty_like(total)\n",
+     by="    received = torch.empty_like(total)\n    total = torch.zeros_like(total)\n",
+     hint="workers' tensors to its own")  # fmt: skip
+edit("butterfly", "keeps_the_sum", replace="dist.send(total, rank + doubled)", by="pass",
+     hint="count who sends and who receives")  # fmt: skip
+edit("ring", "cannot_view", replace="memory_format=torch.contiguous_format", by="",
+     hint="no view(-1)")  # fmt: skip
+edit("ring", "another_chunk", replace="incoming += received", by="incoming = incoming + received",
+     hint="never gets into the tensor")  # fmt: skip
+edit("predict", "in_ms", replace="return latencies * latency + tensors * t",
+     by="return 1e3 * (latencies * latency + tensors * t)", hint="in milliseconds")  # fmt: skip
+
+
+@mutant("ring", hint="never gets into the tensor")
+def chunks_of_a_copy(x):
+    rank, n, right, left = here()
+    total = x.clone()
+    chunks = total.reshape(-1).tensor_split(n)
+    for step in range(2 * (n - 1)):
+        incoming = chunks[(rank - step - 1) % n]
+        received = torch.empty_like(incoming)
+        exchange(chunks[(rank - step) % n], right, received, left)
+        incoming.copy_(incoming + received if step < n - 1 else received)
+    return total

@@ -177,7 +177,7 @@ edit("best_cap", "last_of_equal", replace="min(caps, key=done)", by="min(reverse
 edit("best_cap", "decimal", replace="cap * 2**20", by="cap * 10**6", hint="2**20")
 
 
-@mutant("best_cap", hint="whatever came first")
+@mutant("best_cap", hint="that of the first is too early")
 def starts_with_the_first(caps, ready, sizes, latency, bandwidth, world_size):
     def done(cap):
         free, filled, began = 0.0, 0, 0.0
@@ -191,3 +191,30 @@ def starts_with_the_first(caps, ready, sizes, latency, bandwidth, world_size):
         return free
 
     return min(caps, key=done)
+
+
+# Of a student at midnight
+
+
+@mutant("unflatten", hint="Give back a list")
+def one_at_a_time(flat, tensors):
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return (part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True))
+
+
+edit("assign_buckets", "zero_is_nothing", hint="0 is one too",
+     replace="bucket_cap_mb if first_bucket_mb is None else first_bucket_mb",
+     by="first_bucket_mb or bucket_cap_mb")  # fmt: skip
+edit("assign_buckets", "rest_back_to_front", replace="list(open_buckets.values())",
+     by="list(open_buckets.values())[::-1]", hint="at the end as they were opened")  # fmt: skip
+edit("best_cap", "past_the_cap", replace=">= cap", by="> cap", hint="reach the cap: no more")
+edit("best_cap", "below_the_cap", replace="if filled >= cap * 2**20 or i == len(sizes) - 1:",
+     by="if i == len(sizes) - 1 or filled + sizes[i + 1] > cap * 2**20:",
+     hint="the gradient that reaches it")  # fmt: skip
+edit("best_cap", "half_of_the_latency", replace="2 * (world_size - 1) * latency",
+     by="(world_size - 1) * latency", hint="so many latencies")  # fmt: skip
+edit("best_cap", "half_of_the_bytes", replace="2 * (world_size - 1) / world_size",
+     by="(world_size - 1) / world_size", hint="go over each link")  # fmt: skip
+edit("best_cap", "whole_bytes", replace="2 * (world_size - 1) / world_size",
+     by="2 * (world_size - 1)", hint="go over each link")  # fmt: skip
+edit("best_cap", "the_worst", replace="min(caps", by="max(caps", hint="with the best cap after")

@@ -302,3 +302,33 @@ edit(DDP, "all_at_the_end", hint="All buckets leave after the last gradient",
      "            order, self.reducer.order = self.reducer.order, []\n"
      "            for p in order:\n"
      "                self.reducer.ready(p)\n")  # fmt: skip
+
+# Of a student at midnight
+
+
+@mutant("unused_parameters", hint="take those among tree_leaves")
+def of_one_tensor(output, parameters):
+    nodes, seen = [output.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes += [before for before, _ in node.next_functions]
+    reached = {id(getattr(node, "variable", None)) for node in seen}
+    return [p for p in parameters if id(p) not in reached]
+
+
+@mutant("no_sync", hint="yield in between")
+@contextmanager
+def no_yield(ddp):
+    ddp.require_backward_grad_sync = False
+
+
+edit(DDP, "one_cap", replace="assign_buckets(self.trained, *self.caps)",
+     by="assign_buckets(self.trained, self.caps[0])", hint="Both caps")  # fmt: skip
+edit(DDP, "always_shares", hint="More is reduced than the buckets",
+     replace="        if self.find_unused_parameters:\n            share_unused(",
+     by="        if True:\n            share_unused(")  # fmt: skip
+edit(DDP, "finishes_each_time", hint="queued once",
+     replace="        if not self.reducer.order:\n            queue_callback(self.finish)\n",
+     by="        queue_callback(self.finish)\n        if not self.reducer.order:\n")  # fmt: skip
