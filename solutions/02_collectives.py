@@ -204,8 +204,8 @@ show(slow.run(one_by_one, torch.ones(262_144), src=0))
 # With rank 0 as the root: in the round with `far` = 1, 2, 4, … each rank below `far` sends to the
 # rank `far` above it, if there is one. For another root, count from it: `place` is 0 at the root.
 #
-# Name the rank in each `recv`, here and below. Without one it takes what comes first, from anybody,
-# and the checks could not follow the messages.
+# Name the rank in each `recv`, here and below. Without one it takes what comes first, from anybody:
+# perhaps what was meant for the next round.
 
 
 # %% exercise="broadcast"

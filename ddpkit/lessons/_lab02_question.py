@@ -132,7 +132,7 @@ class Put:
         return self.seen((x, chunks), did.bytes, did.to, did.rounds if counted else None)
 
     def seen(
-        self, after: tuple[list[Any], list[Any]], sent: list[int], to: str, rounds: int | None
+        self, after: tuple[list[Any], list[Any]], sent: list[int], to: str, rounds: int | str | None
     ) -> Observed:
         left = dict(zip(("x", "chunks"), after, strict=True))
         out = written_by(self.op)

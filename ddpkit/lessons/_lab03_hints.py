@@ -156,11 +156,6 @@ def _wrong_traffic(asked: Question, seen: Observed) -> str | None:
     if seen["latencies"] > due["latencies"]:
         row = f"{seen['latencies']} messages go in a row, where {a} has {due['latencies']}."
         return f"{row} {asked.way.row}"
-    if seen["latencies"] == 0 or seen["latencies"] < due["latencies"] == 2:
-        return (
-            "A recv that names no rank takes a message from anybody, and the check cannot tell "
-            "whose: name the rank."
-        )
     return (
         f"Only {seen['latencies']} in a row, where {a} has {due['latencies']} rounds: too much is "
         "under way at once. A round begins when the one before it is over."

@@ -7,6 +7,7 @@ import re
 from ddpkit.lessons.ranks import NEVER_WAITED
 
 ITSELF = re.compile("to or from itself|not be the same")
+EMPTY_FROM_ANYBODY = "offset < this->size"  # gloo's words for an empty one, where any may come
 MISFIT = re.compile(r"sends (\w+)\[.* receives into (\w+)\[")
 
 
@@ -16,6 +17,11 @@ def of_message(text: str) -> str | None:
         return (
             "isend and irecv only start a message. Keep what they return, and wait() for it before "
             "you return: until then the tensor belongs to the network, and nothing may have come."
+        )
+    if EMPTY_FROM_ANYBODY in text:
+        return (
+            "A recv that names no rank takes what comes first, from anybody, and gloo breaks "
+            "where that is empty: name the rank."
         )
     if (found := MISFIT.search(text)) and found[1] != found[2]:
         return (

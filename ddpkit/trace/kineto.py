@@ -89,7 +89,7 @@ def parse(top: Any, path: str, *, alone: bool) -> Recording:
         path,
         _count(info, "rank", path, 0, 0, world_size - 1),
         world_size,
-        str(info.get("backend", ""))[:40],
+        str(info.get("backend", ""))[:40].removeprefix("ddpkit_"),
         str(top.get("host_name", ""))[:80],
         _count(info, "pg_count", path, 0, 0, 10**9),
         tuple(

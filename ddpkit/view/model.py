@@ -90,13 +90,13 @@ def timeline_model(
     whole = "run" if step is None else "step"
     title = words.title(shown, "Run" if step is None else f"Step {step}")
     finding = words.headline(parts, compute=compute, comm=comm)
-    lines = [title, finding]
+    lines = [words.prose(title), words.prose(finding)]
     note = words.note(shown.facts, compute=compute, comm=comm)
     if compute or comm:
         waits = {f"rank {row.rank}": row.waiting_ns for row in rows}
         lines += words.table({f"rank {row.rank}": row.parts for row in rows}, waits, whole)
         windows = {each: [shown.window_of(each)] for each in shown.ranks}
-        lines += [words.waited(waited_for(builder.comm, builder.last_in, windows)), note]
+        lines += [words.waited(waited_for(builder.comm, builder.last_in, windows)), words.prose(note)]
     if comm and rank is None:
         lines.append(shown.traffic.table())
     text = "\n".join(line for line in lines if line)

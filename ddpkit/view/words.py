@@ -11,6 +11,8 @@ WIDTH = 88  # characters
 def ms(ns: int) -> str:
     """``ms(405_300_000) == "405 ms"``, ``ms(42_000) == "0.042 ms"``: two digits, always ms."""
     value = ns / 1e6
+    if 0 < value < 0.01:
+        return "<0.01 ms"
     if value >= 10 or value == 0:
         return f"{value:,.0f} ms"
     return f"{value:.1f} ms" if value >= 1 else f"{value:.2g} ms"
