@@ -16,7 +16,7 @@
 # **You will build** broadcast, reduce, scatter, gather, all-gather, reduce-scatter and a barrier,
 # from `send` and `recv` alone, and read off a link what a message costs.
 #
-# **You need** lab 00. No GPU and no network. About two hours.
+# **You need** lab 00. No GPU and no network. About 90 minutes.
 
 # %%
 import time, torch, torch.distributed as dist, matplotlib.pyplot as plt
@@ -353,7 +353,8 @@ show(slow.run(hand_out))
 
 # %% [markdown]
 # **What to notice:** all bytes leave by the link of one rank, and that takes (n − 1)/n · S/β
-# whatever the order. One rank in the middle is the limit of everything that goes through it.
+# whatever the order. One rank in the middle is the limit of everything that goes through it. (To
+# broadcast everything is n times as many bytes.)
 
 # %% [markdown]
 # ## Nobody in the middle
@@ -432,8 +433,9 @@ print(run.traffic)
 
 # %% [markdown]
 # **What to notice:** every rank is busy all the time, none waits for another, and each sends
-# (n − 1)/n of its 1 MB. With a thousand ranks that is still less than 1 MB each. Remember this
-# picture: lab 03 puts a reduce-scatter and an all-gather together.
+# (n − 1)/n of its 1 MB. With a thousand ranks that is still less than 1 MB each. (The sum of chunk 0
+# starts on rank 1, and comes by 2 and 3 to rank 0.) Remember this picture: lab 03 puts a
+# reduce-scatter and an all-gather together.
 
 # %% [markdown]
 # ## Waiting for all
@@ -479,9 +481,9 @@ def one_is_late():
 show(slow.run(one_is_late))
 
 # %% [markdown]
-# **What to notice:** the message of the late rank sets all others free, in two rounds. A barrier
-# costs ⌈log₂ n⌉ α and all the time that the slowest rank is behind. That is why good programs have
-# few.
+# **What to notice:** the message of the late rank sets all others free, in two rounds: after the
+# first a rank has heard of one other, after the second of three. A barrier costs ⌈log₂ n⌉ α and all
+# the time that the slowest rank is behind. That is why good programs have few.
 
 # %% [markdown]
 # ## The same from torch

@@ -15,7 +15,7 @@
 #
 # **You will build** six all-reduces, predict what each costs, and find out when which one wins.
 #
-# **You need** labs 00 and 02. No GPU and no network. About two hours: each way is a short round.
+# **You need** labs 00 and 02. No GPU and no network. About 90 minutes: each way is a short round.
 
 # %%
 import torch, torch.distributed as dist, matplotlib.pyplot as plt

@@ -17,7 +17,7 @@
 # gradients in three ways, each faster than the one before, and end up with the parameters that one
 # process would have.
 #
-# **You need** lab 01, and what an all_reduce costs (lab 03). No GPU and no network. About 60
+# **You need** lab 01, and what an all_reduce costs (lab 03). No GPU and no network. About 70
 # minutes.
 
 # %%

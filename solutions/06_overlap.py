@@ -15,7 +15,7 @@
 # **You will build** a `DistributedDataParallel` that sends gradients while backward still computes:
 # in every step the gradients of torch's, bit for bit, and as fast.
 #
-# **You need** labs 04 and 05. About 75 minutes.
+# **You need** labs 04 and 05. About 90 minutes.
 
 # %%
 import torch, torch.distributed as dist

@@ -96,7 +96,8 @@ def timeline_model(
         waits = {f"rank {row.rank}": row.waiting_ns for row in rows}
         lines += words.table({f"rank {row.rank}": row.parts for row in rows}, waits, whole)
         windows = {each: [shown.window_of(each)] for each in shown.ranks}
-        lines += [words.waited(waited_for(builder.comm, builder.last_in, windows)), words.prose(note)]
+        waited = words.waited(waited_for(builder.comm, builder.last_in, windows))
+        lines += [waited, words.prose(note)]
     if comm and rank is None:
         lines.append(shown.traffic.table())
     text = "\n".join(line for line in lines if line)
