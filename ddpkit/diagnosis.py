@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpkit.cluster.torchrun import LAUNCHED
+from ddpkit.cluster.job import LAUNCHED
 
 PYTHON = (3, 11)
 TORCH = (2, 6)

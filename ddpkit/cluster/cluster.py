@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ddpkit.cluster import devices, torchrun
+from ddpkit.cluster import devices, job, torchrun
 from ddpkit.cluster.cores import cores
 from ddpkit.cluster.launch import sweep, warm_up
 from ddpkit.cluster.local import Request, run_local
@@ -94,10 +94,10 @@ class Cluster:
         except ValueError as error:
             raise ClusterError(str(error)) from None
         self._closed = False
-        if torchrun.active():
-            here = torchrun.job()
+        if job.active():
+            here = job.job()
             if self.links is not None:
-                torchrun.say_once("Under torchrun the network is the real one: link= is left out.")
+                job.say_once("Under torchrun the network is the real one: link= is left out.")
                 self.links = None
             ranks_here = len(here.on_this_host())
             self.place = here.agree(devices.place(device, ranks_here, emulated=False))
@@ -162,7 +162,7 @@ class Cluster:
             record=self.record,
             links=self.links,
         )
-        if torchrun.active():
+        if job.active():
             outcome = torchrun.run(request, expect_error=expect_error)
         else:
             outcome = run_local(request)
@@ -200,7 +200,7 @@ def _check_world_size(world_size: Any) -> None:
         raise ClusterError(f"Cluster(world_size) takes a whole number of ranks, not {world_size!r}")
     if not 1 <= world_size <= TOO_MANY:
         raise ClusterError(f"Cluster({world_size}): a cluster has 1 to {TOO_MANY} ranks")
-    if world_size > MANY and not torchrun.active():
+    if world_size > MANY and not job.active():
         links = world_size * (world_size - 1) // 2
         warnings.warn(
             f"Cluster({world_size}) starts {world_size} processes with {links} connections among "

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.errors import ClusterError
-from ddpkit.rank.main import Job, Pipes, main
+from ddpkit.rank.main import main
+from ddpkit.rank.process import Job, Pipes
 from ddpkit.rank.where import is_user_file
 
 START = "forkserver" if sys.platform.startswith("linux") else "spawn"

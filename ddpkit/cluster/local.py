@@ -31,8 +31,8 @@ from ddpkit.errors import (
 )
 from ddpkit.link import Links
 from ddpkit.rank.blackbox import BlackBox
-from ddpkit.rank.main import Job
 from ddpkit.rank.noticeboard import Noticeboard
+from ddpkit.rank.process import Job
 from ddpkit.rank.ship import receive_reply, unpack_result, write_call
 from ddpkit.source import locate
 from ddpkit.trace import LeftOut, Span

@@ -13,7 +13,7 @@ carry            an earlier lab's answer
   progress       what went green so far
 """
 
-from ddpkit.cluster import torchrun
+from ddpkit.cluster import job
 from ddpkit.lessons.carry import carry
 from ddpkit.lessons.check import check
 from ddpkit.lessons.exercise import Case, Exercise, exercise, exercises, find
@@ -37,5 +37,5 @@ __all__ = [
     "show_value",
 ]
 
-if torchrun.active():  # a lesson, as a script: it prints once what its notebook shows
-    torchrun.only_rank_0_prints()
+if job.active():  # a lesson, as a script: it prints once what its notebook shows
+    job.only_rank_0_prints()

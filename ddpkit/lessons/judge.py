@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddpkit.cluster.torchrun import TooFewRanks, active
+from ddpkit.cluster.job import TooFewRanks, active
 from ddpkit.errors import LessonError, RunTimeout
 from ddpkit.lessons.compare import Difference, difference
 from ddpkit.lessons.exercise import Case, Exercise, Observed

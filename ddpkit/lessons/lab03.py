@@ -12,7 +12,7 @@ from functools import partial
 from math import isclose
 from typing import Any
 
-from ddpkit.cluster.torchrun import TooFewRanks
+from ddpkit.cluster.job import TooFewRanks
 from ddpkit.lessons._lab03_hints import hint
 from ddpkit.lessons._lab03_question import Question, Way, inputs_for, observe
 from ddpkit.lessons.exercise import Case, Observed, exercise

@@ -7,7 +7,7 @@ import io
 from collections import deque
 from collections.abc import Iterator
 
-from ddpkit.cluster.torchrun import checking
+from ddpkit.cluster.job import checking
 
 PRINTED = 3  # last lines kept of what an answer prints
 MAX_LINE = 200  # characters kept of each

@@ -8,10 +8,8 @@ What passes is written down, and paced if the cluster has an emulated link; no b
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cache, partial
 from types import FrameType
 from typing import Any
@@ -24,6 +22,7 @@ from ddpkit.rank import arguments, nccl, record
 from ddpkit.rank.call import Call
 from ddpkit.rank.paced import Courier, Paced, Wire
 from ddpkit.rank.record import Recorder
+from ddpkit.rank.work import InStream, RecordedWork
 
 # The name that torch.distributed's user knows, for each method that c10d calls on a group.
 COLLECTIVES = {
@@ -62,52 +61,6 @@ INPUT_COMES_SECOND = frozenset(COLLECTIVES) - {
     "barrier",
     "scatter",  # only the root has an input there: the output tells what a rank expects
 }
-
-
-class RecordedWork(Work):
-    """A pending operation that says when it is waited for, and when it is done."""
-
-    def __init__(self, inner: Any, call: Call, recorder: Recorder) -> None:
-        super().__init__()
-        self._inner, self._call, self._recorder = inner, call, recorder
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        recorder, thread = self._recorder, threading.get_ident()
-        recorder.waits[thread] = self._call
-        if self._call.blocked is None:
-            self._call.blocked = recorder.now(self._call)
-        try:
-            # C++ says "no timeout" with one of 0.
-            came = bool(self._inner.wait(timeout) if timeout else self._inner.wait())
-            if self._call.what.op == "recv" and self._call.what.peer is None:
-                recorder.came_from(self._call, self.source_rank())
-            return came
-        finally:
-            recorder.waits.pop(thread, None)
-            recorder.done(self._call)
-
-    def is_completed(self) -> bool:
-        return bool(self._inner.is_completed())
-
-    def is_success(self) -> bool:
-        return bool(self._inner.is_success())
-
-    def exception(self) -> Any:
-        return self._inner.exception()
-
-    def get_future(self) -> Any:
-        return self._inner.get_future()
-
-    def result(self) -> Any:
-        return self._inner.result()
-
-    def source_rank(self) -> int:
-        return int(self._inner._source_rank())
-
-    _source_rank = source_rank
-
-    def synchronize(self) -> None:
-        self._inner.synchronize()
 
 
 class RecordedGroup(dist.ProcessGroup):
@@ -229,11 +182,11 @@ class RecordedGroup(dist.ProcessGroup):
     def _started(self, inner: Any, call: Call) -> Work:
         if inner is None and self._batch is not None:
             self._batch.append(call)
-            return nccl.InStream()
+            return InStream()
         if inner is None:  # NCCL does it in the current stream, which waits for it
             call.blocked = call.posted
             self._recorder.done(call)
-            return nccl.InStream()
+            return InStream()
         call.work = inner
         return RecordedWork(inner, call, self._recorder)
 

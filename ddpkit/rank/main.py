@@ -7,24 +7,18 @@ closed by peer", which hides the cause. Nothing is torn down; a dead process has
 
 from __future__ import annotations
 
-import faulthandler
-import os
 import pickle
 import random
-import signal
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from ddpkit.link import Links
 from ddpkit.rank import record
 from ddpkit.rank.agent import Agent
 from ddpkit.rank.blackbox import BlackBox
+from ddpkit.rank.process import Job, Pipes, settle
 from ddpkit.rank.record import Recorder
 from ddpkit.rank.report import UnsendableResultError, report
 from ddpkit.rank.ship import pack_result, read_call, send_reply
@@ -34,36 +28,9 @@ from ddpkit.rank.ship import pack_result, read_call, send_reply
 GROUP_TIMEOUT = timedelta(days=7)
 
 
-@dataclass(frozen=True)
-class Job:
-    """All that a rank is told."""
-
-    rank: int
-    world_size: int
-    backend: str  # "gloo" or "nccl"
-    device: str  # "cpu" or "cuda"
-    threads: int
-    seed: int
-    folder: Path  # of this run: the call, the rendezvous file, the black boxes
-    environ: Mapping[str, str]
-    cwd: str
-    record: bool
-    links: Links | None = None  # the emulated network; without it, gloo as fast as it goes
-
-
-@dataclass(frozen=True)
-class Pipes:
-    """A rank's four inherited pipes; there is no listening port."""
-
-    reply: Connection  # to the launcher: what the function returned or raised
-    output: Connection  # to the launcher: what is printed
-    crash: Connection  # to the launcher: faulthandler's last words
-    lifeline: Connection  # from the launcher: its end of file means that the launcher is gone
-
-
 def main(job: Job, pipes: Pipes) -> None:
     """The whole life of a rank."""
-    _settle(job, pipes)
+    settle(job, pipes)
     box = BlackBox(job.folder / f"rank{job.rank}")
     recorder = Recorder(job.rank, box)
     agent = Agent(recorder, box)
@@ -199,98 +166,3 @@ def seed_all(seed: int, rank: int) -> None:
     random.seed(1000 * seed + rank)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed((1000 * seed + rank) % 2**32)
-
-
-# The process
-
-
-def _settle(job: Job, pipes: Pipes) -> None:
-    """Make this process a rank: its own process group, environment, output, and end."""
-    if os.name == "posix":
-        os.setpgid(0, 0)  # its children die with it, and Ctrl-C in a terminal is the launcher's
-        _die_with(pipes.lifeline)
-    threading.Thread(target=_watch, args=(pipes.lifeline,), daemon=True).start()
-    if hasattr(os, "register_at_fork"):  # a child would keep the launcher from seeing its end
-        os.register_at_fork(after_in_child=pipes.reply.close)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, 0)  # `ddpkit.rank.preload` had set it
-    os.environ.clear()
-    os.environ.update(job.environ)
-    os.environ.update(loopback())
-    os.environ["OMP_NUM_THREADS"] = str(job.threads)
-    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(job.rank)
-    os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(job.world_size)
-    _redirect(pipes)
-    os.chdir(job.cwd)
-
-
-def loopback() -> dict[str, str]:
-    """Settings that keep gloo on this machine's loopback interface, unless the user set others."""
-    wanted = {}
-    if sys.platform.startswith("linux"):
-        wanted["GLOO_SOCKET_IFNAME"] = "lo"
-    elif sys.platform == "darwin":
-        wanted["GLOO_SOCKET_IFNAME"] = "lo0"
-    elif sys.platform == "win32":
-        wanted["USE_LIBUV"] = "0"
-    return {name: value for name, value in wanted.items() if name not in os.environ}
-
-
-def _redirect(pipes: Pipes) -> None:
-    """Send file descriptors 1 and 2, so C++'s output too, to the launcher."""
-    os.dup2(_descriptor(pipes.output), 1)
-    os.dup2(_descriptor(pipes.output), 2)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        stream = open(  # noqa: SIM115
-            number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-        )
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    crash = _descriptor(pipes.crash)
-    faulthandler.enable(crash, all_threads=False)
-    leave, rank_pid = os._exit, os.getpid()
-
-    def leave_traced(status: int) -> NoReturn:
-        if os.getpid() == rank_pid:  # not a child of the rank: each DataLoader worker ends so
-            faulthandler.dump_traceback(crash, all_threads=False)
-        leave(status)
-
-    os._exit = leave_traced  # so that the notebook can say in which line
-    if hasattr(signal, "SIGUSR1"):  # "where are you?", answered even by code that holds the GIL
-        faulthandler.register(signal.SIGUSR1, crash, all_threads=False)
-
-
-def _descriptor(connection: Connection) -> int:
-    if os.name == "posix":
-        return connection.fileno()
-    import msvcrt
-
-    return int(msvcrt.open_osfhandle(connection.fileno(), os.O_WRONLY))  # type: ignore[attr-defined]
-
-
-def _die_with(lifeline: Connection) -> None:
-    """On Linux, let the kernel kill this process group when the launcher's end of the pipe closes.
-
-    A thread could not: code that holds the GIL would keep it from running.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    import fcntl
-
-    descriptor = lifeline.fileno()
-    fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpid())  # a negative number: the whole group
-    fcntl.fcntl(descriptor, 10, signal.SIGKILL)  # F_SETSIG, which Python's fcntl does not name
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
-
-
-def _watch(lifeline: Connection) -> None:
-    """Leave when the launcher is gone: the way everywhere but on Linux, and a second one there."""
-    try:
-        lifeline.poll(None)
-    finally:
-        os._exit(1)

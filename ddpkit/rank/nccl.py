@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Work
+from torch._C._distributed_c10d import PrefixStore
 
 from ddpkit.rank import arguments
 
@@ -23,25 +22,6 @@ def make(options: Any) -> Any:
     settings._timeout = options.timeout
     store = PrefixStore("nccl", options.store)
     return dist.ProcessGroupNCCL(store, options.group_rank, options.group_size, settings)
-
-
-class InStream(Work):
-    """What a blocking call of NCCL gives: the stream waits, and Python need not.
-
-    NCCL itself gives None there, which a group in Python must not: c10d's C++ follows the pointer.
-    """
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        """The stream does."""
 
 
 def post_batches_as_one() -> None:

@@ -22,7 +22,7 @@ import ddpkit.rank.main  # noqa: F401
 
 IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
-ORPHAN = 20.0  # seconds in which a new process must have become a rank (`main._settle`)
+ORPHAN = 20.0  # seconds in which a new process must have become a rank (`process.settle`)
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
 SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ddpkit.cluster.torchrun import TooFewRanks
+from ddpkit.cluster.job import TooFewRanks
 from ddpkit.errors import Deadlock, LessonError, RankError, RunTimeout
 from ddpkit.lessons import Case, check, exercise, judge
 from ddpkit.lessons.progress import folder

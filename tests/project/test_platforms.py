@@ -12,7 +12,7 @@ from multiprocessing import Pipe
 import pytest
 
 from ddpkit.cluster import hosts, launch
-from ddpkit.rank import main
+from ddpkit.rank import process
 from tests.project.source import ROOT, modules
 
 # Windows has none of these. (Libraries are imported before: they have branches of their own.)
@@ -40,7 +40,7 @@ for name in sys.argv[1:]:
 
 from ddpkit.cluster import hosts, launch
 from ddpkit.cluster.cores import cores
-from ddpkit.rank.main import _die_with
+from ddpkit.rank.process import _die_with
 assert launch.START == "spawn"
 launch.warm_up(), launch._widen(None), _die_with(None)  # nothing to do
 assert hosts.address_of("lo") is None
@@ -85,10 +85,10 @@ def test_gloo_stays_on_loopback_unless_the_user_says_otherwise(monkeypatch, plat
     monkeypatch.setattr(sys, "platform", platform)
     for name in ("GLOO_SOCKET_IFNAME", "USE_LIBUV"):
         monkeypatch.delenv(name, raising=False)
-    assert main.loopback() == settings
+    assert process.loopback() == settings
     for name in settings:
         monkeypatch.setenv(name, "chosen")
-    assert main.loopback() == {}
+    assert process.loopback() == {}
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
@@ -123,7 +123,7 @@ def test_without_a_signal_from_the_kernel_a_rank_leaves_when_its_launcher_has():
     """The way of macOS and Windows: a thread waits for the end of the lifeline."""
     code = (
         "import time; from multiprocessing.connection import Connection\n"
-        "import threading; from ddpkit.rank.main import _watch\n"
+        "import threading; from ddpkit.rank.process import _watch\n"
         "threading.Thread(target=_watch, args=(Connection(0),), daemon=True).start()\n"
         "print('watching', flush=True); time.sleep(100)"
     )

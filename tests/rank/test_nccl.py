@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from ddpkit import Cluster
 from ddpkit.rank import arguments, nccl
+from ddpkit.rank.work import InStream
 
 GPU = torch.float64  # the stand-in has tensors of this kind; all others are the CPU's
 
@@ -24,7 +25,7 @@ def pretend() -> tuple[Any, list[str]]:
     """A group of two backends, and what NCCL's was asked to do. Called on a rank."""
     asked: list[str] = []
 
-    class Batch(nccl.InStream):
+    class Batch(InStream):
         """Unlike a work of gloo's, it may be waited for by each message in turn."""
 
         def __init__(self, works):
@@ -129,6 +130,6 @@ def test_a_batch_of_messages_is_one_operation():
 
 
 def test_what_a_blocking_call_gives_has_ended():
-    work = nccl.InStream()
+    work = InStream()
     work.synchronize()
     assert (work.wait(), work.is_completed(), work.is_success()) == (True, True, True)
