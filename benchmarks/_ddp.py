@@ -28,12 +28,22 @@ def in_turns(model: str, batch: int, caps: Mapping[str, float], steps: int) -> W
     windows: Windows = {name: [] for name in run}
     for step in range(WARM + steps):
         for name in _turned(list(run), step):
+            _end_of_work()
             dist.barrier()
             start = time.perf_counter_ns()
             run[name]()
+            _end_of_work()
             if step >= WARM:
                 windows[name].append((start, time.perf_counter_ns()))
     return windows
+
+
+def _end_of_work() -> None:
+    """Wait for the GPU, which runs behind Python."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def _turned(names: list[str], by: int) -> list[str]:

@@ -100,11 +100,14 @@ def as_markdown(rows: list[list[str]]) -> str:
 
 def machine() -> str:
     """What it was measured on, and how busy that was."""
+    import torch
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    gpu = f" · {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return (
         f"{cores} cores, load average {load:.1f} at start · {platform.system()} "
-        f"{platform.machine()} · Python {platform.python_version()} · torch {version('torch')}"
+        f"{platform.machine()} · Python {platform.python_version()} · torch {version('torch')}{gpu}"
     )
 
 

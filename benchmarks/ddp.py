@@ -1,6 +1,6 @@
 """Lab 06's `DistributedDataParallel` beside torch's, and the best size of a bucket.
 
-    python -m benchmarks.ddp [--quick] [--markdown] [--figure overlap.png]
+    python -m benchmarks.ddp [--quick] [--markdown] [--figure overlap.png] [--device cuda]
 
 Prints, for three models on 2 and 4 ranks, on raw gloo and on an emulated link,
 - ours ÷ torch's: the step (goal ≤ 1.02), and how much of the communication both hide;
@@ -10,6 +10,8 @@ Prints, for three models on 2 and 4 ranks, on raw gloo and on an emulated link,
   the copying that communication is on the CPU;
 then what torch's hides where compute takes as long as communication (goal ≥ 80 %), with a picture;
 and the step time against the bucket cap, and `best_cap`'s choice ÷ the best measured (goal ≤ 1.05).
+
+With `--device cuda` it is the steps alone, on GPUs: NCCL with a GPU for each rank, else gloo.
 
 All variants take their steps in turns, inside the same ranks, so that a busy machine slows all of
 them alike; a ratio is the median over the rounds, in each of which the two are measured one after
@@ -45,9 +47,17 @@ BALANCED = "balanced device"  # the same, with as much compute as there is commu
 GOAL, BOUND_GOAL, CAP_GOAL, HIDDEN_GOAL = 1.02, 1.10, 1.05, 0.8
 
 
-def measure(model: str, ranks: int, link: str | None, caps: dict[str, float], steps: int) -> Any:
+def measure(
+    model: str,
+    ranks: int,
+    link: str | None,
+    caps: dict[str, float],
+    steps: int,
+    device: str = "cpu",
+) -> Any:
     """The run of `_ddp.in_turns`."""
-    return Cluster(ranks, link=link).run(_ddp.in_turns, model, BATCHES.get(model, 8), caps, steps)
+    cluster, batch = Cluster(ranks, link=link, device=device), BATCHES.get(model, 8)
+    return cluster.run(_ddp.in_turns, model, batch, caps, steps)
 
 
 def seconds(run: Any, variant: str) -> list[float]:
@@ -109,9 +119,12 @@ def chosen_cap(model: str, steps: int) -> float:
     return float(choice)
 
 
-def step_row(model: str, ranks: int, link: str | None, steps: int) -> list[str]:
-    run = measure(model, ranks, link, VARIANTS, steps)
-    row = [model, str(ranks), link or "raw gloo"]
+def step_row(
+    model: str, ranks: int, link: str | None, steps: int, device: str = "cpu"
+) -> list[str]:
+    run = measure(model, ranks, link, VARIANTS, steps, device)
+    facts = run.trace.facts
+    row = [model, str(ranks), link or f"raw {facts['backend']}, {facts['device']}"]
     row += [f"{median(seconds(run, variant)) * 1e3:.1f}" for variant in VARIANTS]
     row += [f"{ratio(run, 'ours', 'torch'):.3f}", f"{ratio(run, 'naive', 'ours'):.2f}"]
     row += [f"{hidden(run, 'ours'):.0%}, {hidden(run, 'torch'):.0%}"]
@@ -154,20 +167,25 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one model, 2 ranks, 5 steps")
     parser.add_argument("--markdown", action="store_true", help="the tables as for BENCHMARKS.md")
     parser.add_argument("--figure", default="tests/artifacts/overlap.png", metavar="PNG")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of the steps")
     options = parser.parse_args()
     models = ["wide MLP"] if options.quick else list(BATCHES)
     worlds, steps = ((2,), 5) if options.quick else ((2, 4), 30)
     layout = as_markdown if options.markdown else as_text
     print(machine())
-    cases = [(m, n, link) for link in (None, LINK) for n in worlds for m in models]
-    cases += [(DEVICE, n, LINK) for n in worlds]
-    rows = [step_row(*case, steps) for case in tqdm(cases, unit="case", leave=False, disable=None)]
+    links = (None, LINK) if options.device == "cpu" else (None,)
+    cases = [(m, n, link) for link in links for n in worlds for m in models]
+    cases += [(DEVICE, n, LINK) for n in worlds if LINK in links]
+    in_turn = tqdm(cases, unit="case", leave=False, disable=None)
+    rows = [step_row(*case, steps, options.device) for case in in_turn]
     head = ["model", "ranks", "network", *(f"{variant}, ms" for variant in VARIANTS)]
     head += ["ours ÷ torch", "naive ÷ ours", "hidden: ours, torch", "ours ÷ bound"]
     print(layout([head, *rows]))
     ratios = [float(row[7]) for row in rows]
     print(f"\nours ÷ torch: {min(ratios):.3f} to {max(ratios):.3f}, ", end="")
     print(f"median {median(ratios):.3f} (goal ≤ {GOAL})")
+    if options.device == "cuda":
+        return
     for what, judged in (("computing on the cores", models), (DEVICE, [DEVICE])):
         bounds = [float(row[10]) for row in rows if row[10] and row[0] in judged]
         print(f"ours ÷ bound, {what}: {min(bounds):.2f} to {max(bounds):.2f}", end=" ")

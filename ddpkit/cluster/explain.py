@@ -120,6 +120,12 @@ def _why(calls: Mapping[int, Call], needs: Mapping[int, set[int]], returned: set
                 f"Why: {ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
                 f"{_part(calls[rank])}."
             )
+    if (rank := lost(calls, needs, returned)) is not None:
+        return (
+            f"Why: rank {calls[rank]['peer']} posted the send that rank {rank} waits for, and "
+            "returned before it was over: the message is lost. Keep what isend gives, and wait() "
+            "for it."
+        )
     cycle = _cycle(needs)
     if not cycle:
         return "Why: nothing that the waiting ranks need has been posted by the others."
@@ -143,6 +149,16 @@ def _why(calls: Mapping[int, Call], needs: Mapping[int, set[int]], returned: set
         for rank, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
     ]
     return f"Why: {', but '.join(steps)}. All ranks must communicate in an order that fits."
+
+
+def lost(
+    calls: Mapping[int, Call], needs: Mapping[int, set[int]], returned: set[int]
+) -> int | None:
+    """A rank that waits for a message whose sender has posted it and is gone; None without one."""
+    for rank, call in sorted(calls.items()):
+        if call["op"] == "recv" and not needs[rank] and call.get("peer") in returned:
+            return rank
+    return None
 
 
 def _same(one: Call, other: Call) -> bool:

@@ -18,6 +18,7 @@ from ddpkit.errors import Deadlock, Mismatch, RunFailed
 # on a busy machine; and longer where each wait has its counterpart, so that bytes should flow.
 PATIENCE_NS = 1_500_000_000
 PATIENCE_MATCHED_NS = 20_000_000_000
+PATIENCE_LOST_NS = 5_000_000_000  # the same, where who should send them has returned
 BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or computing
 
 
@@ -143,7 +144,10 @@ class Monitor:
             assert look.waiting is not None
             waiting[rank] = (look.waiting, look.where)
         needs = {rank: self._needs(rank, call) for rank, (call, _) in waiting.items()}
-        if not all(needs.values()) and still < PATIENCE_MATCHED_NS:
+        calls = {rank: call for rank, (call, _) in waiting.items()}
+        lost = explain.lost(calls, needs, returned) is not None
+        patience = PATIENCE_LOST_NS if lost else PATIENCE_MATCHED_NS
+        if not all(needs.values()) and still < patience:
             return None
         text = explain.deadlock(waiting, needs, returned)
         return Deadlock(text, ranks=tuple(unfinished))

@@ -157,8 +157,9 @@ def _wrong_chunks(question: Question, rank: int, got: Any, due: Any) -> str | No
         return "A rank's own x is one of the chunks: copy it into chunks[rank], without a message."
     if question.op == "all_gather" and all(same(got[at], room[at]) for at in wrong):
         return (
-            f"Nothing has come for chunk {wrong[0]} of rank {rank}. A ring takes n - 1 = "
-            f"{question.n - 1} steps, and each brings a chunk of another rank."
+            f"Nothing has come into chunk {wrong[0]} of rank {rank}. A ring takes n - 1 = "
+            f"{question.n - 1} steps, and each brings another rank's chunk, into the tensor that "
+            "was given: chunks[r] = ... puts another one into the list."
         )
     if question.op == "all_gather":
         return (

@@ -100,7 +100,10 @@ class Training:
         if seen["start"] != "alike":
             return "The ranks start from different models: broadcast_parameters(model) comes first."
         got = seen["after each"]
-        if bool((got[:, :-1] == _vector(model(self.seed))).all()):
+        kept = (got == _vector(model(self.seed))).flatten(2).all(dim=2)  # by rank and step
+        if bool(kept.all()):
+            return "No step has changed the model: zero_grad() forgets what backward() has made."
+        if bool(kept[:, :-1].all()):
             return "When the next part is asked for, nothing has changed: take a part, make a step."
         for hint, wrong in self.wrong_values():
             if _near(got, wrong):

@@ -56,7 +56,10 @@ def flat_hint(expected: Any, seen: Observed) -> str | None:
     if flat.shape != expected.shape:
         return f"All {expected.numel()} elements in one dimension, please."
     if flat.dtype != expected.dtype:
-        return "The flat tensor has the dtype of the tensors: no detour over Python's numbers."
+        return (
+            "The flat tensor has the dtype of the tensors: no float(), no detour over Python's "
+            "numbers."
+        )
     if sorted(flat.tolist()) == sorted(expected.tolist()) and flat.tolist() != expected.tolist():
         return "All elements are there, but not in the order of the tensors."
     if seen["memory"] == "shared":

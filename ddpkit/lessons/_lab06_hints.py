@@ -146,7 +146,10 @@ def _gated(on_their_way: Any) -> str:
             f"{on_their_way} all-reduces leave during backward, not {steps.BUCKETS}. Do the caps "
             "reach assign_buckets?"
         )
-    return "backward() returned before the averages were there: queue `finish`, and wait in it."
+    return (
+        "backward() returned before the averages were there: queue `finish`, and wait in it. Or a "
+        "hook came before p.grad was there: register_post_accumulate_grad_hook comes after."
+    )
 
 
 def _beside_torchs(seen: Observed) -> str:
@@ -166,6 +169,8 @@ def _of_error(ask: Any, error: Any) -> str | None:
         return "Unused parameters are ready from the start: tell the reducer at the first hook."
     if ask is steps.two_forwards and "ready twice" in str(error):
         return TWO_FORWARDS
+    if "KeyError" in str(error):
+        return "The parameters themselves: ready() gets one, and first_order lists them."
     if "cannot register a hook" in str(error):
         return "A hook is for the parameters that require a gradient: self.trained."
     if "no gradient for" in str(error):

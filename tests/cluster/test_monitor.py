@@ -2,7 +2,12 @@
 
 import pytest
 
-from ddpkit.cluster.monitor import PATIENCE_MATCHED_NS, PATIENCE_NS, Monitor
+from ddpkit.cluster.monitor import (
+    PATIENCE_LOST_NS,
+    PATIENCE_MATCHED_NS,
+    PATIENCE_NS,
+    Monitor,
+)
 from ddpkit.errors import Deadlock, Mismatch
 
 LINE = ["/x/cell.py", 3]
@@ -65,6 +70,7 @@ class World:
 
 
 PATIENT, VERY_PATIENT = PATIENCE_NS / SECOND, PATIENCE_MATCHED_NS / SECOND
+LOST = PATIENCE_LOST_NS / SECOND
 
 
 def test_two_that_wait_for_each_other():
@@ -95,6 +101,18 @@ def test_what_has_its_counterpart_gets_more_time():
     world.post(1, "recv", peer=0, dtype="f", shape=[1])
     assert world.passes(VERY_PATIENT - 1) is None
     assert type(world.passes(3)) is Deadlock
+
+
+def test_a_message_whose_sender_has_returned_is_lost():
+    """Its isend was never waited for: the commonest mistake with it."""
+    world = World(2)
+    world.post(0, "send", peer=1, dtype="f", shape=[1], via="isend")
+    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    assert world.passes(LOST - 1, returned={0}) is None  # it may still be on its way
+    wrong = world.passes(3, returned={0})
+    assert type(wrong) is Deadlock
+    assert "the message is lost. Keep what isend gives" in " ".join(str(wrong).split())
+    assert LOST + 3 < VERY_PATIENT
 
 
 def test_a_rank_that_is_silent_is_not_stuck():

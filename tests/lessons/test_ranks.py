@@ -64,3 +64,36 @@ def test_an_empty_message_is_none():
 
     did = call(answer, world_size=2)
     assert (did.messages, did.to) == ([0, 0], "nobody")
+
+
+@pytest.mark.parametrize("start", ["isend", "irecv"])
+def test_a_message_that_nobody_waits_for_is_refused(start):
+    """Whether it arrives is luck: no verdict may rest on that."""
+
+    def answer():
+        x = torch.ones(3)
+        handle = dist.irecv(x, src=0) if dist.get_rank() else dist.isend(x, dst=1)
+        if dist.get_rank() == (start == "isend"):
+            handle.wait()
+
+    with pytest.raises(RankError, match=f"the {start} in line [0-9]+ was never waited for"):
+        call(answer, world_size=2)
+
+
+def test_collectives_beside_messages_are_named_with_the_rounds():
+    def answer(collective):
+        if collective:
+            dist.barrier()
+        else:
+            other = 1 - dist.get_rank()
+            handle = dist.isend(torch.ones(1), other)
+            dist.recv(torch.ones(1), other)
+            handle.wait()
+
+    def both():
+        answer(False)
+        answer(True)
+
+    assert call(answer, True, world_size=2).rounds == 0
+    assert call(answer, False, world_size=2).rounds == 1
+    assert call(both, world_size=2).rounds == "1 and barrier"

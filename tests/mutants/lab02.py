@@ -690,3 +690,15 @@ edit("barrier", "never_waits", replace="        sending.wait()\n", by="",
      hint="only start a message")  # fmt: skip
 edit("barrier", "and_torchs", replace="        far *= 2", by="        far *= 2\n    dist.barrier()",
      hint="a collective beside them")  # fmt: skip
+
+
+@mutant("all_gather", hint="puts another one into the list")
+def others_into_the_list(chunks, x):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    chunks[rank].copy_(x)
+    for step in range(n - 1):
+        received = torch.empty_like(chunks[(rank - step - 1) % n])
+        sending = dist.isend(chunks[(rank - step) % n], (rank + 1) % n)
+        dist.recv(received, (rank - 1) % n)
+        sending.wait()
+        chunks[(rank - step - 1) % n] = received

@@ -268,3 +268,10 @@ def counts_the_first_batch(model, batches, lr, momentum=0.0):
 @mutant("shard", hint="tensor_split makes all")
 def by_chunk(n, batch_size, epoch, rank, world_size):
     return [batch.chunk(world_size)[rank] for batch in _batches(n, batch_size, epoch)]
+
+
+edit("train", "zeros_after_backward", hint="zero_grad() forgets",
+     replace="        optimizer.zero_grad()\n"
+     "        (loss * dist.get_world_size() / images).backward()\n",
+     by="        (loss * dist.get_world_size() / images).backward()\n"
+     "        optimizer.zero_grad()\n")  # fmt: skip

@@ -218,3 +218,8 @@ edit("best_cap", "half_of_the_bytes", replace="2 * (world_size - 1) / world_size
 edit("best_cap", "whole_bytes", replace="2 * (world_size - 1) / world_size",
      by="2 * (world_size - 1)", hint="go over each link")  # fmt: skip
 edit("best_cap", "the_worst", replace="min(caps", by="max(caps", hint="with the best cap after")
+
+
+@mutant("flatten", hint="no float()")
+def all_as_float32(tensors):
+    return torch.cat([tensor.flatten().float() for tensor in tensors])

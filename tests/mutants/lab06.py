@@ -332,3 +332,9 @@ edit(DDP, "always_shares", hint="More is reduced than the buckets",
 edit(DDP, "finishes_each_time", hint="queued once",
      replace="        if not self.reducer.order:\n            queue_callback(self.finish)\n",
      by="        queue_callback(self.finish)\n        if not self.reducer.order:\n")  # fmt: skip
+edit(DDP, "before_it_is_added", hint="register_post_accumulate_grad_hook comes after",
+     replace="p.register_post_accumulate_grad_hook(self.gradient_ready)\n\n    @torch",
+     by="p.register_hook(lambda _, p=p: self.gradient_ready(p))\n\n    @torch")  # fmt: skip
+edit(DDP, "order_in_numbers", hint="first_order lists them",
+     replace="self.first_order = self.reducer.order",
+     by="self.first_order = list(range(len(self.trained)))")  # fmt: skip

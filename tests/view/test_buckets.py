@@ -79,6 +79,13 @@ def test_the_picture_is_readable(setting: str) -> None:
     assert {model.title, model.text, model.notice} <= {text for text, _ in texts(figure)}
 
 
+def test_a_setting_that_is_misspelt_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    view = explore_buckets()
+    for ask in (view.figure, view.text, view.table, view.png):
+        with pytest.raises(TypeError, match="no setting 'cap' here: there are cap_mb, gbits, us"):
+            ask(cap=5)
+
+
 def test_a_redraw_follows_a_slider() -> None:
     draw_buckets(bucket_model(example_step(), 25.0, LINK, 4)).canvas.draw()  # fonts and imports
     start = time.process_time()  # of this process alone: CI machines are shared

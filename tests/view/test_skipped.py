@@ -41,7 +41,7 @@ def test_a_view_says_so_and_has_no_figure(
     assert capsys.readouterr().out == f"{WORDS}\n"
     assert nothing.text() == nothing.table() == WORDS
     with pytest.raises(TraceError, match="skipped"):
-        nothing.figure()
+        nothing.figure(step=3)
 
 
 @pytest.mark.parametrize("picture", [view.play, view.what_if, view.heat_map])

@@ -38,7 +38,7 @@ class View(Generic[Model]):
     """A picture and its text for each setting of some parameters.
 
     ``view.figure(step=3)`` and ``view.text(step=3)`` need no front end. What is not given is as at
-    the start.
+    the start. Raises TypeError for a setting that there is not.
     """
 
     def __init__(
@@ -59,6 +59,8 @@ class View(Generic[Model]):
 
     def model(self, **changed: Any) -> Model:
         """The numbers. The last ones are kept: a picture and its text share them."""
+        if self.start and (unknown := changed.keys() - self.start.keys()):
+            raise TypeError(f"no setting {min(unknown)!r} here: there are {', '.join(self.start)}")
         at = self.start | changed
         if self._last is None or self._last[0] != at:
             self._last = at, self._make(**at)
@@ -129,7 +131,7 @@ def nothing(why: str) -> View[Any]:
         raise TraceError(why)
 
     print(why)
-    return View({}, lambda: None, draw, lambda _: why)
+    return View({}, lambda **_: None, draw, lambda _: why)
 
 
 def display_live(widget: Any) -> None:
