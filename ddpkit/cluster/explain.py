@@ -120,9 +120,9 @@ def _why(calls: Mapping[int, Call], needs: Mapping[int, set[int]], returned: set
                 f"Why: {ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
                 f"{_part(calls[rank])}."
             )
-    if (rank := lost(calls, needs, returned)) is not None:
+    if (left := lost(calls, needs, returned)) is not None:
         return (
-            f"Why: rank {calls[rank]['peer']} posted the send that rank {rank} waits for, and "
+            f"Why: rank {calls[left]['peer']} posted the send that rank {left} waits for, and "
             "returned before it was over: the message is lost. Keep what isend gives, and wait() "
             "for it."
         )

@@ -114,7 +114,7 @@ class RecordedGroup(dist.ProcessGroup):
 
         It waits in C++ for the work's future, and nothing of ours would hear of it.
         """
-        if not _is_reducer(sys._getframe(1)):
+        if not _is_reducer(sys._getframe().f_back):
             return self._collective("allreduce", args, kwargs)
         call = self._posted("all_reduce", args, reduce="SUM")
         inner = self._start(call, "allreduce", *args, **kwargs)
@@ -203,9 +203,12 @@ for _method in COLLECTIVES.keys() - {"allreduce"}:
     setattr(RecordedGroup, _method, _forward(_method))
 
 
-def _is_reducer(caller: FrameType) -> bool:
-    """Whether C++ calls, from inside a backward: DDP's reducer, and not a hook in Python."""
-    return caller.f_code.co_name == "_engine_run_backward"
+def _is_reducer(caller: FrameType | None) -> bool:
+    """Whether C++ calls, from inside a backward: DDP's reducer, and not a hook in Python.
+
+    A GPU's backward runs in a thread of C++'s own, where no Python called it.
+    """
+    return caller is None or caller.f_code.co_name == "_engine_run_backward"
 
 
 class Direct:

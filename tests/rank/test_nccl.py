@@ -1,5 +1,6 @@
 """Calls on NCCL beside gloo, where NCCL is a stand-in with its ways: gloo that gives no Work."""
 
+import sys
 from typing import Any
 
 import cloudpickle
@@ -9,6 +10,7 @@ import torch.distributed as dist
 
 from ddpkit import Cluster
 from ddpkit.rank import arguments, nccl
+from ddpkit.rank.group import _is_reducer
 from ddpkit.rank.work import InStream
 
 GPU = torch.float64  # the stand-in has tensors of this kind; all others are the CPU's
@@ -127,6 +129,12 @@ def test_a_batch_of_messages_is_one_operation():
     assert run.results == [[0.0, 0.0], [1.0, 1.0]]
     sent = [s for s in run.trace.of(0) if s.name == "send" and s.group]
     assert [span.bytes for span in sent] == [16, 4]
+
+
+def test_a_bucket_that_no_python_posts_is_ddps():
+    """A GPU's backward runs in a thread of C++'s own, where a frame of ours has none below it."""
+    assert _is_reducer(None)
+    assert not _is_reducer(sys._getframe())
 
 
 def test_what_a_blocking_call_gives_has_ended():
