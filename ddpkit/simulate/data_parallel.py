@@ -17,7 +17,7 @@ from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.buckets import Bucket, assign_buckets
 from ddpkit.simulate.costs import cost
 from ddpkit.simulate.step import Step
-from ddpkit.trace import Scalar, Span, Trace
+from ddpkit.trace import Scalar, Span, Trace, count
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Replay:
 
     def __repr__(self) -> str:
         return (
-            f"<Replay on {self.world_size} ranks: {self.step_ns / 1e6:.4g} ms a step, "
-            f"{len(self.all_reduces)} buckets, {self.links}>"
+            f"<Replay on {count(self.world_size, 'rank')}: {self.step_ns / 1e6:.4g} ms a step, "
+            f"{count(len(self.all_reduces), 'bucket')}, {self.links}>"
         )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from ddpkit.trace import count
+
 Part: TypeAlias = tuple[int, int]  # elements [start, stop) of the vector
 
 
@@ -83,8 +85,9 @@ class Schedule:
 
     def __repr__(self) -> str:
         return (
-            f"<Schedule {self.name} ({self.operation}) of {self.world_size} ranks, "
-            f"{self.length} elements: {self.rounds} rounds, {self.messages()} messages>"
+            f"<Schedule {self.name} ({self.operation}) of "
+            f"{count(self.world_size, 'rank')}, {count(self.length, 'element')}: "
+            f"{count(self.rounds, 'round')}, {count(self.messages(), 'message')}>"
         )
 
     def _sends(self, rank: int | None) -> Iterator[Send]:

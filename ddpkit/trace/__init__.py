@@ -20,7 +20,7 @@ from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
 from ddpkit.trace.trace import Trace
-from ddpkit.trace.traffic import Count, Traffic, size
+from ddpkit.trace.traffic import Count, Traffic, count, size
 
 __all__ = [
     "COMPUTE_KINDS",
@@ -33,6 +33,7 @@ __all__ = [
     "Trace",
     "Traffic",
     "collectives",
+    "count",
     "intervals",
     "join",
     "match_peers",

@@ -12,7 +12,7 @@ from ddpkit.trace import chrome, file, sources
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.span import Scalar, Span
-from ddpkit.trace.traffic import Traffic
+from ddpkit.trace.traffic import Traffic, count
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,9 +39,9 @@ class Trace:
 
     def __repr__(self) -> str:
         ms = (self.end_ns - self.start_ns) / 1e6
-        steps = f", {self.steps} steps" if self.steps else ""
-        ranks = "1 rank" if self.world_size == 1 else f"{self.world_size} ranks"
-        return f"<Trace of {ranks}: {len(self.spans)} spans{steps}, {ms:.4g} ms>"
+        steps = f", {count(self.steps, 'step')}" if self.steps else ""
+        ranks, spans = count(self.world_size, "rank"), count(len(self.spans), "span")
+        return f"<Trace of {ranks}: {spans}{steps}, {ms:.4g} ms>"
 
     @property
     def ranks(self) -> range:

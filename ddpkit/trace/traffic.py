@@ -87,10 +87,10 @@ class Traffic:
         return "\n".join(f"rank {rank}: {line}" for rank, line in enumerate(lines))
 
     def __repr__(self) -> str:
-        parts = [f"{_count(self.messages(), 'message')}, {size(self.sent())}"] if self.p2p else []
+        parts = [f"{count(self.messages(), 'message')}, {size(self.sent())}"] if self.p2p else []
         names = sorted({name for _, name in self.collective})
         parts += [f"{name} ×{max(self._times(name))} per rank" for name in names]
-        return f"<Traffic of {_count(self.world_size, 'rank')}: {'; '.join(parts) or 'none'}>"
+        return f"<Traffic of {count(self.world_size, 'rank')}: {'; '.join(parts) or 'none'}>"
 
     def _sum(self, rank: int | None) -> Count:
         chosen = (n for (source, _), n in self.p2p.items() if rank is None or source == rank)
@@ -103,7 +103,7 @@ class Traffic:
         parts = []
         if peers := self.peers(rank):
             whom = ", ".join(f"{size(n.bytes)} to rank {peer}" for peer, n in peers.items())
-            parts.append(f"sent {_count(self.messages(rank), 'message')}, {whom}")
+            parts.append(f"sent {count(self.messages(rank), 'message')}, {whom}")
         parts += [f"{op} ×{n.times}, {size(n.bytes)}" for op, n in self.collectives(rank).items()]
         return "; ".join(parts) or "sent nothing"
 
@@ -126,5 +126,6 @@ def size(n: int) -> str:
     return f"{value:.3g} {unit}"
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+def count(n: int, noun: str) -> str:
+    """``count(1, "message") == "1 message"``, ``count(2000, "message") == "2,000 messages"``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

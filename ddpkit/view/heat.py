@@ -7,7 +7,7 @@ from statistics import median
 
 from ddpkit.errors import TraceError
 from ddpkit.simulate.step import WARM_UP
-from ddpkit.trace import Trace, collectives, messages
+from ddpkit.trace import Trace, collectives, count, messages
 from ddpkit.trace.intervals import Interval, intersect
 from ddpkit.view import words
 from ddpkit.view.waits import last_in, waited_for, waiting
@@ -48,7 +48,7 @@ def heat_of(trace: Trace) -> Heat:
     group = -(-trace.steps // COLUMNS)
     comm = [span for span in trace.spans if span.kind == "comm"]
     behind = waited_for(comm, last_in([*collectives(comm), *messages(comm)]), exposed)
-    title = words.title(trace, words.count(trace.steps, "step"))
+    title = words.title(trace, count(trace.steps, "step"))
     notice, note = _notice(took, waited, behind), words.note(trace.facts, compute=True, comm=True)
     text = [words.prose(title, notice), *_table(took, waited, behind), words.prose(note)]
     return Heat(

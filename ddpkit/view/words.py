@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 
-from ddpkit.trace import Breakdown, Scalar, Trace, size
+from ddpkit.trace import Breakdown, Scalar, Trace, count, size
 
 WIDTH = 88  # characters
 
@@ -23,10 +23,6 @@ def percent(part: int, whole: int) -> str:
     if part == 0 or whole == 0:
         return "0%"
     return "<1%" if part / whole < 0.005 else f"{100 * part / whole:.0f}%"
-
-
-def count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def title(trace: Trace, subject: str = "Run") -> str:

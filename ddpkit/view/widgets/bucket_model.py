@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from ddpkit.link import Link
 from ddpkit.simulate import Gradient, Replay, Step, assign_buckets, replay, sweep
 from ddpkit.simulate.buckets import MB
-from ddpkit.trace import Breakdown, Trace, size
+from ddpkit.trace import Breakdown, Trace, count, size
 from ddpkit.view.model import Row, timeline_model
-from ddpkit.view.words import count, ms, percent
+from ddpkit.view.words import ms, percent
 
 SERIES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)  # caps per power of ten
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import NamedTuple
 
+from ddpkit.trace import count
 from ddpkit.view import words
 
 WINDOW = 10  # steps that a throughput is taken over
@@ -43,7 +44,7 @@ def progress_of(reports: Mapping[int, Sequence[Report]]) -> Progress:
         return Progress(losses, (), {}, "No step is done yet", "")
     rates, lags = tuple(_rates(reports, steps)), _lags_ms(reports, steps)
     loss = fmean(losses[rank][steps - 1] for rank in losses)
-    title = f"Step {steps - 1} on {words.count(len(reports), 'rank')}: loss {loss:.4g}"
+    title = f"Step {steps - 1} on {count(len(reports), 'rank')}: loss {loss:.4g}"
     if rates:
         title += f", {rates[-1][1]:,.0f} samples/s"
     return Progress(losses, rates, lags, title, _notice(reports, lags))

@@ -8,9 +8,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from ddpkit.errors import TraceError
-from ddpkit.trace import Span, Trace, messages, size
+from ddpkit.trace import Span, Trace, count, messages, size
 from ddpkit.view.widgets.film import Film, Message, Moment, after, check_ranks
-from ddpkit.view.words import count
 
 
 def film_of_trace(trace: Trace) -> Film:

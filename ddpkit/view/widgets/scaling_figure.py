@@ -8,13 +8,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
 from ddpkit.simulate import Scaled
+from ddpkit.trace import count
 from ddpkit.view import style
 from ddpkit.view.chart import plain
 from ddpkit.view.page import Page
 from ddpkit.view.parts import draw_parts, part_kinds
 from ddpkit.view.plot import Plot
 from ddpkit.view.widgets.scaling_model import GOOD, Scaling
-from ddpkit.view.words import count, ms
+from ddpkit.view.words import ms
 
 LEFT, TOP, WIDE, HIGH = 0.86, 1.7, 4.6, 1.75  # inches
 KEY = TOP - 0.22  # the legends

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ddpkit.link import Link
 from ddpkit.simulate import Scaled, Step, assign_buckets, scaling
 from ddpkit.simulate.buckets import DEFAULT_CAP_MB
-from ddpkit.trace import size
+from ddpkit.trace import count, size
 from ddpkit.view import words
 
 WORLDS = tuple(2**k for k in range(11))
@@ -30,7 +30,7 @@ class Scaling:
         """The finding."""
         weak, strong = self.weak[self.at], self.strong[self.at]
         return (
-            f"{words.count(self.ranks, 'rank')}: {weak.speed_up:,.3g} times as fast as one if the "
+            f"{count(self.ranks, 'rank')}: {weak.speed_up:,.3g} times as fast as one if the "
             f"batch grows (efficiency {words.percents([weak.efficiency])}), "
             f"{strong.speed_up:,.3g} times if it is shared ({words.percents([strong.efficiency])})."
         )
@@ -47,7 +47,7 @@ class Scaling:
         return (
             f"What to notice: the efficiency is {GOOD:.0%} or more "
             f"{good if weak != strong else f'{_up_to(weak)}, both ways'}. "
-            f"A shared batch is fastest on {words.count(best.world_size, 'rank')}."
+            f"A shared batch is fastest on {count(best.world_size, 'rank')}."
         )
 
     def table(self) -> str:
