@@ -26,22 +26,24 @@ class Place:
         return f"{self.backend} · {self.device}{shared}"
 
 
-def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, emulated: bool) -> Place:
+def choose(
+    device: Any, ranks_here: int, gpus: int, *, nccl: bool, emulated: bool, asked: str = "device="
+) -> Place:
     """A place for `ranks_here` ranks on a machine with so many GPUs.
 
     NCCL wants a GPU for each rank: two ranks of it on one GPU are an error. Where there are fewer,
     gloo carries CUDA tensors through the host. So it does on an emulated link, which paces gloo.
 
-    Raises ClusterError if `device` is none, or there is none.
+    Raises ClusterError if `device` is none, or there is none; `asked` says by what it was chosen.
     """
     if device == "cpu":
         return Place()
     if device != "cuda":
-        raise ClusterError(f'device={device!r}: ranks compute on "cpu" or on "cuda"')
+        raise ClusterError(f'{asked}{device!r}: ranks compute on "cpu" or on "cuda"')
     if not gpus:
         raise ClusterError(
-            'device="cuda": torch sees no GPU here (`ddpkit doctor` says why). '
-            "Without device= the ranks compute on the CPU."
+            f"{asked}{device!r}: torch sees no GPU here (`ddpkit doctor` says why). "
+            f"Without {asked.rstrip('=')} the ranks compute on the CPU."
         )
     if gpus >= ranks_here and nccl and not emulated:
         return Place("cuda", "nccl")
@@ -50,9 +52,10 @@ def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, emulated: boo
 
 def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
     """`choose` on this machine; without a device, the one that DDPKIT_DEVICE names, or the CPU."""
+    asked = "device=" if device else f"{VARIABLE}="
     device = device or os.environ.get(VARIABLE) or "cpu"
     gpus, nccl = (0, False) if device == "cpu" else _look()
-    return choose(device, ranks_here, gpus, nccl=nccl, emulated=emulated)
+    return choose(device, ranks_here, gpus, nccl=nccl, emulated=emulated, asked=asked)
 
 
 def _look() -> tuple[int, bool]:

@@ -21,8 +21,8 @@ import pytest
 
 from ddpkit.grade.wire import MIME
 
-# nbval imports jsonschema later, which would make a parser of international web addresses: a second
-# of each submission, for a format that no notebook is checked against.
+# nbval imports jsonschema later, which would make a parser of international web addresses: half a
+# second of each submission, for a format that no notebook is checked against.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 nbval.kernel.KernelManager = functools.partial(nbval.kernel.KernelManager, transport="ipc")
 RECORD = int(os.environ.pop("DDPKIT_RECORD", "1"))  # popped: the kernel need not know

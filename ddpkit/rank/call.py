@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ddpkit.rank.clock import Moment, Read
+from ddpkit.rank.clock import Moment, Read, stretch
 from ddpkit.trace import Span
 
 
@@ -53,14 +53,13 @@ class Call:
 
     def span(self, rank: int, read: Read) -> Span:
         """The call as the trace has it, once it is done; `read` tells a moment in ns."""
-        what, posted = self.what, read(self.posted)
+        what = self.what
         return Span(
             rank,
             "comm",
             what.op,
             "comm",
-            posted,
-            max(posted, read(self.done)),
+            *stretch(read, self.posted, self.done),
             bytes=what.bytes,
             peer=what.peer,
             group=what.group,

@@ -134,6 +134,11 @@ class RecordedGroup(dist.ProcessGroup):
         call = self._posted("recv", tensors, peer=peer, tag=tag)
         return self._started(self._start(call, "recv", tensors, srcRank, tag), call)
 
+    @property
+    def has_nccl(self) -> bool:
+        """Whether its CUDA tensors go by NCCL; where ranks share a GPU, gloo carries them too."""
+        return self._on_gpu is not None
+
     @contextmanager
     def as_one(self) -> Iterator[list[Work]]:
         """Post the messages inside as one operation of NCCL's; then the list has their works."""
@@ -167,7 +172,7 @@ class RecordedGroup(dist.ProcessGroup):
         if tensor is not None:
             details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
             details["bytes"] = arguments.nbytes(tensor)
-        if self._on_gpu is not None:
+        if self.has_nccl:
             details["on_gpu"] = arguments.on_gpu(tensor, options)
         return self._recorder.posted(op, self._label, members=self._members, **details)
 
@@ -262,3 +267,4 @@ def register(wire: Wire | None = None) -> None:
         dist.Backend.register_backend(
             f"ddpkit_{backend}", make, extended_api=True, devices=["cpu", "cuda"]
         )
+    nccl.post_batches_as_one()  # once: under torchrun a process makes many runs

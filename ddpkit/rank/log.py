@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from ddpkit.rank.call import Call
-from ddpkit.rank.clock import Moment, Read
+from ddpkit.rank.clock import Moment, Read, stretch
 from ddpkit.trace import Count, LeftOut, Span
 
 MAX_SPANS = 200_000  # of a rank: some 50 MB
@@ -95,5 +95,4 @@ def _span(
     rank: int, read: Read, kind: str, name: str, start: Moment, end: Moment, nbytes: int
 ) -> Span:
     lane = "step" if kind == "step" else "compute"
-    start_ns = read(start)
-    return Span(rank, lane, name, kind, start_ns, max(start_ns, read(end)), nbytes)
+    return Span(rank, lane, name, kind, *stretch(read, start, end), nbytes)

@@ -128,13 +128,11 @@ def use_device(device: str, local_rank: int) -> None:
         return
     import torch
 
-    from ddpkit.rank import nccl
     from ddpkit.rank.clock import GpuClock
 
     gpu = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(gpu)
     torch.set_default_device(gpu)
-    nccl.post_batches_as_one()
     recorder = record.current()
     assert recorder is not None
     recorder.clock = GpuClock()

@@ -35,9 +35,10 @@ def post_batches_as_one() -> None:
     @functools.wraps(original)
     def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
         first = next(iter(p2p_op_list), None)
-        if first is None or not arguments.on_gpu(first.tensor, None):
+        group: Any = getattr(first, "group", None) or dist.group.WORLD
+        on_gpu = arguments.on_gpu(getattr(first, "tensor", None), None)
+        if not (on_gpu and getattr(group, "has_nccl", False)):
             return list(original(p2p_op_list))
-        group: Any = first.group or dist.group.WORLD
         with group.as_one() as works:
             original(p2p_op_list)
         return list(works)

@@ -25,10 +25,20 @@ def test_nccl_has_a_gpu_for_each_rank(device, ranks, gpus, nccl, emulated, shown
 
 
 def test_a_gpu_that_is_not_there_is_an_error_and_no_silent_cpu():
-    with pytest.raises(ClusterError, match="torch sees no GPU here .* Without device="):
+    with pytest.raises(ClusterError, match="torch sees no GPU here .* Without device"):
         choose("cuda", 2, 0, nccl=False, emulated=False)
     with pytest.raises(ClusterError, match="device='gpu': ranks compute on"):
         Cluster(2, device="gpu")
+
+
+def test_an_error_names_what_asked_for_the_gpu(monkeypatch: pytest.MonkeyPatch):
+    """A cell that says nothing of devices fails: the reader must hear of the environment."""
+    monkeypatch.setenv(devices.VARIABLE, "cuda")
+    monkeypatch.setattr(devices, "_look", lambda: (0, False))
+    with pytest.raises(ClusterError, match="^DDPKIT_DEVICE='cuda': .* Without DDPKIT_DEVICE the"):
+        Cluster(2)
+    with pytest.raises(ClusterError, match="^device='cuda': .* Without device the"):
+        Cluster(2, device="cuda")
 
 
 def test_the_environment_speaks_for_cells_that_do_not(monkeypatch: pytest.MonkeyPatch):

@@ -183,3 +183,12 @@ def test_arguments_arrive_on_the_device_of_the_rank():
         torch.set_default_device(None)
     assert (x.device.type, others["other"].device.type) == ("meta", "meta")
     assert isinstance(others["other"], torch.nn.Parameter)
+
+
+def test_marks_of_two_streams_may_be_out_of_order_and_the_hosts_times_may_not(gpu):
+    mine = GpuClock()
+    later, sooner = mine.now(), mine.now()
+    later.event.at, sooner.event.at = 2.0, 1.5
+    start_ns, end_ns = clock.stretch(mine.ns, later, sooner)
+    assert start_ns == end_ns
+    assert clock.stretch(clock.HOST.ns, 7, 5) == (7, 5)

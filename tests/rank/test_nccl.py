@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ddpkit import Cluster
 from ddpkit.rank import arguments, nccl
-from ddpkit.rank.group import _is_reducer
+from ddpkit.rank.group import _is_reducer, register
 from ddpkit.rank.work import InStream
 
 GPU = torch.float64  # the stand-in has tensors of this kind; all others are the CPU's
@@ -81,7 +81,6 @@ def pretend() -> tuple[Any, list[str]]:
 
     nccl.make = make
     arguments.on_gpu = lambda tensor, options: tensor is not None and tensor.dtype == GPU
-    nccl.post_batches_as_one()
     return dist.new_group(backend="ddpkit_nccl"), asked
 
 
@@ -113,9 +112,15 @@ def messages():
         dist.P2POp(dist.isend, mine, other, group),
         dist.P2POp(dist.irecv, theirs, other, group),
     ]
+    register()  # as for each run of a process under torchrun
     for work in dist.batch_isend_irecv(batch):
         work.wait()
     assert asked == ["begin", "send", "recv", "end"]
+    theirs.zero_()
+    on_gloo = [dist.P2POp(one.op, one.tensor, other) for one in batch]  # as ranks that share a GPU
+    for work in dist.batch_isend_irecv(on_gloo):
+        work.wait()
+    assert len(asked) == 4
     plain = torch.zeros(1)
     first, second = (dist.send, dist.recv) if other else (dist.recv, dist.send)
     first(plain, other, group=group)

@@ -192,6 +192,13 @@ def write(folder: Path, *tops: Any) -> list[Path]:
 OP = event("cpu_op", "aten::mm", 10, 5)
 
 
+def test_a_recording_made_on_our_ranks_names_the_backend_and_not_its_wrapper(
+    tmp_path: Path,
+) -> None:
+    (path,) = write(tmp_path, of_rank(0, 1, OP, backend="ddpkit_gloo"))
+    assert Trace.load(path).facts["backend"] == "gloo"
+
+
 def test_a_file_alone_need_not_say_its_rank(tmp_path: Path) -> None:
     (path,) = write(tmp_path, {"traceEvents": [OP]})
     trace = Trace.load(path)
