@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -71,8 +72,12 @@ class Lab:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(settings))
         self.log = (self.home / "log").open("w+b")
+        self.port = socket.socket()  # reserved: bound here as well, no other test is given it
+        self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.port.bind(("127.0.0.1", 0))
         arguments = [
-            *("--no-browser", "--allow-root", "--ServerApp.port=0", f"--notebook-dir={folder}"),
+            *("--no-browser", "--allow-root", f"--notebook-dir={folder}"),
+            *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={self.port.getsockname()[1]}"),
             *("--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"),
             *(f"--LabApp.user_settings_dir={self.home / 'settings'}", "--LabApp.news_url="),
             f"--LabApp.workspaces_dir={self.home / 'workspaces'}",
@@ -90,14 +95,22 @@ class Lab:
     def url(self, notebook: str) -> str:
         """The address of a notebook in a workspace of its own, once the server is up."""
         deadline = time.monotonic() + LIMIT_MS / 1000
-        while not (files := list(self.home.glob("runtime/jpserver-*.json"))):
+        while not self._answers():  # it says where it listens some time before it does
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.1)
-        server = json.loads(files[0].read_text())
+        (file,) = self.home.glob("runtime/jpserver-*.json")
+        server = json.loads(file.read_text())
         self.opened += 1
         path = f"lab/workspaces/test{self.opened}/tree/{notebook}"
         return f"{server['url']}{path}?token={server['token']}"
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(self.port.getsockname(), timeout=10).close()
+        except OSError:
+            return False
+        return True
 
     def trust(self, path: Path) -> None:
         """As if the notebook had been run here."""
@@ -119,6 +132,7 @@ class Lab:
         except psutil.TimeoutExpired:
             self.process.kill()
         self.log.close()
+        self.port.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
 
@@ -157,6 +171,14 @@ class NotebookPage:
         self.page.evaluate(f"n => {{ {PANEL}.content.activeCellIndex = n; }}", below + 1)
         self.command("notebook:run-all-below" if below >= 0 else "notebook:run-all-cells")
         self.wait(f"window.done && {IDLE}")
+        # After an error the kernel is idle and for a moment still refuses what it is sent.
+        self.page.evaluate(
+            f"""async () => {{
+                const kernel = {PANEL}.sessionContext.session.kernel;
+                const asked = () => kernel.requestExecute({{ code: '', silent: true }}).done;
+                while ((await asked()).content.status === 'aborted');
+            }}"""
+        )
 
     def cells(self) -> list[dict[str, Any]]:
         """The code cells: position, source, number beside "In", and outputs."""

@@ -106,21 +106,25 @@ def unanswered(error: str, cells: list[dict[str, Any]]) -> bool:
     "opened", [f"{path.parent.name}_{path.name}" for path in LESSONS], indirect=True
 )
 def test_lesson_runs_from_top_to_bottom(opened: NotebookPage, request: pytest.FixtureRequest):
-    """A lab stops at cells that need an unanswered exercise, and only there."""
+    """A lab stops at cells that need an unanswered exercise, and only there.
+
+    What a stop leaves is run from its first cell on: the kernel refuses what it was sent by then,
+    but ipykernel 7 may run some of it, later cells before earlier ones.
+    """
     opened.run_all()
-    while failed := [cell for cell in opened.cells() if cell["count"] and errors(cell)]:
-        last = failed[-1]["index"]
-        if any(cell["count"] for cell in opened.cells() if cell["index"] > last):
-            break
-        if last == opened.cells()[-1]["index"]:
-            break
-        opened.run_all(below=last)
+    last = -1
+    while waiting := [cell["index"] for cell in opened.cells() if not cell["count"]]:
+        assert waiting[0] > last, "a cell that was sent did not run"
+        last = waiting[0]
+        opened.run_all(below=last - 1)
 
     opened.screenshot(ARTIFACTS / f"{request.node.callspec.id.removesuffix('.ipynb')}.png")
     cells = opened.cells()
-    assert [cell["index"] for cell in cells if not cell["count"]] == []
-    assert [text for cell in cells for text in errors(cell) if not unanswered(text, cells)] == []
-    assert not (failed and "solutions" in request.node.callspec.id)
+    found = [text for cell in cells for text in errors(cell)]
+    if "labs" in request.node.callspec.id:
+        assert found
+        found = [text for text in found if not unanswered(text, cells)]
+    assert found == []
     assert opened.complaints == []
 
 
