@@ -1,4 +1,6 @@
-"""Markers that need something of the machine: without it the tests are skipped, and say why."""
+"""What the tests need of the machine: those with a marker are skipped where it is missing, and say why."""
+
+import signal
 
 import pytest
 
@@ -10,6 +12,12 @@ def _no_gpu() -> str | None:
 
 
 NEEDS = {"gpu": _no_gpu}  # "browser" is tests/notebook/conftest.py's: in CI it must not be skipped
+
+
+def pytest_configure() -> None:
+    """Let the tests interrupt runs: a shell that starts pytest with `&` has Ctrl-C ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
