@@ -2,8 +2,9 @@
 of runs after a fault, memory, large tensors, recorded ÷ plain communication, and how many times
 that `torch.multiprocessing.spawn` and `ipyparallel` take for the same.
 
-    python -m benchmarks.cluster               twelve minutes on two idle cores
+    python -m benchmarks.cluster               a quarter of an hour on two idle cores
     python -m benchmarks.cluster --quick       two minutes: few repetitions, one start of each
+    python -m benchmarks.cluster --recording   the second table alone, five minutes
     python -m benchmarks.cluster --markdown    the tables as BENCHMARKS.md has them
 """
 
@@ -47,20 +48,23 @@ class Extent:
     messages: int  # blocks of small operations
 
 
-QUICK = Extent(starts=2, starts_of_others=1, faults_of_others=False, later=3, models=1, messages=6)
-FULL = Extent(starts=7, starts_of_others=3, faults_of_others=True, later=10, models=9, messages=40)
+QUICK = Extent(starts=2, starts_of_others=1, faults_of_others=False, later=3, models=4, messages=6)
+FULL = Extent(starts=7, starts_of_others=3, faults_of_others=True, later=10, models=45, messages=40)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="few repetitions, about two minutes")
+    parser.add_argument("--recording", action="store_true", help="what recording costs, alone")
     parser.add_argument("--markdown", action="store_true", help="print markdown tables")
     arguments = parser.parse_args()
     extent = QUICK if arguments.quick else FULL
     write = _report.as_markdown if arguments.markdown else _report.as_text
     print(_report.machine())
     print("Each cell: median (middle half, max, number of repetitions). 'a ÷ b': how many times b.")
-    print("\n" + write(_report.table("start, run and end", starts(measure_worlds(extent)), OTHERS)))
+    if not arguments.recording:
+        rows = starts(measure_worlds(extent))
+        print("\n" + write(_report.table("start, run and end", rows, OTHERS)))
     print("\n" + write(_report.table("recording, 2 ranks", recording(extent), OTHERS)))
 
 

@@ -1,4 +1,4 @@
-"""What the tests need of the machine: those with a marker are skipped where it is missing, and say why."""
+"""What tests need of the machine: those that a marker names are skipped without it, and say why."""
 
 import signal
 

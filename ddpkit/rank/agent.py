@@ -75,6 +75,7 @@ class Agent(threading.Thread):
 
     def _look(self) -> dict[str, Any]:
         recorder = self.recorder
+        recorder.under_way()  # counts as moved what has ended
         frames = sys._current_frames()
         frame = frames.get(self._main or 0)
         (file, line), via = user_call(frame)

@@ -13,9 +13,13 @@ REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__
 
 def tensor(value: Any) -> torch.Tensor | None:
     """The first tensor in nested lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        return value
     if isinstance(value, (list, tuple)):
-        return next((found for item in value if (found := tensor(item)) is not None), None)
-    return value if isinstance(value, torch.Tensor) else None
+        for item in value:
+            if (found := tensor(item)) is not None:
+                return found
+    return None
 
 
 def nbytes(found: torch.Tensor) -> int:

@@ -9,6 +9,7 @@ through each call, three times the cost; full backward hooks would double a step
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -20,8 +21,10 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ddpkit.rank.clock import HOST, Moment, Read
+from ddpkit.rank.backward import Backward
+from ddpkit.rank.clock import Moment
 from ddpkit.rank.record import Recorder
+from ddpkit.rank.where import user_call
 
 
 def watch(recorder: Recorder) -> ExitStack:
@@ -51,8 +54,6 @@ class _Compute:
         self.depth = 0  # of the modules we are inside of
         self.now = recorder.clock.now
         self.step_start: Moment = 0
-        # When each gradient became ready in this backward, and its bytes.
-        self.gradients: list[tuple[Moment, int]] | None = None
         # Each parameter that has our hook, by its id, and the hook.
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
 
@@ -79,83 +80,56 @@ class _Compute:
     def _hook(self, parameters: dict[str, torch.nn.Parameter | None]) -> None:
         """Hear of their gradients. Known by identity: `==` of tensors goes element by element."""
         for parameter in parameters.values():
-            if parameter is None or not parameter.requires_grad:
+            key = id(parameter)
+            if key in self.hooked or parameter is None:
                 continue
-            known = self.hooked.get(id(parameter))
-            if known is not None and known[0]() is parameter:  # an id is used again after its owner
-                continue
-            if parameter.is_leaf:
-                self.hooked[id(parameter)] = ref(parameter), self._hook_first(parameter)
+            if parameter.requires_grad and parameter.is_leaf:
+                forget = functools.partial(self._forget, key)  # an id is used again after its owner
+                self.hooked[key] = ref(parameter, forget), self._hook_first(parameter)
+
+    def _forget(self, key: int, _: ref[torch.Tensor]) -> None:
+        self.hooked.pop(key, None)
 
     def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
         """A gradient is ready before anybody acts on it, as a DDP does that was there earlier."""
-        handle = parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
+        handle = parameter.register_post_accumulate_grad_hook(self._ready(parameter.nbytes))  # type: ignore[no-untyped-call]
         hooks: Any = parameter._post_accumulate_grad_hooks
         for earlier in [key for key in hooks if key != handle.id]:
             hooks[earlier] = hooks.pop(earlier)  # to the end
         return handle
 
     def forget_gradients(self) -> None:
-        for _, handle in self.hooked.values():
+        for _, handle in list(self.hooked.values()):
             handle.remove()
 
-    def gradient_ready(self, parameter: torch.Tensor) -> None:
-        if self.gradients is not None:
-            self.gradients.append((self.now(), parameter.nbytes))
+    def _ready(self, nbytes: int) -> Callable[[torch.Tensor], None]:
+        """Called for every gradient of every step: so with nothing to look up that can be known."""
+        recorder, now = self.recorder, self.now
+
+        def ready(_: torch.Tensor) -> None:
+            if recorder.backward is not None:
+                recorder.backward.ready.append((now(), nbytes))
+
+        return ready
 
     def timed_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        recorder, now = self.recorder, self.now
+
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self.gradients is not None:  # a backward inside a backward: checkpointing does that
+            if recorder.backward is not None:  # a backward inside one: checkpointing does that
                 return original(*args, **kwargs)
-            self.gradients, start, before = [], self.now(), self.recorder.log.added
+            recorder.backward = Backward(user_call(sys._getframe()), now())
             try:
                 return original(*args, **kwargs)
             finally:
-                ready, self.gradients = self.gradients, None
-                self.backward_ends(start, ready, before)
+                ended, recorder.backward = recorder.backward, None
+                recorder.log.add(*ended.spans(recorder.clock))
+                if ended.posted:
+                    recorder.note_ended(ended.posted)
+                    recorder.when_known(ended.hidden_wait())
 
         return backward
-
-    def backward_ends(
-        self, start: Moment, ready: list[tuple[Moment, int]], added_before: int
-    ) -> None:
-        """One span for each gradient that became ready, and one for what came after the last."""
-        now = self.now()
-        if self.recorder.clock is HOST:  # a GPU's backward has a thread of its own
-            ready.sort()
-        last_gradient = ready[-1][0] if ready else start
-        starts = [start, *(end for end, _ in ready)]
-        pieces = zip(starts, [*ready, (now, 0)], strict=True)
-        self._find_hidden_wait(last_gradient, added_before)
-        self.recorder.log.add(
-            *[("backward", "backward", start, end, nbytes) for start, (end, nbytes) in pieces]
-        )
-
-    def _find_hidden_wait(self, last_gradient: Moment, added_before: int) -> None:
-        """DDP's reducer waits in C++ at the end of backward, where no Python sees it begin.
-
-        It begins when there is nothing left to do: the last gradient is ready and the last bucket
-        has been posted.
-        """
-        recorder = self.recorder
-        under_way = recorder.under_way()
-        for call in under_way:
-            future = call.future
-            if future is not None and future.done():  # and its callback waits for the GIL
-                recorder.done(call)
-        new = recorder.log.calls_since(added_before)
-
-        def find(read: Read) -> None:
-            idle_from = read(last_gradient)
-            for call in (*new, *under_way):
-                idle_from = max(idle_from, read(call.posted))
-            for call in new:
-                if call.blocked is None and read(call.done) > idle_from:
-                    call.blocked = idle_from
-
-        if new:
-            recorder.when_known(find)
 
     def step_begins(self, *_: Any) -> None:
         self.step_start = self.now()

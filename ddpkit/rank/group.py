@@ -19,9 +19,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from ddpkit.rank import arguments, nccl, record
-from ddpkit.rank.call import Call
+from ddpkit.rank.call import Call, What
 from ddpkit.rank.paced import Courier, Paced, Wire
 from ddpkit.rank.record import Recorder
+from ddpkit.rank.thread_state import keep_thread_state
+from ddpkit.rank.where import user_call
 from ddpkit.rank.work import InStream, RecordedWork
 
 # The name that torch.distributed's user knows, for each method that c10d calls on a group.
@@ -82,6 +84,7 @@ class RecordedGroup(dist.ProcessGroup):
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # its stub is wrong
         self._inner, self._start, self._recorder = inner, start, recorder
         self._label, self._members, self._on_gpu = name, members, on_gpu
+        self._buckets: dict[Any, What] = {}  # of DDP's reducer, as they are written down
         self._batch: list[Call] | None = None  # of NCCL's messages that are posted as one
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, whose methods override the C++ ones.
@@ -114,9 +117,10 @@ class RecordedGroup(dist.ProcessGroup):
 
         It waits in C++ for the work's future, and nothing of ours would hear of it.
         """
-        if not _is_reducer(sys._getframe().f_back):
+        caller = sys._getframe().f_back
+        if not _is_reducer(caller):
             return self._collective("allreduce", args, kwargs)
-        call = self._posted("all_reduce", args, reduce="SUM")
+        call = self._bucket_posted(args[0][0], caller)
         inner = self._start(call, "allreduce", *args, **kwargs)
         self._tell_when_done(inner, call)
         if not isinstance(inner, Work):  # of the emulated link
@@ -176,13 +180,38 @@ class RecordedGroup(dist.ProcessGroup):
             details["on_gpu"] = arguments.on_gpu(tensor, options)
         return self._recorder.posted(op, self._label, members=self._members, **details)
 
+    def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> Call:
+        """The same buckets come by in each step: what can be said of one is said once."""
+        recorder = self._recorder
+        where, via = recorder.backward.line if recorder.backward else user_call(caller)
+        key = where, bucket.shape, bucket.dtype
+        what = self._buckets.get(key)
+        if what is None or bucket.is_sparse:
+            what = self._buckets[key] = What(
+                "all_reduce",
+                self._label,
+                where,
+                via,
+                shape=bucket.shape,
+                dtype=arguments.dtype_name(bucket.dtype),
+                bytes=arguments.nbytes(bucket),
+                reduce="SUM",
+                members=self._members,
+            )
+        return recorder.post(what, self.has_nccl and bucket.is_cuda)
+
     def _tell_when_done(self, inner: Any, call: Call) -> None:
         try:
             future = inner.get_future()
         except RuntimeError:  # gloo's reduce_scatter has none: it is done when it is waited for
             return
         recorder, call.future = self._recorder, future
-        future.add_done_callback(lambda _: recorder.done(call))
+
+        def ended(_: Any) -> None:
+            recorder.ended(call)
+            keep_thread_state()
+
+        future.add_done_callback(ended)
 
     def _started(self, inner: Any, call: Call) -> Work:
         if inner is None and self._batch is not None:

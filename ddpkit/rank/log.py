@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from itertools import islice
 from typing import TypeAlias
 
 from ddpkit.rank.call import Call
@@ -45,17 +44,6 @@ class Log:
         with self._lock:
             self._ends[kind] += 1
             self.add((kind, name, start, end, 0))
-
-    @property
-    def added(self) -> int:
-        """How many entries there have been."""
-        return self._gone + len(self._entries)
-
-    def calls_since(self, added: int) -> list[Call]:
-        """The calls among the entries after the first `added` ones, the newest first."""
-        with self._lock:
-            new = islice(reversed(self._entries), self.added - added)
-            return [entry for entry in new if isinstance(entry, Call)]
 
     def spans(self, rank: int, read: Read) -> list[Span]:
         """All entries as the trace has them; `read` tells a moment in ns."""

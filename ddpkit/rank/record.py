@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from ddpkit.rank.backward import Backward
 from ddpkit.rank.blackbox import BlackBox, encode
 from ddpkit.rank.call import Call, What
 from ddpkit.rank.clock import HOST, Clock, Moment, Read
@@ -35,6 +36,7 @@ class Recorder:
     log: Log = field(default_factory=Log)
     pending: dict[int, Call] = field(default_factory=dict)
     waits: dict[int, Call] = field(default_factory=dict)  # what each thread waits for right now
+    backward: Backward | None = None  # that is under way
     moved: int = 0  # grows whenever a call is posted or done
     _queued: deque[Call] = field(default_factory=deque)  # on the GPU, which may not be there yet
     _deferred: list[Callable[[Read], None]] = field(default_factory=list)
@@ -55,13 +57,20 @@ class Recorder:
         members: tuple[int, ...] = (),
         on_gpu: bool = False,
     ) -> Call:
-        """Write down a call that is about to be made (`What` says what is what)."""
+        """Write down a call that is about to be made, and where (`What` says what is what)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
         what = What(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
+        return self.post(what, on_gpu)
+
+    def post(self, what: What, on_gpu: bool = False) -> Call:
+        """Write down a call that is about to be made."""
         call = Call(what, on_gpu=on_gpu)
+        if self.backward is not None:
+            self.backward.posted.append(call)
         with self._lock:
-            key = (group, op, peer, tag) if op in ("send", "recv") else group
+            message = what.op in ("send", "recv")
+            key = (what.group, what.op, what.peer, what.tag) if message else what.group
             self._seqs[key] = call.seq = self._seqs[key] + 1
             self.moved += 1
             self.pending[id(call)] = call
@@ -74,19 +83,38 @@ class Recorder:
         """This moment, where the call happens."""
         return self.clock.now() if call.on_gpu else time.perf_counter_ns()
 
+    def ended(self, call: Call) -> None:
+        """A call has ended. Told more than once (by a wait and by a callback), the first counts.
+
+        No more than the moment: gloo's threads tell it, and hold the GIL meanwhile, which the
+        backward wants. The next who looks at what is under way writes the rest down.
+        """
+        if not call.done:
+            call.done = self.now(call)
+
     def done(self, call: Call) -> None:
-        """A call has ended. Told more than once (by a wait and by a callback), the first counts."""
-        if id(call) not in self.pending:
+        """A call has ended, if nobody has said so before."""
+        if id(call) in self.pending:
+            self.ended(call)
+            with self._lock:
+                self._log(call)
+
+    def note_ended(self, calls: list[Call]) -> None:
+        """Write down which of them have ended, even if their thread still waits for the GIL."""
+        for call in calls:
+            future = call.future
+            if call.done or (future is not None and future.done()):
+                self.done(call)
+
+    def _log(self, call: Call) -> None:
+        """Under the lock: a call is pending or in the log, whoever looks."""
+        if self.pending.pop(id(call), None) is None:
             return
-        now = self.now(call)
-        with self._lock:  # a call is pending or in the log, whoever looks
-            if self.pending.pop(id(call), None) is None:
-                return
-            call.done, call.work, call.future = now, None, None  # a log must hold no tensors
-            self.moved += 1
-            self.log.add(call)
-            if call.on_gpu:
-                self._queued.append(call)
+        call.work = call.future = None  # a log must hold no tensors
+        self.moved += 1
+        self.log.add(call)
+        if call.on_gpu:
+            self._queued.append(call)
 
     def came_from(self, call: Call, group_rank: int) -> None:
         """A message that any rank of its group might have sent is there: this one did."""
@@ -99,6 +127,8 @@ class Recorder:
     def under_way(self) -> list[Call]:
         """The calls that have not ended, in the order they were posted; safe while others end."""
         with self._lock:
+            for call in [call for call in self.pending.values() if call.done]:
+                self._log(call)
             while self._queued and self.clock.is_past(self._queued[0].done):
                 self._queued.popleft()
                 self.moved += 1

@@ -104,6 +104,33 @@ def test_a_call_is_done_once(recorder):
     assert not recorder.pending
 
 
+def test_what_gloo_says_has_ended_is_written_down_when_somebody_looks(recorder):
+    first, second = recorder.posted("all_reduce", ""), recorder.posted("all_reduce", "")
+    recorder.ended(first)
+    at = first.done
+    recorder.ended(first)
+    assert (first.done, recorder.moved, len(recorder.pending)) == (at, 2, 2)
+    assert recorder.under_way() == [second]
+    assert recorder.moved == 3
+    recorder.ended(second)
+    recorder.done(second)  # its wait returns, too
+    assert [span.end_ns for span in recorder.spans()] == [at, second.done]
+    recorder.ended(recorder.posted("broadcast", ""))
+    assert [span.name for span in recorder.spans()][2:] == ["broadcast"]  # of a run that failed
+
+
+def test_a_rank_in_a_wait_moves_when_another_call_ends(recorder):
+    """Monitors take a rank for stuck whose `moved` stands still."""
+    waits, ends = recorder.posted("recv", "", peer=1), recorder.posted("all_reduce", "")
+    recorder.waits[threading.get_ident()] = waits
+    agent = Agent(recorder, recorder.box)
+    before = agent.status()["moved"]
+    recorder.ended(ends)
+    status = agent.status()
+    assert status["waiting"]["op"] == "recv"
+    assert status["moved"] == before + 1
+
+
 def test_what_is_empty_is_left_out():
     plain = Call(What("send", "", ("f.py", 3), peer=0, members=(0, 1)), seq=1).as_dict()
     assert plain == {

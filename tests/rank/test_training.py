@@ -303,3 +303,19 @@ def test_a_module_that_is_compiled_still_runs(by_value):
         torch.testing.assert_close(compiled(x), model(x))
 
     Cluster(1).run(f)
+
+
+def test_each_new_model_is_seen_though_it_has_the_address_of_one_before():
+    def f():
+        addresses = []
+        for _ in range(30):
+            model = torch.nn.Linear(3, 2)
+            addresses.append(id(model.weight))
+            model(torch.ones(1, 3)).sum().backward()
+            del model
+        return len(set(addresses))
+
+    run = Cluster(1).run(f)
+    ready = [s.bytes for s in run.trace.spans if s.kind == "backward" and s.bytes]
+    assert run.results[0] < 30
+    assert sorted(ready) == [8] * 30 + [24] * 30

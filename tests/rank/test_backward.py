@@ -1,0 +1,80 @@
+"""A backward under way: its pieces, and the wait at its end that no Python sees."""
+
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddpkit import Cluster
+from ddpkit.rank.backward import Backward
+from ddpkit.rank.call import Call, What
+from ddpkit.rank.clock import HOST
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value(request):
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+def a_call(posted, done=0, blocked=None):
+    return Call(What("all_reduce"), posted=posted, done=done, blocked=blocked)
+
+
+def test_a_piece_for_each_gradient_and_one_for_the_rest():
+    """Two threads of the engine may tell of their gradients in either order."""
+    backward = Backward((("f.py", 3), "backward"), 10, ready=[(40, 8), (20, 4)])
+    *pieces, rest = backward.spans(HOST)
+    assert pieces == [("backward", "backward", 10, 20, 4), ("backward", "backward", 20, 40, 8)]
+    assert (rest[2], rest[4]) == (40, 0)
+    assert rest[3] <= HOST.now()
+    (only,) = Backward((("f.py", 3), "grad"), 10).spans(HOST)
+    assert (only[2], only[4]) == (10, 0)
+
+
+@pytest.mark.parametrize(
+    ("ready", "calls", "blocked"),
+    [
+        pytest.param([20, 40], [a_call(25, done=60)], [40], id="it waits from the last gradient"),
+        pytest.param([20, 40], [a_call(45, done=60)], [45], id="or from the last bucket"),
+        pytest.param([20, 40], [a_call(25, done=30), a_call(41, done=70)], [None, 41], id="hidden"),
+        pytest.param([20, 40], [a_call(25)], [None], id="not waited for: it has not ended"),
+        pytest.param([20], [a_call(15, done=60, blocked=30)], [30], id="a wait that was seen"),
+        pytest.param([], [a_call(15, done=60)], [15], id="no gradients"),
+    ],
+)
+def test_the_wait_at_its_end(ready, calls, blocked):
+    backward = Backward(
+        (("f.py", 3), "backward"), 10, ready=[(at, 4) for at in ready], posted=calls
+    )
+    find = backward.hidden_wait()
+    for call in calls:
+        call.done = call.done or 100  # ended later: nobody waited for it in the backward
+    find(HOST.ns)
+    assert [call.blocked for call in calls] == blocked
+
+
+def test_gloos_threads_keep_their_python_state():
+    """What is local to a thread of gloo's is there when it calls Python again."""
+
+    def f():
+        local, seen = threading.local(), []
+
+        def callback(_):
+            seen.append(getattr(local, "times", 0))
+            local.times = seen[-1] + 1
+
+        for _ in range(40):
+            work = dist.all_reduce(torch.ones(2), async_op=True)
+            work.get_future().add_done_callback(callback)
+            work.wait()
+        while len(seen) < 40:
+            pass
+        return max(seen)
+
+    for most in Cluster(2).run(f).results:
+        assert most >= 5
