@@ -107,8 +107,8 @@ class _Compute:
         recorder, now = self.recorder, self.now
 
         def ready(_: torch.Tensor) -> None:
-            if recorder.backward is not None:
-                recorder.backward.ready.append((now(), nbytes))
+            if (backward := recorder.backward) is not None:
+                backward.ready.append((now(), nbytes))
 
         return ready
 

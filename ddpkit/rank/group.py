@@ -182,8 +182,8 @@ class RecordedGroup(dist.ProcessGroup):
 
     def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> Call:
         """The same buckets come by in each step: what can be said of one is said once."""
-        recorder = self._recorder
-        where, via = recorder.backward.line if recorder.backward else user_call(caller)
+        backward = self._recorder.backward
+        where, via = user_call(caller) if backward is None else backward.line
         key = where, bucket.shape, bucket.dtype
         what = self._buckets.get(key)
         if what is None or bucket.is_sparse:
@@ -198,7 +198,7 @@ class RecordedGroup(dist.ProcessGroup):
                 reduce="SUM",
                 members=self._members,
             )
-        return recorder.post(what, self.has_nccl and bucket.is_cuda)
+        return self._recorder.post(what, self.has_nccl and bucket.is_cuda)
 
     def _tell_when_done(self, inner: Any, call: Call) -> None:
         try:

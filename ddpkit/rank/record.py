@@ -66,8 +66,8 @@ class Recorder:
     def post(self, what: What, on_gpu: bool = False) -> Call:
         """Write down a call that is about to be made."""
         call = Call(what, on_gpu=on_gpu)
-        if self.backward is not None:
-            self.backward.posted.append(call)
+        if (backward := self.backward) is not None:  # of another thread it may end any moment
+            backward.posted.append(call)
         with self._lock:
             message = what.op in ("send", "recv")
             key = (what.group, what.op, what.peer, what.tag) if message else what.group
