@@ -108,7 +108,7 @@ def test_a_failed_run_keeps_what_there_was(cluster):
         print("hello")
         if dist.get_rank() == 0:
             return 42
-        time.sleep(0.5)
+        time.sleep(1.5)
         raise ValueError
 
     with pytest.raises(RankError) as caught:

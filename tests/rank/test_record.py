@@ -15,6 +15,7 @@ from ddpkit.rank.call import Call, What
 from ddpkit.rank.log import Log
 from ddpkit.rank.record import Recorder, span, step
 from ddpkit.rank.where import is_user_file, user_call
+from tests.cluster.processes import becomes_true
 
 HERE = str(Path(__file__))
 
@@ -220,7 +221,7 @@ def status_of(recorder, main):
     agent = Agent(recorder, recorder.box)
     thread.start()
     ready.wait()
-    time.sleep(0.05)
+    time.sleep(0.2)  # until it waits
     agent._main = thread.ident
     return agent.status()
 
@@ -280,8 +281,7 @@ def test_a_compiled_wait_is_seen_in_the_bytecode(recorder):
 
     thread = threading.Thread(target=main, args=(threading.Event(),), daemon=True)
     thread.start()
-    time.sleep(0.3)
-    assert _in_compiled_wait(frames[0])
+    assert becomes_true(lambda: frames and _in_compiled_wait(frames[0]))
     assert not _in_compiled_wait(sys._getframe())
     future.set_result(1)
     thread.join(5)

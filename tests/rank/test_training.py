@@ -120,7 +120,7 @@ def test_groups_speak_of_ranks_of_the_whole_job():
 def test_when_the_peers_came():
     def late():
         if dist.get_rank() == 1:
-            time.sleep(0.3)
+            time.sleep(1)
         dist.all_reduce(torch.ones(3))
 
     spans = {s.rank: s for s in Cluster(2).run(late).trace.spans if s.is_comm}
@@ -287,12 +287,12 @@ def test_the_wait_for_a_late_peer_is_exposed(by_value):
         for _ in range(3):
             loss = model(torch.ones(1, 3)).sum()
             if dist.get_rank() == 1:
-                time.sleep(0.1)
+                time.sleep(0.4)
             loss.backward()
 
     parts = Cluster(2).run(late).trace.breakdown()
-    assert parts[0].exposed_ns > 250_000_000
-    assert parts[0].compute_ns < 250_000_000
+    assert parts[0].exposed_ns > 600_000_000
+    assert parts[0].compute_ns < 600_000_000
 
 
 def test_a_module_that_is_compiled_still_runs(by_value):
