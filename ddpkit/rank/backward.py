@@ -15,19 +15,22 @@ class Backward:
 
     line: tuple[tuple[str, int], str]  # the user's that called it, as `where.user_call` says it
     start: Moment
-    # When each gradient became ready, and its bytes.
+    # When each gradient became ready, and its bytes; in order, once it has ended.
     ready: list[tuple[Moment, int]] = field(default_factory=list)
     posted: list[Call] = field(default_factory=list)  # in it
+    end: Moment = 0
 
-    def spans(self, clock: Clock) -> Iterator[tuple[str, str, Moment, Moment, int]]:
-        """It has ended: a stretch for each gradient, and one for what came after the last."""
-        if clock is HOST:  # a GPU's backward has a thread of its own
+    def ends(self, clock: Clock) -> None:
+        if clock is HOST:  # several threads may have done it; of a GPU's, one has
             self.ready.sort()
+        self.end = clock.now()
+
+    def spans(self) -> Iterator[tuple[str, str, Moment, Moment, int]]:
+        """A stretch for each gradient, and one for what came after the last."""
         start = self.start
-        for end, nbytes in self.ready:
+        for end, nbytes in (*self.ready, (self.end, 0)):
             yield "backward", "backward", start, end, nbytes
             start = end
-        yield "backward", "backward", start, clock.now(), 0
 
     def hidden_wait(self) -> Callable[[Read], None]:
         """Finds since when it waited for what it had posted; to be called when moments can be read.

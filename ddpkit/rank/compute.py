@@ -124,7 +124,8 @@ class _Compute:
                 return original(*args, **kwargs)
             finally:
                 ended, recorder.backward = recorder.backward, None
-                recorder.log.add(*ended.spans(recorder.clock))
+                ended.ends(recorder.clock)
+                recorder.log.add(*ended.spans())
                 if ended.posted:
                     recorder.note_ended(ended.posted)
                     recorder.when_known(ended.hidden_wait())

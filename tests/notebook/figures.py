@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ddpkit.view.widgets.shell import NOT_LIVE
-from tests.notebook.lab import PANEL, NotebookPage
+from tests.notebook.lab import LIMIT_MS, PANEL, NotebookPage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -63,13 +63,20 @@ def slider_moves(opened: NotebookPage) -> float:
 
 
 def player_steps(opened: NotebookPage) -> None:
+    """The buttons and the player move the live picture; beside it the cell's first text stays."""
+    from playwright.sync_api import expect
+
     cell = _cell(opened, "play")
-    for button, step in (("Next", 2), ("Last", 6), ("Back", 5), ("First", 0), ("Next", 1)):
+    said = cell.get_by_role("status")
+    for button, words in (
+        *(("Next", "Step 2 of 6"), ("Last", "Step 6 of 6"), ("Back", "Step 5 of 6")),
+        *(("First", "Before the first step"), ("Next", "Step 1 of 6")),
+    ):
         cell.get_by_role("button", name=button, exact=True).click()
-        cell.get_by_text(re.compile(rf"(Step|Before step) {step or 1}\b")).last.wait_for()
+        expect(said).to_contain_text(words, timeout=LIMIT_MS)
     play = cell.locator(".widget-play button").first  # which pauses, too
     play.click()  # a busy machine draws the last of the steps that are due, and leaves some out
-    cell.get_by_text(re.compile("Step [2-6] of 6")).last.wait_for()
+    expect(said).to_contain_text(re.compile("Step [2-6] of 6"), timeout=LIMIT_MS)
     play.click()
 
 

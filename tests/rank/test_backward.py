@@ -28,12 +28,13 @@ def a_call(posted, done=0, blocked=None):
 def test_a_piece_for_each_gradient_and_one_for_the_rest():
     """Two threads of the engine may tell of their gradients in either order."""
     backward = Backward((("f.py", 3), "backward"), 10, ready=[(40, 8), (20, 4)])
-    *pieces, rest = backward.spans(HOST)
+    backward.ends(HOST)
+    *pieces, rest = backward.spans()
     assert pieces == [("backward", "backward", 10, 20, 4), ("backward", "backward", 20, 40, 8)]
     assert (rest[2], rest[4]) == (40, 0)
-    assert rest[3] <= HOST.now()
-    (only,) = Backward((("f.py", 3), "grad"), 10).spans(HOST)
-    assert (only[2], only[4]) == (10, 0)
+    assert 40 < rest[3] == backward.end <= HOST.now()
+    (only,) = Backward((("f.py", 3), "grad"), 10, end=30).spans()
+    assert only == ("backward", "backward", 10, 30, 0)
 
 
 @pytest.mark.parametrize(
