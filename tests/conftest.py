@@ -1,8 +1,17 @@
 """What tests need of the machine: those that a marker names are skipped without it, and say why."""
 
+from __future__ import annotations
+
 import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.browser import chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 def _no_gpu() -> str | None:
@@ -11,7 +20,7 @@ def _no_gpu() -> str | None:
     return None if torch.cuda.is_available() else "no CUDA device on this machine"
 
 
-NEEDS = {"gpu": _no_gpu}  # "browser" is tests/notebook/conftest.py's: in CI it must not be skipped
+NEEDS = {"gpu": _no_gpu}  # not "browser": tests/browser.py says why
 
 
 def pytest_configure() -> None:
@@ -27,3 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if marked and (reason := lacks()):
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=f"{name}: {reason}"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, for all tests of a module."""
+    with chromium() as browser:
+        yield browser

@@ -1,6 +1,8 @@
-"""A trace as Chrome JSON, one file per rank: Perfetto shows it, HolisticTraceAnalysis counts it.
+"""A trace as Chrome JSON: Perfetto shows it, HolisticTraceAnalysis counts it.
 
-Each file holds the rank's time twice, as HolisticTraceAnalysis (HTA) counts only GPU kernels:
+One file of all ranks is for Perfetto, which opens one file at a time. In a folder, one file per
+rank is for HolisticTraceAnalysis (HTA); it holds the rank's time twice, as HTA counts only GPU
+kernels:
 
 "compute", "comm", "step"   the spans as they were recorded, nested, with their names and facts
 "counted: ..."              as kernels of a GPU: what `Activity` counts as compute, in pieces that
@@ -8,14 +10,16 @@ Each file holds the rank's time twice, as HolisticTraceAnalysis (HTA) counts onl
                             communication, under the names of NCCL's kernels, by which HTA knows it
 
 Why so, where it is not obvious:
+- The events come first in a file: what else comes before them, Perfetto of 2021 takes for the end.
+  It also takes "displayTimeUnit" for the unit of the times, a thousand times too long: left out.
 - A kernel of length 0 stands at either end of the rank's window. HTA's total goes from the first
   kernel to the last, and so it becomes the window, idle ends included.
 - Times are whole microseconds, each end of a span rounded on its own, so that what touches or nests
   still does. Of fractions HTA would round starts up and ends down, a loss with every span.
 - Slices of one row must nest, else Perfetto drops them: what overlaps gets a row of its own.
-- HTA takes a file's rank from the first ``"rank": ``, with the space, and reads every .json and .gz
-  of the folder. It takes "Sync", "Memcpy", "Memset" in a kernel's name for no compute, and
-  "ProfilerStep" anywhere for a frame, of which it leaves out the last.
+- HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it. It
+  reads every .json and .gz of the folder. It takes "Sync", "Memcpy", "Memset" in a kernel's name
+  for no compute, and "ProfilerStep" anywhere for a frame, of which it leaves out the last.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +44,7 @@ NOTE = (
     "Rows 'counted: ...' are what the breakdown counts, dressed as GPU kernels so that "
     "HolisticTraceAnalysis counts it too; the other rows are what was recorded."
 )
+_ALL_RANKS = "all_ranks"  # in such a file, under "ddpkit"
 _ROWS = ("step", "compute", "comm")  # and their place in the picture
 _PLACES = 1_000_000  # for the rows of one name, which need not be one
 _COUNTED = {"compute": 10, "comm": 11}
@@ -48,45 +53,71 @@ _MISREAD = re.compile("Sync|Memcpy|Memset|ProfilerStep")
 _Event = dict[str, Any]
 
 
-def write(trace: Trace, folder: Path) -> list[Path]:
+def write(trace: Trace, path: Path) -> list[Path]:
     """See `Trace.to_chrome`."""
-    paths = {
-        rank: folder / f"rank{rank}.json"
-        for rank in trace.ranks
-        if trace.window_of(rank)[0] < trace.window_of(rank)[1]
-    }
+    ranks = [rank for rank in trace.ranks if trace.window_of(rank)[0] < trace.window_of(rank)[1]]
+    if not ranks:
+        return []
+    if path.name.endswith((".json", ".json.gz")):
+        if path.is_file() and not _was_exported(path):
+            raise TraceError(f"{path} is there, and is no export: give another name")
+        disk.write(path, _all_ranks(trace, ranks))
+        return [path]
+    paths = {rank: path / f"rank{rank}.json" for rank in ranks}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        found = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".gz"))
+        path.mkdir(parents=True, exist_ok=True)
+        found = sorted(file for file in path.iterdir() if file.suffix in (".json", ".gz"))
     except OSError as error:
-        raise TraceError(f"cannot write to the folder {folder}: {error.strerror}") from error
-    if others := [path.name for path in found if path not in paths.values()]:
+        raise TraceError(f"cannot write to the folder {path}: {error.strerror}") from error
+    if others := [file.name for file in found if file not in paths.values()]:
         raise TraceError(
-            f"{folder} has other files ({', '.join(others[:3])}), which HolisticTraceAnalysis "
+            f"{path} has other files ({', '.join(others[:3])}), which HolisticTraceAnalysis "
             "would read as ranks: give an empty folder"
         )
-    for rank, path in paths.items():
-        disk.write(path, "".join(_text(trace, rank)).encode())
+    for rank, file in paths.items():
+        disk.write(file, _one_rank(trace, rank))
     return list(paths.values())
 
 
-def _text(trace: Trace, rank: int) -> Iterator[str]:
-    """One event a line, so that a person can read and grep it."""
+def has_all_ranks(top: Any) -> bool:
+    """Whether the content of a JSON file is all ranks of an export."""
+    ours = top.get("ddpkit") if isinstance(top, dict) else None
+    return isinstance(ours, dict) and _ALL_RANKS in ours
+
+
+def _was_exported(path: Path) -> bool:
+    try:
+        return has_all_ranks(disk.read_json(path, lambda found: None if "ph" in found else found))
+    except TraceError:
+        return False
+
+
+def _all_ranks(trace: Trace, ranks: Sequence[int]) -> bytes:
+    writers = [_Writer(trace, rank) for rank in ranks]
+    events = (event for writer in writers for event in (*writer.name(), *writer.recorded()))
+    return _text(events, {"ddpkit": {_ALL_RANKS: list(ranks), "facts": dict(trace.facts)}})
+
+
+def _one_rank(trace: Trace, rank: int) -> bytes:
     facts = dict(trace.facts)
-    head = {
+    writer = _Writer(trace, rank)
+    rest = {
         "distributedInfo": {
             "backend": facts.get("backend", ""),
             "rank": rank,
             "world_size": trace.world_size,
         },
         "schemaVersion": 1,
-        "displayTimeUnit": "ms",
         "baseTimeNanoseconds": trace.start_ns,
         "ddpkit": {"facts": facts, "note": NOTE},
     }
-    yield json.dumps(head)[:-1] + ', "traceEvents": [\n'
-    yield ",\n".join(json.dumps(event) for event in _Writer(trace, rank).events())
-    yield "\n]}\n"
+    return _text(itertools.chain(writer.name(), writer.recorded(), writer.counted()), rest)
+
+
+def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
+    """One event a line, so that a person can read and grep it."""
+    lines = ",\n".join(json.dumps(event) for event in events)
+    return f'{{"traceEvents": [\n{lines}\n],\n{json.dumps(rest)[1:]}\n'.encode()
 
 
 class _Writer:
@@ -100,13 +131,11 @@ class _Writer:
         self.origin = trace.start_ns
         self.correlation = itertools.count(1)  # HTA passes over kernels without
 
-    def events(self) -> Iterator[_Event]:
-        yield self._meta("process_name", 0, {"name": f"rank {self.rank}"})
+    def name(self) -> Iterator[_Event]:
+        yield self._meta("process_name", 0, {"name": f"rank {self.rank}", "rank": self.rank})
         yield self._meta("process_sort_index", 0, {"sort_index": self.rank})
-        yield from self._recorded()
-        yield from self._counted()
 
-    def _recorded(self) -> Iterator[_Event]:
+    def recorded(self) -> Iterator[_Event]:
         """The spans as they are, in rows in which they nest."""
         for place, lane in enumerate(_ROWS):
             spans = (span for span in self.spans if _row_of(span) == lane)
@@ -119,7 +148,7 @@ class _Writer:
                         waiting = (span.start_ns, min(span.ready_ns, span.end_ns))
                         yield self._slice("waits for peers", span.kind, waiting, thread, {})
 
-    def _counted(self) -> Iterator[_Event]:
+    def counted(self) -> Iterator[_Event]:
         """What `Activity` counts, as kernels."""
         first = _COUNTED["compute"] * _PLACES
         yield from self._name_row(first, "counted: compute")

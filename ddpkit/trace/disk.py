@@ -50,7 +50,9 @@ def _unpacked(path: Path) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a trace, whole or not at all."""
+    """Write a trace, gzipped if the name ends in ".gz", whole or not at all."""
+    if path.suffix == ".gz":
+        data = gzip.compress(data, compresslevel=6, mtime=0)  # mtime: equal traces, equal files
     try:
         write_whole(path, data)
     except OSError as error:

@@ -7,7 +7,6 @@ Rows instead of objects keep 100,000 spans at some 10 MB. Whatever is wrong with
 sentence.
 """
 
-import gzip
 import json
 import os
 from collections.abc import Mapping
@@ -38,7 +37,6 @@ class Content:
 
 
 def write(path: str | os.PathLike[str], content: Content) -> None:
-    path = Path(path)
     data = json.dumps(
         {
             "ddpkit_trace": VERSION,
@@ -50,9 +48,7 @@ def write(path: str | os.PathLike[str], content: Content) -> None:
         },
         separators=(",", ":"),
     ).encode()
-    if path.suffix == ".gz":
-        data = gzip.compress(data, compresslevel=6, mtime=0)  # mtime: equal traces, equal files
-    disk.write(path, data)
+    disk.write(Path(path), data)
 
 
 def is_saved(top: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddpkit.errors import TraceError
-from ddpkit.trace import disk, file, kineto
+from ddpkit.trace import chrome, disk, file, kineto
 from ddpkit.trace.file import Content
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.kineto import Recording
@@ -32,6 +32,11 @@ def read(paths: Sequence[Path]) -> Content:
             if not alone:
                 raise TraceError(f"{path} is a whole trace, saved by ddpkit: give it alone")
             return _saved(top, path)
+        if chrome.has_all_ranks(top):
+            raise TraceError(
+                f"{path} is an export for Perfetto, which lacks what a trace needs: give the "
+                "file that Trace.save wrote"
+            )
         if not kineto.is_recording(top):
             raise TraceError(
                 f"{path} is not a trace saved by ddpkit, nor a recording of torch.profiler "

@@ -138,15 +138,18 @@ class Trace:
         content = sources.read(paths)
         return cls(content.spans, content.world_size, content.facts, content.bounds)
 
-    def to_chrome(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write one Chrome JSON file per rank, for Perfetto and HolisticTraceAnalysis.
+    def to_chrome(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write Chrome JSON: all ranks into a file for Perfetto, or a file per rank into a folder.
 
-        They hold the spans, to look at, and what counts as compute and communication, to count:
-        HolisticTraceAnalysis comes to the numbers of `breakdown`. Times are rounded to 1 us. A rank
-        with an empty window gets no file. Returns the files. Raises TraceError if the folder holds
-        other traces already, which HolisticTraceAnalysis would take for ranks.
+        A ``path`` that ends in ".json" or ".json.gz" is the file: all spans, to look at. Any other
+        is a folder for HolisticTraceAnalysis: its files hold what counts as compute and as
+        communication too, and HolisticTraceAnalysis comes to the numbers of `breakdown`.
+
+        Times are rounded to 1 us. Ranks with an empty window are left out. Returns the files that
+        were written. Raises TraceError for what cannot be written, and if the folder holds other
+        traces already, which HolisticTraceAnalysis would take for ranks.
         """
-        return chrome.write(self, Path(folder))
+        return chrome.write(self, Path(path))
 
     @cached_property
     def _by_rank(self) -> dict[int, tuple[Span, ...]]:

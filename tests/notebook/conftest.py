@@ -1,9 +1,7 @@
-"""Kernels, and JupyterLab in a browser, for the tests of this folder."""
+"""Kernels, and JupyterLab, for the tests of this folder."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.notebook.kernel import SET_UP, Notebook, gone
-from tests.notebook.lab import FLAGS, Lab, NotebookPage, chromium
+from tests.notebook.lab import Lab, NotebookPage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -38,21 +36,6 @@ def fresh() -> Iterator[Notebook]:
         yield notebook
     finally:
         notebook.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium; without it the tests are skipped, but never in CI, which has it."""
-    lacks = "playwright" if importlib.util.find_spec("playwright") is None else ""
-    lacks = lacks or ("" if chromium() else "Chromium")
-    if lacks:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{lacks} is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

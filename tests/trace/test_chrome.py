@@ -1,5 +1,6 @@
-"""The files of `to_chrome`, as Perfetto wants them. What HTA makes of them: test_hta."""
+"""The files of `to_chrome`. What Perfetto and HTA make of them: test_perfetto, test_hta."""
 
+import gzip
 import itertools
 import json
 import re
@@ -37,8 +38,7 @@ def rows(top: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@pytest.fixture
-def crowded() -> Trace:
+def crowded_trace() -> Trace:
     """Compute that nests and overlaps, operations at the same time, all at odd nanoseconds."""
     spans = [
         Span(0, "step", "step", "step", 1, 90_001),
@@ -51,6 +51,11 @@ def crowded() -> Trace:
         Span(1, "comm", "all_reduce", "comm", 12_600, 60_100, 8, seq=1, group="0", ready_ns=12_600),
     ]  # fmt: skip
     return Trace(tuple(spans), 2, {"backend": "gloo"})
+
+
+@pytest.fixture
+def crowded() -> Trace:
+    return crowded_trace()
 
 
 def test_one_file_a_rank_that_says_its_rank_first(crowded: Trace, tmp_path: Path) -> None:
@@ -125,7 +130,8 @@ def test_a_window_cuts_what_reaches_out_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trace", [Trace((), 2), ddp(2).window(5, 5)])
 def test_nothing_recorded(trace: Trace, tmp_path: Path) -> None:
-    assert trace.to_chrome(tmp_path) == []
+    assert trace.to_chrome(tmp_path / "folder") == trace.to_chrome(tmp_path / "run.json") == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ranks_without_a_window_get_no_file(tmp_path: Path) -> None:
@@ -162,3 +168,36 @@ def test_ready_times_after_the_end_are_cut(tmp_path: Path) -> None:
     more = Span(0, "comm", "send", "comm", 6000, 9000)
     (top,) = exported(Trace((late, more), 1), tmp_path)
     assert [(e["ts"], e["dur"]) for e in rows(top)["comm"]] == [(0, 5), (0, 5), (6, 3)]
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+def test_all_ranks_in_one_file(crowded: Trace, tmp_path: Path, name: str) -> None:
+    """What was recorded, without the rows for HTA. Perfetto opens it: test_perfetto."""
+    path = tmp_path / name
+    assert crowded.to_chrome(path) == crowded.to_chrome(path) == [path]
+    data = path.read_bytes()
+    top = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
+    assert next(iter(top)) == "traceEvents"
+    assert {event["pid"] for event in top["traceEvents"]} == {0, 1}
+    names = {event["args"]["name"] for event in top["traceEvents"] if event["ph"] == "M"
+             and "name" in event["args"]}  # fmt: skip
+    assert names == {"rank 0", "rank 1", "step", "compute", "comm"}
+    with pytest.raises(TraceError, match="is an export for Perfetto"):
+        Trace.load(path)
+
+
+def test_no_other_file_is_overwritten(crowded: Trace, tmp_path: Path) -> None:
+    """`ddpkit trace run.json --export run.json` must not take the trace."""
+    crowded.save(tmp_path / "run.json")
+    (tmp_path / "notes.json").write_text("my notes")
+    for name in ("run.json", "notes.json"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(TraceError, match=rf"{name} is there, and is no export"):
+            crowded.to_chrome(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written(crowded: Trace, tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(TraceError, match="cannot write the trace to"):
+        crowded.to_chrome(tmp_path / "folder.json")

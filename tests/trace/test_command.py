@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ddpkit.cli import main
+from ddpkit.trace import Trace
 from ddpkit.view import timeline_model
 from tests.view.examples import ddp
 
@@ -61,6 +62,21 @@ def test_export(saved: Path, tmp_path: Path) -> None:
         steps = [event for event in top["traceEvents"] if event["name"] == "window"]
         start, end = ddp(3, steps=2).step(1).window_of(rank)
         assert steps[1]["ts"] - steps[0]["ts"] == pytest.approx((end - start) / 1000, abs=1)
+
+
+def test_export_of_all_ranks(saved: Path, tmp_path: Path) -> None:
+    file = tmp_path / "all.json"
+    result = command(saved, "--export", file)
+    assert result.exit_code == 0, result.output
+    assert f"wrote {file}\nTo look at it: https://ui.perfetto.dev" in result.output
+    assert {event["pid"] for event in json.loads(file.read_text())["traceEvents"]} == {0, 1, 2}
+
+
+def test_nothing_to_export(tmp_path: Path) -> None:
+    Trace((), 2).save(tmp_path / "empty.json")
+    result = command(tmp_path / "empty.json", "--export", tmp_path / "all.json")
+    assert result.exit_code == 0, result.output
+    assert "Nothing was recorded, so nothing was exported." in result.output
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""A headless browser, for whatever a person would look at in one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+
+
+def lacks(what: str) -> None:
+    """End the test that needs it: skipped, but in CI, which has it, failed."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{what} is not installed")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if importlib.util.find_spec("playwright") is None:
+        lacks("playwright")
+    if path is None:
+        lacks("Chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
