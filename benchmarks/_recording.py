@@ -1,47 +1,53 @@
 """What recording costs: the same work, in turns, on plain gloo and on ddpkit's recorded group.
 
 All variants run inside the same ranks, on groups of the same kind, in blocks that follow each other
-in changing order, so that a busy machine slows all of them alike. `recorded` is what a rank does
+in random order, so that a busy machine slows all of them alike. `recorded` is what a rank does
 with `Cluster(record=False)`, `hooked` with the default `Cluster(record=True)`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from random import Random
 from typing import Any
 
 VARIANTS = ("plain", "recorded", "hooked")
 WIDTH, LAYERS, BATCH = 320, 6, 64  # a step of about 5 ms on one core, 21 + 2 spans
 WARM = 2  # blocks: DDP rebuilds its buckets after the first step
 
-Blocks = dict[str, list[float]]  # variant -> seconds for each block
+Blocks = dict[str, list[float]]  # variant -> seconds for each step, or block of operations
 
 
-def steps(blocks: int, per_block: int) -> Blocks:
-    """CPU seconds of one training step of torch's DDP, per variant and block, on this rank.
+def steps(blocks: int, per_block: int, seed: int) -> Blocks:
+    """CPU seconds of each training step of torch's DDP, per variant, on this rank.
 
-    Each variant has a model of its own for all of its blocks, which are short and follow each other
-    in turns: so what else the machine does meets all variants alike.
+    Blocks are short and follow each other in random order, so what else the machine does meets all
+    variants alike. The two groups' models are made in random order too: where in memory a model
+    lies makes its steps a few percent faster or slower. `seed`, the same on all ranks, decides;
+    many pairs of ranks, each with its own, even that out.
     """
     import torch
     import torch.distributed as dist
 
-    groups = _groups()
+    groups, random = _groups(), Random(seed)
     rows = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
-    trainers = {name: _trainer(groups[name], *rows) for name in VARIANTS}
+    made = {
+        name: _trainer(groups[name], *rows) for name in _shuffled(("plain", "recorded"), random)
+    }
+    trainers = {**made, "hooked": made["recorded"]}
     taken: Blocks = {name: [] for name in VARIANTS}
     for block in range(-WARM, blocks):
-        for name in _turn(VARIANTS, block):
+        for name in _shuffled(VARIANTS, random):
             with _hooks(name):
                 trainers[name]()  # the caches are the other variants'
                 dist.barrier(groups["plain"])
-                begun = time.process_time()
                 for _ in range(per_block):
+                    begun = time.process_time()
                     trainers[name]()
-                if block >= 0:
-                    taken[name].append((time.process_time() - begun) / per_block)
+                    if block >= 0:
+                        taken[name].append(time.process_time() - begun)
     return taken
 
 
@@ -63,7 +69,7 @@ def latency(op: str, blocks: int, per_block: int) -> dict[str, Blocks]:
     import torch
     import torch.distributed as dist
 
-    groups, small = _groups(), torch.zeros(8)
+    groups, small, random = _groups(), torch.zeros(8), Random(0)
     other = 1 - dist.get_rank()
 
     def all_reduce(group: Any) -> None:
@@ -77,8 +83,8 @@ def latency(op: str, blocks: int, per_block: int) -> dict[str, Blocks]:
     call = {"all_reduce": all_reduce, "ping_pong": ping_pong}[op]
     names = ("plain", "recorded")
     taken: dict[str, Blocks] = {clock: {name: [] for name in names} for clock in ("wall", "cpu")}
-    for block in range(blocks):
-        for name in _turn(names, block):
+    for _ in range(blocks):
+        for name in _shuffled(names, random):
             seconds = _timed(lambda name=name: call(groups[name]), per_block)  # type: ignore[misc]
             for clock, value in zip(("wall", "cpu"), seconds, strict=True):
                 taken[clock][name].append(value)
@@ -130,7 +136,5 @@ def _trainer(group: Any, rows: Any, targets: Any) -> Callable[[], None]:
     return step
 
 
-def _turn(names: tuple[str, ...], block: int) -> tuple[str, ...]:
-    """The names in another order for each block, so that none always comes after the same."""
-    shift = block % len(names)
-    return names[shift:] + names[:shift]
+def _shuffled(names: Sequence[str], random: Random) -> list[str]:
+    return random.sample(names, len(names))

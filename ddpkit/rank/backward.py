@@ -1,52 +1,55 @@
-"""A backward while it runs: which gradients are ready, and what has been posted meanwhile."""
+"""A backward: which gradients became ready in it, what it posted, and what it waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ddpkit.rank.call import Call
-from ddpkit.rank.clock import HOST, Clock, Moment, Read
+from ddpkit.rank.clock import Moment, Read
+from ddpkit.trace import Span
 
 
 @dataclass(slots=True)
 class Backward:
-    """One backward of a rank, from `start` on."""
+    """One backward of a rank, from `start` on. All but the moments is found out after the run."""
 
     line: tuple[tuple[str, int], str]  # the user's that called it, as `where.user_call` says it
     start: Moment
-    # When each gradient became ready, and its bytes; in order, once it has ended.
+    # When each gradient became ready, and its bytes; several threads may tell of theirs.
     ready: list[tuple[Moment, int]] = field(default_factory=list)
     posted: list[Call] = field(default_factory=list)  # in it
+    ended: list[Call] = field(default_factory=list)  # of those, before it did
     end: Moment = 0
 
-    def ends(self, clock: Clock) -> None:
-        if clock is HOST:  # several threads may have done it; of a GPU's, one has
-            self.ready.sort()
-        self.end = clock.now()
+    @property
+    def pieces(self) -> int:
+        """How many spans it becomes."""
+        return len(self.ready) + 1
 
-    def spans(self) -> Iterator[tuple[str, str, Moment, Moment, int]]:
-        """A stretch for each gradient, and one for what came after the last."""
-        start = self.start
-        for end, nbytes in (*self.ready, (self.end, 0)):
-            yield "backward", "backward", start, end, nbytes
+    def spans(self, rank: int, read: Read) -> Iterator[Span]:
+        """A span for each gradient, and one for what came after the last."""
+        start = read(self.start)
+        for ready, nbytes in (*self._gradients(read), (read(self.end), 0)):
+            end = max(start, ready)  # a GPU's clock has a grain
+            yield Span(rank, "compute", "backward", "backward", start, end, nbytes)
             start = end
 
-    def hidden_wait(self) -> Callable[[Read], None]:
-        """Finds since when it waited for what it had posted; to be called when moments can be read.
+    def find_hidden_wait(self, read: Read) -> None:
+        """Say of what had ended with it since when the rank had waited for that.
 
         DDP's reducer waits in C++ at the end of a backward, where no Python sees it begin. It
         begins when there is nothing left to do: the last gradient is ready, and the last bucket has
         been posted.
         """
-        nothing_to_do = [self.ready[-1][0] if self.ready else self.start]
-        nothing_to_do += [call.posted for call in self.posted]
-        ended = [call for call in self.posted if call.done and call.blocked is None]
+        if not self.ended:
+            return
+        idle_from = max(read(call.posted) for call in self.posted)
+        if gradients := self._gradients(read):
+            idle_from = max(idle_from, gradients[-1][0])
+        for call in self.ended:
+            if read(call.done) > idle_from:
+                call.blocked = idle_from
 
-        def find(read: Read) -> None:
-            idle_from = max(map(read, nothing_to_do))
-            for call in ended:
-                if read(call.done) > idle_from:
-                    call.blocked = idle_from
-
-        return find
+    def _gradients(self, read: Read) -> list[tuple[int, int]]:
+        return sorted((read(moment), nbytes) for moment, nbytes in self.ready)

@@ -6,11 +6,12 @@ each written as it is posted. Writing costs a memory copy and no system call, wa
 survives the writer; a pipe would do neither, and shared memory objects need a tracker process.
 
 A call is a text, JSON, and a number. A training loop makes the same calls again and again, which
-differ by their number alone: so the text is made once, and read once.
+differ by their number alone: so a text is made once, lies there once, and is read once; a call is
+16 bytes, its number and its text's.
 
 There is one writer of calls, one of statuses, and any number of readers. A reader that comes in the
 middle of a write gets text that does not parse, and takes it as "nothing new"; a call that may have
-been overwritten while it was read counts as lost.
+been overwritten while it was read, or its text, counts as lost.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-SLOT, SLOTS = 512, 2048  # bytes of one call, calls kept
+SLOTS = 4096  # calls kept
+TEXTS, SLOT = 1024, 1024  # texts kept, bytes of each
 STATUS = 8192  # bytes of a status; two are kept, and written in turn
-HEADER = struct.Struct("<QQ")  # calls written so far, statuses written so far
-COUNT = struct.Struct("<Q")  # one of them: written by itself, as each has a thread of its own
-CALL = struct.Struct(f"<QI{SLOT - 12}s")  # of a call: its number, its text's length, its text
-LENGTH = struct.Struct("<I")
-CALLS = HEADER.size + 2 * STATUS  # where the ring begins
-SIZE = CALLS + SLOT * SLOTS
+# The file begins with numbers of 8 bytes: how many calls, statuses and texts have been written so
+# far, each by a thread of its own, and of each call its number and its text's.
+CALLS_WRITTEN, STATUSES_WRITTEN, TEXTS_WRITTEN, AT_CALL = range(4)
+AT_STATUS = 8 * (AT_CALL + 2 * SLOTS)
+AT_TEXT = AT_STATUS + 2 * STATUS
+SIZE = AT_TEXT + SLOT * TEXTS
+LENGTH = struct.Struct("<I")  # before each status and text
 
 _encoder = json.JSONEncoder(check_circular=False)
 
@@ -45,7 +48,9 @@ class BlackBox:
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), SIZE)
-        self._calls, self._statuses = HEADER.unpack_from(self._memory)
+        self._numbers = memoryview(self._memory)[:AT_STATUS].cast("Q")  # half the price of struct
+        self._calls, self._statuses, self._texts = self._numbers[:AT_CALL]
+        self._places: dict[bytes, int] = {}  # of the texts that this writer has written
         self._read = 0
 
     @classmethod
@@ -55,54 +60,76 @@ class BlackBox:
         return cls(path)
 
     def close(self) -> None:
+        self._numbers.release()
         self._memory.close()
 
     # The rank's side
 
     def write_call(self, text: bytes, number: int) -> None:
         """Append a call (`encode`); beyond `SLOTS` the oldest is overwritten."""
-        start = CALLS + (self._calls % SLOTS) * SLOT
-        CALL.pack_into(self._memory, start, number, len(text), text)
+        place = self._places.get(text)
+        if place is None:
+            place = self._write_text(text)
+        numbers, at = self._numbers, AT_CALL + 2 * (self._calls % SLOTS)
+        numbers[at] = number
+        numbers[at + 1] = place
         self._calls += 1
-        COUNT.pack_into(self._memory, 0, self._calls)
+        numbers[CALLS_WRITTEN] = self._calls
+
+    def _write_text(self, text: bytes) -> int:
+        """Append a text, in the place of the oldest if all are taken; returns its number."""
+        if len(self._places) == TEXTS - 1:  # of the oldest, a reader could not be sure any more
+            del self._places[next(iter(self._places))]
+        place: int = self._texts
+        self._places[text] = place
+        self._write(AT_TEXT + place % TEXTS * SLOT, text[: SLOT - LENGTH.size])
+        self._texts += 1
+        self._numbers[TEXTS_WRITTEN] = self._texts
+        return place
 
     def write_status(self, status: dict[str, Any]) -> None:
-        start = HEADER.size + (self._statuses % 2) * STATUS
         text = encode(status)[: STATUS - LENGTH.size]
-        self._memory[start : start + LENGTH.size + len(text)] = LENGTH.pack(len(text)) + text
+        self._write(AT_STATUS + self._statuses % 2 * STATUS, text)
         self._statuses += 1
-        COUNT.pack_into(self._memory, COUNT.size, self._statuses)
+        self._numbers[STATUSES_WRITTEN] = self._statuses
+
+    def _write(self, start: int, text: bytes) -> None:
+        self._memory[start : start + LENGTH.size + len(text)] = LENGTH.pack(len(text)) + text
 
     # The launcher's side
 
     def status(self) -> dict[str, Any] | None:
         """The newest status; None before the first."""
-        _, written = HEADER.unpack_from(self._memory)
-        if not written:
-            return None
-        start = HEADER.size + ((written - 1) % 2) * STATUS
-        (length,) = LENGTH.unpack_from(self._memory, start)
-        return _decode(self._memory[start + LENGTH.size : start + LENGTH.size + length])
+        written = self._numbers[STATUSES_WRITTEN]
+        return _decode(self._text(AT_STATUS + (written - 1) % 2 * STATUS)) if written else None
 
     def new_calls(self) -> tuple[list[dict[str, Any]], int]:
         """Calls since the last time this was asked, and how many were overwritten unread.
 
         A call is what was encoded, and its number as "seq".
         """
-        written, _ = HEADER.unpack_from(self._memory)
+        written = self._numbers[CALLS_WRITTEN]
         first = max(self._read, written - SLOTS + 1)
         read = [self._call(index) for index in range(first, written)]
-        by_now, _ = HEADER.unpack_from(self._memory)
+        by_now, texts = self._numbers[CALLS_WRITTEN], self._numbers[TEXTS_WRITTEN]
         overwritten = max(0, by_now - SLOTS + 1 - first)  # while they were read
-        calls = [call for call in read[overwritten:] if call is not None]
+        calls = [
+            call for call, place in read[overwritten:] if call is not None and place > texts - TEXTS
+        ]
         lost = written - self._read - len(calls)
         self._read = written
         return calls, lost
 
-    def _call(self, index: int) -> dict[str, Any] | None:
-        number, length, text = CALL.unpack_from(self._memory, CALLS + (index % SLOTS) * SLOT)
-        call = _known(text[:length])
-        return None if call is None else call | {"seq": number}
+    def _call(self, index: int) -> tuple[dict[str, Any] | None, int]:
+        """A call, and the number of its text; None for one whose text is torn."""
+        at = AT_CALL + 2 * (index % SLOTS)
+        number, place = self._numbers[at : at + 2]
+        call = _known(self._text(AT_TEXT + place % TEXTS * SLOT))
+        return None if call is None else call | {"seq": number}, place
+
+    def _text(self, start: int) -> bytes:
+        (length,) = LENGTH.unpack_from(self._memory, start)
+        return self._memory[start + LENGTH.size : start + LENGTH.size + length]
 
 
 def _decode(text: bytes) -> dict[str, Any] | None:
@@ -113,4 +140,4 @@ def _decode(text: bytes) -> dict[str, Any] | None:
     return value
 
 
-_known = lru_cache(_decode)
+_known = lru_cache(TEXTS)(_decode)

@@ -59,12 +59,14 @@ class _Compute:
 
     def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Each leaf module is a span, and so is the outermost one, for what lies between them."""
-        hook, add, now = self._hook, self.recorder.log.add, self.recorder.clock.now
+        hooked, hook = self.hooked, self._hook
+        add, now = self.recorder.log.add, self.recorder.clock.now
 
         @functools.wraps(original)
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if module._parameters:
-                hook(module._parameters)
+            for parameter in module._parameters.values():
+                if id(parameter) not in hooked:
+                    hook(parameter)
             shown = not (module._modules and self.depth)
             self.depth += 1
             start = now()
@@ -77,15 +79,12 @@ class _Compute:
 
         return call
 
-    def _hook(self, parameters: dict[str, torch.nn.Parameter | None]) -> None:
-        """Hear of their gradients. Known by identity: `==` of tensors goes element by element."""
-        for parameter in parameters.values():
-            key = id(parameter)
-            if key in self.hooked or parameter is None:
-                continue
-            if parameter.requires_grad and parameter.is_leaf:
-                forget = functools.partial(self._forget, key)  # an id is used again after its owner
-                self.hooked[key] = ref(parameter, forget), self._hook_first(parameter)
+    def _hook(self, parameter: torch.nn.Parameter | None) -> None:
+        """Hear of its gradients. Known by identity: `==` of tensors goes element by element."""
+        if parameter is not None and parameter.requires_grad and parameter.is_leaf:
+            key = id(parameter)  # which is used again after its owner
+            forget = functools.partial(self._forget, key)
+            self.hooked[key] = ref(parameter, forget), self._hook_first(parameter)
 
     def _forget(self, key: int, _: ref[torch.Tensor]) -> None:
         self.hooked.pop(key, None)
@@ -113,22 +112,18 @@ class _Compute:
         return ready
 
     def timed_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        recorder, now = self.recorder, self.now
+        recorder, now, called = self.recorder, self.now, original.__name__
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if recorder.backward is not None:  # a backward inside one: checkpointing does that
                 return original(*args, **kwargs)
-            recorder.backward = Backward(user_call(sys._getframe()), now())
+            recorder.backward = Backward(user_call(sys._getframe(1), called), now())
             try:
                 return original(*args, **kwargs)
             finally:
-                ended, recorder.backward = recorder.backward, None
-                ended.ends(recorder.clock)
-                recorder.log.add(*ended.spans())
-                if ended.posted:
-                    recorder.note_ended(ended.posted)
-                    recorder.when_known(ended.hidden_wait())
+                recorder.backward.end = now()
+                recorder.backward_ends()
 
         return backward
 
@@ -136,4 +131,5 @@ class _Compute:
         self.step_start = self.now()
 
     def step_ends(self, optimizer: Any, *_: Any) -> None:
-        self.recorder.step_ends("optimizer", type(optimizer).__name__, self.step_start)
+        name = type(optimizer).__name__
+        self.recorder.log.end_step("optimizer", name, self.step_start, self.now())

@@ -21,8 +21,7 @@ from torch._C._distributed_c10d import Work
 from ddpkit.rank import arguments, nccl, record
 from ddpkit.rank.call import Call, What
 from ddpkit.rank.paced import Courier, Paced, Wire
-from ddpkit.rank.record import Recorder
-from ddpkit.rank.thread_state import keep_thread_state
+from ddpkit.rank.record import Known, Recorder
 from ddpkit.rank.where import user_call
 from ddpkit.rank.work import InStream, RecordedWork
 
@@ -84,7 +83,7 @@ class RecordedGroup(dist.ProcessGroup):
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # its stub is wrong
         self._inner, self._start, self._recorder = inner, start, recorder
         self._label, self._members, self._on_gpu = name, members, on_gpu
-        self._buckets: dict[Any, What] = {}  # of DDP's reducer, as they are written down
+        self._buckets: dict[Any, Known] = {}  # of DDP's reducer
         self._batch: list[Call] | None = None  # of NCCL's messages that are posted as one
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, whose methods override the C++ ones.
@@ -185,9 +184,9 @@ class RecordedGroup(dist.ProcessGroup):
         backward = self._recorder.backward
         where, via = user_call(caller) if backward is None else backward.line
         key = where, bucket.shape, bucket.dtype
-        what = self._buckets.get(key)
-        if what is None or bucket.is_sparse:
-            what = self._buckets[key] = What(
+        known = self._buckets.get(key)
+        if known is None or bucket.is_sparse:
+            what = What(
                 "all_reduce",
                 self._label,
                 where,
@@ -198,20 +197,16 @@ class RecordedGroup(dist.ProcessGroup):
                 reduce="SUM",
                 members=self._members,
             )
-        return self._recorder.post(what, self.has_nccl and bucket.is_cuda)
+            known = self._buckets[key] = self._recorder.know(what)
+        return self._recorder.post(known, self.has_nccl and bucket.is_cuda)
 
     def _tell_when_done(self, inner: Any, call: Call) -> None:
         try:
             future = inner.get_future()
         except RuntimeError:  # gloo's reduce_scatter has none: it is done when it is waited for
             return
-        recorder, call.future = self._recorder, future
-
-        def ended(_: Any) -> None:
-            recorder.ended(call)
-            keep_thread_state()
-
-        future.add_done_callback(ended)
+        call.future = future
+        future.add_done_callback(self._recorder.teller(call))
 
     def _started(self, inner: Any, call: Call) -> Work:
         if inner is None and self._batch is not None:

@@ -10,20 +10,31 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 from ddpkit.rank.backward import Backward
 from ddpkit.rank.blackbox import BlackBox, encode
 from ddpkit.rank.call import Call, What
-from ddpkit.rank.clock import HOST, Clock, Moment, Read
+from ddpkit.rank.clock import HOST, Clock, Moment
 from ddpkit.rank.log import Log
+from ddpkit.rank.thread_state import keep_thread_state, this_thread
 from ddpkit.rank.where import user_call
 from ddpkit.trace import Span
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What a loop calls again and again, with all that can be said of it before it is called."""
+
+    what: What
+    text: bytes  # of the black box
+    numbers: Iterator[int]  # the next is the next such call's
 
 
 @dataclass
@@ -39,9 +50,11 @@ class Recorder:
     backward: Backward | None = None  # that is under way
     moved: int = 0  # grows whenever a call is posted or done
     _queued: deque[Call] = field(default_factory=deque)  # on the GPU, which may not be there yet
-    _deferred: list[Callable[[Read], None]] = field(default_factory=list)
-    _seqs: Counter[Any] = field(default_factory=Counter)
+    _numbers: dict[Any, Iterator[int]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
+
+    def __post_init__(self) -> None:
+        self.know = lru_cache(1024)(self._know)  # a loop that tags each message knows ever more
 
     def posted(
         self,
@@ -61,21 +74,24 @@ class Recorder:
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
         what = What(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
-        return self.post(what, on_gpu)
+        return self.post(self.know(what), on_gpu)
 
-    def post(self, what: What, on_gpu: bool = False) -> Call:
-        """Write down a call that is about to be made."""
-        call = Call(what, on_gpu=on_gpu)
+    def _know(self, what: What) -> Known:
+        message = what.op in ("send", "recv")
+        key = (what.group, what.op, what.peer, what.tag) if message else what.group
+        return Known(what, encode(what.as_dict()), self._numbers.setdefault(key, count(1)))
+
+    def post(self, known: Known, on_gpu: bool = False) -> Call:
+        """Write down a call that is about to be made. DDP's reducer comes by with every bucket."""
+        call = Call(known.what, on_gpu=on_gpu)
         if (backward := self.backward) is not None:  # of another thread it may end any moment
             backward.posted.append(call)
         with self._lock:
-            message = what.op in ("send", "recv")
-            key = (what.group, what.op, what.peer, what.tag) if message else what.group
-            self._seqs[key] = call.seq = self._seqs[key] + 1
+            call.seq = next(known.numbers)
             self.moved += 1
             self.pending[id(call)] = call
             if self.box is not None:
-                self.box.write_call(_text(what), call.seq)
+                self.box.write_call(known.text, call.seq)
         call.posted = self.now(call)
         return call
 
@@ -86,11 +102,25 @@ class Recorder:
     def ended(self, call: Call) -> None:
         """A call has ended. Told more than once (by a wait and by a callback), the first counts.
 
-        No more than the moment: gloo's threads tell it, and hold the GIL meanwhile, which the
-        backward wants. The next who looks at what is under way writes the rest down.
+        No more than the moment: the next who looks at what is under way writes the rest down.
         """
         if not call.done:
             call.done = self.now(call)
+
+    def teller(self, call: Call) -> Callable[[Any], None]:
+        """What gloo's thread calls when the call has `ended`.
+
+        It holds the GIL meanwhile, which the backward wants, and comes from a cold core.
+        """
+        now = self.clock.now if call.on_gpu else time.perf_counter_ns
+
+        def ended(_: Any) -> None:
+            if not call.done:
+                call.done = now()
+            if not this_thread.keeps_state:
+                keep_thread_state()
+
+        return ended
 
     def done(self, call: Call) -> None:
         """A call has ended, if nobody has said so before."""
@@ -99,36 +129,43 @@ class Recorder:
             with self._lock:
                 self._log(call)
 
-    def note_ended(self, calls: list[Call]) -> None:
-        """Write down which of them have ended, even if their thread still waits for the GIL."""
-        for call in calls:
-            future = call.future
-            if call.done or (future is not None and future.done()):
-                self.done(call)
-
-    def _log(self, call: Call) -> None:
+    def _log(self, *calls: Call) -> None:
         """Under the lock: a call is pending or in the log, whoever looks."""
-        if self.pending.pop(id(call), None) is None:
-            return
-        call.work = call.future = None  # a log must hold no tensors
-        self.moved += 1
-        self.log.add(call)
-        if call.on_gpu:
-            self._queued.append(call)
+        for call in calls:
+            if self.pending.pop(id(call), None) is not None:
+                call.work = call.future = None  # a log must hold no tensors
+                self.moved += 1
+                self.log.add(call)
+                if call.on_gpu:
+                    self._queued.append(call)
+
+    def backward_ends(self) -> None:
+        """The backward is over, and with it what was posted in it: DDP's reducer waits for that.
+
+        What gloo's thread could not say yet, as it waits for the GIL, is said here.
+        """
+        backward, self.backward = self.backward, None
+        assert backward is not None
+        backward.posted = list(backward.posted)  # a thread that comes late is not in it
+        with self._lock:
+            for call in backward.posted:
+                future = call.future
+                if call.done or (future is not None and future.done()):
+                    self.ended(call)
+                    if call.blocked is None:
+                        backward.ended.append(call)
+                    self._log(call)
+            self.log.end_backward(backward)
 
     def came_from(self, call: Call, group_rank: int) -> None:
         """A message that any rank of its group might have sent is there: this one did."""
         what = call.what._replace(peer=call.what.members[group_rank])
-        key = (what.group, what.op, what.peer, what.tag)
-        with self._lock:
-            self._seqs[key] = call.seq = self._seqs[key] + 1
-        call.what = what
+        call.what, call.seq = what, next(self.know(what).numbers)
 
     def under_way(self) -> list[Call]:
         """The calls that have not ended, in the order they were posted; safe while others end."""
         with self._lock:
-            for call in [call for call in self.pending.values() if call.done]:
-                self._log(call)
+            self._log(*[call for call in self.pending.values() if call.done])
             while self._queued and self.clock.is_past(self._queued[0].done):
                 self._queued.popleft()
                 self.moved += 1
@@ -137,17 +174,6 @@ class Recorder:
     def compute(self, kind: str, name: str, start: Moment) -> None:
         """A stretch of the rank's own work has ended."""
         self.log.add((kind, name, start, self.clock.now(), 0))
-
-    def step_ends(self, kind: str, name: str, start: Moment) -> None:
-        """So has one with which a training step ends: "optimizer", or a "step" that was marked."""
-        self.log.end_step(kind, name, start, self.clock.now())
-
-    def when_known(self, act: Callable[[Read], None]) -> None:
-        """Do what compares moments: at once, or when the run is over and a GPU has them."""
-        if self.clock is HOST:
-            act(HOST.ns)
-        else:
-            self._deferred.append(act)
 
     def finish(self) -> None:
         """The function has returned: what it posted and never waited for ends here.
@@ -163,9 +189,6 @@ class Recorder:
             self.waits[thread] = left[0]
             time.sleep(0.001)
         self.waits.pop(thread, None)
-        for act in self._deferred:
-            act(self.clock.ns)
-        self._deferred.clear()
 
     def spans(self) -> list[Span]:
         """All that has been recorded, as it ended; of a long run the newest.
@@ -175,11 +198,6 @@ class Recorder:
         if any(call.on_gpu for call in self.under_way()):
             return []
         return self.log.spans(self.rank, self.clock.ns)
-
-
-@lru_cache(1024)
-def _text(what: What) -> bytes:
-    return encode(what.as_dict())
 
 
 _current: Recorder | None = None
@@ -230,7 +248,7 @@ def step() -> Iterator[None]:
         yield
     finally:
         if _current is not None:
-            _current.step_ends("step", "step", start)
+            _current.log.end_step("step", "step", start, _now())
 
 
 def _now() -> Moment:

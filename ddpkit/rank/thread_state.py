@@ -7,11 +7,15 @@ returns. For gloo's, which come to say that an operation has ended, that is most
 import ctypes
 import threading
 
-_kept = threading.local()
+
+class _OfThread(threading.local):
+    keeps_state = False
+
+
+this_thread = _OfThread()
 
 
 def keep_thread_state() -> None:
-    """Let the calling thread keep its Python thread state for as long as it lives."""
-    if not getattr(_kept, "is_kept", False):
-        _kept.is_kept = True
-        ctypes.pythonapi.PyGILState_Ensure()  # and never released: the count of its uses stays up
+    """Let the calling thread keep its Python thread state for as long as it lives; do so once."""
+    this_thread.keeps_state = True
+    ctypes.pythonapi.PyGILState_Ensure()  # and never released: the count of its uses stays up

@@ -28,9 +28,12 @@ def is_user_file(filename: str) -> bool:
     return not filename.startswith(_STDLIB)
 
 
-def user_call(frame: FrameType | None) -> tuple[tuple[str, int], str]:
-    """The innermost line of the user's code, and the name of the function that it called."""
-    inner = "wrapper"
+def user_call(frame: FrameType | None, called: str = "wrapper") -> tuple[tuple[str, int], str]:
+    """The innermost line of the user's code, and the name of the function that it called.
+
+    `called` is what the frame itself has called.
+    """
+    inner = called
     while frame is not None:
         code = frame.f_code
         if is_user_file(code.co_filename):

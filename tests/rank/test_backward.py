@@ -10,6 +10,7 @@ from ddpkit import Cluster
 from ddpkit.rank.backward import Backward
 from ddpkit.rank.call import Call, What
 from ddpkit.rank.clock import HOST
+from ddpkit.rank.record import Recorder
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -25,16 +26,22 @@ def a_call(posted, done=0, blocked=None):
     return Call(What("all_reduce"), posted=posted, done=done, blocked=blocked)
 
 
+LINE = (("f.py", 3), "backward")
+
+
 def test_a_piece_for_each_gradient_and_one_for_the_rest():
     """Two threads of the engine may tell of their gradients in either order."""
-    backward = Backward((("f.py", 3), "backward"), 10, ready=[(40, 8), (20, 4)])
-    backward.ends(HOST)
-    *pieces, rest = backward.spans()
-    assert pieces == [("backward", "backward", 10, 20, 4), ("backward", "backward", 20, 40, 8)]
-    assert (rest[2], rest[4]) == (40, 0)
-    assert 40 < rest[3] == backward.end <= HOST.now()
-    (only,) = Backward((("f.py", 3), "grad"), 10, end=30).spans()
-    assert only == ("backward", "backward", 10, 30, 0)
+    backward = Backward(LINE, 10, ready=[(40, 8), (20, 4)], end=50)
+    spans = list(backward.spans(1, HOST.ns))
+    assert [(span.start_ns, span.end_ns, span.bytes) for span in spans] == [
+        (10, 20, 4),
+        (20, 40, 8),
+        (40, 50, 0),
+    ]
+    assert {(span.rank, span.kind) for span in spans} == {(1, "backward")}
+    assert backward.pieces == len(spans)
+    (only,) = Backward(LINE, 10, end=30).spans(0, HOST.ns)
+    assert (only.start_ns, only.end_ns) == (10, 30)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +56,27 @@ def test_a_piece_for_each_gradient_and_one_for_the_rest():
     ],
 )
 def test_the_wait_at_its_end(ready, calls, blocked):
-    backward = Backward(
-        (("f.py", 3), "backward"), 10, ready=[(at, 4) for at in ready], posted=calls
-    )
-    find = backward.hidden_wait()
+    recorder = Recorder(0)
+    recorder.backward = Backward(LINE, 10, ready=[(at, 4) for at in ready], posted=calls, end=99)
+    recorder.pending = {id(call): call for call in calls}
+    recorder.backward_ends()
     for call in calls:
-        call.done = call.done or 100  # ended later: nobody waited for it in the backward
-    find(HOST.ns)
-    assert [call.blocked for call in calls] == blocked
+        recorder.ended(call)  # later: nobody waited for it in the backward
+    spans = [span for span in recorder.spans() if span.is_comm]
+    assert recorder.pending == {}
+    assert [span.blocked_ns for span in spans] == blocked
+    assert recorder.backward is None
+
+
+def test_what_is_posted_too_late_is_not_in_it():
+    """Another thread may have looked it up before it ended."""
+    recorder = Recorder(0)
+    recorder.backward = backward = Backward(LINE, 10, posted=[a_call(15, done=60)], end=70)
+    posted = backward.posted
+    recorder.backward_ends()
+    posted.append(a_call(80, done=90))
+    backward.find_hidden_wait(HOST.ns)
+    assert [call.blocked for call in posted] == [15, None]
 
 
 def test_gloos_threads_keep_their_python_state():

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ddpkit.rank.blackbox import CALL, SIZE, SLOT, SLOTS, BlackBox, encode
+from ddpkit.rank.blackbox import SIZE, SLOT, SLOTS, TEXTS, BlackBox, encode
 
 
 @pytest.fixture
@@ -98,7 +98,45 @@ def test_a_torn_call_is_counted_as_lost(box, tmp_path):
         file.seek(data.index(SEND))
         file.write(b'{"group": ')
     assert other.new_calls() == ([], 1)
-    assert CALL.size == SLOT
+
+
+@pytest.mark.parametrize("count", [TEXTS - 1, TEXTS, TEXTS + 1, 2 * TEXTS + 5])
+def test_a_text_that_is_overwritten_unread_takes_its_calls_with_it(box, tmp_path, count):
+    """A loop that tags each of its messages has ever new texts."""
+    other = reader(tmp_path)
+    for i in range(count):
+        box.write_call(encode({"op": "send", "tag": i}), 7)
+    calls, lost = other.new_calls()
+    assert [call["tag"] for call in calls] == list(range(lost, count))
+    assert lost == max(0, count - TEXTS + 1)
+    box.write_call(encode({"op": "send", "tag": 0}), 8)  # which may have lost its place
+    assert other.new_calls() == ([{"op": "send", "tag": 0, "seq": 8}], 0)
+
+
+def test_a_text_that_is_overwritten_while_it_is_read_is_counted(box, tmp_path, monkeypatch):
+    other = reader(tmp_path)
+    for i in range(TEXTS - 1):
+        box.write_call(encode({"tag": i}), 7)
+    read = BlackBox._call
+
+    def slow(self, index):
+        if index == 0:  # the writer comes round, and overtakes
+            for i in range(10):
+                box.write_call(encode({"tag": TEXTS - 1 + i}), 7)
+        return read(self, index)
+
+    monkeypatch.setattr(BlackBox, "_call", slow)
+    calls, lost = other.new_calls()
+    assert lost == 10
+    assert [call["tag"] for call in calls] == list(range(10, TEXTS - 1))
+
+
+def test_a_second_writer_goes_on_where_the_first_stopped(box, tmp_path):
+    other = reader(tmp_path)
+    box.write_call(SEND, 1)
+    second = BlackBox(tmp_path / "rank0")
+    second.write_call(encode({"op": "recv"}), 2)
+    assert [call["op"] for call in other.new_calls()[0]] == ["send", "recv"]
 
 
 def test_a_torn_status_is_no_news(box, tmp_path):

@@ -13,6 +13,7 @@ import torch
 
 from ddpkit.rank import clock, ship
 from ddpkit.rank.agent import Agent
+from ddpkit.rank.backward import Backward
 from ddpkit.rank.clock import GpuClock
 from ddpkit.rank.record import Recorder
 from tests.rank.test_record import Box
@@ -160,15 +161,21 @@ def test_who_stands_still_with_a_call_on_the_gpu_waits_for_it(gpu, recorder):
 
 def test_what_ddp_waits_for_is_found_when_the_gpu_has_done_it(gpu, recorder):
     """Moments that are not there yet cannot be compared."""
+    recorder.backward = Backward((("f.py", 3), "backward"), recorder.clock.now())
     call = recorder.posted("all_reduce", "", on_gpu=True)
+    gpu.ms = 1.0
+    recorder.backward.ready.append((recorder.clock.now(), 8))
     gpu.halts()
-    recorder.done(call)
-    compared = []
-    recorder.when_known(lambda read: compared.append(read(call.done) - read(call.posted)))
-    assert compared == []
-    gpu.comes(ms=2.0)
+    recorder.ended(call)
+    recorder.backward.end = recorder.clock.now()
+    recorder.backward_ends()
+    assert recorder.spans() == []
+    gpu.comes(ms=3.0)
     recorder.finish()
-    assert compared == [2_000_000]
+    comm, gradient, rest = recorder.spans()
+    assert (comm.end_ns - comm.start_ns, comm.end_ns - comm.blocked_ns) == (3_000_000, 2_000_000)
+    assert (gradient.bytes, gradient.end_ns) == (8, comm.blocked_ns)
+    assert (rest.start_ns, rest.end_ns) == (comm.blocked_ns, comm.end_ns)
 
 
 def test_arguments_arrive_on_the_device_of_the_rank():

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ddpkit.rank.backward import Backward
 from ddpkit.rank.call import Call, What
 from ddpkit.rank.clock import HOST
 from ddpkit.rank.log import Log
@@ -71,6 +72,17 @@ def test_steps_before_a_long_phase_without_any_go_first() -> None:
         log.add(("span", f"span {k}", k, k + 1, 0))
     assert [span.name for span in log.spans(0, HOST.ns)] == [f"span {k}" for k in range(6)]
     assert (log.left_out().spans, log.left_out().steps) == (3, 1)
+
+
+def test_a_backward_counts_as_the_spans_that_it_becomes() -> None:
+    log = Log(12)
+    for k in range(5):
+        ready = [(100 * k + at, 4) for at in (10, 20, 30)]
+        backward = Backward((("f.py", 3), "backward"), 100 * k, ready=ready, end=100 * k + 40)
+        log.end_backward(backward)
+        log.end_step("optimizer", "SGD", 100 * k + 40, 100 * k + 90)
+    assert kinds(log) == [*["backward"] * 4, "optimizer"] * 2
+    assert (log.left_out().spans, log.left_out().steps) == (15, 3)
 
 
 def test_many_threads_add_while_the_oldest_go() -> None:
