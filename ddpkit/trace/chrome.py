@@ -129,10 +129,12 @@ class _Writer:
         self.window = trace.window_of(rank)
         self.activity = trace.activity(rank)
         self.origin = trace.start_ns
+        self.made = _how_made(trace)
         self.correlation = itertools.count(1)  # HTA passes over kernels without
 
     def name(self) -> Iterator[_Event]:
-        yield self._meta("process_name", 0, {"name": f"rank {self.rank}", "rank": self.rank})
+        name = f"rank {self.rank}{self.made}"
+        yield self._meta("process_name", 0, {"name": name, "rank": self.rank})
         yield self._meta("process_sort_index", 0, {"sort_index": self.rank})
 
     def recorded(self) -> Iterator[_Event]:
@@ -192,6 +194,13 @@ class _Writer:
 
     def _meta(self, name: str, thread: int, args: dict[str, object]) -> _Event:
         return {"ph": "M", "name": name, "pid": self.rank, "tid": thread, "ts": 0, "args": args}
+
+
+def _how_made(trace: Trace) -> str:
+    """What the reader of a picture must know: not all of it is a machine's own time."""
+    if trace.facts.get("backend") == "simulated":
+        return ", simulated"
+    return ", emulated link" if trace.facts.get("emulated") else ""
 
 
 def _row_of(span: Span) -> str:

@@ -166,7 +166,7 @@ def test_what_ddp_waits_for_is_found_when_the_gpu_has_done_it(gpu, recorder):
     gpu.ms = 1.0
     recorder.backward.ready.append((recorder.clock.now(), 8))
     gpu.halts()
-    recorder.ended(call)
+    recorder.teller(call)(None)
     recorder.backward.end = recorder.clock.now()
     recorder.backward_ends()
     assert recorder.spans() == []

@@ -120,6 +120,27 @@ def test_what_gloo_says_has_ended_is_written_down_when_somebody_looks(recorder):
     assert [span.name for span in recorder.spans()][2:] == ["broadcast"]  # of a run that failed
 
 
+def test_gloos_thread_and_a_wait_may_both_tell_the_end(recorder):
+    """The first counts: a thread that had to wait for the GIL comes late."""
+    late, first = recorder.posted("all_reduce", ""), recorder.posted("all_reduce", "")
+    tells = [recorder.teller(late), recorder.teller(first)]
+
+    def gloo():  # a thread of its own: it keeps its state for good
+        tells[1](None)
+
+    thread = threading.Thread(target=gloo)
+    thread.start()
+    thread.join()
+    ends = [first.done]
+    assert late.done == 0 < first.posted <= first.done
+    for call in (late, first):
+        recorder.ended(call)
+    ends.append(late.done)
+    for tell in tells:
+        tell(None)
+    assert [first.done, late.done] == ends
+
+
 def test_a_rank_in_a_wait_moves_when_another_call_ends(recorder):
     """Monitors take a rank for stuck whose `moved` stands still."""
     waits, ends = recorder.posted("recv", "", peer=1), recorder.posted("all_reduce", "")
@@ -208,6 +229,7 @@ def test_the_line_and_the_function_it_called():
     where, via = user_call(sys._getframe())
     assert where == (HERE, sys._getframe().f_lineno - 1)
     assert user_call(None) == (("", 0), "wrapper")
+    assert user_call(sys._getframe(), "grad")[1] == "grad"
     assert via == "wrapper"
 
 

@@ -59,6 +59,9 @@ def crowded() -> Trace:
 
 
 def test_one_file_a_rank_that_says_its_rank_first(crowded: Trace, tmp_path: Path) -> None:
+    """Before anything else that looks like it."""
+    span = Span(0, "compute", "x", "span", 0, 100, args={"rank": 7})
+    crowded = Trace((span, *crowded.spans), 2)
     paths = crowded.to_chrome(tmp_path / "new" / "folder")
     assert [path.name for path in paths] == ["rank0.json", "rank1.json"]
     for rank, path in enumerate(paths):
@@ -184,6 +187,26 @@ def test_all_ranks_in_one_file(crowded: Trace, tmp_path: Path, name: str) -> Non
     assert names == {"rank 0", "rank 1", "step", "compute", "comm"}
     with pytest.raises(TraceError, match="is an export for Perfetto"):
         Trace.load(path)
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        ({"backend": "gloo"}, "rank 1"),
+        ({"backend": "gloo", "emulated": "1 Gbit/s, 200 us"}, "rank 1, emulated link"),
+        ({"backend": "simulated", "emulated": "1 Gbit/s, 200 us"}, "rank 1, simulated"),
+    ],
+)
+def test_what_is_no_machines_own_time_is_said(
+    crowded: Trace, tmp_path: Path, facts: dict[str, str], name: str
+) -> None:
+    """Wherever it is looked at: a viewer shows the name of a process beside its rows."""
+    trace = Trace(crowded.spans, 2, facts)
+    (together,) = trace.to_chrome(tmp_path / "run.json")
+    for path in (together, trace.to_chrome(tmp_path / "folder")[1]):
+        events = json.loads(path.read_text())["traceEvents"]
+        names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+        assert names[-1] == name
 
 
 def test_no_other_file_is_overwritten(crowded: Trace, tmp_path: Path) -> None:
