@@ -30,7 +30,8 @@ class Backward:
     def spans(self, rank: int, read: Read) -> Iterator[Span]:
         """A span for each gradient, and one for what came after the last."""
         start = read(self.start)
-        for ready, nbytes in (*self._gradients(read), (read(self.end), 0)):
+        gradients = sorted((read(moment), nbytes) for moment, nbytes in self.ready)
+        for ready, nbytes in (*gradients, (read(self.end), 0)):
             end = max(start, ready)  # a GPU's clock has a grain
             yield Span(rank, "compute", "backward", "backward", start, end, nbytes)
             start = end
@@ -44,12 +45,8 @@ class Backward:
         """
         if not self.ended:
             return
-        idle_from = max(read(call.posted) for call in self.posted)
-        if gradients := self._gradients(read):
-            idle_from = max(idle_from, gradients[-1][0])
+        moments = [*(call.posted for call in self.posted), *(ready for ready, _ in self.ready)]
+        idle_from = max(map(read, moments))
         for call in self.ended:
             if read(call.done) > idle_from:
                 call.blocked = idle_from
-
-    def _gradients(self, read: Read) -> list[tuple[int, int]]:
-        return sorted((read(moment), nbytes) for moment, nbytes in self.ready)

@@ -34,18 +34,17 @@ class Log:
         self._times: Counter[tuple[str, int | None]] = Counter()  # of calls that are gone
         self._bytes: Counter[tuple[str, int | None]] = Counter()
 
-    def add(self, entry: Call | Stretch) -> None:
+    def add(self, entry: Call | Backward | Stretch) -> None:
         """Add what has just ended."""
         self._entries.append(entry)  # no lock: it comes with every module and every message
         if len(self._entries) + self._more > self._limit:
             self._forget()
 
     def end_backward(self, backward: Backward) -> None:
+        """Add a backward, which becomes several spans."""
         with self._lock:
             self._more += backward.pieces - 1
-            self._entries.append(backward)
-        if len(self._entries) + self._more > self._limit:
-            self._forget()
+            self.add(backward)
 
     def end_step(self, kind: str, name: str, start: Moment, end: Moment) -> None:
         """Add a stretch with which a step ends: one of `STEP_ENDS`."""

@@ -60,7 +60,10 @@ def write(trace: Trace, path: Path) -> list[Path]:
         return []
     if path.name.endswith((".json", ".json.gz")):
         if path.is_file() and not _was_exported(path):
-            raise TraceError(f"{path} is there, and is no export: give another name")
+            raise TraceError(
+                f"{path} exists and is not an earlier export, so it was left as it is: "
+                "give another name"
+            )
         disk.write(path, _all_ranks(trace, ranks))
         return [path]
     paths = {rank: path / f"rank{rank}.json" for rank in ranks}

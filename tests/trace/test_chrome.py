@@ -215,7 +215,9 @@ def test_no_other_file_is_overwritten(crowded: Trace, tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text("my notes")
     for name in ("run.json", "notes.json"):
         before = (tmp_path / name).read_bytes()
-        with pytest.raises(TraceError, match=rf"{name} is there, and is no export"):
+        with pytest.raises(
+            TraceError, match=rf"{name} exists and is not an earlier export.*give another name"
+        ):
             crowded.to_chrome(tmp_path / name)
         assert (tmp_path / name).read_bytes() == before
 
