@@ -110,8 +110,8 @@ def _groups() -> dict[str, Any]:
 
 
 def _hooks(variant: str) -> AbstractContextManager[Any]:
-    from ddpkit.rank.compute import watch
-    from ddpkit.rank.record import current
+    from ddpkit.rank.record.compute import watch
+    from ddpkit.rank.record.recorder import current
 
     recorder = current()
     assert recorder is not None

@@ -35,7 +35,7 @@ from ddpkit.link import Link
 from ddpkit.simulate import Step, cost
 from ddpkit.simulate.whatif import moved
 from ddpkit.view import timeline_model
-from ddpkit.view.timeline import draw_timeline
+from ddpkit.view.timeline.figure import draw_timeline
 
 LINK = "1 Gbit/s, 200 us"
 BATCHES = {"wide MLP": 512, "conv net": 32, "transformer": 16}

@@ -24,15 +24,15 @@ from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, ta
 from ddpkit.simulate import assign_buckets
 from ddpkit.simulate import replay as simulated
 from ddpkit.trace import Span, Trace
-from ddpkit.view import View, style, timeline_model
-from ddpkit.view.comparison import comparison
-from ddpkit.view.comparison_figure import draw_comparison
-from ddpkit.view.heat import heat_of
-from ddpkit.view.heat_figure import draw_heat
-from ddpkit.view.timeline import draw_timeline
-from ddpkit.view.widgets import explore_buckets
-from ddpkit.view.widgets.bucket_model import example_step
-from ddpkit.view.widgets.scene import scene_of
+from ddpkit.view import View, explore_buckets, timeline_model
+from ddpkit.view.buckets.model import example_step
+from ddpkit.view.comparison.figure import draw_comparison
+from ddpkit.view.comparison.model import comparison
+from ddpkit.view.drawing import style
+from ddpkit.view.explorer.scene import scene_of
+from ddpkit.view.heat.figure import draw_heat
+from ddpkit.view.heat.model import heat_of
+from ddpkit.view.timeline.figure import draw_timeline
 
 GOAL_S = 0.2  # for drawing 100,000 spans
 REDRAW_S = 0.4  # of the 0.5 s that a slider has from a key to its picture

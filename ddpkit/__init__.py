@@ -33,11 +33,11 @@ from ddpkit.errors import (
     TraceError,
 )
 from ddpkit.rank.main import PerRank
-from ddpkit.rank.record import span, step
+from ddpkit.rank.record.recorder import span, step
 from ddpkit.trace import Trace
 
 if TYPE_CHECKING:
-    from ddpkit.lessons import carry, check
+    from ddpkit.exercises import carry, check
     from ddpkit.view import show
 
 __version__ = "0.1.0.dev0"
@@ -70,9 +70,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load what only a reader of lessons needs, when it is asked for: a rank never does."""
     if name in ("carry", "check"):
-        from ddpkit import lessons
+        from ddpkit import exercises
 
-        return getattr(lessons, name)
+        return getattr(exercises, name)
     if name == "show":
         from ddpkit import view
 

@@ -1,5 +1,5 @@
 """`python -m ddpkit` is `ddpkit`."""
 
-from ddpkit.cli import main
+from ddpkit.commands.main import main
 
 main()

@@ -13,14 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ddpkit.cluster import devices, job, torchrun
+from ddpkit.cluster import devices
 from ddpkit.cluster.cores import cores
-from ddpkit.cluster.launch import sweep, warm_up
-from ddpkit.cluster.local import Request, run_local
+from ddpkit.cluster.local.launch import sweep, warm_up
+from ddpkit.cluster.local.run import Request, run_local
+from ddpkit.cluster.torchrun import job
+from ddpkit.cluster.torchrun.run import run as run_in_place
 from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
+from ddpkit.protocol.ship import pack_call
 from ddpkit.rank.main import PerRank
-from ddpkit.rank.ship import pack_call
 from ddpkit.trace import Trace, Traffic, join
 
 Result = TypeVar("Result")
@@ -163,7 +165,7 @@ class Cluster:
             links=self.links,
         )
         if job.active():
-            outcome = torchrun.run(request, expect_error=expect_error)
+            outcome = run_in_place(request, expect_error=expect_error)
         else:
             outcome = run_local(request)
         emulated = "" if self.links is None else str(self.links)

@@ -22,8 +22,8 @@ from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Row, Score, left_blank, none, row, score
 from ddpkit.grade.submission import Submission
 
-PREPARE = "from ddpkit.grade.asking import prepare\n\nprepare()"
-ASK = "from ddpkit.grade.asking import ask\n\nask({key!r})"
+PREPARE = "from ddpkit.grade.inside.asking import prepare\n\nprepare()"
+ASK = "from ddpkit.grade.inside.asking import ask\n\nask({key!r})"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LINE = re.compile(r"^-+> (\d+)", re.MULTILINE)  # the arrow of IPython's traceback
 WORDS = {

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpkit.errors import GradeError
+from ddpkit.exercises.exercise import Exercise, exercises
+from ddpkit.exercises.seeds import Seed
 from ddpkit.files import PACKAGE
 from ddpkit.grade import sandbox
 from ddpkit.grade.merge import look
 from ddpkit.grade.questions import Question, exercises_of, questions
 from ddpkit.grade.submission import Submission, SubmittedCell, read
-from ddpkit.lessons.exercise import Exercise, exercises
-from ddpkit.lessons.seeds import Seed
 
 VERSION = "1"  # of the questions: another one gives other inputs
 
@@ -55,7 +55,8 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
     for path in (
         given,
         solution,
-        *sorted(PACKAGE.glob("lessons/*.py")),
+        *sorted(PACKAGE.glob("exercises/*.py")),
+        *sorted(PACKAGE.glob("checks/**/*.py")),
     ):
         digest.update(path.read_bytes())
     package = sandbox.stage(work, lab)

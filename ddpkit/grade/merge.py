@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ddpkit.exercises.explain import BLANK
+from ddpkit.exercises.sources import annotation_names, needed_names
 from ddpkit.grade.submission import Submission, SubmittedCell
-from ddpkit.lessons.explain import BLANK
-from ddpkit.lessons.sources import annotation_names, needed_names
 
 
 @dataclass(frozen=True)

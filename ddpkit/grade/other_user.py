@@ -38,7 +38,7 @@ def trouble(private: Sequence[Path] = ()) -> str:
     """Why code cannot be run as another user, or would read what is private; "" if it can be."""
     if os.geteuid() != 0:
         return "only root can run code as another user"
-    course = [PACKAGE / "answers", PACKAGE / "lessons"]
+    course = [PACKAGE / "answers", PACKAGE / "checks"]
     course += [CHECKOUT / name for name in ("solutions", "tests", ".git")]
     looking = [sys.executable, "-c", LOOK, *(str(each.absolute()) for each in (*course, *private))]
     try:

@@ -19,12 +19,12 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from ddpkit.errors import LessonError
-from ddpkit.grade.asking import GAP
-from ddpkit.lessons import Case, Exercise, exercises
-from ddpkit.lessons.seeds import Seed
+from ddpkit.exercises import Case, Exercise, exercises
+from ddpkit.exercises.seeds import Seed
+from ddpkit.grade.inside.asking import GAP
 
 # A lab's modules do not exist in the sandbox: what a question needs of them travels with it.
-LAB_MODULE = re.compile(r"ddpkit\.lessons\._?lab(\d\d)\w*")
+LAB_MODULE = re.compile(r"ddpkit\.checks\.lab(\d\d)[\w.]*")
 
 
 class Answer:
@@ -93,7 +93,7 @@ def _nothing(_: Exercise, __: Case) -> bytes:
 
 
 def _alike(expect: Any, known: Any) -> frozenset[str]:
-    from ddpkit.lessons.compare import same
+    from ddpkit.exercises.compare import same
 
     return frozenset(
         name for name in expect if name in known and same(_bare(expect[name]), _bare(known[name]))

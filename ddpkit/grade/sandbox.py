@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpkit.exercises.exercise import exercises
 from ddpkit.files import PACKAGE
-from ddpkit.lessons.exercise import exercises
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ def stage(folder: Path, lab: str) -> Path:
 
     def left_out(where: str, names: list[str]) -> set[str]:
         inside = Path(where).relative_to(PACKAGE).parts[:1]
-        tell = {name for name in names if inside in (("answers",), ("lessons",)) and _late(name)}
+        tell = {name for name in names if inside in (("answers",), ("checks",)) and _late(name)}
         return tell | {name for name in names if name == "__pycache__"}
 
     def _late(name: str) -> bool:
-        number = name.removeprefix("_").removeprefix("lab")[:2]
+        number = name.removeprefix("lab")[:2]
         return number.isdigit() and number >= lab
 
     shutil.copytree(PACKAGE, target, ignore=left_out, dirs_exist_ok=True)
@@ -52,7 +52,7 @@ def stage(folder: Path, lab: str) -> Path:
 def inside(job: Path, limits: Limits) -> list[str]:
     """The command line that runs the notebook of folder `job`."""
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--noconftest", "-q", "-s"]
-    command += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.plugin", "--rootdir", str(job)]
+    command += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.inside.plugin", "--rootdir", str(job)]
     command += ["--confcutdir", str(job)]  # pytest looks into no folder above
     command += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "100000"]
     command += ["--nbval-kernel-startup-timeout", str(limits.start_s)]

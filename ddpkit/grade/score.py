@@ -10,10 +10,10 @@ from typing import Any
 
 import ddpkit.errors
 from ddpkit.errors import LessonError
+from ddpkit.exercises.compare import difference
+from ddpkit.exercises.exercise import Case, Exercise
+from ddpkit.grade.inside.claims import decode
 from ddpkit.grade.questions import Question
-from ddpkit.grade.wire import decode
-from ddpkit.lessons.compare import difference
-from ddpkit.lessons.exercise import Case, Exercise
 
 # By what a case ended in, where the answer raised.
 BLANK = "not answered yet"

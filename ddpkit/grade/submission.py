@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpkit.authoring.notebook import text_of
 from ddpkit.errors import GradeError
-from ddpkit.release.notebook import text_of
 
 MOST_BYTES = 16 << 20
 MOST_CELLS = 2000

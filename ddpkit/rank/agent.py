@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from ddpkit.rank.blackbox import BlackBox
-from ddpkit.rank.call import Call, What
-from ddpkit.rank.record import Recorder
+from ddpkit.protocol.blackbox import BlackBox
+from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import PACKAGE, user_call
 
 
@@ -132,7 +132,7 @@ class Agent(threading.Thread):
         if os.path.basename(filename) == "threading.py":  # joining a thread that communicates
             return next(iter(list(self.recorder.waits.values())), None)
         if os.sep + os.path.join("torch", "distributed") + os.sep in filename or (
-            filename == os.path.join(PACKAGE, "rank", "group.py")
+            filename == os.path.join(PACKAGE, "rank", "group", "recorded.py")
         ):
             where, via = user_call(frame)
             return Call(What(via, where=where))

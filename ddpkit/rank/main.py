@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from ddpkit.rank import record
+from ddpkit.protocol.blackbox import BlackBox
+from ddpkit.protocol.ship import pack_result, read_call, send_reply
 from ddpkit.rank.agent import Agent
-from ddpkit.rank.blackbox import BlackBox
 from ddpkit.rank.process import Job, Pipes, settle
-from ddpkit.rank.record import Recorder
+from ddpkit.rank.record.recorder import Recorder, activate, current
 from ddpkit.rank.report import UnsendableResultError, report
-from ddpkit.rank.ship import pack_result, read_call, send_reply
 
 # The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
 # rank that rightly waits for a slow peer.
@@ -49,14 +48,14 @@ def main(job: Job, pipes: Pipes) -> None:
 
 
 def _work(job: Job, recorder: Recorder, agent: Agent) -> list[Any]:
-    record.activate(recorder)
+    activate(recorder)
     join(job)
     function, args, kwargs = read_call(job.folder / "call")
     args, kwargs = pick(args, job.rank), pick(kwargs, job.rank)
     start_together()
     agent.phase = "running"
     if job.record:
-        from ddpkit.rank.compute import watch
+        from ddpkit.rank.record.compute import watch
 
         with watch(recorder):
             result = function(*args, **kwargs)
@@ -97,9 +96,9 @@ def join(job: Job) -> None:
     import torch
     import torch.distributed as dist
 
-    from ddpkit.rank import group
-    from ddpkit.rank.noticeboard import Noticeboard
-    from ddpkit.rank.paced import Wire
+    from ddpkit.protocol.noticeboard import Noticeboard
+    from ddpkit.rank.group import recorded as group
+    from ddpkit.rank.group.emulated import Wire
 
     torch.set_num_threads(job.threads)
     seed_all(job.seed, job.rank)
@@ -128,12 +127,12 @@ def use_device(device: str, local_rank: int) -> None:
         return
     import torch
 
-    from ddpkit.rank.clock import GpuClock
+    from ddpkit.rank.record.clock import GpuClock
 
     gpu = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(gpu)
     torch.set_default_device(gpu)
-    recorder = record.current()
+    recorder = current()
     assert recorder is not None
     recorder.clock = GpuClock()
 

@@ -16,10 +16,6 @@ import signal
 from contextlib import suppress
 from typing import Any
 
-import ddpkit.rank.compute
-import ddpkit.rank.group
-import ddpkit.rank.main  # noqa: F401
-
 IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
 ORPHAN = 20.0  # seconds in which a new process must have become a rank (`process.settle`)

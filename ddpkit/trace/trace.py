@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from ddpkit.errors import TraceError
-from ddpkit.trace import chrome, file, sources
 from ddpkit.trace.breakdown import Activity, Breakdown
+from ddpkit.trace.files import chrome, sources
+from ddpkit.trace.files import own as file
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.span import Scalar, Span
 from ddpkit.trace.traffic import Traffic, count

@@ -1,21 +1,29 @@
 """Pictures of traces. Importing this loads neither matplotlib nor IPython; drawing does.
 
-Each picture is a pure model (`timeline_model`: trace -> numbers), a draw function
-(`timeline.draw_timeline`: numbers -> Figure) and a thin shell (`show`).
+show         the still pictures in a notebook: `show`, `compare`, `heat_map`
+drawing/     what all pictures are made with: pages, plots, bars, colours, words, the widget's shell
+timeline/    who did what, when, and where the time went
+comparison/  several runs on one axis of time; `what_if` beside the recorded run
+heat/        how long each step of each rank took
+player/      `play`: a collective step by step
+buckets/     `explore_buckets`: the step under a bucket cap
+scaling/     `explore_scaling`: how many ranks are worth having
+live_run/    `live`: a run while it trains
+explorer/    `explore`: every span, to point at
+
+Each picture is a pure `model` (trace -> numbers), a `figure` (numbers -> Figure) and a thin
+`widget` where it can be moved.
 """
 
-from ddpkit.view.model import Timeline, timeline_model
+from ddpkit.view.buckets.widget import explore_buckets
+from ddpkit.view.comparison.what_if import what_if
+from ddpkit.view.drawing.shell import View
+from ddpkit.view.explorer.widget import explore
+from ddpkit.view.live_run.widget import Live, live
+from ddpkit.view.player.widget import play
+from ddpkit.view.scaling.widget import explore_scaling
 from ddpkit.view.show import compare, heat_map, show
-from ddpkit.view.widgets import (
-    Live,
-    View,
-    explore,
-    explore_buckets,
-    explore_scaling,
-    live,
-    play,
-    what_if,
-)
+from ddpkit.view.timeline.model import Timeline, timeline_model
 
 __all__ = [
     "Live",

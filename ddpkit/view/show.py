@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ddpkit.trace import Trace
-from ddpkit.view import style
-from ddpkit.view.comparison import comparison
-from ddpkit.view.heat import heat_of
-from ddpkit.view.model import timeline_model
+from ddpkit.view.comparison.model import comparison
+from ddpkit.view.drawing import style
+from ddpkit.view.heat.model import heat_of
+from ddpkit.view.timeline.model import timeline_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def show(run_or_trace: HasTrace | Trace, step: int | None = None) -> Figure | No
     model = timeline_model(trace_of(run_or_trace), step)
 
     def draw() -> Figure:
-        from ddpkit.view.timeline import draw_timeline
+        from ddpkit.view.timeline.figure import draw_timeline
 
         return draw_timeline(model)
 
@@ -76,7 +76,7 @@ def compare(
     model = comparison([trace_of(each) for each in runs_or_traces], labels, rank, step)
 
     def draw() -> Figure:
-        from ddpkit.view.comparison_figure import draw_comparison
+        from ddpkit.view.comparison.figure import draw_comparison
 
         return draw_comparison(model)
 
@@ -95,7 +95,7 @@ def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
     model = heat_of(trace_of(run_or_trace))
 
     def draw() -> Figure:
-        from ddpkit.view.heat_figure import draw_heat
+        from ddpkit.view.heat.figure import draw_heat
 
         return draw_heat(model)
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from ddpkit import Cluster
-from ddpkit.cluster.clocks import Clock, Reading, read, reading
+from ddpkit.cluster.torchrun.clocks import Clock, Reading, read, reading
 from ddpkit.trace import Span
 
 SECOND = 1_000_000_000

@@ -78,8 +78,8 @@ def sleeps():
     time.sleep(1000)
 
 if sys.argv[1] == "sleeps":
-    import ddpkit.cluster.wire
-    ddpkit.cluster.wire.SILENCE = 10  # instead of 20 seconds
+    import ddpkit.cluster.torchrun.connections
+    ddpkit.cluster.torchrun.connections.SILENCE = 10  # instead of 20 seconds
 Cluster(4).run(globals()[sys.argv[1]])
 print("never said")
 """

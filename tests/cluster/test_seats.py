@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from ddpkit.cluster import hosts
-from ddpkit.cluster.hosts import INTERFACE, Seat
+from ddpkit.cluster.torchrun import hosts
+from ddpkit.cluster.torchrun.hosts import INTERFACE, Seat
 from ddpkit.errors import ClusterError
 
 HERE, THERE = Seat("node1", "b1", "10.0.0.1"), Seat("node2", "b2", "10.0.0.2")

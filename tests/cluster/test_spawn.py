@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import Cluster, RankDied
-from ddpkit.cluster import launch
+from ddpkit.cluster.local import launch
 from tests.cluster.processes import becomes_true, ranks_alive
 
 pytestmark = pytest.mark.slow

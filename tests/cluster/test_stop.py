@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddpkit.cluster import local
+from ddpkit.cluster.local import run as local
 from ddpkit.errors import Interrupted
 from tests.cluster.processes import becomes_true, ranks_alive
 

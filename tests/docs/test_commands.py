@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from ddpkit import simulate
-from ddpkit.cli import main
+from ddpkit.commands.main import main
 from tests.grade.conftest import needs_sandbox
 from tests.notebook.kernel import environment
 from tests.project.source import ROOT
@@ -45,11 +45,11 @@ def lines(page: str) -> list[str]:
 RUN_HERE = ["lab --copy DIR", "script 00", "trace run.json.gz", "trace r*.json --export all.json"]
 # Run by other tests, of which each must exist; `ddpkit lab 00` and grading are further down.
 ELSEWHERE = {
-    "doctor": "tests/cli/test_cli.py::test_doctor_of_a_sound_machine",
-    "--version": "tests/cli/test_cli.py::test_version_and_help",
-    "check 00_ranks.ipynb": "tests/cli/test_cli.py::test_check_tells_right_from_wrong",
-    "release": "tests/release/test_release.py::test_a_released_repository_is_right",
-    "release --check": "tests/cli/test_cli.py::test_release_check_of_this_tree",
+    "doctor": "tests/commands/test_cli.py::test_doctor_of_a_sound_machine",
+    "--version": "tests/commands/test_cli.py::test_version_and_help",
+    "check 00_ranks.ipynb": "tests/commands/test_cli.py::test_check_tells_right_from_wrong",
+    "release": "tests/authoring/test_release.py::test_a_released_repository_is_right",
+    "release --check": "tests/commands/test_cli.py::test_release_check_of_this_tree",
 }
 GRADING = [line for line in lines("docs/teaching.md") if re.match("ddpkit (grade|report) ", line)]
 

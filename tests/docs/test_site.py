@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
-PUBLIC = [f"ddpkit{name}" for name in ("", ".data", ".lessons", ".simulate", ".trace", ".view")]
+PUBLIC = [f"ddpkit{name}" for name in ("", ".data", ".exercises", ".simulate", ".trace", ".view")]
 read = functools.cache(Page)
 
 

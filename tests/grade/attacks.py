@@ -146,7 +146,7 @@ def no_ids(made: Notebook) -> None:
 def everything_patched(made: Notebook) -> None:
     patch = """
 import builtins, sys, torch as t, ddpkit, IPython
-import ddpkit.lessons.judge as j, ddpkit.lessons.compare as c
+import ddpkit.exercises.judge as j, ddpkit.exercises.compare as c
 class Same:
     def __eq__(self, other): return True
     def __ne__(self, other): return False
@@ -156,7 +156,7 @@ c.difference = c.same = j.difference = lambda *a, **k: None
 builtins.print = lambda *a, **k: None
 ddpkit.check = j.judge = lambda *a: True
 IPython.get_ipython().showtraceback = lambda *a, **k: None
-sys.modules["ddpkit.check"] = sys.modules["ddpkit.lessons.check"] = Same()
+sys.modules["ddpkit.check"] = sys.modules["ddpkit.exercises.check"] = Same()
 same = Same()
 """
     before(made, TOKEN, patch)
@@ -211,7 +211,7 @@ def kernel_patched(made: Notebook) -> None:
 SEARCH = """
 import gc, glob, importlib, os, sys
 found = []
-for name in ("ddpkit.answers.lab00", "ddpkit.lessons.lab00", "ddpkit.lessons.lab03"):
+for name in ("ddpkit.answers.lab00", "ddpkit.checks.lab00.cases", "ddpkit.checks.lab03.cases"):
     try:
         found.append(importlib.import_module(name))
     except ImportError:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpkit.exercises.sources import source_of
 from ddpkit.grade.merge import look
 from ddpkit.grade.questions import exercises_of
 from ddpkit.grade.store import Result
-from ddpkit.lessons.sources import source_of
 from tests import mutants
 from tests.grade.attacks import ROOT, answer, cell
 from tests.mutants import Mutant

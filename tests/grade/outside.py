@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ddpkit.grade.asking import claimed
+from ddpkit.exercises import Case, Exercise
+from ddpkit.grade.inside.asking import claimed
 from ddpkit.grade.questions import Question
 from ddpkit.grade.score import Row, row
-from ddpkit.lessons import Case, Exercise
 
 
 @dataclass

@@ -9,11 +9,11 @@ import pytest
 
 from ddpkit import answers
 from ddpkit.errors import LessonError
+from ddpkit.exercises import Case, Exercise, exercises, judge
+from ddpkit.exercises.seeds import Seed
+from ddpkit.exercises.verdict import verdict_text
 from ddpkit.grade import sandbox
 from ddpkit.grade.questions import GAP, LAB_MODULE, questions
-from ddpkit.lessons import Case, Exercise, exercises, judge
-from ddpkit.lessons.seeds import Seed
-from ddpkit.lessons.verdict import verdict_text
 
 SECRET = Seed("a secret of tests", secret=True)
 

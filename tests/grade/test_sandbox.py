@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ddpkit.cli import main
+from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
 from ddpkit.grade import bwrap, classroom, levels, sandbox, store
 from ddpkit.grade.attempt import InfraError, grade
@@ -100,8 +100,9 @@ def test_what_tells_answers_is_covered_where_it_is_installed(
         / "python3"
         / "site-packages"
         / "ddpkit"
-        / "lessons"
-        / "lab03.py",
+        / "checks"
+        / "lab03"
+        / "cases.py",
         checkout / "solutions" / "03_all_reduce.py",
         checkout / "ddpkit" / "answers" / "lab03.py",
     ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ddpkit.exercises import Case, Close, Exercise
+from ddpkit.grade.inside.claims import encode
 from ddpkit.grade.questions import Question
 from ddpkit.grade.score import row, score
-from ddpkit.grade.wire import encode
-from ddpkit.lessons import Case, Close, Exercise
 
 
 def question(**facts: object) -> Question:

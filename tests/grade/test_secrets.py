@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from ddpkit.exercises import Case, Exercise, exercises
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.seeds import Seed
 from ddpkit.grade.questions import LAB_MODULE, Question, questions
-from ddpkit.lessons import Case, Exercise, exercises
-from ddpkit.lessons.compare import same
-from ddpkit.lessons.seeds import Seed
 
 SECRET = Seed("a secret of tests", secret=True)
 GIVEN = {  # what is right is among the inputs: the right answer only passes it on
@@ -137,7 +137,7 @@ class Knowing:
         return {}
 
 
-Knowing.__module__ = "ddpkit.lessons.lab99"
+Knowing.__module__ = "ddpkit.exercises.lab99"
 
 
 @pytest.mark.parametrize("key", ["due", "best"])

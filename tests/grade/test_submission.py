@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ddpkit.cli import main
+from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
 from ddpkit.grade import store
 from ddpkit.grade.classroom import find

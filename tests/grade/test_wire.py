@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ddpkit.errors import LessonError
-from ddpkit.grade.wire import decode, encode
-from ddpkit.lessons.compare import same
+from ddpkit.exercises.compare import same
+from ddpkit.grade.inside.claims import decode, encode
 
 VALUES = [
     None, True, 3, -(2**200), 1.5, float("inf"), "ä\n", b"\x00\xff", [1, (2.0, [])],

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ddpkit import Cluster, ClusterError, Deadlock, PerRank, Trace
-from ddpkit.rank.paced import LAG
+from ddpkit.rank.group.emulated import LAG
 
 LINK = "1 Gbit/s, 200 us"
 ALPHA, BETA = 200e-6, 125e6

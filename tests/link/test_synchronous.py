@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import Cluster, Deadlock
-from ddpkit.rank import record
+from ddpkit.rank.record.recorder import current
 
 LENGTHS = (0, 1, 10_000)  # elements of a message
 LATE = 0.05  # s, by which a recv is posted after its send
@@ -22,7 +22,7 @@ LINKS = pytest.mark.parametrize("link", [None, "10 Gbit/s, 10 us"], ids=["gloo",
 
 def to_a_late_receiver(how: str, folder: Path) -> list[bool]:
     """On rank 0: whether each message was called complete before anybody had to receive it."""
-    early, recorder = [], record.current()
+    early, recorder = [], current()
     for length in LENGTHS:
         x, sent = torch.ones(length), folder / str(length)
 

@@ -10,7 +10,7 @@ A module `tests/mutants/labNN.py` registers those of lab NN, in one of two ways:
          replace="token + rank", by="token + 1", hint="its rank")
 
 `hint` is a part of the text that the check must show for it: of its hint, or, where the answer
-raised, of the explanation. `tests/lessons/test_mutants.py` runs them all.
+raised, of the explanation. `tests/exercises/test_mutants.py` runs them all.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ddpkit.lessons import Exercise, Verdict, find, judge
+from ddpkit.exercises import Exercise, Verdict, find, judge
 
 Answer = TypeVar("Answer", bound=Callable[..., Any])
 

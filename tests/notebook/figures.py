@@ -7,7 +7,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from ddpkit.view.widgets.shell import NOT_LIVE
+from ddpkit.view.drawing.shell import NOT_LIVE
 from tests.notebook.lab import LIMIT_MS, PANEL, NotebookPage
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ CELLS = {  # each cell leaves a picture, its text, and controls if it has any
         from ddpkit.simulate import assign_buckets, replay, schedule
         from ddpkit.view import compare, explore, explore_buckets, explore_scaling, heat_map
         from ddpkit.view import play, show, what_if
-        from ddpkit.view.widgets.bucket_model import example_step
+        from ddpkit.view.buckets.model import example_step
 
         def step_with(cap_mb):
             step = example_step()

@@ -20,23 +20,27 @@ LAYERS = {
     "ddpkit.trace": 0.1,
     # 1: inside a rank; the pictures of a trace
     "ddpkit.simulate": 0.5,
+    "ddpkit.protocol": 0.6,
     "ddpkit.rank": 1.0,
     "ddpkit.view": 1.0,
     # 2: the notebook's side: start, ship, gather, explain, stop
     "ddpkit.cluster": 2.0,
     # 3 and 4: exercises and checks; what is made from the lessons; is all well?
-    "ddpkit.lessons": 3.0,
-    "ddpkit.release": 4.0,
-    "ddpkit.diagnosis": 4.0,
-    "ddpkit.copy_labs": 4.0,
-    "ddpkit.trace_command": 4.0,
-    "ddpkit.selfcheck": 4.1,
+    "ddpkit.exercises": 3.0,
+    "ddpkit.checks": 3.1,
+    "ddpkit.authoring": 4.0,
+    "ddpkit.commands.diagnosis": 4.0,
+    "ddpkit.commands.copy": 4.0,
+    "ddpkit.commands.trace": 4.0,
+    "ddpkit.commands.selfcheck": 4.1,
     "ddpkit.grade": 4.2,
-    "ddpkit.doctor": 4.3,
-    "ddpkit.script": 4.1,
+    "ddpkit.commands.doctor": 4.3,
+    "ddpkit.commands.script": 4.1,
     # 5: nobody imports these
     "ddpkit": 5.0,
-    "ddpkit.cli": 5.1,
+    "ddpkit.commands.grade": 4.3,
+    "ddpkit.commands.main": 5.1,
+    "ddpkit.commands": 5.1,
     "ddpkit.__main__": 5.2,
 }
 
@@ -104,7 +108,7 @@ def test_only_carry_uses_the_answers():
         for found in own_imports()
         if entry(found.imported) == "ddpkit.answers" != entry(found.importer)
     }
-    assert users <= {"ddpkit.lessons.carry"}
+    assert users <= {"ddpkit.exercises.carry"}
 
 
 def test_a_server_without_jupyter_can_load_the_lower_layers():

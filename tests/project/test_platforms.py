@@ -11,7 +11,8 @@ from multiprocessing import Pipe
 
 import pytest
 
-from ddpkit.cluster import hosts, launch
+from ddpkit.cluster.local import launch
+from ddpkit.cluster.torchrun import hosts
 from ddpkit.rank import process
 from tests.project.source import ROOT, modules
 
@@ -38,7 +39,8 @@ sys.platform = "win32"
 for name in sys.argv[1:]:
     importlib.import_module(name)
 
-from ddpkit.cluster import hosts, launch
+from ddpkit.cluster.torchrun import hosts
+from ddpkit.cluster.local import launch
 from ddpkit.cluster.cores import cores
 from ddpkit.rank.process import _die_with
 assert launch.START == "spawn"

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from ddpkit.cli import main
+from ddpkit.commands.main import main
 from tests.project.source import ROOT
 
 README = (ROOT / "README.md").read_text("utf-8")

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import Cluster
-from ddpkit.rank.backward import Backward
-from ddpkit.rank.call import Call, What
-from ddpkit.rank.clock import HOST
-from ddpkit.rank.record import Recorder
+from ddpkit.rank.record.backward import Backward
+from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.clock import HOST
+from ddpkit.rank.record.recorder import Recorder
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ddpkit.rank.blackbox import SIZE, SLOT, SLOTS, TEXTS, BlackBox, encode
+from ddpkit.protocol.blackbox import SIZE, SLOT, SLOTS, TEXTS, BlackBox, encode
 
 
 @pytest.fixture

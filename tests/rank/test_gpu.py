@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from ddpkit.rank import clock, ship
+from ddpkit.protocol import ship
 from ddpkit.rank.agent import Agent
-from ddpkit.rank.backward import Backward
-from ddpkit.rank.clock import GpuClock
-from ddpkit.rank.record import Recorder
+from ddpkit.rank.record import clock
+from ddpkit.rank.record.backward import Backward
+from ddpkit.rank.record.clock import GpuClock
+from ddpkit.rank.record.recorder import Recorder
 from tests.rank.test_record import Box
 
 SECOND = 1_000_000_000

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ddpkit.rank.backward import Backward
-from ddpkit.rank.call import Call, What
-from ddpkit.rank.clock import HOST
-from ddpkit.rank.log import Log
+from ddpkit.rank.record.backward import Backward
+from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.clock import HOST
+from ddpkit.rank.record.log import Log
 from ddpkit.trace import Count
 
 AT_A_TIME = 3  # entries of a step: forward, all_reduce, and its end

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import Cluster
-from ddpkit.rank import arguments, nccl
-from ddpkit.rank.group import _is_reducer, register
-from ddpkit.rank.work import InStream
+from ddpkit.rank.group import arguments, nccl
+from ddpkit.rank.group.recorded import _is_reducer, register
+from ddpkit.rank.group.work import InStream
 
 GPU = torch.float64  # the stand-in has tensors of this kind; all others are the CPU's
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.rank import record
 from ddpkit.rank.agent import Agent, _in_compiled_wait
-from ddpkit.rank.call import Call, What
-from ddpkit.rank.log import Log
-from ddpkit.rank.record import Recorder, span, step
+from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.log import Log
+from ddpkit.rank.record.recorder import Recorder, activate, span, step
 from ddpkit.rank.where import is_user_file, user_call
 from tests.cluster.processes import becomes_true
 
@@ -167,7 +166,7 @@ def test_what_is_empty_is_left_out():
 
 
 def test_a_call_of_many_ranks_fits_its_slot(tmp_path):
-    from ddpkit.rank.blackbox import BlackBox, encode
+    from ddpkit.protocol.blackbox import BlackBox, encode
 
     box = BlackBox.create(tmp_path / "rank0")
     what = What("all_reduce", "", ("/a/long/path" * 15, 3), members=tuple(range(256)))
@@ -182,12 +181,12 @@ def test_span_outside_a_run_does_nothing():
 
 
 def test_span_is_recorded_even_if_it_fails(recorder):
-    record.activate(recorder)
+    activate(recorder)
     try:
         with pytest.raises(KeyError), span("mine"):
             raise KeyError
     finally:
-        record.activate(None)
+        activate(None)
     (mine,) = recorder.spans()
     assert (mine.name, mine.kind, mine.lane) == ("mine", "span", "compute")
 
@@ -195,12 +194,12 @@ def test_span_is_recorded_even_if_it_fails(recorder):
 def test_a_step_is_marked_even_if_it_fails(recorder):
     with step():
         pass
-    record.activate(recorder)
+    activate(recorder)
     try:
         with pytest.raises(KeyError), step():
             raise KeyError
     finally:
-        record.activate(None)
+        activate(None)
     (marked,) = recorder.spans()
     assert (marked.name, marked.kind, marked.lane) == ("step", "step", "step")
 
@@ -218,7 +217,7 @@ def test_a_step_is_marked_even_if_it_fails(recorder):
         ("/usr/lib/python3/dist-packages/numpy/core.py", False),
         ("/home/me/my-packages/train.py", True),
         (threading.__file__, False),
-        (record.__file__, False),
+        (sys.modules[Recorder.__module__].__file__, False),
     ],
 )
 def test_whose_file_it_is(filename, mine):

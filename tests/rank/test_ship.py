@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ddpkit.rank.ship import (
+from ddpkit.protocol.ship import (
     IN_BAND,
     pack_call,
     pack_result,

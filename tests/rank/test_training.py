@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit import Cluster, span, step
-from ddpkit.rank import record
+from ddpkit.rank.record.recorder import current
 from ddpkit.trace.peers import messages
 from ddpkit.trace.traffic import Count
 
@@ -246,7 +246,7 @@ def test_marked_steps_win(by_value):
 
 def test_a_long_run_keeps_its_last_steps_and_counts_all(by_value):
     def f():
-        record.current().log._limit = 100
+        current().log._limit = 100
         model = DistributedDataParallel(torch.nn.Linear(3, 3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         rank = dist.get_rank()

@@ -164,7 +164,7 @@ def test_an_operation_costs_what_its_bytes_need(n: int) -> None:
 
 
 def test_every_operation_that_is_recorded_has_a_cost_and_the_slowest_link_decides() -> None:
-    group = pytest.importorskip("ddpkit.rank.group")
+    group = pytest.importorskip("ddpkit.rank.group.recorded")
     fast, mixed = "10 Gbit/s, 10 us", {"default": "10 Gbit/s, 10 us", 1: "1 Gbit/s, 1 ms"}
     for operation in set(group.COLLECTIVES.values()):
         slow = collective_ns(operation, 10**6, Links.parse("1 Gbit/s, 1 ms", 3))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ddpkit.cli import main
+from ddpkit.commands.main import main
 from ddpkit.trace import Trace
 from ddpkit.view import timeline_model
 from tests.view.examples import ddp

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ddpkit.errors import TraceError
-from ddpkit.trace import Span, Trace, disk
+from ddpkit.trace import Span, Trace
+from ddpkit.trace.files import disk
 from ddpkit.trace.intervals import total, union
 from ddpkit.view import timeline_model
 

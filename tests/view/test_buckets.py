@@ -10,9 +10,9 @@ from nbclient import NotebookClient
 from ddpkit.link import Link
 from ddpkit.simulate import Gradient, Step, assign_buckets, replay
 from ddpkit.view import explore_buckets
-from ddpkit.view.widgets.bucket_figure import draw_buckets
-from ddpkit.view.widgets.bucket_model import bucket_model, caps, example_step
-from ddpkit.view.widgets.shell import NOT_LIVE
+from ddpkit.view.buckets.figure import draw_buckets
+from ddpkit.view.buckets.model import bucket_model, caps, example_step
+from ddpkit.view.drawing.shell import NOT_LIVE
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 

@@ -9,7 +9,7 @@ import pytest
 from ddpkit.errors import TraceError
 from ddpkit.trace import Span, Trace
 from ddpkit.view import explore, timeline_model
-from ddpkit.view.widgets.scene import KINDS, Scene, scene_of
+from ddpkit.view.explorer.scene import KINDS, Scene, scene_of
 from tests.view import examples
 
 TRACES = {

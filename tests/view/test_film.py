@@ -6,9 +6,9 @@ from ddpkit.errors import TraceError
 from ddpkit.simulate import ALGORITHMS, ALL_REDUCE, schedule, time_of
 from ddpkit.simulate.schedules import Schedule, Send
 from ddpkit.trace import Span, Trace
-from ddpkit.view.widgets.film import MOST_LINES
-from ddpkit.view.widgets.recorded import film_of_trace
-from ddpkit.view.widgets.scheduled import film_of_schedule
+from ddpkit.view.player.film import MOST_LINES
+from ddpkit.view.player.recorded import film_of_trace
+from ddpkit.view.player.scheduled import film_of_schedule
 from tests.view import examples
 
 LINK = "1 Gbit/s, 200 us"

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from ddpkit.errors import TraceError
 from ddpkit.trace import Span, Trace, match_peers
 from ddpkit.view import heat_map
-from ddpkit.view.heat import COLUMNS, heat_of
-from ddpkit.view.heat_figure import draw_heat
+from ddpkit.view.heat.figure import draw_heat
+from ddpkit.view.heat.model import COLUMNS, heat_of
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from ddpkit.trace import Span
-from ddpkit.view.lanes import Bar, assign_lanes, label_runs, merge_small, nearby
+from ddpkit.view.timeline.lanes import Bar, assign_lanes, label_runs, merge_small, nearby
 
 
 def op(start: int, end: int) -> Span:

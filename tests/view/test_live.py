@@ -7,9 +7,9 @@ import pytest
 
 from ddpkit import Cluster
 from ddpkit.view import live
-from ddpkit.view.widgets.live_figure import draw_progress
-from ddpkit.view.widgets.live_model import Report, progress_of
-from ddpkit.view.widgets.watch import Reporter
+from ddpkit.view.live_run.figure import draw_progress
+from ddpkit.view.live_run.model import Report, progress_of
+from ddpkit.view.live_run.widget import Reporter
 from tests.view.readable import assert_readable, texts
 
 
@@ -76,7 +76,7 @@ def test_a_stopped_run_leaves_its_last_picture(displayed: list[object]) -> None:
 def test_the_picture_follows_the_ranks_and_nothing_is_left(
     displayed: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ddpkit.view.widgets.watch.EVERY_S", 0.01)
+    monkeypatch.setattr("ddpkit.view.live_run.widget.EVERY_S", 0.01)
     with live() as watch:
         folder = Path(watch._folder)
         image, line = watch.view.children

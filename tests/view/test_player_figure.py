@@ -5,9 +5,9 @@ import time
 import pytest
 
 from ddpkit.simulate import ALGORITHMS, schedule, time_of
-from ddpkit.view.widgets.player_figure import draw_moment
-from ddpkit.view.widgets.recorded import film_of_trace
-from ddpkit.view.widgets.scheduled import film_of_schedule
+from ddpkit.view.player.figure import draw_moment
+from ddpkit.view.player.recorded import film_of_trace
+from ddpkit.view.player.scheduled import film_of_schedule
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ddpkit.view import style
-from ddpkit.view.page import Page
-from ddpkit.view.plot import Plot, in_figures
+from ddpkit.view.drawing import style
+from ddpkit.view.drawing.page import Page
+from ddpkit.view.drawing.plot import Plot, in_figures
 
 
 @pytest.mark.parametrize(

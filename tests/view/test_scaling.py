@@ -7,9 +7,9 @@ import pytest
 from ddpkit.link import Link
 from ddpkit.simulate import assign_buckets, scaling
 from ddpkit.view import explore_scaling
-from ddpkit.view.widgets.bucket_model import example_step
-from ddpkit.view.widgets.scaling_figure import draw_scaling
-from ddpkit.view.widgets.scaling_model import scaling_model
+from ddpkit.view.buckets.model import example_step
+from ddpkit.view.scaling.figure import draw_scaling
+from ddpkit.view.scaling.model import scaling_model
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from ddpkit.view import show, style, timeline_model
+from ddpkit.view import show, timeline_model
+from ddpkit.view.drawing import style
 from tests.view import examples
 
 
@@ -46,7 +47,9 @@ def test_without_matplotlib_the_text_is_printed(
         return real(name, *args, **kwargs)
 
     for name in [
-        n for n in sys.modules if n.startswith(("ddpkit.view.timeline", "ddpkit.view.page"))
+        n
+        for n in sys.modules
+        if n.startswith(("ddpkit.view.timeline.figure", "ddpkit.view.drawing.page"))
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", missing)

@@ -7,8 +7,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from ddpkit.trace import Span, Trace
-from ddpkit.view import style, timeline_model
-from ddpkit.view.timeline import draw_timeline
+from ddpkit.view import timeline_model
+from ddpkit.view.drawing import style
+from ddpkit.view.timeline.figure import draw_timeline
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 

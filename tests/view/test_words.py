@@ -1,7 +1,7 @@
 import pytest
 
 from ddpkit.trace import Span, Trace
-from ddpkit.view import words
+from ddpkit.view.drawing import words
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,137 @@
+"""The kit's answers as modules: ddpkit/answers/labNN.py, and the index over them.
+
+A module holds the exercise cells, the cells tagged "answers", and of the lesson's imports those
+that they use. A name that a lesson takes from an earlier lab by `x = carry("y")` comes from the
+kit's own answer there.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from ddpkit.authoring.lesson import Lesson
+from ddpkit.errors import LessonError
+
+_MODULE_NAMES = {"__name__", "__file__", "__doc__"}
+
+
+def make_answers(lesson: Lesson) -> str:
+    """The text of ddpkit/answers/labNN.py. LessonError: an answer uses a name it does not have."""
+    body = [cell.solved for cell in lesson.cells if cell.in_answers]
+    given = _given(lesson)
+    needed = _free_names("\n".join(body))
+    for name in sorted(needed - given.keys()):
+        raise LessonError(
+            f"{lesson.label}: an answer uses {name}, which is neither imported nor in an exercise "
+            'cell; give the cell that makes it tags=["answers"].'
+        )
+    header = (
+        "# mypy: ignore-errors\n"
+        f'"""Answers of lab {lesson.number} ({lesson.name}).\n\n'
+        f'Generated from {lesson.label} by `make release`; do not edit.\n"""'
+    )
+    used = {given[name] for name in needed}
+    sections = ["\n".join(_merged(lines)) for lines in _sections(sorted(used, key=_place))]
+    return "\n\n\n".join(["\n\n".join([header, *sections]), *body]) + "\n"
+
+
+def make_index(lessons: Sequence[Lesson]) -> str:
+    """The text of ddpkit/answers/__init__.py."""
+    names = sorted((name, lesson.number) for lesson in lessons for name in lesson.exercises)
+    entries = "".join(f'    "{name}": "lab{number}",\n' for name, number in names)
+    table = f"{{\n{entries}}}" if entries else "{}"
+    return _INDEX.replace("{}", table)
+
+
+_INDEX = '''"""The kit's answers, by the name of the exercise.
+
+Generated from solutions/*.py by `make release`; do not edit.
+"""
+
+from importlib import import_module
+from typing import Any
+
+LABS: dict[str, str] = {}
+
+
+def get(name: str) -> Any:
+    """The kit's answer to an exercise: a function or a class. KeyError: no such exercise."""
+    return getattr(import_module(f"{__name__}.{LABS[name]}"), name)
+'''
+
+
+def _given(lesson: Lesson) -> dict[str, str]:
+    """What a lesson's own statements can give to its answers: name -> the statement."""
+    given: dict[str, str] = {}
+    for cell in lesson.cells:
+        if cell.kind == "code":
+            for node in ast.parse(cell.solved).body:
+                given.update(_names_given(node))
+    return given
+
+
+def _names_given(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            bound = alias.asname or alias.name.partition(".")[0]
+            one = [ast.alias(alias.name, alias.asname)]
+            if isinstance(node, ast.Import):
+                yield bound, ast.unparse(ast.Import(one))
+            else:
+                yield bound, ast.unparse(ast.ImportFrom(node.module, one, node.level))
+    match node:
+        case ast.Assign(
+            targets=[ast.Name(name)],
+            value=ast.Call(func=ast.Name("carry"), args=[ast.Constant(str(exercise))]),
+        ):
+            yield name, f'{name} = get("{exercise}")'
+
+
+def _free_names(source: str) -> set[str]:
+    """The names that the source takes from its module and does not make itself."""
+    module = symtable.symtable(source, "answers", "exec")
+    made = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned()}
+    made |= {symbol.get_name() for symbol in module.get_symbols() if symbol.is_imported()}
+    used: set[str] = set()
+    tables = [module]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        used |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (table is module or symbol.is_global())
+        }
+    return used - made - set(dir(builtins)) - _MODULE_NAMES
+
+
+def _place(statement: str) -> tuple[int, bool, str]:
+    """Where ruff wants a statement: standard library, others, ddpkit; then what `carry` gave."""
+    words = statement.split()
+    if words[0] not in ("import", "from"):
+        return 3, False, statement
+    package = words[1].partition(".")[0]
+    section = 0 if package in sys.stdlib_module_names else 2 if package == "ddpkit" else 1
+    return section, words[0] == "from", statement
+
+
+def _sections(statements: Sequence[str]) -> Iterator[list[str]]:
+    """The statements by section, with the import that `carry`'s need; one a line."""
+    parts: list[list[str]] = [[], [], [], []]
+    for statement in statements:
+        parts[_place(statement)[0]].append(statement)
+    if parts[3]:
+        parts[2] = sorted([*parts[2], "from ddpkit.answers import get"])
+    return (part for part in parts if part)
+
+
+def _merged(statements: Sequence[str]) -> Iterator[str]:
+    """`from a import b` and `from a import c`, which follow each other, as one statement."""
+    for start, group in groupby(statements, key=lambda line: line.partition(" import ")[0]):
+        first, *others = group
+        yield ", ".join([first, *(line.removeprefix(f"{start} import ") for line in others)])

@@ -1,0 +1,262 @@
+"""A lesson as written: solutions/NN_name.py, read and proven well formed.
+
+The format is jupytext's py:percent; what a cell is for stands on its `# %%` line:
+
+    # %% [markdown]               text
+    # %%                          code
+    # %% exercise="token_ring"    the answer: a function or class of that name, with solution blocks
+    # %% check="token_ring"       check(token_ring)
+    # %% tags=["answers"]         a given helper that answers need, so it goes with them
+
+Everything that does not depend on other files is proven here, so that the makers of the products
+need not ask again; the error is a LessonError that begins with file:line.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn, cast
+
+from ddpkit.authoring import blocks
+from ddpkit.errors import LessonError
+
+FILE_NAME = re.compile(r"(?P<number>\d\d)_(?P<name>[a-z][a-z0-9_]*)")  # a lesson's stem
+Kind = Literal["markdown", "code"]
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")  # a cell id holds 64 characters
+_CELL = re.compile(r"# %%(?!%)")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a lesson; `source` is as written, markers included."""
+
+    id: str
+    kind: Kind
+    source: str
+    line: int  # of the file, where `source` starts
+    exercise: str = ""
+    check: str = ""
+    tags: tuple[str, ...] = ()
+    blocks: tuple[blocks.Block, ...] = ()
+
+    @property
+    def solved(self) -> str:
+        """The source in the solution notebook and in the answers."""
+        return blocks.solved(self.source, self.blocks)
+
+    @property
+    def blank(self) -> str:
+        """The source in the lab."""
+        return blocks.blank(self.source, self.blocks)
+
+    @property
+    def answer(self) -> list[str]:
+        """The lines that the lab leaves out, without the markers."""
+        return blocks.inside(self.source, self.blocks)
+
+    @property
+    def in_answers(self) -> bool:
+        """Whether the cell goes into ddpkit/answers."""
+        return bool(self.exercise) or "answers" in self.tags
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A well-formed lesson. `exercises` are names, in the order of their cells."""
+
+    path: Path
+    number: str  # "00"
+    name: str  # "ranks"
+    title: str
+    cells: tuple[Cell, ...]
+    exercises: tuple[str, ...]
+
+    @property
+    def stem(self) -> str:
+        """What the lesson's files are called, without suffix: "00_ranks"."""
+        return f"{self.number}_{self.name}"
+
+    @property
+    def label(self) -> str:
+        """The lesson in a message: "solutions/00_ranks.py"."""
+        return label(self.path)
+
+    def where(self, cell: Cell) -> str:
+        """A cell in a message: "solutions/00_ranks.py:41: cell check-token_ring"."""
+        return f"{self.label}:{cell.line}: cell {cell.id}"
+
+
+def parse(path: Path) -> Lesson:
+    """Read a lesson. LessonError, beginning with file:line: it is not well formed."""
+    match = FILE_NAME.fullmatch(path.stem)
+    if path.suffix != ".py" or match is None:
+        raise LessonError(f"{label(path)}: a lesson's file is called NN_name.py, in small letters")
+    text = path.read_text(encoding="utf-8")
+    _compile(path, 1, text, "the lesson")
+    cells = tuple(_cells(path, text))
+    exercises = tuple(cell.exercise for cell in cells if cell.exercise)
+    _pair_checks(path, cells)
+    return Lesson(path, match["number"], match["name"], _title(path, cells), cells, exercises)
+
+
+def label(path: Path) -> str:
+    """The last two parts of a path: it means the same in every clone."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def _cells(path: Path, text: str) -> Iterator[Cell]:
+    import jupytext  # half a second, and needed by nobody else
+
+    # Magics are no Python, so a lesson has none, and comments that look like one stay comments.
+    fmt = {"extension": ".py", "format_name": "percent", "comment_magics": False}
+    nodes = jupytext.reads(text, fmt=fmt).cells
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if _CELL.match(line)]
+    if len(starts) != len(nodes):
+        _fail(path, 1, "text before the first '# %%', or a '# %%' inside a string")
+    ids: Counter[str] = Counter()
+    for start, end, node in zip(starts, [*starts[1:], len(lines)], nodes, strict=True):
+        first = next((n for n in range(start + 1, end) if lines[n].strip()), start)
+        yield _cell(path, first + 1, node, ids)
+
+
+def _cell(path: Path, line: int, node: Any, ids: Counter[str]) -> Cell:
+    """`line`: of the file, where the cell's source starts; `ids`: how often each was given."""
+    kind, source = str(node.cell_type), str(node.source).strip("\n")
+    if kind not in ("markdown", "code"):
+        _fail(path, line, f"a {kind} cell: a lesson has text and code")
+    if not source.strip():
+        _fail(path, line, "an empty cell")
+    roles = {key: node.metadata[key] for key in node.metadata if key != "lines_to_next_cell"}
+    exercise, check, tags = _roles(path, line, kind, roles)
+    cell = Cell(
+        id=_id(kind, source, exercise, check, ids),
+        kind=cast(Kind, kind),
+        source=source,
+        line=line,
+        exercise=exercise,
+        check=check,
+        tags=tags,
+        blocks=_blocks(path, line, kind, source),
+    )
+    _prove(path, cell)
+    return cell
+
+
+def _roles(
+    path: Path, line: int, kind: str, roles: dict[str, Any]
+) -> tuple[str, str, tuple[str, ...]]:
+    """The exercise, the check and the tags that a `# %%` line gives."""
+    exercise, check, tags = roles.pop("exercise", ""), roles.pop("check", ""), roles.pop("tags", [])
+    if roles:
+        _fail(path, line, f"unknown {', '.join(sorted(roles))}: a cell has exercise, check or tags")
+    for name in (exercise, check):
+        if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
+            _fail(path, line, f"{name!r} is no name for an exercise (Python's, 50 letters at most)")
+    known = isinstance(tags, list) and all(
+        isinstance(tag, str) and (tag == "answers" or tag.startswith("nbval-")) for tag in tags
+    )
+    if not known:
+        _fail(path, line, f'tags {tags!r}: a lesson knows ["answers"] and the tags of nbval')
+    if (exercise and check) or (kind == "markdown" and (exercise or check or tags)):
+        _fail(path, line, "a cell is a text, or an exercise, or a check: not two of them")
+    return exercise, check, tuple(tags)
+
+
+def _id(kind: str, source: str, exercise: str, check: str, ids: Counter[str]) -> str:
+    """The same for the same cell wherever it stands: a grader and a diff go by it."""
+    if exercise or check:
+        base = f"answer-{exercise}" if exercise else f"check-{check}"
+    else:
+        digest = hashlib.sha256(source.encode()).hexdigest()[:8]
+        base = f"{'md' if kind == 'markdown' else 'code'}-{digest}"
+    ids[base] += 1
+    return base if ids[base] == 1 else f"{base}-{ids[base]}"
+
+
+def _blocks(path: Path, line: int, kind: str, source: str) -> tuple[blocks.Block, ...]:
+    if kind == "markdown":
+        for number, text in enumerate(source.splitlines(), line):
+            if "# " + text.strip("# ") in (blocks.BEGIN, blocks.END):
+                _fail(path, number, "a solution marker in a text cell")
+        return ()
+    try:
+        return blocks.find_blocks(source)
+    except blocks.BlockError as error:
+        _fail(path, line + error.line, str(error))
+
+
+def _prove(path: Path, cell: Cell) -> None:
+    """The cell alone is valid Python, as solved and as blank, and does what its role says."""
+    if cell.blocks and not cell.exercise:
+        _fail(path, cell.line + cell.blocks[0].begin, "a solution outside an exercise cell")
+    if cell.kind == "markdown":
+        return
+    _compile(path, cell.line, cell.source, f"cell {cell.id}")
+    if cell.exercise:
+        if not cell.blocks:
+            _fail(path, cell.line, f"exercise {cell.exercise} has no '{blocks.BEGIN}'")
+        _compile(path, cell.line, cell.blank, f"the lab's cell {cell.id}")
+        if not _defines(cell.blank, cell.exercise):
+            _fail(path, cell.line, f"the lab's cell {cell.id} defines no {cell.exercise}")
+    if cell.check and not _checks(cell.source, cell.check):
+        _fail(path, cell.line, f"cell {cell.id} does not call check({cell.check})")
+
+
+def _compile(path: Path, line: int, source: str, what: str) -> None:
+    try:
+        compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        _fail(path, line + (error.lineno or 1) - 1, f"{what} is not valid Python: {error.msg}")
+
+
+def _defines(source: str, name: str) -> bool:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return any(isinstance(node, kinds) and node.name == name for node in ast.parse(source).body)
+
+
+def _checks(source: str, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "check"
+        and bool(node.args)
+        and isinstance(node.args[0], ast.Name)
+        and node.args[0].id == name
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def _pair_checks(path: Path, cells: tuple[Cell, ...]) -> None:
+    """Every exercise stands once, and every one has one check, below it."""
+    answered: set[str] = set()
+    checked: set[str] = set()
+    for cell in cells:
+        name, seen = (cell.exercise, answered) if cell.exercise else (cell.check, checked)
+        if not name:
+            continue
+        if name in seen:
+            _fail(path, cell.line, f"a second cell {cell.id.removesuffix('-2')}")
+        if cell.check and name not in answered:
+            _fail(path, cell.line, f"cell {cell.id} checks no exercise that stands above it")
+        seen.add(name)
+    for cell in cells:
+        if cell.exercise and cell.exercise not in checked:
+            _fail(path, cell.line, f"exercise {cell.exercise} has no check cell")
+
+
+def _title(path: Path, cells: tuple[Cell, ...]) -> str:
+    first = cells[0].source.splitlines()[0] if cells and cells[0].kind == "markdown" else ""
+    if not first.startswith("# "):
+        _fail(path, 1, "a lesson begins with a text cell whose first line is '# Its title'")
+    return first.removeprefix("# ").strip()
+
+
+def _fail(path: Path, line: int, message: str) -> NoReturn:
+    raise LessonError(f"{label(path)}:{line}: {message}.")

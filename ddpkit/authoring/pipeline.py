@@ -1,0 +1,157 @@
+"""`release` makes the products of all lessons; `check` says which of them are stale."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpkit.authoring import stale
+from ddpkit.authoring.answers import make_answers, make_index
+from ddpkit.authoring.kernel import execute
+from ddpkit.authoring.leaks import leaks
+from ddpkit.authoring.lesson import FILE_NAME, Lesson, parse
+from ddpkit.authoring.notebook import make_lab, to_text
+from ddpkit.authoring.rules import rule_problems
+from ddpkit.errors import LessonError
+from ddpkit.files import write_whole
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a release did; a product that was right already is in neither. Paths from the root."""
+
+    written: tuple[Path, ...]
+    removed: tuple[Path, ...]
+
+
+def release(root: Path, names: Collection[str] | None = None, *, force: bool = False) -> Released:
+    """Make the products of the lessons in `root`/solutions; of `names` only, if given.
+
+    A name is "00", "00_ranks", "ranks" or a path that ends in solutions/00_ranks.py. A notebook is
+    executed if its lesson changed, if its outputs are not right, or by `force`. A lesson that fails
+    keeps its earlier products, and the others are released all the same; then LessonError, with a
+    line for each failure. Products without a lesson are removed, unless `names` are given.
+    """
+    lessons, failures = _read(root)
+    failures += _clashes(lessons)
+    if failures:
+        raise LessonError("\n".join(failures))
+    chosen = list(lessons) if names is None else _chosen(lessons, names)
+    written: list[Path] = []
+    for lesson in chosen:
+        try:
+            written += _release_one(root, lesson, force)
+        except LessonError as error:
+            failures.append(str(error))
+        # Here, not at the end: a later lesson, executed, may carry the answers of this one.
+        written += _write(root, {_index_path(root): make_index(lessons)})
+    if failures:
+        raise LessonError("\n".join(failures))
+    orphans = list(_orphans(root)) if names is None else []
+    for orphan in orphans:
+        orphan.unlink()
+    return Released(tuple(written), tuple(path.relative_to(root) for path in orphans))
+
+
+def check(root: Path) -> list[str]:
+    """What is wrong with the lessons and their products: a sentence each, none if all is well.
+
+    Nothing is executed and nothing written; it takes seconds.
+    """
+    lessons, malformed = _read(root)
+    problems = malformed + _clashes(lessons)
+    for lesson in lessons:
+        problems += rule_problems(lesson)
+        problems += stale.lab_problems(root, lesson)
+        problems += stale.solution_problems(root, lesson)
+        problems += stale.answers_problems(root, lesson)
+    if not malformed:  # else the index cannot be known
+        index = make_index(lessons)
+        problems += stale.text_problems(root, _index_path(root), index, "the lessons make")
+    for path in _orphans(root):
+        name = path.relative_to(root).as_posix()
+        problems.append(f"{name} has no lesson in solutions/: delete it, or {stale.MEND}")
+    return problems
+
+
+def _release_one(root: Path, lesson: Lesson, force: bool) -> list[Path]:
+    """Bring the products of one lesson up to date: all of them, or, if it fails, none."""
+    lab = make_lab(lesson)
+    products = {
+        stale.lab_path(root, lesson): to_text(lab),
+        stale.answers_path(root, lesson): make_answers(lesson),
+    }
+    for leak in leaks(lesson, lab):
+        raise LessonError(f"{lesson.label}: its lab would give the answer away, in {leak}")
+    if force or any(stale.solution_problems(root, lesson)):
+        executed = execute(lesson)
+        wrong = [f"{lesson.label}: {what}" for what in stale.executed_problems(root, executed)]
+        if wrong:
+            raise LessonError("\n".join(wrong))
+        products[stale.solution_path(root, lesson)] = to_text(executed)
+    return _write(root, products)
+
+
+def _index_path(root: Path) -> Path:
+    return root / "ddpkit" / "answers" / "__init__.py"
+
+
+def _read(root: Path) -> tuple[list[Lesson], list[str]]:
+    """The lessons of a repository by number, and a sentence for each that is not well formed."""
+    lessons: list[Lesson] = []
+    malformed: list[str] = []
+    paths = sorted((root / "solutions").glob("*.py"))
+    for path in paths:
+        try:
+            lessons.append(parse(path))
+        except LessonError as error:
+            malformed.append(str(error))
+    return lessons, malformed if paths else ["solutions/ holds no lesson, NN_name.py."]
+
+
+def _clashes(lessons: Sequence[Lesson]) -> list[str]:
+    """The numbers and the exercises that two lessons have."""
+    first: dict[str, Lesson] = {}
+    clashes: list[str] = []
+    for lesson in lessons:
+        for what in (f"number {lesson.number}", *(f"exercise {name}" for name in lesson.exercises)):
+            other = first.setdefault(what, lesson)
+            if other is not lesson:
+                both = f"{lesson.label}: {what} is also in {other.label}"
+                clashes.append(f"{both}: rename one, then {stale.MEND}")
+    return clashes
+
+
+def _chosen(lessons: Sequence[Lesson], names: Collection[str]) -> list[Lesson]:
+    wanted = {Path(name).stem if name.endswith((".py", ".ipynb")) else name for name in names}
+    called = {lesson.stem: {lesson.stem, lesson.number, lesson.name} for lesson in lessons}
+    for name in sorted(wanted.difference(*called.values())):
+        raise LessonError(f"No lesson is called {name}; there are: {', '.join(called)}.")
+    return [lesson for lesson in lessons if called[lesson.stem] & wanted]
+
+
+def _orphans(root: Path) -> Iterator[Path]:
+    """Products that no lesson makes; files with names of another form are not ours to judge."""
+    sources = {path.stem for path in (root / "solutions").glob("*.py")}
+    for folder in ("labs", "solutions"):
+        for path in sorted((root / folder).glob("*.ipynb")):
+            if FILE_NAME.fullmatch(path.stem) and path.stem not in sources:
+                yield path
+    numbers = {stem[:2] for stem in sources}
+    for path in sorted((root / "ddpkit" / "answers").glob("lab*.py")):
+        if re.fullmatch(r"lab\d\d", path.stem) and path.stem[3:] not in numbers:
+            yield path
+
+
+def _write(root: Path, products: dict[Path, str]) -> list[Path]:
+    """Write the files that change, each whole or not at all; returns their paths from the root."""
+    changed: list[Path] = []
+    for path, text in products.items():
+        if path.exists() and path.read_bytes() == text.encode():
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+        changed.append(path.relative_to(root))
+    return changed

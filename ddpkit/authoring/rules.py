@@ -1,0 +1,52 @@
+"""How long the parts of a lesson may be: a student reads it on half a screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpkit.authoring.lesson import Cell, Lesson
+
+FIRST_CODE_LINES = 2
+CODE_LINES = 15
+ANSWER_LINES = 25
+TEXT_WORDS = 80
+
+
+def rule_problems(lesson: Lesson) -> Iterator[str]:
+    """One sentence for each cell that is too long."""
+    code = [cell for cell in lesson.cells if cell.kind == "code"]
+    for cell in lesson.cells:
+        where = lesson.where(cell)
+        if cell.kind == "markdown":
+            yield from _too_long(where, words(cell.source), TEXT_WORDS, "words of text")
+        elif cell.exercise:
+            yield from _too_long(where, answer_lines(cell), ANSWER_LINES, "lines of answer")
+        elif cell is code[0]:
+            what = "lines, and is the first of code"
+            yield from _too_long(where, lines(cell), FIRST_CODE_LINES, what)
+        else:
+            yield from _too_long(where, lines(cell), CODE_LINES, "lines of code")
+
+
+def words(text: str) -> int:
+    """The words of a text cell; marks such as `#`, `-` and `|` are none."""
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def lines(cell: Cell) -> int:
+    """The lines of a code cell that are not blank."""
+    return sum(bool(line.strip()) for line in cell.source.splitlines())
+
+
+def answer_lines(cell: Cell) -> int:
+    """The lines of code that a student has to write."""
+    return sum(block.code_lines for block in cell.blocks)
+
+
+def _too_long(where: str, found: int, most: int, what: str) -> Iterator[str]:
+    if found > most:
+        yield (
+            f"{where} has {found} {what}; at most {most}: shorten or split it, "
+            "then run `make release`."
+        )

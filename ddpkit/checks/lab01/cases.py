@@ -1,0 +1,273 @@
+"""Lab 01: minibatches, the step of SGD and gradients from pieces, against torch as the oracle.
+
+Numbers are float64 and few, so that every right order of operations prints the same digits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab01.hints import epoch_hint, near, step_hint
+from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.values import Close
+
+Answer = Callable[..., Any]
+
+# minibatches
+
+
+@exercise("minibatches", lab="01", points=2)
+def minibatches(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Every sample once an epoch, in an order that the seed decides."""
+    for n, batch_size in ((12, 4), (103, 16), (5, 8), (rng.randrange(200, 300), 32), (1, 1)):
+        whole, rest = divmod(n, batch_size)
+        yield Case(
+            f"{n} in batches of {batch_size}",
+            observe=partial(_epoch, answer, n, batch_size, rng.randrange(1000)),
+            expect={
+                "sizes": [batch_size] * whole + [rest] * (rest > 0),
+                "samples": "each once",
+                "order": "shuffled" if n > 10 else "any",
+                "seed": "decides",
+                "global seed": "left alone",
+            },
+            hint=partial(epoch_hint, rest=rest),
+        )
+
+
+def _epoch(answer: Answer, n: int, batch_size: int, seed: int) -> Observed:
+    import torch
+
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    batches = list(answer(n, batch_size, seed))
+    touched = not torch.equal(before, torch.random.get_rng_state())
+    order = _numbers(batches)
+    torch.manual_seed(1)  # the same seed must give the same order, whatever happened before
+    same = _numbers(answer(n, batch_size, seed)) == order
+    other = n <= 10 or _numbers(answer(n, batch_size, seed + 1)) != order
+    return {
+        "sizes": [len(batch) for batch in batches],
+        "samples": _samples(batches, order, n),
+        "order": "any" if n <= 10 else "as they come" if _in_order(batches, n) else "shuffled",
+        "seed": "decides" if same and other else "ignored" if same else "not enough",
+        "global seed": "used" if touched else "left alone",
+    }
+
+
+def _numbers(batches: Any) -> list[int]:
+    return [int(number) for batch in batches for number in batch]
+
+
+def _in_order(batches: list[Any], n: int) -> bool:
+    """Whether the numbers come in order: of many also in order from one in the middle, or shuffled
+    within their batches only."""
+    if n <= 12:
+        return _numbers(batches) == list(range(n))
+    order = [i for batch in batches for i in sorted(_numbers([batch]))]
+    neighbours = zip(_numbers(batches), _numbers(batches)[1:], strict=False)
+    return order == list(range(n)) or sum((b - a) % n == 1 for a, b in neighbours) > n // 2
+
+
+def _samples(batches: list[Any], order: list[int], n: int) -> str:
+    kinds = {str(getattr(batch, "dtype", type(batch).__name__)) for batch in batches}
+    if kinds != {"torch.int64"}:
+        return f"of type {', '.join(sorted(kinds))}"
+    if sorted(order) == list(range(n)):
+        return "each once"
+    missing = len(set(range(n)) - set(order))
+    return f"{missing} missing, {len(order) - len(set(order))} twice"
+
+
+# sgd_step
+
+
+@exercise("sgd_step", lab="01", points=3)
+def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Equal to torch.optim.SGD, step after step, with momentum too."""
+    for title, rates, momentum in (
+        ("1 step", [0.5], 0.0),
+        ("3 steps", [0.5, 0.5, 0.5], 0.0),
+        ("3 steps, momentum 0.5", [0.1, 0.1, 0.1], 0.5),
+        ("3 steps, momentum 0.9, lr changes", [1.0, 0.1, 0.01], 0.9),
+    ):
+        start, gradients = _tensors(rng, 2), [_tensors(rng, 2) for _ in rates]
+        yield Case(
+            title,
+            observe=partial(_steps, answer, start, gradients, rates, momentum),
+            expect={
+                "parameters": Close(_torch_steps(start, gradients, rates, momentum)),
+                "gradients": "kept",
+                "velocities": "one a parameter",
+            },
+            hint=partial(step_hint, start, gradients, rates, momentum),
+        )
+
+
+def _tensors(rng: random.Random, count: int) -> list[Any]:
+    """`count` float64 tensors of different shapes, with a decimal in each element."""
+    import torch
+
+    shapes = [(2, 2), (3,), (1,)][:count]
+    return [
+        torch.tensor([rng.randint(-99, 99) / 10 for _ in range(torch.Size(shape).numel())])
+        .double()
+        .reshape(shape)
+        for shape in shapes
+    ]
+
+
+def _fresh(start: list[Any]) -> list[Any]:
+    return [p.clone().requires_grad_() for p in start]
+
+
+def _steps(
+    answer: Answer, start: list[Any], gradients: list[Any], rates: list[float], momentum: float
+) -> Observed:
+    import torch
+
+    parameters, velocities = _fresh(start), None
+    given = [[g.clone() for g in step] for step in gradients]
+    for step, lr in zip(given, rates, strict=True):
+        velocities = answer(parameters, step, lr, momentum, velocities)
+    kept = all(
+        torch.equal(a, b)
+        for before, after in zip(gradients, given, strict=True)
+        for a, b in zip(before, after, strict=True)
+    )
+    fits = isinstance(velocities, (list, tuple)) and [v.shape for v in velocities] == [
+        p.shape for p in parameters
+    ]
+    return {
+        "parameters": [p.detach() for p in parameters],
+        "gradients": "kept" if kept else "changed",
+        "velocities": "one a parameter" if fits else "not returned",
+    }
+
+
+def _torch_steps(
+    start: list[Any], gradients: list[Any], rates: list[float], momentum: float
+) -> list[Any]:
+    """What torch.optim.SGD makes of it."""
+    import torch
+
+    parameters = _fresh(start)
+    optimizer = torch.optim.SGD(parameters, lr=1.0, momentum=momentum)
+    for step, lr in zip(gradients, rates, strict=True):
+        optimizer.param_groups[0]["lr"] = lr
+        for p, g in zip(parameters, step, strict=True):
+            p.grad = g.clone()
+        optimizer.step()
+    return [p.detach() for p in parameters]
+
+
+# accumulate
+
+
+@exercise("accumulate", lab="01", points=3)
+def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The gradient of a batch from those of its micro-batches, which may differ in length."""
+    for title, lengths, stale in (
+        ("1 micro-batch", [4], False),
+        ("2 of the same length", [3, 3], False),
+        ("lengths 6 and 2", [6, 2], False),
+        ("lengths 1, 5 and 2, an old .grad", [1, 5, 2], True),
+    ):
+        problem = _Problem(rng, lengths)
+        yield Case(
+            title,
+            observe=partial(_accumulated, answer, problem.start, problem.batches, stale),
+            expect={"gradients": Close(problem.gradients()), "images at a time": lengths},
+            hint=problem.hint,
+        )
+
+
+def _loss(parameters: list[Any], x: Any, y: Any) -> Any:
+    weight, bias = parameters
+    return ((x @ weight + bias - y) ** 2).mean()
+
+
+def _accumulated(
+    answer: Answer, start: list[Any], batches: list[tuple[Any, Any]], stale: bool
+) -> Observed:
+    import torch
+
+    parameters, lengths = _fresh(start), []
+    if stale:
+        for p in parameters:
+            p.grad = torch.ones_like(p)
+
+    def loss(x: Any, y: Any) -> Any:
+        lengths.append(len(y))
+        return _loss(parameters, x, y)
+
+    gradients = answer(loss, parameters, [(x.clone(), y.clone()) for x, y in batches])
+    detached = [g.detach().clone() for g in gradients]
+    return {"gradients": detached, "images at a time": lengths}
+
+
+class _Problem:
+    """Least squares on a few numbers, in micro-batches of the given lengths."""
+
+    def __init__(self, rng: random.Random, lengths: list[int]) -> None:
+        import torch
+
+        self.lengths = lengths
+        self.start = _tensors(rng, 3)[1:]  # weight (3,), bias (1,)
+        self.batches = [
+            (
+                torch.tensor([[rng.randint(-9, 9) for _ in range(3)] for _ in range(n)]).double(),
+                torch.tensor([rng.randint(-9, 9) for _ in range(n)]).double(),
+            )
+            for n in lengths
+        ]
+
+    def gradients(self) -> list[Any]:
+        """Of all images at once."""
+        import torch
+
+        parameters = _fresh(self.start)
+        x, y = (torch.cat(parts) for parts in zip(*self.batches, strict=True))
+        return list(torch.autograd.grad(_loss(parameters, x, y), parameters))
+
+    def parts(self) -> list[list[Any]]:
+        """Of each micro-batch."""
+        import torch
+
+        parameters = _fresh(self.start)
+        return [
+            list(torch.autograd.grad(_loss(parameters, x, y), parameters)) for x, y in self.batches
+        ]
+
+    def hint(self, seen: Observed) -> str | None:
+        if "error" in seen:
+            return None
+        got, parts, n = seen["gradients"], self.parts(), len(self.lengths)
+        if seen["images at a time"] == [sum(self.lengths)] and n > 1:
+            return "All images went through the model at once: it is one micro-batch at a time."
+        sums = [sum(column) for column in zip(*parts, strict=True)]
+        if n > 1 and near(got, sums):
+            return "The gradients are added up. Of mean losses, take the (weighted) mean."
+        if n > 1 and near(got, parts[-1]):
+            return "Only the last micro-batch counts: add to the total, do not replace it."
+        if n > 1 and near(got, [each / n for each in sums]):
+            return (
+                "A plain mean gives each image of the short micro-batch too much weight. "
+                "Weight each gradient by its share of the images."
+            )
+        weighted = [
+            sum(part * length for part, length in zip(column, self.lengths, strict=True))
+            for column in zip(*parts, strict=True)
+        ]
+        if near(got, weighted):
+            return "That is the gradient of the summed loss: divide by the number of all images."
+        if near(got, [g + 1 for g in self.gradients()]):
+            return "p.grad held something already: backward() adds to it. Clear it first."
+        if len(seen["images at a time"]) < n:
+            return f"{n} micro-batches, and the loss of {len(seen['images at a time'])} only."
+        if near(got, [g * (self.lengths[-1] / sum(self.lengths)) for g in parts[-1]]):
+            return "Only the last micro-batch counts: clear p.grad once, before the first."
+        return "Weight each gradient by its share of the images: its len(y), divided by all images."

@@ -1,0 +1,1 @@
+"""Lab 04: cases gradients hints shard start train."""

@@ -1,0 +1,1 @@
+"""Lab 06: asked cases graph hints reducer steps."""

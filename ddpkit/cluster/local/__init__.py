@@ -1,0 +1,5 @@
+"""Ranks on this machine.
+
+run        a run, from its start to its end
+launch     processes: start, kill
+"""

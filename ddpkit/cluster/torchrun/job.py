@@ -1,0 +1,166 @@
+"""The job of ranks that torchrun has started, and what its ranks tell each other.
+
+`torchrun` makes runs on it. Whoever asks only whether there is one, `active()`, loads no torch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import pickle
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NoReturn
+
+from ddpkit.cluster.devices import VARIABLE, Place
+from ddpkit.cluster.outcome import is_echo
+from ddpkit.cluster.torchrun import connections, hosts
+from ddpkit.cluster.torchrun.hosts import Seat
+from ddpkit.cluster.torchrun.lookout import Lookout, Teller
+from ddpkit.errors import ClusterError
+from ddpkit.rank.main import GROUP_TIMEOUT
+from ddpkit.rank.report import report
+
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def active() -> bool:
+    """Whether this process is a rank that a launcher started."""
+    return all(name in os.environ for name in LAUNCHED)
+
+
+def only_rank_0_prints() -> None:
+    """Drop what the script prints on the other ranks from here on; inside a run all ranks print."""
+    if os.environ["RANK"] != "0" and sys.stdout is sys.__stdout__:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # open for as long as the script runs
+
+
+@cache
+def say_once(text: str) -> None:
+    """Print what is true of the whole job."""
+    print(text)
+
+
+class TooFewRanks(ClusterError):
+    """A check's run needs more ranks than there are. The judge hears of it, and no reader."""
+
+
+@contextmanager
+def checking() -> Iterator[None]:
+    """In it, a run that there are too few ranks for raises TooFewRanks instead of being skipped:
+    to a check, a run without results is a wrong answer."""
+    here = job() if active() else None
+    if here is not None:
+        here.checking = True
+    try:
+        yield
+    finally:
+        if here is not None:
+            here.checking = False
+
+
+class Job:
+    """The ranks of this job, and a group of their own to exchange replies over.
+
+    `hosts` are the ranks of each host, rank 0's first.
+    """
+
+    def __init__(self) -> None:
+        import torch.distributed as dist
+        from torch._C._distributed_c10d import PrefixStore
+        from torch.distributed.rendezvous import rendezvous
+
+        self.store, self.rank, self.size = next(rendezvous("env://"))
+        store = PrefixStore("ddpkit", self.store)
+        seats = hosts.meet(store, self.rank, self.size)
+        self.hosts = hosts.by_host(seats)
+        control = PrefixStore("control", store)
+        self.control: Any = dist.ProcessGroupGloo(control, self.rank, self.size, GROUP_TIMEOUT)
+        line, lines = connections.call(store, self.rank, self.size, seats[0].address)
+        names = self._names(seats)
+        self.teller = Teller(self.rank, line, names[0] if self._is_next_of_kin() else None)
+        self.lookout = Lookout(lines, names) if self.rank == 0 else None
+        self.runs = 0
+        self.checking = False
+        atexit.register(self.leave)
+        only_rank_0_prints()
+        sys.excepthook = self._uncaught
+
+    def _names(self, seats: Sequence[Seat]) -> list[str]:
+        """What a reader calls the ranks: the host matters where there are several."""
+        several = len(self.hosts) > 1
+        return [
+            f"rank {rank}{f' on host {seat.host}' * several}" for rank, seat in enumerate(seats)
+        ]
+
+    def _is_next_of_kin(self) -> bool:
+        """Whether this rank is the first of its host but for rank 0: one says it on each host."""
+        return bool(self.rank) and self.rank == min(filter(None, self.on_this_host()))
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """Say why this rank cannot go on: to torchrun's report, and to rank 0, which explains."""
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        said = report(error)
+        if not is_echo(said):
+            get_error_handler().record_exception(error)
+        self.teller.raised(said)
+
+    def _uncaught(self, _: object, error: BaseException, traceback: object) -> None:
+        """All ranks run the script, so they mostly fail alike; it is said once."""
+        try:
+            raise error  # torchrun's report wants the exception that is being handled
+        except BaseException:
+            self.fail(error)
+
+    def leave(self) -> None:
+        """Say goodbye, so that nobody takes the end of this rank for a failure.
+
+        End gloo's threads before the interpreter ends: one that lets go of a tensor later, when
+        there is no interpreter any more to ask, aborts the process.
+        """
+        self.teller.leave()
+        if self.lookout is not None:
+            self.lookout.leave()
+        self.control = None
+        gc.collect()
+
+    def on_this_host(self) -> list[int]:
+        """The ranks of the job on this rank's host."""
+        return next(ranks for ranks in self.hosts if self.rank in ranks)
+
+    def agree(self, mine: Place) -> Place:
+        """A place for the ranks of all hosts: NCCL if every host has GPUs enough for it.
+
+        Raises ClusterError if some compute on the CPU and others do not.
+        """
+        places: list[Place] = [pickle.loads(data) for data in self.all_gather(pickle.dumps(mine))]
+        if len({place.device for place in places}) > 1:
+            said = ", ".join(f"rank {rank}: {place.device}" for rank, place in enumerate(places))
+            raise ClusterError(f"all ranks need the same device, by device= or {VARIABLE}: {said}")
+        return min(places, key=lambda place: place.backend)  # "gloo" before "nccl"
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        """The bytes of every rank, on every rank."""
+        import torch
+
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        self.control.allgather([sizes], [torch.tensor([len(data)])]).wait()
+        longest = max(int(size) for size in sizes)
+        mine = torch.zeros(longest, dtype=torch.uint8)
+        if data:
+            mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        all_data = [torch.empty_like(mine) for _ in range(self.size)]
+        self.control.allgather([all_data], [mine]).wait()
+        return [
+            bytes(tensor[: int(size)].numpy()) for tensor, size in zip(all_data, sizes, strict=True)
+        ]
+
+
+@cache
+def job() -> Job:
+    """The job that this process belongs to, joined at the first call."""
+    return Job()

@@ -1,0 +1,162 @@
+"""The same runs on ranks that torchrun (or srun, or any launcher of its kind) has started.
+
+Every rank executes the whole script. A run calls the function in place, on the first `world_size`
+ranks of the job, and gathers what they returned on all of them, so that the script goes on alike
+everywhere; what the script prints outside a run comes from rank 0 alone.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
+
+from ddpkit.cluster.local.launch import run_folder
+from ddpkit.cluster.local.run import Request
+from ddpkit.cluster.outcome import Outcome
+from ddpkit.cluster.output import Labelled
+from ddpkit.cluster.torchrun import clocks
+from ddpkit.cluster.torchrun.clocks import Clock
+from ddpkit.cluster.torchrun.job import Job, TooFewRanks, job
+from ddpkit.protocol.blackbox import BlackBox
+from ddpkit.protocol.ship import pack_result, unpack_call, unpack_result
+from ddpkit.rank.agent import Agent
+from ddpkit.rank.main import (
+    GROUP_TIMEOUT,
+    leave_device,
+    pick,
+    seed_all,
+    start_together,
+    use_device,
+)
+from ddpkit.rank.record.recorder import Recorder, activate
+from ddpkit.rank.report import UnsendableResultError
+from ddpkit.trace import LeftOut, Scalar, Span
+
+
+def run(request: Request, *, expect_error: bool) -> Outcome:
+    """Call the function on the first ranks of the job; all ranks get the outcome.
+
+    Whatever fails ends the job: the other ranks may be waiting for this one inside the function,
+    and torchrun, not we, could start them again.
+    """
+    here, world_size = job(), request.world_size
+    if expect_error:
+        print("Left out under torchrun: this run breaks its ranks on purpose.")
+        return _skipped(request, "it breaks its ranks on purpose")
+    if world_size > here.size:
+        said = f"it needs {world_size} ranks, and torchrun started {here.size}."
+        if here.checking:
+            raise TooFewRanks(said)
+        print(f"Skipped: {said}")
+        return _skipped(request, said)
+    here.runs += 1
+    if here.lookout is not None:
+        here.lookout.watch(request)
+    try:
+        return _run(here, request)
+    except BaseException as error:
+        here.fail(error)
+
+
+def _skipped(request: Request, why: str) -> Outcome:
+    """Of a run that was not made: no results, and a trace of which nothing can be shown."""
+    return Outcome([None] * request.world_size, facts={"skipped": why})
+
+
+def _run(here: Job, request: Request) -> Outcome:
+    import torch.distributed as dist
+
+    before = clocks.read(here.control, here.hosts)
+    reply = _call(here, request) if here.rank < request.world_size else None
+    clock = Clock(before, clocks.read(here.control, here.hosts))
+    here.teller.returned()
+    gathered = here.all_gather(pickle.dumps((clock, reply)))
+    if here.lookout is not None:
+        here.lookout.agree()
+    if here.rank < request.world_size:
+        dist.destroy_process_group()  # nobody is inside it any more: all have replied
+    replies = [pickle.loads(data) for data in gathered]
+    return _outcome(here, [clock for clock, _ in replies], [r for _, r in replies if r is not None])
+
+
+def _outcome(here: Job, read: Sequence[Clock], replies: Sequence[Reply]) -> Outcome:
+    """The replies of a run's ranks, all times by rank 0's clock. `read` has one of every rank."""
+    clock_of = {rank: read[ranks[0]] for ranks in here.hosts for rank in ranks}
+    facts: dict[str, Scalar] = {}
+    if len(here.hosts) > 1:
+        worst = max(clock.error_ns for clock in clock_of.values())
+        facts = {"hosts": len(here.hosts), "clock_error_ns": worst}
+    return Outcome(
+        results=[unpack_result(reply.result) for reply in replies],
+        output="\n".join(line for reply in replies for line in reply.lines),
+        spans=[
+            clock_of[rank].move(span) for rank, reply in enumerate(replies) for span in reply.spans
+        ],
+        left_out={rank: reply.left_out for rank, reply in enumerate(replies)},
+        facts=facts,
+    )
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a rank sends to all when its function has returned."""
+
+    result: list[bytearray]  # packed
+    spans: list[Span]
+    left_out: LeftOut
+    lines: list[str]  # what it printed
+
+
+def _call(here: Job, request: Request) -> Reply:
+    """Run the function on this rank, watched by rank 0."""
+    from ddpkit.rank.record.compute import watch
+
+    box = _black_box()
+    recorder, printed = Recorder(here.rank, box), Labelled(here.rank)
+    activate(recorder)
+    seed_all(request.seed, here.rank)
+    use_device(request.place.device, here.on_this_host().index(here.rank))
+    _join(here, request)
+    # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
+    function, args, kwargs = unpack_call([bytearray(part) for part in request.payload])
+    args, kwargs = pick(args, here.rank), pick(kwargs, here.rank)
+    start_together()
+    here.teller.begin(Agent(recorder, box))
+    with watch(recorder) if request.record else nullcontext(), redirect_stdout(printed):
+        result = function(*args, **kwargs)
+    recorder.finish()
+    activate(None)
+    leave_device(request.place.device)
+    try:
+        parts = [bytearray(part) for part in pack_result(result)]
+    except Exception as error:
+        raise UnsendableResultError(function, result, error) from None
+    return Reply(parts, recorder.spans(), recorder.log.left_out(), printed.lines())
+
+
+def _black_box() -> BlackBox:
+    """One that only this process reads: its file has gone as soon as it is mapped."""
+    with run_folder() as folder:
+        return BlackBox.create(folder / "rank")
+
+
+def _join(here: Job, request: Request) -> None:
+    """Join the default process group of a run."""
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore
+
+    from ddpkit.rank.group import recorded as group
+
+    group.register()
+    hook = sys.excepthook
+    dist.init_process_group(
+        f"ddpkit_{request.place.backend}",
+        store=PrefixStore(f"ddpkit/run{here.runs}", here.store),
+        rank=here.rank,
+        world_size=request.world_size,
+        timeout=GROUP_TIMEOUT,
+    )
+    sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere

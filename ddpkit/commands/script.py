@@ -1,0 +1,134 @@
+"""`ddpkit script 03`: a lab as a plain script, with your own answers in it.
+
+The script is the lab's cells in their order, texts as comments, for python and for torchrun. Its
+first line holds a digest of the others: so a script that somebody has changed is told from one that
+can be written anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpkit.authoring.notebook import load, text_of
+from ddpkit.errors import LessonError
+from ddpkit.exercises.keep import kept_path
+from ddpkit.exercises.sources import FUTURE
+from ddpkit.files import write_whole
+
+BLANK = 'raise NotImplementedError("your code here'
+MADE = re.compile(r"# Made by `ddpkit script` from \S+ \((?P<digest>\w+)\)\.\n")
+
+
+YOURS = "your answers"
+KEPT = "your answers, as kept by their checks"
+MISSING = "not answered yet, so what needs them will fail"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A lab as a script, and where each exercise's answer in it comes from."""
+
+    text: str
+    answers: dict[str, list[str]]  # names of exercises, by YOURS, KEPT and MISSING
+
+
+def make_script(notebook: Path) -> Script:
+    """The script of a notebook that was a lab. The notebook is only read.
+
+    Raises LessonError: there is no notebook, or its code does not make a script.
+    """
+    answers: dict[str, list[str]] = {YOURS: [], KEPT: [], MISSING: []}
+    cells = []
+    for cell in load(notebook)["cells"]:
+        kind, source = str(cell.get("cell_type")), text_of(cell.get("source", ""))
+        name = cell.get("metadata", {}).get("ddpkit", {}).get("exercise")
+        if name:
+            kept = _kept(name, notebook.parent) if BLANK in source else None
+            answers[YOURS if BLANK not in source else KEPT if kept else MISSING].append(name)
+            source = kept or source
+        if kind in ("code", "markdown") and source.strip():
+            cells.append((kind, _printing(source) if kind == "code" else source))
+    body = ("\n" + FUTURE if answers[KEPT] else "") + "\n" + _percent(cells)
+    _compile(body, notebook)
+    made = f"# Made by `ddpkit script` from {notebook.name} ({_digest(body)}).\n"
+    return Script(made + body, answers)
+
+
+def write_script(script: Script, target: Path) -> None:
+    """Write a script, unless there is a file that is more than an older script.
+
+    Raises LessonError: there is one, or the file cannot be written.
+    """
+    try:
+        if target.exists() and not _is_ours(target.read_text("utf-8")):
+            raise LessonError(
+                f"{target} is not as `ddpkit script` wrote it, so it stays as it is. "
+                "Name another file with -o, or move this one away."
+            )
+        write_whole(target, script.text.encode())
+    except (OSError, UnicodeDecodeError) as error:
+        raise LessonError(f"{target} cannot be written: {error}.") from None
+
+
+def _is_ours(text: str) -> bool:
+    """Whether a text is a script, as it was made."""
+    match = MADE.match(text)
+    return match is not None and match["digest"] == _digest(text[match.end() :])
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+
+def _kept(name: str, folder: Path) -> str | None:
+    """The answer that a check has kept for the notebooks of a folder."""
+    path = folder / kept_path(name)  # with DDPKIT_PROGRESS a path of its own, which stays
+    if not name.isidentifier():  # the notebook may be anybody's
+        return None
+    return path.read_text("utf-8").replace(FUTURE, "") if path.exists() else None
+
+
+def _printing(source: str) -> str:
+    """A cell whose last line is a bare value, which a notebook shows, prints it instead."""
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:  # a magic; or a mistake, of which `_compile` tells
+        return source
+    last = statements[-1] if statements else None
+    if not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call | ast.Constant):
+        return source
+    lines = source.encode().splitlines()
+    first, end, column = last.lineno - 1, (last.end_lineno or 0) - 1, last.end_col_offset or 0
+    if last.col_offset or lines[end][column:].strip().startswith(b";"):
+        return source
+    lines[end] = lines[end][:column] + b")" + lines[end][column:]
+    lines[first] = b"print(" + lines[first]
+    return b"\n".join(lines).decode()
+
+
+def _percent(cells: list[tuple[str, str]]) -> str:
+    """Cells as a script of jupytext's percent format; magics become comments."""
+    import jupytext
+    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+    new: dict[str, Any] = {"code": new_code_cell, "markdown": new_markdown_cell}
+    node = new_notebook(cells=[new[kind](source) for kind, source in cells])  # type: ignore[no-untyped-call]
+    node.metadata["jupytext"] = {"notebook_metadata_filter": "-all"}
+    fmt = {"extension": ".py", "format_name": "percent", "comment_magics": True}
+    return str(jupytext.writes(node, fmt=fmt))
+
+
+def _compile(body: str, notebook: Path) -> None:
+    try:
+        compile(body, str(notebook), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = body.splitlines()[(error.lineno or 1) - 1].strip()
+        raise LessonError(
+            f"{notebook.name} does not make a script: {error.msg}, in the line `{line}`. "
+            "Mend its cell, save the notebook, and try again."
+        ) from None

@@ -1,0 +1,100 @@
+"""`ddpkit check LAB.ipynb`: run one's own notebook from the top, and see which exercises pass.
+
+For self-study: the notebook runs with its owner's rights, and what it says is believed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpkit.authoring.kernel import private_connection
+from ddpkit.errors import LessonError
+
+CHECK = re.compile(r"^\s*check\((\w+)\)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One exercise of a notebook."""
+
+    name: str
+    passed: bool
+    says: str  # the last line of its check, or why there is none
+
+
+def run_checks(path: Path, timeout: int) -> list[Result]:
+    """Run the notebook `path` in a fresh kernel, in its own folder; the file is left as it is.
+
+    timeout  seconds that one cell may take; a cell that takes longer is stopped, the rest still run
+
+    Raises LessonError if the file is not a notebook, or has no check cells.
+    """
+    notebook = _read(path)
+    names = [name for cell in notebook.cells for name in CHECK.findall(_code(cell))]
+    if not names:
+        raise LessonError(f"{path} has no cell with check(...): is it a lab of ddpkit?")
+    _execute(notebook, path.resolve().parent, timeout)
+    cells = {name: cell for cell in notebook.cells for name in CHECK.findall(_code(cell))}
+    return [_result(name, cells[name]) for name in dict.fromkeys(names)]
+
+
+def _read(path: Path) -> Any:
+    import nbformat
+
+    try:
+        return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise LessonError(f"{path} is not a notebook: {error}") from error
+
+
+def _code(cell: Any) -> str:
+    return str(cell.source) if cell.cell_type == "code" else ""
+
+
+def _execute(notebook: Any, folder: Path, timeout: int) -> None:
+    from nbclient import NotebookClient
+    from nbclient.exceptions import DeadKernelError
+    from tqdm import tqdm
+
+    cells = sum(cell.cell_type == "code" for cell in notebook.cells)
+    with (
+        tempfile.TemporaryDirectory(prefix="ddpkit-") as kept,
+        tqdm(total=cells, unit="cell", leave=False, disable=None) as bar,
+    ):
+        client = NotebookClient(
+            notebook,
+            kernel_name="python3",
+            timeout=timeout,
+            interrupt_on_timeout=True,
+            allow_errors=True,
+            config=private_connection(Path(kept)),
+            resources={"metadata": {"path": str(folder)}},
+            on_cell_executed=lambda **_: bar.update(),
+        )
+        with suppress(DeadKernelError):  # cells without outputs will say so
+            # What passes here is not yet what the student has seen pass: progress stays as it is.
+            client.execute(env={**os.environ, "DDPKIT_PROGRESS": kept})
+
+
+def _result(name: str, cell: Any) -> Result:
+    text = "".join(
+        output.text
+        for output in cell.outputs
+        if output.output_type == "stream" and output.name == "stdout"
+    )
+    lines = [line for line in text.splitlines() if line.startswith(f"{name}: ")]
+    if lines:
+        said = lines[-1].removeprefix(f"{name}: ")
+        if said.startswith("passed"):
+            return Result(name, True, said.partition(". ")[0])
+        return Result(name, False, said)
+    errors = [output for output in cell.outputs if output.output_type == "error"]
+    if errors:
+        return Result(name, False, f"{errors[-1].ename}: {errors[-1].evalue}".splitlines()[0])
+    return Result(name, False, "not run: the kernel ended before, or its cell took too long")

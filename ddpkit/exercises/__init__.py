@@ -1,0 +1,41 @@
+"""Exercises, their checks, and what students take from lab to lab.
+
+exercise         what a lab's module registers: cases, points
+check            asks an answer and tells the student
+  judge          the asking: every case, whatever the answer does
+  seeds          where the inputs come from
+  values         what was observed, as plain data, and as text
+  compare        the first difference from what was expected
+  explain        an exception, and the student's own line
+  verdict, say   the telling
+carry            an earlier lab's answer
+  keep, sources  an answer made into a file that runs on its own
+  progress       what went green so far
+"""
+
+from ddpkit.cluster.torchrun import job
+from ddpkit.exercises.carry import carry
+from ddpkit.exercises.check import check
+from ddpkit.exercises.exercise import Case, Exercise, exercise, exercises, find
+from ddpkit.exercises.judge import judge
+from ddpkit.exercises.values import Close, digest, show_value
+from ddpkit.exercises.verdict import CaseResult, Verdict
+
+__all__ = [
+    "Case",
+    "CaseResult",
+    "Close",
+    "Exercise",
+    "Verdict",
+    "carry",
+    "check",
+    "digest",
+    "exercise",
+    "exercises",
+    "find",
+    "judge",
+    "show_value",
+]
+
+if job.active():  # a lesson, as a script: it prints once what its notebook shows
+    job.only_rank_0_prints()

@@ -1,0 +1,43 @@
+"""`check(answer)`: is the answer right, and if not, what is wrong with it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpkit.exercises.exercise import find, name_of
+from ddpkit.exercises.judge import judge
+from ddpkit.exercises.keep import keep
+from ddpkit.exercises.progress import record
+from ddpkit.exercises.say import say, speaks
+from ddpkit.exercises.seeds import current_seed
+from ddpkit.exercises.verdict import Verdict, verdict_text
+
+
+def check(answer: object) -> Verdict:
+    """Put the exercise's cases to your function or class, and print what it did and the verdict.
+
+    The exercise is known by the name that the function was defined with. Wrong answers never raise.
+    When all cases pass, your version is kept for `carry`.
+
+    With `DDPKIT_SEED` set (the grader's secret) the inputs are others and nothing expected shows.
+
+    Raises:
+        LessonError: `answer` is no function or class, or no exercise has its name.
+        KeyboardInterrupt: you pressed Stop.
+    """
+    exercise = find(name_of(answer))
+    seed = current_seed()
+    verdict = judge(exercise, answer, seed)
+    notes = list(_remember(verdict, answer)) if speaks() else []
+    # What is kept depends on the student's folder; the grader compares what the answer did.
+    say(verdict_text(verdict, [] if seed.secret else notes, secret=seed.secret))
+    return verdict
+
+
+def _remember(verdict: Verdict, answer: object) -> Iterator[str]:
+    if verdict.blank is not None or verdict.left_out:
+        return
+    if verdict.passed:
+        yield keep(verdict.name, answer)
+    if (trouble := record(verdict)) is not None:
+        yield trouble

@@ -1,0 +1,145 @@
+"""Puts an exercise's cases to an answer. No wrong answer makes this raise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ddpkit.cluster.torchrun.job import TooFewRanks, active
+from ddpkit.errors import LessonError, RunTimeout
+from ddpkit.exercises.compare import Difference, difference
+from ddpkit.exercises.exercise import Case, Exercise, Observed
+from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank, student_line
+from ddpkit.exercises.seeds import Seed, current_seed
+from ddpkit.exercises.tail import Tail, captured
+from ddpkit.exercises.values import digits_of, show_value
+from ddpkit.exercises.verdict import CaseResult, Verdict
+
+WRONG = 3  # wrong values told of in a case's row
+
+
+class Unanswered(Exception):
+    """The answer is the exercise as shipped."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdict:
+    """Put every case to the answer and count the points.
+
+    All cases are asked, also after a failure, for partial points; only a run that took all of its
+    time ends the asking.
+
+    Raises:
+        LessonError: the exercise itself is broken.
+        KeyboardInterrupt: the reader pressed Stop.
+    """
+    seed = seed or current_seed()
+    results: list[CaseResult] = []
+    whole = got = 0.0
+    left_out, out_of_time = 0, False
+    try:
+        for case in _ask_for_cases(exercise, answer, seed):
+            if out_of_time:
+                whole += case.weight
+                results.append(CaseResult(case.title, False, "not tried after the timeout"))
+                continue
+            result, error = _put(exercise, case)
+            if isinstance(error, TooFewRanks) and active():
+                left_out += 1
+                continue
+            out_of_time = isinstance(error, RunTimeout)
+            whole += case.weight
+            got += case.weight * result.passed
+            results.append(result)
+    except Unanswered as blank:
+        return Verdict(exercise.name, False, exercise.points, 0.0, blank=blank.size)
+    if not results and not left_out:
+        raise LessonError(f"The check of `{exercise.name}` has no cases.")
+    passed = bool(results) and all(result.passed for result in results)
+    earned = exercise.points if passed else round(exercise.points * got / whole, 2) if whole else 0
+    return Verdict(
+        exercise.name, passed, exercise.points, float(earned), tuple(results), left_out=left_out
+    )
+
+
+def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed) -> Iterator[Case]:
+    """The exercise's cases; one that cannot be observed stands for those that never came."""
+    cases = exercise.cases(answer, seed.rng(exercise.name))
+    while True:
+        output = Tail()
+        try:
+            with captured(output):
+                case = next(cases, None)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if not is_unanswered(error) and student_line(error) is None:
+                raise LessonError(
+                    f"The check of `{exercise.name}` is broken: {explain(error).summary}."
+                ) from error
+            yield Case("before the cases", _raise(error), {})
+            return
+        if case is None:
+            return
+        yield case
+
+
+def _raise(error: BaseException) -> Any:
+    def observe() -> Observed:
+        raise error
+
+    return observe
+
+
+def _put(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | None]:
+    output = Tail()
+    try:
+        with captured(output):
+            observed = case.told(case.observe())
+        if not isinstance(observed, dict):
+            raise LessonError(f"The check of `{exercise.name}` is broken: observe() gave no dict.")
+        return _compare(case, observed, output.last()), None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and a student's own kinds too
+        if isinstance(error, LessonError) and student_line(error) is None:
+            raise
+        if is_unanswered(error):
+            raise Unanswered(size_of_blank(error)) from error
+        explanation = explain(error)
+        hint = case.hint_for({"error": error})
+        return CaseResult(
+            case.title,
+            passed=False,
+            got=explanation.summary,
+            hint=hint,
+            details=explanation.lines,
+            printed=output.last(),
+        ), error
+
+
+def _compare(case: Case, observed: dict[str, Any], printed: tuple[str, ...]) -> CaseResult:
+    wrong: list[str] = []
+    for key, expected in case.expect.items():
+        found = difference(observed[key], expected) if key in observed else _missing(expected)
+        if found is not None:
+            wrong.append(f"{key}{found.where} {found}")
+    names = [*case.expect, *(key for key in observed if key not in case.expect)]
+    got = ", ".join(
+        f"{key} {show_value(observed[key], digits_of(case.expect.get(key)))}"
+        for key in names
+        if key in observed
+    )
+    if not wrong:
+        return CaseResult(case.title, True, got)
+    if len(wrong) > WRONG:
+        wrong[WRONG:] = [f"and {len(wrong) - WRONG} more"]
+    hint = case.hint_for(observed)
+    return CaseResult(case.title, False, got, "; ".join(wrong), hint, printed=printed)
+
+
+def _missing(expected: object) -> Difference:
+    return Difference("", "nothing", show_value(expected))

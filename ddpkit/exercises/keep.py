@@ -1,0 +1,257 @@
+"""Keeps the answer that went green: its source, with all that it needs to run on its own."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import linecache
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+from ddpkit.exercises.progress import folder, write
+from ddpkit.exercises.sources import (
+    FUTURE,
+    annotation_names,
+    defined_name,
+    dotted_names,
+    globals_of,
+    needed_names,
+    source_of,
+)
+
+# Absent from sys.modules, so that cloudpickle ships what is carried by value: ranks need no file.
+CARRIED = "ddpkit_carried_"
+
+
+class NotKept(Exception):
+    """Why an answer cannot be saved: a clause, without a full stop."""
+
+
+def keep(name: str, answer: object) -> str:
+    """Save `answer` for `carry(name)`; says whether it was, and if not, why and what to do."""
+    path = kept_path(name)
+    try:
+        text = standalone(name, answer)
+        load(name, text, path)
+        write(path, text)
+    except NotKept as reason:
+        return f"Your version is not kept for later labs: {reason}."
+    except OSError as error:
+        return f"Your version is not kept for later labs: {path}: {error.strerror}."
+    except Exception as error:
+        reason_text = f"{type(error).__name__}: {error}"
+        return f"Your version is not kept for later labs: run alone it gives {reason_text}."
+    return "Your version is kept for later labs."
+
+
+def kept_path(name: str) -> Path:
+    return folder() / "answers" / f"{name}.py"
+
+
+def load(name: str, text: str, path: Path) -> Any:
+    """Run a kept file in a namespace of its own, and return what it defines as `name`.
+
+    Raises whatever the file raises; KeyError if it does not define `name`.
+    """
+    filename = str(path.absolute())
+    code = compile(text, filename, "exec", dont_inherit=True)
+    # For tracebacks, and for keeping an answer that uses this one. No mtime: never looked up again.
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    module = types.ModuleType(f"{CARRIED}{name}")
+    module.__file__ = filename
+    sys.modules[module.__name__] = module  # while it runs: dataclasses look their module up
+    try:
+        exec(code, module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+    return module.__dict__[name]
+
+
+def standalone(name: str, answer: object) -> str:
+    """A file that defines `name` as `answer` is defined, and all that this needs.
+
+    Modules become imports, helpers their source, constants assignments.
+
+    Raises:
+        NotKept: it uses something that has no such form, as an object made in another cell.
+    """
+    if str(getattr(answer, "__module__", "")).startswith("ddpkit."):
+        raise NotKept("it is the kit's own")
+    collector = _Collector()
+    if not _is_definition(answer):
+        raise NotKept(f"it is a {type(answer).__name__}, not a function or class")
+    if collector.define(answer) != name:
+        raise NotKept(f"it is not defined by a `def {name}` or `class {name}`")
+    return collector.text(f'# {name}: your version, as its check passed. carry("{name}") loads it.')
+
+
+class _Collector:
+    """Follows an answer's names from one definition to the next, helpers first."""
+
+    def __init__(self) -> None:
+        self.bound: dict[str, Any] = {}  # name in the file -> what it is
+        self.imports: set[str] = set()
+        self.assignments: list[str] = []
+        self.definitions: list[str] = []
+        self.begun: set[str] = set()  # names of definitions, while their needs are followed too
+
+    def text(self, heading: str) -> str:
+        head = "\n".join([heading, FUTURE])
+        # `import a.b` binds `a` as well
+        plain = [each for each in self.imports if " as " not in each]
+        spare = {each for each in plain if any(it.startswith(f"{each}.") for it in plain)}
+        blocks = ["\n".join(sorted(self.imports - spare)), "\n".join(self.assignments)]
+        parts = [head.rstrip(), *(block for block in blocks if block)]
+        return (
+            "\n\n".join(parts)
+            + "".join(f"\n\n\n{each.rstrip()}" for each in self.definitions)
+            + "\n"
+        )
+
+    def define(self, thing: Any) -> str:
+        """Add the source of a function or class after all that it needs; returns its name there."""
+        label = thing.__name__
+        source = source_of(thing)
+        name = defined_name(source) if source is not None else None
+        if source is None or name is None:
+            raise NotKept(f"the source of `{label}` is not to be found")
+        self._bind(name, thing)
+        self.begun.add(name)
+        if hidden := _enclosed(thing):
+            raise NotKept(
+                f"`{label}` uses the variable `{hidden[0]}` of the function around it; "
+                "define it in a cell of its own, and pass it as an argument"
+            )
+        namespace = globals_of(thing)
+        self._import_submodules(source, namespace)
+        for each in sorted(needed_names(source)):
+            self._add(each, namespace)
+        for each in sorted(annotation_names(source)):
+            self._add_if_imported(each, namespace)
+        self.definitions.append(source)
+        return name
+
+    def _bind(self, name: str, value: Any) -> bool:
+        """Note what a name means; whether that is new."""
+        if name in self.bound and self.bound[name] is not value:
+            raise NotKept(f"it uses two different things called `{name}`; rename one of them")
+        new = name not in self.bound
+        self.bound[name] = value
+        return new
+
+    def _add(self, name: str, namespace: dict[str, Any]) -> None:
+        if name.startswith("__"):  # __name__ and such: every module has its own
+            return
+        if name not in namespace:
+            if not hasattr(builtins, name):
+                raise NotKept(f"it uses the name `{name}`, which is not defined")
+            return
+        value = namespace[name]
+        if not self._bind(name, value):
+            return
+        if statement := _import_of(name, value):
+            self.imports.add(statement)
+        elif _is_constant(value):
+            self.assignments.append(f"{name} = {_literal(value)}")
+        elif statement := _carry_of(name, value):
+            self.imports.add("from ddpkit.exercises import carry")
+            self.assignments.append(statement)
+        elif _is_definition(value):
+            if (own := self._define_once(value)) != name:
+                self.definitions.append(f"{name} = {own}")
+        else:
+            raise NotKept(
+                f"it uses the variable `{name}` ({type(value).__name__}); pass it as an argument"
+            )
+
+    def _define_once(self, value: Any) -> str:
+        """Define a helper under its own name, which may be another than it is used by."""
+        source = source_of(value)
+        own = defined_name(source) if source is not None else None
+        if own in self.begun and self.bound[own] is value:
+            return own
+        return self.define(value)
+
+    def _add_if_imported(self, name: str, namespace: dict[str, Any]) -> None:
+        statement = _import_of(name, namespace[name]) if name in namespace else None
+        if statement is not None and self._bind(name, namespace[name]):
+            self.imports.add(statement)
+
+    def _import_submodules(self, source: str, namespace: dict[str, Any]) -> None:
+        """`import xml` does not load `xml.etree`: import what the source reaches through dots."""
+        for dotted in dotted_names(source):
+            head = dotted.partition(".")[0]
+            is_module = isinstance(sys.modules.get(dotted), types.ModuleType)
+            if is_module and namespace.get(head) is sys.modules[head]:
+                self.imports.add(f"import {dotted}")
+
+
+def _is_definition(value: Any) -> bool:
+    """A class, a function, or a function wrapped by a decorator such as functools.cache."""
+    if isinstance(value, type):
+        return True
+    return hasattr(value, "__name__") and isinstance(inspect.unwrap(value), types.FunctionType)
+
+
+def _enclosed(thing: Any) -> tuple[str, ...]:
+    """Variables of an enclosing function that a function uses."""
+    code = getattr(inspect.unwrap(thing), "__code__", None)
+    return code.co_freevars if isinstance(code, types.CodeType) else ()
+
+
+def _import_of(name: str, value: Any) -> str | None:
+    """The statement that binds `name` to a value of some module; None for the student's own."""
+    if isinstance(value, types.ModuleType):
+        if sys.modules.get(value.__name__) is not value or value.__name__ == "__main__":
+            return None
+        alias = "" if value.__name__ == name else f" as {name}"
+        return f"import {value.__name__}{alias}"
+    if _is_constant(value):
+        return None
+    for module in _modules_with(value):
+        for attribute in (getattr(value, "__name__", name), name):
+            if isinstance(attribute, str) and vars(module).get(attribute) is value:
+                alias = "" if attribute == name else f" as {name}"
+                return f"from {module.__name__} import {attribute}{alias}"
+    return None
+
+
+def _modules_with(value: Any) -> list[types.ModuleType]:
+    """Modules to import a value from: the shortest name first, of the package it was made in."""
+    home = getattr(value, "__module__", None)
+    if isinstance(home, str) and home in sys.modules:
+        parts = home.split(".")
+        names = [".".join(parts[: length + 1]) for length in range(len(parts))]
+    elif home is None or not _is_definition(value):
+        names = sorted(sys.modules, key=lambda each: ("._" in f".{each}", each.count("."), each))
+    else:
+        names = []
+    modules = (sys.modules.get(each) for each in names if each not in ("__main__", "__mp_main__"))
+    return [each for each in modules if isinstance(each, types.ModuleType)]
+
+
+def _carry_of(name: str, value: Any) -> str | None:
+    """An answer of an earlier lab stays what it is: carried, not copied."""
+    module = getattr(value, "__module__", None)
+    if not isinstance(module, str) or not module.startswith(CARRIED):
+        return None
+    original = module.removeprefix(CARRIED)
+    if getattr(value, "__name__", None) != original:  # a helper of the carried one
+        return None
+    return f'{name} = carry("{original}", quiet=True)'
+
+
+def _is_constant(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    return type(value) in (int, float, str, bool, type(None))
+
+
+def _literal(value: Any) -> str:
+    if type(value) is tuple:
+        return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
+    if type(value) is float and repr(value).lstrip("-") in ("inf", "nan"):
+        return f'float("{value!r}")'
+    return repr(value)

@@ -1,0 +1,111 @@
+"""A student's progress: one small file an exercise, in the folder `.ddpkit` beside the notebook.
+
+    .ddpkit/progress/token_ring.json    best result so far
+    .ddpkit/answers/token_ring.py       the version that went green (see `keep`)
+
+One file each, replaced whole: two notebooks that write at the same time lose nothing, and a crash
+leaves the old file or the new one. `DDPKIT_PROGRESS` names another folder than `.ddpkit`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ddpkit.exercises.verdict import Verdict
+from ddpkit.files import write_whole
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The best result of an exercise's check so far."""
+
+    exercise: str
+    passed: bool
+    earned: float
+    points: float
+
+
+def folder() -> Path:
+    """Where progress is kept: `DDPKIT_PROGRESS`, or `.ddpkit` in the current folder."""
+    return Path(os.environ.get("DDPKIT_PROGRESS") or ".ddpkit")
+
+
+def record(verdict: Verdict) -> str | None:
+    """Keep a result unless a better one is kept already. A sentence comes back if that failed."""
+    path = folder() / "progress" / f"{verdict.name}.json"
+    new = Progress(verdict.name, verdict.passed, verdict.earned, float(verdict.points))
+    try:
+        old, note = _read(path)
+        if old is None or (new.passed, new.earned) >= (old.passed, old.earned):
+            write(path, json.dumps({"format": FORMAT, **asdict(new)}, indent=1) + "\n")
+    except OSError as error:
+        return f"Progress is not kept: {path}: {error.strerror}."
+    return note
+
+
+def read() -> tuple[dict[str, Progress], list[str]]:
+    """All results kept, by exercise, and a sentence for each file that could not be read."""
+    results: dict[str, Progress] = {}
+    notes: list[str] = []
+    for path in sorted((folder() / "progress").glob("*.json")):
+        result, note = _read(path)
+        if result is not None:
+            results[result.exercise] = result
+        if note is not None:
+            notes.append(note)
+    return results, notes
+
+
+def _read(path: Path) -> tuple[Progress | None, str | None]:
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None, None
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']}")
+        result = Progress(
+            exercise=str(data["exercise"]),
+            passed=data["passed"] is True,
+            earned=float(data["earned"]),
+            points=float(data["points"]),
+        )
+        if result.exercise != path.stem:
+            raise ValueError(f"it is about {result.exercise}")
+    except (ValueError, KeyError, TypeError):  # JSONDecodeError and UnicodeDecodeError too
+        aside = _set_aside(path)
+        return None, f"{path} was damaged; it is kept as {aside.name}, and a new one is begun."
+    return result, None
+
+
+def _set_aside(path: Path) -> Path:
+    for number in itertools.count(1):
+        aside = path.with_suffix(f".broken{number}")
+        try:
+            os.link(path, aside)  # fails if it exists, where a rename would overwrite
+        except FileExistsError:
+            continue
+        path.unlink()
+        return aside
+    raise AssertionError("unreachable")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all, in a folder that git ignores."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _keep_out_of_git()
+    write_whole(path, text.encode())
+
+
+def _keep_out_of_git() -> None:
+    """A student's own repository does not know about `.ddpkit`."""
+    with contextlib.suppress(FileExistsError), open(folder() / ".gitignore", "x") as stream:
+        stream.write("*\n")

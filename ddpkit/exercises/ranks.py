@@ -1,0 +1,167 @@
+"""An answer on real ranks: what it returned there, and what it sent to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from ddpkit.cluster import Cluster, Run
+from ddpkit.exercises.values import digest
+from ddpkit.link import LinkSpec
+from ddpkit.rank.main import PerRank
+from ddpkit.rank.record.recorder import current, span
+from ddpkit.trace import Span, Trace, rounds
+from ddpkit.trace.intervals import Interval
+
+CALL = "a call of the answer"  # the span around each, which a check leaves out again
+NEVER_WAITED = "was never waited for"
+Arguments = Sequence[tuple[Any, ...]]  # of one call: by rank
+
+
+@dataclass(frozen=True)
+class Did:
+    """What one call of an answer did."""
+
+    returned: list[Any]  # by rank
+    kept: bool  # every rank left its arguments as they were
+    trace: Trace  # of this call alone
+
+    @property
+    def bytes(self) -> list[int]:
+        """Bytes that each rank sent in messages."""
+        return [self.trace.traffic.sent(rank) for rank in self.trace.ranks]
+
+    @property
+    def messages(self) -> list[int]:
+        """Messages that each rank sent, empty ones left out: right answers may skip them."""
+        sends = [one for one in self.trace.spans if one.is_send and one.bytes]
+        return [sum(one.rank == rank for one in sends) for rank in self.trace.ranks]
+
+    @property
+    def to(self) -> str:
+        """Who sent bytes to whom, each pair once: "0→1 1→2", or "nobody"."""
+        counts = sorted(self.trace.traffic.p2p.items())
+        return " ".join(f"{a}→{b}" for (a, b), count in counts if count.bytes) or "nobody"
+
+    @property
+    def collectives(self) -> list[str]:
+        """The collectives of torch.distributed that it called."""
+        return sorted({name for _, name in self.trace.traffic.collective})
+
+    @cached_property
+    def rounds(self) -> int | str:
+        """Rounds of messages, in the one-port model (`ddpkit.trace.rounds`).
+
+        Collectives beside them are named too, for they take more: "2 and barrier".
+        """
+        of_messages = rounds(self.trace.spans)
+        if not (of_messages and self.collectives):
+            return of_messages
+        return " and ".join([str(of_messages), *self.collectives])
+
+
+def call(
+    answer: Callable[..., Any], *arguments: Any, world_size: int, link: LinkSpec | None = None
+) -> Did:
+    """Call the answer once on every rank; an argument may be `PerRank`."""
+    by_rank = [
+        tuple(each.values[rank] if isinstance(each, PerRank) else each for each in arguments)
+        for rank in range(world_size)
+    ]
+    return together(answer, [by_rank], link=link)[0]()
+
+
+def together(
+    answer: Callable[..., Any], calls: Sequence[Arguments], *, link: LinkSpec | None = None
+) -> list[Callable[[], Did]]:
+    """Several calls, one after the other, in one run of as many ranks as a call has entries.
+
+    Gives for each call a function that tells what it did. The run is made when the first of them is
+    asked; what the answer raises there, each of them raises. So a case that may well fail alone is
+    better off with a run of its own; one run for many saves a student's time.
+    """
+    shared = _Shared(answer, calls, link)
+    return [partial(shared.did, number) for number in range(len(calls))]
+
+
+@dataclass
+class _Shared:
+    """A run that several cases look at."""
+
+    answer: Callable[..., Any]
+    calls: Sequence[Arguments]
+    link: LinkSpec | None
+    run: Run[list[Call]] | None = None
+    error: Exception | None = None
+
+    def did(self, number: int) -> Did:
+        if self.error is not None:
+            raise self.error
+        if self.run is None:
+            self.run = self._start()
+        trace = self.run.trace
+        by_rank = [calls[number] for calls in self.run.results]
+        windows = {rank: _windows(trace.of(rank))[number] for rank in trace.ranks}
+        spans = (one for one in trace.spans if _posted_in(one, windows[one.rank]))
+        return Did(
+            [each.returned for each in by_rank],
+            all(each.kept for each in by_rank),
+            Trace(tuple(spans), trace.world_size, trace.facts, windows),
+        )
+
+    def _start(self) -> Run[list[Call]]:
+        """On the CPU whatever the machine has: a verdict is the same everywhere."""
+        world_size = len(self.calls[0])
+        mine = PerRank([[call[rank] for call in self.calls] for rank in range(world_size)])
+        try:
+            cluster = Cluster(world_size, link=self.link, device="cpu")
+            return cluster.run(_call_each, self.answer, mine)
+        except Exception as error:
+            self.error = error
+            raise
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call on one rank."""
+
+    returned: Any
+    kept: bool
+
+
+def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[Call]:
+    """On a rank: the calls one by one. Barriers between them keep their messages apart."""
+    import torch.distributed as dist
+
+    done = []
+    for number, arguments in enumerate(calls):
+        if number:
+            dist.barrier()
+        before = digest(arguments)
+        with span(CALL):  # in the trace, whose times are of one clock even on several hosts
+            returned = answer(*arguments)
+        _refuse_unfinished()
+        done.append(Call(returned, digest(arguments) == before))
+    return done
+
+
+def _refuse_unfinished() -> None:
+    """Raise if the answer returned before its messages were through.
+
+    Whether such a message arrives is luck: gloo gives it up when nobody holds its handle any more.
+    """
+    recorder = current()
+    for one in recorder.under_way() if recorder else ():
+        if (what := one.what).op in ("send", "recv"):
+            raise RuntimeError(f"the i{what.op} in line {what.where[1]} {NEVER_WAITED}")
+
+
+def _windows(spans: Sequence[Span]) -> list[Interval]:
+    """When a rank was in each of the calls."""
+    return [(one.start_ns, one.end_ns) for one in spans if one.name == CALL]
+
+
+def _posted_in(one: Span, window: Interval) -> bool:
+    return one.name != CALL and window[0] <= one.start_ns < window[1]

@@ -1,0 +1,6 @@
+"""What runs in the sandbox, beside hostile code. Nothing here is trusted outside.
+
+plugin     nbval runs the notebook, and reports cell by cell
+asking     puts a question to the answer
+claims     plain values as JSON, for the way out
+"""

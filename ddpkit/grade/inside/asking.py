@@ -1,0 +1,98 @@
+"""Inside the sandbox, in the student's kernel: puts a question to the answer, tells what it saw.
+
+The plugin has put the questions into the folder `DDPKIT_QUESTIONS`. Nothing here is trusted
+outside: it runs beside the student's code.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ddpkit.grade.inside.claims import MIME, encode
+
+GAP = "ddpkit: the student's answer"  # what a question's pickle has in the answer's place
+
+
+def prepare() -> None:
+    """Load what all need, and let messages name the student's cells: here they have no numbers."""
+    from ddpkit.cluster.local.launch import warm_up
+
+    warm_up()  # first: ranks' torch is imported on the other core
+    import torch  # noqa: F401
+
+    shell = _shell()
+    shell.user_ns |= {"quit": _quit, "exit": _quit}  # Jupyter's end the kernel some cells later
+    labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
+    files = {shell.compile.get_code_name(text, text, 1): name for text, name in labels.items()}
+    usual = shell.compile.format_code_name
+    shell.compile.format_code_name = lambda file: (
+        ("your cell", files[file]) if file in files else usual(file)
+    )
+
+
+def _quit(*_: object, **__: object) -> NoReturn:
+    """As in plain Python: the cell ends here."""
+    raise SystemExit
+
+
+def ask(key: str) -> None:
+    """Put question `key` ("token_ring.0") to the answer of that name, and display the claim."""
+    name = key.partition(".")[0]
+    shell = _shell()
+    claim: dict[str, Any] = {"key": key}
+    if name not in shell.user_ns:
+        claim["undefined"] = True
+    else:
+        claim |= claimed(partial(_put, key, shell.user_ns[name]))
+    shell.display_pub.publish({MIME: claim})
+
+
+def _shell() -> Any:
+    from IPython.core.getipython import get_ipython
+
+    return get_ipython()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, answer: object) -> None:
+        super().__init__(io.BytesIO(data))
+        self.answer = answer
+
+    def persistent_load(self, pid: Any) -> object:
+        if pid != GAP:
+            raise pickle.UnpicklingError(f"unknown gap {pid!r}")
+        return self.answer
+
+
+def _put(key: str, answer: object) -> Any:
+    observe = _Unpickler(Path(os.environ["DDPKIT_QUESTIONS"], key).read_bytes(), answer).load()
+    return observe()
+
+
+def claimed(observe: Callable[[], Any]) -> dict[str, Any]:
+    """What is told outside of what was observed, or of what was raised instead: plain JSON."""
+    from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank
+    from ddpkit.exercises.tail import Tail, captured
+
+    output = Tail()
+    try:
+        with captured(output):
+            return {"seen": encode(dict(observe())), "printed": list(output.last())}
+    except BaseException as error:
+        if is_unanswered(error):
+            return {"blank": size_of_blank(error) or "not answered"}
+        told = explain(error)
+        return {
+            "kinds": [kind.__name__ for kind in type(error).__mro__],
+            "message": str(error)[:4000],
+            "summary": told.summary[:400],
+            "lines": [line[:400] for line in told.lines[:8]],
+            "printed": list(output.last()),
+        }

@@ -1,0 +1,91 @@
+"""Inside the sandbox: a pytest plugin that lets nbval run the notebook, and reports cell by cell.
+
+It writes lines of JSON to the pipe `DDPKIT_RECORD`. nbval runs the cells; what it finds wrong it
+would only print. Two holes of nbval are closed here: a kernel that has died is seen at once, and
+the kernel's sockets are files, no ports.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import nbval.kernel
+import pytest
+
+from ddpkit.grade.inside.claims import MIME
+
+# nbval imports jsonschema later, which would make a parser of international web addresses: half a
+# second of each submission, for a format that no notebook is checked against.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+nbval.kernel.KernelManager = functools.partial(nbval.kernel.KernelManager, transport="ipc")
+RECORD = int(os.environ.pop("DDPKIT_RECORD", "1"))  # popped: the kernel need not know
+MOST_TEXT = 1000
+_writing = threading.Lock()
+_watched = _last = False
+
+
+def _tell(**line: Any) -> None:
+    data = (json.dumps(line) + "\n").encode()
+    with _writing:
+        while data:
+            data = data[os.write(RECORD, data) :]
+
+
+def _leave(**line: Any) -> NoReturn:
+    _tell(**line)
+    os._exit(0)  # what is left here ends with the sandbox
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    for item in items:
+        item.output_timeout = 3600  # seconds for its last output: the clock outside decides
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: Any) -> Iterator[None]:
+    global _watched
+    if not _watched:  # the kernel is there by now
+        _watched = True
+        process = item.parent.kernel.km.provisioner.process
+        threading.Thread(target=_watch, args=(process,), daemon=True).start()
+    _tell(begins=item.cell_num)
+    yield
+    outputs = item.test_outputs or []
+    claims = [out["data"][MIME] for out in outputs if MIME in out.get("data", {})]
+    errors = [
+        [str(out["ename"])[:MOST_TEXT], str(out["evalue"])[:MOST_TEXT], _where(out["traceback"])]
+        for out in outputs
+        if out["output_type"] == "error"
+    ]
+    _tell(ends=item.cell_num, claims=claims[:1], errors=errors[:1])
+    if _last:  # before nbval ends the kernel, whose end would be told as a death
+        _leave(done=True)
+
+
+def _where(traceback: list[Any]) -> str:
+    """The traceback's last part, in which the line stands."""
+    return "\n".join(map(str, traceback))[-2 * MOST_TEXT :]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: Any, nextitem: Any) -> Iterator[None]:
+    global _last
+    _last = nextitem is None
+    yield
+
+
+def pytest_sessionfinish() -> None:
+    _leave(done=False)
+
+
+def _watch(process: Any) -> None:
+    while process.poll() is None:
+        time.sleep(0.05)
+    _leave(died=process.returncode)

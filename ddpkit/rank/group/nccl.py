@@ -1,0 +1,47 @@
+"""NCCL, as the group inside a recorded one, and the places where it differs from gloo.
+
+It queues its work on the GPU and returns. A blocking call is one in the current stream, of which
+there is no Work to wait for; messages must be posted together, or the second waits for the first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from ddpkit.rank.group import arguments
+
+
+def make(options: Any) -> Any:
+    """A group of NCCL's, beside the one of gloo's that was made from the same options."""
+    settings = dist.ProcessGroupNCCL.Options()
+    settings._timeout = options.timeout
+    store = PrefixStore("nccl", options.store)
+    return dist.ProcessGroupNCCL(store, options.group_rank, options.group_size, settings)
+
+
+def post_batches_as_one() -> None:
+    """Make `batch_isend_irecv` do on our groups what it does on NCCL's own.
+
+    It asks for torch's very class, and posts the messages to any other one by one: on NCCL those of
+    two ranks to each other would wait for ever.
+    """
+    original: Callable[..., Any] = dist.batch_isend_irecv
+
+    @functools.wraps(original)
+    def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
+        first = next(iter(p2p_op_list), None)
+        group: Any = getattr(first, "group", None) or dist.group.WORLD
+        on_gpu = arguments.on_gpu(getattr(first, "tensor", None), None)
+        if not (on_gpu and getattr(group, "has_nccl", False)):
+            return list(original(p2p_op_list))
+        with group.as_one() as works:
+            original(p2p_op_list)
+        return list(works)
+
+    for home in (dist, dist.distributed_c10d):
+        home.batch_isend_irecv = batch_isend_irecv  # type: ignore[attr-defined]

@@ -1,0 +1,294 @@
+"""The process group of every cluster: gloo or NCCL inside, and a record of each call around it.
+
+All of torch.distributed passes through here, the calls of DDP's C++ reducer too, since this is a
+backend registered at c10d's own extension point (`torch.distributed.Backend.register_backend`).
+What passes is written down, and paced if the cluster has an emulated link; no byte of it changes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+
+from ddpkit.rank.group import arguments, nccl
+from ddpkit.rank.group.emulated import Courier, Paced, Wire
+from ddpkit.rank.group.work import InStream, RecordedWork
+from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.recorder import Known, Recorder, current
+from ddpkit.rank.where import user_call
+
+# The name that torch.distributed's user knows, for each method that c10d calls on a group.
+COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "all_gather_single": "all_gather_into_tensor",
+    "_allgather_base": "all_gather_into_tensor",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "all_to_all_single": "all_to_all_single",
+    "barrier": "barrier",
+}
+# Renamed in torch 2.13: the caller may use the one name, the inner group have the other.
+RENAMED = {
+    "all_gather_single": "_allgather_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "all_to_all_single": "alltoall_base",
+}
+RENAMED |= {old: new for new, old in RENAMED.items()}
+INPUT_COMES_SECOND = frozenset(COLLECTIVES) - {
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "reduce",
+    "barrier",
+    "scatter",  # only the root has an input there: the output tells what a rank expects
+}
+
+
+class RecordedGroup(dist.ProcessGroup):
+    """A process group that hands every call to an inner one and writes it down.
+
+    `inner` is gloo's; `on_gpu`, where there is one, NCCL's, and does what is on CUDA tensors.
+    `members` are the global ranks of the group, in group order.
+    """
+
+    def __init__(
+        self,
+        inner: Any,
+        start: Callable[..., Any],
+        name: str,
+        members: tuple[int, ...],
+        recorder: Recorder,
+        on_gpu: Any = None,
+    ) -> None:
+        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # its stub is wrong
+        self._inner, self._start, self._recorder = inner, start, recorder
+        self._label, self._members, self._on_gpu = name, members, on_gpu
+        self._buckets: dict[Any, Known] = {}  # of DDP's reducer
+        self._batch: list[Call] | None = None  # of NCCL's messages that are posted as one
+        # c10d keeps a group's name in its backends: device meshes and functional collectives ask
+        # for it. Calls still come to this class, whose methods override the C++ ones.
+        kinds = dist.ProcessGroup.BackendType
+        self._register_backend(torch.device("cpu"), kinds.GLOO, inner)
+        if on_gpu is not None:
+            self._register_backend(torch.device("cuda"), kinds.NCCL, on_gpu)
+
+    def getBackendName(self) -> str:
+        return str(self._inner.getBackendName()) if hasattr(self._inner, "getBackendName") else ""
+
+    def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+        options = arguments.options(args)
+        root = getattr(options, "rootRank", None)
+        call = self._posted(
+            COLLECTIVES[method],
+            () if method == "barrier" else args[method in INPUT_COMES_SECOND :],
+            root=None if root is None else self._members[root],
+            reduce=arguments.reduction(options),
+            options=options,
+        )
+        inner = self._start(call, method, *args, **kwargs)
+        # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
+        if inner is not None and getattr(options, "asyncOp", True):
+            self._tell_when_done(inner, call)
+        return self._started(inner, call)
+
+    def allreduce(self, *args: Any, **kwargs: Any) -> Work:
+        """DDP's reducer sums a bucket, some of them in each step: so with the least of Python.
+
+        It waits in C++ for the work's future, and nothing of ours would hear of it.
+        """
+        caller = sys._getframe().f_back
+        if not _is_reducer(caller):
+            return self._collective("allreduce", args, kwargs)
+        call = self._bucket_posted(args[0][0], caller)
+        inner = self._start(call, "allreduce", *args, **kwargs)
+        self._tell_when_done(inner, call)
+        if not isinstance(inner, Work):  # of the emulated link
+            return self._started(inner, call)
+        call.work = inner
+        return inner
+
+    def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
+        peer = self._peer("send", "dst", dstRank)
+        call = self._posted("send", tensors, peer=peer, tag=tag)
+        return self._started(self._start(call, "send", tensors, dstRank, tag), call)
+
+    def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
+        peer = self._peer("recv", "src", srcRank)
+        call = self._posted("recv", tensors, peer=peer, tag=tag)
+        return self._started(self._start(call, "recv", tensors, srcRank, tag), call)
+
+    @property
+    def has_nccl(self) -> bool:
+        """Whether its CUDA tensors go by NCCL; where ranks share a GPU, gloo carries them too."""
+        return self._on_gpu is not None
+
+    @contextmanager
+    def as_one(self) -> Iterator[list[Work]]:
+        """Post the messages inside as one operation of NCCL's; then the list has their works."""
+        works: list[Work] = []
+        batch: list[Call] = []
+        self._batch = batch
+        self._on_gpu._start_coalescing()
+        try:
+            yield works
+        finally:
+            self._batch, work = None, self._on_gpu._end_coalescing()
+            works += [self._started(work, call) for call in batch]
+
+    def _peer(self, op: str, argument: str, group_rank: int) -> int:
+        """The global rank of a peer. Without this check gloo waits for ever for a rank like -1."""
+        if group_rank == self._inner.rank():
+            raise ValueError(f"{op}({argument}={group_rank}): a rank cannot {op} to or from itself")
+        if 0 <= group_rank < len(self._members):
+            return self._members[group_rank]
+        there_are = (
+            f"ranks 0 to {len(self._members) - 1}" if len(self._members) > 1 else "rank 0 only"
+        )
+        raise ValueError(f"{op}({argument}={group_rank}): this group has {there_are}")
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
+        call = self._posted("recv", tensors, tag=tag)
+        return self._started(self._start(call, "recv_anysource", tensors, tag), call)
+
+    def _posted(self, op: str, payload: Any, *, options: Any = None, **details: Any) -> Call:
+        tensor = arguments.tensor(payload)
+        if tensor is not None:
+            details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
+            details["bytes"] = arguments.nbytes(tensor)
+        if self.has_nccl:
+            details["on_gpu"] = arguments.on_gpu(tensor, options)
+        return self._recorder.posted(op, self._label, members=self._members, **details)
+
+    def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> Call:
+        """The same buckets come by in each step: what can be said of one is said once."""
+        backward = self._recorder.backward
+        where, via = user_call(caller) if backward is None else backward.line
+        key = where, bucket.shape, bucket.dtype
+        known = self._buckets.get(key)
+        if known is None or bucket.is_sparse:
+            what = What(
+                "all_reduce",
+                self._label,
+                where,
+                via,
+                shape=bucket.shape,
+                dtype=arguments.dtype_name(bucket.dtype),
+                bytes=arguments.nbytes(bucket),
+                reduce="SUM",
+                members=self._members,
+            )
+            known = self._buckets[key] = self._recorder.know(what)
+        return self._recorder.post(known, self.has_nccl and bucket.is_cuda)
+
+    def _tell_when_done(self, inner: Any, call: Call) -> None:
+        try:
+            future = inner.get_future()
+        except RuntimeError:  # gloo's reduce_scatter has none: it is done when it is waited for
+            return
+        call.future = future
+        future.add_done_callback(self._recorder.teller(call))
+
+    def _started(self, inner: Any, call: Call) -> Work:
+        if inner is None and self._batch is not None:
+            self._batch.append(call)
+            return InStream()
+        if inner is None:  # NCCL does it in the current stream, which waits for it
+            call.blocked = call.posted
+            self._recorder.done(call)
+            return InStream()
+        call.work = inner
+        return RecordedWork(inner, call, self._recorder)
+
+
+def _forward(method: str) -> Any:
+    def collective(self: RecordedGroup, *args: Any, **kwargs: Any) -> Work:
+        return self._collective(method, args, kwargs)
+
+    collective.__name__ = method
+    return collective
+
+
+for _method in COLLECTIVES.keys() - {"allreduce"}:
+    setattr(RecordedGroup, _method, _forward(_method))
+
+
+def _is_reducer(caller: FrameType | None) -> bool:
+    """Whether C++ calls, from inside a backward: DDP's reducer, and not a hook in Python.
+
+    A GPU's backward runs in a thread of C++'s own, where no Python called it.
+    """
+    return caller is None or caller.f_code.co_name == "_engine_run_backward"
+
+
+class Direct:
+    """Starts operations on the groups inside, which end when those end them."""
+
+    def __init__(self, inner: Any, on_gpu: Any = None) -> None:
+        self._inner, self._on_gpu = inner, on_gpu
+
+    def start(self, call: Call, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call the group's method; returns its Work. `call` is what has been written down of it."""
+        group = self._on_gpu if call.on_gpu else self._inner
+        found = getattr(group, method, None) or getattr(group, RENAMED[method])
+        return found(*args, **kwargs)
+
+
+def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
+    """Called by c10d for the default group and for every `new_group`."""
+    recorder = current()
+    assert recorder is not None, "ddpkit's backend works inside a run only"
+    rank, size = options.group_rank, options.group_size
+    inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
+    gpus = nccl.make(options) if on_gpu else None
+    members = tuple(options.global_ranks_in_group)  # empty for the default group
+    name = str(options.group_id) if members else ""
+    start = Direct(inner, gpus).start
+    if _wire is not None:
+        start = Paced(start, _wire, courier()).start
+    return RecordedGroup(inner, start, name, members or tuple(range(size)), recorder, gpus)
+
+
+_wire: Wire | None = None
+
+
+@cache
+def courier() -> Courier:
+    thread = Courier()
+    thread.start()
+    return thread
+
+
+def register(wire: Wire | None = None) -> None:
+    """Make the backends "ddpkit_gloo" and "ddpkit_nccl" known to torch.distributed.
+
+    The second does on NCCL what is on CUDA tensors. With a wire, the first is paced.
+    """
+    global _wire
+    _wire = wire
+    if hasattr(dist.Backend, "DDPKIT_GLOO"):
+        return
+    for backend, make in (("gloo", _make), ("nccl", partial(_make, on_gpu=True))):
+        dist.Backend.register_backend(
+            f"ddpkit_{backend}", make, extended_api=True, devices=["cpu", "cuda"]
+        )
+    nccl.post_batches_as_one()  # once: under torchrun a process makes many runs

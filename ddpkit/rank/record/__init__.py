@@ -1,0 +1,10 @@
+"""What a rank writes down about itself.
+
+recorder      the `Recorder` of a run: calls, compute, steps
+call          one call into torch.distributed
+compute       forward, backward and optimizer, by torch's hooks
+backward      what happened in one backward
+log           what ended, as the trace will have it
+clock         moments, on the host and on a GPU
+thread_state  lets gloo's threads call Python at half the price
+"""

@@ -1,0 +1,52 @@
+"""A backward: which gradients became ready in it, what it posted, and what it waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ddpkit.rank.record.call import Call
+from ddpkit.rank.record.clock import Moment, Read
+from ddpkit.trace import Span
+
+
+@dataclass(slots=True)
+class Backward:
+    """One backward of a rank, from `start` on. All but the moments is found out after the run."""
+
+    line: tuple[tuple[str, int], str]  # the user's that called it, as `where.user_call` says it
+    start: Moment
+    # When each gradient became ready, and its bytes; several threads may tell of theirs.
+    ready: list[tuple[Moment, int]] = field(default_factory=list)
+    posted: list[Call] = field(default_factory=list)  # in it
+    ended: list[Call] = field(default_factory=list)  # of those, before it did
+    end: Moment = 0
+
+    @property
+    def pieces(self) -> int:
+        """How many spans it becomes."""
+        return len(self.ready) + 1
+
+    def spans(self, rank: int, read: Read) -> Iterator[Span]:
+        """A span for each gradient, and one for what came after the last."""
+        start = read(self.start)
+        gradients = sorted((read(moment), nbytes) for moment, nbytes in self.ready)
+        for ready, nbytes in (*gradients, (read(self.end), 0)):
+            end = max(start, ready)  # a GPU's clock has a grain
+            yield Span(rank, "compute", "backward", "backward", start, end, nbytes)
+            start = end
+
+    def find_hidden_wait(self, read: Read) -> None:
+        """Say of what had ended with it since when the rank had waited for that.
+
+        DDP's reducer waits in C++ at the end of a backward, where no Python sees it begin. It
+        begins when there is nothing left to do: the last gradient is ready, and the last bucket has
+        been posted.
+        """
+        if not self.ended:
+            return
+        moments = [*(call.posted for call in self.posted), *(ready for ready, _ in self.ready)]
+        idle_from = max(map(read, moments))
+        for call in self.ended:
+            if read(call.done) > idle_from:
+                call.blocked = idle_from

@@ -1,0 +1,135 @@
+"""Forward, backward and optimizer of a rank, seen without a change to the student's code.
+
+torch calls a hook for every optimizer of the process, and for every gradient that is ready: the
+moment that DDP itself goes by. Modules and backward are timed around the functions that all of them
+pass, `Module.__call__` and `autograd.backward`. Global module hooks would take torch's slow way
+through each call, three times the cost; full backward hooks would double a step's time.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from weakref import ref
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ddpkit.rank.record.backward import Backward
+from ddpkit.rank.record.clock import Moment
+from ddpkit.rank.record.recorder import Recorder
+from ddpkit.rank.where import user_call
+
+
+def watch(recorder: Recorder) -> ExitStack:
+    """Record the compute of this process from now on, until the returned stack is closed."""
+    compute, stack = _Compute(recorder), ExitStack()
+    stack.callback(compute.forget_gradients)
+    for handle in (
+        register_optimizer_step_pre_hook(compute.step_begins),
+        register_optimizer_step_post_hook(compute.step_ends),
+    ):
+        stack.callback(handle.remove)
+    _replace(stack, torch.nn.Module, "__call__", compute.timed_forward)
+    for name in ("backward", "grad"):  # Tensor.backward calls the first of them
+        _replace(stack, torch.autograd, name, compute.timed_backward)
+    return stack
+
+
+def _replace(stack: ExitStack, home: Any, name: str, timed: Callable[..., Any]) -> None:
+    original = getattr(home, name)
+    setattr(home, name, timed(original))
+    stack.callback(setattr, home, name, original)
+
+
+class _Compute:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.depth = 0  # of the modules we are inside of
+        self.now = recorder.clock.now
+        self.step_start: Moment = 0
+        # Each parameter that has our hook, by its id, and the hook.
+        self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
+
+    def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Each leaf module is a span, and so is the outermost one, for what lies between them."""
+        hooked, hook = self.hooked, self._hook
+        add, now = self.recorder.log.add, self.recorder.clock.now
+
+        @functools.wraps(original)
+        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            for parameter in module._parameters.values():
+                if id(parameter) not in hooked:
+                    hook(parameter)
+            shown = not (module._modules and self.depth)
+            self.depth += 1
+            start = now()
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self.depth -= 1
+                if shown:
+                    add(("forward", type(module).__name__, start, now(), 0))
+
+        return call
+
+    def _hook(self, parameter: torch.nn.Parameter | None) -> None:
+        """Hear of its gradients. Known by identity: `==` of tensors goes element by element."""
+        if parameter is not None and parameter.requires_grad and parameter.is_leaf:
+            key = id(parameter)  # which is used again after its owner
+            forget = functools.partial(self._forget, key)
+            self.hooked[key] = ref(parameter, forget), self._hook_first(parameter)
+
+    def _forget(self, key: int, _: ref[torch.Tensor]) -> None:
+        self.hooked.pop(key, None)
+
+    def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
+        """A gradient is ready before anybody acts on it, as a DDP does that was there earlier."""
+        handle = parameter.register_post_accumulate_grad_hook(self._ready(parameter.nbytes))  # type: ignore[no-untyped-call]
+        hooks: Any = parameter._post_accumulate_grad_hooks
+        for earlier in [key for key in hooks if key != handle.id]:
+            hooks[earlier] = hooks.pop(earlier)  # to the end
+        return handle
+
+    def forget_gradients(self) -> None:
+        for _, handle in list(self.hooked.values()):
+            handle.remove()
+
+    def _ready(self, nbytes: int) -> Callable[[torch.Tensor], None]:
+        """Called for every gradient of every step: so with nothing to look up that can be known."""
+        recorder, now = self.recorder, self.now
+
+        def ready(_: torch.Tensor) -> None:
+            if (backward := recorder.backward) is not None:
+                backward.ready.append((now(), nbytes))
+
+        return ready
+
+    def timed_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        recorder, now, called = self.recorder, self.now, original.__name__
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if recorder.backward is not None:  # a backward inside one: checkpointing does that
+                return original(*args, **kwargs)
+            recorder.backward = Backward(user_call(sys._getframe(1), called), now())
+            try:
+                return original(*args, **kwargs)
+            finally:
+                recorder.backward.end = now()
+                recorder.backward_ends()
+
+        return backward
+
+    def step_begins(self, *_: Any) -> None:
+        self.step_start = self.now()
+
+    def step_ends(self, optimizer: Any, *_: Any) -> None:
+        name = type(optimizer).__name__
+        self.recorder.log.end_step("optimizer", name, self.step_start, self.now())

@@ -1,0 +1,107 @@
+"""`Log`: what a rank did, as it ended; of a long run the last steps only."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from typing import TypeAlias
+
+from ddpkit.rank.record.backward import Backward
+from ddpkit.rank.record.call import Call
+from ddpkit.rank.record.clock import Moment, Read, stretch
+from ddpkit.trace import Count, LeftOut, Span
+
+MAX_SPANS = 200_000  # of a rank: some 50 MB
+STEP_ENDS = ("step", "optimizer")  # kinds of stretch that a step ends with; a marked one wins
+
+Stretch: TypeAlias = tuple[str, str, Moment, Moment, int]  # kind, name, start, end, bytes
+
+
+class Log:
+    """The newest `limit` spans, and one step more at most.
+
+    An entry is a call, a backward or another stretch of compute, and becomes spans when the run is
+    over: to make them as things happen would cost the run more than all else that is recorded.
+    """
+
+    def __init__(self, limit: int = MAX_SPANS) -> None:
+        self._entries: deque[Call | Backward | Stretch] = deque()
+        self._more = 0  # spans than entries
+        self._limit = limit
+        self._ends: Counter[str] = Counter()  # of steps, among the entries
+        self._gone = self._steps_gone = 0
+        self._lock = threading.RLock()  # gloo's threads say when a call is done
+        self._times: Counter[tuple[str, int | None]] = Counter()  # of calls that are gone
+        self._bytes: Counter[tuple[str, int | None]] = Counter()
+
+    def add(self, entry: Call | Backward | Stretch) -> None:
+        """Add what has just ended."""
+        self._entries.append(entry)  # no lock: it comes with every module and every message
+        if len(self._entries) + self._more > self._limit:
+            self._forget()
+
+    def end_backward(self, backward: Backward) -> None:
+        """Add a backward, which becomes several spans."""
+        with self._lock:
+            self._more += backward.pieces - 1
+            self.add(backward)
+
+    def end_step(self, kind: str, name: str, start: Moment, end: Moment) -> None:
+        """Add a stretch with which a step ends: one of `STEP_ENDS`."""
+        with self._lock:
+            self._ends[kind] += 1
+            self.add((kind, name, start, end, 0))
+
+    def spans(self, rank: int, read: Read) -> list[Span]:
+        """All entries as the trace has them; `read` tells a moment in ns."""
+        entries = list(self._entries)
+        spans: list[Span] = []
+        for backward in entries:  # first: it knows since when its calls were waited for
+            if isinstance(backward, Backward):
+                backward.find_hidden_wait(read)
+        for entry in entries:
+            if isinstance(entry, Backward):
+                spans += entry.spans(rank, read)
+            elif isinstance(entry, Call):
+                spans.append(entry.span(rank, read))
+            else:
+                spans.append(_span(rank, read, *entry))
+        return spans
+
+    def left_out(self) -> LeftOut:
+        operations = {key: Count(n, self._bytes[key]) for key, n in self._times.items()}
+        return LeftOut(self._gone, self._steps_gone, operations)
+
+    def _forget(self) -> None:
+        """Drop the oldest steps, or the oldest entries where no step has ended."""
+        with self._lock:
+            while len(self._entries) + self._more > self._limit:
+                end = next((kind for kind in STEP_ENDS if self._ends[kind]), None)
+                kind = self._drop()
+                while end is not None and kind != end:
+                    kind = self._drop()
+                self._steps_gone += end is not None
+
+    def _drop(self) -> str:
+        """Drop the oldest entry; returns its kind."""
+        entry = self._entries.popleft()
+        self._gone += 1
+        if isinstance(entry, Backward):
+            self._more -= entry.pieces - 1
+            self._gone += entry.pieces - 1
+            return "backward"
+        if isinstance(entry, Call):
+            key = entry.what.op, entry.what.peer
+            self._times[key] += 1
+            self._bytes[key] += entry.what.bytes
+            return "comm"
+        if entry[0] in self._ends:
+            self._ends[entry[0]] -= 1
+        return entry[0]
+
+
+def _span(
+    rank: int, read: Read, kind: str, name: str, start: Moment, end: Moment, nbytes: int
+) -> Span:
+    lane = "step" if kind == "step" else "compute"
+    return Span(rank, lane, name, kind, *stretch(read, start, end), nbytes)

@@ -1,0 +1,255 @@
+"""What a rank writes down about itself while it runs: its calls, its compute and its steps.
+
+One `Recorder` belongs to a run on a rank. It hears of communication from `group`, through which
+every call into torch.distributed passes, and of compute from `compute`, torch's own global hooks,
+so that a student's code needs no change to be seen.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+from ddpkit.protocol.blackbox import BlackBox, encode
+from ddpkit.rank.record.backward import Backward
+from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.clock import HOST, Clock, Moment
+from ddpkit.rank.record.log import Log
+from ddpkit.rank.record.thread_state import keep_thread_state, this_thread
+from ddpkit.rank.where import user_call
+from ddpkit.trace import Span
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What a loop calls again and again, with all that can be said of it before it is called."""
+
+    what: What
+    text: bytes  # of the black box
+    numbers: Iterator[int]  # the next is the next such call's
+
+
+@dataclass
+class Recorder:
+    """The calls and the compute of one rank during one run."""
+
+    rank: int
+    box: BlackBox | None = None
+    clock: Clock = HOST
+    log: Log = field(default_factory=Log)
+    pending: dict[int, Call] = field(default_factory=dict)
+    waits: dict[int, Call] = field(default_factory=dict)  # what each thread waits for right now
+    backward: Backward | None = None  # that is under way
+    moved: int = 0  # grows whenever a call is posted or done
+    _queued: deque[Call] = field(default_factory=deque)  # on the GPU, which may not be there yet
+    _numbers: dict[Any, Iterator[int]] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
+
+    def __post_init__(self) -> None:
+        self.know = lru_cache(1024)(self._know)  # a loop that tags each message knows ever more
+
+    def posted(
+        self,
+        op: str,
+        group: str,
+        peer: int | None = None,
+        root: int | None = None,
+        tag: int = 0,
+        shape: tuple[int, ...] = (),
+        dtype: str = "",
+        bytes: int = 0,
+        reduce: str = "",
+        members: tuple[int, ...] = (),
+        on_gpu: bool = False,
+    ) -> Call:
+        """Write down a call that is about to be made, and where (`What` says what is what)."""
+        where, via = user_call(sys._getframe(1))
+        via = "" if via == op else via
+        what = What(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
+        return self.post(self.know(what), on_gpu)
+
+    def _know(self, what: What) -> Known:
+        message = what.op in ("send", "recv")
+        key = (what.group, what.op, what.peer, what.tag) if message else what.group
+        return Known(what, encode(what.as_dict()), self._numbers.setdefault(key, count(1)))
+
+    def post(self, known: Known, on_gpu: bool = False) -> Call:
+        """Write down a call that is about to be made. DDP's reducer comes by with every bucket."""
+        call = Call(known.what, on_gpu=on_gpu)
+        if (backward := self.backward) is not None:  # of another thread it may end any moment
+            backward.posted.append(call)
+        with self._lock:
+            call.seq = next(known.numbers)
+            self.moved += 1
+            self.pending[id(call)] = call
+            if self.box is not None:
+                self.box.write_call(known.text, call.seq)
+        call.posted = self.now(call)
+        return call
+
+    def now(self, call: Call) -> Moment:
+        """This moment, where the call happens."""
+        return self.clock.now() if call.on_gpu else time.perf_counter_ns()
+
+    def ended(self, call: Call) -> None:
+        """A call has ended. Told more than once (by a wait and by a callback), the first counts.
+
+        No more than the moment: the next who looks at what is under way writes the rest down.
+        """
+        if not call.done:
+            call.done = self.now(call)
+
+    def teller(self, call: Call) -> Callable[[Any], None]:
+        """What gloo's thread calls when the call has `ended`.
+
+        It holds the GIL meanwhile, which the backward wants, and comes from a cold core.
+        """
+        now = self.clock.now if call.on_gpu else time.perf_counter_ns
+
+        def ended(_: Any) -> None:
+            if not call.done:
+                call.done = now()
+            if not this_thread.keeps_state:
+                keep_thread_state()
+
+        return ended
+
+    def done(self, call: Call) -> None:
+        """A call has ended, if nobody has said so before."""
+        if id(call) in self.pending:
+            self.ended(call)
+            with self._lock:
+                self._log(call)
+
+    def _log(self, *calls: Call) -> None:
+        """Under the lock: a call is pending or in the log, whoever looks."""
+        for call in calls:
+            if self.pending.pop(id(call), None) is not None:
+                call.work = call.future = None  # a log must hold no tensors
+                self.moved += 1
+                self.log.add(call)
+                if call.on_gpu:
+                    self._queued.append(call)
+
+    def backward_ends(self) -> None:
+        """The backward is over, and with it what was posted in it: DDP's reducer waits for that.
+
+        What gloo's thread could not say yet, as it waits for the GIL, is said here.
+        """
+        backward, self.backward = self.backward, None
+        assert backward is not None
+        backward.posted = list(backward.posted)  # a thread that comes late is not in it
+        with self._lock:
+            for call in backward.posted:
+                future = call.future
+                if call.done or (future is not None and future.done()):
+                    self.ended(call)
+                    if call.blocked is None:
+                        backward.ended.append(call)
+                    self._log(call)
+            self.log.end_backward(backward)
+
+    def came_from(self, call: Call, group_rank: int) -> None:
+        """A message that any rank of its group might have sent is there: this one did."""
+        what = call.what._replace(peer=call.what.members[group_rank])
+        call.what, call.seq = what, next(self.know(what).numbers)
+
+    def under_way(self) -> list[Call]:
+        """The calls that have not ended, in the order they were posted; safe while others end."""
+        with self._lock:
+            self._log(*[call for call in self.pending.values() if call.done])
+            while self._queued and self.clock.is_past(self._queued[0].done):
+                self._queued.popleft()
+                self.moved += 1
+            return [*self._queued, *self.pending.values()]
+
+    def compute(self, kind: str, name: str, start: Moment) -> None:
+        """A stretch of the rank's own work has ended."""
+        self.log.add((kind, name, start, self.clock.now(), 0))
+
+    def finish(self) -> None:
+        """The function has returned: what it posted and never waited for ends here.
+
+        A GPU may have all of it still to do, and wait there for ever: so it is waited for as a
+        rank that can be asked what it waits for.
+        """
+        with self._lock:
+            for call in list(self.pending.values()):
+                self.done(call)
+        thread = threading.get_ident()
+        while left := self.under_way():
+            self.waits[thread] = left[0]
+            time.sleep(0.001)
+        self.waits.pop(thread, None)
+
+    def spans(self) -> list[Span]:
+        """All that has been recorded, as it ended; of a long run the newest.
+
+        Nothing, if the function failed while its GPU waits for a peer, which it may do for ever.
+        """
+        if any(call.on_gpu for call in self.under_way()):
+            return []
+        return self.log.spans(self.rank, self.clock.ns)
+
+
+_current: Recorder | None = None
+
+
+def current() -> Recorder | None:
+    """The recorder of the run this process is in; None outside a run."""
+    return _current
+
+
+def activate(recorder: Recorder | None) -> None:
+    global _current
+    _current = recorder
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """Name a stretch of a rank's own work, so that the timeline shows it as compute.
+
+    ```python
+    with span("add the chunks"):
+        mine += received
+    ```
+    Outside a run it does nothing, so a function that uses it also runs on its own.
+    """
+    start = _now()
+    try:
+        yield
+    finally:
+        if _current is not None:
+            _current.compute("span", name, start)
+
+
+@contextmanager
+def step() -> Iterator[None]:
+    """Mark a training step, where `optimizer.step()` is not what each step ends with.
+
+    ```python
+    for batch in batches:
+        with step():
+            train(batch)
+    ```
+    A trace in which steps are marked has those and no others: `run.trace.step(k)` is the k-th on
+    each rank. Outside a run it does nothing.
+    """
+    start = _now()
+    try:
+        yield
+    finally:
+        if _current is not None:
+            _current.log.end_step("step", "step", start, _now())
+
+
+def _now() -> Moment:
+    return HOST.now() if _current is None else _current.clock.now()

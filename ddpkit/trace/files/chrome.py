@@ -1,0 +1,259 @@
+"""A trace as Chrome JSON: Perfetto shows it, HolisticTraceAnalysis counts it.
+
+One file of all ranks is for Perfetto, which opens one file at a time. In a folder, one file per
+rank is for HolisticTraceAnalysis (HTA); it holds the rank's time twice, as HTA counts only GPU
+kernels:
+
+"compute", "comm", "step"   the spans as they were recorded, nested, with their names and facts
+"counted: ..."              as kernels of a GPU: what `Activity` counts as compute, in pieces that
+                            do not overlap and leave out the time blocked in a wait; and
+                            communication, under the names of NCCL's kernels, by which HTA knows it
+
+Why so, where it is not obvious:
+- The events come first in a file: what else comes before them, Perfetto of 2021 takes for the end.
+  It also takes "displayTimeUnit" for the unit of the times, a thousand times too long: left out.
+- A kernel of length 0 stands at either end of the rank's window. HTA's total goes from the first
+  kernel to the last, and so it becomes the window, idle ends included.
+- Times are whole microseconds, each end of a span rounded on its own, so that what touches or nests
+  still does. Of fractions HTA would round starts up and ends down, a loss with every span.
+- Slices of one row must nest, else Perfetto drops them: what overlaps gets a row of its own.
+- HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it. It
+  reads every .json and .gz of the folder. It takes "Sync", "Memcpy", "Memset" in a kernel's name
+  for no compute, and "ProfilerStep" anywhere for a frame, of which it leaves out the last.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.errors import TraceError
+from ddpkit.trace.files import disk
+from ddpkit.trace.innermost import innermost
+from ddpkit.trace.intervals import Interval
+from ddpkit.trace.span import Span
+
+if TYPE_CHECKING:
+    from ddpkit.trace.trace import Trace
+
+NOTE = (
+    "Rows 'counted: ...' are what the breakdown counts, dressed as GPU kernels so that "
+    "HolisticTraceAnalysis counts it too; the other rows are what was recorded."
+)
+_ALL_RANKS = "all_ranks"  # in such a file, under "ddpkit"
+_ROWS = ("step", "compute", "comm")  # and their place in the picture
+_PLACES = 1_000_000  # for the rows of one name, which need not be one
+_COUNTED = {"compute": 10, "comm": 11}
+_MISREAD = re.compile("Sync|Memcpy|Memset|ProfilerStep")
+
+_Event = dict[str, Any]
+
+
+def write(trace: Trace, path: Path) -> list[Path]:
+    """See `Trace.to_chrome`."""
+    ranks = [rank for rank in trace.ranks if trace.window_of(rank)[0] < trace.window_of(rank)[1]]
+    if not ranks:
+        return []
+    if path.name.endswith((".json", ".json.gz")):
+        if path.is_file() and not _was_exported(path):
+            raise TraceError(
+                f"{path} exists and is not an earlier export, so it was left as it is: "
+                "give another name"
+            )
+        disk.write(path, _all_ranks(trace, ranks))
+        return [path]
+    paths = {rank: path / f"rank{rank}.json" for rank in ranks}
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        found = sorted(file for file in path.iterdir() if file.suffix in (".json", ".gz"))
+    except OSError as error:
+        raise TraceError(f"cannot write to the folder {path}: {error.strerror}") from error
+    if others := [file.name for file in found if file not in paths.values()]:
+        raise TraceError(
+            f"{path} has other files ({', '.join(others[:3])}), which HolisticTraceAnalysis "
+            "would read as ranks: give an empty folder"
+        )
+    for rank, file in paths.items():
+        disk.write(file, _one_rank(trace, rank))
+    return list(paths.values())
+
+
+def has_all_ranks(top: Any) -> bool:
+    """Whether the content of a JSON file is all ranks of an export."""
+    ours = top.get("ddpkit") if isinstance(top, dict) else None
+    return isinstance(ours, dict) and _ALL_RANKS in ours
+
+
+def _was_exported(path: Path) -> bool:
+    try:
+        return has_all_ranks(disk.read_json(path, lambda found: None if "ph" in found else found))
+    except TraceError:
+        return False
+
+
+def _all_ranks(trace: Trace, ranks: Sequence[int]) -> bytes:
+    writers = [_Writer(trace, rank) for rank in ranks]
+    events = (event for writer in writers for event in (*writer.name(), *writer.recorded()))
+    return _text(events, {"ddpkit": {_ALL_RANKS: list(ranks), "facts": dict(trace.facts)}})
+
+
+def _one_rank(trace: Trace, rank: int) -> bytes:
+    facts = dict(trace.facts)
+    writer = _Writer(trace, rank)
+    rest = {
+        "distributedInfo": {
+            "backend": facts.get("backend", ""),
+            "rank": rank,
+            "world_size": trace.world_size,
+        },
+        "schemaVersion": 1,
+        "baseTimeNanoseconds": trace.start_ns,
+        "ddpkit": {"facts": facts, "note": NOTE},
+    }
+    return _text(itertools.chain(writer.name(), writer.recorded(), writer.counted()), rest)
+
+
+def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
+    """One event a line, so that a person can read and grep it."""
+    lines = ",\n".join(json.dumps(event) for event in events)
+    return f'{{"traceEvents": [\n{lines}\n],\n{json.dumps(rest)[1:]}\n'.encode()
+
+
+class _Writer:
+    """Makes the events of one rank."""
+
+    def __init__(self, trace: Trace, rank: int) -> None:
+        self.rank = rank
+        self.spans = trace.of(rank)
+        self.window = trace.window_of(rank)
+        self.activity = trace.activity(rank)
+        self.origin = trace.start_ns
+        self.made = _how_made(trace)
+        self.correlation = itertools.count(1)  # HTA passes over kernels without
+
+    def name(self) -> Iterator[_Event]:
+        name = f"rank {self.rank}{self.made}"
+        yield self._meta("process_name", 0, {"name": name, "rank": self.rank})
+        yield self._meta("process_sort_index", 0, {"sort_index": self.rank})
+
+    def recorded(self) -> Iterator[_Event]:
+        """The spans as they are, in rows in which they nest."""
+        for place, lane in enumerate(_ROWS):
+            spans = (span for span in self.spans if _row_of(span) == lane)
+            for n, row in enumerate(_rows(spans, nest=lane == "compute")):
+                thread = place * _PLACES + n + 1
+                yield from self._name_row(thread, lane)
+                for span in row:
+                    yield self._slice(span.name, span.kind, _times(span), thread, _facts(span))
+                    if span.ready_ns is not None and span.ready_ns > span.start_ns:
+                        waiting = (span.start_ns, min(span.ready_ns, span.end_ns))
+                        yield self._slice("waits for peers", span.kind, waiting, thread, {})
+
+    def counted(self) -> Iterator[_Event]:
+        """What `Activity` counts, as kernels."""
+        first = _COUNTED["compute"] * _PLACES
+        yield from self._name_row(first, "counted: compute")
+        for edge in self.window:
+            yield self._kernel("window", (edge, edge), first)
+        spans = (span for span in self.spans if span.is_compute)
+        for start, end, span in innermost(spans, self.activity.compute):
+            yield self._kernel(f"{span.kind} {span.name}", (start, end), first)
+        ops = (span for span in self.spans if span.is_comm)
+        for n, row in enumerate(_rows(ops, nest=False)):
+            thread = _COUNTED["comm"] * _PLACES + n
+            yield from self._name_row(thread, "counted: comm")
+            for span in row:
+                name = f"ncclDevKernel_{span.name}"
+                yield self._kernel(name, _times(span), thread, _collective(span))
+
+    def _kernel(
+        self, name: str, times: Interval, thread: int, args: dict[str, object] | None = None
+    ) -> _Event:
+        stream = {"device": 0, "stream": thread, "correlation": next(self.correlation)}
+        return self._slice(name, "kernel", times, thread, {**stream, **(args or {})})
+
+    def _slice(
+        self, name: str, cat: str, times: Interval, thread: int, args: dict[str, object]
+    ) -> _Event:
+        """An event, cut to the rank's window."""
+        first, last = self.window
+        start, end = (self._us(min(max(at, first), last)) for at in times)
+        name = _MISREAD.sub(lambda found: found[0].lower(), name)
+        return {
+            "ph": "X", "cat": cat, "name": name, "pid": self.rank, "tid": thread,
+            "ts": start, "dur": end - start, "args": args,
+        }  # fmt: skip
+
+    def _us(self, at_ns: int) -> int:
+        return (at_ns - self.origin + 500) // 1000
+
+    def _name_row(self, thread: int, name: str) -> Iterator[_Event]:
+        yield self._meta("thread_name", thread, {"name": name})
+        yield self._meta("thread_sort_index", thread, {"sort_index": thread})
+
+    def _meta(self, name: str, thread: int, args: dict[str, object]) -> _Event:
+        return {"ph": "M", "name": name, "pid": self.rank, "tid": thread, "ts": 0, "args": args}
+
+
+def _how_made(trace: Trace) -> str:
+    """What the reader of a picture must know: not all of it is a machine's own time."""
+    if trace.facts.get("backend") == "simulated":
+        return ", simulated"
+    return ", emulated link" if trace.facts.get("emulated") else ""
+
+
+def _row_of(span: Span) -> str:
+    return "comm" if span.is_comm else "compute" if span.is_compute else "step"
+
+
+def _rows(spans: Iterable[Span], *, nest: bool) -> list[list[Span]]:
+    """As few rows as it takes for the spans of each to be apart, or inside each other."""
+    rows: list[tuple[list[Span], list[int]]] = []  # and the ends of those still open
+    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
+        for row in rows:
+            open_ = row[1]
+            while open_ and open_[-1] <= span.start_ns:
+                open_.pop()
+            if not open_ or (nest and span.end_ns <= open_[-1]):
+                break
+        else:
+            row = ([], [])
+            rows.append(row)
+        row[0].append(span)
+        row[1].append(span.end_ns)
+    return [inside for inside, _ in rows]
+
+
+def _times(span: Span) -> Interval:
+    return span.start_ns, span.end_ns
+
+
+def _facts(span: Span) -> dict[str, object]:
+    """What to see when a slice is clicked. An arg "stream" would make it a kernel to HTA."""
+    args: dict[str, object] = {k: value for k, value in span.args.items() if k != "stream"}
+    if not span.is_comm:
+        return args
+    known = {"bytes": span.bytes, "peer": span.peer, "group": span.group or None, "seq": span.seq}
+    return {**args, **{key: value for key, value in known.items() if value is not None}}
+
+
+def _collective(span: Span) -> dict[str, object]:
+    """What torch.profiler writes at a kernel of NCCL; bytes stand for elements of one byte."""
+    args: dict[str, object] = {
+        "Collective name": span.name,
+        "dtype": "Byte",
+        "In msg nelems": span.bytes,
+        "Out msg nelems": span.bytes,
+        "Process Group Name": span.group,
+    }
+    if span.seq is not None:
+        args["Seq"] = span.seq
+    if "group_size" in span.args:
+        args["Group size"] = span.args["group_size"]
+    if span.peer is not None:
+        args["Src Rank" if span.is_recv else "Dst Rank"] = span.peer
+    return args

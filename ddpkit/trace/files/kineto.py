@@ -1,0 +1,147 @@
+"""What torch.profiler writes (kineto's Chrome JSON): one file per rank, read into events.
+
+    {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, ...}, "host_name": "a",
+     "baseTimeNanoseconds": 1790857026000000000,
+     "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7,
+                      "ts": 4371966695382.813, "dur": 529.096, "args": {...}}, ...]}
+
+``ts`` and ``dur`` are microseconds; ``ts`` counts from ``baseTimeNanoseconds`` (Unix time), so the
+ranks of one host share a clock. What the events mean is in `profiled`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ddpkit.errors import TraceError
+from ddpkit.trace.files.own import MAX_RANKS
+
+OPERATOR = "cpu_op"
+ANNOTATION = "user_annotation"
+GPU_ANNOTATION = "gpu_user_annotation"
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+LAUNCH = ("cuda_runtime", "cuda_driver")
+_WANTED = frozenset((OPERATOR, ANNOTATION, GPU_ANNOTATION, *ON_GPU, *LAUNCH))
+_LIMIT_US = 1e15  # some 30 years: a time beyond it is damage, and a float no longer holds its ns
+_AGAIN = "record it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One stretch of time of one thread, or of one stream of a GPU."""
+
+    cat: str
+    name: str
+    thread: str
+    start_ns: int
+    end_ns: int
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The file of one rank."""
+
+    path: str
+    rank: int
+    world_size: int
+    backend: str  # "" if the file does not say
+    host: str
+    groups: int  # how many process groups the job had; 0 if the file does not say
+    events: tuple[Event, ...]
+
+    @property
+    def has_gpu(self) -> bool:
+        return any(event.cat in ON_GPU for event in self.events)
+
+
+def thin(found: dict[str, Any]) -> Any:
+    """For `disk.read_json`: drop the events that nobody wants, such as Python's stack frames."""
+    is_event = "ph" in found and "pid" in found and "ts" in found
+    return None if is_event and not _is_wanted(found) else found
+
+
+def is_recording(top: Any) -> bool:
+    """Whether the content of a JSON file has the outline of a profiler's, damaged or not."""
+    return isinstance(top, dict) and "traceEvents" in top
+
+
+def parse(top: Any, path: str, *, alone: bool) -> Recording:
+    """The content of a JSON file that torch.profiler made.
+
+    ``alone``: it is the only one, so it need not say its rank. Raises TraceError, in a sentence
+    that begins with the path.
+    """
+    if not isinstance(top["traceEvents"], list):
+        raise TraceError(f"{path}: its traceEvents are damaged; {_AGAIN}")
+    info = _mapping(top.get("distributedInfo"))
+    if not info and not alone:
+        raise TraceError(
+            f"{path}: it does not say its rank (no distributedInfo), as it was recorded before "
+            f"init_process_group; {_AGAIN} after it, or give this file alone"
+        )
+    world_size = _count(info, "world_size", path, 1, 1, MAX_RANKS)
+    base: Any = top.get("baseTimeNanoseconds", 0)
+    if not isinstance(base, int) or not 0 <= base < 2**63:
+        raise TraceError(f"{path}: its baseTimeNanoseconds are damaged; {_AGAIN}")
+    return Recording(
+        path,
+        _count(info, "rank", path, 0, 0, world_size - 1),
+        world_size,
+        str(info.get("backend", ""))[:40].removeprefix("ddpkit_"),
+        str(top.get("host_name", ""))[:80],
+        _count(info, "pg_count", path, 0, 0, 10**9),
+        tuple(
+            _event(number, raw, base, path)
+            for number, raw in enumerate(top["traceEvents"])
+            if isinstance(raw, dict) and _is_wanted(raw)
+        ),
+    )
+
+
+def _is_wanted(raw: Mapping[str, Any]) -> bool:
+    cat = raw.get("cat")
+    return raw.get("ph") == "X" and isinstance(cat, str) and cat.lower() in _WANTED
+
+
+def _event(number: int, raw: Mapping[str, Any], base: int, path: str) -> Event:
+    name = raw.get("name")
+    where = f"{path}: event {number} ({str(name)[:40]!r})"
+    if not isinstance(name, str):
+        raise TraceError(f"{where} has no name; {_AGAIN}")
+    start, length = (
+        _microseconds(raw.get(field, 0), f"{where} has the {field}") for field in ("ts", "dur")
+    )
+    begin = base + round(start * 1000)
+    return Event(
+        raw["cat"].lower(),
+        name,
+        f"{raw.get('pid')}/{raw.get('tid')}",
+        begin,
+        begin + max(0, round(length * 1000)),  # older profilers write some lengths below 0
+        _mapping(raw.get("args")),
+    )
+
+
+def _microseconds(value: object, what: str) -> int | float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or abs(value) > _LIMIT_US:  # type: ignore[arg-type]
+        raise TraceError(f"{what} {str(value)[:40]!r}, which is no time; {_AGAIN}")
+    return value  # type: ignore[return-value]
+
+
+def _count(
+    info: Mapping[str, Any], field: str, path: str, missing: int, least: int, most: int
+) -> int:
+    value: Any = info.get(field, missing)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise TraceError(
+            f"{path}: distributedInfo has the {field} {str(value)[:40]!r}, "
+            f"not {least} to {most}; {_AGAIN}"
+        )
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,116 @@
+"""The file of a trace: one JSON object, gzipped if its name ends in ".gz".
+
+    {"ddpkit_trace": 1, "world_size": 2, "facts": {...}, "bounds": {"0": [start, end]},
+     "fields": ["rank", "lane", ...], "spans": [[0, "comm", ...], ...]}
+
+Rows instead of objects keep 100,000 spans at some 10 MB. Whatever is wrong with a file becomes one
+sentence.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ddpkit.errors import TraceError
+from ddpkit.trace.files import disk
+from ddpkit.trace.intervals import Interval
+from ddpkit.trace.span import Scalar, Span
+
+VERSION = 1
+MAX_RANKS = 65_536  # a damaged number must not make a loop of years
+_FIELDS = tuple(field.name for field in fields(Span))
+_OPTIONAL = ("peer", "seq", "ready_ns", "blocked_ns")
+_TEXT = ("lane", "name", "kind", "group")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a trace file holds."""
+
+    spans: tuple[Span, ...]
+    world_size: int
+    facts: Mapping[str, Scalar]
+    bounds: Mapping[int, Interval]
+
+
+def write(path: str | os.PathLike[str], content: Content) -> None:
+    data = json.dumps(
+        {
+            "ddpkit_trace": VERSION,
+            "world_size": content.world_size,
+            "facts": dict(content.facts),
+            "bounds": {str(rank): list(bounds) for rank, bounds in content.bounds.items()},
+            "fields": _FIELDS,
+            "spans": [_row(span) for span in content.spans],
+        },
+        separators=(",", ":"),
+    ).encode()
+    disk.write(Path(path), data)
+
+
+def is_saved(top: Any) -> bool:
+    """Whether the content of a JSON file is of the kind that `write` makes, damaged or not."""
+    return isinstance(top, dict) and "ddpkit_trace" in top
+
+
+def parse(top: Any) -> Content:
+    """The content of a JSON file that `is_saved`. Raises TraceError if it is damaged."""
+    if top["ddpkit_trace"] != VERSION:
+        raise TraceError(
+            f"trace format {top['ddpkit_trace']} is not the format {VERSION} that this ddpkit reads"
+        )
+    world_size: Any = top.get("world_size")
+    facts: Any = top.get("facts")
+    if not _is_int(world_size) or not 1 <= world_size <= MAX_RANKS:
+        raise TraceError(f"the number of ranks (world_size) is missing, or not 1 to {MAX_RANKS}")
+    if not _is_facts(facts):
+        raise TraceError("the facts of the run are missing or damaged")
+    if top.get("fields") != list(_FIELDS) or not isinstance(top.get("spans"), list):
+        raise TraceError("the list of spans is missing or damaged")
+    spans = tuple(_span(number, row, world_size) for number, row in enumerate(top["spans"]))
+    return Content(spans, world_size, facts, _bounds(top.get("bounds", {}), world_size))
+
+
+def _row(span: Span) -> list[object]:
+    return [*(getattr(span, name) for name in _FIELDS[:-1]), dict(span.args)]
+
+
+def _span(number: int, row: Any, world_size: int) -> Span:
+    if not isinstance(row, list) or len(row) != len(_FIELDS):
+        raise TraceError(f"span {number} has not {len(_FIELDS)} fields")
+    for name, value in zip(_FIELDS, row, strict=True):
+        if not _fits(name, value):
+            raise TraceError(f"span {number} has the {name} {str(value)[:40]!r}")
+    if not 0 <= row[0] < world_size:
+        raise TraceError(f"span {number} is of rank {row[0]}, but there are {world_size} ranks")
+    return Span(*row)
+
+
+def _bounds(raw: Any, world_size: int) -> dict[int, Interval]:
+    ranks = {str(rank): rank for rank in range(world_size)}
+    try:
+        pairs = {ranks[rank]: (start, end) for rank, (start, end) in raw.items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise TraceError("the bounds of the ranks are damaged") from None
+    if not all(_is_int(start) and _is_int(end) and start <= end for start, end in pairs.values()):
+        raise TraceError("the bounds of the ranks are damaged")
+    return pairs
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in _TEXT:
+        return isinstance(value, str)
+    if name == "args":
+        return _is_facts(value)
+    return _is_int(value) or (value is None and name in _OPTIONAL)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_facts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(v, str | int | float) for v in value.values())

@@ -1,0 +1,235 @@
+"""The spans of a rank, from what torch.profiler recorded of it.
+
+On CPU, compute is the time inside operators (the outermost ones), and communication is gloo's own
+annotations ("gloo:all_reduce"), which include the wait for slower ranks. With a GPU in the file,
+compute is kernels and copies, and communication is NCCL's kernels; a kernel belongs to forward,
+backward or optimizer by the operator that launched it.
+
+What the profiler does not know, the spans do not say: a rank's thread that blocks is no event
+(`Span.blocked_ns` is None), the Python between two operators is no compute, and an operation begins
+when it runs, not when it was posted.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ddpkit.trace.files import kineto
+from ddpkit.trace.files.kineto import Event, Recording
+from ddpkit.trace.span import Span
+
+_BACKWARD = re.compile(r"autograd::engine|torch(\.|::)distributed(\.ddp\.|::)reducer")
+_COLLECTIVE = re.compile(r"c10d::|record_param_comms|nccl:|gloo:")
+_NCCL = re.compile(r"nccl.*Kernel_?([A-Za-z]*)")
+_GLOO = "gloo:"
+_NAMES = {  # what c10d, NCCL and the profiler say, without case and "_": torch.distributed's name
+    "allgatherbase": "all_gather_into_tensor",
+    "allgatherintotensorcoalesced": "all_gather_into_tensor",
+    "reducescatterbase": "reduce_scatter_tensor",
+    "reducescattertensorcoalesced": "reduce_scatter_tensor",
+    "alltoallbase": "all_to_all_single",
+    "alltoallv": "all_to_all",
+    "broadcastoop": "broadcast",
+    "reduceoop": "reduce",
+    **{
+        name.replace("_", ""): name
+        for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+    },
+}
+_SIZES = {  # bytes of an element, by c10's name (NCCL's args) and by C++'s (record_shapes)
+    **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char"), 1),
+    **dict.fromkeys(("half", "bfloat16", "short", "c10::half", "c10::bfloat16", "short int"), 2),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("double", "long", "complexfloat", "long int", "c10::complex<float>"), 8),
+    **dict.fromkeys(("complexdouble", "c10::complex<double>"), 16),
+}
+
+
+def spans_of(recording: Recording) -> list[Span]:
+    """Compute, communication and steps of one rank, in the order they began."""
+    reader = _Reader(recording)
+    for thread in _by_thread(recording.events).values():
+        for event, parents in _nested(thread):
+            reader.on_cpu(event, parents)
+    for event in recording.events:
+        if event.cat in kineto.ON_GPU:
+            reader.on_gpu(event)
+    return sorted([*reader.spans, *reader.steps()], key=lambda span: (span.start_ns, -span.end_ns))
+
+
+class _Reader:
+    """Goes through the events of one rank and collects its spans."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.rank = recording.rank
+        self.gpu = recording.has_gpu
+        self.spans: list[Span] = []
+        self.kinds: dict[object, str] = {}  # of kernels, by the correlation of their launch
+        self.annotations = [
+            event
+            for event in recording.events
+            if event.cat == (kineto.GPU_ANNOTATION if self.gpu else kineto.ANNOTATION)
+        ]
+
+    def on_cpu(self, event: Event, parents: Sequence[Event]) -> None:
+        operators = [parent for parent in parents if parent.cat == kineto.OPERATOR]
+        if event.cat in kineto.LAUNCH and "correlation" in event.args:
+            outermost = operators[0] if operators else event
+            self.kinds[_key(event.args["correlation"])] = _kind(outermost, parents)
+        elif self.gpu:
+            return
+        elif event.name.startswith(_GLOO):
+            self._gloo(event, operators)
+        elif event.cat == kineto.OPERATOR and not operators and not _COLLECTIVE.match(event.name):
+            in_gloo = any(parent.name.startswith(_GLOO) for parent in parents)
+            if not in_gloo:
+                self._compute(event, _kind(event, parents), event.name.split(": ")[-1])
+
+    def on_gpu(self, event: Event) -> None:
+        nccl = _NCCL.match(event.name)
+        if nccl:
+            self._nccl(event, nccl[1])
+        else:
+            kind = self.kinds.get(_key(event.args.get("correlation")), "span")
+            self._compute(event, kind, re.split(r"[<(]", event.name.removeprefix("void "))[0])
+
+    def steps(self) -> Iterator[Span]:
+        """From ``profiler.step()``, else one ends with each step of the optimizer."""
+        marked: dict[str, list[Event]] = defaultdict(list)  # on a GPU: one for each stream
+        for event in self.annotations:
+            if event.name.startswith("ProfilerStep#"):
+                marked[event.name].append(event)
+        for same in marked.values():
+            yield self._step(min(e.start_ns for e in same), max(e.end_ns for e in same))
+        if marked or not any(span.is_compute for span in self.spans):
+            return
+        start = min(span.start_ns for span in self.spans if span.is_compute)
+        for event in sorted(self.annotations, key=lambda event: event.end_ns):
+            if event.name.startswith("Optimizer.step#") and event.end_ns > start:
+                yield self._step(start, event.end_ns)
+                start = event.end_ns
+
+    def _step(self, start: int, end: int) -> Span:
+        return Span(self.rank, "step", "step", "step", start, end)
+
+    def _compute(self, event: Event, kind: str, name: str) -> None:
+        self.spans.append(Span(self.rank, "compute", name[:80], kind, event.start_ns, event.end_ns))
+
+    def _gloo(self, event: Event, operators: Sequence[Event]) -> None:
+        """Posted by the operator around it, if on the same thread: a send's knows its peer."""
+        name = _name(event.name.removeprefix(_GLOO))
+        peer: int | None = None
+        tag = 0
+        if name in ("send", "recv"):
+            inputs = operators[-1].args.get("Concrete Inputs") if operators else None
+            if self.recording.groups <= 1:  # else it may be a rank of a sub-group
+                peer, tag = _peer_and_tag(inputs)
+        self._comm(event, name, _gloo_bytes(event), peer, "", None, {"tag": tag})
+
+    def _nccl(self, event: Event, in_name: str) -> None:
+        """Whom and how much stands in the args of the kernel itself."""
+        args = event.args
+        name = _name(str(args.get("Collective name", "") or in_name))
+        elements = _int(args.get("Out msg nelems" if name == "recv" else "In msg nelems")) or 0
+        peer = _int(args.get({"send": "Dst Rank", "recv": "Src Rank"}.get(name, "")))
+        group = str(args.get("Process Group Name", ""))[:80]
+        size = _SIZES.get(str(args.get("dtype", "")).lower(), 0)
+        collective = name not in ("send", "recv")
+        seq = _int(args.get("Seq")) if collective else None
+        of = _int(args.get("Group size"))
+        extra = {"group_size": of} if of else {}
+        self._comm(event, name, elements * size, peer, group, seq, extra)
+
+    def _comm(
+        self,
+        event: Event,
+        name: str,
+        size: int,
+        peer: int | None,
+        group: str,
+        seq: int | None,
+        args: dict[str, int],
+    ) -> None:
+        args = {"group_size": self.recording.world_size, **args}
+        self.spans.append(
+            Span(
+                self.rank, "comm", name, "comm", event.start_ns, event.end_ns, size, peer, group,
+                seq, args=args,
+            )
+        )  # fmt: skip
+
+
+def _by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """What the threads of the CPU did."""
+    threads: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.cat in (kineto.OPERATOR, kineto.ANNOTATION, *kineto.LAUNCH):
+            threads[event.thread].append(event)
+    return threads
+
+
+def _nested(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
+    """Each event of a thread with those it lies in, the outermost first."""
+    open_: list[Event] = []
+    for event in sorted(events, key=lambda event: (event.start_ns, -event.end_ns)):
+        while open_ and open_[-1].end_ns <= event.start_ns:
+            open_.pop()
+        yield event, open_
+        open_.append(event)
+
+
+def _kind(operator: Event, parents: Iterable[Event]) -> str:
+    """Which part of a step an outermost operator belongs to, "span" if that is not known."""
+    annotations = [parent.name for parent in parents if parent.cat == kineto.ANNOTATION]
+    if _BACKWARD.match(operator.name):
+        return "backward"
+    if any(name.startswith("Optimizer.") for name in annotations):
+        return "optimizer"
+    of_a_graph = "Sequence number" in operator.args  # autograd took note of it
+    return "forward" if of_a_graph or any(n.endswith(".forward") for n in annotations) else "span"
+
+
+def _name(raw: str) -> str:
+    """torch.distributed's name of an operation: "AllReduce", "allreduce" -> "all_reduce"."""
+    plain = raw.lower().removesuffix("_coalesced").replace("_", "")
+    return _NAMES.get(plain, raw.lower()[:40] or "unknown")
+
+
+def _peer_and_tag(inputs: Any) -> tuple[int | None, int]:
+    """From the inputs of c10d::send and c10d::recv_: tensors, group, peer, tag."""
+    if not isinstance(inputs, list) or len(inputs) != 4:
+        return None, 0
+    return _int(inputs[2]), _int(inputs[3]) or 0
+
+
+def _gloo_bytes(event: Event) -> int:
+    """All inputs together; 0 without ``record_shapes``."""
+    dims, types = event.args.get("Input Dims"), event.args.get("Input type")
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return 0
+    return sum(
+        _elements(each) * _SIZES.get(str(type_).lower(), 0)
+        for each, type_ in zip(dims, types, strict=False)
+    )
+
+
+def _elements(dims: Any) -> int:
+    number = 1
+    for length in dims if isinstance(dims, list) else [0]:
+        is_length = isinstance(length, int) and length >= 0
+        number = min(number * length, 2**62) if is_length else 0
+    return number
+
+
+def _int(value: object) -> int | None:
+    try:
+        number = int(str(value))
+    except ValueError:
+        return None
+    return number if 0 <= number < 2**62 else None
+
+
+def _key(value: object) -> str:
+    return str(value)[:40]

@@ -1,0 +1,116 @@
+"""Trace files of either kind, told apart by what is in them, become the content of one trace."""
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ddpkit.errors import TraceError
+from ddpkit.trace.files import chrome, disk, kineto
+from ddpkit.trace.files import own as file
+from ddpkit.trace.files.kineto import Recording
+from ddpkit.trace.files.own import Content
+from ddpkit.trace.files.profiled import spans_of
+from ddpkit.trace.intervals import Interval
+from ddpkit.trace.peers import match_peers
+from ddpkit.trace.span import Scalar, Span
+
+Path = str | os.PathLike[str]
+
+
+def read(paths: Sequence[Path]) -> Content:
+    """One file made by `Trace.save`, or the files that torch.profiler made, one per rank.
+
+    Raises TraceError, in one sentence, for anything else.
+    """
+    if not paths:
+        raise TraceError("which trace? Name one saved file, or the profiler's file of each rank")
+    recordings: list[Recording] = []
+    alone = len(paths) == 1
+    for path in paths:
+        top = disk.read_json(path, kineto.thin)
+        if file.is_saved(top):
+            if not alone:
+                raise TraceError(f"{path} is a whole trace, saved by ddpkit: give it alone")
+            return _saved(top, path)
+        if chrome.has_all_ranks(top):
+            raise TraceError(
+                f"{path} is an export for Perfetto, which lacks what a trace needs: give the "
+                "file that Trace.save wrote"
+            )
+        if not kineto.is_recording(top):
+            raise TraceError(
+                f"{path} is not a trace saved by ddpkit, nor a recording of torch.profiler "
+                "(export_chrome_trace)"
+            )
+        recordings.append(kineto.parse(top, str(path), alone=alone))
+    return merge(recordings)
+
+
+def _saved(top: object, path: Path) -> Content:
+    try:
+        return file.parse(top)
+    except TraceError as error:
+        raise TraceError(f"{path}: {error}") from None
+
+
+def merge(recordings: Sequence[Recording]) -> Content:
+    """The ranks of one job, put together. They may be fewer than the job had: see `bounds`."""
+    _check_they_fit(recordings)
+    first = recordings[0]
+    spans = [span for recording in recordings for span in spans_of(recording)]
+    present = {recording.rank for recording in recordings}
+    facts: dict[str, Scalar] = {
+        "backend": next((r.backend for r in recordings if r.backend), ""),
+        "device": "cuda" if any(r.has_gpu for r in recordings) else "cpu",
+        "recorded_by": "torch.profiler",
+    }
+    hosts = {recording.host for recording in recordings}
+    if len(hosts) > 1:
+        facts["hosts"] = len(hosts)
+    bounds: dict[int, Interval] = {}
+    if len(present) < first.world_size:  # a rank that was not recorded has not stood idle
+        start = min((span.start_ns for span in spans), default=0)
+        end = max((span.end_ns for span in spans), default=0)
+        bounds = {
+            rank: (start, end) if rank in present else (0, 0) for rank in range(first.world_size)
+        }
+        facts["recorded_ranks"] = ", ".join(map(str, sorted(present)))
+    numbered = _numbered(spans, one_group=first.groups <= 1)
+    return Content(match_peers(numbered), first.world_size, facts, bounds)
+
+
+def _check_they_fit(recordings: Sequence[Recording]) -> None:
+    by_rank: dict[int, Recording] = {}
+    first = recordings[0]
+    for each in recordings:
+        if each.world_size != first.world_size:
+            raise TraceError(
+                f"{first.path} is of a job of {first.world_size} ranks, {each.path} of one of "
+                f"{each.world_size}: give the files of one run"
+            )
+        if each.rank in by_rank:
+            raise TraceError(
+                f"{by_rank[each.rank].path} and {each.path} are both of rank {each.rank}: "
+                "give one file per rank"
+            )
+        by_rank[each.rank] = each
+
+
+def _numbered(spans: Sequence[Span], *, one_group: bool) -> list[Span]:
+    """Collectives without a number get one: the k-th of a name on one rank is that of the others.
+
+    Not where the ranks have different numbers of them: then nobody knows which one is missing. Nor
+    where the recording leaves the group out (gloo) and the job had several.
+    """
+    rows: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for i, span in enumerate(spans):
+        if span.is_collective and span.seq is None and (span.group or one_group):
+            rows[span.group, span.name][span.rank].append(i)
+    numbered = list(spans)
+    for ranks in rows.values():
+        if len({len(each) for each in ranks.values()}) == 1:
+            for each in ranks.values():
+                for seq, i in enumerate(sorted(each, key=lambda i: spans[i].start_ns)):
+                    numbered[i] = replace(spans[i], seq=seq)
+    return numbered

@@ -1,0 +1,137 @@
+"""`bucket_model`: one step under a bucket cap, and the step time under every other cap. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpkit.link import Link
+from ddpkit.simulate import Gradient, Replay, Step, assign_buckets, replay, sweep
+from ddpkit.simulate.buckets import MB
+from ddpkit.trace import Breakdown, Trace, count, size
+from ddpkit.view.drawing.words import ms, percent
+from ddpkit.view.timeline.model import Row, timeline_model
+
+SERIES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)  # caps per power of ten
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """What the picture shows. ``curve`` is (cap in MB, step time in ns), in the order of caps."""
+
+    title: str
+    notice: str
+    cap_mb: float
+    curve: tuple[tuple[float, int], ...]
+    replay: Replay
+    row: Row  # of one rank; all ranks are alike
+    compute_ns: int  # the step without communication
+
+    @property
+    def step_ns(self) -> int:
+        return self.replay.step_ns
+
+    @property
+    def parts(self) -> Breakdown:
+        return self.row.parts
+
+    @property
+    def best(self) -> tuple[float, int]:
+        """The cap with the shortest step; of equal ones, the largest: fewest buckets."""
+        return min(self.curve, key=lambda point: (point[1], -point[0]))
+
+    @property
+    def text(self) -> str:
+        """The finding."""
+        cap, shortest = self.best
+        hidden = "nothing to hide"
+        if self.parts.comm_ns:
+            share = percent(self.parts.overlapped_ns, self.parts.comm_ns)
+            hidden = f"{share} of communication hidden"
+        now = (
+            f"Cap {self.cap_mb:g} MB: {count(len(self.replay.all_reduces), 'bucket')}, step "
+            f"{ms(self.step_ns)}, {hidden}."
+        )
+        if shortest == self.step_ns:
+            return f"{now} No cap is better."
+        less = percent(self.step_ns - shortest, self.step_ns)
+        return f"{now} Best cap: {cap:g} MB, {ms(shortest)}, {less} less."
+
+    def table(self) -> str:
+        """The curve as text."""
+        rows = [f"{cap:>9g} MB  {ms(ns):>9}" for cap, ns in self.curve]
+        best = [cap for cap, _ in self.curve].index(self.best[0])
+        rows[best] += "  best"
+        return "\n".join([self.title, "bucket cap        step", *rows, self.notice])
+
+
+def bucket_model(
+    step: Step, cap_mb: float, link: Link, world_size: int, speed: float = 1.0
+) -> Buckets:
+    """``speed=2``: the ranks compute twice as fast as in ``step``.
+
+    Raises ValueError for a cap or a speed that is not above 0.
+    """
+    if not (cap_mb > 0 and speed > 0):
+        raise ValueError(f"a cap and a speed are above 0: {cap_mb=}, {speed=}")
+    step = step.slowed(1 / speed)
+    done = replay(step, world_size, link, assign_buckets(step.gradients, cap_mb))
+    curve = tuple(sweep(step, sorted({*caps(step), cap_mb}), link, world_size))
+    title = f"A step of {count(world_size, 'rank')}, {size(step.bytes)} of gradients, {link}"
+    row = _row(done)
+    return Buckets(
+        title, _notice(curve, step.compute_ns), cap_mb, curve, done, row, step.compute_ns
+    )
+
+
+def _row(done: Replay) -> Row:
+    """The row of rank 0. All-reduces that take no time, on one rank or no link, are not drawn."""
+    trace = done.trace(1)
+    seen = tuple(span for span in trace.spans if not span.is_comm or span.duration_ns)
+    return timeline_model(Trace(seen, trace.world_size, trace.facts)).rows[0]
+
+
+def caps(step: Step) -> list[float]:
+    """The caps in MB to try: from a 200th of the gradients, or 0.1 MB, to all in one bucket."""
+    whole = step.bytes / MB
+    return list(_series(min(0.1, whole / 200), whole)) or [1.0]
+
+
+def _series(least: float, most: float) -> Iterator[float]:
+    """Round numbers, from the last up to ``least`` to the first from ``most``."""
+    power = -3
+    while most > 0:
+        for digit in SERIES:
+            cap = float(f"{digit}e{power}")
+            if cap >= least:
+                yield cap
+            if cap >= most:
+                return
+        power += 1
+
+
+def example_step() -> Step:
+    """A made-up step: 96 layers with 1 MB of weights and 4 kB of the rest, 180 ms of compute."""
+    ready, gradients = 0, []
+    for layer in reversed(range(96)):
+        ready += 1_250_000
+        gradients.append(Gradient(f"layer{layer}.weight", 1_000_000, ready - 50_000))
+        gradients.append(Gradient(f"layer{layer}.bias", 4_000, ready))
+    return Step(55_000_000, tuple(gradients), 5_000_000)
+
+
+def _notice(curve: tuple[tuple[float, int], ...], compute_ns: int) -> str:
+    """The shape of the curve in a sentence."""
+    times = [ns for _, ns in curve]
+    least = min(times)
+    margin = least * 0.01
+    left, right = times[0] > least + margin, times[-1] > least + margin
+    if left and right:
+        shape = "small buckets pay the latency many times, one large bucket starts too late."
+    elif left:
+        shape = "here latency costs most, so the fewest buckets win."
+    elif right:
+        shape = "here bandwidth costs most, so the first bucket cannot start too early."
+    else:
+        shape = "here the cap hardly matters."
+    if least > 1.5 * compute_ns:
+        shape = f"{shape[:-1]}; even the best step waits {ms(least - compute_ns)} for the link."
+    return f"What to notice: {shape}"

@@ -1,0 +1,1 @@
+"""Several runs on one axis of time: model, figure; `what_if`, a recorded run beside its replay."""

@@ -1,0 +1,72 @@
+"""`draw_comparison`: several runs under each other, on one axis of time."""
+
+from matplotlib.figure import Figure
+
+from ddpkit.view.comparison.model import Comparison, Side
+from ddpkit.view.drawing import style
+from ddpkit.view.drawing.chart import Chart
+from ddpkit.view.drawing.page import Page
+from ddpkit.view.timeline.figure import draw_words, write_headings, write_names
+from ddpkit.view.timeline.parts import draw_parts, panel, write_numbers
+from ddpkit.view.timeline.places import LEFT, MIDDLE, Heights, Place, places
+
+TOP, BOTTOM, HEAD = 1.12, 0.54, 0.27  # inches; the head of each run is a line of type
+
+
+def draw_comparison(model: Comparison) -> Figure:
+    """A figure of 11 inches width; its height follows the number of runs and ranks."""
+    if not any(side.timeline.has_compute or side.timeline.has_comm for side in model.sides):
+        return draw_words(model.title, model.notice)
+    rows = _places(model)
+    height = rows[-1][-1].bottom + 0.04
+    page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
+    chart = Chart(page, LEFT, TOP, MIDDLE, height, model.length_ns)
+    beside = panel(page, TOP, height, model.length_ns * 1.005 / 1e6 or 1.0)
+    beside.axis(beside.ticks(4))
+    for side, at in zip(model.sides, rows, strict=True):
+        head = 0, at[0].top - HEAD, chart.right, at[0].top - 0.01
+        chart.plot.bars([head], facecolor="white", zorder=1)  # no grid behind words
+        _head(page, model, side, TOP + at[0].top - 0.13)
+        timeline = side.timeline
+        for row, place in zip(timeline.rows, at, strict=True):
+            chart.row(row, place, compute=timeline.has_compute, comm=timeline.has_comm)
+            chart.end(row.window[1], (place.top, place.bottom))
+            write_names(page, TOP, timeline, row, place)
+            write_numbers(page, TOP + place.header, timeline, row)
+            draw_parts(beside, place.bar, row.parts, percent=False)
+    shown = [row for side in model.sides for row in side.timeline.rows]
+    compute = any(side.timeline.has_compute for side in model.sides)
+    under = f"time since each {model.whole} began (ms)", "ms"
+    write_headings(page, shown, model.title, model.notice, model.whole, model.note,
+                   compute=compute, under=under)  # fmt: skip
+    return page.figure
+
+
+def _places(model: Comparison) -> list[list[Place]]:
+    high = Heights.of(sum(len(side.timeline.rows) for side in model.sides))
+    found: list[list[Place]] = []
+    top = HEAD - 0.04
+    for side in model.sides:
+        timeline = side.timeline
+        compute, comm = timeline.has_compute, timeline.has_comm
+        found.append(list(places(timeline.rows, high, compute=compute, comm=comm, top=top)))
+        top = found[-1][-1].bottom + 0.1 + HEAD
+    return found
+
+
+def _head(page: Page, model: Comparison, side: Side, y: float) -> None:
+    """The run's label, what it was, and how long it took, measured by the first run."""
+    first = model.sides[0]
+    page.write(LEFT, y, side.label, 10, bold=True)
+    left, right = LEFT + page.text_width(side.label, 10, bold=True) + 0.14, LEFT + MIDDLE
+    whats = [f"{side.timeline.title}. {side.timeline.note}".rstrip(". "), side.timeline.title]
+    what = whats[1 if model.note else 0]
+    if side is not first:
+        ratio = model.against_first(side)
+        full, short = f"{ratio} {first.label}", ratio.removesuffix(" than")
+        wide = page.text_width(what, 8.5) + 0.14 + page.text_width(full, 9.5, bold=True)
+        against = full if left + wide < right else short
+        page.write(right, y, against, 9.5, bold=True, ha="right")
+        right -= page.text_width(against, 9.5, bold=True) + 0.14
+    for text in [text for text in (what, whats[1]) if page.text_width(text, 7) < right - left][:1]:
+        page.write_fitting(left, y, text, 8.5, right - left, color=style.GREY)

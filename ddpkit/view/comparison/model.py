@@ -1,0 +1,190 @@
+"""`comparison`: several runs on one axis of time, and what changed between them. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ddpkit.simulate.step import WARM_UP
+from ddpkit.trace import Trace
+from ddpkit.view.drawing import words
+from ddpkit.view.timeline.model import PIXELS, Row, Timeline, timeline_model
+
+LITTLE = 0.01  # of the longer step: smaller differences are not worth a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the runs."""
+
+    label: str
+    timeline: Timeline
+
+    @property
+    def slowest(self) -> Row:
+        """The rank that took longest; the first of them."""
+        return max(self.timeline.rows, key=lambda row: row.parts.step_ns)
+
+    @property
+    def length_ns(self) -> int:
+        return self.slowest.parts.step_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the picture shows and its text says. The others are measured by the first run."""
+
+    sides: tuple[Side, ...]
+    title: str
+    notice: str
+    note: str  # what must be known of all runs to read the numbers right; may be ""
+    text: str  # the picture in words and numbers
+
+    @property
+    def length_ns(self) -> int:
+        """Of the axis."""
+        return max(side.timeline.length_ns for side in self.sides)
+
+    @property
+    def whole(self) -> str:
+        """What is compared: "step" or "run"."""
+        return self.sides[0].timeline.whole
+
+    def against_first(self, side: Side) -> str:
+        return ratio(self.sides[0].length_ns, side.length_ns)
+
+
+def comparison(
+    traces: Sequence[Trace],
+    labels: Sequence[str] = (),
+    rank: int | None = 0,
+    step: int | None = None,
+) -> Comparison:
+    """One rank of each trace, or all ranks (``rank=None``).
+
+    Compared is step ``step`` of each; without it, of each its typical step (see `typical_step`); or
+    the whole traces, if one of them has no steps. Raises ValueError for fewer than two traces or
+    labels that do not fit them, TraceError if there is no such step or rank.
+    """
+    if len(traces) < 2:
+        raise ValueError("compare needs two runs or more: compare(before, after)")
+    labels = labels or [f"run {n}" for n in range(1, len(traces) + 1)]
+    if len(labels) != len(traces):
+        raise ValueError(f"{len(labels)} labels for {len(traces)} runs: one for each is needed")
+    steps: list[int | None] = [None] * len(traces)
+    if step is not None:
+        steps = [_numbered(trace, step) for trace in traces]
+    elif all(trace.steps for trace in traces):
+        steps = [typical_step(trace, rank) for trace in traces]
+    return compare_steps(list(zip(traces, steps, strict=True)), labels, rank)
+
+
+def compare_steps(
+    pairs: Sequence[tuple[Trace, int | None]], labels: Sequence[str], rank: int | None
+) -> Comparison:
+    """The same of traces whose steps are chosen (None: the whole trace), drawn to one scale."""
+    longest = max(_length(trace, k, rank) for trace, k in pairs) or 1
+    timelines = [
+        timeline_model(trace, k, rank, -(-PIXELS * _length(trace, k, rank) // longest) or 1)
+        for trace, k in pairs
+    ]
+    return _compared(tuple(map(Side, labels, timelines)))
+
+
+def typical_step(trace: Trace, rank: int | None) -> int:
+    """The step of median length, of those after the warm-up; the last, if there are so few.
+
+    The length of one rank's step, or from the first rank's start to the last one's end.
+    """
+    first = WARM_UP if trace.steps > WARM_UP else trace.steps - 1
+    ordered = sorted(range(first, trace.steps), key=lambda k: _length(trace, k, rank))
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def _numbered(trace: Trace, step: int) -> int:
+    """Counted from the first; TraceError if there is no such step."""
+    trace.step(step)
+    return step % trace.steps
+
+
+def _length(trace: Trace, step: int | None, rank: int | None) -> int:
+    if step is None:
+        return trace.end_ns - trace.start_ns
+    windows = [
+        steps[step]
+        for each, steps in trace.step_windows.items()
+        if rank in (None, each) and step < len(steps)
+    ]
+    return max((end for _, end in windows), default=0) - min((s for s, _ in windows), default=0)
+
+
+def _compared(sides: tuple[Side, ...]) -> Comparison:
+    """The first against the last, in words; the others in the table."""
+    first, last = sides[0], sides[-1]
+    title = f"{last.label}: {ratio(first.length_ns, last.length_ns)} {first.label}"
+    if (before := _hidden(first)) and (after := _hidden(last)):
+        changed = f"communication hidden {before} → {after}"
+        title += f"; {changed if before != after else f'still {after} of communication hidden'}"
+    notes = {side.timeline.note for side in sides}
+    note = notes.pop() if len(notes) == 1 else ""
+    done = Comparison(sides, title, _notice(first, last), note, "")
+    return replace(done, text="\n".join(_lines(done)))
+
+
+def ratio(before: int, after: int) -> str:
+    """``ratio(142, 100) == "1.42× shorter than"``; times in ns."""
+    low, high = sorted((before, after))
+    if low == high or (low and high / low < 1 + LITTLE / 2):
+        return "as long as"
+    much = f"{high / low:.3g}× " if low else ""
+    return f"{much}{'shorter' if after < before else 'longer'} than"
+
+
+def _hidden(side: Side) -> str:
+    """The share of communication that is hidden; "" without compute or communication."""
+    shares = [row.parts.hidden for row in side.timeline.rows]
+    known = [share for share in shares if share is not None]
+    return words.percents(known) if known and side.timeline.has_compute else ""
+
+
+def _notice(first: Side, last: Side) -> str:
+    """The parts of the step that changed, most first."""
+    a, b = first.slowest.parts, last.slowest.parts
+    least = LITTLE * max(a.step_ns, b.step_ns)
+    pairs = {
+        "compute": (a.compute_ns, b.compute_ns),
+        "exposed communication": (a.exposed_ns, b.exposed_ns),
+        "idle time": (a.idle_ns, b.idle_ns),
+    }
+    changes = {name: abs(after - before) for name, (before, after) in pairs.items()}
+    said = [
+        f"{name} {words.ms(pairs[name][0])} → {words.ms(pairs[name][1])}"
+        for name in sorted(changes, key=lambda name: -changes[name])
+        if changes[name] > least
+    ]
+    if a.compute_ns and changes["compute"] <= least:
+        said.append(f"compute still {words.ms(b.compute_ns)}")
+    where = " on the slowest rank" if len(first.timeline.rows) > 1 else ""
+    return f"What to notice{where}: {', '.join(said) or 'no part changed'}."
+
+
+def _lines(model: Comparison) -> Iterator[str]:
+    """The text: the finding, each run, and the four parts."""
+    yield words.prose(model.title, model.notice)
+    for n, side in enumerate(model.sides):
+        against = f" {model.against_first(side)} {model.sides[0].label}." if n else ""
+        alone = "" if model.note else side.timeline.note
+        yield words.prose(f"{side.label}:{against} {side.timeline.title}. {alone}")
+    single = all(len(side.timeline.rows) == 1 for side in model.sides)
+    rows = {
+        side.label if single else f"{side.label}, rank {row.rank}": row
+        for side, row in _rows(model)
+    }
+    parts = {name: row.parts for name, row in rows.items()}
+    waits = {name: row.waiting_ns for name, row in rows.items()}
+    corner = f"rank {model.sides[0].slowest.rank}" if single else ""
+    yield from words.table(parts, waits, model.whole, corner)
+    if model.note:
+        yield words.prose(model.note)
+
+
+def _rows(model: Comparison) -> Iterator[tuple[Side, Row]]:
+    return ((side, row) for side in model.sides for row in side.timeline.rows)

@@ -1,0 +1,114 @@
+"""`what_if`: a recorded run beside itself on another network, with other buckets or a slow rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ddpkit import simulate
+from ddpkit.link import Link, Links, LinkSpec
+from ddpkit.simulate import Step
+from ddpkit.simulate.whatif import recorded_link
+from ddpkit.trace import Trace
+from ddpkit.view.buckets.model import caps
+from ddpkit.view.buckets.widget import link_sliders, numbers_of
+from ddpkit.view.comparison.model import Comparison, compare_steps, typical_step
+from ddpkit.view.drawing import words
+from ddpkit.view.drawing.shell import View, nothing, slider
+from ddpkit.view.show import HasTrace, skipped, trace_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ASSUMED = "Replayed: each rank computes as recorded; the communication is simulated."
+TIMES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
+
+
+def what_if(
+    run_or_trace: HasTrace | Trace,
+    *,
+    bucket_cap_mb: float | None = None,
+    link: LinkSpec | None = None,
+    slow: Mapping[int, float] | None = None,
+    rank: int | None = 0,
+) -> View[Comparison]:
+    """Move the bucket cap, the link, or make one rank slow, and see a recorded step follow.
+
+    Shown are the typical recorded step and below it the same step replayed (`simulate.what_if`), of
+    one rank, or of all with ``rank=None``. It starts with what is given, else as recorded, where
+    the two differ by as much as the replay errs. In a notebook there are sliders; anywhere
+    ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3, times=1.5)`` is the picture; with
+    ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run with no backward to
+    replay or without that rank, ValueError for a bad link or more than one slow rank.
+    """
+    if why := skipped(run_or_trace):
+        return nothing(why)
+    trace = trace_of(run_or_trace)
+    was = recorded_link(trace)[0].slowest
+    now = was if link is None else Links.parse(link, trace.world_size).slowest
+    if len(slow := dict(slow or {trace.world_size - 1: 1.0})) > 1:
+        raise ValueError("one rank can be slow here; `simulate.what_if` takes several")
+    ((slow_rank, times),) = slow.items()
+    start = {"cap_mb": bucket_cap_mb or 0.0, **numbers_of(now), "slow": slow_rank, "times": times}
+    again = simulate.what_if(trace)  # one step: to replay it is as good, and takes no time
+    typical = typical_step(trace, rank)
+
+    def model(**at: Any) -> Comparison:
+        changed = _changes(at, was)
+        replayed = simulate.what_if(again, **changed) if changed else again
+        labels = ["recorded", _label(changed)]
+        return compare_steps([(trace, typical), (replayed, 0)], labels, rank)
+
+    view = View(start, model, _draw, _describe, lambda model: f"{model.text}\n{ASSUMED}")
+    return view.show(lambda view: _controls(view, trace))
+
+
+def _changes(at: Mapping[str, Any], was: Link) -> dict[str, Any]:
+    """What the settings change, as `simulate.what_if` takes it."""
+    changed: dict[str, Any] = {}
+    if at["cap_mb"]:
+        changed["bucket_cap_mb"] = at["cap_mb"]
+    if {"gbits": at["gbits"], "us": at["us"]} != numbers_of(was):
+        changed["link"] = Link(at["us"] / 1e6, at["gbits"] * 1e9 / 8)
+    if at["times"] != 1:
+        changed["slow"] = {at["slow"]: at["times"]}
+    return changed
+
+
+def _label(changed: Mapping[str, Any]) -> str:
+    said = [f"cap {changed['bucket_cap_mb']:g} MB"] if "bucket_cap_mb" in changed else []
+    said += [str(changed["link"])] if "link" in changed else []
+    said += [f"rank {r} takes {t:g}× as long" for r, t in changed.get("slow", {}).items()]
+    return ", ".join(said) or "replayed as recorded"
+
+
+def _describe(model: Comparison) -> str:
+    return words.prose(model.title, model.notice, ASSUMED)
+
+
+def _draw(model: Comparison) -> Figure:
+    from ddpkit.view.comparison.figure import draw_comparison
+
+    return draw_comparison(model)
+
+
+def _controls(view: View[Comparison], trace: Trace) -> Any:
+    import ipywidgets
+
+    at, known = view.start, [0.0, *caps(Step.typical(trace))]
+    return view.live(
+        {
+            "cap_mb": slider("bucket cap", known, at["cap_mb"], _cap),
+            **link_sliders(at),
+            "slow": ipywidgets.Dropdown(
+                options=[(f"rank {rank}", rank) for rank in trace.ranks],
+                value=at["slow"],
+                description="slow rank",
+            ),
+            "times": slider("takes", TIMES, at["times"], "{:g}× as long".format),
+        }
+    )
+
+
+def _cap(cap_mb: float) -> str:
+    return f"{cap_mb:g} MB" if cap_mb else "recorded"

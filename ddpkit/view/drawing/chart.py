@@ -1,0 +1,136 @@
+"""Rows of bars over an axis of time: the one place where what ranks did becomes ink."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+
+from ddpkit.view.drawing import style
+from ddpkit.view.drawing.page import Box, Page
+from ddpkit.view.drawing.plot import Plot
+from ddpkit.view.timeline.lanes import Bar
+from ddpkit.view.timeline.model import Row
+from ddpkit.view.timeline.places import Extent, Place
+
+Look = dict[str, Any]  # of a patch, as matplotlib takes it
+OVERLAP: Look = {
+    "facecolor": style.BACKWARD,
+    "edgecolor": style.MOVING,
+    "hatch": style.OVERLAP_HATCH,
+}
+EXPOSED: Look = {"facecolor": "white", "edgecolor": style.EXPOSED, "hatch": style.EXPOSED_HATCH}
+FACE = {kind: to_rgba(color) for kind, color in style.FACE.items()}  # strings would cost much
+EDGE, WHITE = to_rgba(style.MOVING), to_rgba("white")
+LOWEST = 0.13  # inches: a lower bar holds no line of type
+
+
+class Chart:
+    """A plot of ms, with everything that ranks did."""
+
+    def __init__(
+        self, page: Page, left: float, top: float, width: float, height: float, end_ns: int
+    ) -> None:
+        """``left`` to ``height`` are inches; ``end_ns`` is where the last bar ends."""
+        self.right = 1.005 * end_ns / 1e6 or 1.0  # a little beyond the last bar
+        self.pixel = self.right / (width * style.DPI)  # ms
+        self.plot = Plot(page, left, top, width, height, self.right)
+        self.plot.axis(self.plot.ticks(8), grid=True)
+
+    def row(self, row: Row, place: Place, *, compute: bool, comm: bool) -> None:
+        """One rank: its compute, its communication, or both and how they overlap."""
+        band = 0, place.top, self.right, place.bottom
+        self.plot.bars([band], facecolor=style.BAND, zorder=0.2)
+        if compute:
+            self.bars(row.compute, place.compute)
+            self.labels(row.labels, place.compute)
+        for lane, where in zip(row.lanes, place.lanes, strict=False):
+            self.bars(lane, where)
+            self.labels(lane, where)
+        if compute and comm:
+            self.hatch(row.overlap, place.strip, OVERLAP, 0, style.MOVING)
+            self.hatch(row.exposed, place.compute, EXPOSED, 0.8, style.EXPOSED_THIN)
+            for bar in row.exposed:
+                box = _box(bar, place.compute)
+                look: Look = {"color": style.EXPOSED, "bold": True, "boxed": True}
+                self.plot.label(box, bar.texts, 8, **look)
+
+    def bars(self, drawn: Sequence[Bar], where: Extent) -> None:
+        """The bars of a lane. White edges part neighbours, where there is room for an edge."""
+        wide, thin = self._by_width(drawn, 6)
+        edges = [EDGE if bar.kind == "waiting" else WHITE for bar in wide]
+        line = 0.7 if where[1] - where[0] > LOWEST / 2 else 0.35
+        self._bars(wide, where, edgecolors=edges, linewidth=line)
+        inset = 0.5 / 72  # half an edge: so bars without edges are as high as those with
+        self._bars(thin, (where[0] + inset, where[1] - inset), edgecolors="none", linewidth=0)
+
+    def _bars(self, drawn: Sequence[Bar], where: Extent, **look: Any) -> None:
+        boxes = [_box(bar, where, 0.6 * self.pixel) for bar in drawn]
+        self.plot.bars(boxes, facecolors=[FACE[bar.kind] for bar in drawn], zorder=3, **look)
+
+    def hatch(
+        self, drawn: Sequence[Bar], where: Extent, look: Look, line: float, thin_face: str
+    ) -> None:
+        """Hatched bars; plain ones where no hatching could be seen, for it is slow to draw."""
+        wide, thin = self._by_width(drawn, 8)
+        self.plot.bars([_box(bar, where) for bar in wide], linewidth=line, zorder=3.5, **look)
+        boxes = [_box(bar, where, 0.8 * self.pixel) for bar in thin]
+        self.plot.bars(boxes, linewidth=0, zorder=3.5, facecolor=thin_face)
+
+    def _by_width(self, drawn: Sequence[Bar], pixels: int) -> tuple[list[Bar], list[Bar]]:
+        """Those wider than so many pixels, and the others."""
+        parted: tuple[list[Bar], list[Bar]] = [], []
+        for bar in drawn:
+            parted[bar.end - bar.start <= pixels * 1e6 * self.pixel].append(bar)
+        return parted
+
+    def labels(self, drawn: Iterable[Bar], where: Extent) -> None:
+        """On each bar the first of its texts that fits."""
+        if where[1] - where[0] < LOWEST:
+            return
+        for bar in drawn:
+            if bar.texts:
+                halo = style.FACE[bar.kind] if bar.count > 1 else ""  # several have edges below it
+                look = {"color": style.LABEL[bar.kind], "halo": halo}
+                self.plot.label(_box(bar, where), bar.texts, 8, **look)
+
+    def end(self, ns: int, where: Extent) -> None:
+        """A line where a step ends."""
+        at = ns / 1e6
+        line = (at, where[0]), (at, where[1])
+        self.plot.lines([line], colors=style.INK, linewidths=1.4, zorder=5)
+
+
+def _box(bar: Bar, where: Extent, least: float = 0.0) -> Box:
+    start, end = bar.start / 1e6, bar.end / 1e6
+    return start, where[0], max(end, start + least), where[1]
+
+
+def plain(axes: Axes) -> None:
+    """No frame but the axis below, in grey."""
+    axes.spines[["left", "right", "top"]].set_visible(False)
+    axes.spines["bottom"].set_color(style.GREY)
+    axes.tick_params(colors=style.GREY, labelsize=9, labelfontfamily=style.FONT)
+    axes.set_axisbelow(True)
+
+
+def kinds(rows: Sequence[Row], *, compute: bool) -> Iterator[tuple[str, Look]]:
+    """The legend of what is in the rows, and of nothing else."""
+    words_of = {
+        "forward": "forward",
+        "backward": "backward",
+        "optimizer": "optimizer",
+        "span": "your own span",
+        "moving": "communication",
+        "waiting": "waiting for a peer",
+    }
+    present = {bar.kind for row in rows for bar in row.compute}
+    present |= {bar.kind for row in rows for lane in row.lanes for bar in lane}
+    for kind, word in words_of.items():
+        if kind in present:
+            edge = style.MOVING if kind == "waiting" else "none"
+            yield word, {"facecolor": style.FACE[kind], "edgecolor": edge, "linewidth": 0.8}
+    if compute and any(row.overlap for row in rows):
+        yield "overlap", {**OVERLAP, "linewidth": 0}
+    if compute and any(row.exposed for row in rows):
+        yield "exposed comm", {**EXPOSED, "linewidth": 0.8}

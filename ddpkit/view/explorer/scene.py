@@ -1,0 +1,156 @@
+"""`scene_of`: every span of a trace as columns of numbers, for a canvas to draw. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import accumulate
+from typing import Any
+
+from ddpkit.trace import COMPUTE_KINDS, Span, Trace
+from ddpkit.view.timeline.lanes import assign_lanes
+
+KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed")
+COMPUTE, LANE, LANES, GAP, EDGE = 26, 16, 96, 12, 4  # pixels: heights, and between ranks
+MOST = 2**31 - 1  # ticks
+TYPES = {"d": "f8", "i": "i4", "I": "u4", "B": "u1"}  # of an array, as the canvas calls them
+
+
+@dataclass(frozen=True, slots=True)
+class SceneRow:
+    """One lane: the columns' entries from ``first`` to before ``last``, by their start."""
+
+    rank: int
+    title: str  # "rank 0" in its first row, else ""
+    name: str  # "compute", or "comm" for the first lane of communication, else ""
+    top: int  # in pixels
+    height: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Times are in ticks of ``tick_ns`` from the start of what is shown; before it they are < 0."""
+
+    length: int  # of what is shown, in ticks
+    tick_ns: int
+    rows: list[SceneRow] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # what `name` counts through
+    # One entry a span. The wide columns come first: so all are aligned to their items.
+    nbytes: array[float] = field(default_factory=lambda: array("d"))
+    start: array[int] = field(default_factory=lambda: array("i"))
+    end: array[int] = field(default_factory=lambda: array("i"))
+    reach: array[int] = field(default_factory=lambda: array("i"))  # latest end so far in the row
+    ready: array[int] = field(default_factory=lambda: array("i"))  # until then it waits for peers
+    peer: array[int] = field(default_factory=lambda: array("i"))  # -1: none
+    name: array[int] = field(default_factory=lambda: array("I"))
+    kind: array[int] = field(default_factory=lambda: array("B"))  # an index of KINDS
+
+    def columns(self) -> dict[str, array[int] | array[float]]:
+        """By name, in their order."""
+        found = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: column for name, column in found if isinstance(column, array)}
+
+    def packed(self) -> bytes:
+        """All columns, one after the other, compressed: about 10 bytes a span."""
+        return zlib.compress(b"".join(column.tobytes() for column in self.columns().values()))
+
+    def described(self) -> dict[str, Any]:
+        """What the canvas must know besides the columns."""
+        low, high = min(self.start, default=0), max(self.end, default=0)
+        return {
+            "length": max(self.length, 1),
+            "tick_ns": self.tick_ns,
+            "extent": [min(low, 0), max(high, self.length, 1)],  # of everything
+            "rows": [asdict(row) for row in self.rows],
+            "height": self.rows[-1].top + self.rows[-1].height + EDGE if self.rows else 0,
+            "names": self.names,
+            "kinds": KINDS,
+            "count": len(self.start),
+            "columns": [(name, TYPES[each.typecode]) for name, each in self.columns().items()],
+        }
+
+
+def scene_of(trace: Trace, step: int | None = None) -> Scene:
+    """All of a trace, or the spans that reach into one of its steps, at their full length.
+
+    Raises TraceError if there is no such step.
+    """
+    shown = trace if step is None else trace.step(step)
+    ends = [end for span in shown.spans for end in (span.start_ns, span.end_ns)]
+    reach = max((abs(end - shown.start_ns) for end in ends), default=0)
+    tick = reach // MOST + 1
+    scene = Scene((shown.end_ns - shown.start_ns) // tick, tick)
+    builder = _Builder(scene, shown)
+    top = EDGE
+    for rank in shown.ranks:
+        top = builder.rank(rank, top) + GAP
+    return scene
+
+
+class _Builder:
+    def __init__(self, scene: Scene, trace: Trace) -> None:
+        self.scene, self.trace = scene, trace
+        self.numbers: dict[str, int] = {}  # of names
+
+    def rank(self, rank: int, top: int) -> int:
+        """Add a rank's rows from ``top`` on; returns where they end."""
+        spans = self.trace.of(rank)
+        compute = [span for span in spans if span.kind in COMPUTE_KINDS]
+        lanes = assign_lanes(span for span in spans if span.is_comm)
+        if compute:
+            exposed = list(self._exposed(rank)) if lanes else []
+            ordered = sorted([*compute, *exposed], key=lambda span: (span.start_ns, -span.end_ns))
+            self._row(rank, "compute", top, COMPUTE, ordered)
+            top += COMPUTE + EDGE
+        high = max(2, min(LANE, LANES // max(1, len(lanes))))
+        for n, lane in enumerate(lanes):
+            self._row(rank, "" if n else "comm", top, high, lane)
+            top += high + min(2, high // 4)
+        return top
+
+    def _exposed(self, rank: int) -> Iterator[Span]:
+        """Exposed communication, in the row of compute: there is nothing else then."""
+        for start, end in self.trace.activity(rank).exposed:
+            yield Span(rank, "compute", "exposed communication", "comm", start, end)
+
+    def _row(self, rank: int, name: str, top: int, height: int, spans: Sequence[Span]) -> None:
+        scene, first = self.scene, len(self.scene.start)
+        for span in spans:
+            self._add(span)
+        scene.reach.extend(accumulate(scene.end[first:], max))
+        shown_before = any(row.rank == rank for row in scene.rows[-1:])
+        title = "" if shown_before else f"rank {rank}"
+        row = SceneRow(rank, title, name, top, height, first, len(scene.start))
+        scene.rows.append(row)
+
+    def _add(self, span: Span) -> None:
+        scene, kind = self.scene, span.kind
+        if kind == "comm":
+            kind = "moving" if span.lane == "comm" else "exposed"
+        ready = span.start_ns if span.ready_ns is None else span.ready_ns
+        scene.nbytes.append(span.bytes)
+        scene.start.append(self._tick(span.start_ns))
+        scene.end.append(self._tick(span.end_ns))
+        scene.ready.append(self._tick(min(max(ready, span.start_ns), span.end_ns)))
+        scene.peer.append(-1 if span.peer is None else span.peer)
+        scene.kind.append(KINDS.index(kind))
+        name = _name(span)
+        number = self.numbers.setdefault(name, len(self.numbers))
+        if number == len(scene.names):
+            scene.names.append(name)
+        scene.name.append(number)
+
+    def _tick(self, ns: int) -> int:
+        return (ns - self.trace.start_ns) // self.scene.tick_ns
+
+
+def _name(span: Span) -> str:
+    """What hovering says it is; of a backward, also the gradient that it made ready."""
+    if "bucket" in span.args:
+        return f"{span.name} b{span.args['bucket']}"
+    gradient = span.args.get("gradient")
+    return f"{span.name} of {gradient}" if gradient else span.name

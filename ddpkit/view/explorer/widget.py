@@ -1,0 +1,40 @@
+"""`explore`: a timeline to point at, to move and to zoom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.trace import Trace
+from ddpkit.view.drawing.shell import View, nothing
+from ddpkit.view.explorer.scene import scene_of
+from ddpkit.view.show import HasTrace, skipped, trace_of
+from ddpkit.view.timeline.model import Timeline, timeline_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def explore(run_or_trace: HasTrace | Trace, step: int | None = None) -> View[Timeline]:
+    """Show a run, or one of its steps, on a canvas: point at a bar for its name, times and bytes.
+
+    Drag, wheel and keys move and zoom it, in the browser alone, with 100,000 spans too. Beside it
+    stand the picture and the text of `show`, which a saved notebook keeps. Raises TraceError if
+    there is no such step.
+    """
+    if why := skipped(run_or_trace):
+        return nothing(why)
+    trace = trace_of(run_or_trace)
+    view = View({}, lambda: timeline_model(trace, step), _draw, lambda model: model.text)
+
+    def canvas(view: View[Timeline]) -> Any:
+        from ddpkit.view.explorer.canvas import Canvas
+
+        return Canvas(scene_of(trace, step), view.model().title)
+
+    return view.show(canvas)
+
+
+def _draw(model: Timeline) -> Figure:
+    from ddpkit.view.timeline.figure import draw_timeline
+
+    return draw_timeline(model)

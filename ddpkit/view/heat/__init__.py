@@ -1,0 +1,1 @@
+"""How long each step of each rank took, and how long it waited: model, figure."""

@@ -1,0 +1,131 @@
+"""`heat_of`: of every step of every rank, how long it took, and how long it waited. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ddpkit.errors import TraceError
+from ddpkit.simulate.step import WARM_UP
+from ddpkit.trace import Trace, collectives, count, messages
+from ddpkit.trace.intervals import Interval, intersect
+from ddpkit.view.drawing import words
+from ddpkit.view.timeline.waits import last_in, waited_for, waiting
+
+COLUMNS = 240  # more could not be told apart
+MUCH = 1.2  # of the median step: such a step is worth a word
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Rows are ranks, columns are steps, or groups of ``group`` steps, by their longest. In ns."""
+
+    title: str
+    notice: str
+    took: tuple[tuple[int, ...], ...]
+    waited: tuple[tuple[int, ...], ...]  # with nothing to do meanwhile
+    group: int
+    note: str
+    text: str  # the picture in words and numbers
+
+    @property
+    def typical_ns(self) -> float:
+        """The median step of all ranks after the warm-up; 0 if there is none."""
+        return _typical(self.took)
+
+
+def heat_of(trace: Trace) -> Heat:
+    """Raises TraceError for a trace without steps."""
+    if not trace.steps:
+        raise TraceError(
+            "this run has no steps to compare: mark them with `with ddpkit.step():`, "
+            "or use an optimizer"
+        )
+    windows = trace.step_windows
+    exposed = {rank: intersect(trace.activity(rank).exposed, windows[rank]) for rank in trace.ranks}
+    took = [[end - start for start, end in windows[rank]] for rank in trace.ranks]
+    waited = [_inside(_lost(trace, rank, exposed[rank]), windows[rank]) for rank in trace.ranks]
+    group = -(-trace.steps // COLUMNS)
+    comm = [span for span in trace.spans if span.kind == "comm"]
+    behind = waited_for(comm, last_in([*collectives(comm), *messages(comm)]), exposed)
+    title = words.title(trace, count(trace.steps, "step"))
+    notice, note = _notice(took, waited, behind), words.note(trace.facts, compute=True, comm=True)
+    text = [words.prose(title, notice), *_table(took, waited, behind), words.prose(note)]
+    return Heat(
+        title,
+        notice,
+        _grouped(took, group),
+        _grouped(waited, group),
+        group,
+        note,
+        "\n".join(filter(None, text)),
+    )
+
+
+def _lost(trace: Trace, rank: int, exposed: Sequence[Interval]) -> list[Interval]:
+    """When the rank waited for a peer and computed nothing."""
+    return intersect(exposed, (waiting(span) for span in trace.of(rank) if span.is_comm))
+
+
+def _inside(times: Sequence[Interval], steps: Sequence[Interval]) -> list[int]:
+    """How much of the times lies in each step; both are sorted, and steps do not overlap."""
+    totals, starts = [0] * len(steps), [start for start, _ in steps]
+    for start, end in intersect(times, steps):
+        totals[bisect_right(starts, start) - 1] += end - start
+    return totals
+
+
+def _grouped(rows: Sequence[Sequence[int]], group: int) -> tuple[tuple[int, ...], ...]:
+    """The largest of every ``group`` columns; a rank with fewer steps gets a shorter row."""
+    return tuple(
+        tuple(max(row[at : at + group]) for at in range(0, len(row), group)) for row in rows
+    )
+
+
+def _typical(took: Sequence[Sequence[int]]) -> float:
+    warm = WARM_UP if max(map(len, took)) > WARM_UP else 0
+    return median([ns for row in took for ns in row[warm:]] or [0])
+
+
+def _notice(
+    took: Sequence[Sequence[int]], waited: Sequence[Sequence[int]], behind: dict[int, int]
+) -> str:
+    """Who held the others up, or which step was long."""
+    typical, n = _typical(took), len(took)
+    longest, k = max((max(row[k] for row in took if k < len(row)), k) for k in _columns(took))
+    if n > 1 and sum(map(sum, waited)) > 0.05 * sum(map(sum, took)):
+        rank = max(range(n), key=lambda rank: (behind.get(rank, 0), -rank))
+        if behind.get(rank, 0) > 1.5 * sum(behind.values()) / n:
+            lost = words.ms(behind[rank])
+            return (
+                f"What to notice: waiting for rank {rank}, the straggler, cost the others {lost}."
+            )
+        return "What to notice: the ranks wait for each other in turn; none is always the last."
+    if longest > MUCH * typical:
+        return (
+            f"What to notice: step {k} took {words.ms(longest)}, "
+            f"{longest / typical:.1f}× the typical {words.ms(round(typical))}."
+        )
+    return (
+        f"What to notice: all steps take about {words.ms(round(typical))}, and nobody waits long."
+    )
+
+
+def _columns(rows: Sequence[Sequence[int]]) -> range:
+    return range(max(map(len, rows)))
+
+
+def _table(
+    took: Sequence[Sequence[int]], waited: Sequence[Sequence[int]], behind: dict[int, int]
+) -> Iterator[str]:
+    """A line a rank."""
+    rows = [["", "typical step", "longest", "in step", "lost waiting", "lost by others for it"]]
+    for rank, (row, waits) in enumerate(zip(took, waited, strict=True)):
+        if not row:
+            rows.append([f"rank {rank}", *["-"] * 5])
+            continue
+        longest = max(range(len(row)), key=lambda k: row[k])
+        times = words.ms(round(_typical([row]))), words.ms(row[longest])
+        lost = words.ms(sum(waits)), words.ms(behind.get(rank, 0))
+        rows.append([f"rank {rank}", *times, str(longest), *lost])
+    yield from words.columns(rows)

@@ -1,0 +1,1 @@
+"""Loss, throughput and late ranks while a run trains: model, figure, widget."""

@@ -1,0 +1,80 @@
+"""`progress_of`: what ranks report after each step, as curves and a sentence. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import NamedTuple
+
+from ddpkit.trace import count
+from ddpkit.view.drawing import words
+
+WINDOW = 10  # steps that a throughput is taken over
+RECENT = 20  # steps that a lag is taken over
+MUCH = 0.1  # of a step: a rank that is so much later than the first is worth a word
+
+
+class Report(NamedTuple):
+    """One rank, after one step."""
+
+    at_s: float  # perf_counter, common to the ranks of a host
+    loss: float
+    samples: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has come. Steps count from 0."""
+
+    losses: Mapping[int, tuple[float, ...]]  # rank -> by step
+    rates: tuple[tuple[int, float], ...]  # (step, samples per s of all ranks)
+    lags_ms: Mapping[int, float]  # rank -> how long after the first it ends its steps
+    title: str
+    notice: str  # may be ""
+
+    @property
+    def text(self) -> str:
+        return words.prose(f"{self.title}.", self.notice)
+
+
+def progress_of(reports: Mapping[int, Sequence[Report]]) -> Progress:
+    """From what each rank has reported so far; some may be a few steps ahead of others."""
+    steps = min(map(len, reports.values()), default=0)  # that all ranks have done
+    losses = {rank: tuple(report.loss for report in reports[rank]) for rank in sorted(reports)}
+    if not steps:
+        return Progress(losses, (), {}, "No step is done yet", "")
+    rates, lags = tuple(_rates(reports, steps)), _lags_ms(reports, steps)
+    loss = fmean(losses[rank][steps - 1] for rank in losses)
+    title = f"Step {steps - 1} on {count(len(reports), 'rank')}: loss {loss:.4g}"
+    if rates:
+        title += f", {rates[-1][1]:,.0f} samples/s"
+    return Progress(losses, rates, lags, title, _notice(reports, lags))
+
+
+def _rates(reports: Mapping[int, Sequence[Report]], steps: int) -> Iterator[tuple[int, float]]:
+    """A step is done when its last rank is."""
+    done = [max(each[k].at_s for each in reports.values()) for k in range(steps)]
+    samples = [sum(each[k].samples for each in reports.values()) for k in range(steps)]
+    for k in range(1, steps):
+        first = max(0, k - WINDOW)
+        if done[k] > done[first]:
+            yield k, sum(samples[first + 1 : k + 1]) / (done[k] - done[first])
+
+
+def _lags_ms(reports: Mapping[int, Sequence[Report]], steps: int) -> dict[int, float]:
+    recent = range(max(0, steps - RECENT), steps)
+    first = {k: min(each[k].at_s for each in reports.values()) for k in recent}
+    return {
+        rank: 1e3 * median(reports[rank][k].at_s - first[k] for k in recent)
+        for rank in sorted(reports)
+    }
+
+
+def _notice(reports: Mapping[int, Sequence[Report]], lags: Mapping[int, float]) -> str:
+    """Whether a rank is late."""
+    last = max(lags, key=lambda rank: (lags[rank], -rank))
+    times = [report.at_s for report in reports[last]][-RECENT:]
+    step_ms = 1e3 * (times[-1] - times[0]) / max(1, len(times) - 1)
+    late = words.ms(round(lags[last] * 1e6))
+    if len(lags) > 1 and lags[last] > MUCH * step_ms:
+        return f"What to notice: rank {last} ends its steps {late} after the first."
+    return f"What to notice: all ranks end a step within {late}." if len(lags) > 1 else ""

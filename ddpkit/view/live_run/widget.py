@@ -1,0 +1,124 @@
+"""`live`: a run's loss, throughput and late ranks, while it trains."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ddpkit.view.drawing.shell import display_live, quick_png, spoken
+from ddpkit.view.live_run.model import Progress, Report, progress_of
+from ddpkit.view.show import CSS_PIXELS, display_png, in_ipython
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RECORD = struct.Struct("<3d")  # a Report
+EVERY_S = 1.0  # at most one picture in this time, and a tenth of a core for them
+
+
+class Reporter:
+    """What a rank has of a `Live`: the folder it writes into. So ranks of this host are seen."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._file: BinaryIO | None = None
+
+    def report(self, loss: float, samples: int = 1) -> None:
+        """To be called by each rank after each step; ``samples`` are those of its own batch."""
+        if not self._folder:
+            raise ValueError("nobody is watching: start the run inside `with live() as watch:`")
+        if self._file is None:
+            rank = sys.modules["torch"].distributed.get_rank()
+            self._file = open(Path(self._folder, str(rank)), "ab", buffering=0)  # noqa: SIM115
+        self._file.write(RECORD.pack(time.perf_counter(), float(loss), samples))
+
+
+class Live(Reporter):
+    """Use it around a run, and hand it to the ranks::
+
+        with live() as watch:
+            cluster.run(train, watch)  # where train(watch) calls watch.report(loss, samples)
+
+    In a notebook a picture follows the run, which stops as every cell does. When it has ended, or
+    was stopped, the last picture and its text stay as outputs of their own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.view: Any = None  # an ipywidgets box, once it is displayed
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._last = progress_of({})
+
+    def __reduce__(self) -> tuple[type[Reporter], tuple[str]]:
+        return Reporter, (self._folder,)
+
+    def __enter__(self) -> Live:
+        self._folder, self._file = tempfile.mkdtemp(prefix="ddpkit-live-"), None
+        self._over.clear()
+        if in_ipython():
+            self._display()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._last = self.progress()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = ""
+        if self.view is not None:
+            self.view.close()
+            display_png(self.figure(), alt=self._last.title)
+        print(self._last.text)
+
+    def progress(self) -> Progress:
+        """What has been reported by now."""
+        if not self._folder:
+            return self._last
+        reports = {}
+        for path in Path(self._folder).iterdir():
+            data = path.read_bytes()
+            whole = len(data) - len(data) % RECORD.size  # the last one may be half written
+            reports[int(path.name)] = [Report(*each) for each in RECORD.iter_unpack(data[:whole])]
+        return progress_of(reports)
+
+    def figure(self) -> Figure:
+        from ddpkit.view.live_run.figure import draw_progress
+
+        return draw_progress(self.progress())
+
+    def _display(self) -> None:
+        import ipywidgets
+
+        image = ipywidgets.Image(value=quick_png(self.figure()), format="png", width=CSS_PIXELS)
+        image.layout.max_width = "100%"
+        line = ipywidgets.HTML(spoken(self.progress().text))
+        self.view = ipywidgets.VBox([image, line])
+        display_live(self.view)
+        self._thread = threading.Thread(target=self._follow, args=(image, line), daemon=True)
+        self._thread.start()
+
+    def _follow(self, image: Any, line: Any) -> None:
+        pause = EVERY_S
+        while not self._over.wait(pause):
+            began = time.thread_time()
+            image.value, line.value = quick_png(self.figure()), spoken(self.progress().text)
+            pause = max(EVERY_S, 10 * (time.thread_time() - began))
+
+
+def live() -> Live:
+    """Watch a run while it trains: see `Live`."""
+    return Live()

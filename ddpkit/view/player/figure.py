@@ -1,0 +1,277 @@
+"""`draw_moment`: one moment of a film as a static figure."""
+
+from functools import cache
+from math import hypot
+from typing import Any
+
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
+from matplotlib.transforms import Affine2D
+
+from ddpkit.trace import size
+from ddpkit.view.drawing import style
+from ddpkit.view.drawing.page import Box, Page
+from ddpkit.view.player.arrows import between, draw_arrows
+from ddpkit.view.player.film import Film, Message, Moment
+from ddpkit.view.player.stage import WIDTH, Line, Node, Stage, stage_of
+
+LEFT, TOP = 0.2, 1.22
+PANEL = LEFT + WIDTH + 0.3
+RIGHT = style.WIDTH - PANEL - 0.2
+ADDS, KEEPS = style.BACKWARD, style.OPTIMIZER
+PART, WHOLE = style.FORWARD, style.OPTIMIZER
+UNKNOWN = "A log of sends does not say what a message holds: here are messages and bytes only."
+
+
+def draw_moment(film: Film, step: int) -> Figure:
+    """A figure of 11 inches width; its height is the same for all steps of a film."""
+    stage = stage_of(film)
+    height = max(stage.height, 0.35 + 0.24 * film.world_size)
+    page = Page(TOP + height + 0.86)
+    moment = film.moments[step]
+    _headings(page, film)
+    _Drawer(page, film, stage, TOP + (height - stage.height) / 2).draw(step)
+    _sent(page, film, moment)
+    _progress(page, film, step, TOP + height + 0.3)
+    return page.figure
+
+
+class _Drawer:
+    """Draws the stage: boxes, what is in them, and the messages between them."""
+
+    def __init__(self, page: Page, film: Film, stage: Stage, top: float) -> None:
+        self.page, self.film, self.stage, self.top = page, film, stage, top
+        self.letters: dict[str, list[tuple[float, float]]] = {}  # letter -> where it stands
+
+    def draw(self, step: int) -> None:
+        moment = self.film.moments[step]
+        before = self.film.moments[max(0, step - 1)]
+        arriving: list[set[int]] = [set() for _ in moment.sent]
+        for message in moment.messages:
+            arriving[message.target].update(range(*(message.chunks or (0, 0))))
+        if not self.stage.is_ring:
+            self._row("before", self.stage.before, before, [set() for _ in arriving])
+            self._row("after", self.stage.after, moment, arriving)
+            lines = zip(self.stage.before, self.stage.after, strict=True)
+            paths = [
+                [(LEFT + a.x, self.top + a.y + a.height / 2),
+                 (LEFT + b.x, self.top + b.y - b.height / 2)]
+                for a, b in lines
+            ]  # fmt: skip
+            self.page.add(LineCollection(paths, colors=style.GRID, linewidths=1.2, zorder=1))
+        else:
+            self._row("", self.stage.after, moment, arriving)
+            self._middle(step)
+        self._write_letters()
+        self._arrows(moment)
+
+    def _row(
+        self, name: str, nodes: tuple[Node, ...], moment: Moment, arriving: list[set[int]]
+    ) -> None:
+        if name:
+            y = self.top + nodes[0].y
+            self.page.write(LEFT, y, name, 9.5, style.GREY)
+        for rank, node in enumerate(nodes):
+            self._box(rank, node, moment.holds[rank] if moment.holds else (), arriving[rank])
+
+    def _box(self, rank: int, node: Node, holds: tuple[int, ...], arriving: set[int]) -> None:
+        """A rank's name, and a column a chunk that fills with the contributions in it."""
+        left, top, *_ = box = self._frame(node)
+        self.page.bars([box], facecolor=style.BAND, edgecolor=style.IDLE, zorder=2)
+        room = node.width - 0.06
+        name = f"rank {rank}" if self.page.text_width(f"rank {rank}", 9, bold=True) < room else rank
+        y = top + 0.12 if holds else (box[1] + box[3]) / 2
+        self.page.write(LEFT + node.x, y, str(name), 9, bold=True, ha="center", zorder=4)
+        if holds:
+            self._columns((left + 0.06, top + 0.24, box[2] - 0.06, box[3]), holds, arriving)
+
+    def _frame(self, node: Node) -> Box:
+        left, top = LEFT + node.x - node.width / 2, self.top + node.y - node.height / 2
+        return left, top, left + node.width, top + node.height
+
+    def _columns(self, inside: Box, holds: tuple[int, ...], arriving: set[int]) -> None:
+        pitch = (inside[2] - inside[0]) / len(holds)
+        gap = min(0.05, pitch / 6)
+        lettered = pitch > 0.1 and len(holds) > 1
+        bottom = inside[3] - (0.17 if lettered else 0.06)
+        frames = [
+            (inside[0] + pitch * c + gap / 2, inside[1], inside[0] + pitch * (c + 1) - gap / 2,
+             bottom)
+            for c in range(len(holds))
+        ]  # fmt: skip
+        page, full = self.page, self.film.full
+        page.bars(frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.6, zorder=2.2)
+        for complete, face in ((False, PART), (True, WHOLE)):
+            chosen = [c for c, held in enumerate(holds) if (held >= full) == complete]
+            pieces = [piece for c in chosen for piece in _pieces(frames[c], holds[c], full)]
+            page.bars(pieces, facecolor=face, edgecolor="white", linewidth=0.4, zorder=2.4)
+        new = [frames[c] for c in sorted(arriving)]
+        line = 1.6 if pitch > 0.1 else 1.0
+        page.bars(new, facecolor="none", edgecolor=style.EXPOSED, linewidth=line, zorder=2.6)
+        if lettered:
+            for c, frame in enumerate(frames):
+                letter = self.film.carried(Message(0, 0, 0, (c, c + 1)))
+                at = (frame[0] + frame[2]) / 2, inside[3] - 0.055
+                self.letters.setdefault(letter, []).append(at)
+
+    def _write_letters(self) -> None:
+        """All letters under the columns. As paths: 64 texts would take half of a redraw's time."""
+        for letter, places in self.letters.items():
+            look: dict[str, Any] = {"facecolor": style.INK, "linewidth": 0, "zorder": 4}
+            written = PathCollection(
+                [_outline(letter)],
+                offsets=places,
+                offset_transform=self.page.inches,
+                **look,
+            )
+            written.set_transform(Affine2D().scale(style.DPI / 72))
+            self.page.figure.add_artist(written)
+
+    def _middle(self, step: int) -> None:
+        """Inside a ring: which step this is, and what it is for."""
+        if not self.film.world_size >= 4 or not step:
+            return
+        middle = sum(node.y for node in self.stage.after) / len(self.stage.after)
+        x, y = LEFT + WIDTH / 2, self.top + middle
+        said = f"{self.film.unit} {step} of {self.film.steps}"
+        self.page.write(x, y - 0.12, said, 12, bold=True, ha="center")
+        if self.film.chunks:
+            adds = self.film.moments[step].messages[0].adds
+            what = "each adds what it gets" if adds else "each keeps what it gets"
+            self.page.write(x, y + 0.13, what, 9.5, _look(self.film, adds)["color"], ha="center")
+
+    def _arrows(self, moment: Moment) -> None:
+        pairs = {(message.source, message.target) for message in moment.messages}
+        drawn: list[tuple[Message, Line]] = []
+        for message in moment.messages:
+            both = (message.target, message.source) in pairs
+            (x, y), (to_x, to_y) = self.stage.arrow(message.source, message.target, both_ways=both)
+            line = (LEFT + x, self.top + y), (LEFT + to_x, self.top + to_y)
+            drawn.append((message, line))
+        for adds in (True, False):
+            lines = [line for message, line in drawn if message.adds == adds]
+            draw_arrows(self.page, lines, **_look(self.film, adds))
+        self._labels(drawn)
+
+    def _labels(self, drawn: list[tuple[Message, Line]]) -> None:
+        """What each message carries, beside its arrow; where all carry the same, once, in words."""
+        texts = {self.film.carried(message) for message, _ in drawn}
+        taken = [self._frame(node) for node in (*self.stage.before, *self.stage.after)]
+        if not drawn or (len(texts) == 1 and not self.film.is_ring) or texts == {""}:
+            return
+        for message, line in drawn:
+            text = ("+" if message.adds else "") + self.film.carried(message)
+            wide = self.page.text_width(text, 9, bold=True)
+            x, y = self._beside(line, wide)
+            box = x - wide / 2, y - 0.08, x + wide / 2, y + 0.08
+            if all(_apart(box, other) for other in taken):
+                color = _look(self.film, message.adds)["color"]
+                backed = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+                more = {"bold": True, "ha": "center", "zorder": 5, "bbox": backed}
+                self.page.write(x, y, text, 9, color, **more)
+                taken.append(box)
+
+    def _beside(self, line: Line, wide: float) -> tuple[float, float]:
+        """Beside the middle of the arrow, at the outside of the ring; on it, between rows."""
+        x, y = between(line, 0.5)
+        if not self.stage.is_ring:
+            return x, y
+        (a, b), (c, d) = line
+        far = hypot(c - a, d - b) or 1.0
+        nx, ny = (d - b) / far, -(c - a) / far  # to the left of the arrow
+        off = 0.1 + abs(nx) * wide / 2 + abs(ny) * 0.08
+        return x + nx * off, y + ny * off
+
+
+def _look(film: Film, adds: bool) -> dict[str, Any]:
+    if not film.chunks:
+        return {"color": style.ARROW, "linestyle": "solid"}
+    return {"color": ADDS if adds else KEEPS, "linestyle": "solid" if adds else (0, (3, 1.4))}
+
+
+@cache
+def _outline(letter: str) -> Path:
+    """A letter, its middle at 0."""
+    text = TextPath((0, 0), letter, size=7, prop=FontProperties(family=style.FONT))
+    return text.transformed(Affine2D().translate(-text.get_extents().width / 2, 0))
+
+
+def _pieces(frame: Box, held: int, full: int) -> list[Box]:
+    """The contributions in a column, from the bottom up."""
+    left, top, right, bottom = frame
+    high = (bottom - top) / full
+    if held >= full:
+        return [frame]
+    return [(left, bottom - high * (n + 1), right, bottom - high * n) for n in range(held)]
+
+
+def _apart(box: Box, other: Box) -> bool:
+    return box[2] < other[0] or other[2] < box[0] or box[3] < other[1] or other[3] < box[1]
+
+
+def _headings(page: Page, film: Film) -> None:
+    room = style.WIDTH - 2 * LEFT
+    page.write_fitting(LEFT, 0.24, film.title, 14.5, WIDTH, bold=True)
+    page.write_fitting(LEFT, 0.53, film.notice, 10, room)
+    page.write(PANEL, TOP - 0.1, "Sent so far", 11, bold=True)
+    if not film.chunks:
+        if film.unit == "round":
+            page.write(LEFT, 0.84, UNKNOWN, 9, style.GREY)
+        return
+    kinds = {m.adds for moment in film.moments for m in moment.messages}
+    entries: list[tuple[str, dict[str, Any]]] = []
+    if film.full > 1:
+        entries.append((f"sum of fewer than {film.full} ranks", {"facecolor": PART}))
+    done = f"sum of all {film.full}" if film.full > 1 else "holds it"
+    entries.append((done, {"facecolor": WHOLE}))
+    if kinds:
+        ring = {"facecolor": "white", "edgecolor": style.EXPOSED, "linewidth": 1.4}
+        entries.append((f"arrived in this {film.unit}", ring))
+    page.legend(entries, LEFT + 0.01, 0.84, room)
+    x = LEFT + 0.01 + sum(page.text_width(text, 9) + 0.36 for text, _ in entries)
+    for adds, text in ((True, "is added to what is there"), (False, "is put in place")):
+        if adds in kinds:
+            line = (x, 0.84), (x + 0.34, 0.84)
+            draw_arrows(page, [line], **_look(film, adds))
+            page.write(x + 0.4, 0.84, text, 9)
+            x += page.text_width(text, 9) + 0.62
+
+
+def _sent(page: Page, film: Film, moment: Moment) -> None:
+    """A bar a rank: bytes sent so far, in a frame as long as what it will have sent."""
+    last = film.moments[-1].sent
+    most = max(last) or 1
+    names = max(page.text_width(f"rank {rank}", 9) for rank in range(len(last))) + 0.08
+    room = RIGHT - names - 0.64
+    boxes, frames = [], []
+    for rank, sent in enumerate(moment.sent):
+        y = TOP + 0.18 + 0.24 * rank
+        page.write(PANEL, y, f"rank {rank}", 9)
+        left = PANEL + names
+        boxes.append((left, y - 0.07, left + room * sent / most, y + 0.07))
+        frames.append((left, y - 0.07, left + room * last[rank] / most, y + 0.07))
+        page.write(style.WIDTH - 0.2, y, size(sent), 9, ha="right")
+    page.bars(frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.8, zorder=2)
+    page.bars(boxes, facecolor=style.MOVING, linewidth=0, zorder=2.1)
+
+
+def _progress(page: Page, film: Film, step: int, y: float) -> None:
+    """Which step this is, as a strip of all of them, and what happens in it."""
+    pitch = WIDTH / max(1, film.steps)
+    for k in range(1, film.steps + 1):
+        left = LEFT + pitch * (k - 1)
+        gap = min(0.03, pitch / 5)
+        color = _look(film, film.moments[k].messages[0].adds)["color"] if k <= step else style.IDLE
+        look: dict[str, Any] = {"facecolor": color}
+        if k == step:
+            look |= {"edgecolor": style.INK, "linewidth": 2.0, "zorder": 3}
+        page.add(Rectangle((left, y - 0.08), pitch - gap, 0.16, **look))
+        if pitch > 0.25:
+            ink = "white" if k <= step else style.INK
+            page.write(left + (pitch - gap) / 2, y, str(k), 8.5, ink, bold=k == step, ha="center",
+                       zorder=4)  # fmt: skip
+    page.write_fitting(LEFT, y + 0.32, film.line(step), 10, style.WIDTH - 2 * LEFT)

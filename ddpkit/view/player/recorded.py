@@ -1,0 +1,78 @@
+"""`film_of_trace`: the messages that real ranks sent, grouped into rounds. Pure.
+
+A log of sends does not say which chunk a message holds, nor whether it was added up. So this film
+shows messages and bytes only.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from ddpkit.errors import TraceError
+from ddpkit.trace import Span, Trace, count, messages, size
+from ddpkit.view.player.film import Film, Message, Moment, after, check_ranks
+
+
+def film_of_trace(trace: Trace) -> Film:
+    """The film of a run's send/recv log, a round a step.
+
+    Raises TraceError if the run sent no message, ValueError for more than 16 ranks.
+    """
+    check_ranks(trace.world_size)
+    pairs = messages(trace.spans)
+    if not pairs:
+        used = ", ".join(sorted({span.name for span in trace.spans if span.is_collective}))
+        raise TraceError(
+            "there is no message to play: this run has no send that was received"
+            + (f", only {used}; play a simulated schedule of it" if used else "")
+        )
+    moment = Moment((), (0,) * trace.world_size, 0)
+    moments = [moment]
+    for together in rounds(pairs):
+        sent = [Message(send.rank, receive.rank, send.bytes) for send, receive in together]
+        moments.append(moment := after(moment, sent))
+    title = f"{count(moment.messages_sent, 'message')} of a run on {trace.world_size} ranks"
+    if trace.facts.get("emulated"):
+        title += " (emulated link)"
+    return Film(title, _notice(moment, len(moments) - 1), tuple(moments), 0, "round")
+
+
+def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:
+    """(send, recv) pairs, grouped: a message waits for no other message of its round.
+
+    A message comes one round after the latest that its sender was through with, sent or received,
+    when it posted it.
+    """
+    ended: dict[int, list[tuple[int, int]]] = {}  # rank -> (end_ns of a send or recv, its round)
+    highest: dict[int, list[int]] = {}  # rank -> the highest round up to each of them
+    grouped: list[list[tuple[Span, Span]]] = []
+    for send, receive in sorted(pairs, key=lambda pair: pair[0].start_ns):
+        before = bisect_right(ended.get(send.rank, []), (send.start_ns, len(pairs)))
+        number = highest[send.rank][before - 1] + 1 if before else 0
+        grouped += [[] for _ in range(number + 1 - len(grouped))]
+        grouped[number].append((send, receive))
+        for span in (send, receive):
+            _note(ended.setdefault(span.rank, []), highest.setdefault(span.rank, []), span, number)
+    return grouped
+
+
+def _note(ended: list[tuple[int, int]], highest: list[int], span: Span, number: int) -> None:
+    """Enter an operation's end, and keep both lists in the order of time."""
+    at = bisect_right(ended, (span.end_ns, number))
+    ended.insert(at, (span.end_ns, number))
+    highest.insert(at, max(number, highest[at - 1] if at else 0))
+    for later in range(at + 1, len(highest)):
+        if highest[later] >= number:
+            break
+        highest[later] = number
+
+
+def _notice(last: Moment, rounds: int) -> str:
+    busiest = max(range(len(last.sent)), key=lambda rank: last.sent[rank])
+    share = last.sent[busiest] / sum(last.sent) if sum(last.sent) else 0.0
+    in_all = f"{size(sum(last.sent))} in {count(rounds, 'round')}"
+    if len(set(last.sent)) == 1:
+        return f"What to notice: {in_all}, and every rank sent the same, {size(last.sent[0])}."
+    return (
+        f"What to notice: {in_all}, and rank {busiest} sent {share:.0%} of it, "
+        f"{size(last.sent[busiest])}."
+    )

@@ -1,0 +1,148 @@
+"""`film_of_schedule`: who holds which sums after each round of a schedule. Pure.
+
+The schedule is run by `simulate.execute` on vectors in which rank r has the one bit 2**r: a sum of
+such numbers is the set of ranks that it holds, so that nothing is worked out twice here.
+"""
+
+from dataclasses import replace
+
+from ddpkit.simulate import RecvReduce, Schedule, Send, execute, schedule
+from ddpkit.simulate.schedules import Part, chunk
+from ddpkit.simulate.schedules import size as elements
+from ddpkit.simulate.timing import FLOAT32
+from ddpkit.trace import size
+from ddpkit.view.player.film import Film, Message, Moment, after, check_ranks
+
+Holds = tuple[tuple[int, ...], ...]
+
+
+def film_of_schedule(plan: Schedule, length: int | None = None, itemsize: int = FLOAT32) -> Film:
+    """The film of a schedule, of vectors of ``length`` elements instead of its own if given.
+
+    ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and if a schedule
+    of one's own making is to have another length.
+    """
+    check_ranks(plan.world_size)
+    if length is not None and length != plan.length:
+        plan = _resized(plan, length)
+    cuts = _cuts(plan)
+    small = _in_chunks(plan, cuts)
+    full = plan.world_size if any(isinstance(s, RecvReduce) for s in plan.steps) else 1
+    if plan.world_size == 1 or not small.length:
+        full = 1 if small.length else 0
+    moment = Moment((), (0,) * plan.world_size, 0, _holds(small, -1))
+    moments = [moment]
+    for round in range(plan.rounds):
+        messages = _messages(plan, small, round, itemsize)
+        moments.append(moment := after(moment, messages, _holds(small, round)))
+    title = (
+        f"{_name(plan)} on {plan.world_size} rank{'s' * (plan.world_size > 1)}"
+        f"{f', {plan.length:,} elements ({size(plan.length * itemsize)})' if small.length else ''}"
+    )
+    return Film(title, notice(plan, itemsize), tuple(moments), full)
+
+
+def notice(plan: Schedule, itemsize: int = FLOAT32) -> str:
+    """What to notice, in one sentence with this schedule's own numbers."""
+    ranks = range(plan.world_size)
+    sent = [plan.sent(rank) * itemsize for rank in ranks]
+    total, most = size(sum(sent)), size(max(sent))
+    rounds = f"{plan.rounds} step{'s' * (plan.rounds != 1)}"
+    sentences = {
+        "ring": f"every rank sends and receives one chunk in each step, so no link is idle and "
+        f"each carries {most} in all.",
+        "reduce_scatter": "each sum grows by one rank a step, and ends on the rank that owns it.",
+        "all_gather": "every rank passes on the chunk that it got last, so no link is ever idle.",
+        "tree": f"whole vectors go up to the root and down again in {rounds}; near the root, all "
+        "other ranks wait.",
+        "butterfly": f"the sums double with each exchange: only {rounds}, but each message "
+        f"is a whole vector, {most} for the busiest rank.",
+        "master_worker": f"everything passes the root's link: it alone receives and sends {most}.",
+        "all_to_all": f"one step is enough, but {total} cross the network at once, {most} a rank.",
+        "round_robin": f"as much as all-to-all ({most} a rank), one exchange after the other: "
+        "no link is crowded.",
+        "broadcast": f"the ranks that have the vector double each step: {rounds} for all.",
+        "reduce": f"half of those that still hold sums hand them over each step: {rounds} to one.",
+        "scatter": f"the root sends each rank only its chunk, {most} in all.",
+        "gather": "every rank sends one chunk, and all of them pass the root's incoming side.",
+        "barrier": f"after {rounds} without any payload each rank knows that all have come.",
+    }
+    own = f"{plan.messages()} messages in {rounds}, {total} in all, {most} by the busiest rank."
+    if plan.world_size == 1:
+        own = "one rank alone has nothing to send."
+    return f"What to notice: {sentences.get(plan.name, own) if plan.world_size > 1 else own}"
+
+
+def _name(plan: Schedule) -> str:
+    """ "Ring all-reduce", "Broadcast"."""
+    name, operation = plan.name.replace("_", "-"), plan.operation.replace("_", "-")
+    return name.capitalize() if name == operation else f"{name.capitalize()} {operation}"
+
+
+def _resized(plan: Schedule, length: int) -> Schedule:
+    """The same schedule of longer or shorter vectors; the root that it was made for is found."""
+    n = plan.world_size
+    try:
+        for root in range(n):
+            if schedule(plan.name, n, plan.length, root) == plan:
+                return schedule(plan.name, n, length, root)
+    except ValueError:
+        pass  # not one of ours by name
+    raise ValueError(f"{plan} is your own: make one of {length} elements to show it at that length")
+
+
+def _cuts(plan: Schedule) -> list[int]:
+    """Where the vector is cut: nowhere, or at the n equal chunks, if that will do."""
+    if plan.steps and not any(elements(step.part) for step in plan.steps):
+        return [0]  # no payload: a barrier
+    ends = {end for step in plan.steps for end in step.part} | {0, plan.length}
+    if len(ends) <= 2 and plan.steps:
+        return sorted(ends)
+    equal = {end for r in range(plan.world_size) for end in chunk(plan.length, plan.world_size, r)}
+    return sorted(equal if ends <= equal else ends)
+
+
+def _in_chunks(plan: Schedule, cuts: list[int]) -> Schedule:
+    """The schedule on a vector with one element for each chunk."""
+    index = {cut: n for n, cut in enumerate(cuts)}
+
+    def small(part: Part) -> Part:
+        return index[part[0]], index[part[1]]
+
+    steps = tuple(replace(step, part=small(step.part)) for step in plan.steps)
+    return Schedule(plan.name, plan.operation, plan.world_size, len(cuts) - 1, steps)
+
+
+def _holds(small: Schedule, last: int) -> Holds:
+    """How many ranks' contributions are in each rank's chunks after round ``last``."""
+    done = replace(small, steps=tuple(step for step in small.steps if step.round <= last))
+    vectors = execute(done, _given(small))
+    return tuple(tuple(value.bit_count() for value in vector) for vector in vectors)
+
+
+def _given(small: Schedule) -> list[list[int]]:
+    """What each rank has at the start; 0 is a chunk it only has room for."""
+    n = small.world_size
+    own = [[1 << rank] * small.length for rank in range(n)]
+    if small.operation in ("gather", "all_gather"):  # each has its own chunk
+        return [[bit if at == r else 0 for at, bit in enumerate(v)] for r, v in enumerate(own)]
+    if small.operation in ("broadcast", "scatter"):  # who sends before it receives has it all
+        first = {rank: next(iter(small.of(rank)), None) for rank in range(n)}
+        return [v if n == 1 or isinstance(first[r], Send) else [0] * small.length
+                for r, v in enumerate(own)]  # fmt: skip
+    return own
+
+
+def _messages(plan: Schedule, small: Schedule, round: int, itemsize: int) -> list[Message]:
+    """The messages of a round, in the order of their receivers' steps."""
+    adds = {
+        (step.peer, step.rank, step.part): isinstance(step, RecvReduce)
+        for step in small.steps
+        if step.round == round and not isinstance(step, Send)
+    }
+    return [
+        Message(sent.rank, sent.peer, elements(sent.part) * itemsize, shown.part,
+                adds.get((shown.rank, shown.peer, shown.part), False))
+        for sent, shown in zip(plan.steps, small.steps, strict=True)
+        if sent.round == round and isinstance(sent, Send)
+    ]  # fmt: skip

@@ -1,0 +1,94 @@
+"""Where the ranks of a film stand, in inches from the top left corner of its stage. Pure."""
+
+from dataclasses import dataclass
+from math import cos, hypot, pi, sin
+
+from ddpkit.view.player.film import Film
+
+WIDTH = 8.3
+Point = tuple[float, float]
+Line = tuple[Point, Point]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A rank's box."""
+
+    x: float  # its middle
+    y: float
+    width: float
+    height: float
+
+    def edge(self, toward: Point, beyond: float = 0.06) -> Point:
+        """Where a line from the middle to a point leaves the box, and a little further."""
+        dx, dy = toward[0] - self.x, toward[1] - self.y
+        far = hypot(dx, dy) or 1.0
+        out = min(
+            self.width / 2 / abs(dx) if dx else float("inf"),
+            self.height / 2 / abs(dy) if dy else float("inf"),
+        )
+        out = min(out + beyond / far, 1.0)
+        return self.x + dx * out, self.y + dy * out
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The boxes before a step, which arrows leave, and after it, where they end.
+
+    Around a ring they are the same boxes.
+    """
+
+    before: tuple[Node, ...]
+    after: tuple[Node, ...]
+    height: float
+
+    @property
+    def is_ring(self) -> bool:
+        return self.before is self.after
+
+    def arrow(self, source: int, target: int, *, both_ways: bool) -> Line:
+        """From box to box; to the left of the direct line if another arrow comes the other way."""
+        a, b = self.before[source], self.after[target]
+        if not self.is_ring:
+            tail, head = (a.x, a.y + a.height / 2 + 0.05), (b.x, b.y - b.height / 2 - 0.05)
+            return tail, head
+        (x, y), (to_x, to_y) = a.edge((b.x, b.y)), b.edge((a.x, a.y))
+        if both_ways:
+            far = hypot(to_x - x, to_y - y) or 1.0
+            aside = 0.13 * (to_y - y) / far, -0.13 * (to_x - x) / far
+            return (x + aside[0], y + aside[1]), (to_x + aside[0], to_y + aside[1])
+        return (x, y), (to_x, to_y)
+
+
+def stage_of(film: Film) -> Stage:
+    """A ring for neighbours, else two rows: all ranks before the step, and below, after it."""
+    return _ring(film) if film.is_ring or film.world_size == 1 else _rows(film)
+
+
+def _ring(film: Film) -> Stage:
+    """Rank 0 stands at the top (of two, on the left), the others follow clockwise."""
+    n = film.world_size
+    wide, high = (1.7, 1.0) if n <= 4 else (1.4, 0.86) if n <= 8 else (0.8, 0.56)
+    if not film.chunks:
+        wide, high = 0.7 * wide, 0.42
+    across = {1: 0.0, 2: 1.9, 3: 2.3, 4: 2.5}.get(n, 3.1 if n <= 8 else 3.7)
+    down = {1: 0.0, 2: 0.0, 3: 1.0, 4: 1.2}.get(n, 1.85 if n <= 8 else 2.6)
+    down *= 1.0 if film.chunks else 0.8  # lower boxes leave room
+    turn = -pi if n == 2 else -pi / 2
+    angles = [turn + 2 * pi * rank / n for rank in range(n)]
+    points = [(across * cos(angle), down * sin(angle)) for angle in angles]
+    top = min(y for _, y in points) - high / 2
+    nodes = tuple(Node(WIDTH / 2 + x, y - top, wide, high) for x, y in points)
+    return Stage(nodes, nodes, max(y for _, y in points) - top + high / 2)
+
+
+def _rows(film: Film) -> Stage:
+    n = film.world_size
+    pitch = (WIDTH - 0.75) / n  # the names of the rows stand left of them
+    wide = min(1.6, pitch - (0.22 if n <= 8 else 0.08))
+    high = 0.86 if film.chunks > 1 else 0.66 if film.chunks else 0.42
+    gap = 1.25 if n <= 4 else 1.5
+    left = 0.75 + pitch / 2
+    before = tuple(Node(left + pitch * rank, high / 2, wide, high) for rank in range(n))
+    after = tuple(Node(node.x, high * 1.5 + gap, wide, high) for node in before)
+    return Stage(before, after, 2 * high + gap)

@@ -1,0 +1,83 @@
+"""`scaling_model`: a step on 1 to 1024 ranks, the batch shared or growing. Pure."""
+
+from dataclasses import dataclass
+
+from ddpkit.link import Link
+from ddpkit.simulate import Scaled, Step, assign_buckets, scaling
+from ddpkit.simulate.buckets import DEFAULT_CAP_MB
+from ddpkit.trace import count, size
+from ddpkit.view.drawing import words
+
+WORLDS = tuple(2**k for k in range(11))
+GOOD = 0.8  # efficiency below which more ranks are mostly wasted
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Weak and strong scaling over numbers of ranks, and the two steps on one of them."""
+
+    title: str
+    weak: tuple[Scaled, ...]
+    strong: tuple[Scaled, ...]
+    at: int  # the index of the number of ranks that is looked at
+
+    @property
+    def ranks(self) -> int:
+        return self.weak[self.at].world_size
+
+    @property
+    def text(self) -> str:
+        """The finding."""
+        weak, strong = self.weak[self.at], self.strong[self.at]
+        return (
+            f"{count(self.ranks, 'rank')}: {weak.speed_up:,.3g} times as fast as one if the "
+            f"batch grows (efficiency {words.percents([weak.efficiency])}), "
+            f"{strong.speed_up:,.3g} times if it is shared ({words.percents([strong.efficiency])})."
+        )
+
+    @property
+    def notice(self) -> str:
+        """How far each of them goes."""
+        weak, strong = (
+            max(each.world_size for each in some if each.efficiency >= GOOD)
+            for some in (self.weak, self.strong)
+        )
+        best = max(self.strong, key=lambda each: each.speed_up)
+        good = f"{_up_to(weak)} if the batch grows, {_up_to(strong)} if it is shared"
+        return (
+            f"What to notice: the efficiency is {GOOD:.0%} or more "
+            f"{good if weak != strong else f'{_up_to(weak)}, both ways'}. "
+            f"A shared batch is fastest on {count(best.world_size, 'rank')}."
+        )
+
+    def table(self) -> str:
+        """Both curves as text."""
+        rows = [["ranks", "growing: step", "speed-up", "shared: step", "speed-up"]]
+        for pair in zip(self.weak, self.strong, strict=True):
+            cells = ((words.ms(each.replay.step_ns), f"{each.speed_up:.3g}") for each in pair)
+            rows.append([f"{pair[0].world_size:,}", *(cell for two in cells for cell in two)])
+        return "\n".join([self.title, *words.columns(rows), self.notice])
+
+
+def _up_to(ranks: int) -> str:
+    return f"up to {ranks:,} ranks" if ranks > 1 else "on one rank alone"
+
+
+def scaling_model(
+    step: Step, link: Link, ranks: int, batch: float = 1.0, cap_mb: float = DEFAULT_CAP_MB
+) -> Scaling:
+    """``batch=2``: each sample takes as long as in ``step``, and the batch has twice as many.
+
+    Raises ValueError for a batch that is not above 0.
+    """
+    if not batch > 0:
+        raise ValueError(f"a batch is above 0: {batch=}")
+    larger = step.batch_of(batch)
+    worlds = sorted({*WORLDS, ranks})
+    buckets = assign_buckets(step.gradients, cap_mb)
+    weak, strong = (
+        tuple(scaling(larger, link, worlds, strong=strong, buckets=buckets))
+        for strong in (False, True)
+    )
+    title = f"{words.ms(larger.compute_ns)} of compute, {size(step.bytes)} of gradients, {link}"
+    return Scaling(title, weak, strong, worlds.index(ranks))

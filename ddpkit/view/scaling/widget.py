@@ -1,0 +1,70 @@
+"""`explore_scaling`: how many ranks are worth having?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.link import Link, LinkSpec
+from ddpkit.simulate import Step
+from ddpkit.simulate.buckets import DEFAULT_CAP_MB
+from ddpkit.trace import Trace
+from ddpkit.view.buckets.model import caps
+from ddpkit.view.buckets.widget import RANKS, link_sliders, start_of
+from ddpkit.view.drawing import words
+from ddpkit.view.drawing.shell import View, nothing, slider
+from ddpkit.view.scaling.model import Scaling, scaling_model
+from ddpkit.view.show import HasTrace, skipped
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BATCHES = (0.125, 0.25, 0.5, 1, 2, 4, 8, 16)
+
+
+def explore_scaling(
+    step_or_trace: Step | HasTrace | Trace | None = None,
+    link: LinkSpec | None = None,
+    world_size: int = 64,
+    cap_mb: float = DEFAULT_CAP_MB,
+) -> View[Scaling]:
+    """Move the ranks, the batch and the link, and see the efficiency: speed-up ÷ ranks.
+
+    Weak scaling gives every rank the batch of the step; strong scaling shares one such batch out.
+    The step and the link are found as by `explore_buckets`. In a notebook there are sliders;
+    anywhere ``explore_scaling(...).figure(ranks=256, batch=2, gbits=100, us=20, cap_mb=25)`` is the
+    picture, and ``.table(...)`` both curves as text. Raises TraceError if the trace has no step
+    with a backward, ValueError for a bad link.
+    """
+    if not isinstance(step_or_trace, Step | None) and (why := skipped(step_or_trace)):
+        return nothing(why)
+    step, found, _ = start_of(step_or_trace, link, world_size)
+    start = {"ranks": world_size, "batch": 1.0, **found, "cap_mb": cap_mb}
+
+    def model(**at: Any) -> Scaling:
+        link = Link(at["us"] / 1e6, at["gbits"] * 1e9 / 8)
+        return scaling_model(step, link, at["ranks"], at["batch"], at["cap_mb"])
+
+    view = View(start, model, _draw, _describe, Scaling.table)
+    return view.show(lambda view: _controls(view, step))
+
+
+def _draw(model: Scaling) -> Figure:
+    from ddpkit.view.scaling.figure import draw_scaling
+
+    return draw_scaling(model)
+
+
+def _describe(model: Scaling) -> str:
+    return words.prose(f"{model.title}.", model.text, model.notice)
+
+
+def _controls(view: View[Scaling], step: Step) -> Any:
+    at = view.start
+    return view.live(
+        {
+            "ranks": slider("ranks", RANKS, at["ranks"], "{:g}".format),
+            "batch": slider("batch", BATCHES, at["batch"], "{:g} × as large".format),
+            **link_sliders(at),
+            "cap_mb": slider("bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
+        }
+    )

@@ -1,0 +1,105 @@
+"""`draw_timeline`: the timeline as a static figure: one row a rank, and where its time went."""
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from ddpkit.view.drawing import style
+from ddpkit.view.drawing.chart import Chart, kinds
+from ddpkit.view.drawing.page import Page
+from ddpkit.view.drawing.plot import Plot
+from ddpkit.view.timeline.model import Row, Timeline
+from ddpkit.view.timeline.parts import draw_parts, panel, part_kinds, write_numbers
+from ddpkit.view.timeline.places import LEFT, MIDDLE, PANEL, RIGHT, Heights, Place, places
+
+TOP, BOTTOM = 1.08, 0.54
+
+
+def draw_timeline(model: Timeline) -> Figure:
+    """A figure of 11 inches width; its height follows the number of ranks. Shows nothing itself."""
+    if not (model.has_compute or model.has_comm):
+        return draw_words(model.title, model.headline)
+    compute, comm = model.has_compute, model.has_comm
+    rows = list(places(model.rows, Heights.of(len(model.rows)), compute=compute, comm=comm))
+    height = rows[-1].bottom + 0.04
+    page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
+    chart = Chart(page, LEFT, TOP, MIDDLE, height, model.length_ns)
+    shares = panel(page, TOP, height, end=100)
+    shares.axis((0, 50, 100), ("0", "50", "100%"))
+    for row, place in zip(model.rows, rows, strict=True):
+        chart.row(row, place, compute=compute, comm=comm)
+        if model.whole == "step" and row.window[1]:
+            chart.end(row.window[1], (place.top, place.bottom))
+        write_names(page, TOP, model, row, place)
+        write_numbers(page, TOP + place.header, model, row)
+        draw_parts(shares, place.bar, row.parts, percent=True)
+    _arrows(chart.plot, model, rows)
+    under = f"time since the first rank began the {model.whole} (ms)", f"share of the {model.whole}"
+    write_headings(page, model.rows, model.title, model.headline, model.whole, model.note,
+                   compute=compute, under=under)  # fmt: skip
+    return page.figure
+
+
+def draw_words(title: str, finding: str) -> Figure:
+    """The figure of a trace with nothing to draw."""
+    page = Page(1.0)
+    page.write_fitting(0.2, 0.3, title, 14, style.WIDTH - 0.4, bold=True)
+    page.write_fitting(0.2, 0.65, finding, 10, style.WIDTH - 0.4)
+    return page.figure
+
+
+def write_names(page: Page, top: float, model: Timeline, row: Row, place: Place) -> None:
+    """The names of the rank and of its lanes, left of the row; ``top`` is the chart's."""
+    comm = (place.lanes[0][0], place.lanes[-1][1]) if place.lanes else (place.top, place.bottom)
+    y = top + sum(place.compute if model.has_compute else comm) / 2
+    points = 11 if len(model.rows) <= 8 else 9.5
+    page.write(0.62, y, f"rank {row.rank}", points, bold=True, ha="right")
+    if model.has_compute:
+        page.write(LEFT - 0.08, y, "compute", 8.5, style.GREY, ha="right")
+    if place.lanes:
+        page.write(LEFT - 0.08, top + sum(comm) / 2, "comm", 8.5, style.GREY, ha="right")
+
+
+def _arrows(plot: Plot, model: Timeline, rows: list[Place]) -> None:
+    """Each message as a line from its send to the end of its recv, as in a space-time diagram."""
+    lines = []
+    for message in model.messages:
+        (rank, start), (to, end) = message.source, message.target
+        if rank < to:
+            y, to_y = rows[rank].bottom, rows[to].top
+        else:
+            y, to_y = rows[rank].top, rows[to].bottom
+        lines.append(((start / 1e6, y), (end / 1e6, to_y)))
+    plot.lines(lines, linewidths=0.9, colors=style.ARROW, zorder=2.5)
+    if lines:  # they go behind a rank's lanes, and do not show between them
+        for row, place in zip(model.rows, rows, strict=True):
+            for lane, above, below in zip(row.lanes, place.lanes, place.lanes[1:], strict=False):
+                gaps = [(bar.start / 1e6, above[1], bar.end / 1e6, below[0]) for bar in lane]
+                plot.bars(gaps, facecolor=style.BAND, linewidth=0, zorder=2.7)
+    plot.dots([end for _, end in lines], markersize=3.4, color=style.ARROW, zorder=5)
+
+
+def write_headings(
+    page: Page,
+    rows: Sequence[Row],
+    title: str,
+    finding: str,
+    whole: str,
+    note: str,
+    *,
+    compute: bool,
+    under: tuple[str, str],
+) -> None:
+    """Everything around the plots; ``under`` are the names of the two axes."""
+    page.write_fitting(LEFT, 0.24, title, 14.5, MIDDLE, bold=True)
+    page.write_fitting(LEFT, 0.53, finding, 10, MIDDLE)
+    page.legend(kinds(rows, compute=compute), LEFT + 0.01, 0.84, MIDDLE)
+    went = "step" if whole == "step" else "time"
+    page.write(PANEL, 0.24, f"Where the {went} went", 11, bold=True)
+    page.legend(part_kinds([row.parts for row in rows], compute=compute), PANEL + 0.01, 0.53, RIGHT)
+    bottom = page.height - (0.37 if note else 0.17)
+    if note:
+        room = PANEL + RIGHT - LEFT
+        page.write_fitting(LEFT, page.height - 0.15, note, 9, room, color=style.GREY)
+    page.write(LEFT + MIDDLE / 2, bottom, under[0], 9, style.GREY, ha="center")
+    page.write(PANEL + RIGHT / 2, bottom, under[1], 9, style.GREY, ha="center")

@@ -1,0 +1,64 @@
+"""Beside a timeline: where each rank's time went, as a bar of four parts."""
+
+from collections.abc import Iterator, Sequence
+
+from ddpkit.trace import Breakdown
+from ddpkit.view.drawing import style, words
+from ddpkit.view.drawing.chart import EXPOSED, OVERLAP, Look
+from ddpkit.view.drawing.page import Page
+from ddpkit.view.drawing.plot import Plot
+from ddpkit.view.timeline.model import Row, Timeline
+from ddpkit.view.timeline.places import PANEL, RIGHT, Extent
+
+
+def panel(page: Page, top: float, height: float, end: float) -> Plot:
+    """Empty, from 0 to ``end``; ``top`` and ``height`` in inches, as the timeline's."""
+    return Plot(page, PANEL, top, RIGHT, height, end)
+
+
+def draw_parts(plot: Plot, bar: Extent, parts: Breakdown, *, percent: bool) -> None:
+    """One rank's parts, in percent of its step or in ms."""
+    unit, left = (parts.step_ns / 100 or 1.0) if percent else 1e6, 0.0
+    for ns, look, label in _four(parts):
+        box = left, bar[0], left + ns / unit, bar[1]
+        plot.bars([box] if ns else [], zorder=3, **look)
+        said = f"{ns / unit:.0f}%" if percent else words.ms(ns)
+        plot.label(box, [said], 8.5, bold=True, **label)
+        left = box[2]
+
+
+def _four(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
+    """Each part's ns, the look of its bar, and that of the label on it."""
+    yield parts.compute_only_ns, {"facecolor": style.BACKWARD}, {"color": "white"}
+    yield parts.overlapped_ns, {**OVERLAP, "linewidth": 0.8}, {"boxed": True}
+    exposed = {"color": style.EXPOSED, "boxed": True}
+    yield parts.exposed_ns, {**EXPOSED, "linewidth": 0.8}, exposed
+    yield parts.idle_ns, {"facecolor": style.IDLE}, {}
+
+
+def write_numbers(page: Page, y: float, model: Timeline, row: Row) -> None:
+    """Above a row's parts: how long the step was, and how much was hidden, or waited for."""
+    p = row.parts
+    length = f"{model.whole} {words.ms(p.step_ns)}"
+    page.write(PANEL, y, length, 8.5)
+    texts: tuple[str, ...] = ()
+    if p.hidden is not None and model.has_compute:
+        hidden = words.percent(p.overlapped_ns, p.comm_ns)
+        texts = f"{hidden} of comm hidden", f"{hidden} hidden"
+    elif row.waiting_ns:
+        waiting = words.ms(row.waiting_ns)
+        texts = f"{waiting} waiting for peers", f"{waiting} waiting"
+    room = RIGHT - page.text_width(length, 8.5) - 0.08
+    for text in [text for text in texts if page.text_width(text, 8.5) <= room][:1]:
+        page.write(PANEL + RIGHT, y, text, 8.5, ha="right")
+
+
+def part_kinds(parts: Sequence[Breakdown], *, compute: bool) -> Iterator[tuple[str, Look]]:
+    """The legend of what is in them, and idle."""
+    if compute:
+        yield "compute", {"facecolor": style.BACKWARD}
+    if any(each.overlapped_ns for each in parts):
+        yield "overlap", {**OVERLAP, "linewidth": 0}
+    if any(each.exposed_ns for each in parts):
+        yield "exposed", {**EXPOSED, "linewidth": 0.8}
+    yield "idle", {"facecolor": style.IDLE}

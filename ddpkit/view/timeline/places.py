@@ -1,0 +1,71 @@
+"""Where everything of the timeline lies, in inches below the top of the plot. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ddpkit.view.timeline.model import Row
+
+LEFT, MIDDLE, RIGHT = 1.32, 7.08, 2.08  # margin with names, timeline, parts: 11 inches in all
+PANEL = LEFT + MIDDLE + 0.32  # where the parts begin
+Extent = tuple[float, float]  # (top, bottom)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One row and its parts."""
+
+    top: float
+    bottom: float
+    compute: Extent
+    strip: Extent  # the overlap
+    lanes: list[Extent]  # communication
+    header: float  # the numbers over the bar on the right
+    bar: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Heights:
+    """Of the parts of a row."""
+
+    compute: float
+    strip: float
+    lane: float  # where it is the only one
+    lanes: float  # all of them together, at most
+    bar: float  # of the parts, on the right
+    gap: float  # between rows
+
+    @classmethod
+    def of(cls, ranks: int) -> "Heights":
+        """The more ranks, the lower the rows: 16 of them still fit a page."""
+        if ranks <= 4:
+            return cls(0.44, 0.07, 0.36, 1.1, 0.34, 0.24)
+        if ranks <= 8:
+            return cls(0.3, 0.05, 0.24, 0.64, 0.25, 0.18)
+        return cls(0.2, 0.04, 0.16, 0.3, 0.17, 0.11)
+
+
+HEADER = 0.17  # a line of type above a bar
+
+
+def places(
+    rows: Sequence[Row], high: Heights, *, compute: bool, comm: bool, top: float = 0.0
+) -> Iterator[Place]:
+    """The rows from top to bottom, with room for compute, communication, or both."""
+    least = high.bar + HEADER
+    for row in rows:
+        many = max(1, len(row.lanes)) if comm else 0
+        lane = min(high.lane * (1 if many == 1 else 0.75), high.lanes / max(1, many))
+        y = top
+        if compute:
+            y += high.compute if comm else least
+        else:
+            lane = max(lane, least / max(1, many))
+        own = top, y
+        strip = y + 0.03, y + 0.03 + high.strip
+        if compute and comm:
+            y = strip[1] + 0.03
+        lanes = [(y + lane * n, y + lane * (n + 1) - min(0.02, lane / 8)) for n in range(many)]
+        bottom = max(y + lane * many, top + least)
+        bar = (top + bottom + HEADER - high.bar) / 2
+        yield Place(top, bottom, own, strip, lanes, bar - 0.1, (bar, bar + high.bar))
+        top = bottom + high.gap

@@ -1,0 +1,42 @@
+"""Every rank's connection to rank 0: strangers stay out, and an end is noticed."""
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch.distributed as dist
+
+from ddpkit.cluster.torchrun import connections
+from ddpkit.errors import ClusterError
+
+
+def test_ranks_get_through_and_strangers_do_not():
+    store = dist.HashStore()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(connections.call, store, 0, 3, "127.0.0.1")
+        host, port, secret = json.loads(store.get("lookout"))
+        for greeting in (
+            b"GET / HTTP/1.1\r\n\r\n--",
+            bytes.fromhex(secret)[:-1] + b"x\1\0\0\0",
+        ):
+            with socket.create_connection((host, port), timeout=20) as stranger:
+                stranger.sendall(greeting)
+                assert stranger.recv(1) == b"", "hung up on"
+        second = pool.submit(connections.call, store, 1, 3, "127.0.0.1")
+        third, none = connections.call(store, 2, 3, "127.0.0.1")
+        mine, lines = first.result(20)
+    assert (none, second.result(20)[1]) == ([], [])
+    for rank, line in enumerate([mine, second.result()[0], third]):
+        connections.send(line, {"rank": rank, "any": {1}})
+        assert connections.receive(lines[rank]) == {"rank": rank, "any": "{1}"}
+    third.close()
+    assert connections.receive(lines[2]) is None
+    lines[0].close()
+    assert connections.receive(mine) is None
+
+
+def test_a_rank_that_never_calls_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
+    with pytest.raises(ClusterError, match="some ranks did not reach rank 0 .* firewall"):
+        connections.call(dist.HashStore(), 0, 2, "127.0.0.1")

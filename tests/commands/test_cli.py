@@ -1,0 +1,209 @@
+"""The command line as a person meets it: exit codes and sentences."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from click.testing import CliRunner
+
+import ddpkit
+from ddpkit.commands.main import main
+
+ROOT = Path(ddpkit.__file__).parent.parent
+
+
+def ddpkit_command(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ddpkit", *args],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, **environ},
+    )
+
+
+def test_version_and_help():
+    assert ddpkit_command("--version").stdout.strip().endswith(ddpkit.__version__)
+    result = ddpkit_command("--help")
+    assert result.returncode == 0
+    for name in ("doctor", "lab", "check", "release"):
+        assert f"  {name} " in result.stdout
+        assert ddpkit_command(name, "--help").returncode == 0
+
+
+def test_unknown_command_is_an_error():
+    result = ddpkit_command("docter")
+    assert result.returncode == 2
+    assert "docter" in result.stderr
+
+
+# doctor
+
+
+def test_doctor_of_a_sound_machine():
+    result = ddpkit_command("doctor")
+    assert result.returncode == 0, result.stdout + result.stderr
+    for what in ("python", "torch", "jupyter", "cores", "gpus", "interface", "sandbox", "ranks"):
+        assert f"✓ {what} " in result.stdout
+    assert "2 ranks · gloo · cpu: all_reduce works" in result.stdout
+
+
+def test_doctor_without_torch(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch_cpu.so: cannot open')")
+    result = ddpkit_command("doctor", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 1
+    assert "✗ torch        cannot be imported: libtorch_cpu.so: cannot open" in result.stdout
+    assert "pip install -c constraints.txt torch" in result.stdout
+    assert "1 thing to mend" in result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
+    assert " ranks    " not in result.stdout  # what needs torch is not tried
+
+
+def test_doctor_without_gloo(monkeypatch):
+    monkeypatch.setattr("torch.distributed.is_gloo_available", lambda: False)
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 1
+    assert "without gloo" in result.output
+
+
+def test_doctor_with_an_interface_that_does_not_exist():
+    result = ddpkit_command("doctor", GLOO_SOCKET_IFNAME="eth99")
+    assert result.returncode == 1
+    assert "GLOO_SOCKET_IFNAME=eth99 names no interface of this machine: eth99" in result.stdout
+    assert "unset it, or choose from: " in result.stdout
+    assert " ranks    " not in result.stdout  # they would fail, for this reason
+
+
+def test_doctor_says_what_a_failed_run_says(monkeypatch):
+    def run(*_, **__):
+        raise ddpkit.RankDied("rank 1 was killed by SIGILL", ranks=(1,))
+
+    monkeypatch.setattr("ddpkit.cluster.Cluster.run", run)
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 1
+    assert "two ranks could not add: rank 1 was killed by SIGILL" in result.output
+
+
+# lab
+
+
+def test_labs_are_listed():
+    result = ddpkit_command("lab", "--list")
+    assert result.stdout.split() == [path.stem for path in sorted((ROOT / "labs").glob("*.ipynb"))]
+
+
+@pytest.mark.parametrize("name", ["99", "ranks of", "0_"])
+def test_a_lab_that_is_not_there(name):
+    result = ddpkit_command("lab", name)
+    assert result.returncode == 1
+    assert f"There is no lab {name!r}. The labs are: 00_ranks, 01_sgd" in result.stderr
+
+
+# check
+
+
+def notebook(path: Path, *sources: str) -> Path:
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    return path
+
+
+RIGHT = """
+import torch
+def minibatches(n, batch_size, seed):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return list(order.split(batch_size))
+"""
+
+
+def test_check_tells_right_from_wrong_and_leaves_the_file_alone(tmp_path):
+    path = notebook(
+        tmp_path / "lab.ipynb",
+        "from ddpkit import check",
+        RIGHT,
+        "check(minibatches)",
+        "def sgd_step(*args):\n    raise NotImplementedError('your code here: about 6 lines')",
+        "check(sgd_step)",
+        "1 / 0",
+        "check(accumulate)",
+    )
+    before = path.read_bytes()
+    result = ddpkit_command("check", str(path))
+    assert result.returncode == 1
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("✓ minibatches  passed, 5 of 5 cases")
+    assert lines[1].startswith("✗ sgd_step     not answered yet")
+    assert lines[2].startswith("✗ accumulate   NameError: name 'accumulate' is not defined")
+    assert lines[3] == "1 of 3 exercises pass."
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]  # no progress, no kept answer
+
+
+def test_check_of_a_kernel_that_dies(tmp_path):
+    path = notebook(tmp_path / "x.ipynb", "import os; os._exit(1)", "check(minibatches)")
+    result = ddpkit_command("check", str(path))
+    assert result.returncode == 1
+    assert "✗ minibatches  not run" in result.stdout
+
+
+def test_check_stops_a_cell_that_takes_too_long(tmp_path):
+    path = notebook(
+        tmp_path / "x.ipynb",
+        "while True: pass",
+        "from ddpkit import check",
+        RIGHT,
+        "check(minibatches)",
+    )
+    result = ddpkit_command("check", "--timeout", "5", str(path))
+    assert "✓ minibatches" in result.stdout
+    assert result.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("", "is not a notebook"), ("[]", "is not a notebook"), ("{", "is not a notebook")],
+)
+def test_check_of_what_is_no_notebook(tmp_path, content, says):
+    path = tmp_path / "x.ipynb"
+    path.write_text(content)
+    result = ddpkit_command("check", str(path))
+    assert result.returncode == 1
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_check_of_a_notebook_without_checks(tmp_path):
+    result = ddpkit_command("check", str(notebook(tmp_path / "x.ipynb", "1 + 1")))
+    assert result.returncode == 1
+    assert "has no cell with check(...)" in result.stderr
+
+
+# release
+
+
+def test_release_check_of_this_tree():
+    result = ddpkit_command("release", "--check")
+    assert result.returncode == 0, result.stdout
+    assert "are fresh" in result.stdout
+
+
+def test_release_check_fails_on_a_stale_lab(tmp_path, monkeypatch):
+    for folder in ("labs", "solutions"):
+        (tmp_path / folder).mkdir()
+        for path in (ROOT / folder).glob("00_*"):
+            (tmp_path / folder / path.name).write_bytes(path.read_bytes())
+    answers = tmp_path / "ddpkit" / "answers"
+    answers.mkdir(parents=True)
+    lab = tmp_path / "labs" / "00_ranks.ipynb"
+    content = json.loads(lab.read_text())
+    content["cells"][0]["source"] = ["# Another title\n"]
+    lab.write_text(json.dumps(content))
+    monkeypatch.setattr("ddpkit.commands.main.CHECKOUT", tmp_path)
+    result = CliRunner().invoke(main, ["release", "--check"])
+    assert result.exit_code == 1
+    assert "labs/00_ranks.ipynb" in result.output
+    assert "make release" in result.output

@@ -1,0 +1,85 @@
+"""`ddpkit lab --copy`: labs come, newer ones too, and nothing that was changed is lost."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ddpkit.commands import copy as copy_labs
+from ddpkit.commands.main import main
+
+SHIPPED = {path.name: path.read_bytes() for path in copy_labs.labs()}
+FIRST = min(SHIPPED)
+
+
+def copy(folder: Path) -> str:
+    result = CliRunner().invoke(main, ["lab", "--copy", str(folder)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def there(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def said_of(name: str, output: str) -> str:
+    (line,) = (line for line in output.splitlines() if line.startswith(name))
+    return line.removeprefix(name).strip()
+
+
+def test_labs_come_into_a_new_folder_and_a_second_time_changes_nothing(tmp_path):
+    folder = tmp_path / "a" / "my labs"
+    assert said_of(FIRST, copy(folder)) == "new"
+    assert there(folder) == SHIPPED
+    assert said_of(FIRST, copy(folder)) == "there already"
+    assert there(folder) == SHIPPED
+
+
+def test_a_changed_lab_is_kept_and_a_deleted_one_comes_back(tmp_path):
+    copy(tmp_path)
+    (tmp_path / FIRST).write_text("my work")
+    (tmp_path / max(SHIPPED)).unlink()
+    output = copy(tmp_path)
+    assert said_of(FIRST, output).startswith("kept, you have changed it")
+    assert there(tmp_path) == {**SHIPPED, FIRST: b"my work"}
+
+
+def test_an_untouched_old_copy_is_renewed_and_a_touched_one_is_not(tmp_path, monkeypatch):
+    old = tmp_path / "old kit"
+    old.mkdir()
+    (old / "00_a.ipynb").write_text("version 1")
+    (old / "01_b.ipynb").write_text("version 1")
+    monkeypatch.setattr(copy_labs, "labs_folder", lambda: old)
+    mine = tmp_path / "mine"
+    copy(mine)
+    (mine / "01_b.ipynb").write_text("my work")
+    for lab in old.iterdir():
+        lab.write_text("version 2")
+    output = copy(mine)
+    assert said_of("00_a.ipynb", output).startswith("renewed")
+    assert said_of("01_b.ipynb", output).startswith("kept")
+    assert there(mine) == {"00_a.ipynb": b"version 2", "01_b.ipynb": b"my work"}
+
+
+def test_without_its_memory_a_differing_file_counts_as_changed(tmp_path):
+    copy(tmp_path)
+    (tmp_path / ".ddpkit" / "labs.json").write_text("[1, broken")
+    (tmp_path / FIRST).write_text("an old copy, or my work?")
+    assert said_of(FIRST, copy(tmp_path)).startswith("kept")
+    assert json.loads((tmp_path / ".ddpkit" / "labs.json").read_text())
+
+
+@pytest.mark.parametrize("make", [lambda p: p.mkdir(), lambda p: p.symlink_to("/nowhere/at/all")])
+def test_what_is_no_file_is_left_alone(tmp_path, make):
+    make(tmp_path / FIRST)
+    assert said_of(FIRST, copy(tmp_path)).startswith("not copied")
+    assert (tmp_path / max(SHIPPED)).is_file()
+
+
+def test_a_folder_that_cannot_be_made_gets_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(main, ["lab", "--copy", str(tmp_path / "file" / "labs")])
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+    assert "The labs cannot be copied to" in result.output

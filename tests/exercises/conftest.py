@@ -1,0 +1,65 @@
+"""What the tests of the lessons share: a student's folder, student code, and toy exercises."""
+
+import itertools
+import linecache
+import textwrap
+
+import pytest
+
+from ddpkit.exercises.exercise import REGISTRY, Case, exercise
+
+_cells = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Every test has a folder of its own, no seed, and a console as under no torchrun."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DDPKIT_SEED", "DDPKIT_PROGRESS", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def registry():
+    """The exercises; what a test registers is gone after it."""
+    before = dict(REGISTRY)
+    yield REGISTRY
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.fixture
+def toy_sum(registry):
+    """An exercise with three cases: sum up `numbers`, without changing them."""
+
+    @exercise("toy_sum", lab="90", points=3)
+    def cases(answer, rng):
+        """Add up numbers."""
+        for size in (0, 1, 4):
+            numbers = [rng.randrange(10, 100) for _ in range(size)]
+            yield Case(
+                f"{size} number{'s' * (size != 1)}",
+                observe=lambda numbers=numbers: {"total": answer(numbers)},
+                expect={"total": sum(numbers)},
+                hint=lambda seen, numbers=numbers: (
+                    "The last number counts too." if seen["total"] == sum(numbers[:-1]) else None
+                ),
+            )
+
+    return REGISTRY["toy_sum"]
+
+
+@pytest.fixture
+def cell():
+    """Runs source as a notebook's cell does: `cell(source, namespace)` returns the namespace."""
+
+    def run(source, namespace=None):
+        namespace = {"__name__": "__main__"} if namespace is None else namespace
+        source = textwrap.dedent(source).lstrip("\n")
+        filename = f"/tmp/cells/{next(_cells)}.py"
+        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        exec(compile(source, filename, "exec"), namespace)
+        return namespace
+
+    return run

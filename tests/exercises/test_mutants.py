@@ -1,0 +1,114 @@
+"""The checks of the labs, proven at both ends: what must fail fails with its hint, what must pass
+passes. Nothing here knows an exercise by name: each new one is held to the same."""
+
+import ast
+import json
+import linecache
+from pathlib import Path
+
+import pytest
+
+from ddpkit.exercises import check, exercises, judge
+from ddpkit.exercises.verdict import verdict_text
+from tests import mutants
+
+ROOT = Path(__file__).parents[2]
+LABS = sorted((ROOT / "labs").glob("*.ipynb"))
+EXERCISES = exercises()
+MUTANTS = mutants.discover()
+LEAST = 3  # mutants of each exercise, each with a hint of its own
+
+each_exercise = pytest.mark.parametrize("name", EXERCISES)
+
+
+def test_there_are_exercises():
+    assert EXERCISES, "no exercise is registered: ddpkit/checks/labNN/cases.py"
+
+
+def test_the_mutants_of_every_lab_are_run():
+    """A file for each lab, for pytest-xdist keeps a file in one worker."""
+    files = {path.stem for path in Path(__file__).parent.glob("test_mutants_lab*.py")}
+    assert files == {f"test_mutants_lab{each.lab}" for each in EXERCISES.values()}
+
+
+@each_exercise
+def test_an_exercise_has_mutants_with_hints_of_their_own(name):
+    hints = {wrong.hint for wrong in MUTANTS if wrong.exercise == name}
+    assert len(hints) >= LEAST, hints
+
+
+def test_every_mutant_is_of_an_exercise():
+    assert {wrong.exercise for wrong in MUTANTS} - set(EXERCISES) == set()
+
+
+def _printed(name):
+    """What the check of an exercise printed when the lessons were executed."""
+    for path in sorted((ROOT / "solutions").glob("*.ipynb")):
+        for cell in json.loads(path.read_text("utf-8"))["cells"]:
+            if cell["metadata"].get("ddpkit", {}).get("check") == name:
+                return "".join(cell["outputs"][0]["text"])
+    raise AssertionError(f"no executed lesson checks {name}")
+
+
+@each_exercise
+def test_the_kits_answer_passes_whatever_the_seed_and_prints_the_same_again(name, monkeypatch):
+    from ddpkit import answers
+
+    texts = []
+    for seed in ("", "a secret"):
+        monkeypatch.setenv("DDPKIT_SEED", seed)
+        verdict = judge(EXERCISES[name], answers.get(name))
+        texts.append(verdict_text(verdict))
+        assert verdict, texts[-1]
+        assert verdict.earned == verdict.points
+    assert _printed(name) == f"{texts[0].rstrip()} Your version is kept for later labs.\n"
+    assert "0x" not in texts[0]  # an address
+
+
+@each_exercise
+def test_an_exercise_fails_as_shipped_with_a_friendly_word(name, capsys):
+    verdict = check(_as_shipped(name))
+    said = capsys.readouterr().out
+    assert not verdict
+    assert said.startswith(f"{name}: not answered yet. Write your code (about ")
+    assert said.count("\n") == 1
+
+
+@each_exercise
+def test_an_exercise_says_what_it_is(name):
+    exercise = EXERCISES[name]
+    assert exercise.about
+    assert exercise.points > 0
+    assert exercise.cases.__module__ == f"ddpkit.checks.lab{exercise.lab}.cases"
+
+
+def _as_shipped(name):
+    """The answer cell of a lab, run after what the cells before it import and define."""
+    found = [(path, at) for path in LABS for at, cell in enumerate(_cells(path)) if _is(cell, name)]
+    assert len(found) == 1, f"{len(found)} answer cells for {name} in labs/"
+    path, at = found[0]
+    namespace = {"__name__": "__main__"}
+    for number, cell in enumerate(_cells(path)[: at + 1]):
+        source = "".join(cell["source"])
+        filename = f"{path.stem}-cell-{number}.py"
+        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        exec(compile(_definitions(source), filename, "exec"), namespace)
+    return namespace[name]
+
+
+def _cells(path):
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def _is(cell, name):
+    return cell["metadata"].get("ddpkit", {}).get("exercise") == name
+
+
+def _definitions(source):
+    """Imports, functions and classes of a cell: its demonstrations would take their time."""
+    lines = [line for line in source.splitlines() if not line.startswith(("%", "!"))]
+    tree = ast.parse("\n".join(lines))
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    tree.body = [node for node in tree.body if isinstance(node, kinds)]
+    return tree

@@ -1,0 +1,275 @@
+"""Right answers to lab 03 of other makes."""
+
+import functools
+import math
+
+import torch
+import torch.distributed as dist
+
+from ddpkit import answers
+from tests.exercises.right_answers import passes, right
+
+
+def exchange(outgoing, to, incoming, source):
+    """As some write it: a batch, without what is empty."""
+    ops = [dist.P2POp(dist.isend, outgoing, to)] if outgoing.numel() else []
+    ops += [dist.P2POp(dist.irecv, incoming, source)] if incoming.numel() else []
+    for work in dist.batch_isend_irecv(ops) if ops else []:
+        work.wait()
+
+
+@right("all_to_all")
+def other_all_to_all(x):
+    """Receives first, then all in one tensor."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    parts = torch.empty((n, *x.shape), dtype=x.dtype)
+    parts[rank] = x
+    others = [each for each in range(n) if each != rank]
+    works = [dist.irecv(parts[each], each) for each in others]
+    works += [dist.isend(parts[rank], each) for each in others]
+    for work in reversed(works):
+        work.wait()
+    return parts.sum(0, dtype=x.dtype)
+
+
+@right("round_robin")
+def other_round_robin(x):
+    """Receives are posted first; a send may block then."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    x = x.contiguous()
+    total = x.clone()
+    for far in reversed(range(1, n)):
+        received = torch.empty_like(x)
+        receiving = dist.irecv(received, (rank - far) % n)
+        dist.send(x, (rank + far) % n)
+        receiving.wait()
+        total = total + received
+    return total
+
+
+@right("master_worker")
+def other_master_worker(x):
+    """Takes in the workers in any order, serves them one by one."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    x = x.contiguous()
+    if rank:
+        total = torch.empty_like(x)
+        dist.isend(x, 0).wait()
+        dist.irecv(total, 0).wait()
+        return total
+    room = [torch.empty_like(x) for _ in range(1, n)]
+    for work in [dist.irecv(each, worker) for worker, each in enumerate(room, 1)]:
+        work.wait()
+    total = sum(room, x.clone())
+    for worker in reversed(range(1, n)):
+        dist.send(total, worker)
+    return total
+
+
+@right("tree")
+def other_tree(x):
+    """Another binomial tree than the kit's: neighbours first."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    total, distances = x.contiguous().clone(), [2**k for k in range((n - 1).bit_length())]
+    for distance in distances:
+        if rank % (2 * distance) == distance:
+            dist.send(total, rank - distance)
+        elif rank % (2 * distance) == 0 and rank + distance < n:
+            received = torch.empty_like(total)
+            dist.recv(received, rank + distance)
+            total += received
+    for distance in reversed(distances):
+        if rank % (2 * distance) == distance:
+            dist.recv(total, rank - distance)
+        elif rank % (2 * distance) == 0 and rank + distance < n:
+            dist.send(total, rank + distance)
+    return total
+
+
+@right("butterfly")
+def other_butterfly(x):
+    """As in MPICH: the first ranks give in pairs, even ones to odd ones; the farthest first."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    total = x.contiguous().clone()
+    received, doubled = torch.empty_like(total), 2 ** (n.bit_length() - 1)
+    beyond = n - doubled
+    if rank < 2 * beyond and rank % 2 == 0:
+        dist.send(total, rank + 1)
+        dist.recv(total, rank + 1)
+        return total
+    if rank < 2 * beyond:
+        dist.recv(received, rank - 1)
+        total += received
+    mine = rank // 2 if rank < 2 * beyond else rank - beyond
+    for distance in reversed([2**k for k in range(doubled.bit_length() - 1)]):
+        other = mine ^ distance
+        other = 2 * other + 1 if other < beyond else other + beyond
+        exchange(total, other, received, other)
+        total += received
+    if rank < 2 * beyond:
+        dist.send(total, rank - 1)
+    return total
+
+
+@right("ring")
+def other_ring(x):
+    """Cut by torch.chunk, begun at another chunk, and nothing sent of empty ones."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    flat = x.reshape(-1).clone()
+    chunks = list(flat.chunk(n)) if len(flat) else []
+    chunks += [flat[:0]] * (n - len(chunks))
+    for step in range(2 * (n - 1)):
+        outgoing, incoming = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
+        received = torch.empty_like(incoming)
+        exchange(outgoing, (rank + 1) % n, received, (rank - 1) % n)
+        incoming.copy_(incoming + received if step < n - 1 else received)
+    return flat.view(x.shape)
+
+
+@right("all_to_all")
+def sends_by_distance(x):
+    """Rank r's x is kept as it lies, and added with all others in one expression."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    flat = x.flatten()
+    parts = {rank: flat, **{r: torch.zeros_like(flat) for r in range(n) if r != rank}}
+    ops = [dist.P2POp(dist.isend, flat, r) for r in range(n) if r != rank]
+    ops += [dist.P2POp(dist.irecv, parts[r], r) for r in range(n) if r != rank]
+    for work in dist.batch_isend_irecv(ops) if ops else []:
+        work.wait()
+    in_order = (parts[r] for r in range(n))
+    return functools.reduce(torch.add, in_order, torch.zeros_like(flat)).reshape(x.shape)
+
+
+@right("round_robin")
+def receives_into_new_tensors(x):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    mine, total = x.contiguous(), x.clone()
+    for far in range(1, n):
+        got = torch.empty(x.shape, dtype=x.dtype)
+        exchange(mine, (rank + far) % n, got, (rank - far) % n)
+        total += got
+    return total
+
+
+@right("master_worker")
+def workers_post_both(x):
+    """The answer is waited for before the question is sent; the last worker comes first."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    mine, total = x.contiguous(), x.contiguous() * 1
+    if rank > 0:
+        receiving = dist.irecv(total, 0)
+        dist.send(mine, 0)
+        receiving.wait()
+        return total
+    for worker in range(n - 1, 0, -1):
+        got = torch.zeros_like(mine)
+        dist.recv(got, src=worker)
+        total = total + got
+    ops = [dist.P2POp(dist.isend, total, worker) for worker in range(1, n)]
+    for work in dist.batch_isend_irecv(ops) if ops else []:
+        work.wait()
+    return total
+
+
+@right("tree")
+def with_lab_02s_after_a_flat_copy(x):
+    flat = x.flatten().clone()
+    answers.get("reduce")(flat, 0)
+    answers.get("broadcast")(flat, 0)
+    return flat.view_as(x)
+
+
+@right("butterfly")
+def farthest_first(x):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    total, half = x.contiguous() + 0, 1 << (n.bit_length() - 1)
+    room = torch.empty_like(total)
+    if rank >= half:
+        dist.isend(total, rank - half).wait()
+        dist.recv(total, rank - half)
+        return total
+    if rank + half < n:
+        dist.recv(room, rank + half)
+        total += room
+    distance = half // 2
+    while distance:
+        exchange(total, rank ^ distance, room, rank ^ distance)
+        total = torch.add(total, room)
+        distance //= 2
+    if rank + half < n:
+        dist.send(total, rank + half)
+    return total
+
+
+@right("ring")
+def from_lab_02s_two_halves(x):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    total = x.clone(memory_format=torch.contiguous_format)
+    chunks = list(total.view(-1).tensor_split(n))
+    answers.get("reduce_scatter")(chunks[rank], chunks)
+    answers.get("all_gather")(chunks, chunks[rank])
+    return total
+
+
+@right("ring")
+def in_two_loops_that_end_at_the_right(x):
+    """Rank r ends the first half with chunk r + 1; receives are posted first."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    flat = x.reshape(-1).clone()
+    cuts = [len(flat) * k // n for k in range(n + 1)]
+
+    def chunk(k):
+        return flat[cuts[k % n] : cuts[k % n + 1]]
+
+    for step in range(n - 1):
+        got = torch.empty_like(chunk(rank - step - 1))
+        receiving = dist.irecv(got, (rank - 1) % n)
+        dist.send(chunk(rank - step), (rank + 1) % n)
+        receiving.wait()
+        chunk(rank - step - 1).add_(got)
+    for step in range(n - 1):
+        receiving = dist.irecv(chunk(rank - step), (rank - 1) % n)
+        dist.send(chunk(rank - step + 1), (rank + 1) % n)
+        receiving.wait()
+    return flat.view(x.shape)
+
+
+@right("predict")
+def by_cases(algorithm, world_size, nbytes, latency, bandwidth):
+    n, per_tensor = world_size, nbytes / bandwidth
+    if n == 1:
+        return 0
+    log = math.log2(n)
+    if algorithm == "all_to_all":
+        return latency + (n - 1) * per_tensor
+    if algorithm == "round_robin":
+        return (n - 1) * (latency + per_tensor)
+    if algorithm == "master_worker":
+        return 2 * (latency + (n - 1) * per_tensor)
+    if algorithm == "tree":
+        return 2 * math.ceil(log) * (latency + per_tensor)
+    if algorithm == "butterfly":
+        rounds = log if log.is_integer() else math.floor(log) + 2
+        return rounds * (latency + per_tensor)
+    return (n - 1) * (2 * latency + 2 * per_tensor / n)
+
+
+@right("predict")
+def by_rounds(algorithm, world_size, nbytes, latency, bandwidth):
+    """Rounds, and the share of the tensor that the busiest link carries in each."""
+    if world_size == 1:
+        return 0.0
+    n, log = world_size, len(bin(world_size)) - 3  # rounded down
+    power = n == 1 << log
+    rounds, share = {
+        "all_to_all": lambda: (1, n - 1),
+        "round_robin": lambda: (n - 1, 1),
+        "master_worker": lambda: (2, n - 1),
+        "tree": lambda: (2 * (log + (not power)), 1),
+        "butterfly": lambda: (log + 2 * (not power), 1),
+        "ring": lambda: (2 * n - 2, 1 / n),
+    }[algorithm]()
+    return sum(latency + share * nbytes / bandwidth for _ in range(rounds))
+
+
+test_a_right_answer_of_another_make_passes = passes(__name__)
