@@ -1,48 +1,32 @@
-"""The layers of ARCHITECTURE.md: a module imports only from lower numbers."""
+"""The layers of ARCHITECTURE.md, read from its table: a module imports only from lower ones."""
 
 import graphlib
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.project.source import Import, imports, modules
+from tests.project.source import ROOT, Import, imports, modules
+
+PUBLIC = "ddpkit"  # the page of public names: above what it names, below the commands
+JUPYTER = 6  # the first layer that needs it
+
+
+def _table() -> dict[str, float]:
+    """Layer of each module or folder that the table of ARCHITECTURE.md names."""
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    (rows,) = re.findall(r"^layer  +modules.*\n((?:\d+ .*\n)+)```", text, re.MULTILINE)
+    layers = {PUBLIC: 9.5}
+    for row in rows.splitlines():
+        number, names, *_ = re.split(r"  +", row)
+        for name in names.split():
+            layers[f"ddpkit.{name.rstrip('/').replace('/', '.')}"] = float(number)
+    return layers
+
 
 # A module belongs to its longest prefix. Modules of one entry may import each other (no cycles).
-LAYERS = {
-    # 0: plain things that everything else is made of
-    "ddpkit.errors": 0.0,
-    "ddpkit.source": 0.0,
-    "ddpkit.files": 0.0,
-    "ddpkit.data": 0.0,
-    "ddpkit.answers": 0.0,
-    "ddpkit.link": 0.0,
-    "ddpkit.trace": 0.1,
-    # 1: inside a rank; the pictures of a trace
-    "ddpkit.simulate": 0.5,
-    "ddpkit.protocol": 0.6,
-    "ddpkit.rank": 1.0,
-    "ddpkit.view": 1.0,
-    # 2: the notebook's side: start, ship, gather, explain, stop
-    "ddpkit.cluster": 2.0,
-    # 3 and 4: exercises and checks; what is made from the lessons; is all well?
-    "ddpkit.exercises": 3.0,
-    "ddpkit.checks": 3.1,
-    "ddpkit.authoring": 4.0,
-    "ddpkit.commands.diagnosis": 4.0,
-    "ddpkit.commands.copy": 4.0,
-    "ddpkit.commands.trace": 4.0,
-    "ddpkit.commands.selfcheck": 4.1,
-    "ddpkit.grade": 4.2,
-    "ddpkit.commands.doctor": 4.3,
-    "ddpkit.commands.script": 4.1,
-    # 5: nobody imports these
-    "ddpkit": 5.0,
-    "ddpkit.commands.grade": 4.3,
-    "ddpkit.commands.main": 5.1,
-    "ddpkit.commands": 5.1,
-    "ddpkit.__main__": 5.2,
-}
+LAYERS = _table()
 
 HEAVY = (
     "torch",
@@ -116,7 +100,7 @@ def test_a_server_without_jupyter_can_load_the_lower_layers():
         f"{found.where}: {found.imported}"
         for found in imports()
         if found.at_import
-        and layer(found.importer) < 3
+        and layer(found.importer) < JUPYTER
         and entry(found.importer) != "ddpkit.view"
         and (top := found.imported.split(".")[0]) not in {"ddpkit", *sys.stdlib_module_names}
         and top not in ON_A_SERVER
