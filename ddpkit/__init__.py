@@ -11,6 +11,10 @@ check      checks the answer to an exercise
 carry      your own answer to an earlier exercise, or the kit's
 
 DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
+
+The rooms, from the top (ARCHITECTURE.md says which may import which): commands; grade; authoring;
+checks and exercises; cluster; rank and view; protocol; simulate; trace; and the plain things link,
+data, answers, files, source.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The notebook's side: start the ranks, ship the function, gather, explain, stop.
+"""The notebook's side of a run: start the ranks, ship the function, gather, explain, end.
 
 cluster    `Cluster` and `Run`, what the reader sees
-local      a run on this machine, from its start to its end
-torchrun   the same on ranks that torchrun started
-launch     processes: start, kill
+local/     ranks on this machine
+torchrun/  ranks that torchrun has started
 monitor    reads the ranks' black boxes: disagreement, deadlock
 explain    words for what went wrong
-cores      how many cores they share
 outcome    results, or the error that says why not
 output     what the ranks print
+devices    where the ranks compute, and so over which backend they talk
+cores      how many cores they share
 """
 
 from ddpkit.cluster.cluster import Cluster, Run

@@ -1,4 +1,8 @@
-"""The data sets that come with ddpkit: nothing is downloaded."""
+"""The data sets that come with ddpkit: nothing is downloaded.
+
+digits       load_digits: 1,797 images of handwritten digits
+make_digits  made the file that is shipped, once
+"""
 
 from ddpkit.data.digits import load_digits
 

@@ -7,6 +7,8 @@ check            asks an answer and tells the student
   values         what was observed, as plain data, and as text
   compare        the first difference from what was expected
   explain        an exception, and the student's own line
+  tail           the last lines that an answer prints
+  ranks          an answer on real ranks: what it returned, and what it sent to whom
   verdict, say   the telling
 carry            an earlier lab's answer
   keep, sources  an answer made into a file that runs on its own

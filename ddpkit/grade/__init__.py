@@ -3,9 +3,7 @@
 submission   a notebook as hostile data
 merge        its answers in the course's lab
 questions    what is asked, without what is expected
-asking       in the sandbox: asks, and tells what it saw
-wire         values on their way out
-plugin       in the sandbox: lets nbval run the cells, and reports
+inside/      what runs in the sandbox, beside hostile code
 sandbox      where that happens: limits, and what is inside
 bwrap        a sandbox proper
 other_user   a lesser one, for root where the kernel refuses the other
@@ -16,5 +14,6 @@ score        claims against expectations: points and feedback
 course       a lab's questions under the secret seed
 classroom    all submissions, some at a time
 store        one file a submission
-report       for people, and for what else reads grades
+report       the results for other programs
+page         the results for people: one HTML page
 """

@@ -1,20 +1,24 @@
-"""The same communication without ranks: schedules, their cost, and steps on a network that you set.
+"""Communication without ranks: schedules, their cost, and steps on a network that you set.
 
 Needs nothing but the standard library, and makes the `Trace` that real ranks make.
 
-schedule, Schedule  who sends what to whom, in which order: data, for each algorithm in ALGORITHMS
-execute             run a schedule on numbers: who ends up with what?
-time_of             run a schedule on links, event by event: a Trace
-cost, FORMULAS      what an algorithm costs in closed form, and where that is written
-collective_ns       what a collective of torch.distributed costs, which takes one of them
-bus_bandwidth       NCCL tests' busbw, to compare operations and world sizes
-Gradient, Bucket    what is reduced; `assign_buckets` by the rule of torch's DDP
-Step                what a rank computes in a training step; `Step.of_trace` from a recording
-replay, Replay      such a step on any number of ranks, over any link; `sweep` over bucket caps
-scaling, Scaled     such a step on 1, 2, 4, … ranks: with a batch that grows, or is shared out
-what_if             a recorded run with other buckets, another link, or a slow rank: a Trace
-fit_link            the link on which recorded all_reduces took as long as they did
-Link, Links         latency and bandwidth, of one rank and of all (`ddpkit.link`)
+schedules      Schedule: who sends what to whom, in which order, as data
+plans          schedule: a schedule by name, for each algorithm in ALGORITHMS
+all_reduce     the schedules of six all-reduces
+collectives    the schedules of the collectives with one root, and of the halves of a ring
+executor       execute: run a schedule on numbers: who ends up with what?
+timing         time_of: run a schedule on links, event by event: a Trace
+costs          cost, FORMULAS: what an algorithm costs in closed form, and where that is written;
+               bus_bandwidth: NCCL tests' busbw, to compare operations and world sizes
+operations     collective_ns: what a collective of torch.distributed costs, which takes one of them
+buckets        Gradient, Bucket: what is reduced; assign_buckets by the rule of torch's DDP
+step           Step: what a rank computes in a training step; `Step.of_trace` from a recording
+data_parallel  replay, Replay: such a step on any number of ranks, over any link; sweep over caps
+scaling        scaling, Scaled: such a step on 1, 2, 4, … ranks, the batch growing or shared out
+whatif         what_if: a recorded run with other buckets, another link, or a slow rank: a Trace;
+               fit_link: the link on which recorded all_reduces took as long as they did
+
+Link and Links, latency and bandwidth of one rank and of all, are those of `ddpkit.link`.
 """
 
 from ddpkit.link import Link, Links

@@ -1,16 +1,15 @@
 """What happened in a run, as data. Needs nothing but the standard library.
 
-Span        one operation of one rank, from a time to a time
-Trace       the spans of all ranks, and the facts of the run; save, load, step, to_chrome
-Breakdown   where a rank's time went: compute only + overlapped + exposed + idle
-Traffic     who sent how much to whom
-match_peers fills in since when every peer of an operation was in
-LeftOut     what a rank of a long run did not keep; join makes the trace of what all have kept
-rounds      how many rounds its messages take
+span        Span: one operation of one rank, from a time to a time
+trace       Trace: the spans of all ranks, and the facts of the run; save, load, step, to_chrome
+breakdown   Breakdown: where a rank's time went: compute only, overlapped, exposed, idle
+traffic     Traffic, Count: who sent how much to whom
+peers       match_peers fills in since when every peer of an operation was in
+rounds      how many rounds the messages of an algorithm take
+left_out    LeftOut: what a rank of a long run did not keep; join: what all have kept
 intervals   exact arithmetic on sets of time
-
-Files: `file` is our own format, `kineto` torch.profiler's and `profiled` what it means, `sources`
-tells the two apart, and `chrome` writes for Perfetto and HolisticTraceAnalysis.
+innermost   the innermost of spans that lie inside each other
+files/      traces on disk: our own format, Perfetto's and torch.profiler's
 """
 
 from ddpkit.trace import intervals
