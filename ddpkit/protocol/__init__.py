@@ -1,5 +1,8 @@
 """What both ends of a run share: the launcher's and the rank's.
 
+call         one call into torch.distributed
+raised       an exception of a rank
+status       where a rank is, and what it waits for
 ship         functions to the ranks, results back
 blackbox     a rank's calls and status, in a file that outlives it
 noticeboard  times that ranks leave for each other

@@ -1,0 +1,66 @@
+"""`Call`: one call into torch.distributed, as the rank that made it and the launcher know it.
+
+A rank makes a `Call` once for each line that a loop comes by, and writes it into its black box as
+JSON. The launcher reads it there, compares it with those of the other ranks, and puts it into the
+error that it raises. Nothing in ddpkit is below this module, so errors and hints may use it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+Where: TypeAlias = tuple[str, int]  # file and line of the user's code; ("", 0) is outside of it
+
+NOWHERE: Where = ("", 0)
+MESSAGES = ("send", "recv")  # the operations with one rank at each end; all others are collectives
+
+
+class Call(NamedTuple):
+    """What was called, where, and as which one of its kind.
+
+    `seq` numbers the collectives of a group from 1 on, and the messages from one rank to another
+    with one tag. It is 0 while a call is not made yet, and for what is no call of the user's into a
+    process group: a wait for the store, or in `new_group`. Of that only `op` and `where` are known.
+    """
+
+    op: str  # torch.distributed's name of it: "all_reduce", "send"
+    group: str = ""  # the group's name; "" is the default group
+    where: Where = NOWHERE
+    via: str = ""  # the function the user called there, where it is not `op`: "isend", "backward"
+    peer: int | None = None  # global rank; None: a collective, or a recv from anybody till it came
+    root: int | None = None  # global rank that a broadcast, scatter, reduce or gather names
+    tag: int = 0
+    shape: tuple[int, ...] = ()
+    dtype: str = ""  # "float32"; "" where the call has no tensor
+    bytes: int = 0
+    reduce: str = ""  # "SUM", "MAX"; "" where nothing is reduced
+    members: tuple[int, ...] = ()  # global ranks of the group; may be () for the default group
+    seq: int = 0
+    due_ns: int = 0  # until when the emulated link has it, by the rank's perf_counter_ns; else 0
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a send or a recv, which have two ends; else it is a collective."""
+        return self.op in MESSAGES
+
+    def ends(self, rank: int) -> tuple[int, int]:
+        """The ranks that a message of `rank`'s goes from and to. Its peer must be known."""
+        assert self.peer is not None
+        return (rank, self.peer) if self.op == "send" else (self.peer, rank)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without those that are empty and without the default group's members."""
+        plain = {name: value for name, value in self._asdict().items() if value or value == 0}
+        if not self.group:
+            plain.pop("members", None)
+        for number in ("seq", "due_ns"):
+            if not plain[number]:
+                del plain[number]
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Call:
+        """The call again. Raises KeyError, TypeError or ValueError if it is none."""
+        file, line = plain.get("where", NOWHERE)
+        lists = {name: tuple(plain.get(name, ())) for name in ("shape", "members")}
+        return cls(**{**plain, **lists, "where": (file, line)})

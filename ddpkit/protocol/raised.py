@@ -1,0 +1,38 @@
+"""`Raised`: an exception of a rank as plain data, which the launcher can always read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Frame(NamedTuple):
+    """A line of the user's code, and the function that it is in."""
+
+    file: str
+    line: int
+    function: str = ""  # "" where the line never ran: of a SyntaxError
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What is known of an exception. The exception itself may need a class that only a rank has."""
+
+    type: str  # the name of its class
+    message: str = ""
+    frames: tuple[Frame, ...] = ()  # of the user's own code, outermost first
+    traceback: str = ""  # all of it, as Python prints it
+    exit_code: int | None = None  # of a SystemExit: what the process would have ended with
+    unsendable: bool = False  # the function returned; what it returned cannot be sent back
+    pickled: bytes = b""  # the exception; b"" where it cannot be pickled, or came as JSON
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without the pickle."""
+        return {**vars(self), "frames": [list(frame) for frame in self.frames], "pickled": ""}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Raised:
+        """The data again, without the pickle."""
+        frames = tuple(Frame(*frame) for frame in plain["frames"])
+        return cls(**{**plain, "frames": frames, "pickled": b""})
