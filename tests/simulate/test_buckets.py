@@ -1,10 +1,11 @@
 """Buckets against torch's own assignment."""
 
-import random
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.simulate import Bucket, Gradient, assign_buckets
+from tests.properties import examples
 
 MB = 2**20
 
@@ -40,32 +41,40 @@ def test_a_tiny_cap_gives_each_gradient_its_own_and_a_huge_one_all_the_same() ->
     assert assign_buckets([], 1) == ()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_rule_is_torchs(seed: int) -> None:
+KINDS = st.sampled_from((("float32",), ("float32", "float16")))
+PARAMETERS = KINDS.flatmap(
+    lambda kinds: st.lists(
+        st.tuples(st.integers(1, 60_000), st.sampled_from(kinds)), min_size=1, max_size=30
+    )
+)
+
+
+@examples(20)
+@given(
+    parameters=PARAMETERS,
+    first=st.sampled_from((0.01, 0.05, 0.2)),
+    cap=st.sampled_from((0.05, 0.1, 0.5)),
+)
+def test_the_rule_is_torchs(parameters: list[tuple[int, str]], first: float, cap: float) -> None:
     """`compute_bucket_assignment_by_size` fixes no order among buckets of several dtypes."""
     torch = pytest.importorskip("torch")
     import torch.distributed as dist
 
-    rng = random.Random(seed)
-    dtypes = [rng.choice(["float32", "float16"] if seed % 2 else ["float32"]) for _ in range(30)]
-    tensors = [
-        torch.empty(rng.randrange(1, 60_000), dtype=getattr(torch, dtype)) for dtype in dtypes
-    ]
-    first, cap = rng.choice((0.01, 0.05, 0.2)), rng.choice((0.05, 0.1, 0.5))
+    dtypes = [dtype for _, dtype in parameters]
+    tensors = [torch.empty(length, dtype=getattr(torch, dtype)) for length, dtype in parameters]
     limits = [int(first * MB), int(cap * MB)]
     theirs, _ = dist._compute_bucket_assignment_by_size(tensors, limits)
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     ours = indices(assign_buckets(gradients(sizes, dtypes), cap, first))
     assert sorted(ours) == sorted(theirs)
-    if seed % 2 == 0:
+    if len(set(dtypes)) == 1:
         assert ours == theirs
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_every_gradient_is_in_one_bucket_in_order(seed: int) -> None:
-    rng = random.Random(seed)
-    some = gradients([rng.randrange(3 * MB) for _ in range(rng.randrange(40))])
-    cap = rng.uniform(0, 5)
+@examples(50)
+@given(sizes=st.lists(st.integers(0, 3 * MB), max_size=40), cap=st.floats(0, 5))
+def test_every_gradient_is_in_one_bucket_in_order(sizes: list[int], cap: float) -> None:
+    some = gradients(sizes)
     buckets = assign_buckets(some, cap)
     assert [i for bucket in indices(buckets) for i in bucket] == list(range(len(some)))
     assert sum(bucket.bytes for bucket in buckets) == sum(g.bytes for g in some)

@@ -3,6 +3,8 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.link import Link, Links
 from ddpkit.simulate import (
@@ -14,6 +16,7 @@ from ddpkit.simulate import (
     schedule,
     time_of,
 )
+from tests.properties import examples
 
 LATENCIES = (0.0, 1e-9, 1e-6, 3e-5, 1e-4, 2e-4, 1e-3)  # seconds; the vector takes 100 us
 
@@ -115,17 +118,17 @@ def test_a_better_link_is_never_slower_and_more_is_never_faster(algorithm: str) 
         assert cost(algorithm, 1, nbytes, Link(latency, bandwidth)) == 0
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_ring_on_unequal_links_goes_at_the_pace_of_the_slowest(seed: int) -> None:
+def unequal(latencies: tuple[float, ...]) -> st.SearchStrategy[list[Link]]:
+    link = st.builds(Link, st.sampled_from(latencies), st.sampled_from((1e8, 3e8, 1e9)))
+    return st.lists(link, min_size=2, max_size=8)
+
+
+@examples(40)
+@given(each=unequal((1e-6,)) | unequal((1e-6, 1e-3)))
+def test_a_ring_on_unequal_links_goes_at_the_pace_of_the_slowest(each: list[Link]) -> None:
     """By which `replay` and the emulated link's own all_reduce go."""
-    rng = random.Random(seed)
-    n, far = rng.randint(2, 8), seed % 2
-    links = Links(
-        tuple(
-            Link(rng.choice((1e-6, 1e-3)) if far else 1e-6, rng.choice((1e8, 3e8, 1e9)))
-            for _ in range(n)
-        )
-    )
+    n, links = len(each), Links(tuple(each))
+    far = len({link.latency_ns for link in each}) > 1
     ns = time_of(schedule("ring", n, 25_000 * n), links).end_ns
     bound = cost("ring", n, 100_000 * n, links.slowest)
     # Unequal latencies are paid once per distant link, not in every round.

@@ -1,9 +1,10 @@
 """Replayed steps against an oracle that goes from nanosecond to nanosecond."""
 
-import random
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.link import Link, Links
 from ddpkit.simulate import (
@@ -16,16 +17,26 @@ from ddpkit.simulate import (
     sweep,
 )
 from ddpkit.trace import Trace, intervals
+from tests.properties import examples
 
 MB = 2**20
 
 
-def a_step(rng: random.Random, names: list[str], scale: int = 20) -> Step:
-    ready = sorted(rng.randrange(scale * len(names)) for _ in names)
-    order = rng.sample(names, len(names)) if rng.random() < 0.3 else names
+@st.composite
+def a_step(draw: st.DrawFn, names: list[str]) -> Step:
+    moment = st.integers(0, 20 * len(names) - 1)
+    ready = sorted(draw(st.lists(moment, min_size=len(names), max_size=len(names))))
+    order = draw(st.just(names) | st.permutations(names))
     some = [Gradient(n, 1 + int(n[1:]) * 7 % 50, ns) for n, ns in zip(order, ready, strict=True)]
-    parts = [rng.randrange(30) for _ in range(4)]
-    return Step(parts[0], tuple(some), *parts[1:])
+    begin, *others = draw(st.tuples(*[st.integers(0, 29)] * 4))
+    return Step(begin, tuple(some), *others)
+
+
+@st.composite
+def steps_of(draw: st.DrawFn, ranks: tuple[int, int], gradients: tuple[int, int]) -> list[Step]:
+    """A step of each rank; as many ranks, and gradients, as between two bounds."""
+    names = [f"p{i}" for i in range(draw(st.integers(*gradients)))]
+    return draw(st.lists(a_step(names), min_size=ranks[0], max_size=ranks[1]))
 
 
 def tick_by_tick(steps: list[Step], buckets: list[Bucket], link: Link) -> list[int]:
@@ -58,13 +69,18 @@ def tick_by_tick(steps: list[Step], buckets: list[Bucket], link: Link) -> list[i
     return [end for end in ends if end is not None]
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_agrees_with_the_oracle(seed: int) -> None:
-    rng = random.Random(seed)
-    n, names = rng.randint(1, 4), [f"p{i}" for i in range(rng.randint(1, 8))]
-    steps = [a_step(rng, names) for _ in range(n)]
-    buckets = list(assign_buckets(steps[0].gradients, rng.choice((0, 40, 100)) / MB))
-    link = Link(rng.randrange(8) / 1e9, rng.choice((0.5e9, 1e9, 4e9)))
+@examples(100)
+@given(
+    steps=steps_of(ranks=(1, 4), gradients=(1, 8)),
+    cap=st.sampled_from((0, 40, 100)),
+    latency=st.integers(0, 7),
+    bandwidth=st.sampled_from((0.5e9, 1e9, 4e9)),
+)
+def test_agrees_with_the_oracle(
+    steps: list[Step], cap: int, latency: int, bandwidth: float
+) -> None:
+    n, link = len(steps), Link(latency / 1e9, bandwidth)
+    buckets = list(assign_buckets(steps[0].gradients, cap / MB))
     done = replay(steps, n, link, buckets)
     ends = tick_by_tick(steps, buckets, link)
     assert done.step_ns == max(ends)
@@ -132,14 +148,18 @@ def test_overhead_is_paid_by_each_all_reduce() -> None:
     assert with_it == without + 777
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_bounds_and_better_links(seed: int) -> None:
-    rng = random.Random(seed)
-    names = [f"p{i}" for i in range(rng.randint(1, 20))]
-    n = rng.randint(2, 5)
-    steps = [a_step(rng, names) for _ in range(n)]
-    buckets = assign_buckets(steps[0].gradients, rng.randrange(200) / MB)
-    latency, bandwidth = rng.randrange(50) / 1e9, rng.uniform(1e8, 1e10)
+@examples(50)
+@given(
+    steps=steps_of(ranks=(2, 5), gradients=(1, 20)),
+    cap=st.integers(0, 199),
+    latency_ns=st.integers(0, 49),
+    bandwidth=st.floats(1e8, 1e10),
+)
+def test_bounds_and_better_links(
+    steps: list[Step], cap: int, latency_ns: int, bandwidth: float
+) -> None:
+    n, latency = len(steps), latency_ns / 1e9
+    buckets = assign_buckets(steps[0].gradients, cap / MB)
     done = replay(steps, n, Link(latency, bandwidth), buckets)
     comm = sum(reduce.done_ns - reduce.start_ns for reduce in done.all_reduces)
     compute = max(step.compute_ns for step in steps)
@@ -151,12 +171,10 @@ def test_bounds_and_better_links(seed: int) -> None:
     assert sum(bucket.bytes for bucket in buckets) == steps[0].bytes
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_trace_is_one_that_could_be_recorded(seed: int) -> None:
-    rng = random.Random(seed)
-    names, n = [f"p{i}" for i in range(6)], 3
-    steps = [a_step(rng, names) for _ in range(n)]
-    done = replay(steps, n, "1 GB/s, 3 ns", assign_buckets(steps[0].gradients, 30 / MB))
+@examples(20)
+@given(steps=steps_of(ranks=(3, 3), gradients=(6, 6)))
+def test_the_trace_is_one_that_could_be_recorded(steps: list[Step]) -> None:
+    done = replay(steps, 3, "1 GB/s, 3 ns", assign_buckets(steps[0].gradients, 30 / MB))
     trace = done.trace()
     assert trace.steps == 1
     for rank, parts in trace.step(0).breakdown().items():

@@ -1,13 +1,15 @@
 """The event simulation against a network that moves one byte after the other."""
 
-import random
 from collections import deque
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.link import Link, Links
 from ddpkit.simulate import Recv, Schedule, Send, schedule, time_of
 from ddpkit.simulate.schedules import Step, size
+from tests.properties import examples
 
 
 def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
@@ -56,18 +58,19 @@ def _key(step: Step) -> tuple[int, int, tuple[int, int], int]:
     return step.peer, step.rank, step.part, step.round
 
 
-def random_schedule(rng: random.Random) -> Schedule:
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
     """Messages among ranks; who posts and waits in which order is drawn, without deadlocks."""
-    n, length = rng.randint(2, 4), 9
+    n, length = draw(st.integers(2, 4)), 9
     steps: list[Step] = []
     late: list[Step] = []
-    for round in range(rng.randint(1, 8)):  # a round of its own: no two messages tie
-        a, b = rng.sample(range(n), 2)
-        start = rng.randrange(length)
-        part = start, rng.randint(start + 1, length)
+    for round in range(draw(st.integers(1, 8))):  # a round of its own: no two messages tie
+        a, b = draw(st.permutations(range(n)))[:2]
+        start = draw(st.integers(0, length - 1))
+        part = start, draw(st.integers(start + 1, length))
         steps.append(Send(a, b, part, round))
         late.append(Recv(b, a, part, round))
-        if rng.random() < 0.6:
+        if draw(st.booleans()):
             steps += late
             late = []
     return Schedule("random", "p2p", n, length, tuple(steps + late))
@@ -80,10 +83,9 @@ def ends(plan: Schedule, link: Link) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_agrees_with_the_network_of_single_bytes(seed: int) -> None:
-    rng = random.Random(seed)
-    plan, latency = random_schedule(rng), rng.choice((0, 1, 3, 20))
+@examples(150)
+@given(plan=schedules(), latency=st.sampled_from((0, 1, 3, 20)))
+def test_agrees_with_the_network_of_single_bytes(plan: Schedule, latency: int) -> None:
     assert ends(plan, Link(latency / 1e9, 1e9)) == byte_by_byte(plan, latency)
 
 
@@ -125,20 +127,20 @@ def test_all_to_a_slow_rank_queue_on_its_side() -> None:
     assert times.end_ns == 3 * 1000  # 3 messages of 100 bytes at 0.1 byte/ns
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_more_bandwidth_or_less_latency_never_slows_a_ring(seed: int) -> None:
-    rng = random.Random(seed)
-    n = rng.randint(2, 6)
-    each = [Link(rng.randrange(1000) / 1e9, rng.uniform(1e8, 1e9)) for _ in range(n)]
-    plan, rank = schedule("ring", n, rng.randrange(100)), rng.randrange(n)
+LINKS = st.builds(Link, st.integers(0, 999).map(lambda ns: ns / 1e9), st.floats(1e8, 1e9))
+
+
+@examples(30)
+@given(each=st.lists(LINKS, min_size=2, max_size=6), length=st.integers(0, 99), data=st.data())
+def test_more_bandwidth_or_less_latency_never_slows_a_ring(
+    each: list[Link], length: int, data: st.DataObject
+) -> None:
+    plan = schedule("ring", len(each), length)
     before = time_of(plan, Links(tuple(each))).end_ns
-    better = rng.choice(
-        (
-            Link(each[rank].latency_ns / 1e9, 2 * each[rank].bytes_per_s),
-            Link(0.0, each[rank].bytes_per_s),
-        )
-    )
-    each[rank] = better
+    rank = data.draw(st.integers(0, len(each) - 1), "the rank whose link gets better")
+    faster = Link(each[rank].latency_ns / 1e9, 2 * each[rank].bytes_per_s)
+    nearer = Link(0.0, each[rank].bytes_per_s)
+    each[rank] = data.draw(st.sampled_from((faster, nearer)))
     assert time_of(plan, Links(tuple(each))).end_ns <= before
 
 

@@ -4,6 +4,8 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.errors import TraceError
 from ddpkit.link import Link, Links
@@ -19,6 +21,7 @@ from ddpkit.simulate import (
 from ddpkit.simulate.step import recorded_buckets
 from ddpkit.simulate.whatif import recorded_link
 from ddpkit.trace import Span, Trace
+from tests.properties import examples
 
 MB = 2**20
 LINK = "10 Gbit/s, 200 us"
@@ -26,10 +29,17 @@ LINK = "10 Gbit/s, 200 us"
 
 def a_step(seed: int = 0, size: int | None = None) -> Step:
     rng = random.Random(seed)
+    return step_of(
+        [(rng.randrange(200_000, 2_000_000), rng.randrange(1, MB)) for _ in range(40)], size
+    )
+
+
+def step_of(drawn: list[tuple[int, int]], size: int | None = None) -> Step:
+    """A step whose gradients come one after the other: (ns, elements) each."""
     ready, some = 0, []
-    for i in range(40):
-        ready += rng.randrange(200_000, 2_000_000)
-        some.append(Gradient(f"p{i}", size or 4 * rng.randrange(1, MB), ready))
+    for i, (ns, elements) in enumerate(drawn):
+        ready += ns
+        some.append(Gradient(f"p{i}", size or 4 * elements, ready))
     return Step(30_000_000, tuple(some), 3_000_000, 500_000, 1_000_000)
 
 
@@ -45,9 +55,12 @@ def without_bytes(trace: Trace) -> Trace:
     return replace(trace, spans=tuple(spans))
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_step_is_read_back_from_its_trace(seed: int) -> None:
-    step = a_step(seed)
+GRADIENTS = st.tuples(st.integers(200_000, 2_000_000), st.integers(1, MB))
+
+
+@examples(10)
+@given(step=st.lists(GRADIENTS, min_size=1, max_size=40).map(step_of))
+def test_a_step_is_read_back_from_its_trace(step: Step) -> None:
     trace = replay(step, 3, LINK, assign_buckets(step.gradients, 5), slow={1: 1.5}).trace()
     assert Step.of_trace(trace, 0, 0) == step
     assert Step.of_trace(trace, -1, 1) == step.slowed(1.5)
@@ -180,11 +193,16 @@ def test_a_real_link_is_fitted() -> None:
     assert what_if(real).end_ns == pytest.approx(trace.end_ns, rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_fit_finds_the_link(seed: int) -> None:
-    rng = random.Random(seed)
-    n, link = rng.randint(2, 9), Link(rng.uniform(1e-5, 1e-3), rng.uniform(1e7, 1e10))
-    sizes = [rng.randrange(10**8) for _ in range(5)]
+TENS_OF_MB = st.integers(0, 9).map(lambda tens: tens * 10**7)  # apart: a clock counts whole ns
+
+
+@examples(10)
+@given(
+    n=st.integers(2, 9),
+    link=st.builds(Link, st.floats(1e-5, 1e-3), st.floats(1e7, 1e10)),
+    sizes=st.lists(TENS_OF_MB, min_size=5, max_size=5, unique=True),
+)
+def test_fit_finds_the_link(n: int, link: Link, sizes: list[int]) -> None:
     fitted = fit_link([(s, cost("ring", n, s, link)) for s in sizes], n)
     assert fitted.latency_ns == pytest.approx(link.latency_ns, rel=1e-3)
     assert fitted.bytes_per_s == pytest.approx(link.bytes_per_s, rel=1e-3)

@@ -1,20 +1,21 @@
 """The four parts against a brute-force oracle that looks at every nanosecond."""
 
-import random
-
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.trace import Breakdown, Span, Trace
+from tests.properties import examples
 
 KINDS = ("forward", "backward", "optimizer", "span", "comm")
 
 
-def random_span(rng: random.Random, rank: int) -> Span:
-    kind = rng.choice(KINDS)
-    start, end = sorted((rng.randint(0, 40), rng.randint(0, 40)))
+@st.composite
+def span(draw: st.DrawFn, rank: int) -> Span:
+    kind = draw(st.sampled_from(KINDS))
+    start, end = sorted(draw(st.tuples(st.integers(0, 40), st.integers(0, 40))))
     if kind != "comm":
         return Span(rank, "compute", kind, kind, start, end)
-    blocked = rng.choice((None, rng.randint(start, end)))
+    blocked = draw(st.none() | st.integers(start, end))
     return Span(rank, "comm", "all_reduce", kind, start, end, blocked_ns=blocked)
 
 
@@ -29,13 +30,16 @@ def oracle(trace: Trace, rank: int) -> Breakdown:
     return Breakdown(*counts.values())
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_agrees_with_the_oracle_and_adds_up(seed: int) -> None:
-    rng = random.Random(seed)
-    spans = [random_span(rng, rank) for rank in range(3) for _ in range(rng.randint(0, 12))]
-    whole = Trace(spans, 3)
-    start, end = sorted((rng.randint(-5, 45), rng.randint(-5, 45)))
-    for trace in (whole, whole.window(start, end)):
+@examples(200)
+@given(
+    ranks=st.tuples(*(st.lists(span(rank), max_size=12) for rank in range(3))),
+    moments=st.tuples(st.integers(-5, 45), st.integers(-5, 45)),
+)
+def test_agrees_with_the_oracle_and_adds_up(
+    ranks: tuple[list[Span], ...], moments: tuple[int, int]
+) -> None:
+    whole = Trace([span for spans in ranks for span in spans], 3)
+    for trace in (whole, whole.window(*sorted(moments))):
         for rank, parts in trace.breakdown().items():
             window = trace.window_of(rank)
             assert parts == oracle(trace, rank)

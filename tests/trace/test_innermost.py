@@ -1,22 +1,24 @@
-import random
-
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.trace import Span
 from ddpkit.trace.innermost import innermost
 from ddpkit.trace.intervals import Interval
+from tests.properties import examples
 
 
-def spans(rng: random.Random, number: int) -> list[Span]:
-    starts = [rng.randrange(40) for _ in range(number)]
-    return [Span(0, "compute", "x", "span", at, at + rng.randrange(15)) for at in starts]
+def spans(most: int) -> st.SearchStrategy[list[Span]]:
+    times = st.tuples(st.integers(0, 39), st.integers(0, 14))
+    one = times.map(lambda at: Span(0, "compute", "x", "span", at[0], sum(at)))
+    return st.lists(one, max_size=most)
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_each_moment_belongs_to_the_span_that_began_last(seed: int) -> None:
-    rng = random.Random(seed)
-    made = spans(rng, rng.randrange(8))
-    inside: list[Interval] = [(s.start_ns, s.end_ns) for s in spans(rng, 4)]
+@examples(200)
+@given(made=spans(7), parts=spans(4))
+def test_each_moment_belongs_to_the_span_that_began_last(
+    made: list[Span], parts: list[Span]
+) -> None:
+    inside: list[Interval] = [(s.start_ns, s.end_ns) for s in parts]
     pieces = list(innermost(made, inside))
     assert pieces == sorted(pieces, key=lambda piece: piece[0])
     for at in range(60):

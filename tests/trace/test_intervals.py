@@ -1,18 +1,15 @@
 """Interval arithmetic against sets of nanoseconds, one by one."""
 
-import random
 from itertools import pairwise
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
+from tests.properties import examples
 
-SEEDS = range(200)
-
-
-def random_intervals(rng: random.Random) -> list[Interval]:
-    """Overlapping, touching, empty and inverted ones too."""
-    return [(rng.randint(0, 30), rng.randint(0, 30)) for _ in range(rng.randint(0, 9))]
+MOMENTS = st.integers(0, 30)
+INTERVALS = st.lists(st.tuples(MOMENTS, MOMENTS), max_size=9)  # touching, empty, inverted ones too
 
 
 def instants(intervals: list[Interval]) -> set[int]:
@@ -24,10 +21,9 @@ def is_normal(intervals: list[Interval]) -> bool:
     return nonempty and all(a[1] < b[0] for a, b in pairwise(intervals))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_agrees_with_sets_of_nanoseconds(seed: int) -> None:
-    rng = random.Random(seed)
-    a, b = random_intervals(rng), random_intervals(rng)
+@examples(200)
+@given(a=INTERVALS, b=INTERVALS)
+def test_agrees_with_sets_of_nanoseconds(a: list[Interval], b: list[Interval]) -> None:
     for result, expected in (
         (union(a), instants(a)),
         (intersect(a, b), instants(a) & instants(b)),

@@ -2,18 +2,20 @@
 
 import gzip
 import json
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.errors import TraceError
 from ddpkit.trace import Span, Trace
 from ddpkit.trace.files import disk
 from ddpkit.trace.intervals import total, union
 from ddpkit.view import timeline_model
+from tests.properties import examples
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GLOO = [FIXTURES / f"gloo.rank{rank}.json.gz" for rank in (0, 1)]
@@ -335,12 +337,28 @@ def places(node: Any) -> list[tuple[Any, Any]]:
     return found + [place for each in inner for place in places(each)]
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_damage_anywhere_is_a_trace_error_or_no_matter(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    tops = [json.loads(path.read_text()) for path in NCCL]
-    for container, key in rng.sample(places(tops), 3):
-        container[key] = rng.choice(ODD)
+def recordings() -> list[Any]:
+    return [json.loads(path.read_text()) for path in NCCL]
+
+
+DAMAGES = st.lists(
+    st.tuples(st.integers(0, len(places(recordings())) - 1), st.sampled_from(ODD)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@examples(100)
+@given(damages=DAMAGES)
+def test_damage_anywhere_is_a_trace_error_or_no_matter(
+    tmp_path_factory: pytest.TempPathFactory, damages: list[tuple[int, Any]]
+) -> None:
+    tops = recordings()
+    found = places(tops)
+    for which, odd in damages:
+        container, key = found[which]
+        container[key] = odd
+    tmp_path = tmp_path_factory.mktemp("damaged")
     paths = write(tmp_path, *tops)
     try:
         trace = Trace.load(*paths)

@@ -1,21 +1,24 @@
 import random
 from itertools import pairwise
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpkit.trace import Span
 from ddpkit.view.timeline.lanes import Bar, assign_lanes, label_runs, merge_small, nearby
+from tests.properties import examples
 
 
 def op(start: int, end: int) -> Span:
     return Span(0, "comm", "all_reduce", "comm", start, end)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_no_two_spans_of_a_lane_overlap_and_no_lane_is_wasted(seed: int) -> None:
-    rng = random.Random(seed)
-    starts = [rng.randint(0, 50) for _ in range(rng.randint(0, 25))]
-    spans = [op(start, start + rng.randint(1, 20)) for start in starts]
+OPS = st.tuples(st.integers(0, 50), st.integers(1, 20)).map(lambda at: op(at[0], sum(at)))
+
+
+@examples(30)
+@given(spans=st.lists(OPS, max_size=25))
+def test_no_two_spans_of_a_lane_overlap_and_no_lane_is_wasted(spans: list[Span]) -> None:
     lanes = assign_lanes(spans)
     assert sorted(id(span) for lane in lanes for span in lane) == sorted(map(id, spans))
     for lane in lanes:
