@@ -18,6 +18,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ddpkit.text import placeholder
+
 BEGIN = "# BEGIN SOLUTION"
 END = "# END SOLUTION"
 # A marker that is nearly right would be no marker, and the answer would stand in the lab.
@@ -44,8 +46,7 @@ class Block:
     @property
     def placeholder(self) -> str:
         """The line that stands for the block in the lab."""
-        lines = "1 line" if self.code_lines == 1 else f"{self.code_lines} lines"
-        return f'{self.indent}raise NotImplementedError("your code here: about {lines}")'
+        return self.indent + placeholder(self.code_lines)
 
 
 def find_blocks(source: str) -> tuple[Block, ...]:

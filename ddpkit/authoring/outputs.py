@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.authoring.notebook import Notebook, text_of
+from ddpkit.text import EXCERPT
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
@@ -66,4 +67,4 @@ def _plain(output: dict[str, Any]) -> str:
 
 def _quote(text: str) -> str:
     lines = text.strip().splitlines() or [""]
-    return repr(lines[0][:80])
+    return repr(lines[0][:EXCERPT])

@@ -23,6 +23,7 @@ from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
 from ddpkit.protocol.ship import pack_call
 from ddpkit.rank.main import PerRank
+from ddpkit.text import count
 from ddpkit.trace import Trace, Traffic, join
 
 Result = TypeVar("Result")
@@ -109,9 +110,8 @@ class Cluster:
             warm_up()
 
     def __repr__(self) -> str:
-        s = "" if self.world_size == 1 else "s"
         emulated = "" if self.links is None else f" · emulated link: {self.links}"
-        return f"{self.world_size} rank{s} · {self.place}{emulated}"
+        return f"{count(self.world_size, 'rank')} · {self.place}{emulated}"
 
     def __enter__(self) -> Cluster:
         return self

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpkit.errors import ClusterError
+from ddpkit.text import count
 
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of NVIDIA, of it in WSL, of AMD
 VARIABLE = "DDPKIT_DEVICE"  # for cells that do not say: the same notebook on a server
@@ -22,7 +23,7 @@ class Place:
     gpus: int = 0  # that the ranks of one machine share, where there are fewer than ranks
 
     def __str__(self) -> str:
-        shared = f", sharing {self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else ""
+        shared = f", sharing {count(self.gpus, 'GPU')}" if self.gpus else ""
         return f"{self.backend} · {self.device}{shared}"
 
 

@@ -7,12 +7,12 @@ torch.distributed, with the line of the user's code that made it.
 from __future__ import annotations
 
 import signal
-import textwrap
 from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
 from ddpkit.source import locate, source_line
+from ddpkit.text import ERROR_LINE, plural, wrap
 
 Call = Mapping[str, Any]
 Where = tuple[str, int]
@@ -24,7 +24,7 @@ MESSAGES = ("send", "recv")
 def ranks(numbers: Iterable[int]) -> str:
     """ "rank 2" or "ranks 0, 1, 3"."""
     numbers = sorted(numbers)
-    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+    return f"{plural(len(numbers), 'rank')} {', '.join(map(str, numbers))}"
 
 
 def place(where: Any) -> str:
@@ -38,7 +38,7 @@ def place(where: Any) -> str:
 
 def wrapped(sentence: str) -> str:
     """In lines that JupyterLab does not break once more, in the middle of a word."""
-    return textwrap.fill(sentence, 80, subsequent_indent="  ", break_on_hyphens=False)
+    return wrap(sentence, ERROR_LINE)
 
 
 def tensor(call: Call) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ddpkit.cluster.explain import place, ranks
 from ddpkit.errors import RankDied, RankError, RunFailed
+from ddpkit.text import BLANK
 from ddpkit.trace import LeftOut, Scalar, Span
 
 Report = Mapping[str, Any]  # of an exception, as `rank.report` made it
@@ -60,7 +61,7 @@ def rank_error(reports: Mapping[int, Report]) -> RunFailed:
 
 
 def _headline(same: list[int], report: Report) -> str:
-    if report["type"] == "NotImplementedError" and report["message"].startswith("your code here"):
+    if report["type"] == "NotImplementedError" and report["message"].startswith(BLANK):
         name = report["frames"][-1][2] if report["frames"] else "an exercise"
         return f"{name} is not answered yet: write your code, run its cell, then this one."
     return f"{ranks(same)} raised {report['type']}: {_short(report['message'])}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpkit.cluster.torchrun.job import LAUNCHED
+from ddpkit.text import count
 
 PYTHON = (3, 11)
 TORCH = (2, 6)
@@ -87,7 +88,7 @@ def threads(environ: Mapping[str, str], cores: int) -> Finding:
         return Finding("threads", False, f"{says} is not a number of threads", mend)
     if int(told) > cores:
         mend = "unset it; under torchrun, OMP_NUM_THREADS × ranks should not exceed the cores"
-        return Finding("threads", True, f"{says}, on {cores} core{'s' * (cores > 1)}", mend)
+        return Finding("threads", True, f"{says}, on {count(cores, 'core')}", mend)
     return Finding("threads", True, says)
 
 

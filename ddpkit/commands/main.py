@@ -13,6 +13,7 @@ from ddpkit.commands.grade import grade, report
 from ddpkit.commands.trace import trace
 from ddpkit.errors import DdpkitError
 from ddpkit.files import CHECKOUT, PACKAGE
+from ddpkit.text import count, sign
 
 
 class Commands(click.Group):
@@ -38,12 +39,12 @@ def doctor() -> None:
 
     problems = 0
     for finding in examination.examine():
-        click.echo(f"{'✓' if finding.ok else '✗'} {finding.what:12} {finding.says}")
+        click.echo(f"{sign(finding.ok)} {finding.what:12} {finding.says}")
         if finding.mend:
             click.echo(f"  {'':12} {finding.mend}")
         problems += not finding.ok
     if problems:
-        raise click.ClickException(f"{problems} thing{'s' * (problems > 1)} to mend, see above.")
+        raise click.ClickException(f"{count(problems, 'thing')} to mend, see above.")
     click.echo("All is well: open a lab with `ddpkit lab`.")
 
 
@@ -110,7 +111,7 @@ def check(notebook: Path, timeout: int) -> None:
     results = run_checks(notebook, timeout)
     width = max((len(result.name) for result in results), default=0)
     for result in results:
-        click.echo(f"{'✓' if result.passed else '✗'} {result.name:{width}}  {result.says}")
+        click.echo(f"{sign(result.passed)} {result.name:{width}}  {result.says}")
     passed = sum(result.passed for result in results)
     click.echo(f"{passed} of {len(results)} exercises pass.")
     if passed < len(results):
@@ -167,7 +168,7 @@ def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
         for problem in problems:
             click.echo(problem)
         if problems:
-            raise click.ClickException(f"{len(problems)} thing{'s' * (len(problems) > 1)} to mend.")
+            raise click.ClickException(f"{count(len(problems), 'thing')} to mend.")
         click.echo("Labs, solutions and answers are fresh.")
         return
     released = releasing.release(CHECKOUT, names or None, force=force)

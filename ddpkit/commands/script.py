@@ -19,8 +19,9 @@ from ddpkit.errors import LessonError
 from ddpkit.exercises.keep import kept_path
 from ddpkit.exercises.sources import FUTURE
 from ddpkit.files import write_whole
+from ddpkit.text import BLANK
 
-BLANK = 'raise NotImplementedError("your code here'
+PLACEHOLDER = f'raise NotImplementedError("{BLANK}'
 MADE = re.compile(r"# Made by `ddpkit script` from \S+ \((?P<digest>\w+)\)\.\n")
 
 
@@ -48,8 +49,8 @@ def make_script(notebook: Path) -> Script:
         kind, source = str(cell.get("cell_type")), text_of(cell.get("source", ""))
         name = cell.get("metadata", {}).get("ddpkit", {}).get("exercise")
         if name:
-            kept = _kept(name, notebook.parent) if BLANK in source else None
-            answers[YOURS if BLANK not in source else KEPT if kept else MISSING].append(name)
+            kept = _kept(name, notebook.parent) if PLACEHOLDER in source else None
+            answers[YOURS if PLACEHOLDER not in source else KEPT if kept else MISSING].append(name)
             source = kept or source
         if kind in ("code", "markdown") and source.strip():
             cells.append((kind, _printing(source) if kind == "code" else source))

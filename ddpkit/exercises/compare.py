@@ -14,6 +14,7 @@ from ddpkit.exercises.values import (
     show_float,
     show_value,
 )
+from ddpkit.text import plural
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def _differ_in_tensor(
 
 
 def _count(values: list[Any] | tuple[Any, ...]) -> str:
-    return f"{len(values)} value{'' if len(values) == 1 else 's'}"
+    return f"{len(values)} {plural(len(values), 'value')}"
 
 
 def _keys(values: dict[Any, Any]) -> str:

@@ -11,10 +11,9 @@ from types import TracebackType
 from ddpkit.errors import DdpkitError, RunFailed
 from ddpkit.files import PACKAGE
 from ddpkit.source import locate, source_line
+from ddpkit.text import BLANK, MESSAGE
 
-BLANK = "your code here"  # how the message of an exercise as shipped begins
 MAX_LINES = 6  # of a run's explanation; the student's own run shows the rest
-MAX_WIDTH = 160
 ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read what came back."
 
 _LIBRARIES = tuple(
@@ -50,7 +49,7 @@ def _message(error: BaseException) -> str:
         first = next(iter(str(error).strip().splitlines()), "")
     except Exception:  # a student's exception class may be broken too
         return ""
-    return first if len(first) <= MAX_WIDTH else first[: MAX_WIDTH - 1] + "…"
+    return first if len(first) <= MESSAGE else first[: MESSAGE - 1] + "…"
 
 
 def student_line(error: BaseException) -> str | None:

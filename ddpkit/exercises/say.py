@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-PLAIN = str.maketrans({"✓": "+", "✗": "x", "…": "...", "·": "-"})
+from ddpkit.text import plain
 
 
 def speaks() -> bool:
@@ -20,5 +20,5 @@ def say(text: str) -> None:
     try:
         sys.stdout.write(text)
     except UnicodeEncodeError:  # a console of another age
-        sys.stdout.write(text.translate(PLAIN).encode("ascii", "replace").decode())
+        sys.stdout.write(plain(text))
     sys.stdout.flush()

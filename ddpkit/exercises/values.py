@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddpkit.text import VALUE
+
 DIGITS = 6  # significant digits shown of a float
-WIDTH = 72  # characters shown of a value; a longer one is shown as its size and digest
 SHORT = 8  # elements up to which a tensor is shown element by element
 DEPTH = 16  # nesting up to which lists and dicts are followed (they may contain themselves)
 
@@ -139,7 +140,7 @@ def _numbers(value: Any) -> Iterator[float]:
 # --- text -----------------------------------------------------------------------------------------
 
 
-def show_value(value: object, digits: int = DIGITS, width: int = WIDTH) -> str:
+def show_value(value: object, digits: int = DIGITS, width: int = VALUE) -> str:
     """One line for any value; a long one is shown as its size and a digest of all of it."""
     value = plain(value)
     if isinstance(value, Close):

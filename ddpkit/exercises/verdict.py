@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-WIDTH = 88  # JupyterLab breaks longer lines in the middle of a word
-PASS, FAIL = "✓", "✗"
+from ddpkit.text import LINE, count, cut, sign, under
 
 
 @dataclass(frozen=True)
@@ -62,24 +60,24 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     width = max((len(case.title) for case in verdict.cases), default=0)
     raised = 0
     for case in verdict.cases:
-        lead = f"{PASS if case.passed else FAIL} {case.title:<{width}}   "
+        lead = f"{sign(case.passed)} {case.title:<{width}}   "
         text = case.got if case.passed or secret else case.wrong or case.got
         if case.details:  # a message of any length: two lines for the first, one for the others
             raised += 1
-            text = _cut(text, (WIDTH - len(lead)) * (2 if raised == 1 else 1) - 8)
-        yield _wrap(lead, text)
+            text = cut(text, (LINE - len(lead)) * (2 if raised == 1 else 1) - 8)
+        yield under(lead, text)
 
 
 def _help(verdict: Verdict) -> Iterator[str]:
     """One of each kind, from the first case that has it: more would bury it."""
     failed = [case for case in verdict.cases if not case.passed]
     details = next((case.details for case in failed if case.details), ())
-    yield from (_wrap("    ", line) for line in details)
+    yield from (under("    ", line) for line in details)
     printed = next((case.printed for case in failed if case.printed), ())
     leads = ["  Printed: ", *["           "] * len(printed)]
-    yield from (_wrap(lead, line) for lead, line in zip(leads, printed, strict=False))
+    yield from (under(lead, line) for lead, line in zip(leads, printed, strict=False))
     if verdict.hint:
-        yield _wrap("  Hint: ", verdict.hint)
+        yield under("  Hint: ", verdict.hint)
 
 
 def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
@@ -90,35 +88,16 @@ def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
         )
         return
     right = sum(case.passed for case in verdict.cases)
-    count = f"{right} of {len(verdict.cases)} case{'' if len(verdict.cases) == 1 else 's'}"
+    of = f"{right} of {count(len(verdict.cases), 'case')}"
     if verdict.left_out:
         notes = [f"{verdict.left_out} left out: torchrun started too few ranks.", *notes]
     if not verdict.cases:
         last = f"{verdict.name}: not checked."
     elif not verdict.passed:
-        last = f"{verdict.name}: not yet, {count}. Change your cell, run it, then this one."
+        last = f"{verdict.name}: not yet, {of}. Change your cell, run it, then this one."
     else:
-        last = f"{verdict.name}: passed, {count}."
-        if notes and len(last) + len(notes[0]) < WIDTH:
+        last = f"{verdict.name}: passed, {of}."
+        if notes and len(last) + len(notes[0]) < LINE:
             last, notes = f"{last} {notes[0]}", notes[1:]
     yield last
-    yield from (_wrap("  ", note) for note in notes)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[:length].rstrip() + "…"
-
-
-def _wrap(lead: str, text: str) -> str:
-    """`lead` and `text`, wrapped with the text hanging under its own beginning."""
-    text = " ".join(text.split("\n"))
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=lead,
-        subsequent_indent=" " * len(lead),
-        break_long_words=False,
-        break_on_hyphens=False,
-        replace_whitespace=False,
-        drop_whitespace=True,
-    )
+    yield from (under("  ", note) for note in notes)

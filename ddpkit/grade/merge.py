@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ddpkit.exercises.explain import BLANK
 from ddpkit.exercises.sources import annotation_names, needed_names
 from ddpkit.grade.submission import Submission, SubmittedCell
+from ddpkit.text import BLANK, REASON
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def look(source: str) -> Code:
     except SyntaxError as error:
         return Code(error=f"line {error.lineno or 1}: {error.msg}")
     except Exception as error:  # a null byte, nesting without end, whatever a tokenizer raises
-        return Code(error=f"line 1: {type(error).__name__}: {str(error)[:100]}")
+        return Code(error=f"line 1: {type(error).__name__}: {str(error)[:REASON]}")
     return Code(frozenset(binds), frozenset(changes), frozenset(needs))
 
 

@@ -14,6 +14,7 @@ from ddpkit.exercises.compare import difference
 from ddpkit.exercises.exercise import Case, Exercise
 from ddpkit.grade.inside.claims import decode
 from ddpkit.grade.questions import Question
+from ddpkit.text import sign
 
 # By what a case ended in, where the answer raised.
 BLANK = "not answered yet"
@@ -131,7 +132,7 @@ def _feedback(rows: Sequence[Row]) -> Iterator[str]:
     helped = False
     for each in rows:
         told = "; ".join(each.says[: 3 if each.status == "fail" else 1])
-        yield f"{'✓' if each.status == 'pass' else '✗'} {each.title}{'   ' * bool(told)}{told}"
+        yield f"{sign(each.status == 'pass')} {each.title}{'   ' * bool(told)}{told}"
         if each.status != "pass" and not helped:
             helped = True
             if each.status != "fail":

@@ -12,6 +12,7 @@ from typing import Any
 
 from ddpkit.authoring.notebook import text_of
 from ddpkit.errors import GradeError
+from ddpkit.text import REASON
 
 MOST_BYTES = 16 << 20
 MOST_CELLS = 2000
@@ -51,7 +52,7 @@ def read(path: Path) -> Submission:
     except RecursionError:
         raise Refused("it is nested too deep for a notebook") from None
     except (ValueError, MemoryError) as error:
-        raise Refused(f"it is not JSON: {str(error)[:100]}") from None
+        raise Refused(f"it is not JSON: {str(error)[:REASON]}") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         if isinstance(notebook, dict) and "worksheets" in notebook:
             raise Refused("it has nbformat 3: open it in Jupyter, and save it again")

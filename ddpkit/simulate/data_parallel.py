@@ -17,7 +17,8 @@ from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.buckets import Bucket, assign_buckets
 from ddpkit.simulate.costs import cost
 from ddpkit.simulate.step import Step
-from ddpkit.trace import Scalar, Span, Trace, count
+from ddpkit.text import count
+from ddpkit.trace import Scalar, Span, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from ddpkit.trace import count
+from ddpkit.text import count
 
 Part: TypeAlias = tuple[int, int]  # elements [start, stop) of the vector
 

@@ -12,6 +12,7 @@ innermost   the innermost of spans that lie inside each other
 files/      traces on disk: our own format, Perfetto's and torch.profiler's
 """
 
+from ddpkit.text import count, size
 from ddpkit.trace import intervals
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.left_out import LeftOut, join
@@ -19,7 +20,7 @@ from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
 from ddpkit.trace.trace import Trace
-from ddpkit.trace.traffic import Count, Traffic, count, size
+from ddpkit.trace.traffic import Count, Traffic
 
 __all__ = [
     "COMPUTE_KINDS",

@@ -8,12 +8,13 @@ from functools import cached_property
 from pathlib import Path
 
 from ddpkit.errors import TraceError
+from ddpkit.text import count
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.files import chrome, sources
 from ddpkit.trace.files import own as file
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.span import Scalar, Span
-from ddpkit.trace.traffic import Traffic, count
+from ddpkit.trace.traffic import Traffic
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ddpkit.text import count, size
 from ddpkit.trace.span import Span
 
 _Key = TypeVar("_Key")
@@ -114,18 +115,3 @@ def _counts(sizes: Mapping[_Key, list[int]]) -> dict[_Key, Count]:
 
 def _sums(one: Mapping[_Key, Count], other: Mapping[_Key, Count]) -> dict[_Key, Count]:
     return {key: one.get(key, Count()) + other.get(key, Count()) for key in {**one, **other}}
-
-
-def size(n: int) -> str:
-    """Bytes for people, in powers of ten: ``size(4_194_304) == "4.19 MB"``."""
-    value, unit = float(n), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 999.5:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.3g} {unit}"
-
-
-def count(n: int, noun: str) -> str:
-    """``count(1, "message") == "1 message"``, ``count(2000, "message") == "2,000 messages"``."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

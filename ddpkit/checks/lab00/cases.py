@@ -15,6 +15,7 @@ from ddpkit.cluster import Cluster
 from ddpkit.errors import Deadlock
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.rank.main import PerRank
+from ddpkit.text import count
 
 Answer = Callable[[Any], Any]
 
@@ -160,5 +161,5 @@ def _is(a: Any, b: Any) -> bool:
 
 
 def _title(world_size: int, length: int, dtype: Any) -> str:
-    ranks = f"{world_size} rank{'s' if world_size > 1 else ''}"
+    ranks = count(world_size, "rank")
     return f"{ranks}, {str(dtype).removeprefix('torch.')}[{length}]"

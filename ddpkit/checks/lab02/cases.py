@@ -21,6 +21,7 @@ from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, together
 from ddpkit.exercises.values import Close
 from ddpkit.simulate import schedule
+from ddpkit.text import count
 from ddpkit.trace import messages
 
 Answer = Callable[..., Any]
@@ -226,7 +227,7 @@ def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
         rounds = schedule("barrier", n, 0).rounds
         expect = {"left early": "nobody", "rounds": rounds}
         case = Case(
-            f"{n} rank{'s' if n > 1 else ''}",
+            count(n, "rank"),
             partial(_left, told),
             expect,
             partial(barrier_hint, n, rounds),

@@ -19,6 +19,7 @@ from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Arguments, Did
 from ddpkit.simulate import Schedule, Send, schedule
 from ddpkit.simulate.schedules import size
+from ddpkit.text import count
 
 TREES = ("broadcast", "reduce")
 RINGS = ("all_gather", "reduce_scatter")
@@ -64,7 +65,7 @@ class Question:
 
     @property
     def title(self) -> str:
-        ranks = f"{self.n} rank{'s' if self.n > 1 else ''}"
+        ranks = count(self.n, "rank")
         end = ARGUMENTS[self.op][-1]
         root = f", {end}={self.root}" if end in ("src", "dst") else ""
         what = self.laid or str(self.x[0].dtype).removeprefix("torch.")

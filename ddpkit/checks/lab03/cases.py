@@ -19,6 +19,7 @@ from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.values import Close
 from ddpkit.simulate import ALL_REDUCE, schedule
 from ddpkit.simulate.costs import terms
+from ddpkit.text import count
 
 Answer = Callable[..., Any]
 
@@ -116,7 +117,7 @@ def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
         fractions = _fractions(n, rng) if n == 3 and way.same_bits else None
         question = Question(way, [inputs_for(n, *tensor, rng) for tensor in tensors], fractions)
         run = _Once(partial(observe, answer, question.inputs, fractions, way.settled))
-        title = f"{n} rank{'s' if n > 1 else ''}"
+        title = count(n, "rank")
         yield Case(title, run, question.expect, partial(hint, question), read=question.read)
         left -= 1
         if not run.asked:  # by a grader, who asks elsewhere and later

@@ -18,12 +18,13 @@ from ddpkit.checks.lab04.shard import LARGE, epoch
 from ddpkit.checks.lab04.train import Training, trained
 from ddpkit.exercises.exercise import Case, exercise
 from ddpkit.exercises.values import Close
+from ddpkit.text import count
 
 Answer = Callable[..., Any]
 
 
 def _ranks(world_size: int) -> str:
-    return f"{world_size} rank{'s' if world_size > 1 else ''}"
+    return count(world_size, "rank")
 
 
 # broadcast_parameters

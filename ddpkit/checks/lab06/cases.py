@@ -19,6 +19,7 @@ from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import call
 from ddpkit.exercises.values import Close
 from ddpkit.rank.main import PerRank
+from ddpkit.text import count
 
 Answer = Callable[..., Any]
 
@@ -31,7 +32,7 @@ def average(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for n, dtype in ((2, "float32"), (4, "float64"), (3, "float32"), (1, "float32")):
         base = rng.randrange(1, 50)
         values = [[n * (base + 3 * rank + i) / 2 for i in range(4)] for rank in range(n)]
-        yield _average_case(answer, f"{n} rank{'s' * (n > 1)}, {dtype}", values, dtype)
+        yield _average_case(answer, f"{count(n, 'rank')}, {dtype}", values, dtype)
     yield _average_case(answer, "2 ranks, float16", [[40000.0, 2.0], [50000.0, 4.0]], "float16")
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpkit.errors import TraceError
+from ddpkit.text import NAME
 from ddpkit.trace.files.own import MAX_RANKS
 
 OPERATOR = "cpu_op"
@@ -90,7 +91,7 @@ def parse(top: Any, path: str, *, alone: bool) -> Recording:
         _count(info, "rank", path, 0, 0, world_size - 1),
         world_size,
         str(info.get("backend", ""))[:40].removeprefix("ddpkit_"),
-        str(top.get("host_name", ""))[:80],
+        str(top.get("host_name", ""))[:NAME],
         _count(info, "pg_count", path, 0, 0, 10**9),
         tuple(
             _event(number, raw, base, path)

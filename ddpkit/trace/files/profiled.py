@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ddpkit.text import NAME
 from ddpkit.trace.files import kineto
 from ddpkit.trace.files.kineto import Event, Recording
 from ddpkit.trace.span import Span
@@ -115,7 +116,9 @@ class _Reader:
         return Span(self.rank, "step", "step", "step", start, end)
 
     def _compute(self, event: Event, kind: str, name: str) -> None:
-        self.spans.append(Span(self.rank, "compute", name[:80], kind, event.start_ns, event.end_ns))
+        self.spans.append(
+            Span(self.rank, "compute", name[:NAME], kind, event.start_ns, event.end_ns)
+        )
 
     def _gloo(self, event: Event, operators: Sequence[Event]) -> None:
         """Posted by the operator around it, if on the same thread: a send's knows its peer."""
@@ -134,7 +137,7 @@ class _Reader:
         name = _name(str(args.get("Collective name", "") or in_name))
         elements = _int(args.get("Out msg nelems" if name == "recv" else "In msg nelems")) or 0
         peer = _int(args.get({"send": "Dst Rank", "recv": "Src Rank"}.get(name, "")))
-        group = str(args.get("Process Group Name", ""))[:80]
+        group = str(args.get("Process Group Name", ""))[:NAME]
         size = _SIZES.get(str(args.get("dtype", "")).lower(), 0)
         collective = name not in ("send", "recv")
         seq = _int(args.get("Seq")) if collective else None

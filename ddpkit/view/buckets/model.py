@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from ddpkit.link import Link
 from ddpkit.simulate import Gradient, Replay, Step, assign_buckets, replay, sweep
 from ddpkit.simulate.buckets import MB
-from ddpkit.trace import Breakdown, Trace, count, size
+from ddpkit.text import count, size
+from ddpkit.trace import Breakdown, Trace
 from ddpkit.view.drawing.words import ms, percent
 from ddpkit.view.timeline.model import Row, timeline_model
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Step
 from ddpkit.simulate.buckets import DEFAULT_CAP_MB
+from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.buckets.model import Buckets, bucket_model, caps, example_step
-from ddpkit.view.drawing import words
 from ddpkit.view.drawing.shell import View, nothing, slider
 from ddpkit.view.show import HasTrace, skipped, trace_of
 
@@ -73,7 +73,7 @@ def _draw(model: Buckets) -> Figure:
 
 
 def _describe(model: Buckets) -> str:
-    return words.prose(f"{model.title}.", model.text, model.notice)
+    return prose(f"{model.title}.", model.text, model.notice)
 
 
 def _controls(view: View[Buckets], step: Step) -> Any:

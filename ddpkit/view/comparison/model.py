@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ddpkit.simulate.step import WARM_UP
+from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.drawing import words
 from ddpkit.view.timeline.model import PIXELS, Row, Timeline, timeline_model
@@ -168,11 +169,11 @@ def _notice(first: Side, last: Side) -> str:
 
 def _lines(model: Comparison) -> Iterator[str]:
     """The text: the finding, each run, and the four parts."""
-    yield words.prose(model.title, model.notice)
+    yield prose(model.title, model.notice)
     for n, side in enumerate(model.sides):
         against = f" {model.against_first(side)} {model.sides[0].label}." if n else ""
         alone = "" if model.note else side.timeline.note
-        yield words.prose(f"{side.label}:{against} {side.timeline.title}. {alone}")
+        yield prose(f"{side.label}:{against} {side.timeline.title}. {alone}")
     single = all(len(side.timeline.rows) == 1 for side in model.sides)
     rows = {
         side.label if single else f"{side.label}, rank {row.rank}": row
@@ -183,7 +184,7 @@ def _lines(model: Comparison) -> Iterator[str]:
     corner = f"rank {model.sides[0].slowest.rank}" if single else ""
     yield from words.table(parts, waits, model.whole, corner)
     if model.note:
-        yield words.prose(model.note)
+        yield prose(model.note)
 
 
 def _rows(model: Comparison) -> Iterator[tuple[Side, Row]]:

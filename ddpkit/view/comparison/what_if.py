@@ -9,11 +9,11 @@ from ddpkit import simulate
 from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Step
 from ddpkit.simulate.whatif import recorded_link
+from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.buckets.model import caps
 from ddpkit.view.buckets.widget import link_sliders, numbers_of
 from ddpkit.view.comparison.model import Comparison, compare_steps, typical_step
-from ddpkit.view.drawing import words
 from ddpkit.view.drawing.shell import View, nothing, slider
 from ddpkit.view.show import HasTrace, skipped, trace_of
 
@@ -83,7 +83,7 @@ def _label(changed: Mapping[str, Any]) -> str:
 
 
 def _describe(model: Comparison) -> str:
-    return words.prose(model.title, model.notice, ASSUMED)
+    return prose(model.title, model.notice, ASSUMED)
 
 
 def _draw(model: Comparison) -> Figure:

@@ -1,11 +1,9 @@
 """Numbers and sentences of the timeline: its title, its finding, and its text alternative."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from textwrap import fill
+from collections.abc import Iterable, Mapping
 
-from ddpkit.trace import Breakdown, Scalar, Trace, count, size
-
-WIDTH = 88  # characters
+from ddpkit.text import columns, count, size
+from ddpkit.trace import Breakdown, Scalar, Trace
 
 
 def ms(ns: int) -> str:
@@ -121,18 +119,3 @@ def table(
         cells = [f"{ms(ns)} {percent(ns, p.step_ns):>4}" for ns in four]
         rows.append([name, ms(p.step_ns), *cells, hidden, ms(waiting[name])])
     return columns(rows)
-
-
-def prose(*lines: str) -> str:
-    """Lines as JupyterLab shows them without breaking words, long ones on more; "" is left out."""
-    return "\n".join(
-        fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines if line
-    )
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of a table as lines: the first column to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]

@@ -7,7 +7,8 @@ from statistics import median
 
 from ddpkit.errors import TraceError
 from ddpkit.simulate.step import WARM_UP
-from ddpkit.trace import Trace, collectives, count, messages
+from ddpkit.text import columns, count, prose
+from ddpkit.trace import Trace, collectives, messages
 from ddpkit.trace.intervals import Interval, intersect
 from ddpkit.view.drawing import words
 from ddpkit.view.timeline.waits import last_in, waited_for, waiting
@@ -50,7 +51,7 @@ def heat_of(trace: Trace) -> Heat:
     behind = waited_for(comm, last_in([*collectives(comm), *messages(comm)]), exposed)
     title = words.title(trace, count(trace.steps, "step"))
     notice, note = _notice(took, waited, behind), words.note(trace.facts, compute=True, comm=True)
-    text = [words.prose(title, notice), *_table(took, waited, behind), words.prose(note)]
+    text = [prose(title, notice), *_table(took, waited, behind), prose(note)]
     return Heat(
         title,
         notice,
@@ -128,4 +129,4 @@ def _table(
         times = words.ms(round(_typical([row]))), words.ms(row[longest])
         lost = words.ms(sum(waits)), words.ms(behind.get(rank, 0))
         rows.append([f"rank {rank}", *times, str(longest), *lost])
-    yield from words.columns(rows)
+    yield from columns(rows)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import NamedTuple
 
-from ddpkit.trace import count
+from ddpkit.text import count, prose
 from ddpkit.view.drawing import words
 
 WINDOW = 10  # steps that a throughput is taken over
@@ -33,7 +33,7 @@ class Progress:
 
     @property
     def text(self) -> str:
-        return words.prose(f"{self.title}.", self.notice)
+        return prose(f"{self.title}.", self.notice)
 
 
 def progress_of(reports: Mapping[int, Sequence[Report]]) -> Progress:

@@ -12,7 +12,7 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
-from ddpkit.trace import size
+from ddpkit.text import size
 from ddpkit.view.drawing import style
 from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.player.arrows import between, draw_arrows

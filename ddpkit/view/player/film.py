@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
-from ddpkit.trace import count, size
+from ddpkit.text import count, size
 
 MOST_RANKS = 16  # more boxes would be too small to see anything in
 MOST_LINES = 64  # of the table

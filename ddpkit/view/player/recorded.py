@@ -8,7 +8,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from ddpkit.errors import TraceError
-from ddpkit.trace import Span, Trace, count, messages, size
+from ddpkit.text import count, size
+from ddpkit.trace import Span, Trace, messages
 from ddpkit.view.player.film import Film, Message, Moment, after, check_ranks
 
 

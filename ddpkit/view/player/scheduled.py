@@ -10,7 +10,7 @@ from ddpkit.simulate import RecvReduce, Schedule, Send, execute, schedule
 from ddpkit.simulate.schedules import Part, chunk
 from ddpkit.simulate.schedules import size as elements
 from ddpkit.simulate.timing import FLOAT32
-from ddpkit.trace import size
+from ddpkit.text import count, size
 from ddpkit.view.player.film import Film, Message, Moment, after, check_ranks
 
 Holds = tuple[tuple[int, ...], ...]
@@ -36,7 +36,7 @@ def film_of_schedule(plan: Schedule, length: int | None = None, itemsize: int = 
         messages = _messages(plan, small, round, itemsize)
         moments.append(moment := after(moment, messages, _holds(small, round)))
     title = (
-        f"{_name(plan)} on {plan.world_size} rank{'s' * (plan.world_size > 1)}"
+        f"{_name(plan)} on {count(plan.world_size, 'rank')}"
         f"{f', {plan.length:,} elements ({size(plan.length * itemsize)})' if small.length else ''}"
     )
     return Film(title, notice(plan, itemsize), tuple(moments), full)
@@ -47,7 +47,7 @@ def notice(plan: Schedule, itemsize: int = FLOAT32) -> str:
     ranks = range(plan.world_size)
     sent = [plan.sent(rank) * itemsize for rank in ranks]
     total, most = size(sum(sent)), size(max(sent))
-    rounds = f"{plan.rounds} step{'s' * (plan.rounds != 1)}"
+    rounds = count(plan.rounds, "step")
     sentences = {
         "ring": f"every rank sends and receives one chunk in each step, so no link is idle and "
         f"each carries {most} in all.",

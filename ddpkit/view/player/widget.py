@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.simulate import Schedule
+from ddpkit.text import prose
 from ddpkit.trace import Trace
-from ddpkit.view.drawing import words
 from ddpkit.view.drawing.shell import View, nothing
 from ddpkit.view.player.recorded import film_of_trace
 from ddpkit.view.player.scheduled import film_of_schedule
@@ -50,7 +50,7 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
         {"step": start},
         moment,
         draw,
-        lambda step: words.prose(f"{film.title}.", film.line(step), film.notice),
+        lambda step: prose(f"{film.title}.", film.line(step), film.notice),
         lambda step: f"{film.title}\n{film.table()}\n{film.notice}",
     )
     return view.show(lambda view: _controls(view, film.steps))

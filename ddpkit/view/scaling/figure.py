@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
 from ddpkit.simulate import Scaled
-from ddpkit.trace import count
+from ddpkit.text import count
 from ddpkit.view.drawing import style
 from ddpkit.view.drawing.chart import plain
 from ddpkit.view.drawing.page import Page

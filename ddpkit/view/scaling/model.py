@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ddpkit.link import Link
 from ddpkit.simulate import Scaled, Step, assign_buckets, scaling
 from ddpkit.simulate.buckets import DEFAULT_CAP_MB
-from ddpkit.trace import count, size
+from ddpkit.text import columns, count, size
 from ddpkit.view.drawing import words
 
 WORLDS = tuple(2**k for k in range(11))
@@ -56,7 +56,7 @@ class Scaling:
         for pair in zip(self.weak, self.strong, strict=True):
             cells = ((words.ms(each.replay.step_ns), f"{each.speed_up:.3g}") for each in pair)
             rows.append([f"{pair[0].world_size:,}", *(cell for two in cells for cell in two)])
-        return "\n".join([self.title, *words.columns(rows), self.notice])
+        return "\n".join([self.title, *columns(rows), self.notice])
 
 
 def _up_to(ranks: int) -> str:

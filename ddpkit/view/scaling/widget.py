@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.link import Link, LinkSpec
 from ddpkit.simulate import Step
 from ddpkit.simulate.buckets import DEFAULT_CAP_MB
+from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.buckets.model import caps
 from ddpkit.view.buckets.widget import RANKS, link_sliders, start_of
-from ddpkit.view.drawing import words
 from ddpkit.view.drawing.shell import View, nothing, slider
 from ddpkit.view.scaling.model import Scaling, scaling_model
 from ddpkit.view.show import HasTrace, skipped
@@ -55,7 +55,7 @@ def _draw(model: Scaling) -> Figure:
 
 
 def _describe(model: Scaling) -> str:
-    return words.prose(f"{model.title}.", model.text, model.notice)
+    return prose(f"{model.title}.", model.text, model.notice)
 
 
 def _controls(view: View[Scaling], step: Step) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from ddpkit.errors import TraceError
+from ddpkit.text import prose
 from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages
 from ddpkit.trace.intervals import Interval, intersect, total
 from ddpkit.view.drawing import words
@@ -90,14 +91,14 @@ def timeline_model(
     whole = "run" if step is None else "step"
     title = words.title(shown, "Run" if step is None else f"Step {step}")
     finding = words.headline(parts, compute=compute, comm=comm)
-    lines = [words.prose(title), words.prose(finding)]
+    lines = [prose(title), prose(finding)]
     note = words.note(shown.facts, compute=compute, comm=comm)
     if compute or comm:
         waits = {f"rank {row.rank}": row.waiting_ns for row in rows}
         lines += words.table({f"rank {row.rank}": row.parts for row in rows}, waits, whole)
         windows = {each: [shown.window_of(each)] for each in shown.ranks}
         waited = words.waited(waited_for(builder.comm, builder.last_in, windows))
-        lines += [waited, words.prose(note)]
+        lines += [waited, prose(note)]
     if comm and rank is None:
         lines.append(shown.traffic.table())
     text = "\n".join(line for line in lines if line)

@@ -1,0 +1,98 @@
+"""Text for people: widths of lines, wrapping, columns, counts, sizes, signs, an exercise's blank.
+
+Whatever two rooms of the kit must write alike has its one home here. Widths are in characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+
+# Lines. JupyterLab breaks longer ones once more, in the middle of a word.
+LINE = 88  # of what a check or a picture prints
+ERROR_LINE = 80  # of an error's message: where it is shown, a column or a label may stand before it
+# Parts of a line, longer ones are cut.
+VALUE = 72  # of a value; a longer one is shown as its size and digest
+MESSAGE = 160  # of the first line of a foreign exception
+NAME = 80  # of a name that another tool wrote
+REASON = 100  # of a library's own words for what is wrong with a file
+EXCERPT = 80  # of a line that is quoted to say where something is
+
+PASS, FAIL = "✓", "✗"
+_PLAIN = str.maketrans({PASS: "+", FAIL: "x", "…": "...", "·": "-"})
+
+BLANK = "your code here"  # how the message of an exercise as shipped begins
+
+
+def sign(passed: bool) -> str:
+    """The sign of a verdict."""
+    return PASS if passed else FAIL
+
+
+def plain(text: str) -> str:
+    """``text`` for a console that knows only ASCII: ``plain("✓ 2 ranks") == "+ 2 ranks"``."""
+    return text.translate(_PLAIN).encode("ascii", "replace").decode()
+
+
+def placeholder(lines: int) -> str:
+    """The line that stands for an answer of so many lines in a lab as shipped."""
+    return f'raise NotImplementedError("{BLANK}: about {count(lines, "line")}")'
+
+
+def plural(n: int, noun: str) -> str:
+    """``plural(1, "rank") == "rank"``, ``plural(0, "rank") == "ranks"``."""
+    return noun if n == 1 else f"{noun}s"
+
+
+def count(n: int, noun: str) -> str:
+    """``count(1, "message") == "1 message"``, ``count(2000, "message") == "2,000 messages"``."""
+    return f"{n:,} {plural(n, noun)}"
+
+
+def size(n: int) -> str:
+    """Bytes for people, in powers of ten: ``size(4_194_304) == "4.19 MB"``."""
+    value, unit = float(n), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.3g} {unit}"
+
+
+def cut(text: str, width: int) -> str:
+    """``text``, or so many characters of it and "…"."""
+    return text if len(text) <= width else text[:width].rstrip() + "…"
+
+
+def wrap(text: str, width: int = LINE, *, lead: str = "", hang: str = "  ") -> str:
+    """``text`` in lines of ``width``: ``lead`` before the first, ``hang`` before the others."""
+    return fill(text, width, initial_indent=lead, subsequent_indent=hang, break_on_hyphens=False)
+
+
+def under(lead: str, text: str, width: int = LINE) -> str:
+    """``lead`` and ``text``, wrapped with the text hanging under its own beginning.
+
+    Words and spaces stay as they are, too long or not: the text may hold values, or lines of code.
+    """
+    return fill(
+        text.replace("\n", " "),
+        width,
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
+
+
+def prose(*lines: str) -> str:
+    """Lines, long ones wrapped; "" is left out."""
+    return "\n".join(wrap(line) for line in lines if line)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines: the first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
