@@ -1,13 +1,38 @@
-"""From a frame's file and line to what a reader calls it: "Cell In[5], line 12"."""
+"""Whose code a file is, and what a reader calls a line of it: "Cell In[5], line 12"."""
 
 from __future__ import annotations
 
 import linecache
 import os
 import sys
+import sysconfig
+from functools import cache
 
 # What IPython calls the code of a cell under a magic that compiles it, and what a reader calls it.
-MAGICS = {"<timed exec>": "%%time cell", "<magic-timeit>": "%%timeit cell"}
+MAGICS = {
+    "<timed exec>": "%%time cell",
+    "<timed eval>": "%%time cell",
+    "<magic-timeit>": "%%timeit cell",
+}
+PACKAGE = os.path.join(os.path.dirname(__file__), "")
+_ANSWERS = os.path.join(PACKAGE, "answers", "")
+_INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
+_STDLIB = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
+
+
+@cache
+def is_user_file(filename: str) -> bool:
+    """Whether code of this file is the reader's: neither a library's, nor this package's own.
+
+    The course's answers count as the reader's: `carry` puts them in the place of an own answer.
+    """
+    if filename.startswith("<"):
+        return filename.startswith(("<ipython", "<stdin", *MAGICS))
+    if any(folder in filename for folder in _INSTALLED):
+        return False
+    if filename.startswith(PACKAGE):
+        return filename.startswith(_ANSWERS)
+    return not filename.startswith(_STDLIB)
 
 
 def locate(filename: str, lineno: int) -> str:

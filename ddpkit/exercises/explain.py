@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sysconfig
 from dataclasses import dataclass
 from types import TracebackType
 
 from ddpkit.errors import DdpkitError, RunFailed
-from ddpkit.files import PACKAGE
-from ddpkit.source import locate, source_line
+from ddpkit.source import is_user_file, locate, source_line
 from ddpkit.text import BLANK, MESSAGE
 
 MAX_LINES = 6  # of a run's explanation; the student's own run shows the rest
 ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read what came back."
-
-_LIBRARIES = tuple(
-    os.path.join(sysconfig.get_paths()[each], "")
-    for each in ("stdlib", "platstdlib", "purelib", "platlib")
-)
 
 
 @dataclass(frozen=True)
@@ -58,20 +50,12 @@ def student_line(error: BaseException) -> str | None:
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
-        if _is_students(filename):
+        if is_user_file(filename):
             place = filename, traceback.tb_lineno
         traceback = traceback.tb_next
     if place is None:
         return None
     return f"{locate(*place)}: {source_line(*place)}".removesuffix(": ")
-
-
-def _is_students(filename: str) -> bool:
-    """Whether code is from a cell or a file of the student: not Python's, a library's or ours."""
-    if filename.startswith("<") and not filename.startswith("<ipython-input"):
-        return False  # generated code, as of dataclasses
-    path = os.path.abspath(filename)
-    return not path.startswith((os.path.join(PACKAGE, ""), *_LIBRARIES))
 
 
 def is_unanswered(error: BaseException) -> bool:

@@ -5,7 +5,7 @@ process    its process: environment, output, and end
 group/     the process group, through which all communication passes, and the emulated network
 record/    what a rank writes down about itself: calls, compute, steps
 agent      the thread that says where the rank is and what it waits for
-where      the reader's own line, not torch's nor ours
+where      where a thread is: in which line of the reader's, and in which call there
 report     exceptions as plain data
 preload    what the forkserver imports ahead of all ranks
 """

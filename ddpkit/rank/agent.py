@@ -17,7 +17,8 @@ from typing import Any
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.rank.record.call import Call, What
 from ddpkit.rank.record.recorder import Recorder
-from ddpkit.rank.where import PACKAGE, user_call
+from ddpkit.rank.where import user_call
+from ddpkit.source import PACKAGE
 
 
 def _in_compiled_wait(frame: FrameType) -> bool:

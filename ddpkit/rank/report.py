@@ -8,7 +8,7 @@ from typing import Any
 
 import cloudpickle
 
-from ddpkit.rank.where import is_user_file
+from ddpkit.source import is_user_file
 
 
 class UnsendableResultError(Exception):

@@ -1,31 +1,10 @@
-"""Where code is: the reader's own line, not torch's nor ours."""
+"""Where a thread is: in which line of the reader's, and in which call there."""
 
 from __future__ import annotations
 
-import os
-import sysconfig
-from functools import cache
 from types import FrameType
 
-from ddpkit import files
-from ddpkit.source import MAGICS
-
-PACKAGE = str(files.PACKAGE) + os.sep
-_ANSWERS = os.path.join(PACKAGE, "answers")
-_INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
-_STDLIB = sysconfig.get_path("stdlib") + os.sep
-
-
-@cache
-def is_user_file(filename: str) -> bool:
-    """Whether code of this file is the reader's: neither a library's, nor this package's own."""
-    if filename.startswith("<"):
-        return filename.startswith(("<ipython", "<stdin", *MAGICS))
-    if any(folder in filename for folder in _INSTALLED):
-        return False
-    if filename.startswith(PACKAGE):
-        return filename.startswith(_ANSWERS)
-    return not filename.startswith(_STDLIB)
+from ddpkit.source import is_user_file
 
 
 def user_call(frame: FrameType | None, called: str = "wrapper") -> tuple[tuple[str, int], str]:

@@ -13,7 +13,7 @@ from ddpkit.rank.agent import Agent, _in_compiled_wait
 from ddpkit.rank.record.call import Call, What
 from ddpkit.rank.record.log import Log
 from ddpkit.rank.record.recorder import Recorder, activate, span, step
-from ddpkit.rank.where import is_user_file, user_call
+from ddpkit.rank.where import user_call
 from tests.cluster.processes import becomes_true
 
 HERE = str(Path(__file__))
@@ -202,26 +202,6 @@ def test_a_step_is_marked_even_if_it_fails(recorder):
         activate(None)
     (marked,) = recorder.spans()
     assert (marked.name, marked.kind, marked.lane) == ("step", "step", "step")
-
-
-@pytest.mark.parametrize(
-    ("filename", "mine"),
-    [
-        ("/home/me/train.py", True),
-        ("/tmp/ipykernel_1/123.py", True),
-        ("<ipython-input-3-abc>", True),
-        ("<stdin>", True),
-        ("<string>", False),
-        ("<frozen importlib>", False),
-        ("/x/.venv/lib/python3.11/site-packages/torch/nn.py", False),
-        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
-        ("/home/me/my-packages/train.py", True),
-        (threading.__file__, False),
-        (sys.modules[Recorder.__module__].__file__, False),
-    ],
-)
-def test_whose_file_it_is(filename, mine):
-    assert is_user_file(filename) is mine
 
 
 def test_the_line_and_the_function_it_called():

@@ -27,7 +27,7 @@ from typing import Any
 from ddpkit.errors import ClusterError
 from ddpkit.rank.main import main
 from ddpkit.rank.process import Job, Pipes
-from ddpkit.rank.where import is_user_file
+from ddpkit.source import is_user_file
 
 START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
