@@ -12,6 +12,7 @@ engine       one run, watched from outside
 attempt      one submission: as many runs as it takes
 score        claims against expectations: points and feedback
 course       a lab's questions under the secret seed
+freshness    what a score depends on, found from the imports
 classroom    all submissions, some at a time
 store        one file a submission
 report       the results for other programs

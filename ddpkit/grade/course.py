@@ -14,8 +14,8 @@ from pathlib import Path
 from ddpkit.errors import GradeError
 from ddpkit.exercises.exercise import Exercise, exercises
 from ddpkit.exercises.seeds import Seed
-from ddpkit.files import PACKAGE
 from ddpkit.grade import sandbox
+from ddpkit.grade.freshness import digest_of
 from ddpkit.grade.merge import look
 from ddpkit.grade.questions import Question, exercises_of, questions
 from ddpkit.grade.submission import Submission, SubmittedCell, read
@@ -33,7 +33,7 @@ class Course:
     questions: dict[str, list[Question]]  # by exercise
     package: Path  # the copy of ddpkit that goes into the sandbox
     solution: Path
-    key: str  # changes when a grade could
+    key: str  # changes when a score could
 
     @property
     def names(self) -> list[str]:
@@ -51,17 +51,13 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
     given, solution = _file(root, "labs", lab), _file(root, "solutions", lab)
     found = tuple(exercises_of(lab))
     asked = {each.name: questions(each, seed) for each in found}
+    cells = read(given).cells
     digest = hashlib.sha256(seed.text.encode() + VERSION.encode())
-    for path in (
-        given,
-        solution,
-        *sorted(PACKAGE.glob("exercises/*.py")),
-        *sorted(PACKAGE.glob("checks/**/*.py")),
-    ):
+    for path in (given, solution):
         digest.update(path.read_bytes())
+    digest.update(digest_of(lab, (cell.source for cell in cells)).encode())
     package = sandbox.stage(work, lab)
-    key = digest.hexdigest()
-    return Course(lab, read(given).cells, found, asked, package, solution, key)
+    return Course(lab, cells, found, asked, package, solution, digest.hexdigest())
 
 
 def _file(root: Path, folder: str, lab: str) -> Path:

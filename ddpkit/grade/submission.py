@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpkit.authoring.notebook import text_of
 from ddpkit.errors import GradeError
 from ddpkit.text import REASON
 
@@ -101,8 +100,13 @@ def _cell(cell: dict[str, Any]) -> SubmittedCell:
         str(cell.get("id", "")),
         str(roles.get("exercise", "")),
         str(roles.get("check", "")),
-        text_of(cell.get("source", ""))[:MOST_SOURCE],
+        _source(cell.get("source", ""))[:MOST_SOURCE],
     )
+
+
+def _source(value: Any) -> str:
+    """A cell's text: nbformat has a string, or a list of its lines; a stranger has anything."""
+    return "".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _notes(notebook: dict[str, Any], cells: tuple[SubmittedCell, ...]) -> list[str]:

@@ -1,0 +1,181 @@
+"""What a score depends on, as a digest: when that changes, a submission is graded again.
+
+The modules of ddpkit are found by their imports, from where scores are made: imports at the top of
+a module and inside its functions, and modules that a string names, as pytest's plugin is named.
+Imports for type checkers do not count. Syntax trees are read; nothing is imported to find this out.
+
+The data beside a module (the digits) count with it, and so do the versions of Python and of the
+libraries that these modules import.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ddpkit.files import PACKAGE
+
+SCORES = "ddpkit.grade.attempt"  # its imports lead to all that judges, and to what runs inside
+PICTURES = "ddpkit.view."  # what a lab's cells draw is not graded
+NO_DATA = {".py", ".pyc", ".md", ".typed"}  # endings of files that no program reads as data
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the code of a module asks for.
+
+    imported   dotted names of modules, and of things in modules
+    on_demand  modules that only its `__getattr__` imports, when somebody asks for a name
+    """
+
+    imported: frozenset[str] = frozenset()
+    on_demand: frozenset[str] = frozenset()
+
+
+def digest_of(lab: str, cells: Iterable[str]) -> str:
+    """A digest, in hex, of all that a score of lab NN depends on; `cells` are the lab's sources.
+
+    The notebooks themselves are not in it.
+    """
+    modules, libraries = needed_for(lab, cells)
+    digest = hashlib.sha256(f"Python {platform.python_version()}\n".encode())
+    for path in files_of(modules):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(PACKAGE)} {len(content)}\n".encode() + content)
+    for library in sorted(libraries):
+        with suppress(metadata.PackageNotFoundError):
+            digest.update(f"{library} {metadata.version(library)}\n".encode())
+    return digest.hexdigest()
+
+
+def needed_for(lab: str, cells: Iterable[str] = ()) -> tuple[set[str], set[str]]:
+    """The modules of ddpkit that a score of lab NN depends on, and the libraries that they import.
+
+    Of the checks only those of this lab count. The kit's answers of all earlier labs do: `carry`
+    gives any of them to a student.
+    """
+    this = f"ddpkit.answers.lab{lab}"
+    answers = {name for name in modules() if "ddpkit.answers.lab" <= name < this}
+    asked = {name for cell in cells for name in _names_in(cell)}
+    loaded = {name for name in asked if not f"{name}.".startswith(PICTURES)}
+    return reached_from({SCORES, f"ddpkit.checks.lab{lab}.cases", *answers, *loaded})
+
+
+def reached_from(roots: set[str]) -> tuple[set[str], set[str]]:
+    """The modules of ddpkit that `roots` lead to, roots included, and the libraries' names."""
+    found: set[str] = set()
+    foreign: set[str] = set()
+    waiting = set(roots)
+    while waiting:
+        name = waiting.pop()
+        package, _, last = name.rpartition(".")
+        if name in found:
+            continue
+        if name in modules():
+            found.add(name)
+            waiting |= needs_of(name).imported
+        elif package in modules() and last not in _names_bound(package):
+            waiting |= needs_of(package).on_demand
+        elif name.partition(".")[0] != "ddpkit":
+            foreign.add(name.partition(".")[0])
+        if package:  # it is imported first
+            waiting.add(package)
+    return found, foreign - sys.stdlib_module_names
+
+
+def files_of(names: Iterable[str]) -> list[Path]:
+    """The files of modules, and the data beside these, in a fixed order."""
+    paths = {modules()[name] for name in names}
+    beside = {each for folder in {path.parent for path in paths} for each in folder.iterdir()}
+    data = {each for each in beside if each.is_file() and each.suffix not in NO_DATA}
+    return sorted(paths | {each for each in data if not each.name.startswith(".")})
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """Every module of ddpkit, by its dotted name."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = ("ddpkit", *path.relative_to(PACKAGE).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@functools.cache
+def needs_of(name: str) -> Needs:
+    """What a module asks for; its file is read once per process."""
+    top = _tree(name).body
+    lazy = [
+        each for each in top if isinstance(each, ast.FunctionDef) and each.name == "__getattr__"
+    ]
+    usual = [each for each in top if each not in lazy]
+    return Needs(frozenset(_named(usual)), frozenset(_named(lazy)))
+
+
+@functools.cache
+def _names_bound(name: str) -> frozenset[str]:
+    """The names that a module has once it is imported."""
+    bound: set[str] = set()
+    for statement in _tree(name).body:
+        match statement:
+            case (
+                ast.FunctionDef(name=own) | ast.AsyncFunctionDef(name=own) | ast.ClassDef(name=own)
+            ):
+                bound.add(own)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                bound |= {each.asname or each.name for each in names}
+            case ast.Assign() | ast.AnnAssign():
+                bound |= {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
+    return frozenset(bound)
+
+
+@functools.cache
+def _tree(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_bytes())
+
+
+def _names_in(cell: str) -> set[str]:
+    """What a notebook's cell asks for; names of `ddpkit` itself (`show`) are not followed."""
+    try:
+        named = _named(ast.parse(cell).body)
+    except SyntaxError:  # a magic
+        return set()
+    return {name for name in named if name in modules() or name.count(".") > 1}
+
+
+def _named(body: Iterable[ast.AST]) -> set[str]:
+    """Names that statements import: `from a import b` asks for a.b, whether module or thing."""
+    found: set[str] = set()
+    for node in _runnable(body):
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and node.value in modules():
+                found.add(node.value)
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {f"{node.module}.{each.name}" for each in node.names}
+    return found
+
+
+def _runnable(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All nodes that can run, those inside functions included, those for type checkers not."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and _is_for_types(node.test):
+            waiting += node.orelse
+        else:
+            yield node
+            waiting += ast.iter_child_nodes(node)
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))

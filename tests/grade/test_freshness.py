@@ -1,0 +1,134 @@
+"""`--resume` grades again what a change could affect, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpkit.grade import freshness
+from tests.project.source import PACKAGE, ROOT, imports
+
+# Stands in for the sandbox: everybody gets all points, and it tells whose turn it was.
+GRADING = """
+import os
+from ddpkit.commands.main import main
+from ddpkit.grade import classroom, levels
+from ddpkit.grade.score import Score
+
+def grade(course, submission, work, limits):
+    if os.getpid() != first:
+        print("turn of lab", course.lab, flush=True)
+    return [Score(each.name, "pass", each.points, each.points, ()) for each in course.exercises], []
+
+first = os.getpid()
+classroom.grade, levels.require, levels.level = grade, lambda *_: None, lambda: "bwrap"
+main(["grade", "in", "--out", "out", "--resume"])
+"""
+
+
+def graded(folder: Path) -> list[str]:
+    """Grade labs 03 and 05 with the ddpkit of a folder; returns the labs that had their turn."""
+    done = subprocess.run(
+        [sys.executable, "-c", GRADING],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(re.findall(r"^turn of lab (\d\d)$", done.stdout, re.MULTILINE))
+
+
+def kit(folder: Path) -> None:
+    """A copy of the kit, with labs 03 and 05, and both handed in."""
+    shutil.copytree(PACKAGE, folder / "ddpkit", ignore=shutil.ignore_patterns("__pycache__"))
+    for place in ("labs", "solutions", "in"):
+        (folder / place).mkdir()
+        for lab in ("03", "05"):
+            (path,) = (ROOT / place.replace("in", "labs")).glob(f"{lab}_*.ipynb")
+            shutil.copy(path, folder / place)
+
+
+@pytest.mark.slow
+def test_what_a_change_could_affect_is_graded_again(tmp_path: Path) -> None:
+    kit(tmp_path)
+
+    def change(name: str) -> list[str]:
+        """Add a line to a module; returns the labs that are graded again."""
+        with open(tmp_path / "ddpkit" / name, "a") as module:
+            module.write("CHANGED = True\n")
+        return graded(tmp_path)
+
+    assert graded(tmp_path) == ["03", "05"]
+    assert graded(tmp_path) == []
+    assert change("view/drawing/chart.py") == []  # no score depends on a picture
+    assert change("checks/lab05/caps.py") == ["05"]
+    assert change("simulate/schedules.py") == ["03", "05"]
+    assert change("trace/traffic.py") == ["03", "05"]
+    assert change("grade/score.py") == ["03", "05"]
+
+
+SOME = [
+    *(
+        "link",
+        "protocol",
+        "rank",
+        "cluster",
+        "trace",
+        "simulate",
+        "exercises",
+        "checks.lab03.cases",
+    ),
+    *("grade.engine", "grade.merge", "grade.score", "grade.inside.asking", "grade.inside.plugin"),
+    *("answers.lab02", "rank.preload"),  # the one by `carry`, the other by its name in a string
+]
+
+
+@pytest.mark.parametrize("module", SOME)
+def test_what_a_score_of_lab_03_depends_on(module: str) -> None:
+    assert f"ddpkit.{module}" in freshness.needed_for("03")[0]
+
+
+@pytest.mark.parametrize(
+    "folder", ["view", "authoring", "commands", "checks.lab05", "answers.lab03", "grade.report"]
+)
+def test_what_it_does_not_depend_on(folder: str) -> None:
+    found = freshness.needed_for("03", ["from ddpkit import show\nfrom ddpkit.view import play"])[0]
+    assert [name for name in found if f"{name}.".startswith(f"ddpkit.{folder}.")] == []
+
+
+def test_data_that_a_lab_loads_counts() -> None:
+    names = freshness.needed_for(
+        "01", ["%matplotlib inline", "from ddpkit.data import load_digits"]
+    )
+    assert PACKAGE / "data" / "digits.npz" in freshness.files_of(names[0])
+    assert "numpy" in names[1]
+
+
+def test_libraries_that_run_it_count() -> None:
+    assert {"torch", "nbval", "pytest", "cloudpickle"} <= freshness.needed_for("03")[1]
+
+
+def test_no_import_is_overlooked() -> None:
+    """Of each module found, what the project's own walk says that it imports is found too."""
+    found, _ = freshness.needed_for("03")
+    missing = [
+        f"{each.where}: {each.imported}"
+        for each in imports()
+        if each.importer in found - {"ddpkit"}  # which imports some when they are asked for
+        and each.imported.startswith("ddpkit")
+        and each.imported not in found
+    ]
+    assert missing == []
+
+
+def test_a_lazy_name_of_the_package_is_followed_where_it_is_asked_for() -> None:
+    assert "ddpkit.view" in freshness.reached_from({"ddpkit.show"})[0]
+    assert "ddpkit.view" not in freshness.reached_from({"ddpkit.Cluster"})[0]
