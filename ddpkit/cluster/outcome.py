@@ -11,7 +11,7 @@ from typing import Any
 from ddpkit.cluster.explain import place, ranks
 from ddpkit.errors import RankDied, RankError, RunFailed
 from ddpkit.text import BLANK
-from ddpkit.trace import LeftOut, Scalar, Span
+from ddpkit.trace import Dropped, Scalar, Span
 
 Report = Mapping[str, Any]  # of an exception, as `rank.report` made it
 
@@ -26,7 +26,7 @@ class Outcome:
     results: list[Any]
     output: str = ""
     spans: list[Span] = field(default_factory=list)
-    left_out: dict[int, LeftOut] = field(default_factory=dict)  # by rank
+    left_out: dict[int, Dropped] = field(default_factory=dict)  # by rank
     error: RunFailed | None = None
     facts: dict[str, Scalar] = field(default_factory=dict)  # more of them, for the trace
 

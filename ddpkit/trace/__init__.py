@@ -1,12 +1,13 @@
 """What happened in a run, as data. Needs nothing but the standard library.
 
 span        Span: one operation of one rank, from a time to a time
-trace       Trace: the spans of all ranks, and the facts of the run; save, load, step, to_chrome
+base        the spans of all ranks, the facts of the run, and what can be asked of them
+trace       Trace: these, with save, load and to_chrome
 breakdown   Breakdown: where a rank's time went: compute only, overlapped, exposed, idle
 traffic     Traffic, Count: who sent how much to whom
 peers       match_peers fills in since when every peer of an operation was in
 rounds      how many rounds the messages of an algorithm take
-left_out    LeftOut: what a rank of a long run did not keep; join: what all have kept
+dropped     Dropped: what a rank of a long run did not keep; join: what all have kept
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
 files/      traces on disk: our own format, Perfetto's and torch.profiler's
@@ -15,7 +16,7 @@ files/      traces on disk: our own format, Perfetto's and torch.profiler's
 from ddpkit.text import count, size
 from ddpkit.trace import intervals
 from ddpkit.trace.breakdown import Activity, Breakdown
-from ddpkit.trace.left_out import LeftOut, join
+from ddpkit.trace.dropped import Dropped, join
 from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
@@ -27,7 +28,7 @@ __all__ = [
     "Activity",
     "Breakdown",
     "Count",
-    "LeftOut",
+    "Dropped",
     "Scalar",
     "Span",
     "Trace",

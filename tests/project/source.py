@@ -19,6 +19,7 @@ class Import:
     imported: str
     where: str
     at_import: bool  # runs when the module is imported, not later inside a function
+    for_types: bool = False  # never runs: only a type checker reads it
 
 
 @functools.cache
@@ -28,9 +29,14 @@ def modules() -> dict[str, Path]:
 
 
 @functools.cache
+def all_imports() -> tuple[Import, ...]:
+    """Every import of the package, those for type checkers too."""
+    return tuple(found for name, path in modules().items() for found in _imports_of(name, path))
+
+
 def imports() -> tuple[Import, ...]:
     """Every import of the package that can run; those for type checkers only can not."""
-    return tuple(found for name, path in modules().items() for found in _imports_of(name, path))
+    return tuple(found for found in all_imports() if not found.for_types)
 
 
 def tracked_files() -> list[Path]:
@@ -51,23 +57,27 @@ def _dotted(path: Path) -> str:
 
 def _imports_of(module: str, path: Path) -> Iterator[Import]:
     is_package = path.name == "__init__.py"
-    for node, at_import in _runnable(ast.parse(path.read_text(encoding="utf-8")), at_import=True):
+    for node, at_import, for_types in _statements(ast.parse(path.read_text(encoding="utf-8"))):
         where = f"{path.relative_to(ROOT)}:{node.lineno}"
         for imported in _targets(node, module, is_package):
-            yield Import(module, imported, where, at_import)
+            yield Import(module, imported, where, at_import, for_types)
 
 
-def _runnable(node: ast.AST, at_import: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """The import statements under `node`, with whether they run at import."""
+def _statements(
+    node: ast.AST, at_import: bool = True, for_types: bool = False
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    """The import statements under `node`: do they run at import, are they for types only?"""
     if isinstance(node, ast.Import | ast.ImportFrom):
-        yield node, at_import
+        yield node, at_import, for_types
     elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        for child in node.body:
+            yield from _statements(child, False, True)
         for child in node.orelse:
-            yield from _runnable(child, at_import)
+            yield from _statements(child, at_import, for_types)
     else:
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
-            yield from _runnable(child, at_import and not inside)
+            yield from _statements(child, at_import and not inside, for_types)
 
 
 def _targets(node: ast.Import | ast.ImportFrom, module: str, is_package: bool) -> list[str]:

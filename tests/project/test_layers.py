@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.project.source import ROOT, Import, imports, modules
+from tests.project.source import ROOT, Import, all_imports, imports, modules
 
 PUBLIC = "ddpkit"  # the page of public names: above what it names, below the commands
 JUPYTER = 7  # the first layer that needs it
@@ -76,13 +76,28 @@ def test_imports_go_down():
 
 
 def test_no_cycle_between_modules():
+    """Not for types either: who reads one of the circle would have to read all of it."""
     needs: dict[str, set[str]] = {module: set() for module in modules()}
-    for found in own_imports():
-        needs[found.importer].add(found.imported)
+    for found in all_imports():
+        if found.imported.split(".")[0] == "ddpkit":
+            needs[found.importer].add(found.imported)
     try:
         graphlib.TopologicalSorter(needs).prepare()
     except graphlib.CycleError as error:
         pytest.fail("modules import each other: " + " -> ".join(reversed(error.args[1])))
+
+
+def test_what_a_trace_is_does_not_know_its_files():
+    """`trace.trace` puts the two together, and stands with those that use it above `files`."""
+    above = {"ddpkit.trace", "ddpkit.trace.trace", "ddpkit.trace.dropped"}
+    users = {
+        found.importer
+        for found in all_imports()
+        if found.imported.startswith("ddpkit.trace.files")
+        and found.importer.startswith("ddpkit.trace")
+        and not found.importer.startswith("ddpkit.trace.files")
+    }
+    assert users <= above
 
 
 def test_only_carry_uses_the_answers():

@@ -36,7 +36,7 @@ from ddpkit.protocol.noticeboard import Noticeboard
 from ddpkit.protocol.ship import receive_reply, unpack_result, write_call
 from ddpkit.rank.process import Job
 from ddpkit.source import locate
-from ddpkit.trace import LeftOut, Span
+from ddpkit.trace import Dropped, Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
 ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
@@ -101,7 +101,7 @@ class LocalRun:
         self.raised: dict[int, Report] = {}
         self.died: dict[int, int | None] = {}  # rank -> exit code
         self.spans: list[Span] = []
-        self.left_out: dict[int, LeftOut] = {}
+        self.left_out: dict[int, Dropped] = {}
         self.ranks: list[RankProcess] = []
         stack.callback(self.end)
 

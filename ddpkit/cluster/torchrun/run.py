@@ -33,7 +33,7 @@ from ddpkit.rank.main import (
 )
 from ddpkit.rank.record.recorder import Recorder, activate
 from ddpkit.rank.report import UnsendableResultError
-from ddpkit.trace import LeftOut, Scalar, Span
+from ddpkit.trace import Dropped, Scalar, Span
 
 
 def run(request: Request, *, expect_error: bool) -> Outcome:
@@ -106,7 +106,7 @@ class Reply:
 
     result: list[bytearray]  # packed
     spans: list[Span]
-    left_out: LeftOut
+    left_out: Dropped
     lines: list[str]  # what it printed
 
 

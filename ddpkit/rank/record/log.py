@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.call import Call
 from ddpkit.rank.record.clock import Moment, Read, stretch
-from ddpkit.trace import Count, LeftOut, Span
+from ddpkit.trace import Count, Dropped, Span
 
 MAX_SPANS = 200_000  # of a rank: some 50 MB
 STEP_ENDS = ("step", "optimizer")  # kinds of stretch that a step ends with; a marked one wins
@@ -68,9 +68,9 @@ class Log:
                 spans.append(_span(rank, read, *entry))
         return spans
 
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> Dropped:
         operations = {key: Count(n, self._bytes[key]) for key, n in self._times.items()}
-        return LeftOut(self._gone, self._steps_gone, operations)
+        return Dropped(self._gone, self._steps_gone, operations)
 
     def _forget(self) -> None:
         """Drop the oldest steps, or the oldest entries where no step has ended."""

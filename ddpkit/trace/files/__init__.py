@@ -4,6 +4,6 @@ own        the kit's own file of a trace
 chrome     Chrome JSON, for Perfetto and HolisticTraceAnalysis
 kineto     what torch.profiler writes, read into events
 profiled   these events as the spans of a rank
-sources    a file of either kind becomes the content of one trace
+sources    files of either kind become one trace
 disk       JSON files, read and written whole
 """

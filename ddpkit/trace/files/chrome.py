@@ -29,16 +29,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpkit.errors import TraceError
+from ddpkit.trace.base import BaseTrace
 from ddpkit.trace.files import disk
 from ddpkit.trace.innermost import innermost
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.span import Span
-
-if TYPE_CHECKING:
-    from ddpkit.trace.trace import Trace
 
 NOTE = (
     "Rows 'counted: ...' are what the breakdown counts, dressed as GPU kernels so that "
@@ -53,7 +51,7 @@ _MISREAD = re.compile("Sync|Memcpy|Memset|ProfilerStep")
 _Event = dict[str, Any]
 
 
-def write(trace: Trace, path: Path) -> list[Path]:
+def write(trace: BaseTrace, path: Path) -> list[Path]:
     """See `Trace.to_chrome`."""
     ranks = [rank for rank in trace.ranks if trace.window_of(rank)[0] < trace.window_of(rank)[1]]
     if not ranks:
@@ -95,13 +93,13 @@ def _was_exported(path: Path) -> bool:
         return False
 
 
-def _all_ranks(trace: Trace, ranks: Sequence[int]) -> bytes:
+def _all_ranks(trace: BaseTrace, ranks: Sequence[int]) -> bytes:
     writers = [_Writer(trace, rank) for rank in ranks]
     events = (event for writer in writers for event in (*writer.name(), *writer.recorded()))
     return _text(events, {"ddpkit": {_ALL_RANKS: list(ranks), "facts": dict(trace.facts)}})
 
 
-def _one_rank(trace: Trace, rank: int) -> bytes:
+def _one_rank(trace: BaseTrace, rank: int) -> bytes:
     facts = dict(trace.facts)
     writer = _Writer(trace, rank)
     rest = {
@@ -126,7 +124,7 @@ def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
 class _Writer:
     """Makes the events of one rank."""
 
-    def __init__(self, trace: Trace, rank: int) -> None:
+    def __init__(self, trace: BaseTrace, rank: int) -> None:
         self.rank = rank
         self.spans = trace.of(rank)
         self.window = trace.window_of(rank)
@@ -199,7 +197,7 @@ class _Writer:
         return {"ph": "M", "name": name, "pid": self.rank, "tid": thread, "ts": 0, "args": args}
 
 
-def _how_made(trace: Trace) -> str:
+def _how_made(trace: BaseTrace) -> str:
     """What the reader of a picture must know: not all of it is a machine's own time."""
     if trace.facts.get("backend") == "simulated":
         return ", simulated"

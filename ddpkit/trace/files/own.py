@@ -9,15 +9,15 @@ sentence.
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ddpkit.errors import TraceError
+from ddpkit.trace.base import BaseTrace
 from ddpkit.trace.files import disk
 from ddpkit.trace.intervals import Interval
-from ddpkit.trace.span import Scalar, Span
+from ddpkit.trace.span import Span
 
 VERSION = 1
 MAX_RANKS = 65_536  # a damaged number must not make a loop of years
@@ -26,25 +26,16 @@ _OPTIONAL = ("peer", "seq", "ready_ns", "blocked_ns")
 _TEXT = ("lane", "name", "kind", "group")
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a trace file holds."""
-
-    spans: tuple[Span, ...]
-    world_size: int
-    facts: Mapping[str, Scalar]
-    bounds: Mapping[int, Interval]
-
-
-def write(path: str | os.PathLike[str], content: Content) -> None:
+def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
+    """See `Trace.save`."""
     data = json.dumps(
         {
             "ddpkit_trace": VERSION,
-            "world_size": content.world_size,
-            "facts": dict(content.facts),
-            "bounds": {str(rank): list(bounds) for rank, bounds in content.bounds.items()},
+            "world_size": trace.world_size,
+            "facts": dict(trace.facts),
+            "bounds": {str(rank): list(bounds) for rank, bounds in trace.bounds.items()},
             "fields": _FIELDS,
-            "spans": [_row(span) for span in content.spans],
+            "spans": [_row(span) for span in trace.spans],
         },
         separators=(",", ":"),
     ).encode()
@@ -56,8 +47,8 @@ def is_saved(top: Any) -> bool:
     return isinstance(top, dict) and "ddpkit_trace" in top
 
 
-def parse(top: Any) -> Content:
-    """The content of a JSON file that `is_saved`. Raises TraceError if it is damaged."""
+def parse(top: Any) -> BaseTrace:
+    """The trace in a JSON file that `is_saved`. Raises TraceError if it is damaged."""
     if top["ddpkit_trace"] != VERSION:
         raise TraceError(
             f"trace format {top['ddpkit_trace']} is not the format {VERSION} that this ddpkit reads"
@@ -71,7 +62,7 @@ def parse(top: Any) -> Content:
     if top.get("fields") != list(_FIELDS) or not isinstance(top.get("spans"), list):
         raise TraceError("the list of spans is missing or damaged")
     spans = tuple(_span(number, row, world_size) for number, row in enumerate(top["spans"]))
-    return Content(spans, world_size, facts, _bounds(top.get("bounds", {}), world_size))
+    return BaseTrace(spans, world_size, facts, _bounds(top.get("bounds", {}), world_size))
 
 
 def _row(span: Span) -> list[object]:

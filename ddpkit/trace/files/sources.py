@@ -1,4 +1,4 @@
-"""Trace files of either kind, told apart by what is in them, become the content of one trace."""
+"""Trace files of either kind, told apart by what is in them, become one trace."""
 
 import os
 from collections import defaultdict
@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddpkit.errors import TraceError
-from ddpkit.trace.files import chrome, disk, kineto
-from ddpkit.trace.files import own as file
+from ddpkit.trace.base import BaseTrace
+from ddpkit.trace.files import chrome, disk, kineto, own
 from ddpkit.trace.files.kineto import Recording
-from ddpkit.trace.files.own import Content
 from ddpkit.trace.files.profiled import spans_of
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.peers import match_peers
@@ -18,7 +17,7 @@ from ddpkit.trace.span import Scalar, Span
 Path = str | os.PathLike[str]
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path]) -> BaseTrace:
     """One file made by `Trace.save`, or the files that torch.profiler made, one per rank.
 
     Raises TraceError, in one sentence, for anything else.
@@ -29,7 +28,7 @@ def read(paths: Sequence[Path]) -> Content:
     alone = len(paths) == 1
     for path in paths:
         top = disk.read_json(path, kineto.thin)
-        if file.is_saved(top):
+        if own.is_saved(top):
             if not alone:
                 raise TraceError(f"{path} is a whole trace, saved by ddpkit: give it alone")
             return _saved(top, path)
@@ -47,14 +46,14 @@ def read(paths: Sequence[Path]) -> Content:
     return merge(recordings)
 
 
-def _saved(top: object, path: Path) -> Content:
+def _saved(top: object, path: Path) -> BaseTrace:
     try:
-        return file.parse(top)
+        return own.parse(top)
     except TraceError as error:
         raise TraceError(f"{path}: {error}") from None
 
 
-def merge(recordings: Sequence[Recording]) -> Content:
+def merge(recordings: Sequence[Recording]) -> BaseTrace:
     """The ranks of one job, put together. They may be fewer than the job had: see `bounds`."""
     _check_they_fit(recordings)
     first = recordings[0]
@@ -77,7 +76,7 @@ def merge(recordings: Sequence[Recording]) -> Content:
         }
         facts["recorded_ranks"] = ", ".join(map(str, sorted(present)))
     numbered = _numbered(spans, one_group=first.groups <= 1)
-    return Content(match_peers(numbered), first.world_size, facts, bounds)
+    return BaseTrace(match_peers(numbered), first.world_size, facts, bounds)
 
 
 def _check_they_fit(recordings: Sequence[Recording]) -> None:

@@ -10,7 +10,7 @@ from ddpkit.trace.traffic import Count, Traffic
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class Dropped:
     """The oldest spans of one rank, which it has no more."""
 
     spans: int = 0
@@ -21,7 +21,7 @@ class LeftOut:
 
 def join(
     spans: Sequence[Span],
-    gone: Mapping[int, LeftOut],
+    gone: Mapping[int, Dropped],
     world_size: int,
     facts: Mapping[str, Scalar],
 ) -> tuple[Trace, Traffic]:
@@ -38,17 +38,17 @@ def join(
     return Trace(match_peers(spans), world_size, facts), before
 
 
-def _from_a_common_step(trace: Trace, gone: Mapping[int, LeftOut]) -> tuple[list[Span], list[Span]]:
+def _from_a_common_step(trace: Trace, gone: Mapping[int, Dropped]) -> tuple[list[Span], list[Span]]:
     """The spans since the first step that all ranks have, and those before it."""
     first, begins = max(each.steps for each in gone.values()), {}
-    for rank, left_out in gone.items():
-        surplus = trace.step_windows[rank][: first - left_out.steps]
+    for rank, dropped in gone.items():
+        surplus = trace.step_windows[rank][: first - dropped.steps]
         begins[rank] = surplus[-1][1] if surplus else trace.start_ns
     early = [span for span in trace.spans if span.start_ns < begins[span.rank]]
     return [span for span in trace.spans if span.start_ns >= begins[span.rank]], early
 
 
-def _in_words(trace: Trace, gone: Mapping[int, LeftOut]) -> str:
+def _in_words(trace: Trace, gone: Mapping[int, Dropped]) -> str:
     """ "the last 812 of 5,000 steps"."""
     if steps := max(each.steps for each in gone.values()):
         return f"the last {trace.steps:,} of {steps + trace.steps:,} steps"
@@ -57,11 +57,11 @@ def _in_words(trace: Trace, gone: Mapping[int, LeftOut]) -> str:
     return f"the last {kept:,} of {kept + gone[rank].spans:,} spans of rank {rank}"
 
 
-def _traffic(gone: Mapping[int, LeftOut], world_size: int) -> Traffic:
+def _traffic(gone: Mapping[int, Dropped], world_size: int) -> Traffic:
     p2p: dict[tuple[int, int], Count] = {}
     collective: dict[tuple[int, str], Count] = {}
-    for rank, left_out in gone.items():
-        for (name, peer), count in left_out.operations.items():
+    for rank, dropped in gone.items():
+        for (name, peer), count in dropped.operations.items():
             if peer is None:
                 collective[rank, name] = count
             elif name in SENDS:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from ddpkit.trace import Count, LeftOut, Span, Trace, Traffic, join
+from ddpkit.trace import Count, Dropped, Span, Trace, Traffic, join
 
 FACTS = {"backend": "gloo"}
 
 
-def joined(*ranks: tuple[list[Span], LeftOut]) -> tuple[Trace, Traffic]:
+def joined(*ranks: tuple[list[Span], Dropped]) -> tuple[Trace, Traffic]:
     spans = [span for spans, _ in ranks for span in spans]
     return join(spans, dict(enumerate(gone for _, gone in ranks)), len(ranks), FACTS)
 
@@ -21,11 +21,11 @@ def step_of(rank: int, k: int) -> list[Span]:
     ]
 
 
-def steps_of(rank: int, first: int, last: int) -> tuple[list[Span], LeftOut]:
+def steps_of(rank: int, first: int, last: int) -> tuple[list[Span], Dropped]:
     """A rank that has kept the steps from `first` on."""
     operations = {("all_reduce", None): Count(first, 4 * first)} if first else {}
     spans = [span for k in range(first, last) for span in step_of(rank, k)]
-    return spans, LeftOut(3 * first, first, operations)
+    return spans, Dropped(3 * first, first, operations)
 
 
 def test_a_whole_run_is_kept_as_it_is() -> None:
@@ -56,8 +56,8 @@ def test_messages_are_paired_by_number_when_the_first_are_gone() -> None:
 
     sends = [message(0, "send", 1, seq) for seq in (3, 4)]
     receives = [message(1, "recv", 0, seq) for seq in (1, 2, 3, 4)]
-    gone = LeftOut(2, 0, {("send", 1): Count(2, 16)})
-    trace, earlier = joined((sends, gone), (receives, LeftOut()))
+    gone = Dropped(2, 0, {("send", 1): Count(2, 16)})
+    trace, earlier = joined((sends, gone), (receives, Dropped()))
     ready = {span.seq: span.ready_ns for span in trace.of(1)}
     assert ready == {1: None, 2: None, 3: 30, 4: 40}
     assert (trace.traffic + earlier).peers(0) == {1: Count(4, 32)}
@@ -67,6 +67,6 @@ def test_messages_are_paired_by_number_when_the_first_are_gone() -> None:
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_rank_that_took_part_in_early_steps_only_has_none_of_the_last(steps: int) -> None:
     lone = Span(1, "compute", "mine", "span", 0, 5)
-    trace, _ = joined(steps_of(0, 5, 9), ([lone, *steps_of(1, 0, steps)[0]], LeftOut()))
+    trace, _ = joined(steps_of(0, 5, 9), ([lone, *steps_of(1, 0, steps)[0]], Dropped()))
     assert [s.name for s in trace.of(1)] == ([] if steps else ["mine"])
     assert trace.steps == 4
