@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
 import sysconfig
-from functools import cache
+import types
+from collections.abc import Iterator
+from typing import Any
 
 # What IPython calls the code of a cell under a magic that compiles it, and what a reader calls it.
 MAGICS = {
@@ -15,24 +18,70 @@ MAGICS = {
     "<magic-timeit>": "%%timeit cell",
 }
 PACKAGE = os.path.join(os.path.dirname(__file__), "")
+RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")  # what is outside of it only started the rank
 _ANSWERS = os.path.join(PACKAGE, "answers", "")
 _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
+_shipped: set[str] = set()  # made-up file names of code that runs were given
 
 
-@cache
+@functools.cache
 def is_user_file(filename: str) -> bool:
     """Whether code of this file is the reader's: neither a library's, nor this package's own.
 
     The course's answers count as the reader's: `carry` puts them in the place of an own answer.
     """
     if filename.startswith("<"):
-        return filename.startswith(("<ipython", "<stdin", *MAGICS))
+        return filename in _shipped or filename.startswith(("<ipython", "<stdin", *MAGICS))
     if any(folder in filename for folder in _INSTALLED):
         return False
     if filename.startswith(PACKAGE):
         return filename.startswith(_ANSWERS)
     return not filename.startswith(_STDLIB)
+
+
+def add_user_code(*shipped: object) -> None:
+    """Count the code of functions that a run is given as the reader's, whatever its file is called.
+
+    What `exec` or `eval` has made is in a file of any name: "<string>", "<my code>". A file that
+    lies in a library's folder stays the library's, also if one of its functions is run.
+    """
+    names = {code.co_filename for value in shipped for code in _codes(value, set())}
+    made_up = {name for name in names if name.startswith("<") and not name.startswith("<frozen")}
+    if not made_up <= _shipped:
+        _shipped.update(made_up)
+        is_user_file.cache_clear()
+
+
+def _codes(value: Any, seen: set[int]) -> Iterator[types.CodeType]:
+    """The code of a function, of those inside it, and of those that it wraps or holds."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, types.CodeType):
+        yield value
+        inner: list[Any] = list(value.co_consts)
+    elif isinstance(value, types.FunctionType):
+        inner = [value.__code__, *_held(value)]
+    elif isinstance(value, functools.partial):
+        inner = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, types.MethodType):
+        inner = [value.__func__]
+    else:  # perhaps an object that can be called
+        called: Any = getattr(type(value), "__call__", None)  # noqa: B004  # its code is wanted
+        inner = [called] if isinstance(called, types.FunctionType) else []
+    for each in inner:
+        yield from _codes(each, seen)
+
+
+def _held(function: types.FunctionType) -> Iterator[Any]:
+    """What a function wraps, by `functools.wraps` or in its closure."""
+    yield getattr(function, "__wrapped__", None)
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
 
 
 def locate(filename: str, lineno: int) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 import cloudpickle
 
 from ddpkit.errors import ClusterError
+from ddpkit.source import add_user_code
 
 IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
 
@@ -35,6 +36,7 @@ def pack_call(
 
     Raises ClusterError, naming the variable or argument that cannot be sent.
     """
+    add_user_code(function, *args, *kwargs.values())
     try:
         return pack_result((function, args, kwargs))
     except Exception as error:
@@ -44,7 +46,8 @@ def pack_call(
 def unpack_call(parts: list[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """The call again; its large buffers are those of `parts`, not copies of them."""
     call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-    call = pickle.loads(parts[0], buffers=parts[1:])
+    function, args, kwargs = call = pickle.loads(parts[0], buffers=parts[1:])
+    add_user_code(function, *args, *kwargs.values())
     return call
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import FrameType
 
-from ddpkit.source import is_user_file
+from ddpkit.source import RANK_MAIN, is_user_file
 
 
 def user_call(frame: FrameType | None, called: str = "wrapper") -> tuple[tuple[str, int], str]:
@@ -13,8 +13,7 @@ def user_call(frame: FrameType | None, called: str = "wrapper") -> tuple[tuple[s
     `called` is what the frame itself has called.
     """
     inner = called
-    while frame is not None:
-        code = frame.f_code
+    while frame is not None and (code := frame.f_code).co_filename != RANK_MAIN:
         if is_user_file(code.co_filename):
             return (code.co_filename, frame.f_lineno), inner
         # torch logs and decorates its functions: the name is that of the one inside.

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddpkit import Cluster, ClusterError, PerRank, RankError
+from ddpkit import Cluster, ClusterError, Deadlock, PerRank, RankError, RunTimeout
 from tests.cluster.faults import FAULTS
 from tests.cluster.processes import becomes_true, descriptors, ranks_alive
 
@@ -232,3 +232,32 @@ def test_a_run_needs_no_torch_in_the_notebook():
     """The first run would wait for a second or two of importing it."""
     script = "import sys, ddpkit; ddpkit.Cluster(1).run(int); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+MADE = """
+def spins():
+    while True:
+        pass
+
+def divides():
+    return 1 / 0
+
+def receives():
+    import torch.distributed as dist, torch
+    dist.recv(torch.ones(1), 1 - dist.get_rank())
+"""
+
+
+@pytest.mark.parametrize("file", ["<string>", "<my code>"])
+def test_code_that_exec_has_made_has_lines_too(file):
+    """Its ranks were said to be "still starting", however long they had run."""
+    made = {}
+    exec(compile(MADE, file, "exec"), made)
+    cluster = Cluster(2)
+    cluster.run(int)  # its forkserver has torch now, and a rank starts at once
+    with pytest.raises(RunTimeout, match=rf"rank 1 was in {file}, line [34]\b"):
+        cluster.run(made["spins"], timeout=1.5)
+    with pytest.raises(RankError, match=f"{file}, line 7  .in divides."):
+        cluster.run(made["divides"])
+    with pytest.raises(Deadlock, match=rf"rank 0 waits in recv\(src=1\)\s+{file}, line 11"):
+        cluster.run(made["receives"])

@@ -1,14 +1,18 @@
 """Whose code a file is, and what a reader calls a line of it."""
 
+import functools
 import sys
 import sysconfig
 import threading
+from pathlib import Path
 
 import pytest
 
+from ddpkit import source
 from ddpkit.exercises.explain import student_line
 from ddpkit.rank.record.recorder import Recorder
-from ddpkit.source import is_user_file
+from ddpkit.rank.where import user_call
+from ddpkit.source import RANK_MAIN, add_user_code, is_user_file
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,68 @@ def test_an_error_in_a_cell_under_a_magic_is_in_a_line_of_the_students(name, cel
     with pytest.raises(ZeroDivisionError) as caught:
         exec(compile("x = 1\nx / 0", f"<{name}>", "exec"), {})
     assert student_line(caught.value) == f"%%{cell} cell, line 3"
+
+
+@pytest.fixture
+def forgets(monkeypatch):
+    """Forget after the test what has been added to the reader's code."""
+    monkeypatch.setattr(source, "_shipped", set())
+    yield
+    is_user_file.cache_clear()
+
+
+def made(filename, text="def f():\n    return lambda: 1\n"):
+    names = {"functools": functools}
+    exec(compile(text, filename, "exec"), names)
+    return names["f"]
+
+
+WRAPPED = """
+def f(g):
+    @functools.wraps(g)
+    def inner():
+        return 1
+    return inner
+"""
+
+
+@pytest.mark.parametrize(
+    "shipped",
+    [
+        lambda f: f,
+        lambda f: f(),  # the one inside
+        lambda f: functools.partial(f, 1),
+        lambda f: functools.partial(print, f),
+        lambda f: lambda: f,  # in a closure
+        lambda f: made("<wrapper>", WRAPPED)(f),
+        lambda f: type("Callable", (), {"__call__": f})(),
+        lambda f: type("Callable", (), {"method": f})().method,
+    ],
+)
+def test_code_that_a_run_is_given_is_the_readers_whatever_its_file_is_called(shipped, forgets):
+    assert not is_user_file("<my code>")
+    add_user_code(shipped(made("<my code>")))
+    assert is_user_file("<my code>")
+    assert not is_user_file("<other code>")
+
+
+def test_a_librarys_function_that_is_run_stays_the_librarys(forgets):
+    add_user_code(pytest.raises, functools.wraps, len, 5, None, made("<frozen importlib>"))
+    for file in (pytest.raises.__code__.co_filename, functools.__file__, "<frozen importlib>"):
+        assert not is_user_file(file)
+
+
+def test_what_started_a_rank_is_not_the_readers(forgets):
+    """A forkserver is `python -c`, whose code is in "<string>" too: a rank that is starting is in
+    no line of the reader's."""
+    code, names = "def f(*inner):\n    return inner[0](*inner[1:])\n", {}
+    for name, file in (("string", "<string>"), ("main", RANK_MAIN), ("torchs", sysconfig.__file__)):
+        exec(compile(code, file, "exec"), names)
+        names[name] = names["f"]
+    string, main, torchs = names["string"], names["main"], names["torchs"]
+    add_user_code(string)
+    look = functools.partial(sys._getframe, 0)
+    assert is_user_file(RANK_MAIN) is False
+    assert user_call(string(main, torchs, look))[0] == ("", 0)
+    assert user_call(string(main, string, torchs, look))[0] == ("<string>", 2)
+    assert Path(RANK_MAIN).is_file()

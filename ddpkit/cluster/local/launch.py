@@ -27,7 +27,7 @@ from typing import Any
 from ddpkit.errors import ClusterError
 from ddpkit.rank.main import main
 from ddpkit.rank.process import Job, Pipes
-from ddpkit.source import is_user_file
+from ddpkit.source import RANK_MAIN, is_user_file
 
 START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
@@ -99,6 +99,8 @@ class RankProcess:
         for line in newest.split("\n")[:-1]:  # the innermost frame first; the last may be cut
             if line.startswith('  File "'):
                 filename, _, rest = line[8:].partition('", line ')
+                if filename == RANK_MAIN:
+                    break
                 if is_user_file(filename):
                     return filename, int(rest.split(" ", 1)[0])
         return None
