@@ -1,11 +1,13 @@
-"""What a reader types: `ddpkit …`, a file a command.
+"""What a reader types: `ddpkit …`, a file a command. The command line finds them by their names.
 
-main       the command line
-grade      ddpkit grade, ddpkit report
-trace      ddpkit trace
-script     ddpkit script
-copy       ddpkit lab --copy
-doctor     ddpkit doctor
-diagnosis  what a machine may lack, for doctor
-selfcheck  ddpkit doctor's run of a notebook
+main       the command line itself
+lab        opens a lab, or copies the labs to a folder
+script     a lab as a plain script
+check      one's own notebook, run from the top
+doctor     is this machine ready?
+diagnosis  what doctor says of what it saw
+trace      the table of a trace, and its export
+grade      a class, each notebook in a sandbox
+report     its results in another form
+release    labs, solutions and answers from their sources
 """

@@ -14,17 +14,34 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 
+import click
+
 from ddpkit.cluster.cores import cores
 from ddpkit.cluster.torchrun.hosts import INTERFACE
 from ddpkit.commands import diagnosis
 from ddpkit.commands.diagnosis import Finding
 from ddpkit.errors import DdpkitError
+from ddpkit.text import count, sign
 
 LIMIT = 60.0  # seconds, for the ranks: a first import of torch from a slow disk takes long
 PATIENCE = 5.0  # seconds, for the name service
 TORCHRUN_PORT = "29500"  # where ranks meet unless something else is said
 NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib", "nbval")
 NEEDED = {"torch", "interface", "launcher"}  # without them ranks fail, or wait for a long time
+
+
+@click.command()
+def doctor() -> None:
+    """Look whether this machine can run the labs, and say how to mend what is wrong."""
+    problems = 0
+    for finding in examine():
+        click.echo(f"{sign(finding.ok)} {finding.what:12} {finding.says}")
+        if finding.mend:
+            click.echo(f"  {'':12} {finding.mend}")
+        problems += not finding.ok
+    if problems:
+        raise click.ClickException(f"{count(problems, 'thing')} to mend, see above.")
+    click.echo("All is well: open a lab with `ddpkit lab`.")
 
 
 def examine() -> Iterator[Finding]:

@@ -1,9 +1,8 @@
-"""The commands `ddpkit grade` and `ddpkit report`."""
+"""`ddpkit grade`: a class, each notebook in a sandbox."""
 
 from __future__ import annotations
 
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,26 +88,3 @@ def _tell(results: list[Result], out: Path) -> None:
         why = "" if result.exercises else " ".join(result.notes)
         click.echo(f"{result.status:12} {points:10} {result.name}  {why}".rstrip())
     click.echo(f"Results are in {out}: see `ddpkit report {out} --format html`.")
-
-
-@click.command()
-@click.argument("folder", type=FILE)
-@click.option(
-    "--format",
-    "form",
-    required=True,
-    type=click.Choice(["json", "junit", "gradescope", "csv", "html"]),
-)
-@click.option("-o", "--output", type=FILE, help="The file to write; without it, the terminal.")
-def report(folder: Path, form: str, output: Path | None) -> None:
-    """Write the results in FOLDER, as `ddpkit grade` left them, in another form."""
-    from ddpkit.grade import store
-    from ddpkit.grade.report import report as make
-
-    text = make(store.load(folder), form)
-    if output is None:
-        with suppress(BrokenPipeError):
-            click.echo(text, nl=False)
-    else:
-        store.write(output, text.rstrip("\n"))
-        click.echo(f"wrote {output}")

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
 from ddpkit.authoring.notebook import load, text_of
+from ddpkit.commands.lab import lab_named, labs_folder
 from ddpkit.errors import LessonError
 from ddpkit.exercises.keep import kept_path
 from ddpkit.exercises.sources import FUTURE
@@ -24,10 +27,34 @@ from ddpkit.text import BLANK
 PLACEHOLDER = f'raise NotImplementedError("{BLANK}'
 MADE = re.compile(r"# Made by `ddpkit script` from \S+ \((?P<digest>\w+)\)\.\n")
 
-
 YOURS = "your answers"
 KEPT = "your answers, as kept by their checks"
 MISSING = "not answered yet, so what needs them will fail"
+
+
+@click.command()
+@click.argument("number")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; without it, one of the lab's name in this folder.",
+)
+def script(number: str, output: Path | None) -> None:
+    """Write lab NUMBER as a plain script with your answers in it, for python and for torchrun.
+
+    They come from your notebook, in this folder or in labs/, and where it is blank, from the
+    versions that its checks have kept. A script that you have changed is not overwritten.
+    """
+    folders = (labs_folder(), Path("labs"), Path())  # a nearer one wins
+    labs = {path.stem: path for folder in folders for path in folder.glob("[0-9][0-9]_*.ipynb")}
+    notebook = lab_named(number, sorted(labs.values(), key=lambda path: path.stem))
+    made, output = make_script(notebook), output or Path(f"{notebook.stem}.py")
+    write_script(made, output)
+    click.echo(f"wrote {output} from {notebook}")
+    for what, names in made.answers.items():
+        if names:
+            click.echo(f"{what}: {', '.join(names)}")
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ def test_release_check_fails_on_a_stale_lab(tmp_path, monkeypatch):
     content = json.loads(lab.read_text())
     content["cells"][0]["source"] = ["# Another title\n"]
     lab.write_text(json.dumps(content))
-    monkeypatch.setattr("ddpkit.commands.main.CHECKOUT", tmp_path)
+    monkeypatch.setattr("ddpkit.commands.release.CHECKOUT", tmp_path)
     result = CliRunner().invoke(main, ["release", "--check"])
     assert result.exit_code == 1
     assert "labs/00_ranks.ipynb" in result.output

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ddpkit.commands import copy as copy_labs
+from ddpkit.commands import lab as lab_command
 from ddpkit.commands.main import main
 
-SHIPPED = {path.name: path.read_bytes() for path in copy_labs.labs()}
+SHIPPED = {path.name: path.read_bytes() for path in lab_command.labs()}
 FIRST = min(SHIPPED)
 
 
@@ -50,7 +50,7 @@ def test_an_untouched_old_copy_is_renewed_and_a_touched_one_is_not(tmp_path, mon
     old.mkdir()
     (old / "00_a.ipynb").write_text("version 1")
     (old / "01_b.ipynb").write_text("version 1")
-    monkeypatch.setattr(copy_labs, "labs_folder", lambda: old)
+    monkeypatch.setattr(lab_command, "labs_folder", lambda: old)
     mine = tmp_path / "mine"
     copy(mine)
     (mine / "01_b.ipynb").write_text("my work")

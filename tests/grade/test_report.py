@@ -113,7 +113,7 @@ def test_no_results(tmp_path: Path) -> None:
 
 
 def test_every_format_has_a_name_on_the_command_line() -> None:
-    from ddpkit.commands.grade import report as command
+    from ddpkit.commands.report import report as command
 
     choices = next(each for each in command.params if each.name == "form").type.to_info_dict()
     assert set(choices["choices"]) == set(FORMATS)

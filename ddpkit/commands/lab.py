@@ -1,4 +1,4 @@
-"""`ddpkit lab --copy DIR`: the labs in a folder of the student's own, and newer ones later.
+"""`ddpkit lab 00` opens a lab; `--copy DIR` brings the labs, and later newer ones, into a folder.
 
 What a student has changed is never written over. To tell it from a copy that was only left lying,
 the folder remembers in `.ddpkit/labs.json` what each lab was like when it was copied.
@@ -9,11 +9,53 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import click
 
 from ddpkit.errors import LessonError
 from ddpkit.files import CHECKOUT, PACKAGE, write_whole
+
+
+@click.command()
+@click.argument("number", required=False)
+@click.option("--list", "only_list", is_flag=True, help="List the labs, open nothing.")
+@click.option(
+    "--copy",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Copy the labs to DIR, over nothing that you have changed; open nothing.",
+    metavar="DIR",
+)
+@click.argument("jupyter", nargs=-1, type=click.UNPROCESSED)
+def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple[str, ...]) -> None:
+    """Open JupyterLab on the labs, or on lab NUMBER ("0", "00", "00_ranks").
+
+    What follows `--` goes to jupyter: ddpkit lab 00 -- --no-browser --port 8899
+    """
+    there = labs()
+    if not there:
+        raise click.ClickException(f"There are no labs in {labs_folder()}.")
+    if only_list:
+        click.echo("\n".join(path.stem for path in there))
+        return
+    if folder is not None:
+        for name, done in copy_labs(folder):
+            click.echo(f"{name:24} {done}")
+        click.echo(f"Open them: jupyter lab {folder}")
+        return
+    if labs_folder().is_relative_to(PACKAGE):
+        raise click.ClickException(
+            "The labs are inside the installed package. Copy them to a folder of yours first: "
+            "ddpkit lab --copy DIR"
+        )
+    target = labs_folder() if number is None else lab_named(number, there)
+    from jupyterlab.labapp import main as jupyter_lab
+
+    sys.argv[1:] = [str(target), *jupyter]
+    jupyter_lab()
 
 
 def labs_folder() -> Path:
@@ -25,6 +67,19 @@ def labs_folder() -> Path:
 def labs() -> list[Path]:
     """The kit's labs, in their order."""
     return sorted(labs_folder().glob("[0-9][0-9]_*.ipynb"))
+
+
+def lab_named(number: str, labs: Sequence[Path]) -> Path:
+    """The lab of `labs` that a reader calls `number`: "0", "00" or "00_ranks".
+
+    ClickException, with the labs that there are: it is none of them.
+    """
+    wanted = number.zfill(2)
+    found = [path for path in labs if path.stem == number or path.stem.startswith(f"{wanted}_")]
+    if len(found) != 1:
+        known = ", ".join(path.stem for path in labs)
+        raise click.ClickException(f"There is no lab {number!r}. The labs are: {known}.")
+    return found[0]
 
 
 def copy_labs(folder: Path) -> Iterator[tuple[str, str]]:

@@ -7,20 +7,41 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpkit.authoring.kernel import private_connection
+import click
+
 from ddpkit.errors import LessonError
+from ddpkit.text import sign
 
 CHECK = re.compile(r"^\s*check\((\w+)\)", re.MULTILINE)
 
 
+@click.command()
+@click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--timeout", default=300, show_default=True, help="Seconds that one cell may take.")
+def check(notebook: Path, timeout: int) -> None:
+    """Run your NOTEBOOK from the top and list which of its exercises pass.
+
+    It runs with your rights, like Run All in Jupyter; your file is left as it is.
+    """
+    results = run_checks(notebook, timeout)
+    width = max((len(result.name) for result in results), default=0)
+    for result in results:
+        click.echo(f"{sign(result.passed)} {result.name:{width}}  {result.says}")
+    passed = sum(result.passed for result in results)
+    click.echo(f"{passed} of {len(results)} exercises pass.")
+    if passed < len(results):
+        sys.exit(1)
+
+
 @dataclass(frozen=True)
-class Result:
+class Checked:
     """One exercise of a notebook."""
 
     name: str
@@ -28,7 +49,7 @@ class Result:
     says: str  # the last line of its check, or why there is none
 
 
-def run_checks(path: Path, timeout: int) -> list[Result]:
+def run_checks(path: Path, timeout: int) -> list[Checked]:
     """Run the notebook `path` in a fresh kernel, in its own folder; the file is left as it is.
 
     timeout  seconds that one cell may take; a cell that takes longer is stopped, the rest still run
@@ -62,6 +83,8 @@ def _execute(notebook: Any, folder: Path, timeout: int) -> None:
     from nbclient.exceptions import DeadKernelError
     from tqdm import tqdm
 
+    from ddpkit.authoring.kernel import private_connection
+
     cells = sum(cell.cell_type == "code" for cell in notebook.cells)
     with (
         tempfile.TemporaryDirectory(prefix="ddpkit-") as kept,
@@ -82,7 +105,7 @@ def _execute(notebook: Any, folder: Path, timeout: int) -> None:
             client.execute(env={**os.environ, "DDPKIT_PROGRESS": kept})
 
 
-def _result(name: str, cell: Any) -> Result:
+def _result(name: str, cell: Any) -> Checked:
     text = "".join(
         output.text
         for output in cell.outputs
@@ -92,9 +115,9 @@ def _result(name: str, cell: Any) -> Result:
     if lines:
         said = lines[-1].removeprefix(f"{name}: ")
         if said.startswith("passed"):
-            return Result(name, True, said.partition(". ")[0])
-        return Result(name, False, said)
+            return Checked(name, True, said.partition(". ")[0])
+        return Checked(name, False, said)
     errors = [output for output in cell.outputs if output.output_type == "error"]
     if errors:
-        return Result(name, False, f"{errors[-1].ename}: {errors[-1].evalue}".splitlines()[0])
-    return Result(name, False, "not run: the kernel ended before, or its cell took too long")
+        return Checked(name, False, f"{errors[-1].ename}: {errors[-1].evalue}".splitlines()[0])
+    return Checked(name, False, "not run: the kernel ended before, or its cell took too long")

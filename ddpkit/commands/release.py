@@ -1,0 +1,35 @@
+"""`ddpkit release`: labs, executed solutions and answers, made from solutions/*.py."""
+
+from __future__ import annotations
+
+import click
+
+from ddpkit.files import CHECKOUT
+from ddpkit.text import count
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--check", "only_check", is_flag=True, help="Change nothing; fail if all is not fresh."
+)
+@click.option("--force", is_flag=True, help="Execute also the lessons that have not changed.")
+def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
+    """Make labs, executed solutions and answers from solutions/*.py (of all lessons, or NAMES)."""
+    from ddpkit import authoring
+
+    if not (CHECKOUT / "solutions").is_dir():
+        raise click.ClickException("`ddpkit release` works in a checkout of ddpkit only.")
+    if only_check:
+        problems = authoring.check(CHECKOUT)
+        for problem in problems:
+            click.echo(problem)
+        if problems:
+            raise click.ClickException(f"{count(len(problems), 'thing')} to mend.")
+        click.echo("Labs, solutions and answers are fresh.")
+        return
+    released = authoring.release(CHECKOUT, names or None, force=force)
+    for path in released.written:
+        click.echo(f"wrote {path}")
+    for path in released.removed:
+        click.echo(f"removed {path}")
