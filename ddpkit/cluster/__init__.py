@@ -4,8 +4,10 @@ cluster    `Cluster` and `Run`, what the reader sees
 local/     ranks on this machine
 torchrun/  ranks that torchrun has started
 monitor    reads the ranks' black boxes: disagreement, deadlock
+causes     why ranks cannot go on, in what their calls differ
+blame      whose fault, of all that is known of a failure
 explain    words for what went wrong
-outcome    results, or the error that says why not
+outcome    what a run left: results, or the error that says why not
 output     what the ranks print
 devices    where the ranks compute, and so over which backend they talk
 cores      how many cores they share

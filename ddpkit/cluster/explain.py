@@ -1,24 +1,33 @@
-"""Words for what went wrong between ranks: pure functions from calls to sentences.
+"""Words for what went wrong between ranks: pure functions from an error's data to its text.
 
-A *call* is what `rank.call.Call.as_dict` says and a black box holds: one call into
-torch.distributed, with the line of the user's code that made it.
+All that a failed run says is written here. `monitor` and `blame` find out what to say.
 """
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterable, Mapping
-from math import prod
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
+from ddpkit.cluster import causes
+from ddpkit.cluster.causes import Needs
+from ddpkit.errors import (
+    DeadlockCause,
+    Death,
+    Doing,
+    LastSeen,
+    MismatchKind,
+    Waiting,
+)
+from ddpkit.protocol.call import Call, Where
+from ddpkit.protocol.raised import Raised
 from ddpkit.source import locate, source_line
-from ddpkit.text import ERROR_LINE, plural, wrap
-
-Call = Mapping[str, Any]
-Where = tuple[str, int]
+from ddpkit.text import BLANK, ERROR_LINE, plural, wrap
 
 ROOT_NAMES = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
-MESSAGES = ("send", "recv")
+ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")
+LONG = 2000  # characters of an exception's message
+
+
+# Parts of sentences
 
 
 def ranks(numbers: Iterable[int]) -> str:
@@ -27,7 +36,7 @@ def ranks(numbers: Iterable[int]) -> str:
     return f"{plural(len(numbers), 'rank')} {', '.join(map(str, numbers))}"
 
 
-def place(where: Any) -> str:
+def place(where: Where) -> str:
     """A line of the user's code: "Cell In[5], line 3: dist.recv(x, src=1)"."""
     filename, lineno = where
     if not filename:
@@ -37,225 +46,292 @@ def place(where: Any) -> str:
 
 
 def wrapped(sentence: str) -> str:
-    """In lines that JupyterLab does not break once more, in the middle of a word."""
+    """A sentence in lines that JupyterLab does not break once more, in the middle of a word."""
     return wrap(sentence, ERROR_LINE)
 
 
 def tensor(call: Call) -> str:
     """ "float32[4, 2]"; empty for a call without a tensor."""
-    if "dtype" not in call:
-        return ""
-    return f"{call['dtype']}[{', '.join(map(str, call.get('shape', ())))}]"
+    return f"{call.dtype}[{', '.join(map(str, call.shape))}]" if call.dtype else ""
 
 
 def describe(call: Call) -> str:
-    """A call as its reader wrote it: "recv(src=1)", "all_reduce(float32[4])"."""
-    op, via = call["op"], call.get("via", "")
-    if not call.get("seq"):  # a wait that was seen from outside, of which only the name is known
-        return f"{op}()"
-    arguments = []
-    if op == "send":
-        arguments.append(f"dst={call['peer']}")
-    elif op == "recv":
-        arguments.append(f"src={call.get('peer', 'any')}")
+    """A call as its reader wrote it: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
+    if not call.seq:  # a wait that was seen from outside, of which only the name is known
+        return f"{call.op}()"
+    text = f"{call.op}({', '.join(filter(None, _arguments(call)))})"
+    if call.via in ASYNCHRONOUS:
+        return f"i{text}"
+    return f"{text} inside {call.via}()" if call.via else text
+
+
+def _arguments(call: Call) -> Iterable[str]:
+    if call.is_message:
+        yield f"{'dst' if call.op == 'send' else 'src'}={'any' if call.peer is None else call.peer}"
+        yield f"tag={call.tag}" if call.tag else ""
     else:
-        arguments.append(tensor(call))
-        if op in ROOT_NAMES:
-            arguments.append(f"{ROOT_NAMES[op]}={call.get('root')}")
-        if call.get("reduce", "SUM") != "SUM":
-            arguments.append(call["reduce"])
-    if "members" in call:  # not the default group
-        arguments.append(f"group={sorted(call['members'])}")
-    asynchronous = via in ("isend", "irecv", "batch_isend_irecv")
-    text = f"{'i' * asynchronous}{op}({', '.join(filter(None, arguments))})"
-    return text if asynchronous or not via else f"{text} inside {via}()"
+        yield tensor(call)
+        yield f"{ROOT_NAMES[call.op]}={call.root}" if call.op in ROOT_NAMES else ""
+        yield call.reduce if call.reduce != "SUM" else ""
+    yield f"group={sorted(call.members)}" if call.group else ""
 
 
-def waits(rank_list: Iterable[int], call: Call, where: Any) -> str:
-    """A line of a report: who waits, in what, where."""
-    numbers = sorted(rank_list)
-    text = describe(call)
+def waits(rank_list: Iterable[int], waiting: Waiting) -> str:
+    """Two lines of a report: who waits, in what, where."""
+    numbers, text = sorted(rank_list), describe(waiting.call)
     verb = "waits" if len(numbers) == 1 else "wait"
-    posted = call.get("where")
-    if posted and list(posted) != list(where) and posted[0]:
+    posted = waiting.call.where
+    if posted != waiting.where and posted[0]:
         text = f"wait() for the {text} of line {posted[1]}"
-    return f"  {ranks(numbers)} {verb} in {text}\n      {place(where)}"
+    return f"  {ranks(numbers)} {verb} in {text}\n      {place(waiting.where)}"
 
 
 # Deadlock
 
 
 def deadlock(
-    waiting: Mapping[int, tuple[Call, Where]], needs: Mapping[int, set[int]], returned: set[int]
+    waiting: Mapping[int, Waiting], needs: Needs, returned: Collection[int], cause: DeadlockCause
 ) -> str:
-    """Explain a deadlock.
-
-    `waiting` holds for each unfinished rank what it waits in and where, `needs` the ranks without
-    which its wait cannot end, and `returned` the ranks whose function has already returned.
-    """
+    """The text of a `Deadlock` with these fields."""
     alike: dict[tuple[str, str], list[int]] = {}
-    for rank, (call, where) in sorted(waiting.items()):
-        alike.setdefault((describe(call), place(where)), []).append(rank)
-    lines = [waits(group, *waiting[group[0]]) for group in alike.values()]
+    for rank, each in sorted(waiting.items()):
+        alike.setdefault((describe(each.call), place(each.where)), []).append(rank)
+    lines = [waits(group, waiting[group[0]]) for group in alike.values()]
     if returned:
         lines.append(f"  {ranks(returned)} returned already")
+    calls = {rank: each.call for rank, each in waiting.items()}
     return "\n".join(
         [
             "The ranks wait for each other and none can go on.",
             *lines,
-            wrapped(_why({rank: call for rank, (call, _) in waiting.items()}, needs, returned)),
+            wrapped(f"Why: {_why(cause, calls, needs, returned)}"),
         ]
     )
 
 
-def _why(calls: Mapping[int, Call], needs: Mapping[int, set[int]], returned: set[int]) -> str:
-    for rank, wanted in sorted(needs.items()):
-        if gone := wanted & returned:
-            group = [
-                r for r, others in needs.items() if others & gone and _same(calls[r], calls[rank])
-            ]
-            verb = "waits" if len(group) == 1 else "wait"
-            have = "has" if len(gone) == 1 else "have"
-            return (
-                f"Why: {ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
-                f"{_part(calls[rank])}."
-            )
-    if (left := lost(calls, needs, returned)) is not None:
+def _why(
+    cause: DeadlockCause, calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
+) -> str:
+    circle = causes.cycle(needs)
+    if cause == "returned":
+        return _why_returned(calls, needs, returned)
+    if cause == "lost":
+        left = causes.lost_message(calls, needs, returned)
+        assert left is not None
         return (
-            f"Why: rank {calls[left]['peer']} posted the send that rank {left} waits for, and "
+            f"rank {calls[left].peer} posted the send that rank {left} waits for, and "
             "returned before it was over: the message is lost. Keep what isend gives, and wait() "
             "for it."
         )
-    cycle = _cycle(needs)
-    if not cycle:
-        return "Why: nothing that the waiting ranks need has been posted by the others."
-    ops = {calls[rank]["op"] for rank in cycle}
-    if len(cycle) == 1:
+    if cause == "itself":
+        op = calls[circle[0]].op
+        return f"rank {circle[0]} waits for itself; a rank cannot {op} to or from itself."
+    if cause == "receive":
         return (
-            f"Why: rank {cycle[0]} waits for itself; a rank cannot {ops.pop()} to or from itself."
-        )
-    if ops == {"recv"}:
-        return (
-            f"Why: {_names(cycle)} each wait to receive before they send, so nobody sends. "
+            f"{ranks(circle)} each wait to receive before they send, so nobody sends. "
             "Let one of them send first."
         )
-    if ops == {"send"}:
+    if cause == "send":
         return (
-            f"Why: {_names(cycle)} each wait in send until the other receives, so nobody receives. "
+            f"{ranks(circle)} each wait in send until the other receives, so nobody receives. "
             "Let one of them receive first, or send with isend."
         )
+    if cause == "nothing":
+        return "nothing that the waiting ranks need has been posted by the others."
     steps = [
         f"rank {rank} needs rank {other} to {_deed(calls[rank])}"
-        for rank, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+        for rank, other in zip(circle, [*circle[1:], circle[0]], strict=True)
     ]
-    return f"Why: {', but '.join(steps)}. All ranks must communicate in an order that fits."
+    return f"{', but '.join(steps)}. All ranks must communicate in an order that fits."
 
 
-def lost(
-    calls: Mapping[int, Call], needs: Mapping[int, set[int]], returned: set[int]
-) -> int | None:
-    """A rank that waits for a message whose sender has posted it and is gone; None without one."""
-    for rank, call in sorted(calls.items()):
-        if call["op"] == "recv" and not needs[rank] and call.get("peer") in returned:
-            return rank
-    return None
+def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> str:
+    """Who waits for whom that has returned: of the lowest such rank, and those in the same call."""
+    first = next(rank for rank, others in sorted(needs.items()) if set(others) & set(returned))
+    gone = set(needs[first]) & set(returned)
+    group = [
+        rank
+        for rank, others in needs.items()
+        if set(others) & gone and calls[rank].op == calls[first].op
+    ]
+    verb = "waits" if len(group) == 1 else "wait"
+    have = "has" if len(gone) == 1 else "have"
+    return (
+        f"{ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
+        f"{_left_out(calls[first])}."
+    )
 
 
-def _same(one: Call, other: Call) -> bool:
-    return bool(one["op"] == other["op"])
-
-
-def _part(call: Call) -> str:
-    """What a rank that returned has left out."""
-    if call["op"] == "recv":
+def _left_out(call: Call) -> str:
+    """What a rank that returned has left out: the part that ends the call."""
+    if call.op == "recv":
         return "sending that message"
-    return "receiving it" if call["op"] == "send" else f"calling {call['op']}"
+    return "receiving it" if call.op == "send" else f"calling {call.op}"
 
 
 def _deed(call: Call) -> str:
-    if call["op"] == "recv":
+    """What another rank must do, so that the call can end."""
+    if call.op == "recv":
         return "send"
-    return "receive" if call["op"] == "send" else f"call {call['op']}"
-
-
-def _names(cycle: list[int]) -> str:
-    return ranks(cycle)
-
-
-def _cycle(needs: Mapping[int, set[int]]) -> list[int]:
-    """A shortest cycle of ranks that need each other; empty when there is none."""
-    best: list[int] = []
-    for start in sorted(needs):
-        paths = [[start]]
-        seen: set[int] = set()
-        while paths:
-            path = paths.pop(0)
-            for other in sorted(needs.get(path[-1], ())):
-                if other == start and (not best or len(path) < len(best)):
-                    best = path
-                elif other not in seen and other != start:
-                    seen.add(other)
-                    paths.append([*path, other])
-    return best
+    return "receive" if call.op == "send" else f"call {call.op}"
 
 
 # Mismatch
 
 
-def difference(one: Call, other: Call) -> str | None:
-    """How two ranks' calls of one collective differ; None when they fit."""
-    if one["op"] != other["op"]:
-        return "Every rank must call the same collectives in the same order"
-    op = one["op"]
-    if one.get("root") != other.get("root"):
-        return f"Every rank must name the same {ROOT_NAMES.get(op, 'root')}"
-    if one.get("dtype") != other.get("dtype"):
-        return "Every rank must pass a tensor of the same dtype"
-    if not op.startswith("all_to_all") and size(one) != size(other):
-        return "Every rank must pass a tensor of the same shape"
-    if one.get("reduce") != other.get("reduce"):
-        return "Every rank must ask for the same reduction"
-    return None
-
-
-def size(call: Call) -> int:
-    return prod(call.get("shape", ()))
-
-
-def collective_mismatch(number: int, calls: Mapping[int, Call], difference: str) -> str:
-    """Explain ranks that disagree on the `number`th collective of a group."""
+def mismatch(kind: MismatchKind, calls: Mapping[int, Call]) -> str:
+    """The text of a `Mismatch` with these fields."""
+    if kind == "message":
+        return _message_mismatch(calls)
     alike: dict[tuple[str, str], list[int]] = {}
     for rank, call in sorted(calls.items()):
-        alike.setdefault((describe(call), place(call["where"])), []).append(rank)
+        alike.setdefault((describe(call), place(call.where)), []).append(rank)
     lines = [
         f"  {ranks(group)} {'calls' if len(group) == 1 else 'call'} {text}\n      {line}"
         for (text, line), group in alike.items()
     ]
-    first = f"The ranks disagree on collective number {number} of this run."
-    return "\n".join([first, *lines, f"{difference}."])
+    first = next(iter(calls.values()))
+    head = f"The ranks disagree on collective number {first.seq} of this run."
+    return "\n".join([head, *lines, _rule(kind, first)])
 
 
-def message_mismatch(sent: Call, received: Call) -> str:
-    """Explain a message that does not fit the tensor it is received into."""
-    src, dst = received["peer"], sent["peer"]
+def _rule(kind: MismatchKind, call: Call) -> str:
+    """What every rank must do, and these did not."""
+    return {
+        "operation": "Every rank must call the same collectives in the same order.",
+        "root": f"Every rank must name the same {ROOT_NAMES.get(call.op, 'root')}.",
+        "dtype": "Every rank must pass a tensor of the same dtype.",
+        "shape": "Every rank must pass a tensor of the same shape.",
+        "reduction": "Every rank must ask for the same reduction.",
+    }[kind]
+
+
+def _message_mismatch(calls: Mapping[int, Call]) -> str:
+    (src, sent), (dst, received) = sorted(calls.items(), key=lambda each: each[1].op != "send")
+    tag = f" with tag {sent.tag}" if sent.tag else ""
     return "\n".join(
         [
             "A message does not fit the tensor that it is received into.",
-            f"  rank {src} sends {tensor(sent)} to rank {dst}\n      {place(sent['where'])}",
-            f"  rank {dst} receives into {tensor(received)}\n      {place(received['where'])}",
+            f"  rank {src} sends {tensor(sent)} to rank {dst}{tag}\n      {place(sent.where)}",
+            f"  rank {dst} receives into {tensor(received)}\n      {place(received.where)}",
             "Both sides must agree on the number of elements and on the dtype.",
         ]
     )
 
 
+# Exceptions
+
+
+def raised(reports: Mapping[int, Raised]) -> str:
+    """The text of a `RankError`: what the lowest rank raised, and what others did."""
+    first, same = reports[min(reports)], causes.alike(reports)
+    if first.unsendable:
+        return "\n".join([f"{ranks(same)}: {first.message}", *_frames(first)])
+    lines = [_headline(same, first), *_frames(first)]
+    for rank, other in sorted(reports.items()):
+        if rank not in same:
+            lines += [_headline([rank], other, blank=False), *_frames(other)]
+    return "\n".join(lines)
+
+
+def _headline(rank_list: list[int], one: Raised, *, blank: bool = True) -> str:
+    if blank and one.type == "NotImplementedError" and one.message.startswith(BLANK):
+        name = one.frames[-1].function if one.frames else "an exercise"
+        return f"{name} is not answered yet: write your code, run its cell, then this one."
+    message = one.message if len(one.message) <= LONG else f"{one.message[:LONG]} ..."
+    return f"{ranks(rank_list)} raised {one.type}: {message}"
+
+
+def _frames(one: Raised) -> list[str]:
+    """The user's own lines, outermost first, as a traceback has them."""
+    frames = one.frames
+    shown = frames if len(frames) <= 6 else [*frames[:2], None, *frames[-3:]]
+    return [
+        "    ..."
+        if frame is None
+        else f"  {place((frame.file, frame.line))}"
+        + (f"  (in {frame.function})" if frame.function else "")
+        for frame in shown
+    ]
+
+
 # Death
 
 
-def death(exitcode: int | None) -> str:
-    """What a process's exit code says: "was killed by SIGKILL", "left with exit code 3"."""
-    if exitcode is not None and exitcode < 0:
-        try:
-            return f"was killed by {signal.Signals(-exitcode).name}"
-        except ValueError:
-            return f"was killed by signal {-exitcode}"
-    return f"left with exit code {exitcode} before its function returned (os._exit?)"
+def died(deaths: Mapping[int, Death], reports: Mapping[int, Raised]) -> str:
+    """The text of a `RankDied` with these deaths, and with what was raised meanwhile."""
+    first = min(deaths)
+    if deaths[first].cause == "sys.exit":
+        one = reports[first]
+        text = f"{ranks(deaths)} called sys.exit({one.message}) instead of returning."
+        return "\n".join([text, *_frames(one)])
+    lines = []
+    for rank, death in sorted(deaths.items()):
+        lines.append(f"{name(rank, death.host)} {_end(death)}")
+        if death.last is not None:
+            lines.append(f"  {last_seen(death.last)}")
+    if any(death.signal == "SIGKILL" for death in deaths.values()):
+        lines.append("SIGKILL comes from outside: the system when memory ran out, or a person.")
+    lines += [
+        f"{ranks([rank])} raised {one.type}: {one.message}" for rank, one in sorted(reports.items())
+    ]
+    return "\n".join(lines)
+
+
+def name(rank: int, host: str = "") -> str:
+    """ "rank 3", or in a job on several hosts "rank 3 on host b"."""
+    return f"rank {rank}{f' on host {host}' if host else ''}"
+
+
+def _end(death: Death) -> str:
+    if death.cause == "signal":
+        return f"was killed by {death.signal}"
+    if death.cause == "left":
+        return "has left the script; the others still run it."
+    if death.cause == "gone":
+        return (
+            "has gone: it was killed, it crashed, or its host is out of reach. "
+            "torchrun's own report may say more."
+        )
+    return f"left with exit code {death.exit_code} before its function returned (os._exit?)"
+
+
+def last_seen(last: LastSeen) -> str:
+    """The user's line that a rank was in when it was last heard of."""
+    if last.by == "function":
+        return f"somewhere in {last.function}, {locate(*last.where)}"
+    if last.by == "call" and last.call is not None:
+        return f"last call: {describe(last.call)}, {place(last.where)}"
+    return f"{'last seen ' if last.by == 'status' else ''}in {place(last.where)}"
+
+
+# A run that was stopped
+
+
+def timeout(seconds: float, doing: Mapping[int, Doing], returned: Collection[int]) -> str:
+    """The text of a `RunTimeout` with these fields."""
+    head = f"The run took longer than its timeout of {seconds:g} s. When it was stopped,\n"
+    return head + were(doing, returned)
+
+
+def stopped(what: str, doing: Mapping[int, Doing], returned: Collection[int] = ()) -> str:
+    """The text of an `Interrupted`; `what` was stopped: "run", "job"."""
+    where = were(doing, returned) or "  no run was going on"
+    return f"you stopped the {what}. At that moment,\n{where}"
+
+
+def were(doing: Mapping[int, Doing], returned: Collection[int]) -> str:
+    """A line for each unfinished rank, and one for all others."""
+    lines = [f"  {was(rank, each)}" for rank, each in sorted(doing.items())]
+    if returned:
+        lines.append(f"  {ranks(returned)} had returned")
+    return "\n".join(lines)
+
+
+def was(rank: int, doing: Doing) -> str:
+    """What a rank was doing."""
+    if doing.where is None:
+        return f"{ranks([rank])} was still starting"
+    if doing.call is not None:
+        return waits([rank], Waiting(doing.call, doing.where)).strip()
+    return f"{ranks([rank])} was in {place(doing.where)}"

@@ -6,42 +6,37 @@ can tell what a dead rank, or one that holds the GIL, was doing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
-from ddpkit.cluster import explain
-from ddpkit.cluster.explain import Where
-from ddpkit.errors import Deadlock, Mismatch, RunFailed
+from ddpkit.cluster import causes, explain
+from ddpkit.errors import (
+    Deadlock,
+    Doing,
+    LastSeen,
+    Mismatch,
+    MismatchKind,
+    RunFailed,
+    RunTimeout,
+    Waiting,
+)
+from ddpkit.protocol.call import Call, Where
+from ddpkit.protocol.status import RankStatus
 
 # How long all unfinished ranks must stand still. Long enough for the slowest start of a transfer
 # on a busy machine; and longer where each wait has its counterpart, so that bytes should flow.
 PATIENCE_NS = 1_500_000_000
 PATIENCE_MATCHED_NS = 20_000_000_000
-PATIENCE_LOST_NS = 5_000_000_000  # the same, where who should send them has returned
+PATIENCE_LOST_NS = 5_000_000_000  # in place of that, where who should send them has returned
 BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or computing
 
 
-@dataclass(frozen=True)
-class Look:
-    """A rank's status, as its agent wrote it (`record.Agent.status`)."""
-
-    beat: int
-    phase: str  # "starting", "running", "returned"
-    where: tuple[str, int]  # file and line of the user's code
-    via: str  # the function called there
-    waiting: dict[str, Any] | None  # the call into torch.distributed that the rank waits for
-    moved: int  # calls posted and done
-    wall_ns: int
-    cpu_ns: int  # of the rank's process without its agent
-
-
 class Box(Protocol):
-    """A rank's black box, to its reader (`rank.blackbox.BlackBox`, or one heard of from afar)."""
+    """A rank's black box, to its reader (`protocol.blackbox.BlackBox`, or one on another host)."""
 
-    def status(self) -> dict[str, Any] | None: ...
+    def status(self) -> RankStatus | None: ...
 
-    def new_calls(self) -> tuple[list[dict[str, Any]], int]: ...
+    def new_calls(self) -> tuple[list[Call], int]: ...
 
 
 class Monitor:
@@ -49,22 +44,22 @@ class Monitor:
 
     def __init__(self, boxes: Sequence[Box]) -> None:
         self._boxes = boxes
-        self._still_since: dict[int, Look] = {}
-        self.looks: dict[int, Look] = {}
-        self.last_calls: dict[int, dict[str, Any]] = {}
-        self._collectives: dict[tuple[str, int], dict[int, dict[str, Any]]] = {}
-        self._messages: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+        self._still_since: dict[int, RankStatus] = {}
+        self.statuses: dict[int, RankStatus] = {}  # the newest of each rank
+        self.last_calls: dict[int, Call] = {}
+        self._collectives: dict[tuple[str, int], dict[int, Call]] = {}  # by group and number
+        self._messages: dict[tuple[str, int, int, int, int], dict[str, tuple[int, Call]]] = {}
         self._complete = True  # nothing was overwritten unread, so that messages can be paired
 
-    def look(self, returned: set[int]) -> RunFailed | None:
+    def look(self, returned: Collection[int]) -> RunFailed | None:
         """Read on; return the reason to end the run, or None. `returned` ranks are at rest."""
         for rank, box in enumerate(self._boxes):
             status = box.status()
             if status is not None:
-                self.looks[rank] = Look(**(status | {"where": tuple(status["where"])}))
-        return self.disagreement() or self._deadlock(returned)
+                self.statuses[rank] = status
+        return self.disagreement(returned) or self._deadlock(returned)
 
-    def disagreement(self) -> Mismatch | None:
+    def disagreement(self, returned: Collection[int]) -> Mismatch | None:
         """Read the newest calls and compare them, over all ranks."""
         for rank, box in enumerate(self._boxes):
             calls, lost = box.new_calls()
@@ -72,117 +67,131 @@ class Monitor:
             if calls:
                 self.last_calls[rank] = calls[-1]
             for call in calls:
-                wrong = self._file(rank, call)
+                wrong = self._message(rank, call) if call.is_message else self._take(rank, call)
                 if wrong is not None:
-                    return wrong
+                    kind, of_ranks = wrong
+                    text = explain.mismatch(kind, of_ranks)
+                    return Mismatch(
+                        text, ranks=tuple(of_ranks), returned=returned, kind=kind, calls=of_ranks
+                    )
         return None
 
-    def last_seen(self, rank: int) -> str | None:
-        """The user's line that a rank was in when it was last heard of; None if it never was."""
-        call, look = self.last_calls.get(rank), self.looks.get(rank)
-        if look is not None and look.where[0]:
-            return f"last seen in {explain.place(look.where)}"
-        if call:
-            return f"last call: {explain.describe(call)}, {explain.place(call['where'])}"
+    def last_seen(self, rank: int) -> LastSeen | None:
+        """Where a rank was when it was last heard of; None if it never was."""
+        call, status = self.last_calls.get(rank), self.statuses.get(rank)
+        if status is not None and status.where[0]:
+            return LastSeen(status.where, "status")
+        return LastSeen(call.where, "call", call) if call else None
+
+    def doing(self, rank: int, frame: Where | None = None) -> Doing:
+        """What a rank is doing; `frame` is its line, if that is known from elsewhere."""
+        status = self.statuses.get(rank)
+        if status is None or status.phase == "starting" or frame not in (None, status.where):
+            return Doing(frame)
+        if status.waiting is not None:
+            return Doing(status.where, status.waiting)
+        return Doing(status.where if status.where[0] else None)
+
+    def timeout(
+        self, seconds: float, doing: Mapping[int, Doing], returned: Collection[int]
+    ) -> RunTimeout:
+        """The error for a run of which each unfinished rank was doing that after its timeout."""
+        text = explain.timeout(seconds, doing, returned)
+        return RunTimeout(text, returned=returned, seconds=seconds, doing=doing)
+
+    def _take(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
+        """Compare a collective with those of the other ranks: kind and calls if they differ."""
+        key = (call.group, call.seq)
+        calls = self._collectives.setdefault(key, {})
+        calls[rank] = call
+        first, *others = calls.values()
+        for other in others:
+            kind = causes.difference(first, other)
+            if kind is not None:
+                return kind, dict(sorted(calls.items()))
+        if len(calls) == len(self._members(first)):
+            del self._collectives[key]  # all agree
         return None
 
-    def doing(self, rank: int, frame: Where | None = None) -> str:
-        """What a rank is doing, in words; `frame` is its line, if that is known from elsewhere."""
-        who, look = explain.ranks([rank]), self.looks.get(rank)
-        if look is not None and look.phase != "starting" and frame in (None, look.where):
-            if look.waiting is not None:
-                return explain.waits([rank], look.waiting, look.where).strip()
-            frame = look.where if look.where[0] else None
-        return f"{who} was in {explain.place(frame)}" if frame else f"{who} was still starting"
-
-    def _file(self, rank: int, call: dict[str, Any]) -> Mismatch | None:
-        group, op, seq = call.get("group", ""), call["op"], call["seq"]
-        if op not in explain.MESSAGES:
-            calls = self._collectives.setdefault((group, seq), {})
-            calls[rank] = call
-            return self._compare(group, seq, calls)
-        if "peer" not in call:
+    def _message(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
+        """Compare a message with its other end: kind and calls if they do not fit."""
+        if call.peer is None:
             self._complete = False  # from any source: which message it takes is not known
             return None
-        ends = (rank, call["peer"]) if op == "send" else (call["peer"], rank)
-        key = (group, *ends, call.get("tag", 0), seq)
+        key = _message_key(rank, call)
         pair = self._messages.setdefault(key, {})
-        pair[op] = call
+        pair[call.op] = rank, call
         if len(pair) < 2:
             return None
         del self._messages[key]
-        sent, received = pair["send"], pair["recv"]
-        if explain.size(sent) == explain.size(received) and sent["dtype"] == received["dtype"]:
+        if causes.fits(pair["send"][1], pair["recv"][1]) or not self._complete:
             return None
-        if not self._complete:
-            return None
-        return Mismatch(explain.message_mismatch(sent, received), ranks=ends)
+        return "message", dict([pair["send"], pair["recv"]])
 
-    def _compare(self, group: str, seq: int, calls: dict[int, dict[str, Any]]) -> Mismatch | None:
-        first, *others = calls.values()
-        for other in others:
-            different = explain.difference(first, other)
-            if different is not None:
-                text = explain.collective_mismatch(seq, calls, different)
-                return Mismatch(text, ranks=tuple(sorted(calls)))
-        if len(calls) == len(self._members(first)):
-            del self._collectives[group, seq]  # all agree
-        return None
-
-    def _deadlock(self, returned: set[int]) -> Deadlock | None:
+    def _deadlock(self, returned: Collection[int]) -> Deadlock | None:
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
         if not unfinished or not all(self._stands_still(rank) for rank in unfinished):
             return None
-        # All of them over the same stretch of time: a look may be old, where a rank holds the GIL.
-        until = min(self.looks[rank].wall_ns for rank in unfinished)
+        # All of them over one stretch of time: a status may be old, where a rank holds the GIL.
+        until = min(self.statuses[rank].wall_ns for rank in unfinished)
         still = until - max(self._still_since[rank].wall_ns for rank in unfinished)
         if still < PATIENCE_NS:
             return None
         waiting = {}
         for rank in unfinished:
-            look = self.looks[rank]
-            assert look.waiting is not None
-            waiting[rank] = (look.waiting, look.where)
-        needs = {rank: self._needs(rank, call) for rank, (call, _) in waiting.items()}
-        calls = {rank: call for rank, (call, _) in waiting.items()}
-        lost = explain.lost(calls, needs, returned) is not None
+            status = self.statuses[rank]
+            assert status.waiting is not None
+            waiting[rank] = Waiting(status.waiting, status.where)
+        calls = {rank: each.call for rank, each in waiting.items()}
+        needs = {rank: self._needs(rank, call) for rank, call in calls.items()}
+        lost = causes.lost_message(calls, needs, returned) is not None
         patience = PATIENCE_LOST_NS if lost else PATIENCE_MATCHED_NS
         if not all(needs.values()) and still < patience:
             return None
-        text = explain.deadlock(waiting, needs, returned)
-        return Deadlock(text, ranks=tuple(unfinished))
+        cause = causes.deadlock_cause(calls, needs, returned)
+        return Deadlock(
+            explain.deadlock(waiting, needs, returned, cause),
+            ranks=unfinished,
+            returned=returned,
+            waiting=waiting,
+            needs=needs,
+            cause=cause,
+        )
 
     def _stands_still(self, rank: int) -> bool:
         """Whether a rank waits, as it did before, and has used no CPU to speak of since then."""
-        look, since = self.looks.get(rank), self._still_since.get(rank)
-        if look is None or look.waiting is None or look.waiting.get("due_ns", 0) > look.wall_ns:
+        now, since = self.statuses.get(rank), self._still_since.get(rank)
+        if now is None or now.waiting is None or now.waiting.due_ns > now.wall_ns:
             self._still_since.pop(rank, None)
             return False
-        same = since is not None and (since.moved, since.waiting) == (look.moved, look.waiting)
-        if since is None or not same or _cpu_share(since, look) > BUSY:
-            self._still_since[rank] = look
+        same = since is not None and (since.moved, since.waiting) == (now.moved, now.waiting)
+        if since is None or not same or _cpu_share(since, now) > BUSY:
+            self._still_since[rank] = now
         return True
 
-    def _needs(self, rank: int, call: dict[str, Any]) -> set[int]:
+    def _needs(self, rank: int, call: Call) -> set[int]:
         """The ranks that have not done their part of a call; empty when all have."""
-        everyone, op = set(range(len(self._boxes))), call["op"]
-        if not call["seq"]:  # not a call of ours: the store, or making a group
-            stuck = {r for r, look in self.looks.items() if look.waiting == call}
+        everyone = set(range(len(self._boxes)))
+        if not call.seq:  # not a call of ours: the store, or making a group
+            stuck = {r for r, status in self.statuses.items() if status.waiting == call}
             return everyone - {rank} - stuck
-        if op in explain.MESSAGES:
-            if "peer" not in call:
+        if call.is_message:
+            if call.peer is None:
                 return everyone - {rank}
-            ends = (rank, call["peer"]) if op == "send" else (call["peer"], rank)
-            unpaired = (call.get("group", ""), *ends, call.get("tag", 0), call["seq"])
-            return {call["peer"]} if unpaired in self._messages else set()
-        calls = self._collectives.get((call.get("group", ""), call["seq"]), {})
+            return {call.peer} if _message_key(rank, call) in self._messages else set()
+        calls = self._collectives.get((call.group, call.seq), {})
         return self._members(call) - set(calls) if calls else set()
 
-    def _members(self, call: dict[str, Any]) -> set[int]:
+    def _members(self, call: Call) -> set[int]:
         """The ranks of a collective's group; the default group does not spell them out."""
-        return set(call.get("members", range(len(self._boxes))))
+        return set(call.members if call.group else range(len(self._boxes)))
 
 
-def _cpu_share(since: Look, now: Look) -> float:
+def _message_key(rank: int, call: Call) -> tuple[str, int, int, int, int]:
+    """What both ends of a message agree on: group, sender, receiver, tag and number."""
+    return (call.group, *call.ends(rank), call.tag, call.seq)
+
+
+def _cpu_share(since: RankStatus, now: RankStatus) -> float:
     elapsed = now.wall_ns - since.wall_ns
     return (now.cpu_ns - since.cpu_ns) / elapsed if elapsed else 0.0

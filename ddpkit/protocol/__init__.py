@@ -2,6 +2,7 @@
 
 call         one call into torch.distributed
 raised       an exception of a rank
+messages     what ranks and rank 0 tell each other under torchrun
 status       where a rank is, and what it waits for
 ship         functions to the ranks, results back
 blackbox     a rank's calls and status, in a file that outlives it

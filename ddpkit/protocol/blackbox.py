@@ -21,7 +21,9 @@ import mmap
 import struct
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.status import RankStatus
 
 SLOTS = 4096  # calls kept
 TEXTS, SLOT = 1024, 1024  # texts kept, bytes of each
@@ -33,13 +35,14 @@ AT_STATUS = 8 * (AT_CALL + 2 * SLOTS)
 AT_TEXT = AT_STATUS + 2 * STATUS
 SIZE = AT_TEXT + SLOT * TEXTS
 LENGTH = struct.Struct("<I")  # before each status and text
+TORN = (ValueError, TypeError, KeyError)  # what reading a text raises that is half overwritten
 
 _encoder = json.JSONEncoder(check_circular=False)
 
 
-def encode(value: dict[str, Any]) -> bytes:
-    """A call or a status as text."""
-    return _encoder.encode(value).encode()
+def encode(value: Call | RankStatus) -> bytes:
+    """A call or a status as text. A call's number is written beside the text, not in it."""
+    return _encoder.encode(value.to_json()).encode()
 
 
 class BlackBox:
@@ -87,7 +90,7 @@ class BlackBox:
         self._numbers[TEXTS_WRITTEN] = self._texts
         return place
 
-    def write_status(self, status: dict[str, Any]) -> None:
+    def write_status(self, status: RankStatus) -> None:
         text = encode(status)[: STATUS - LENGTH.size]
         self._write(AT_STATUS + self._statuses % 2 * STATUS, text)
         self._statuses += 1
@@ -98,16 +101,17 @@ class BlackBox:
 
     # The launcher's side
 
-    def status(self) -> dict[str, Any] | None:
-        """The newest status; None before the first."""
+    def status(self) -> RankStatus | None:
+        """The newest status; None before the first, and while one is torn."""
         written = self._numbers[STATUSES_WRITTEN]
-        return _decode(self._text(AT_STATUS + (written - 1) % 2 * STATUS)) if written else None
+        text = self._text(AT_STATUS + (written - 1) % 2 * STATUS)
+        try:
+            return RankStatus.from_json(json.loads(text)) if written else None
+        except TORN:
+            return None
 
-    def new_calls(self) -> tuple[list[dict[str, Any]], int]:
-        """Calls since the last time this was asked, and how many were overwritten unread.
-
-        A call is what was encoded, and its number as "seq".
-        """
+    def new_calls(self) -> tuple[list[Call], int]:
+        """Calls since the last time this was asked, and how many were overwritten unread."""
         written = self._numbers[CALLS_WRITTEN]
         first = max(self._read, written - SLOTS + 1)
         read = [self._call(index) for index in range(first, written)]
@@ -120,24 +124,21 @@ class BlackBox:
         self._read = written
         return calls, lost
 
-    def _call(self, index: int) -> tuple[dict[str, Any] | None, int]:
+    def _call(self, index: int) -> tuple[Call | None, int]:
         """A call, and the number of its text; None for one whose text is torn."""
         at = AT_CALL + 2 * (index % SLOTS)
         number, place = self._numbers[at : at + 2]
-        call = _known(self._text(AT_TEXT + place % TEXTS * SLOT))
-        return None if call is None else call | {"seq": number}, place
+        call = _decode(self._text(AT_TEXT + place % TEXTS * SLOT))
+        return call and call._replace(seq=number), place
 
     def _text(self, start: int) -> bytes:
         (length,) = LENGTH.unpack_from(self._memory, start)
         return self._memory[start + LENGTH.size : start + LENGTH.size + length]
 
 
-def _decode(text: bytes) -> dict[str, Any] | None:
+@lru_cache(TEXTS)
+def _decode(text: bytes) -> Call | None:
     try:
-        value: dict[str, Any] = json.loads(text)
-    except ValueError:
+        return Call.from_json(json.loads(text))
+    except TORN:
         return None
-    return value
-
-
-_known = lru_cache(TEXTS)(_decode)

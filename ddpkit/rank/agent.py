@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from ddpkit.protocol.blackbox import BlackBox
-from ddpkit.rank.record.call import Call, What
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.status import RankStatus
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
 from ddpkit.source import PACKAGE
@@ -69,36 +70,36 @@ class Agent(threading.Thread):
             if self.stopped.wait(self.BEAT):
                 return
 
-    def status(self) -> dict[str, Any]:
-        """Where the rank is: plain data, documented by `monitor.Look`."""
+    def status(self) -> RankStatus:
+        """Where the rank is right now."""
         with _no_collection():
             return self._look()
 
-    def _look(self) -> dict[str, Any]:
+    def _look(self) -> RankStatus:
         recorder = self.recorder
         recorder.under_way()  # counts as moved what has ended
         frames = sys._current_frames()
         frame = frames.get(self._main or 0)
-        (file, line), via = user_call(frame)
+        where, via = user_call(frame)
         waiting = recorder.waits.get(self._main or 0) or self._hidden_wait(frame)
         waiting = waiting or self._wait_for_gpu(frame)
         if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
             waiting = None
         self._beats += 1
-        return {
-            "beat": self._beats,
-            "phase": self.phase,
-            "where": (file, line),
-            "via": via,
-            "waiting": waiting.as_dict() if waiting else None,
-            "moved": recorder.moved,
-            "wall_ns": time.perf_counter_ns(),
+        return RankStatus(
+            beat=self._beats,
+            phase=self.phase,
+            where=where,
+            via=via,
+            waiting=waiting.numbered() if waiting else None,
+            moved=recorder.moved,
+            wall_ns=time.perf_counter_ns(),
             # Of all threads but this one: gloo's own moves bytes while the main thread waits. CUDA
             # spins while it waits, so that its CPU time says nothing.
-            "cpu_ns": 0
+            cpu_ns=0
             if waiting and waiting.on_gpu
             else time.process_time_ns() - time.thread_time_ns(),
-        }
+        )
 
     def _is_at_work(self, thread: int, frame: FrameType) -> bool:
         """Whether a thread of the user's, beside the main one, may yet end the rank's wait.
@@ -113,7 +114,7 @@ class Agent(threading.Thread):
             return frame.f_locals.get("timeout") is not None
         return self._hidden_wait(frame) is None
 
-    def _wait_for_gpu(self, frame: FrameType | None) -> Call | None:
+    def _wait_for_gpu(self, frame: FrameType | None) -> RecordedCall | None:
         """A call that the GPU has not done, while the main thread stands at one instruction: it
         wants a value, `loss.item()`, and waits for all that is queued before it."""
         at = (id(frame), frame.f_lasti) if frame else None
@@ -121,7 +122,7 @@ class Agent(threading.Thread):
         left = (call for call in self.recorder.under_way() if call.on_gpu)
         return next(left, None) if stood else None
 
-    def _hidden_wait(self, frame: FrameType | None) -> Call | None:
+    def _hidden_wait(self, frame: FrameType | None) -> RecordedCall | None:
         """A wait that passes no Python of ours: for a store, a future, or in DDP's C++ reducer."""
         if frame is None:
             return None
@@ -136,5 +137,5 @@ class Agent(threading.Thread):
             filename == os.path.join(PACKAGE, "rank", "group", "recorded.py")
         ):
             where, via = user_call(frame)
-            return Call(What(via, where=where))
+            return RecordedCall(Call(via, where=where))
         return None

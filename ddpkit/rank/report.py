@@ -8,6 +8,7 @@ from typing import Any
 
 import cloudpickle
 
+from ddpkit.protocol.raised import Frame, Raised
 from ddpkit.source import is_user_file
 
 
@@ -20,15 +21,13 @@ class UnsendableResultError(Exception):
             f"({type(error).__name__}: {error}). Return tensors, numbers, strings, lists or dicts."
         )
         code = getattr(inspect.unwrap(function), "__code__", None)
-        self.frames = [(code.co_filename, code.co_firstlineno, code.co_name)] if code else []
+        self.frames: tuple[Frame, ...] = ()
+        if code is not None:
+            self.frames = (Frame(code.co_filename, code.co_firstlineno, code.co_name),)
 
 
-def report(error: BaseException) -> dict[str, Any]:
+def report(error: BaseException) -> Raised:
     """An exception as plain data: the notebook may not be able to unpickle the exception itself."""
-    frames = [
-        (frame.filename, frame.lineno or 0, frame.name)
-        for frame in traceback.extract_tb(error.__traceback__)
-    ]
     try:
         pickled = cloudpickle.dumps(error)  # its class may be one of a cell
     except Exception:
@@ -37,17 +36,31 @@ def report(error: BaseException) -> dict[str, Any]:
         message = str(error)
     except Exception as failed:
         message = f"<its __str__ raised {type(failed).__name__}>"
-    frames = [frame for frame in frames if is_user_file(frame[0])]
+    return Raised(
+        type=type(error).__name__,
+        message=message,
+        frames=_frames(error),
+        traceback="".join(traceback.format_exception(error)),
+        exit_code=_exit_code(error.code) if isinstance(error, SystemExit) else None,
+        unsendable=isinstance(error, UnsendableResultError),
+        pickled=pickled,
+    )
+
+
+def _frames(error: BaseException) -> tuple[Frame, ...]:
+    """The user's own lines that the exception went through, outermost first."""
     if isinstance(error, UnsendableResultError):
-        frames = error.frames
+        return error.frames
     if isinstance(error, SyntaxError) and error.filename:
-        frames = [(error.filename, error.lineno or 0, "")]
-    return {
-        "type": type(error).__name__,
-        "message": message,
-        "exit": error.code if isinstance(error, SystemExit) else None,
-        "unsendable": isinstance(error, UnsendableResultError),
-        "frames": frames,
-        "traceback": "".join(traceback.format_exception(error)),
-        "pickled": pickled,
-    }
+        return (Frame(error.filename, error.lineno or 0),)
+    frames = traceback.extract_tb(error.__traceback__)
+    return tuple(
+        Frame(f.filename, f.lineno or 0, f.name) for f in frames if is_user_file(f.filename)
+    )
+
+
+def _exit_code(code: object) -> int:
+    """What the interpreter ends with for `sys.exit(code)`."""
+    if code is None:
+        return 0
+    return code if isinstance(code, int) else 1

@@ -186,7 +186,7 @@ def recv_from_anybody():
         dist.recv(torch.ones(1))  # <-
 
 
-@fault(Deadlock, "rank 1 waits in recv(src=0)", "rank 0 returned already")
+@fault(Deadlock, "rank 1 waits in recv(src=0, tag=6)", "rank 0 returned already")
 def wrong_tag():
     if dist.get_rank() == 0:
         dist.isend(torch.ones(1), 1, tag=5)

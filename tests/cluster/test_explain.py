@@ -2,14 +2,24 @@
 
 import pytest
 
-from ddpkit.cluster import explain
-from ddpkit.cluster.outcome import is_echo, rank_error
+from ddpkit.cluster import causes, explain
+from ddpkit.cluster.blame import blame, ended, is_echo
+from ddpkit.errors import Deadlock, Death, Doing, LastSeen, Waiting
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.raised import Frame, Raised
 
 LINE = ("/x/cell.py", 3)
 
 
-def call(op, *, seq=1, **more):
-    return {"op": op, "seq": seq, "where": list(LINE), **more}
+def call(op, *, seq=1, shape=(), **more):
+    return Call(op, seq=seq, where=LINE, shape=tuple(shape), **more)
+
+
+def deadlock(calls, needs, returned=()):
+    """The error for ranks that wait in these calls."""
+    waiting = {rank: Waiting(each, LINE) for rank, each in calls.items()}
+    cause = causes.deadlock_cause(calls, needs, returned)
+    return Deadlock(explain.deadlock(waiting, needs, returned, cause), cause=cause)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +29,13 @@ def call(op, *, seq=1, **more):
         (call("recv"), "recv(src=any)"),
         (call("send", peer=0, dtype="float32", shape=[2]), "send(dst=0)"),
         (call("send", peer=0, via="isend"), "isend(dst=0)"),
+        (call("recv", peer=1, tag=7), "recv(src=1, tag=7)"),
+        (call("recv", tag=7), "recv(src=any, tag=7)"),
+        (call("send", peer=0, tag=7, via="isend"), "isend(dst=0, tag=7)"),
+        (
+            call("send", peer=0, tag=7, group="3", members=(0, 1)),
+            "send(dst=0, tag=7, group=[0, 1])",
+        ),
         (call("recv", peer=2, via="irecv"), "irecv(src=2)"),
         (call("barrier"), "barrier()"),
         (call("all_reduce", dtype="float32", shape=[4, 2]), "all_reduce(float32[4, 2])"),
@@ -27,7 +44,7 @@ def call(op, *, seq=1, **more):
         (call("all_reduce", dtype="int64", shape=[1], reduce="SUM"), "all_reduce(int64[1])"),
         (call("broadcast", dtype="bool", shape=[1], root=2), "broadcast(bool[1], src=2)"),
         (call("reduce", dtype="bool", shape=[1], root=0), "reduce(bool[1], dst=0)"),
-        (call("barrier", group="7", members=[2, 0]), "barrier(group=[0, 2])"),
+        (call("barrier", group="7", members=(2, 0)), "barrier(group=[0, 2])"),
         (
             call("all_reduce", dtype="float32", shape=[9], via="backward"),
             "all_reduce(float32[9]) inside backward()",
@@ -67,16 +84,15 @@ def test_a_place():
     ],
 )
 def test_cycles(needs, cycle):
-    assert explain._cycle(needs) == cycle
+    assert causes.cycle(needs) == cycle
 
 
 def test_ranks_that_do_the_same_share_a_line():
     wait = call("all_reduce", dtype="float32", shape=[2])
-    text = explain.deadlock(
-        {rank: (wait, LINE) for rank in range(8) if rank != 3},
-        {rank: {3} for rank in range(8) if rank != 3},
-        returned={3},
-    )
+    others = [rank for rank in range(8) if rank != 3]
+    error = deadlock(dict.fromkeys(others, wait), {rank: {3} for rank in others}, {3})
+    text, cause = str(error), error.cause
+    assert cause == "returned"
     assert text.splitlines()[1:] == [
         "  ranks 0, 1, 2, 4, 5, 6, 7 wait in all_reduce(float32[2])",
         "      cell.py, line 3",
@@ -87,92 +103,154 @@ def test_ranks_that_do_the_same_share_a_line():
 
 
 @pytest.mark.parametrize(
-    ("calls", "needs", "words"),
+    ("calls", "needs", "returned", "cause", "words"),
     [
-        ([call("recv", peer=1), call("recv", peer=0)], {0: {1}, 1: {0}}, "so nobody sends"),
-        ([call("send", peer=1), call("send", peer=0)], {0: {1}, 1: {0}}, "so nobody receives"),
+        (
+            [call("recv", peer=1), call("recv", peer=0)],
+            {0: {1}, 1: {0}},
+            (),
+            "receive",
+            "so nobody sends",
+        ),
+        (
+            [call("send", peer=1), call("send", peer=0)],
+            {0: {1}, 1: {0}},
+            (),
+            "send",
+            "so nobody receives",
+        ),
         (
             [call("recv", peer=1), call("barrier")],
             {0: {1}, 1: {0}},
+            (),
+            "cycle",
             "rank 0 needs rank 1 to send, but rank 1 needs rank 0 to call barrier",
         ),
-        ([call("recv", peer=0)], {0: {0}}, "rank 0 waits for itself"),
-        ([call("recv", peer=1), call("recv", peer=0)], {0: set(), 1: set()}, "nothing that"),
+        ([call("recv", peer=0)], {0: {0}}, (), "itself", "rank 0 waits for itself"),
+        (
+            [call("recv", peer=1), call("recv", peer=0)],
+            {0: set(), 1: set()},
+            (),
+            "nothing",
+            "nothing that",
+        ),
+        ([call("recv", peer=1)], {0: set()}, (1,), "lost", "the message is lost"),
+        ([call("recv", peer=1)], {0: {1}}, (1,), "returned", "without sending that message"),
+        ([call("send", peer=1)], {0: {1}}, (1,), "returned", "without receiving it"),
     ],
 )
-def test_why(calls, needs, words):
-    waiting = {rank: (each, LINE) for rank, each in enumerate(calls)}
-    assert words in explain.deadlock(waiting, needs, set())
+def test_why(calls, needs, returned, cause, words):
+    error = deadlock(dict(enumerate(calls)), needs, returned)
+    assert error.cause == cause
+    assert words in " ".join(str(error).split())
 
 
 def test_a_wait_names_where_it_was_posted():
     wait = call("recv", peer=1, via="irecv")
-    assert "in irecv(src=1)\n" in explain.waits([0], wait, LINE)
+    assert "in irecv(src=1)\n" in explain.waits([0], Waiting(wait, LINE))
     assert "in wait() for the irecv(src=1) of line 3\n      cell.py, line 9" in explain.waits(
-        [0], wait, ("/x/cell.py", 9)
+        [0], Waiting(wait, ("/x/cell.py", 9))
     )
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "words"),
+    ("one", "other", "kind", "words"),
     [
-        (call("barrier"), call("barrier"), None),
-        (call("barrier"), call("all_reduce"), "same order"),
-        (call("broadcast", root=0), call("broadcast", root=1), "same src"),
-        (call("reduce", root=0), call("reduce", root=1), "same dst"),
-        (call("all_reduce", dtype="a"), call("all_reduce", dtype="b"), "same dtype"),
-        (call("all_reduce", shape=[2]), call("all_reduce", shape=[3]), "same shape"),
-        (call("all_reduce", shape=[2, 2]), call("all_reduce", shape=[4]), None),
-        (call("all_reduce", shape=[1]), call("all_reduce"), None),
-        (call("all_reduce", reduce="SUM"), call("all_reduce", reduce="MAX"), "same reduction"),
-        (call("all_to_all", shape=[2]), call("all_to_all", shape=[3]), None),
+        (call("barrier"), call("barrier"), None, ""),
+        (call("barrier"), call("all_reduce"), "operation", "same order"),
+        (call("broadcast", root=0), call("broadcast", root=1), "root", "same src"),
+        (call("reduce", root=0), call("reduce", root=1), "root", "same dst"),
+        (call("all_reduce", dtype="a"), call("all_reduce", dtype="b"), "dtype", "same dtype"),
+        (call("all_reduce", shape=[2]), call("all_reduce", shape=[3]), "shape", "same shape"),
+        (call("all_reduce", shape=[2, 2]), call("all_reduce", shape=[4]), None, ""),
+        (call("all_reduce", shape=[1]), call("all_reduce"), None, ""),
+        (
+            call("all_reduce", reduce="SUM"),
+            call("all_reduce", reduce="MAX"),
+            "reduction",
+            "same reduction",
+        ),
+        (call("all_to_all", shape=[2]), call("all_to_all", shape=[3]), None, ""),
     ],
 )
-def test_difference(one, other, words):
-    said = explain.difference(one, other)
-    assert (said is None) if words is None else (words in said)
+def test_difference(one, other, kind, words):
+    assert causes.difference(one, other) == kind
+    if kind is not None:
+        assert words in explain.mismatch(kind, {0: one, 1: other})
+
+
+@pytest.mark.parametrize(("tag", "words"), [(0, "to rank 0\n"), (7, "to rank 0 with tag 7\n")])
+def test_a_message_that_does_not_fit(tag, words):
+    sent = call("send", peer=0, tag=tag, dtype="float32", shape=[2])
+    received = call("recv", peer=1, tag=tag, dtype="float32", shape=[3])
+    text = explain.mismatch("message", {0: received, 1: sent})
+    assert f"  rank 1 sends float32[2] {words}" in text
+    assert "  rank 0 receives into float32[3]\n" in text
 
 
 @pytest.mark.parametrize(
-    ("code", "text"),
+    ("code", "death", "text"),
     [
-        (-9, "was killed by SIGKILL"),
-        (-11, "was killed by SIGSEGV"),
-        (-99, "was killed by signal 99"),
-        (3, "left with exit code 3 before"),
-        (None, "left with exit code None"),
+        (-9, Death("signal", signal="SIGKILL"), "rank 1 was killed by SIGKILL\nSIGKILL comes from"),
+        (-11, Death("signal", signal="SIGSEGV"), "rank 1 was killed by SIGSEGV"),
+        (-99, Death("signal", signal="signal 99"), "rank 1 was killed by signal 99"),
+        (3, Death("exit", exit_code=3), "rank 1 left with exit code 3 before"),
+        (None, Death("exit"), "rank 1 left with exit code None"),
     ],
 )
-def test_death(code, text):
-    assert text in explain.death(code)
+def test_death(code, death, text):
+    assert ended(code, None) == death
+    assert text in explain.died({1: death}, {})
 
 
-def report(**more):
-    return {
-        "type": "ValueError",
-        "message": "no",
-        "exit": None,
-        "unsendable": False,
-        "frames": [("/x/cell.py", 3, "f")],
-        "traceback": "",
-        "pickled": b"",
-    } | more
+@pytest.mark.parametrize(
+    ("last", "text"),
+    [
+        (LastSeen(LINE), "in cell.py, line 3"),
+        (LastSeen(LINE, "status"), "last seen in cell.py, line 3"),
+        (LastSeen(LINE, "call", call("barrier")), "last call: barrier(), cell.py, line 3"),
+        (LastSeen(LINE, "function", function="train"), "somewhere in train, cell.py, line 3"),
+    ],
+)
+def test_last_seen(last, text):
+    assert explain.died({2: Death("gone", last=last)}, {}).splitlines()[1] == f"  {text}"
+
+
+def test_a_rank_is_named_with_its_host():
+    assert explain.died({2: Death("left", host="b")}, {}).startswith("rank 2 on host b has left")
+
+
+def test_what_ranks_were_doing():
+    doing = {0: Doing(), 1: Doing(LINE), 2: Doing(LINE, call("recv", peer=1, tag=3))}
+    assert explain.timeout(1.5, doing, {3, 4}).splitlines() == [
+        "The run took longer than its timeout of 1.5 s. When it was stopped,",
+        "  rank 0 was still starting",
+        "  rank 1 was in cell.py, line 3",
+        "  rank 2 waits in recv(src=1, tag=3)",
+        "      cell.py, line 3",
+        "  ranks 3, 4 had returned",
+    ]
+
+
+def raised(**more):
+    return Raised(**{"type": "ValueError", "message": "no", "frames": (Frame(*LINE, "f"),)} | more)
 
 
 def test_alike_exceptions_share_a_line_and_others_have_their_own():
-    error = rank_error({0: report(), 1: report(message="other"), 2: report(type="KeyError")})
+    reports = {0: raised(), 1: raised(message="other"), 2: raised(type="KeyError")}
+    error = blame(reports, {})
     assert str(error).splitlines() == [
         "ranks 0, 1 raised ValueError: no",
         "  cell.py, line 3  (in f)",
         "rank 2 raised KeyError: no",
         "  cell.py, line 3  (in f)",
     ]
-    assert error.ranks == (0, 1)
+    assert (error.ranks, error.raised) == ((0, 1), reports)
 
 
 def test_many_frames_are_cut_in_the_middle():
-    frames = [("/x/cell.py", n, "f") for n in range(1000)]
-    lines = str(rank_error({0: report(frames=frames)})).splitlines()
+    frames = tuple(Frame("/x/cell.py", n, "f") for n in range(1000))
+    lines = str(blame({0: raised(frames=frames)}, {})).splitlines()
     assert len(lines) == 7
     assert (lines[1], lines[3], lines[-1]) == (
         "  cell.py, line 0  (in f)",
@@ -182,7 +260,7 @@ def test_many_frames_are_cut_in_the_middle():
 
 
 def test_an_exception_that_cannot_be_unpickled_is_no_obstacle():
-    error = rank_error({0: report(pickled=b"not a pickle")})
+    error = blame({0: raised(pickled=b"not a pickle")}, {})
     assert error.__cause__ is None
 
 
@@ -195,4 +273,4 @@ def test_an_exception_that_cannot_be_unpickled_is_no_obstacle():
     ],
 )
 def test_echo(message, echo):
-    assert is_echo(report(message=message)) is echo
+    assert is_echo(raised(message=message)) is echo

@@ -8,9 +8,11 @@ from ddpkit.cluster.monitor import (
     PATIENCE_NS,
     Monitor,
 )
-from ddpkit.errors import Deadlock, Mismatch
+from ddpkit.errors import Deadlock, Mismatch, Waiting
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.status import RankStatus
 
-LINE = ["/x/cell.py", 3]
+LINE = ("/x/cell.py", 3)
 SECOND = 1_000_000_000
 
 
@@ -40,7 +42,7 @@ class World:
         self.moved = [0] * size
 
     def post(self, rank, op, *, seq=1, wait=True, **more):
-        call = {"op": op, "seq": seq, "where": LINE, **more}
+        call = Call(op, seq=seq, where=LINE, **more)
         self.ranks[rank].calls.append(call)
         self.moved[rank] += 1
         self.waits[rank] = call if wait else None
@@ -53,16 +55,16 @@ class World:
                 if rank in silent:
                     continue
                 self.cpu[rank] += SECOND // 5 if rank in busy else SECOND // 1000
-                box.now = {
-                    "beat": self.ns,
-                    "phase": "running",
-                    "where": LINE,
-                    "via": "",
-                    "waiting": self.waits[rank],
-                    "moved": self.moved[rank],
-                    "wall_ns": self.ns,
-                    "cpu_ns": self.cpu[rank],
-                }
+                box.now = RankStatus(
+                    beat=self.ns,
+                    phase="running",
+                    where=LINE,
+                    via="",
+                    waiting=self.waits[rank],
+                    moved=self.moved[rank],
+                    wall_ns=self.ns,
+                    cpu_ns=self.cpu[rank],
+                )
             wrong = self.monitor.look(set(returned))
             if wrong is not None:
                 return wrong
@@ -76,18 +78,22 @@ LOST = PATIENCE_LOST_NS / SECOND
 def test_two_that_wait_for_each_other():
     world = World(2)
     for rank in (0, 1):
-        world.post(rank, "recv", peer=1 - rank, dtype="f", shape=[1])
+        world.post(rank, "recv", peer=1 - rank, dtype="f", shape=(1,))
     assert world.passes(PATIENT - 0.4) is None
     wrong = world.passes(1)
     assert type(wrong) is Deadlock
     assert wrong.ranks == (0, 1)
+    recv = Call("recv", where=LINE, peer=1, dtype="f", shape=(1,), seq=1)
+    assert wrong.waiting == {0: Waiting(recv, LINE), 1: Waiting(recv._replace(peer=0), LINE)}
+    assert (wrong.needs, wrong.returned) == ({0: {1}, 1: {0}}, set())
+    assert wrong.cause == "receive"
 
 
 def test_one_that_computes_sleeps_or_moves_bytes_is_not_stuck():
     world = World(2)
-    world.post(0, "recv", peer=1, dtype="f", shape=[1])
+    world.post(0, "recv", peer=1, dtype="f", shape=(1,))
     assert world.passes(100) is None  # rank 1 waits for nothing: it sleeps, or computes
-    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    world.post(1, "recv", peer=0, dtype="f", shape=(1,))
     assert world.passes(100, busy={1}) is None  # it waits, and its CPU is at work
     for _ in range(30):
         world.moved[1] += 1
@@ -97,8 +103,8 @@ def test_one_that_computes_sleeps_or_moves_bytes_is_not_stuck():
 
 def test_what_has_its_counterpart_gets_more_time():
     world = World(2)
-    world.post(0, "send", peer=1, dtype="f", shape=[1])
-    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    world.post(0, "send", peer=1, dtype="f", shape=(1,))
+    world.post(1, "recv", peer=0, dtype="f", shape=(1,))
     assert world.passes(VERY_PATIENT - 1) is None
     assert type(world.passes(3)) is Deadlock
 
@@ -106,21 +112,22 @@ def test_what_has_its_counterpart_gets_more_time():
 def test_a_message_whose_sender_has_returned_is_lost():
     """Its isend was never waited for: the commonest mistake with it."""
     world = World(2)
-    world.post(0, "send", peer=1, dtype="f", shape=[1], via="isend")
-    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    world.post(0, "send", peer=1, dtype="f", shape=(1,), via="isend")
+    world.post(1, "recv", peer=0, dtype="f", shape=(1,))
     assert world.passes(LOST - 1, returned={0}) is None  # it may still be on its way
     wrong = world.passes(3, returned={0})
     assert type(wrong) is Deadlock
     assert "the message is lost. Keep what isend gives" in " ".join(str(wrong).split())
+    assert (wrong.cause, wrong.returned, wrong.needs) == ("lost", {0}, {1: set()})
     assert LOST + 3 < VERY_PATIENT
 
 
 def test_a_rank_that_is_silent_is_not_stuck():
     """It holds the GIL: the last it said, that it waits, is old."""
     world = World(2)
-    world.post(1, "recv", peer=0, dtype="f", shape=[1])
+    world.post(1, "recv", peer=0, dtype="f", shape=(1,))
     assert world.passes(10) is None
-    world.post(0, "recv", peer=1, dtype="f", shape=[1])
+    world.post(0, "recv", peer=1, dtype="f", shape=(1,))
     assert world.passes(60, silent={1}) is None
     assert type(world.passes(3)) is Deadlock
 
@@ -139,20 +146,22 @@ def test_returned_ranks_need_not_wait(returned):
     wrong = world.passes(3, returned=returned)
     assert type(wrong) is Deadlock
     assert "without calling barrier" in str(wrong)
+    assert (wrong.cause, wrong.returned) == ("returned", returned)
+    assert set(wrong.needs.values()) == {frozenset(returned)}
     assert world.passes(3, returned={0, 1, 2}) is None
 
 
 def test_ranks_of_a_group_are_needed_and_no_others():
     world = World(3)
-    world.post(0, "barrier", group="7", members=[0, 2])
-    world.post(1, "recv", peer=0, dtype="f", shape=[1])
-    world.post(2, "recv", peer=1, dtype="f", shape=[1])
+    world.post(0, "barrier", group="7", members=(0, 2))
+    world.post(1, "recv", peer=0, dtype="f", shape=(1,))
+    world.post(2, "recv", peer=1, dtype="f", shape=(1,))
     assert "rank 0 needs rank 2 to call barrier" in str(world.passes(3))
 
 
 def test_the_store_is_waited_for_by_those_who_did_not_all_come():
     world = World(3)
-    wait = {"op": "new_group", "group": "", "seq": 0, "where": LINE}
+    wait = Call("new_group", where=LINE)
     world.waits = [wait, wait, None]
     wrong = world.passes(3, returned={2})
     assert "ranks 0, 1 wait in new_group()" in str(wrong)
@@ -161,20 +170,21 @@ def test_the_store_is_waited_for_by_those_who_did_not_all_come():
 
 def test_disagreement_is_found_at_the_next_look():
     world = World(3)
-    world.post(0, "all_reduce", dtype="f", shape=[4])
-    world.post(2, "all_reduce", dtype="f", shape=[5])
+    world.post(0, "all_reduce", dtype="f", shape=(4,))
+    world.post(2, "all_reduce", dtype="f", shape=(5,))
     wrong = world.passes(0.2)
     assert type(wrong) is Mismatch
-    assert wrong.ranks == (0, 2)
+    assert (wrong.ranks, wrong.kind) == ((0, 2), "shape")
+    assert {rank: call.shape for rank, call in wrong.calls.items()} == {0: (4,), 2: (5,)}
 
 
 def test_calls_that_agree_are_forgotten():
     world = World(2)
     for seq in range(1, 100):
         for rank in (0, 1):
-            world.post(rank, "all_reduce", seq=seq, dtype="f", shape=[4], wait=False)
-            world.post(rank, "send", seq=seq, peer=1 - rank, dtype="f", shape=[4], wait=False)
-            world.post(rank, "recv", seq=seq, peer=1 - rank, dtype="f", shape=[4], wait=False)
+            world.post(rank, "all_reduce", seq=seq, dtype="f", shape=(4,), wait=False)
+            world.post(rank, "send", seq=seq, peer=1 - rank, dtype="f", shape=(4,), wait=False)
+            world.post(rank, "recv", seq=seq, peer=1 - rank, dtype="f", shape=(4,), wait=False)
     assert world.passes(1) is None
     assert not world.monitor._collectives
     assert not world.monitor._messages
@@ -182,28 +192,31 @@ def test_calls_that_agree_are_forgotten():
 
 def test_messages_are_paired_by_ends_tag_and_number():
     world = World(2)
-    world.post(0, "send", peer=1, seq=1, dtype="f", shape=[4], wait=False)
-    world.post(0, "send", peer=1, seq=2, dtype="f", shape=[5], wait=False)
-    world.post(0, "send", peer=1, seq=1, tag=9, dtype="f", shape=[6], wait=False)
-    world.post(1, "recv", peer=0, seq=1, tag=9, dtype="f", shape=[2, 3], wait=False)
-    world.post(1, "recv", peer=0, seq=1, dtype="f", shape=[4], wait=False)
+    world.post(0, "send", peer=1, seq=1, dtype="f", shape=(4,), wait=False)
+    world.post(0, "send", peer=1, seq=2, dtype="f", shape=(5,), wait=False)
+    world.post(0, "send", peer=1, seq=1, tag=9, dtype="f", shape=(6,), wait=False)
+    world.post(1, "recv", peer=0, seq=1, tag=9, dtype="f", shape=(2, 3), wait=False)
+    world.post(1, "recv", peer=0, seq=1, dtype="f", shape=(4,), wait=False)
     assert world.passes(0.2) is None
-    world.post(1, "recv", peer=0, seq=2, dtype="f", shape=[4], wait=False)
-    assert "rank 0 sends f[5] to rank 1" in str(world.passes(0.2))
+    world.post(1, "recv", peer=0, seq=2, dtype="f", shape=(4,), wait=False)
+    wrong = world.passes(0.2)
+    assert "rank 0 sends f[5] to rank 1" in str(wrong)
+    assert (wrong.ranks, wrong.kind) == ((0, 1), "message")
+    assert {rank: call.op for rank, call in wrong.calls.items()} == {0: "send", 1: "recv"}
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_after_a_loss_messages_are_not_compared(lost):
     world = World(2)
     world.ranks[0].lost = int(lost)
-    world.post(0, "send", peer=1, dtype="f", shape=[4], wait=False)
-    world.post(1, "recv", peer=0, dtype="f", shape=[5], wait=False)
+    world.post(0, "send", peer=1, dtype="f", shape=(4,), wait=False)
+    world.post(1, "recv", peer=0, dtype="f", shape=(5,), wait=False)
     assert (world.passes(0.2) is None) == lost
 
 
 def test_after_a_loss_a_stuck_run_is_still_found():
     world = World(2)
     world.ranks[0].lost = 1
-    world.post(0, "recv", peer=1, seq=2, dtype="f", shape=[4])
-    world.post(1, "recv", peer=0, seq=1, dtype="f", shape=[4])
+    world.post(0, "recv", peer=1, seq=2, dtype="f", shape=(4,))
+    world.post(1, "recv", peer=0, seq=1, dtype="f", shape=(4,))
     assert type(world.passes(VERY_PATIENT + 3)) is Deadlock

@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import Cluster
+from ddpkit.protocol.call import Call
 from ddpkit.rank.record.backward import Backward
-from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST
 from ddpkit.rank.record.recorder import Recorder
 
@@ -23,7 +24,7 @@ def by_value(request):
 
 
 def a_call(posted, done=0, blocked=None):
-    return Call(What("all_reduce"), posted=posted, done=done, blocked=blocked)
+    return RecordedCall(Call("all_reduce"), posted=posted, done=done, blocked=blocked)
 
 
 LINE = (("f.py", 3), "backward")

@@ -8,6 +8,8 @@ import threading
 import pytest
 
 from ddpkit.protocol.blackbox import SIZE, SLOT, SLOTS, TEXTS, BlackBox, encode
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.status import RankStatus
 
 
 @pytest.fixture
@@ -22,10 +24,14 @@ def reader(tmp_path):
 
 
 def numbers(calls):
-    return [call["seq"] for call in calls]
+    return [call.seq for call in calls]
 
 
-SEND = encode({"op": "send"})
+def status(beat):
+    return RankStatus(beat, "running", ("f.py", 3), "", None, 0, 0, 0)
+
+
+SEND, RECV = encode(Call("send")), encode(Call("recv"))
 
 
 def test_calls_are_read_once_and_in_order(box, tmp_path):
@@ -36,8 +42,8 @@ def test_calls_are_read_once_and_in_order(box, tmp_path):
         box.write_call(SEND, i)
     assert numbers(other.new_calls()[0]) == [0, 1, 2, 3, 4]
     assert other.new_calls() == ([], 0)
-    box.write_call(encode({"op": "recv"}), 5)
-    assert other.new_calls() == ([{"op": "recv", "seq": 5}], 0)
+    box.write_call(RECV, 5)
+    assert other.new_calls() == ([Call("recv", seq=5)], 0)
 
 
 def test_two_calls_of_one_text_are_two(box, tmp_path):
@@ -45,11 +51,9 @@ def test_two_calls_of_one_text_are_two(box, tmp_path):
     other = reader(tmp_path)
     box.write_call(SEND, 1)
     box.write_call(SEND, 2)
-    first, second = other.new_calls()[0]
-    first["op"] = "changed"
-    assert second == {"op": "send", "seq": 2}
+    assert other.new_calls() == ([Call("send", seq=1), Call("send", seq=2)], 0)
     box.write_call(SEND, 3)
-    assert other.new_calls() == ([{"op": "send", "seq": 3}], 0)
+    assert other.new_calls() == ([Call("send", seq=3)], 0)
 
 
 @pytest.mark.parametrize("count", [SLOTS - 2, SLOTS - 1, SLOTS, SLOTS + 1, 3 * SLOTS + 7])
@@ -65,9 +69,9 @@ def test_what_is_overwritten_unread_is_counted(box, tmp_path, count):
 
 def test_a_call_that_does_not_fit_is_counted_as_lost(box, tmp_path):
     other = reader(tmp_path)
-    box.write_call(encode({"where": "x" * SLOT}), 1)
+    box.write_call(encode(Call("send", where=("x" * SLOT, 3))), 1)
     box.write_call(SEND, 2)
-    assert other.new_calls() == ([{"op": "send", "seq": 2}], 1)
+    assert other.new_calls() == ([Call("send", seq=2)], 1)
 
 
 def test_what_is_overwritten_while_it_is_read_is_counted(box, tmp_path, monkeypatch):
@@ -105,71 +109,71 @@ def test_a_text_that_is_overwritten_unread_takes_its_calls_with_it(box, tmp_path
     """A loop that tags each of its messages has ever new texts."""
     other = reader(tmp_path)
     for i in range(count):
-        box.write_call(encode({"op": "send", "tag": i}), 7)
+        box.write_call(encode(Call("send", tag=i)), 7)
     calls, lost = other.new_calls()
-    assert [call["tag"] for call in calls] == list(range(lost, count))
+    assert [call.tag for call in calls] == list(range(lost, count))
     assert lost == max(0, count - TEXTS + 1)
-    box.write_call(encode({"op": "send", "tag": 0}), 8)  # which may have lost its place
-    assert other.new_calls() == ([{"op": "send", "tag": 0, "seq": 8}], 0)
+    box.write_call(encode(Call("send")), 8)  # which may have lost its place
+    assert other.new_calls() == ([Call("send", seq=8)], 0)
 
 
 def test_a_text_that_is_overwritten_while_it_is_read_is_counted(box, tmp_path, monkeypatch):
     other = reader(tmp_path)
     for i in range(TEXTS - 1):
-        box.write_call(encode({"tag": i}), 7)
+        box.write_call(encode(Call("send", tag=i)), 7)
     read = BlackBox._call
 
     def slow(self, index):
         if index == 0:  # the writer comes round, and overtakes
             for i in range(10):
-                box.write_call(encode({"tag": TEXTS - 1 + i}), 7)
+                box.write_call(encode(Call("send", tag=TEXTS - 1 + i)), 7)
         return read(self, index)
 
     monkeypatch.setattr(BlackBox, "_call", slow)
     calls, lost = other.new_calls()
     assert lost == 10
-    assert [call["tag"] for call in calls] == list(range(10, TEXTS - 1))
+    assert [call.tag for call in calls] == list(range(10, TEXTS - 1))
 
 
 def test_a_second_writer_goes_on_where_the_first_stopped(box, tmp_path):
     other = reader(tmp_path)
     box.write_call(SEND, 1)
     second = BlackBox(tmp_path / "rank0")
-    second.write_call(encode({"op": "recv"}), 2)
-    assert [call["op"] for call in other.new_calls()[0]] == ["send", "recv"]
+    second.write_call(RECV, 2)
+    assert [call.op for call in other.new_calls()[0]] == ["send", "recv"]
 
 
 def test_a_torn_status_is_no_news(box, tmp_path):
     other = reader(tmp_path)
-    box.write_status({"beat": 1})
-    box.write_status({"beat": 2})
-    assert other.status() == {"beat": 2}
+    box.write_status(status(1))
+    box.write_status(status(2))
+    assert other.status() == status(2)
     data = bytearray((tmp_path / "rank0").read_bytes())
     assert len(data) == SIZE
-    place = data.index(b'{"beat": 2}')
+    place = data.index(b'{"beat": 2')
     with (tmp_path / "rank0").open("r+b") as file:
         file.seek(place)
         file.write(b'{"beat')
         file.seek(place + 6)
         file.write(b"\xff\xfe")
     assert other.status() is None
-    box.write_status({"beat": 3})
-    assert other.status() == {"beat": 3}
+    box.write_status(status(3))
+    assert other.status() == status(3)
 
 
 def test_it_outlives_its_writer(box, tmp_path):
     def writes():
         mine = BlackBox(tmp_path / "rank0")
         mine.write_call(SEND, 7)
-        mine.write_status({"beat": 1})
+        mine.write_status(status(1))
         os.kill(os.getpid(), signal.SIGKILL)
 
     process = multiprocessing.get_context("fork").Process(target=writes)
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert box.new_calls() == ([{"op": "send", "seq": 7}], 0)
-    assert box.status() == {"beat": 1}
+    assert box.new_calls() == ([Call("send", seq=7)], 0)
+    assert box.status() == status(1)
 
 
 def test_calls_and_statuses_have_a_thread_each(box, tmp_path):
@@ -178,7 +182,7 @@ def test_calls_and_statuses_have_a_thread_each(box, tmp_path):
 
     def statuses():
         while not stop.is_set():
-            box.write_status({"beat": 1})
+            box.write_status(status(1))
 
     thread = threading.Thread(target=statuses)
     thread.start()

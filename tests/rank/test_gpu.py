@@ -149,15 +149,15 @@ def test_who_stands_still_with_a_call_on_the_gpu_waits_for_it(gpu, recorder):
     agent._main, agent._is_at_work = ids[0], lambda *_: False  # as this test's own thread is
     try:
         looks = [agent.status()]
-        while looks[-1]["waiting"] is None and len(looks) < 100:
+        while looks[-1].waiting is None and len(looks) < 100:
             time.sleep(0.01)
             looks.append(agent.status())
     finally:
         stop.set()
         rank.join()
-    assert looks[0]["waiting"] is None  # one look does not tell whether it stands
-    assert looks[-1]["waiting"]["op"] == "all_reduce"
-    assert looks[-1]["cpu_ns"] == 0
+    assert looks[0].waiting is None  # one look does not tell whether it stands
+    assert looks[-1].waiting.op == "all_reduce"
+    assert looks[-1].cpu_ns == 0
 
 
 def test_what_ddp_waits_for_is_found_when_the_gpu_has_done_it(gpu, recorder):

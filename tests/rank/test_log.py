@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ddpkit.protocol.call import Call
 from ddpkit.rank.record.backward import Backward
-from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST
 from ddpkit.rank.record.log import Log
 from ddpkit.trace import Count
@@ -16,7 +17,7 @@ AT_A_TIME = 3  # entries of a step: forward, all_reduce, and its end
 
 def a_step(log: Log, k: int, *ends: str) -> None:
     log.add(("forward", f"forward {k}", 100 * k, 100 * k + 10, 0))
-    log.add(Call(What("all_reduce", bytes=k), seq=k, posted=100 * k + 5, done=100 * k + 50))
+    log.add(RecordedCall(Call("all_reduce", bytes=k), seq=k, posted=100 * k + 5, done=100 * k + 50))
     for end in ends:
         log.end_step(end, f"{end} {k}", 100 * k + 50, 100 * k + 90)
 
@@ -58,7 +59,7 @@ def test_a_marked_step_may_hold_several_optimizers() -> None:
 def test_without_steps_the_oldest_goes_and_messages_are_counted_by_peer() -> None:
     log = Log(4)
     for k in range(10):
-        log.add(Call(What("send", peer=k % 2, bytes=8), seq=k, posted=k, done=k + 1))
+        log.add(RecordedCall(Call("send", peer=k % 2, bytes=8), seq=k, posted=k, done=k + 1))
     assert [span.seq for span in log.spans(0, HOST.ns)] == [6, 7, 8, 9]
     gone = log.left_out()
     assert (gone.spans, gone.steps) == (6, 0)
@@ -90,7 +91,7 @@ def test_many_threads_add_while_the_oldest_go() -> None:
 
     def adds() -> None:
         for k in range(n):
-            log.add(Call(What("all_reduce", bytes=1), seq=k, posted=k, done=k + 1))
+            log.add(RecordedCall(Call("all_reduce", bytes=1), seq=k, posted=k, done=k + 1))
             if k % 3 == 0:
                 log.end_step("optimizer", "SGD", k, k + 1)
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ddpkit.protocol.call import Call
 from ddpkit.rank.agent import Agent, _in_compiled_wait
-from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.log import Log
 from ddpkit.rank.record.recorder import Recorder, activate, span, step
 from ddpkit.rank.where import user_call
@@ -27,7 +28,7 @@ class Box:
         self.calls.append(json.loads(text) | {"seq": number})
 
     def write_status(self, status):
-        self.statuses.append(json.loads(json.dumps(status)))
+        self.statuses.append(json.loads(json.dumps(status.to_json())))
 
 
 @pytest.fixture
@@ -145,15 +146,16 @@ def test_a_rank_in_a_wait_moves_when_another_call_ends(recorder):
     waits, ends = recorder.posted("recv", "", peer=1), recorder.posted("all_reduce", "")
     recorder.waits[threading.get_ident()] = waits
     agent = Agent(recorder, recorder.box)
-    before = agent.status()["moved"]
+    before = agent.status().moved
     recorder.ended(ends)
     status = agent.status()
-    assert status["waiting"]["op"] == "recv"
-    assert status["moved"] == before + 1
+    assert status.waiting == waits.what._replace(seq=1)
+    assert status.moved == before + 1
 
 
 def test_what_is_empty_is_left_out():
-    plain = Call(What("send", "", ("f.py", 3), peer=0, members=(0, 1)), seq=1).as_dict()
+    call = RecordedCall(Call("send", "", ("f.py", 3), peer=0, members=(0, 1)), seq=1).numbered()
+    plain = call.to_json()
     assert plain == {
         "op": "send",
         "where": ("f.py", 3),
@@ -162,15 +164,15 @@ def test_what_is_empty_is_left_out():
         "tag": 0,
         "bytes": 0,
     }
-    assert What("barrier", "7", ("f.py", 3), members=(0, 2)).as_dict()["members"] == (0, 2)
+    assert Call("barrier", "7", ("f.py", 3), members=(0, 2)).to_json()["members"] == (0, 2)
 
 
 def test_a_call_of_many_ranks_fits_its_slot(tmp_path):
     from ddpkit.protocol.blackbox import BlackBox, encode
 
     box = BlackBox.create(tmp_path / "rank0")
-    what = What("all_reduce", "", ("/a/long/path" * 15, 3), members=tuple(range(256)))
-    box.write_call(encode(what.as_dict()), 1)
+    what = Call("all_reduce", "", ("/a/long/path" * 15, 3), members=tuple(range(256)))
+    box.write_call(encode(what), 1)
     assert BlackBox(tmp_path / "rank0").new_calls()[1] == 0
     box.close()
 
@@ -251,8 +253,8 @@ def test_a_thread_that_sleeps_waits_for_nothing(recorder):
         time.sleep(1)
 
     status = status_of(recorder, main)
-    assert status["waiting"] is None
-    assert status["where"][0] == HERE
+    assert status.waiting is None
+    assert status.where[0] == HERE
 
 
 def test_a_thread_in_wait_waits_for_that_call(recorder):
@@ -265,7 +267,7 @@ def test_a_thread_in_wait_waits_for_that_call(recorder):
         end.wait()
 
     # The test's own thread is the user's, and at work: it holds the rank's wait up.
-    assert status_of(recorder, main)["waiting"] is None
+    assert status_of(recorder, main).waiting is None
     end.set()
 
 

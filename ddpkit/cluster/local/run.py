@@ -15,34 +15,33 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from ddpkit.cluster import explain
+from ddpkit.cluster import blame, explain
 from ddpkit.cluster.devices import Place
 from ddpkit.cluster.local import launch
 from ddpkit.cluster.local.launch import RankProcess
 from ddpkit.cluster.monitor import Monitor
-from ddpkit.cluster.outcome import Outcome, Report, is_echo, rank_error
+from ddpkit.cluster.outcome import RunOutcome
 from ddpkit.cluster.output import Output
 from ddpkit.errors import (
     ClusterError,
+    Death,
+    Doing,
     Interrupted,
+    LastSeen,
     Mismatch,
-    RankDied,
     RunFailed,
-    RunTimeout,
 )
 from ddpkit.link import Links
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.noticeboard import Noticeboard
+from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.ship import receive_reply, unpack_result, write_call
 from ddpkit.rank.process import Job
-from ddpkit.source import locate
 from ddpkit.trace import Dropped, Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
-ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
 ANSWER = 0.4  # seconds that ranks get to say where they are
 REAP = 0.5  # seconds that killed ranks get to be seen dead, all together
-ECHO = 2.0  # the same, where all that is known is that a peer has gone
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,13 @@ class Request:
     links: Links | None
 
     @property
-    def somewhere(self) -> str:
+    def somewhere(self) -> LastSeen:
         """Where a rank must be of which nothing else is known."""
         name, filename, line = self.function
-        return f"somewhere in {name}, {locate(filename, line)}"
+        return LastSeen((filename, line), "function", function=name)
 
 
-def run_local(request: Request) -> Outcome:
+def run_local(request: Request) -> RunOutcome:
     """Run a request on fresh processes of this machine, and end them all.
 
     A KeyboardInterrupt ends them too, and becomes an `Interrupted` that says where each rank was.
@@ -78,10 +77,10 @@ def run_local(request: Request) -> Outcome:
             return run.to_the_end()
         except KeyboardInterrupt:
             with launch.interrupts_held() as more:
-                where = run.where_stopped()
+                doing = run.doing_when_stopped()
                 stack.close()
                 more.clear()  # an impatient reader has pressed again, and this is the answer
-            raise Interrupted(f"you stopped the run. At that moment,\n{where}") from None
+            raise Interrupted(explain.stopped("run", doing, run.results)) from None
 
 
 class LocalRun:
@@ -98,7 +97,7 @@ class LocalRun:
         self.monitor = Monitor(self.boxes)
         self.output = Output(size)
         self.results: dict[int, Any] = {}
-        self.raised: dict[int, Report] = {}
+        self.raised: dict[int, Raised] = {}
         self.died: dict[int, int | None] = {}  # rank -> exit code
         self.spans: list[Span] = []
         self.left_out: dict[int, Dropped] = {}
@@ -123,7 +122,7 @@ class LocalRun:
 
     # The loop
 
-    def to_the_end(self) -> Outcome:
+    def to_the_end(self) -> RunOutcome:
         for rank in range(self.request.world_size):
             self.ranks.append(launch.start(self._job(rank)))
         error = self._watch()
@@ -132,7 +131,7 @@ class LocalRun:
         self._read_everything()
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(self.request.world_size)]
-        return Outcome(results, str(self.output), self.spans, self.left_out, error)
+        return RunOutcome(results, str(self.output), self.spans, self.left_out, error)
 
     def _watch(self) -> RunFailed | None:
         begun = time.monotonic()
@@ -145,27 +144,18 @@ class LocalRun:
                 self.output.show()
             if self.raised or self.died:
                 failing_since = failing_since or now
-                if now - failing_since >= self._grace():
+                if now - failing_since >= blame.patience(self.raised, self.died):
                     return self._failure()
                 next_look = min(next_look, now + 0.02)
             if now >= next_look:
                 next_look = now + LOOK
-                wrong = self.monitor.look(set(self.results))
+                wrong = self.monitor.look(self.results)
                 if isinstance(wrong, Mismatch) or (wrong and not self.raised and not self.died):
                     return wrong
             timeout = self.request.timeout
             if timeout is not None and now - begun > timeout:
-                return RunTimeout(
-                    f"The run took longer than its timeout of {timeout:g} s. When it was stopped,\n"
-                    + self._where()
-                )
-        return self.monitor.disagreement()
-
-    def _grace(self) -> float:
-        """How long to wait for the cause, once there is a failure."""
-        if self.died or any(not is_echo(report) for report in self.raised.values()):
-            return ROOT_CAUSE
-        return ECHO
+                return self.monitor.timeout(timeout, self._doing(), self.results)
+        return self.monitor.disagreement(self.results)
 
     def _read(self, seconds: float) -> None:
         """Wait for something to read, and read it."""
@@ -227,66 +217,40 @@ class LocalRun:
 
     def _failure(self) -> RunFailed:
         """The cause, among what several ranks may have to say."""
-        disagreement = self.monitor.disagreement()
-        if disagreement is not None:
-            return disagreement
-        causes = {rank: r for rank, r in self.raised.items() if not is_echo(r)}
-        if causes and not self.died:
-            return rank_error(causes)
-        if self.died:
-            return self._death(causes)
-        return rank_error(self.raised)
+        disagreement = self.monitor.disagreement(self.results)
+        deaths = {rank: self._death(rank) for rank in self.died} if not disagreement else {}
+        return blame.blame(self.raised, deaths, disagreement, self.results)
 
-    def _death(self, causes: dict[int, Report]) -> RankDied:
-        lines = []
-        for rank, exitcode in sorted(self.died.items()):
-            lines.append(f"{explain.ranks([rank])} {explain.death(exitcode)}")
-            lines.append(f"  {self._last_seen(rank)}")
-        if -9 in self.died.values():
-            lines.append("SIGKILL comes from outside: the system when memory ran out, or a person.")
-        lines += [
-            f"{explain.ranks([rank])} raised {report['type']}: {report['message']}"
-            for rank, report in causes.items()
-        ]
-        return RankDied("\n".join(lines), ranks=tuple(sorted(self.died)))
-
-    def _last_seen(self, rank: int) -> str:
-        """The user's line that a rank was in: from its last words, else from its black box."""
+    def _death(self, rank: int) -> Death:
+        """How a rank ended, and its line: from its last words, else from its black box."""
         frame = self.ranks[rank].last_line()
-        if frame is not None:
-            return f"in {explain.place(frame)}"
-        return self.monitor.last_seen(rank) or self.request.somewhere
+        seen = LastSeen(frame) if frame is not None else self.monitor.last_seen(rank)
+        return blame.ended(self.died[rank], seen or self.request.somewhere)
 
-    def where_stopped(self) -> str:
-        """Where each unfinished rank is; what the ranks have printed until now is shown."""
-        where = self._where()
+    def doing_when_stopped(self) -> dict[int, Doing]:
+        """What each unfinished rank does; what the ranks have printed until now is shown."""
+        doing = self._doing()
         for ends in self.ranks:
             ends.kill()
         self._read_everything()
         self.output.show(final=True)
-        return where
+        return doing
 
-    def _where(self) -> str:
-        """A line for each unfinished rank; asks the ranks, and waits a moment for the answers.
+    def _doing(self) -> dict[int, Doing]:
+        """What each unfinished rank does; asks the ranks, and waits a moment for the answers.
 
         What one answers is newer than its black box, where it holds the GIL.
         """
         unfinished = [r for r in range(self.request.world_size) if r not in self.results]
-        self.monitor.look(set(self.results))  # before the signal, which ends a system call
+        self.monitor.look(self.results)  # before the signal, which ends a system call
         for ends in self.ranks:
             ends.ask_where()
         asked = [ends for rank, ends in enumerate(self.ranks) if rank in unfinished]
         give_up = time.monotonic() + ANSWER
         while time.monotonic() < give_up and not all(ends.last_line() for ends in asked):
             time.sleep(0.02)
-        lines = [f"  {self._doing(rank)}" for rank in unfinished]
-        if self.results:
-            lines.append(f"  {explain.ranks(self.results)} had returned")
-        return "\n".join(lines)
-
-    def _doing(self, rank: int) -> str:
-        frame = self.ranks[rank].last_line() if rank < len(self.ranks) else None
-        return self.monitor.doing(rank, frame)
+        lines = {rank: ends.last_line() for rank, ends in enumerate(self.ranks)}
+        return {rank: self.monitor.doing(rank, lines.get(rank)) for rank in unfinished}
 
     def end(self) -> None:
         """End every process of the run. Never fails, never waits long."""

@@ -2,7 +2,8 @@
 
 run          a run in place, on ranks that are there already
 job          the job, and what its ranks tell each other
-lookout      rank 0 hears all ranks, and ends the job that has failed
+messenger    each rank tells rank 0 what it does
+watcher      rank 0 hears all ranks, and ends the job that has failed
 connections  of all ranks to rank 0
 hosts        which ranks sit together, and which interface gloo takes
 clocks       all spans by rank 0's clock

@@ -1,4 +1,4 @@
-"""Connections of all ranks of a torchrun job to rank 0: messages as JSON, and the end of a rank.
+"""Connections of all ranks of a torchrun job to rank 0: they carry messages, and the end of a rank.
 
 The end of a connection tells that a process is gone, at once and on whichever host, even if it was
 killed or holds the GIL. A host that is down or cut off is noticed by TCP, after `SILENCE`.
@@ -18,20 +18,21 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ddpkit.errors import ClusterError
+from ddpkit.protocol.messages import Message, from_bytes, to_bytes
 
-PATIENCE = 60  # seconds in which all ranks must have called rank 0; all are running already
+PATIENCE = 60  # seconds in which all ranks must have reached rank 0; all are running already
 SILENCE = 20  # seconds after which a host that does not answer counts as gone
 SECRET = 16  # bytes
 
 
-def call(store: Any, rank: int, size: int, address: str) -> tuple[Connection, list[Connection]]:
+def connect(store: Any, rank: int, size: int, address: str) -> tuple[Connection, list[Connection]]:
     """Connect every rank to rank 0. Returns the rank's own end, and on rank 0 those of all ranks.
 
-    Rank 0 listens on `address`, only until all have called, and takes no call without the secret
-    that it has left in the job's store.
+    Rank 0 listens on `address`, only until all are there. It accepts nobody without the secret that
+    it has left in the job's store.
     """
     if rank != 0:
-        host, port, secret = json.loads(store.get("lookout"))
+        host, port, secret = json.loads(store.get("rank 0"))
         line = socket.create_connection((host, port), timeout=PATIENCE)
         line.sendall(bytes.fromhex(secret) + rank.to_bytes(4, "little"))
         return _connection(line), []
@@ -40,7 +41,7 @@ def call(store: Any, rank: int, size: int, address: str) -> tuple[Connection, li
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family, backlog=size) as server:
         secret = secrets.token_bytes(SECRET)
-        store.set("lookout", json.dumps([*server.getsockname()[:2], secret.hex()]))
+        store.set("rank 0", json.dumps([*server.getsockname()[:2], secret.hex()]))
         for caller, line in _callers(server, secret):
             if 0 < caller < size:
                 lines[caller] = _connection(line)
@@ -50,7 +51,7 @@ def call(store: Any, rank: int, size: int, address: str) -> tuple[Connection, li
 
 
 def _callers(server: socket.socket, secret: bytes) -> Iterator[tuple[int, socket.socket]]:
-    """The ranks that call, with their lines; a stranger is hung up on."""
+    """The ranks that connect, with their lines; a stranger is hung up on."""
     give_up = time.monotonic() + PATIENCE
     while True:
         try:
@@ -85,15 +86,14 @@ def _connection(line: socket.socket) -> Connection:
     return connection
 
 
-def send(line: Connection, message: dict[str, Any]) -> None:
+def send(line: Connection, message: Message) -> None:
     """Send a message. Raises OSError if the other side is gone."""
-    line.send_bytes(json.dumps(message, default=str).encode())
+    line.send_bytes(to_bytes(message))
 
 
-def receive(line: Connection) -> dict[str, Any] | None:
+def receive(line: Connection) -> Message | None:
     """The next message; None if the other side is gone."""
     try:
-        message: dict[str, Any] = json.loads(line.recv_bytes())
+        return from_bytes(line.recv_bytes())
     except (EOFError, OSError):
         return None
-    return message

@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, NoReturn
 
+from ddpkit.cluster.blame import is_echo
 from ddpkit.cluster.devices import VARIABLE, Place
-from ddpkit.cluster.outcome import is_echo
 from ddpkit.cluster.torchrun import connections, hosts
 from ddpkit.cluster.torchrun.hosts import Seat
-from ddpkit.cluster.torchrun.lookout import Lookout, Teller
-from ddpkit.errors import ClusterError
+from ddpkit.cluster.torchrun.messenger import Messenger
+from ddpkit.cluster.torchrun.watcher import Watcher
+from ddpkit.errors import ClusterError, Death
 from ddpkit.rank.main import GROUP_TIMEOUT
 from ddpkit.rank.report import report
 
@@ -79,25 +80,23 @@ class Job:
         self.hosts = hosts.by_host(seats)
         control = PrefixStore("control", store)
         self.control: Any = dist.ProcessGroupGloo(control, self.rank, self.size, GROUP_TIMEOUT)
-        line, lines = connections.call(store, self.rank, self.size, seats[0].address)
-        names = self._names(seats)
-        self.teller = Teller(self.rank, line, names[0] if self._is_next_of_kin() else None)
-        self.lookout = Lookout(lines, names) if self.rank == 0 else None
+        line, lines = connections.connect(store, self.rank, self.size, seats[0].address)
+        names = self._host_names(seats)
+        gone = Death("gone", host=names[0]) if self._speaks_for_its_host() else None
+        self.messenger = Messenger(self.rank, line, gone)
+        self.watcher = Watcher(lines, names) if self.rank == 0 else None
         self.runs = 0
         self.checking = False
         atexit.register(self.leave)
         only_rank_0_prints()
         sys.excepthook = self._uncaught
 
-    def _names(self, seats: Sequence[Seat]) -> list[str]:
-        """What a reader calls the ranks: the host matters where there are several."""
-        several = len(self.hosts) > 1
-        return [
-            f"rank {rank}{f' on host {seat.host}' * several}" for rank, seat in enumerate(seats)
-        ]
+    def _host_names(self, seats: Sequence[Seat]) -> list[str]:
+        """The name of each rank's host, where there are several; else "", which nobody reads."""
+        return [seat.host if len(self.hosts) > 1 else "" for seat in seats]
 
-    def _is_next_of_kin(self) -> bool:
-        """Whether this rank is the first of its host but for rank 0: one says it on each host."""
+    def _speaks_for_its_host(self) -> bool:
+        """Whether this rank is the first of its host, rank 0 left out."""
         return bool(self.rank) and self.rank == min(filter(None, self.on_this_host()))
 
     def fail(self, error: BaseException) -> NoReturn:
@@ -107,7 +106,7 @@ class Job:
         said = report(error)
         if not is_echo(said):
             get_error_handler().record_exception(error)
-        self.teller.raised(said)
+        self.messenger.raised(said)
 
     def _uncaught(self, _: object, error: BaseException, traceback: object) -> None:
         """All ranks run the script, so they mostly fail alike; it is said once."""
@@ -122,9 +121,9 @@ class Job:
         End gloo's threads before the interpreter ends: one that lets go of a tensor later, when
         there is no interpreter any more to ask, aborts the process.
         """
-        self.teller.leave()
-        if self.lookout is not None:
-            self.lookout.leave()
+        self.messenger.leave()
+        if self.watcher is not None:
+            self.watcher.leave()
         self.control = None
         gc.collect()
 

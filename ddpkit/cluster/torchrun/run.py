@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ddpkit.cluster.local.launch import run_folder
 from ddpkit.cluster.local.run import Request
-from ddpkit.cluster.outcome import Outcome
+from ddpkit.cluster.outcome import RunOutcome
 from ddpkit.cluster.output import Labelled
 from ddpkit.cluster.torchrun import clocks
 from ddpkit.cluster.torchrun.clocks import Clock
@@ -36,7 +36,7 @@ from ddpkit.rank.report import UnsendableResultError
 from ddpkit.trace import Dropped, Scalar, Span
 
 
-def run(request: Request, *, expect_error: bool) -> Outcome:
+def run(request: Request, *, expect_error: bool) -> RunOutcome:
     """Call the function on the first ranks of the job; all ranks get the outcome.
 
     Whatever fails ends the job: the other ranks may be waiting for this one inside the function,
@@ -53,43 +53,43 @@ def run(request: Request, *, expect_error: bool) -> Outcome:
         print(f"Skipped: {said}")
         return _skipped(request, said)
     here.runs += 1
-    if here.lookout is not None:
-        here.lookout.watch(request)
+    if here.watcher is not None:
+        here.watcher.watch(request)
     try:
         return _run(here, request)
     except BaseException as error:
         here.fail(error)
 
 
-def _skipped(request: Request, why: str) -> Outcome:
+def _skipped(request: Request, why: str) -> RunOutcome:
     """Of a run that was not made: no results, and a trace of which nothing can be shown."""
-    return Outcome([None] * request.world_size, facts={"skipped": why})
+    return RunOutcome([None] * request.world_size, facts={"skipped": why})
 
 
-def _run(here: Job, request: Request) -> Outcome:
+def _run(here: Job, request: Request) -> RunOutcome:
     import torch.distributed as dist
 
     before = clocks.read(here.control, here.hosts)
     reply = _call(here, request) if here.rank < request.world_size else None
     clock = Clock(before, clocks.read(here.control, here.hosts))
-    here.teller.returned()
+    here.messenger.returned()
     gathered = here.all_gather(pickle.dumps((clock, reply)))
-    if here.lookout is not None:
-        here.lookout.agree()
+    if here.watcher is not None:
+        here.watcher.agree()
     if here.rank < request.world_size:
         dist.destroy_process_group()  # nobody is inside it any more: all have replied
     replies = [pickle.loads(data) for data in gathered]
     return _outcome(here, [clock for clock, _ in replies], [r for _, r in replies if r is not None])
 
 
-def _outcome(here: Job, read: Sequence[Clock], replies: Sequence[Reply]) -> Outcome:
+def _outcome(here: Job, read: Sequence[Clock], replies: Sequence[Reply]) -> RunOutcome:
     """The replies of a run's ranks, all times by rank 0's clock. `read` has one of every rank."""
     clock_of = {rank: read[ranks[0]] for ranks in here.hosts for rank in ranks}
     facts: dict[str, Scalar] = {}
     if len(here.hosts) > 1:
         worst = max(clock.error_ns for clock in clock_of.values())
         facts = {"hosts": len(here.hosts), "clock_error_ns": worst}
-    return Outcome(
+    return RunOutcome(
         results=[unpack_result(reply.result) for reply in replies],
         output="\n".join(line for reply in replies for line in reply.lines),
         spans=[
@@ -124,7 +124,7 @@ def _call(here: Job, request: Request) -> Reply:
     function, args, kwargs = unpack_call([bytearray(part) for part in request.payload])
     args, kwargs = pick(args, here.rank), pick(kwargs, here.rank)
     start_together()
-    here.teller.begin(Agent(recorder, box))
+    here.messenger.begin(Agent(recorder, box))
     with watch(recorder) if request.record else nullcontext(), redirect_stdout(printed):
         result = function(*args, **kwargs)
     recorder.finish()

@@ -25,7 +25,7 @@ import torch
 
 from ddpkit.link import Link, Links
 from ddpkit.protocol.noticeboard import Noticeboard
-from ddpkit.rank.record.call import Call
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.simulate import collective_ns
 
 LAG = 5_000_000  # ns, the most that a late wake-up is made up for
@@ -189,19 +189,19 @@ class Paced:
 
     def __init__(self, start: Callable[..., Any], wire: Wire, courier: Courier) -> None:
         self._start, self._wire, self._courier = start, wire, courier
-        self._queue: deque[tuple[Call, PacedCollective]] = deque()  # as posted
+        self._queue: deque[tuple[RecordedCall, PacedCollective]] = deque()  # as posted
         self._through: dict[str, int] = defaultdict(int)  # until when the collectives before last
         self._here: dict[int, Any] = {}  # what gloo is done with: id(work) -> value
         self._lock = threading.Lock()
 
-    def start(self, call: Call, method: str, *args: Any, **kwargs: Any) -> Any:
+    def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
         if call.what.op == "send":
             return self._send(call, method, args)
         if call.what.op == "recv":
             return self._recv(call, method, args)
         return self._collective(call, method, args, kwargs)
 
-    def _send(self, call: Call, method: str, args: tuple[Any, ...]) -> PacedMessage:
+    def _send(self, call: RecordedCall, method: str, args: tuple[Any, ...]) -> PacedMessage:
         wire, what = self._wire, call.what
         assert what.peer is not None
         leaves = wire.leave(what.bytes)
@@ -209,7 +209,7 @@ class Paced:
         due = leaves + wire.link.wire_ns(what.bytes)
         return PacedMessage(self._start(call, method, *args), wire, lambda: due)
 
-    def _recv(self, call: Call, method: str, args: tuple[Any, ...]) -> PacedMessage:
+    def _recv(self, call: RecordedCall, method: str, args: tuple[Any, ...]) -> PacedMessage:
         wire, what, inner = self._wire, call.what, self._start(call, method, *args)
 
         def due() -> int:
@@ -221,7 +221,7 @@ class Paced:
         return PacedMessage(inner, wire, due)
 
     def _collective(
-        self, call: Call, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, call: RecordedCall, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> PacedCollective:
         wire = self._wire
         wire.board.write(wire.rank, wire.rank, (call.what.group, call.seq), wire.ready())
@@ -252,7 +252,7 @@ class Paced:
                 else:
                     first.settle(self._due(call), self._courier, result)
 
-    def _due(self, call: Call) -> int:
+    def _due(self, call: RecordedCall) -> int:
         """When the link is through with it: all ranks in, the ones before it done, and its cost."""
         wire, what = self._wire, call.what
         waits_for = what.members if what.root is None else (what.root, wire.rank)

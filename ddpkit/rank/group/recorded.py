@@ -18,10 +18,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
+from ddpkit.protocol.call import Call
 from ddpkit.rank.group import arguments, nccl
 from ddpkit.rank.group.emulated import Courier, Paced, Wire
 from ddpkit.rank.group.work import InStream, RecordedWork
-from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Known, Recorder, current
 from ddpkit.rank.where import user_call
 
@@ -84,7 +85,7 @@ class RecordedGroup(dist.ProcessGroup):
         self._inner, self._start, self._recorder = inner, start, recorder
         self._label, self._members, self._on_gpu = name, members, on_gpu
         self._buckets: dict[Any, Known] = {}  # of DDP's reducer
-        self._batch: list[Call] | None = None  # of NCCL's messages that are posted as one
+        self._batch: list[RecordedCall] | None = None  # of NCCL's messages that are posted as one
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, whose methods override the C++ ones.
         kinds = dist.ProcessGroup.BackendType
@@ -146,7 +147,7 @@ class RecordedGroup(dist.ProcessGroup):
     def as_one(self) -> Iterator[list[Work]]:
         """Post the messages inside as one operation of NCCL's; then the list has their works."""
         works: list[Work] = []
-        batch: list[Call] = []
+        batch: list[RecordedCall] = []
         self._batch = batch
         self._on_gpu._start_coalescing()
         try:
@@ -170,7 +171,9 @@ class RecordedGroup(dist.ProcessGroup):
         call = self._posted("recv", tensors, tag=tag)
         return self._started(self._start(call, "recv_anysource", tensors, tag), call)
 
-    def _posted(self, op: str, payload: Any, *, options: Any = None, **details: Any) -> Call:
+    def _posted(
+        self, op: str, payload: Any, *, options: Any = None, **details: Any
+    ) -> RecordedCall:
         tensor = arguments.tensor(payload)
         if tensor is not None:
             details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
@@ -179,14 +182,14 @@ class RecordedGroup(dist.ProcessGroup):
             details["on_gpu"] = arguments.on_gpu(tensor, options)
         return self._recorder.posted(op, self._label, members=self._members, **details)
 
-    def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> Call:
+    def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> RecordedCall:
         """The same buckets come by in each step: what can be said of one is said once."""
         backward = self._recorder.backward
         where, via = user_call(caller) if backward is None else backward.line
         key = where, bucket.shape, bucket.dtype
         known = self._buckets.get(key)
         if known is None or bucket.is_sparse:
-            what = What(
+            what = Call(
                 "all_reduce",
                 self._label,
                 where,
@@ -200,7 +203,7 @@ class RecordedGroup(dist.ProcessGroup):
             known = self._buckets[key] = self._recorder.know(what)
         return self._recorder.post(known, self.has_nccl and bucket.is_cuda)
 
-    def _tell_when_done(self, inner: Any, call: Call) -> None:
+    def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
         try:
             future = inner.get_future()
         except RuntimeError:  # gloo's reduce_scatter has none: it is done when it is waited for
@@ -208,7 +211,7 @@ class RecordedGroup(dist.ProcessGroup):
         call.future = future
         future.add_done_callback(self._recorder.teller(call))
 
-    def _started(self, inner: Any, call: Call) -> Work:
+    def _started(self, inner: Any, call: RecordedCall) -> Work:
         if inner is None and self._batch is not None:
             self._batch.append(call)
             return InStream()
@@ -246,7 +249,7 @@ class Direct:
     def __init__(self, inner: Any, on_gpu: Any = None) -> None:
         self._inner, self._on_gpu = inner, on_gpu
 
-    def start(self, call: Call, method: str, *args: Any, **kwargs: Any) -> Any:
+    def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call the group's method; returns its Work. `call` is what has been written down of it."""
         group = self._on_gpu if call.on_gpu else self._inner
         found = getattr(group, method, None) or getattr(group, RENAMED[method])

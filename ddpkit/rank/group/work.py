@@ -8,14 +8,14 @@ from typing import Any
 
 from torch._C._distributed_c10d import Work
 
-from ddpkit.rank.record.call import Call
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
 
 
 class RecordedWork(Work):
     """A pending operation that says when it is waited for, and when it is done."""
 
-    def __init__(self, inner: Any, call: Call, recorder: Recorder) -> None:
+    def __init__(self, inner: Any, call: RecordedCall, recorder: Recorder) -> None:
         super().__init__()
         self._inner, self._call, self._recorder = inner, call, recorder
 

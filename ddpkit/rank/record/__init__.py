@@ -1,7 +1,7 @@
 """What a rank writes down about itself.
 
 recorder      the `Recorder` of a run: calls, compute, steps
-call          one call into torch.distributed
+call          one call into torch.distributed, from its start to its end
 compute       forward, backward and optimizer, by torch's hooks
 backward      what happened in one backward
 log           what ended, as the trace will have it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ddpkit.rank.record.call import Call
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import Moment, Read
 from ddpkit.trace import Span
 
@@ -18,8 +18,8 @@ class Backward:
     start: Moment
     # When each gradient became ready, and its bytes; several threads may tell of theirs.
     ready: list[tuple[Moment, int]] = field(default_factory=list)
-    posted: list[Call] = field(default_factory=list)  # in it
-    ended: list[Call] = field(default_factory=list)  # of those, before it did
+    posted: list[RecordedCall] = field(default_factory=list)  # in it
+    ended: list[RecordedCall] = field(default_factory=list)  # of those, before it did
     end: Moment = 0
 
     @property

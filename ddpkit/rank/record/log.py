@@ -7,7 +7,7 @@ from collections import Counter, deque
 from typing import TypeAlias
 
 from ddpkit.rank.record.backward import Backward
-from ddpkit.rank.record.call import Call
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import Moment, Read, stretch
 from ddpkit.trace import Count, Dropped, Span
 
@@ -25,7 +25,7 @@ class Log:
     """
 
     def __init__(self, limit: int = MAX_SPANS) -> None:
-        self._entries: deque[Call | Backward | Stretch] = deque()
+        self._entries: deque[RecordedCall | Backward | Stretch] = deque()
         self._more = 0  # spans than entries
         self._limit = limit
         self._ends: Counter[str] = Counter()  # of steps, among the entries
@@ -34,7 +34,7 @@ class Log:
         self._times: Counter[tuple[str, int | None]] = Counter()  # of calls that are gone
         self._bytes: Counter[tuple[str, int | None]] = Counter()
 
-    def add(self, entry: Call | Backward | Stretch) -> None:
+    def add(self, entry: RecordedCall | Backward | Stretch) -> None:
         """Add what has just ended."""
         self._entries.append(entry)  # no lock: it comes with every module and every message
         if len(self._entries) + self._more > self._limit:
@@ -62,7 +62,7 @@ class Log:
         for entry in entries:
             if isinstance(entry, Backward):
                 spans += entry.spans(rank, read)
-            elif isinstance(entry, Call):
+            elif isinstance(entry, RecordedCall):
                 spans.append(entry.span(rank, read))
             else:
                 spans.append(_span(rank, read, *entry))
@@ -90,7 +90,7 @@ class Log:
             self._more -= entry.pieces - 1
             self._gone += entry.pieces - 1
             return "backward"
-        if isinstance(entry, Call):
+        if isinstance(entry, RecordedCall):
             key = entry.what.op, entry.what.peer
             self._times[key] += 1
             self._bytes[key] += entry.what.bytes

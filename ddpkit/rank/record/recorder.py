@@ -19,8 +19,9 @@ from itertools import count
 from typing import Any
 
 from ddpkit.protocol.blackbox import BlackBox, encode
+from ddpkit.protocol.call import Call
 from ddpkit.rank.record.backward import Backward
-from ddpkit.rank.record.call import Call, What
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST, Clock, Moment
 from ddpkit.rank.record.log import Log
 from ddpkit.rank.record.thread_state import keep_thread_state, this_thread
@@ -32,7 +33,7 @@ from ddpkit.trace import Span
 class Known:
     """What a loop calls again and again, with all that can be said of it before it is called."""
 
-    what: What
+    what: Call
     text: bytes  # of the black box
     numbers: Iterator[int]  # the next is the next such call's
 
@@ -45,11 +46,11 @@ class Recorder:
     box: BlackBox | None = None
     clock: Clock = HOST
     log: Log = field(default_factory=Log)
-    pending: dict[int, Call] = field(default_factory=dict)
-    waits: dict[int, Call] = field(default_factory=dict)  # what each thread waits for right now
+    pending: dict[int, RecordedCall] = field(default_factory=dict)
+    waits: dict[int, RecordedCall] = field(default_factory=dict)  # each thread's, right now
     backward: Backward | None = None  # that is under way
     moved: int = 0  # grows whenever a call is posted or done
-    _queued: deque[Call] = field(default_factory=deque)  # on the GPU, which may not be there yet
+    _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, Iterator[int]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
 
@@ -69,21 +70,21 @@ class Recorder:
         reduce: str = "",
         members: tuple[int, ...] = (),
         on_gpu: bool = False,
-    ) -> Call:
-        """Write down a call that is about to be made, and where (`What` says what is what)."""
+    ) -> RecordedCall:
+        """Write down a call that is about to be made, and where (`Call` says what is what)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
-        what = What(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
+        what = Call(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
         return self.post(self.know(what), on_gpu)
 
-    def _know(self, what: What) -> Known:
+    def _know(self, what: Call) -> Known:
         message = what.op in ("send", "recv")
         key = (what.group, what.op, what.peer, what.tag) if message else what.group
-        return Known(what, encode(what.as_dict()), self._numbers.setdefault(key, count(1)))
+        return Known(what, encode(what), self._numbers.setdefault(key, count(1)))
 
-    def post(self, known: Known, on_gpu: bool = False) -> Call:
+    def post(self, known: Known, on_gpu: bool = False) -> RecordedCall:
         """Write down a call that is about to be made. DDP's reducer comes by with every bucket."""
-        call = Call(known.what, on_gpu=on_gpu)
+        call = RecordedCall(known.what, on_gpu=on_gpu)
         if (backward := self.backward) is not None:  # of another thread it may end any moment
             backward.posted.append(call)
         with self._lock:
@@ -95,11 +96,11 @@ class Recorder:
         call.posted = self.now(call)
         return call
 
-    def now(self, call: Call) -> Moment:
+    def now(self, call: RecordedCall) -> Moment:
         """This moment, where the call happens."""
         return self.clock.now() if call.on_gpu else time.perf_counter_ns()
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: RecordedCall) -> None:
         """A call has ended. Told more than once (by a wait and by a callback), the first counts.
 
         No more than the moment: the next who looks at what is under way writes the rest down.
@@ -107,7 +108,7 @@ class Recorder:
         if not call.done:
             call.done = self.now(call)
 
-    def teller(self, call: Call) -> Callable[[Any], None]:
+    def teller(self, call: RecordedCall) -> Callable[[Any], None]:
         """What gloo's thread calls when the call has `ended`.
 
         It holds the GIL meanwhile, which the backward wants, and comes from a cold core.
@@ -122,14 +123,14 @@ class Recorder:
 
         return ended
 
-    def done(self, call: Call) -> None:
+    def done(self, call: RecordedCall) -> None:
         """A call has ended, if nobody has said so before."""
         if id(call) in self.pending:
             self.ended(call)
             with self._lock:
                 self._log(call)
 
-    def _log(self, *calls: Call) -> None:
+    def _log(self, *calls: RecordedCall) -> None:
         """Under the lock: a call is pending or in the log, whoever looks."""
         for call in calls:
             if self.pending.pop(id(call), None) is not None:
@@ -157,12 +158,12 @@ class Recorder:
                     self._log(call)
             self.log.end_backward(backward)
 
-    def came_from(self, call: Call, group_rank: int) -> None:
+    def came_from(self, call: RecordedCall, group_rank: int) -> None:
         """A message that any rank of its group might have sent is there: this one did."""
         what = call.what._replace(peer=call.what.members[group_rank])
         call.what, call.seq = what, next(self.know(what).numbers)
 
-    def under_way(self) -> list[Call]:
+    def under_way(self) -> list[RecordedCall]:
         """The calls that have not ended, in the order they were posted; safe while others end."""
         with self._lock:
             self._log(*[call for call in self.pending.values() if call.done])

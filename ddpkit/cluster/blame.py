@@ -1,0 +1,96 @@
+"""Whose fault: from all that is known of a run that fails to the one error that says why.
+
+When one rank fails, its peers fail too: gloo tells them that a connection was closed. So a launcher
+waits for `patience` after the first bad news, and then asks `blame`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from ddpkit.cluster import causes, explain
+from ddpkit.errors import Death, LastSeen, Mismatch, RankDied, RankError, RunFailed
+from ddpkit.protocol.raised import Raised
+
+ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
+ECHO = 2.0  # seconds for that, where all that is known is that a peer has gone
+
+# What a rank's own exception says when it is only the echo of another rank's end.
+ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Socket Timeout")
+
+
+def is_echo(raised: Raised) -> bool:
+    """Whether an exception only tells that a peer is gone."""
+    return any(words in raised.message for words in ECHOES)
+
+
+def patience(raised: Mapping[int, Raised], deaths: Collection[int]) -> float:
+    """Seconds from the first bad news until `blame` may be asked."""
+    return ECHO if not deaths and all(map(is_echo, raised.values())) else ROOT_CAUSE
+
+
+def blame(
+    raised: Mapping[int, Raised],
+    deaths: Mapping[int, Death],
+    disagreement: Mismatch | None = None,
+    returned: Collection[int] = (),
+) -> RunFailed:
+    """The error for a run in which ranks raised or ended, or both; one of them did.
+
+    A disagreement comes first: gloo aborts or hangs over it. Then a death that is sure, then an
+    exception that is no echo. A connection that ended (cause "gone" or "left") may be the work of
+    torchrun, which ends all ranks of a host when one has failed: it comes after the exceptions,
+    and only the first one counts. `deaths` are in the order of their news.
+    """
+    if disagreement is not None:
+        return disagreement
+    own = {rank: each for rank, each in raised.items() if not is_echo(each)}
+    sure = {rank: each for rank, each in deaths.items() if each.cause in ("signal", "exit")}
+    if sure:
+        return _died(dict(sorted(sure.items())), own, returned)
+    if own:
+        return _raised(own, returned)
+    if deaths:
+        return _died(dict([next(iter(deaths.items()))]), {}, returned)
+    return _raised(raised, returned)
+
+
+def ended(exit_code: int | None, last: LastSeen | None) -> Death:
+    """The death of a process by its exit code, as `multiprocessing` has it."""
+    if exit_code is None or exit_code >= 0:
+        return Death("exit", exit_code=exit_code, last=last)
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return Death("signal", signal=name, last=last)
+
+
+def _died(
+    deaths: Mapping[int, Death], raised: Mapping[int, Raised], returned: Collection[int]
+) -> RankDied:
+    text = explain.died(deaths, raised)
+    return RankDied(text, ranks=tuple(deaths), returned=returned, deaths=deaths, raised=raised)
+
+
+def _raised(raised: Mapping[int, Raised], returned: Collection[int]) -> RunFailed:
+    """The error for ranks that raised: of one kind with the lowest, or of kinds of their own."""
+    lowest, same = min(raised), causes.alike(raised)
+    first = raised[lowest]
+    if first.exit_code is not None:
+        return _died({rank: _exited(raised[rank]) for rank in same}, raised, returned)
+    error = RankError(explain.raised(raised), ranks=same, returned=returned, raised=raised)
+    if first.pickled:
+        with suppress(Exception):
+            error.__cause__ = pickle.loads(first.pickled)
+    error.add_note(f"On rank {lowest}:\n{first.traceback}")
+    return error
+
+
+def _exited(raised: Raised) -> Death:
+    """The end of a rank that called sys.exit."""
+    last = LastSeen(raised.frames[-1][:2]) if raised.frames else None
+    return Death("sys.exit", exit_code=raised.exit_code, last=last)

@@ -1,0 +1,92 @@
+"""Why ranks cannot go on, and in what their calls differ: pure functions from data to data.
+
+`explain` puts the answers into words; programs read them as fields of the errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import prod
+
+from ddpkit.errors import DeadlockCause, MismatchKind
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.raised import Raised
+
+Needs = Mapping[int, Collection[int]]  # by waiting rank, who has not done their part
+
+
+def deadlock_cause(
+    calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
+) -> DeadlockCause:
+    """Why none of the waiting ranks can go on; `calls` are what they wait for."""
+    if any(set(others) & set(returned) for others in needs.values()):
+        return "returned"
+    if lost_message(calls, needs, returned) is not None:
+        return "lost"
+    circle = cycle(needs)
+    if not circle:
+        return "nothing"
+    if len(circle) == 1:
+        return "itself"
+    ops = {calls[rank].op for rank in circle}
+    if ops == {"recv"}:
+        return "receive"
+    return "send" if ops == {"send"} else "cycle"
+
+
+def lost_message(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> int | None:
+    """A rank that waits for a message whose sender has posted it and is gone; None without one."""
+    for rank, call in sorted(calls.items()):
+        if call.op == "recv" and not needs.get(rank) and call.peer in returned:
+            return rank
+    return None
+
+
+def cycle(needs: Needs) -> list[int]:
+    """A shortest circle of ranks that need each other, each the next; empty if there is none."""
+    best: list[int] = []
+    for start in sorted(needs):
+        paths = [[start]]
+        seen: set[int] = set()
+        while paths:
+            path = paths.pop(0)
+            for other in sorted(needs.get(path[-1], ())):
+                if other == start and (not best or len(path) < len(best)):
+                    best = path
+                elif other not in seen and other != start:
+                    seen.add(other)
+                    paths.append([*path, other])
+    return best
+
+
+def difference(one: Call, other: Call) -> MismatchKind | None:
+    """In what two ranks' calls of one collective differ; None when they fit."""
+    if one.op != other.op:
+        return "operation"
+    if one.root != other.root:
+        return "root"
+    if one.dtype != other.dtype:
+        return "dtype"
+    if not one.op.startswith("all_to_all") and size(one) != size(other):
+        return "shape"
+    return "reduction" if one.reduce != other.reduce else None
+
+
+def fits(sent: Call, received: Call) -> bool:
+    """Whether a message fits the tensor that it is received into."""
+    return size(sent) == size(received) and sent.dtype == received.dtype
+
+
+def size(call: Call) -> int:
+    """The number of elements of a call's tensor."""
+    return prod(call.shape)
+
+
+def alike(raised: Mapping[int, Raised]) -> list[int]:
+    """The ranks that raised what the lowest one did, in the line where that did."""
+    first = _kind(raised[min(raised)])
+    return sorted(rank for rank, other in raised.items() if _kind(other) == first)
+
+
+def _kind(raised: Raised) -> tuple[object, ...]:
+    return raised.type, raised.frames[-1:]

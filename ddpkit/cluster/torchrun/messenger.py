@@ -1,0 +1,93 @@
+"""Each rank's end of its connection to rank 0: tells what the rank does, and ends it with rank 0.
+
+`watcher` is rank 0's end. A connection that ends tells the other side that the process is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from ddpkit.cluster.blame import blame
+from ddpkit.cluster.local.run import LOOK
+from ddpkit.cluster.torchrun import connections
+from ddpkit.errors import Death
+from ddpkit.protocol.blackbox import BlackBox
+from ddpkit.protocol.messages import Failed, Goodbye, News
+from ddpkit.protocol.raised import Raised
+from ddpkit.rank.agent import Agent
+
+EXPLANATION = 10.0  # seconds that a rank waits for what rank 0 has to say of the rank's news
+HEAD_START = 0.5  # seconds by which a rank at fault ends first, so that torchrun's report names it
+
+
+class Messenger:
+    """Tells rank 0 what this rank does, and ends this process when rank 0 has gone.
+
+    If rank 0 goes without a word, one rank of each host has to say so: those that are made with
+    `death_of_rank_0`, which is what they then say.
+    """
+
+    def __init__(self, rank: int, line: Connection, death_of_rank_0: Death | None = None) -> None:
+        self._rank, self._line, self._death_of_rank_0 = rank, line, death_of_rank_0
+        self._run: tuple[Agent, BlackBox] | None = None  # that is going on
+        self._sending = threading.Lock()
+        self._failed = False
+        threading.Thread(target=self._serve, name="ddpkit-messenger", daemon=True).start()
+
+    def begin(self, agent: Agent) -> None:
+        """Send news of this agent's run from now on. The agent is not started: it is only asked."""
+        agent.phase = "running"
+        self._run = agent, agent.box
+
+    def returned(self) -> None:
+        """Send the last news of the run: this rank's function has returned."""
+        with self._sending, suppress(OSError):
+            if self._run is not None:
+                self._run[0].phase = "returned"
+                self._send_news()
+            self._run = None
+
+    def raised(self, raised: Raised) -> NoReturn:
+        """Leave the explanation to rank 0, which hears of all ranks and then ends this one."""
+        self._failed = True
+        with suppress(OSError), self._sending:
+            connections.send(self._line, Failed(raised))
+        time.sleep(EXPLANATION)
+        say(blame({self._rank: raised}, {}))  # rank 0 did not
+        os._exit(1)
+
+    def leave(self) -> None:
+        """Say goodbye: the script has come to its end."""
+        with suppress(OSError), self._sending:
+            connections.send(self._line, Goodbye())
+
+    def _serve(self) -> None:
+        while not self._line.poll(LOOK):
+            with suppress(OSError), self._sending:
+                self._send_news()
+        message = connections.receive(self._line)
+        if isinstance(message, Goodbye):
+            return  # rank 0 is at the end of its script: from here on, each rank is alone
+        if message is None and self._death_of_rank_0 is not None:
+            say(blame({}, {0: self._death_of_rank_0}))
+        if not self._failed:
+            time.sleep(HEAD_START)
+        os._exit(1)
+
+    def _send_news(self) -> None:
+        if self._run is not None:
+            agent, box = self._run
+            connections.send(self._line, News(agent.status(), *box.new_calls()))
+
+
+def say(error: BaseException) -> None:
+    """Print an error as a notebook would show it: its kind and its message."""
+    kind = "KeyboardInterrupt" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+    sys.stdout.flush()
+    print(f"{kind}: {error}", file=sys.stderr, flush=True)

@@ -1,0 +1,67 @@
+"""What ranks under torchrun and rank 0 tell each other, one JSON text a message.
+
+A rank sends `News` a few times a second, `Failed` once if its function raises, and `Goodbye` at the
+end of its script. Rank 0 sends `Goodbye` too, or `JobEnded`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.raised import Raised
+from ddpkit.protocol.status import RankStatus
+
+
+@dataclass(frozen=True)
+class News:
+    """What a rank's black box holds since the last news."""
+
+    status: RankStatus
+    calls: list[Call]  # posted since then
+    lost: int  # more of them, which were overwritten unread
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The rank's function raised, and the rank waits for rank 0 to explain and to end it."""
+
+    raised: Raised
+
+
+@dataclass(frozen=True)
+class Goodbye:
+    """The sender's script has come to its end; its process ends in peace."""
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """Rank 0 has explained why it ends all ranks: nothing is left for them to say."""
+
+
+Message: TypeAlias = News | Failed | Goodbye | JobEnded
+
+
+def to_bytes(message: Message) -> bytes:
+    """A message as JSON."""
+    plain: dict[str, Any] = {"kind": type(message).__name__}
+    if isinstance(message, News):
+        plain["status"] = message.status.to_json()
+        plain["calls"] = [call.to_json() for call in message.calls]
+        plain["lost"] = message.lost
+    elif isinstance(message, Failed):
+        plain["raised"] = message.raised.to_json()
+    return json.dumps(plain).encode()
+
+
+def from_bytes(data: bytes) -> Message:
+    """The message again; an exception comes without its pickle."""
+    plain = json.loads(data)
+    if plain["kind"] == "News":
+        calls = [Call.from_json(call) for call in plain["calls"]]
+        return News(RankStatus.from_json(plain["status"]), calls, plain["lost"])
+    if plain["kind"] == "Failed":
+        return Failed(Raised.from_json(plain["raised"]))
+    return Goodbye() if plain["kind"] == "Goodbye" else JobEnded()
