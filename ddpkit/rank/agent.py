@@ -32,6 +32,19 @@ def _in_compiled_wait(frame: FrameType) -> bool:
     return any(i.opname in ("LOAD_METHOD", "LOAD_ATTR") and i.argval == "wait" for i in last)
 
 
+def _returns_at_once(name: str) -> bool:
+    """Whether a function of torch.distributed only tells something: get_rank, is_initialized."""
+    home = sys.modules.get("torch.distributed")
+    return name.startswith(("get_", "is_", "supports_")) and hasattr(home, name)
+
+
+def _cpu_ns(thread: int) -> int:
+    """The CPU time of a thread that lives; 0 where the system does not tell that of another."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return 0
+    return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Keep the garbage collector out of this thread's way.
@@ -54,6 +67,7 @@ class Agent(threading.Thread):
     thread, as long as that lets go of the GIL now and then (gloo does, in every wait)."""
 
     BEAT = 0.2  # seconds
+    BUSY = 0.05  # CPU seconds per second, above which a thread computes
 
     def __init__(self, recorder: Recorder, box: BlackBox) -> None:
         super().__init__(name="ddpkit-agent", daemon=True)
@@ -63,6 +77,7 @@ class Agent(threading.Thread):
         self._main = threading.main_thread().ident
         self._beats = 0
         self._at: tuple[int, int] | None = None  # frame and instruction of the main thread
+        self._used: tuple[int, int] | None = None  # when, and the main thread's CPU time then
 
     def run(self) -> None:
         while True:
@@ -80,8 +95,9 @@ class Agent(threading.Thread):
         recorder.under_way()  # counts as moved what has ended
         frames = sys._current_frames()
         frame = frames.get(self._main or 0)
+        computes = frame is not None and self._main_computes()
         where, via = user_call(frame)
-        waiting = recorder.waits.get(self._main or 0) or self._hidden_wait(frame)
+        waiting = recorder.waits.get(self._main or 0) or self._hidden_wait(frame, computes=computes)
         waiting = waiting or self._wait_for_gpu(frame)
         if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
             waiting = None
@@ -100,6 +116,14 @@ class Agent(threading.Thread):
             if waiting and waiting.on_gpu
             else time.process_time_ns() - time.thread_time_ns(),
         )
+
+    def _main_computes(self) -> bool:
+        """Whether the main thread has computed since the look before, as none does that waits."""
+        assert self._main is not None
+        now, used = time.perf_counter_ns(), _cpu_ns(self._main)
+        since, used_then = self._used or (now, used)
+        self._used = now, used
+        return used - used_then > self.BUSY * (now - since)
 
     def _is_at_work(self, thread: int, frame: FrameType) -> bool:
         """Whether a thread of the user's, beside the main one, may yet end the rank's wait.
@@ -122,7 +146,9 @@ class Agent(threading.Thread):
         left = (call for call in self.recorder.under_way() if call.on_gpu)
         return next(left, None) if stood else None
 
-    def _hidden_wait(self, frame: FrameType | None) -> RecordedCall | None:
+    def _hidden_wait(
+        self, frame: FrameType | None, *, computes: bool = False
+    ) -> RecordedCall | None:
         """A wait that passes no Python of ours: for a store, a future, or in DDP's C++ reducer."""
         if frame is None:
             return None
@@ -131,11 +157,13 @@ class Agent(threading.Thread):
         if function == "_engine_run_backward" or (pending and _in_compiled_wait(frame)):
             # It may as well compute: whether the process stands still, its CPU time will tell.
             return next(iter(pending), None)
+        where, via = user_call(frame)
+        if filename == os.path.join(PACKAGE, "rank", "group", "recorded.py"):
+            return RecordedCall(Call(via, where=where))
+        if computes:  # as a loop over is_set() does, DTensor, FSDP, and a hook of DDP's
+            return None
         if os.path.basename(filename) == "threading.py":  # joining a thread that communicates
             return next(iter(list(self.recorder.waits.values())), None)
-        if os.sep + os.path.join("torch", "distributed") + os.sep in filename or (
-            filename == os.path.join(PACKAGE, "rank", "group", "recorded.py")
-        ):
-            where, via = user_call(frame)
-            return RecordedCall(Call(via, where=where))
+        if os.sep + os.path.join("torch", "distributed") + os.sep in filename:
+            return None if _returns_at_once(via) else RecordedCall(Call(via, where=where))
         return None

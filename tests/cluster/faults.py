@@ -398,6 +398,13 @@ def endless_loop():
         pass
 
 
+@fault(RunTimeout, "rank 0 was in", "rank 1 was in", timeout=1)
+def endless_loop_over_the_world_size():
+    far = 0
+    while far < dist.get_world_size():  # <-
+        far = 0
+
+
 @fault(RunTimeout, "rank 0 was in", "rank 1 waits in barrier()", timeout=1)
 def holds_the_gil():
     if dist.get_rank() == 0:

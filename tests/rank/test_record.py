@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import sys
 import threading
 import time
@@ -269,6 +270,50 @@ def test_a_thread_in_wait_waits_for_that_call(recorder):
     # The test's own thread is the user's, and at work: it holds the rank's wait up.
     assert status_of(recorder, main).waiting is None
     end.set()
+
+
+TORCHS = os.path.join(os.sep, "site-packages", "torch", "distributed", "made_up.py")
+INSIDE = """
+def get_rank(loop): loop()
+def get_model_state_dict(loop): loop()
+def dispatch(loop): loop()
+def computes():
+    while going(): pass
+def waits():
+    lock.acquire()
+"""
+
+
+@pytest.mark.parametrize(
+    ("called", "inside", "seen"),
+    [
+        ("dispatch", "waits", "dispatch"),
+        ("get_model_state_dict", "waits", "get_model_state_dict"),  # whose name misleads
+        ("dispatch", "computes", None),  # as DTensor does, and a hook of DDP's
+        ("get_rank", "computes", None),
+        ("get_rank", "waits", None),  # it cannot: it only looks so, between two instructions
+    ],
+)
+def test_what_only_computes_in_torch_distributed_waits_for_nothing(recorder, called, inside, seen):
+    import torch.distributed  # noqa: F401  # whose names tell what returns at once
+
+    going, lock = threading.Event(), threading.Lock()
+    names = {"going": lambda: not going.is_set(), "lock": lock}
+    exec(compile(INSIDE, TORCHS, "exec"), names)
+    lock.acquire()
+    recorder.waits[threading.get_ident()] = recorder.posted("recv", "")  # the test is not at work
+    thread = threading.Thread(target=lambda: names[called](names[inside]), daemon=True)
+    thread.start()
+    agent = Agent(recorder, recorder.box)
+    agent._main = thread.ident
+    try:
+        agent.status()
+        time.sleep(0.2)
+        waiting = agent.status().waiting
+    finally:
+        going.set()
+        lock.release()
+    assert (waiting and waiting.op) == seen
 
 
 def test_a_compiled_wait_is_seen_in_the_bytecode(recorder):
