@@ -25,11 +25,11 @@ from ddpkit.simulate import assign_buckets
 from ddpkit.simulate import replay as simulated
 from ddpkit.trace import Span, Trace
 from ddpkit.view import View, explore_buckets, timeline_model
-from ddpkit.view.buckets.model import example_step
 from ddpkit.view.comparison.figure import draw_comparison
 from ddpkit.view.comparison.model import comparison
 from ddpkit.view.drawing import style
-from ddpkit.view.explorer.scene import scene_of
+from ddpkit.view.drawing.steps import example_step
+from ddpkit.view.explorer.model import span_columns
 from ddpkit.view.heat.figure import draw_heat
 from ddpkit.view.heat.model import heat_of
 from ddpkit.view.timeline.figure import draw_timeline
@@ -104,8 +104,8 @@ def pictures(steps: int, repeats: int) -> Iterator[Figure]:
     yield Figure(f"{spans}: drawing the timeline", "s", timeline, others, goal)
     yield Figure(f"{spans}: drawing the heat map", "s", drawn(lambda: draw_heat(heat)), goal=goal)
     yield Figure(f"{spans}: drawing the run twice", "s", drawn(lambda: draw_comparison(both)))
-    packed = took(lambda: scene_of(trace).packed())
-    note = f"{len(scene_of(trace).packed()) / 1e3:.0f} kB to the browser"
+    packed = took(lambda: span_columns(trace).packed())
+    note = f"{len(span_columns(trace).packed()) / 1e3:.0f} kB to the browser"
     yield Figure(f"{spans}: columns of the explorer", "s", packed, note=note)
 
 

@@ -92,7 +92,7 @@ class Step:
         equal share of the all_reduce that came next. Time blocked on communication is left out.
         Raises TraceError if there is no such step, or no backward in it.
         """
-        return _Reader(trace.step(step), rank).step(sizes)
+        return _StepReader(trace.step(step), rank).step(sizes)
 
     @classmethod
     def typical(cls, trace: Trace, rank: int = 0, sizes: Sequence[int] = ()) -> "Step":
@@ -129,10 +129,10 @@ def recorded_buckets(
     trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
 ) -> tuple[Bucket, ...]:
     """The buckets in which a recorded step reduced its gradients; see `Step.of_trace`."""
-    return _Reader(trace.step(step), rank).buckets(sizes)
+    return _StepReader(trace.step(step), rank).buckets(sizes)
 
 
-class _Reader:
+class _StepReader:
     """One rank's part of a trace that was cut to one step."""
 
     def __init__(self, cut: Trace, rank: int) -> None:

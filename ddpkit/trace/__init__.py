@@ -6,6 +6,7 @@ trace       Trace: these, with save, load and to_chrome
 breakdown   Breakdown: where a rank's time went: compute only, overlapped, exposed, idle
 traffic     Traffic, Count: who sent how much to whom
 peers       match_peers fills in since when every peer of an operation was in
+waits       who waited for whom, and how long
 rounds      how many rounds the messages of an algorithm take
 dropped     Dropped: what a rank of a long run did not keep; join: what all have kept
 intervals   exact arithmetic on sets of time

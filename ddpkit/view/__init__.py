@@ -16,7 +16,7 @@ Each picture is a pure `model` (trace -> numbers), a `figure` (numbers -> Figure
 """
 
 from ddpkit.view.buckets.widget import explore_buckets
-from ddpkit.view.comparison.what_if import what_if
+from ddpkit.view.comparison.widget import what_if
 from ddpkit.view.drawing.shell import View
 from ddpkit.view.explorer.widget import explore
 from ddpkit.view.live_run.widget import Live, live

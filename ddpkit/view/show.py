@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddpkit.trace import Trace
 from ddpkit.view.comparison.model import comparison
-from ddpkit.view.drawing import style
+from ddpkit.view.drawing.display import display_png, in_ipython
+from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.heat.model import heat_of
 from ddpkit.view.timeline.model import timeline_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-CSS_PIXELS = round(style.WIDTH * 90)  # half the pixels would be 792; 990 fills a notebook's cell
-
-
-class HasTrace(Protocol):
-    """A run, to this module."""
-
-    @property
-    def trace(self) -> Trace: ...
-
-
-def trace_of(run_or_trace: HasTrace | Trace) -> Trace:
-    return run_or_trace if isinstance(run_or_trace, Trace) else run_or_trace.trace
-
-
-def skipped(*runs_or_traces: HasTrace | Trace) -> str:
-    """Why there is nothing to show of these, if torchrun had too few ranks for a run; else ""."""
-    if any("skipped" in trace_of(each).facts for each in runs_or_traces):
-        return "No picture: the run was skipped."
-    return ""
 
 
 def show(run_or_trace: HasTrace | Trace, step: int | None = None) -> Figure | None:
@@ -116,22 +95,3 @@ def _present(draw: Callable[[], Figure], finding: str, text: str) -> Figure | No
         display_png(figure, finding)
     print(text)
     return None if displayed else figure
-
-
-def in_ipython() -> bool:
-    """Whether pictures can be displayed here."""
-    ipython = sys.modules.get("IPython")  # if nobody imported it, we are not in it
-    return ipython is not None and ipython.get_ipython() is not None
-
-
-def display_png(figure: Figure, alt: str) -> None:
-    """Leave the picture as an output of its own, which a saved notebook keeps.
-
-    ``alt`` is the picture in words, for those who do not see it.
-    """
-    from IPython.display import Image, display
-
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    picture = Image(png.getvalue(), format="png", width=CSS_PIXELS, alt=" ".join(alt.split()))  # type: ignore[no-untyped-call]
-    display(picture)  # type: ignore[no-untyped-call]

@@ -18,7 +18,7 @@ CELLS = {  # each cell leaves a picture, its text, and controls if it has any
         from ddpkit.simulate import assign_buckets, replay, schedule
         from ddpkit.view import compare, explore, explore_buckets, explore_scaling, heat_map
         from ddpkit.view import play, show, what_if
-        from ddpkit.view.buckets.model import example_step
+        from ddpkit.view.drawing.steps import example_step
 
         def step_with(cap_mb):
             step = example_step()

@@ -11,8 +11,9 @@ from ddpkit.link import Link
 from ddpkit.simulate import Gradient, Step, assign_buckets, replay
 from ddpkit.view import explore_buckets
 from ddpkit.view.buckets.figure import draw_buckets
-from ddpkit.view.buckets.model import bucket_model, caps, example_step
+from ddpkit.view.buckets.model import bucket_model
 from ddpkit.view.drawing.shell import NOT_LIVE
+from ddpkit.view.drawing.steps import caps, example_step
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 

@@ -9,7 +9,7 @@ import pytest
 from ddpkit.errors import TraceError
 from ddpkit.trace import Span, Trace
 from ddpkit.view import explore, timeline_model
-from ddpkit.view.explorer.scene import KINDS, Scene, scene_of
+from ddpkit.view.explorer.model import KINDS, SpanColumns, span_columns
 from tests.view import examples
 
 TRACES = {
@@ -20,12 +20,12 @@ TRACES = {
 }
 
 
-def spans(scene: Scene) -> list[tuple[int, str, int, int]]:
+def spans(columns: SpanColumns) -> list[tuple[int, str, int, int]]:
     """Rank, name, start and end in ns of every entry."""
     return [
-        (row.rank, scene.names[scene.name[i]], scene.start[i] * scene.tick_ns,
-         scene.end[i] * scene.tick_ns)
-        for row in scene.rows
+        (row.rank, columns.names[columns.name[i]], columns.start[i] * columns.tick_ns,
+         columns.end[i] * columns.tick_ns)
+        for row in columns.rows
         for i in range(row.first, row.last)
     ]  # fmt: skip
 
@@ -33,7 +33,7 @@ def spans(scene: Scene) -> list[tuple[int, str, int, int]]:
 @pytest.mark.parametrize("name", TRACES)
 def test_every_span_is_there_once(name: str) -> None:
     trace = TRACES[name]
-    shown = [each for each in spans(scene_of(trace)) if each[1] != "exposed communication"]
+    shown = [each for each in spans(span_columns(trace)) if each[1] != "exposed communication"]
     expected = [
         (s.rank, s.name, s.start_ns - trace.start_ns, s.end_ns - trace.start_ns)
         for s in trace.spans
@@ -45,37 +45,37 @@ def test_every_span_is_there_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_rows_are_in_order_and_lanes_do_not_overlap(name: str) -> None:
-    scene = scene_of(TRACES[name])
-    assert [row.first for row in scene.rows] == [0, *(row.last for row in scene.rows[:-1])]
-    assert all(a.top + a.height < b.top for a, b in pairwise(scene.rows))
-    assert [row.title for row in scene.rows if row.title] == [
+    columns = span_columns(TRACES[name])
+    assert [row.first for row in columns.rows] == [0, *(row.last for row in columns.rows[:-1])]
+    assert all(a.top + a.height < b.top for a, b in pairwise(columns.rows))
+    assert [row.title for row in columns.rows if row.title] == [
         f"rank {rank}" for rank in TRACES[name].ranks
     ]
-    for row in scene.rows:
+    for row in columns.rows:
         inside = range(row.first, row.last)
-        assert sorted(scene.start[i] for i in inside) == [scene.start[i] for i in inside]
-        assert [scene.reach[i] for i in inside] == [
-            max(scene.end[row.first : i + 1]) for i in inside
+        assert sorted(columns.start[i] for i in inside) == [columns.start[i] for i in inside]
+        assert [columns.reach[i] for i in inside] == [
+            max(columns.end[row.first : i + 1]) for i in inside
         ]
         if row.name != "compute":
-            assert all(scene.end[i] <= scene.start[i + 1] for i in inside[:-1])
+            assert all(columns.end[i] <= columns.start[i + 1] for i in inside[:-1])
 
 
 def test_exposed_communication_is_as_long_as_the_breakdown_says() -> None:
     trace = TRACES["ddp"]
     found = dict.fromkeys(trace.ranks, 0)
-    for rank, name, start, end in spans(scene_of(trace)):
+    for rank, name, start, end in spans(span_columns(trace)):
         found[rank] += end - start if name == "exposed communication" else 0
     assert found == {rank: parts.exposed_ns for rank, parts in trace.breakdown().items()}
 
 
 def test_hovering_knows_bytes_peer_and_waiting() -> None:
-    scene = scene_of(examples.token_ring(3, laps=1))
-    i = next(i for i, name in enumerate(scene.name) if scene.names[name] == "recv")
+    columns = span_columns(examples.token_ring(3, laps=1))
+    i = next(i for i, name in enumerate(columns.name) if columns.names[name] == "recv")
     recv = next(span for span in examples.token_ring(3, laps=1).of(0) if span.name == "recv")
     start = examples.token_ring(3, laps=1).start_ns
-    assert (scene.nbytes[i], scene.peer[i], KINDS[scene.kind[i]]) == (4, 2, "moving")
-    assert scene.ready[i] == (recv.ready_ns or 0) - start > scene.start[i]
+    assert (columns.nbytes[i], columns.peer[i], KINDS[columns.kind[i]]) == (4, 2, "moving")
+    assert columns.ready[i] == (recv.ready_ns or 0) - start > columns.start[i]
 
 
 def test_a_step_keeps_what_reaches_into_it_at_full_length() -> None:
@@ -89,38 +89,38 @@ def test_a_step_keeps_what_reaches_into_it_at_full_length() -> None:
         ],
         1,
     )
-    scene = scene_of(trace, 1)
-    assert (0, "all_reduce", -10, 30) in spans(scene)
-    assert (0, "f", 50, 60) in spans(scene)
-    assert (0, "f", -90, -80) not in spans(scene)
-    assert scene.described()["extent"] == [-10, 100]
-    assert scene.described()["length"] == 100
+    columns = span_columns(trace, 1)
+    assert (0, "all_reduce", -10, 30) in spans(columns)
+    assert (0, "f", 50, 60) in spans(columns)
+    assert (0, "f", -90, -80) not in spans(columns)
+    assert columns.described()["extent"] == [-10, 100]
+    assert columns.described()["length"] == 100
 
 
 def test_an_hour_is_counted_in_longer_ticks() -> None:
     hour = 3_600_000_000_000
-    scene = scene_of(Trace([Span(0, "compute", "f", "forward", 5, hour)], 1))
-    assert scene.tick_ns > 1
-    assert scene.end[0] * scene.tick_ns == pytest.approx(hour, abs=2 * scene.tick_ns)
+    columns = span_columns(Trace([Span(0, "compute", "f", "forward", 5, hour)], 1))
+    assert columns.tick_ns > 1
+    assert columns.end[0] * columns.tick_ns == pytest.approx(hour, abs=2 * columns.tick_ns)
 
 
 def test_the_columns_unpack_as_they_are_described() -> None:
-    scene = scene_of(TRACES["ddp"])
-    packed, said = zlib.decompress(scene.packed()), scene.described()
+    columns = span_columns(TRACES["ddp"])
+    packed, said = zlib.decompress(columns.packed()), columns.described()
     at = 0
     for name, kind in said["columns"]:
         size = int(kind[1])
         assert at % size == 0  # or the browser refuses
         column = array({"f8": "d", "i4": "i", "u4": "I", "u1": "B"}[kind])
         column.frombytes(packed[at : at + size * said["count"]])
-        assert column == getattr(scene, name)
+        assert column == getattr(columns, name)
         at += size * said["count"]
     assert at == len(packed)
 
 
 def test_nothing_and_an_instant_can_be_explored() -> None:
-    assert scene_of(Trace([], 2)).described()["length"] == 1
-    assert len(scene_of(Trace([Span(0, "comm", "barrier", "comm", 5, 5)], 2)).start) == 1
+    assert span_columns(Trace([], 2)).described()["length"] == 1
+    assert len(span_columns(Trace([Span(0, "comm", "barrier", "comm", 5, 5)], 2)).start) == 1
     with pytest.raises(TraceError, match="no step 9"):
         explore(examples.ddp(2), step=9)
 
@@ -131,5 +131,5 @@ def test_a_notebook_gets_picture_text_and_canvas(
     view = explore(TRACES["ddp"], step=1)
     assert [type(each).__name__ for each in displayed] == ["Image", "dict", "dict"]
     assert capsys.readouterr().out == timeline_model(TRACES["ddp"], 1).text + "\n"
-    assert view.controls.scene["title"] == timeline_model(TRACES["ddp"], 1).title
+    assert view.controls.picture["title"] == timeline_model(TRACES["ddp"], 1).title
     assert "export default" in str(view.controls._esm)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpkit.trace import Span
-from ddpkit.view.timeline.lanes import Bar, assign_lanes, label_runs, merge_small, nearby
+from ddpkit.view.drawing.lanes import Bar, assign_lanes, label_runs, merge_small, nearby
 from tests.properties import examples
 
 

@@ -7,7 +7,7 @@ import pytest
 from ddpkit.link import Link
 from ddpkit.simulate import assign_buckets, scaling
 from ddpkit.view import explore_scaling
-from ddpkit.view.buckets.model import example_step
+from ddpkit.view.drawing.steps import example_step
 from ddpkit.view.scaling.figure import draw_scaling
 from ddpkit.view.scaling.model import scaling_model
 from tests.view import examples

@@ -10,7 +10,7 @@ from ddpkit.errors import TraceError
 from ddpkit.simulate import assign_buckets, replay
 from ddpkit.trace import Trace
 from ddpkit.view import what_if
-from ddpkit.view.buckets.model import example_step
+from ddpkit.view.drawing.steps import example_step
 from tests.view import examples
 from tests.view.readable import assert_readable
 

@@ -49,7 +49,7 @@ _SIZES = {  # bytes of an element, by c10's name (NCCL's args) and by C++'s (rec
 
 def spans_of(recording: Recording) -> list[Span]:
     """Compute, communication and steps of one rank, in the order they began."""
-    reader = _Reader(recording)
+    reader = _RankReader(recording)
     for thread in _by_thread(recording.events).values():
         for event, parents in _nested(thread):
             reader.on_cpu(event, parents)
@@ -59,7 +59,7 @@ def spans_of(recording: Recording) -> list[Span]:
     return sorted([*reader.spans, *reader.steps()], key=lambda span: (span.start_ns, -span.end_ns))
 
 
-class _Reader:
+class _RankReader:
     """Goes through the events of one rank and collects its spans."""
 
     def __init__(self, recording: Recording) -> None:

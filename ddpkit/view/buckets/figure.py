@@ -8,20 +8,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from ddpkit.view.buckets.model import Buckets
+from ddpkit.view.buckets.model import CapSweep
 from ddpkit.view.drawing import style
 from ddpkit.view.drawing.chart import EXPOSED, OVERLAP, Chart, plain
+from ddpkit.view.drawing.lanes import merge_small
+from ddpkit.view.drawing.layout import Heights, lay_out
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.words import ms
-from ddpkit.view.timeline.lanes import merge_small
-from ddpkit.view.timeline.places import Heights, places
 
 LEFT, TOP, STEP = 0.86, 1.6, 5.5  # inches: margin with names, head, width of the timeline
-HEIGHTS = Heights(compute=0.36, strip=0.06, lane=0.3, lanes=0.3, bar=0.0, gap=0.0)
+HEIGHTS = Heights(compute=0.36, overlap=0.06, lane=0.3, lanes=0.3, bar=0.0, gap=0.0)
 CURVE, WIDE, HIGH = LEFT + STEP + 0.85, 3.5, 1.85
 
 
-def draw_buckets(model: Buckets) -> Figure:
+def draw_buckets(model: CapSweep) -> Figure:
     """A figure of 11 inches width, the same height for all settings."""
     page = Page(TOP + HIGH + 0.3)
     page.write_fitting(0.2, 0.24, model.title, 14.5, style.WIDTH - 0.4, bold=True)
@@ -32,14 +32,14 @@ def draw_buckets(model: Buckets) -> Figure:
     return page.figure
 
 
-def _step(page: Page, model: Buckets) -> None:
+def _step(page: Page, model: CapSweep) -> None:
     top = TOP + 0.14
     bars = (
         (r.start_ns, r.done_ns, "moving", (f"b{n}",))
         for n, r in enumerate(model.replay.all_reduces)
     )
     row = replace(model.row, lanes=[merge_small(bars, model.step_ns / (STEP * style.DPI))])
-    (place,) = places([row], HEIGHTS, compute=True, comm=True)
+    (place,) = lay_out([row], HEIGHTS, compute=True, comm=True)
     chart = Chart(page, LEFT, top, STEP, place.bottom + 0.06, model.step_ns)
     chart.row(row, place, compute=True, comm=True)
     chart.end(model.step_ns, (place.top, place.bottom))
@@ -71,7 +71,7 @@ def _legend() -> list[tuple[str, dict[str, Any]]]:
     return [*swatches, ("exposed", {**EXPOSED, "linewidth": 0.8})]
 
 
-def _curve(page: Page, model: Buckets) -> None:
+def _curve(page: Page, model: CapSweep) -> None:
     axes = page.axes(CURVE, TOP, WIDE, HIGH - 0.28)
     caps, times = zip(*((cap, ns / 1e6) for cap, ns in model.curve), strict=True)
     alone, high = model.compute_ns / 1e6, max(times)
@@ -108,7 +108,7 @@ def _curve(page: Page, model: Buckets) -> None:
                       textcoords="offset points", **more)  # fmt: skip
 
 
-def _marks(model: Buckets) -> list[tuple[str, str, str, str]]:
+def _marks(model: CapSweep) -> list[tuple[str, str, str, str]]:
     """Text, marker, edge and face of the two marked points."""
     cap, ns = model.best
     return [

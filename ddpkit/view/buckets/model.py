@@ -1,21 +1,18 @@
 """`bucket_model`: one step under a bucket cap, and the step time under every other cap. Pure."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpkit.link import Link
-from ddpkit.simulate import Gradient, Replay, Step, assign_buckets, replay, sweep
-from ddpkit.simulate.buckets import MB
+from ddpkit.simulate import Replay, Step, assign_buckets, replay, sweep
 from ddpkit.text import count, size
 from ddpkit.trace import Breakdown, Trace
+from ddpkit.view.drawing.rows import RankRow, RowBuilder
+from ddpkit.view.drawing.steps import caps
 from ddpkit.view.drawing.words import ms, percent
-from ddpkit.view.timeline.model import Row, timeline_model
-
-SERIES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)  # caps per power of ten
 
 
 @dataclass(frozen=True)
-class Buckets:
+class CapSweep:
     """What the picture shows. ``curve`` is (cap in MB, step time in ns), in the order of caps."""
 
     title: str
@@ -23,7 +20,7 @@ class Buckets:
     cap_mb: float
     curve: tuple[tuple[float, int], ...]
     replay: Replay
-    row: Row  # of one rank; all ranks are alike
+    row: RankRow  # of one rank; all ranks are alike
     compute_ns: int  # the step without communication
 
     @property
@@ -66,7 +63,7 @@ class Buckets:
 
 def bucket_model(
     step: Step, cap_mb: float, link: Link, world_size: int, speed: float = 1.0
-) -> Buckets:
+) -> CapSweep:
     """``speed=2``: the ranks compute twice as fast as in ``step``.
 
     Raises ValueError for a cap or a speed that is not above 0.
@@ -78,45 +75,17 @@ def bucket_model(
     curve = tuple(sweep(step, sorted({*caps(step), cap_mb}), link, world_size))
     title = f"A step of {count(world_size, 'rank')}, {size(step.bytes)} of gradients, {link}"
     row = _row(done)
-    return Buckets(
+    return CapSweep(
         title, _notice(curve, step.compute_ns), cap_mb, curve, done, row, step.compute_ns
     )
 
 
-def _row(done: Replay) -> Row:
+def _row(done: Replay) -> RankRow:
     """The row of rank 0. All-reduces that take no time, on one rank or no link, are not drawn."""
     trace = done.trace(1)
     seen = tuple(span for span in trace.spans if not span.is_comm or span.duration_ns)
-    return timeline_model(Trace(seen, trace.world_size, trace.facts)).rows[0]
-
-
-def caps(step: Step) -> list[float]:
-    """The caps in MB to try: from a 200th of the gradients, or 0.1 MB, to all in one bucket."""
-    whole = step.bytes / MB
-    return list(_series(min(0.1, whole / 200), whole)) or [1.0]
-
-
-def _series(least: float, most: float) -> Iterator[float]:
-    """Round numbers, from the last up to ``least`` to the first from ``most``."""
-    power = -3
-    while most > 0:
-        for digit in SERIES:
-            cap = float(f"{digit}e{power}")
-            if cap >= least:
-                yield cap
-            if cap >= most:
-                return
-        power += 1
-
-
-def example_step() -> Step:
-    """A made-up step: 96 layers with 1 MB of weights and 4 kB of the rest, 180 ms of compute."""
-    ready, gradients = 0, []
-    for layer in reversed(range(96)):
-        ready += 1_250_000
-        gradients.append(Gradient(f"layer{layer}.weight", 1_000_000, ready - 50_000))
-        gradients.append(Gradient(f"layer{layer}.bias", 4_000, ready))
-    return Step(55_000_000, tuple(gradients), 5_000_000)
+    shown = Trace(seen, trace.world_size, trace.facts)
+    return RowBuilder(shown, shown).row(0)
 
 
 def _notice(curve: tuple[tuple[float, int], ...], compute_ns: int) -> str:

@@ -1,1 +1,6 @@
-"""Several runs on one axis of time: model, figure; `what_if`, a recorded run beside its replay."""
+"""Several runs on one axis of time.
+
+model      the runs, and what changed between them
+figure     the static figure
+widget     `what_if`: a recorded run, and below it its replay on another network
+"""

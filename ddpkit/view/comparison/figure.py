@@ -4,11 +4,11 @@ from matplotlib.figure import Figure
 
 from ddpkit.view.comparison.model import Comparison, Side
 from ddpkit.view.drawing import style
+from ddpkit.view.drawing.breakdown import draw_parts, panel, write_numbers
 from ddpkit.view.drawing.chart import Chart
+from ddpkit.view.drawing.layout import LEFT, MIDDLE, Heights, RowLayout, lay_out
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.timeline.figure import draw_words, write_headings, write_names
-from ddpkit.view.timeline.parts import draw_parts, panel, write_numbers
-from ddpkit.view.timeline.places import LEFT, MIDDLE, Heights, Place, places
 
 TOP, BOTTOM, HEAD = 1.12, 0.54, 0.27  # inches; the head of each run is a line of type
 
@@ -32,7 +32,7 @@ def draw_comparison(model: Comparison) -> Figure:
             chart.row(row, place, compute=timeline.has_compute, comm=timeline.has_comm)
             chart.end(row.window[1], (place.top, place.bottom))
             write_names(page, TOP, timeline, row, place)
-            write_numbers(page, TOP + place.header, timeline, row)
+            write_numbers(page, TOP + place.header, row, model.whole, compute=timeline.has_compute)
             draw_parts(beside, place.bar, row.parts, percent=False)
     shown = [row for side in model.sides for row in side.timeline.rows]
     compute = any(side.timeline.has_compute for side in model.sides)
@@ -42,14 +42,14 @@ def draw_comparison(model: Comparison) -> Figure:
     return page.figure
 
 
-def _places(model: Comparison) -> list[list[Place]]:
+def _places(model: Comparison) -> list[list[RowLayout]]:
     high = Heights.of(sum(len(side.timeline.rows) for side in model.sides))
-    found: list[list[Place]] = []
+    found: list[list[RowLayout]] = []
     top = HEAD - 0.04
     for side in model.sides:
         timeline = side.timeline
         compute, comm = timeline.has_compute, timeline.has_comm
-        found.append(list(places(timeline.rows, high, compute=compute, comm=comm, top=top)))
+        found.append(list(lay_out(timeline.rows, high, compute=compute, comm=comm, top=top)))
         top = found[-1][-1].bottom + 0.1 + HEAD
     return found
 

@@ -7,7 +7,8 @@ from ddpkit.simulate.step import WARM_UP
 from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.drawing import words
-from ddpkit.view.timeline.model import PIXELS, Row, Timeline, timeline_model
+from ddpkit.view.drawing.rows import PIXELS, RankRow
+from ddpkit.view.timeline.model import Timeline, timeline_model
 
 LITTLE = 0.01  # of the longer step: smaller differences are not worth a sentence
 
@@ -20,7 +21,7 @@ class Side:
     timeline: Timeline
 
     @property
-    def slowest(self) -> Row:
+    def slowest(self) -> RankRow:
         """The rank that took longest; the first of them."""
         return max(self.timeline.rows, key=lambda row: row.parts.step_ns)
 
@@ -187,5 +188,5 @@ def _lines(model: Comparison) -> Iterator[str]:
         yield prose(model.note)
 
 
-def _rows(model: Comparison) -> Iterator[tuple[Side, Row]]:
+def _rows(model: Comparison) -> Iterator[tuple[Side, RankRow]]:
     return ((side, row) for side in model.sides for row in side.timeline.rows)

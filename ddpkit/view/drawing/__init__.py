@@ -1,8 +1,16 @@
-"""What all pictures are made with.
+"""What several pictures are made with. Nothing here knows a picture.
 
 page, plot   a figure in inches, and a scale on it
-chart        rows of bars over an axis of time
 style        colours and sizes
 words        numbers and sentences
-shell        a picture in a cell, with controls if any
+lanes        which lane a bar goes in, and how many bars a screen can show
+rows         a trace as rows of bars, one a rank
+layout       where the rows lie, in inches
+chart        the rows become ink, over an axis of time
+breakdown    beside them, each rank's time in four parts
+runs         what a picture is made of: a run, or its trace
+steps        the step that a widget starts from, and the bucket caps to try
+sliders      the sliders that several widgets have
+display      a figure as an output of a cell
+shell        `View`: a picture in a cell, with controls if any
 """

@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from ddpkit.view.drawing import style
+from ddpkit.view.drawing.lanes import Bar
+from ddpkit.view.drawing.layout import Extent, RowLayout
 from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.drawing.plot import Plot
-from ddpkit.view.timeline.lanes import Bar
-from ddpkit.view.timeline.model import Row
-from ddpkit.view.timeline.places import Extent, Place
+from ddpkit.view.drawing.rows import RankRow
 
 Look = dict[str, Any]  # of a patch, as matplotlib takes it
 OVERLAP: Look = {
@@ -37,7 +37,7 @@ class Chart:
         self.plot = Plot(page, left, top, width, height, self.right)
         self.plot.axis(self.plot.ticks(8), grid=True)
 
-    def row(self, row: Row, place: Place, *, compute: bool, comm: bool) -> None:
+    def row(self, row: RankRow, place: RowLayout, *, compute: bool, comm: bool) -> None:
         """One rank: its compute, its communication, or both and how they overlap."""
         band = 0, place.top, self.right, place.bottom
         self.plot.bars([band], facecolor=style.BAND, zorder=0.2)
@@ -48,7 +48,7 @@ class Chart:
             self.bars(lane, where)
             self.labels(lane, where)
         if compute and comm:
-            self.hatch(row.overlap, place.strip, OVERLAP, 0, style.MOVING)
+            self.hatch(row.overlap, place.overlap, OVERLAP, 0, style.MOVING)
             self.hatch(row.exposed, place.compute, EXPOSED, 0.8, style.EXPOSED_THIN)
             for bar in row.exposed:
                 box = _box(bar, place.compute)
@@ -114,7 +114,7 @@ def plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def kinds(rows: Sequence[Row], *, compute: bool) -> Iterator[tuple[str, Look]]:
+def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look]]:
     """The legend of what is in the rows, and of nothing else."""
     words_of = {
         "forward": "forward",

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddpkit.errors import TraceError
-from ddpkit.view.show import CSS_PIXELS, display_png, in_ipython
+from ddpkit.view.drawing.display import CSS_PIXELS, display_png, in_ipython
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,16 +148,6 @@ def quick_png(figure: Figure) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", pil_kwargs={"compress_level": 1})
     return file.getvalue()
-
-
-def slider(label: str, values: Sequence[float], now: float, say: Callable[[float], str]) -> Any:
-    """A slider over values and the present one; redraws when it is let go. The keys work on it."""
-    import ipywidgets
-
-    options = [(say(value), value) for value in sorted({*values, now})]
-    return ipywidgets.SelectionSlider(
-        options=options, value=now, description=label, continuous_update=False
-    )
 
 
 def spoken(text: str) -> str:

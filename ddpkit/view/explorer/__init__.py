@@ -1,6 +1,6 @@
 """A timeline to point at, to move and to zoom.
 
-scene      every span as columns of numbers
+model      every span as columns of numbers
 canvas     the widget that gives them to canvas.js
 widget     `explore`
 """

@@ -1,5 +1,5 @@
 // The timeline explorer: spans on a canvas, with hover, pan and zoom. canvas.py sends them as
-// columns; scene.py says what these mean. Times are in ticks until they are shown.
+// columns; model.py says what these mean. Times are in ticks until they are shown.
 
 const LEFT = 104, AXIS = 24; // pixels: names left of the rows, times above them
 const HELP = "Point at a bar for its numbers. Drag or ← → to move; +, − or the wheel (after a click) " +
@@ -14,15 +14,15 @@ function size(bytes) {
 }
 
 async function unpack(model) {
-  const scene = { ...model.get("scene") }, packed = new Blob([model.get("spans")]);
+  const picture = { ...model.get("picture") }, packed = new Blob([model.get("spans")]);
   const stream = packed.stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer();
   let at = 0;
-  for (const [name, type] of scene.columns) {
-    scene[name] = new TYPES[type](buffer, at, scene.count);
-    at += scene[name].byteLength;
+  for (const [name, type] of picture.columns) {
+    picture[name] = new TYPES[type](buffer, at, picture.count);
+    at += picture[name].byteLength;
   }
-  return scene;
+  return picture;
 }
 
 function hatch(color) {
@@ -44,8 +44,8 @@ function search(low, high, is) {
 }
 
 class Explorer {
-  constructor(scene, canvas, said) {
-    Object.assign(this, scene, { canvas, said, row: 0, picked: -1, view: [0, scene.length] });
+  constructor(picture, canvas, said) {
+    Object.assign(this, picture, { canvas, said, row: 0, picked: -1, view: [0, picture.length] });
     this.pen = canvas.getContext("2d");
     this.fills = this.kinds.map((kind) => this.face[kind] ?? hatch(this.ink.exposed));
     this.tell(-1);
@@ -206,15 +206,15 @@ function listen(canvas, explorer) {
 }
 
 async function render({ model, el }) {
-  const scene = await unpack(model);
+  const picture = await unpack(model);
   const canvas = document.createElement("canvas"), said = document.createElement("div");
-  Object.assign(canvas, { tabIndex: 0, role: "application", ariaLabel: `${scene.title}. ${HELP}` });
-  canvas.style = `width: 100%; height: ${scene.height + AXIS}px; background: white; ` +
+  Object.assign(canvas, { tabIndex: 0, role: "application", ariaLabel: `${picture.title}. ${HELP}` });
+  canvas.style = `width: 100%; height: ${picture.height + AXIS}px; background: white; ` +
     "display: block; outline-offset: -2px; touch-action: pan-y";
   Object.assign(said, { role: "status", style: "min-height: 2.6em; font: 13px sans-serif" });
   el.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take the arrow keys
   el.append(said, canvas);
-  const explorer = new Explorer(scene, canvas, said);
+  const explorer = new Explorer(picture, canvas, said);
   listen(canvas, explorer);
   const observer = new ResizeObserver(() => explorer.later());
   observer.observe(canvas);

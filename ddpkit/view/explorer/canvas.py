@@ -1,4 +1,4 @@
-"""`Canvas`: the widget that gives a scene to canvas.js. Importing this needs anywidget."""
+"""`Canvas`: the widget that gives a picture to canvas.js. Importing this needs anywidget."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import anywidget
 import traitlets
 
 from ddpkit.view.drawing import style
-from ddpkit.view.explorer.scene import Scene
+from ddpkit.view.explorer.model import SpanColumns
 
 LOOK = {
     "face": {**style.FACE},
@@ -22,12 +22,13 @@ LOOK = {
 
 
 class Canvas(anywidget.AnyWidget):
-    """A scene in the browser. Nothing comes back from there: the kernel may be busy."""
+    """The picture in the browser. Nothing comes back from there: the kernel may be busy."""
 
     _esm = Path(__file__).with_name("canvas.js")
-    scene = traitlets.Dict().tag(sync=True)
+    picture = traitlets.Dict().tag(sync=True)
     spans = traitlets.Bytes().tag(sync=True)
 
-    def __init__(self, scene: Scene, title: str) -> None:
+    def __init__(self, columns: SpanColumns, title: str) -> None:
         """``title`` is what a screen reader says first."""
-        super().__init__(scene={**scene.described(), **LOOK, "title": title}, spans=scene.packed())
+        described = {**columns.described(), **LOOK, "title": title}
+        super().__init__(picture=described, spans=columns.packed())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.trace import Trace
+from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
-from ddpkit.view.explorer.scene import scene_of
-from ddpkit.view.show import HasTrace, skipped, trace_of
+from ddpkit.view.explorer.model import span_columns
 from ddpkit.view.timeline.model import Timeline, timeline_model
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def explore(run_or_trace: HasTrace | Trace, step: int | None = None) -> View[Tim
     def canvas(view: View[Timeline]) -> Any:
         from ddpkit.view.explorer.canvas import Canvas
 
-        return Canvas(scene_of(trace, step), view.model().title)
+        return Canvas(span_columns(trace, step), view.model().title)
 
     return view.show(canvas)
 

@@ -10,8 +10,8 @@ from ddpkit.simulate.step import WARM_UP
 from ddpkit.text import columns, count, prose
 from ddpkit.trace import Trace, collectives, messages
 from ddpkit.trace.intervals import Interval, intersect
+from ddpkit.trace.waits import last_in, waited_for, waiting
 from ddpkit.view.drawing import words
-from ddpkit.view.timeline.waits import last_in, waited_for, waiting
 
 COLUMNS = 240  # more could not be told apart
 MUCH = 1.2  # of the median step: such a step is worth a word

@@ -10,14 +10,14 @@ from ddpkit.view.drawing import style
 from ddpkit.view.drawing.chart import plain
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.words import ms
-from ddpkit.view.live_run.model import Progress
+from ddpkit.view.live_run.model import RunProgress
 
 LEFT, TOP, HIGH = 0.75, 1.2, 1.75  # inches
 LOSS, RATE, LAG = 3.7, 2.9, 2.15  # widths
 POINTS = 400  # of a curve: more could not be told apart
 
 
-def draw_progress(model: Progress) -> Figure:
+def draw_progress(model: RunProgress) -> Figure:
     """A figure of 11 inches width, of the same height from the first step to the last."""
     page = Page(TOP + HIGH + 0.6)
     page.write_fitting(LEFT, 0.24, model.title, 14.5, style.WIDTH - LEFT - 0.2, bold=True)
@@ -58,7 +58,7 @@ def _curve(axes: Axes, points: Sequence[tuple[int, float]], color: str, width: f
     axes.plot(steps, values, color=color, linewidth=width, marker=marker, markersize=3)
 
 
-def _lags(page: Page, left: float, model: Progress) -> None:
+def _lags(page: Page, left: float, model: RunProgress) -> None:
     """A bar a rank, of as many as there is room for."""
     page.write(left, TOP - 0.2, "Behind the first rank", 11, bold=True)
     most = max(model.lags_ms.values(), default=0.0) or 1.0

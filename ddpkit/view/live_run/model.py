@@ -22,7 +22,7 @@ class Report(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far a run has come. Steps count from 0."""
 
     losses: Mapping[int, tuple[float, ...]]  # rank -> by step
@@ -36,18 +36,18 @@ class Progress:
         return prose(f"{self.title}.", self.notice)
 
 
-def progress_of(reports: Mapping[int, Sequence[Report]]) -> Progress:
+def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
     """From what each rank has reported so far; some may be a few steps ahead of others."""
     steps = min(map(len, reports.values()), default=0)  # that all ranks have done
     losses = {rank: tuple(report.loss for report in reports[rank]) for rank in sorted(reports)}
     if not steps:
-        return Progress(losses, (), {}, "No step is done yet", "")
+        return RunProgress(losses, (), {}, "No step is done yet", "")
     rates, lags = tuple(_rates(reports, steps)), _lags_ms(reports, steps)
     loss = fmean(losses[rank][steps - 1] for rank in losses)
     title = f"Step {steps - 1} on {count(len(reports), 'rank')}: loss {loss:.4g}"
     if rates:
         title += f", {rates[-1][1]:,.0f} samples/s"
-    return Progress(losses, rates, lags, title, _notice(reports, lags))
+    return RunProgress(losses, rates, lags, title, _notice(reports, lags))
 
 
 def _rates(reports: Mapping[int, Sequence[Report]], steps: int) -> Iterator[tuple[int, float]]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ddpkit.view.drawing.display import CSS_PIXELS, display_png, in_ipython
 from ddpkit.view.drawing.shell import display_live, quick_png, spoken
-from ddpkit.view.live_run.model import Progress, Report, progress_of
-from ddpkit.view.show import CSS_PIXELS, display_png, in_ipython
+from ddpkit.view.live_run.model import Report, RunProgress, progress_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,7 +84,7 @@ class Live(Reporter):
             display_png(self.figure(), alt=self._last.title)
         print(self._last.text)
 
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """What has been reported by now."""
         if not self._folder:
             return self._last

@@ -1,10 +1,10 @@
 """A collective step by step.
 
-film       a collective as moments
-scheduled  the film of a schedule
-recorded   the film of real ranks' messages
-stage      where the ranks stand
+model      the steps: who holds what after each, and has sent how much
+scheduled  the steps of a schedule
+recorded   the steps of real ranks' messages
+boxes      where the ranks stand
 arrows     straight arrows between them
-figure     a moment as a figure
+figure     one step as a static figure
 widget     `play`
 """

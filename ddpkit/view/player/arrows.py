@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.collections import LineCollection, PolyCollection
 
 from ddpkit.view.drawing.page import Page
-from ddpkit.view.player.stage import Line, Point
+from ddpkit.view.player.boxes import Line, Point
 
 
 def draw_arrows(page: Page, lines: list[Line], color: str, linestyle: Any) -> None:

@@ -1,4 +1,4 @@
-"""`draw_moment`: one moment of a film as a static figure."""
+"""`draw_moment`: one moment of a playback as a static figure."""
 
 from functools import cache
 from math import hypot
@@ -16,8 +16,8 @@ from ddpkit.text import size
 from ddpkit.view.drawing import style
 from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.player.arrows import between, draw_arrows
-from ddpkit.view.player.film import Film, Message, Moment
-from ddpkit.view.player.stage import WIDTH, Line, Node, Stage, stage_of
+from ddpkit.view.player.boxes import WIDTH, Boxes, Line, Node, boxes_of
+from ddpkit.view.player.model import Message, Moment, Playback
 
 LEFT, TOP = 0.2, 1.22
 PANEL = LEFT + WIDTH + 0.3
@@ -27,36 +27,36 @@ PART, WHOLE = style.FORWARD, style.OPTIMIZER
 UNKNOWN = "A log of sends does not say what a message holds: here are messages and bytes only."
 
 
-def draw_moment(film: Film, step: int) -> Figure:
-    """A figure of 11 inches width; its height is the same for all steps of a film."""
-    stage = stage_of(film)
-    height = max(stage.height, 0.35 + 0.24 * film.world_size)
+def draw_moment(playback: Playback, step: int) -> Figure:
+    """A figure of 11 inches width; its height is the same for all steps of a playback."""
+    boxes = boxes_of(playback)
+    height = max(boxes.height, 0.35 + 0.24 * playback.world_size)
     page = Page(TOP + height + 0.86)
-    moment = film.moments[step]
-    _headings(page, film)
-    _Drawer(page, film, stage, TOP + (height - stage.height) / 2).draw(step)
-    _sent(page, film, moment)
-    _progress(page, film, step, TOP + height + 0.3)
+    moment = playback.moments[step]
+    _headings(page, playback)
+    _Drawer(page, playback, boxes, TOP + (height - boxes.height) / 2).draw(step)
+    _sent(page, playback, moment)
+    _progress(page, playback, step, TOP + height + 0.3)
     return page.figure
 
 
 class _Drawer:
-    """Draws the stage: boxes, what is in them, and the messages between them."""
+    """Draws the boxes: boxes, what is in them, and the messages between them."""
 
-    def __init__(self, page: Page, film: Film, stage: Stage, top: float) -> None:
-        self.page, self.film, self.stage, self.top = page, film, stage, top
+    def __init__(self, page: Page, playback: Playback, boxes: Boxes, top: float) -> None:
+        self.page, self.playback, self.boxes, self.top = page, playback, boxes, top
         self.letters: dict[str, list[tuple[float, float]]] = {}  # letter -> where it stands
 
     def draw(self, step: int) -> None:
-        moment = self.film.moments[step]
-        before = self.film.moments[max(0, step - 1)]
+        moment = self.playback.moments[step]
+        before = self.playback.moments[max(0, step - 1)]
         arriving: list[set[int]] = [set() for _ in moment.sent]
         for message in moment.messages:
             arriving[message.target].update(range(*(message.chunks or (0, 0))))
-        if not self.stage.is_ring:
-            self._row("before", self.stage.before, before, [set() for _ in arriving])
-            self._row("after", self.stage.after, moment, arriving)
-            lines = zip(self.stage.before, self.stage.after, strict=True)
+        if not self.boxes.is_ring:
+            self._row("before", self.boxes.before, before, [set() for _ in arriving])
+            self._row("after", self.boxes.after, moment, arriving)
+            lines = zip(self.boxes.before, self.boxes.after, strict=True)
             paths = [
                 [(LEFT + a.x, self.top + a.y + a.height / 2),
                  (LEFT + b.x, self.top + b.y - b.height / 2)]
@@ -64,7 +64,7 @@ class _Drawer:
             ]  # fmt: skip
             self.page.add(LineCollection(paths, colors=style.GRID, linewidths=1.2, zorder=1))
         else:
-            self._row("", self.stage.after, moment, arriving)
+            self._row("", self.boxes.after, moment, arriving)
             self._middle(step)
         self._write_letters()
         self._arrows(moment)
@@ -103,7 +103,7 @@ class _Drawer:
              bottom)
             for c in range(len(holds))
         ]  # fmt: skip
-        page, full = self.page, self.film.full
+        page, full = self.page, self.playback.full
         page.bars(frames, facecolor="white", edgecolor=style.IDLE, linewidth=0.6, zorder=2.2)
         for complete, face in ((False, PART), (True, WHOLE)):
             chosen = [c for c, held in enumerate(holds) if (held >= full) == complete]
@@ -114,7 +114,7 @@ class _Drawer:
         page.bars(new, facecolor="none", edgecolor=style.EXPOSED, linewidth=line, zorder=2.6)
         if lettered:
             for c, frame in enumerate(frames):
-                letter = self.film.carried(Message(0, 0, 0, (c, c + 1)))
+                letter = self.playback.carried(Message(0, 0, 0, (c, c + 1)))
                 at = (frame[0] + frame[2]) / 2, inside[3] - 0.055
                 self.letters.setdefault(letter, []).append(at)
 
@@ -133,43 +133,45 @@ class _Drawer:
 
     def _middle(self, step: int) -> None:
         """Inside a ring: which step this is, and what it is for."""
-        if not self.film.world_size >= 4 or not step:
+        if not self.playback.world_size >= 4 or not step:
             return
-        middle = sum(node.y for node in self.stage.after) / len(self.stage.after)
+        middle = sum(node.y for node in self.boxes.after) / len(self.boxes.after)
         x, y = LEFT + WIDTH / 2, self.top + middle
-        said = f"{self.film.unit} {step} of {self.film.steps}"
+        said = f"{self.playback.unit} {step} of {self.playback.steps}"
         self.page.write(x, y - 0.12, said, 12, bold=True, ha="center")
-        if self.film.chunks:
-            adds = self.film.moments[step].messages[0].adds
+        if self.playback.chunks:
+            adds = self.playback.moments[step].messages[0].adds
             what = "each adds what it gets" if adds else "each keeps what it gets"
-            self.page.write(x, y + 0.13, what, 9.5, _look(self.film, adds)["color"], ha="center")
+            self.page.write(
+                x, y + 0.13, what, 9.5, _look(self.playback, adds)["color"], ha="center"
+            )
 
     def _arrows(self, moment: Moment) -> None:
         pairs = {(message.source, message.target) for message in moment.messages}
         drawn: list[tuple[Message, Line]] = []
         for message in moment.messages:
             both = (message.target, message.source) in pairs
-            (x, y), (to_x, to_y) = self.stage.arrow(message.source, message.target, both_ways=both)
+            (x, y), (to_x, to_y) = self.boxes.arrow(message.source, message.target, both_ways=both)
             line = (LEFT + x, self.top + y), (LEFT + to_x, self.top + to_y)
             drawn.append((message, line))
         for adds in (True, False):
             lines = [line for message, line in drawn if message.adds == adds]
-            draw_arrows(self.page, lines, **_look(self.film, adds))
+            draw_arrows(self.page, lines, **_look(self.playback, adds))
         self._labels(drawn)
 
     def _labels(self, drawn: list[tuple[Message, Line]]) -> None:
         """What each message carries, beside its arrow; where all carry the same, once, in words."""
-        texts = {self.film.carried(message) for message, _ in drawn}
-        taken = [self._frame(node) for node in (*self.stage.before, *self.stage.after)]
-        if not drawn or (len(texts) == 1 and not self.film.is_ring) or texts == {""}:
+        texts = {self.playback.carried(message) for message, _ in drawn}
+        taken = [self._frame(node) for node in (*self.boxes.before, *self.boxes.after)]
+        if not drawn or (len(texts) == 1 and not self.playback.is_ring) or texts == {""}:
             return
         for message, line in drawn:
-            text = ("+" if message.adds else "") + self.film.carried(message)
+            text = ("+" if message.adds else "") + self.playback.carried(message)
             wide = self.page.text_width(text, 9, bold=True)
             x, y = self._beside(line, wide)
             box = x - wide / 2, y - 0.08, x + wide / 2, y + 0.08
             if all(_apart(box, other) for other in taken):
-                color = _look(self.film, message.adds)["color"]
+                color = _look(self.playback, message.adds)["color"]
                 backed = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
                 more = {"bold": True, "ha": "center", "zorder": 5, "bbox": backed}
                 self.page.write(x, y, text, 9, color, **more)
@@ -178,7 +180,7 @@ class _Drawer:
     def _beside(self, line: Line, wide: float) -> tuple[float, float]:
         """Beside the middle of the arrow, at the outside of the ring; on it, between rows."""
         x, y = between(line, 0.5)
-        if not self.stage.is_ring:
+        if not self.boxes.is_ring:
             return x, y
         (a, b), (c, d) = line
         far = hypot(c - a, d - b) or 1.0
@@ -187,8 +189,8 @@ class _Drawer:
         return x + nx * off, y + ny * off
 
 
-def _look(film: Film, adds: bool) -> dict[str, Any]:
-    if not film.chunks:
+def _look(playback: Playback, adds: bool) -> dict[str, Any]:
+    if not playback.chunks:
         return {"color": style.ARROW, "linestyle": "solid"}
     return {"color": ADDS if adds else KEEPS, "linestyle": "solid" if adds else (0, (3, 1.4))}
 
@@ -213,37 +215,37 @@ def _apart(box: Box, other: Box) -> bool:
     return box[2] < other[0] or other[2] < box[0] or box[3] < other[1] or other[3] < box[1]
 
 
-def _headings(page: Page, film: Film) -> None:
+def _headings(page: Page, playback: Playback) -> None:
     room = style.WIDTH - 2 * LEFT
-    page.write_fitting(LEFT, 0.24, film.title, 14.5, WIDTH, bold=True)
-    page.write_fitting(LEFT, 0.53, film.notice, 10, room)
+    page.write_fitting(LEFT, 0.24, playback.title, 14.5, WIDTH, bold=True)
+    page.write_fitting(LEFT, 0.53, playback.notice, 10, room)
     page.write(PANEL, TOP - 0.1, "Sent so far", 11, bold=True)
-    if not film.chunks:
-        if film.unit == "round":
+    if not playback.chunks:
+        if playback.unit == "round":
             page.write(LEFT, 0.84, UNKNOWN, 9, style.GREY)
         return
-    kinds = {m.adds for moment in film.moments for m in moment.messages}
+    kinds = {m.adds for moment in playback.moments for m in moment.messages}
     entries: list[tuple[str, dict[str, Any]]] = []
-    if film.full > 1:
-        entries.append((f"sum of fewer than {film.full} ranks", {"facecolor": PART}))
-    done = f"sum of all {film.full}" if film.full > 1 else "holds it"
+    if playback.full > 1:
+        entries.append((f"sum of fewer than {playback.full} ranks", {"facecolor": PART}))
+    done = f"sum of all {playback.full}" if playback.full > 1 else "holds it"
     entries.append((done, {"facecolor": WHOLE}))
     if kinds:
         ring = {"facecolor": "white", "edgecolor": style.EXPOSED, "linewidth": 1.4}
-        entries.append((f"arrived in this {film.unit}", ring))
+        entries.append((f"arrived in this {playback.unit}", ring))
     page.legend(entries, LEFT + 0.01, 0.84, room)
     x = LEFT + 0.01 + sum(page.text_width(text, 9) + 0.36 for text, _ in entries)
     for adds, text in ((True, "is added to what is there"), (False, "is put in place")):
         if adds in kinds:
             line = (x, 0.84), (x + 0.34, 0.84)
-            draw_arrows(page, [line], **_look(film, adds))
+            draw_arrows(page, [line], **_look(playback, adds))
             page.write(x + 0.4, 0.84, text, 9)
             x += page.text_width(text, 9) + 0.62
 
 
-def _sent(page: Page, film: Film, moment: Moment) -> None:
+def _sent(page: Page, playback: Playback, moment: Moment) -> None:
     """A bar a rank: bytes sent so far, in a frame as long as what it will have sent."""
-    last = film.moments[-1].sent
+    last = playback.moments[-1].sent
     most = max(last) or 1
     names = max(page.text_width(f"rank {rank}", 9) for rank in range(len(last))) + 0.08
     room = RIGHT - names - 0.64
@@ -259,13 +261,14 @@ def _sent(page: Page, film: Film, moment: Moment) -> None:
     page.bars(boxes, facecolor=style.MOVING, linewidth=0, zorder=2.1)
 
 
-def _progress(page: Page, film: Film, step: int, y: float) -> None:
-    """Which step this is, as a strip of all of them, and what happens in it."""
-    pitch = WIDTH / max(1, film.steps)
-    for k in range(1, film.steps + 1):
+def _progress(page: Page, playback: Playback, step: int, y: float) -> None:
+    """Which step this is, in a row of all of them, and what happens in it."""
+    pitch = WIDTH / max(1, playback.steps)
+    for k in range(1, playback.steps + 1):
         left = LEFT + pitch * (k - 1)
         gap = min(0.03, pitch / 5)
-        color = _look(film, film.moments[k].messages[0].adds)["color"] if k <= step else style.IDLE
+        adds = playback.moments[k].messages[0].adds
+        color = _look(playback, adds)["color"] if k <= step else style.IDLE
         look: dict[str, Any] = {"facecolor": color}
         if k == step:
             look |= {"edgecolor": style.INK, "linewidth": 2.0, "zorder": 3}
@@ -274,4 +277,4 @@ def _progress(page: Page, film: Film, step: int, y: float) -> None:
             ink = "white" if k <= step else style.INK
             page.write(left + (pitch - gap) / 2, y, str(k), 8.5, ink, bold=k == step, ha="center",
                        zorder=4)  # fmt: skip
-    page.write_fitting(LEFT, y + 0.32, film.line(step), 10, style.WIDTH - 2 * LEFT)
+    page.write_fitting(LEFT, y + 0.32, playback.line(step), 10, style.WIDTH - 2 * LEFT)

@@ -1,7 +1,7 @@
-"""`film_of_trace`: the messages that real ranks sent, grouped into rounds. Pure.
+"""`playback_of_trace`: the messages that real ranks sent, grouped into rounds. Pure.
 
-A log of sends does not say which chunk a message holds, nor whether it was added up. So this film
-shows messages and bytes only.
+A log of sends does not say which chunk a message holds, nor whether it was added up. So messages
+and bytes are shown, and nothing else.
 """
 
 from bisect import bisect_right
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from ddpkit.errors import TraceError
 from ddpkit.text import count, size
 from ddpkit.trace import Span, Trace, messages
-from ddpkit.view.player.film import Film, Message, Moment, after, check_ranks
+from ddpkit.view.player.model import Message, Moment, Playback, after, check_ranks
 
 
-def film_of_trace(trace: Trace) -> Film:
-    """The film of a run's send/recv log, a round a step.
+def playback_of_trace(trace: Trace) -> Playback:
+    """The steps of a run's send/recv log, a step for each round.
 
     Raises TraceError if the run sent no message, ValueError for more than 16 ranks.
     """
@@ -34,7 +34,7 @@ def film_of_trace(trace: Trace) -> Film:
     title = f"{count(moment.messages_sent, 'message')} of a run on {trace.world_size} ranks"
     if trace.facts.get("emulated"):
         title += " (emulated link)"
-    return Film(title, _notice(moment, len(moments) - 1), tuple(moments), 0, "round")
+    return Playback(title, _notice(moment, len(moments) - 1), tuple(moments), 0, "round")
 
 
 def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:

@@ -1,4 +1,4 @@
-"""`film_of_schedule`: who holds which sums after each round of a schedule. Pure.
+"""`playback_of_schedule`: who holds which sums after each round of a schedule. Pure.
 
 The schedule is run by `simulate.execute` on vectors in which rank r has the one bit 2**r: a sum of
 such numbers is the set of ranks that it holds, so that nothing is worked out twice here.
@@ -11,13 +11,15 @@ from ddpkit.simulate.schedules import Part, chunk
 from ddpkit.simulate.schedules import size as elements
 from ddpkit.simulate.timing import FLOAT32
 from ddpkit.text import count, size
-from ddpkit.view.player.film import Film, Message, Moment, after, check_ranks
+from ddpkit.view.player.model import Message, Moment, Playback, after, check_ranks
 
 Holds = tuple[tuple[int, ...], ...]
 
 
-def film_of_schedule(plan: Schedule, length: int | None = None, itemsize: int = FLOAT32) -> Film:
-    """The film of a schedule, of vectors of ``length`` elements instead of its own if given.
+def playback_of_schedule(
+    plan: Schedule, length: int | None = None, itemsize: int = FLOAT32
+) -> Playback:
+    """The steps of a schedule, of vectors of ``length`` elements instead of its own if given.
 
     ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and if a schedule
     of one's own making is to have another length.
@@ -39,7 +41,7 @@ def film_of_schedule(plan: Schedule, length: int | None = None, itemsize: int = 
         f"{_name(plan)} on {count(plan.world_size, 'rank')}"
         f"{f', {plan.length:,} elements ({size(plan.length * itemsize)})' if small.length else ''}"
     )
-    return Film(title, notice(plan, itemsize), tuple(moments), full)
+    return Playback(title, notice(plan, itemsize), tuple(moments), full)
 
 
 def notice(plan: Schedule, itemsize: int = FLOAT32) -> str:

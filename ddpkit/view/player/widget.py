@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.simulate import Schedule
 from ddpkit.text import prose
 from ddpkit.trace import Trace
+from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
-from ddpkit.view.player.recorded import film_of_trace
-from ddpkit.view.player.scheduled import film_of_schedule
-from ddpkit.view.show import HasTrace, skipped, trace_of
+from ddpkit.view.player.recorded import playback_of_trace
+from ddpkit.view.player.scheduled import playback_of_schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,33 +27,33 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
     Raises TraceError for a run without messages, ValueError for more than 16 ranks.
     """
     if isinstance(schedule_or_run, Schedule):
-        film = film_of_schedule(schedule_or_run, length)
+        playback = playback_of_schedule(schedule_or_run, length)
     elif length is not None:
         raise ValueError("length= is for schedules: the messages of a run have the size they had")
     elif why := skipped(schedule_or_run):
         return nothing(why)
     else:
-        film = film_of_trace(trace_of(schedule_or_run))
+        playback = playback_of_trace(trace_of(schedule_or_run))
 
     def moment(step: int) -> int:
-        if not 0 <= step <= film.steps:
-            raise ValueError(f"there is no {film.unit} {step}: 0 to {film.steps} there are")
+        if not 0 <= step <= playback.steps:
+            raise ValueError(f"there is no {playback.unit} {step}: 0 to {playback.steps} there are")
         return step
 
     def draw(step: int) -> Figure:
         from ddpkit.view.player.figure import draw_moment
 
-        return draw_moment(film, step)
+        return draw_moment(playback, step)
 
-    start = min(1, film.steps)  # a still picture says more with messages in it
+    start = min(1, playback.steps)  # a still picture says more with messages in it
     view = View(
         {"step": start},
         moment,
         draw,
-        lambda step: prose(f"{film.title}.", film.line(step), film.notice),
-        lambda step: f"{film.title}\n{film.table()}\n{film.notice}",
+        lambda step: prose(f"{playback.title}.", playback.line(step), playback.notice),
+        lambda step: f"{playback.title}\n{playback.table()}\n{playback.notice}",
     )
-    return view.show(lambda view: _controls(view, film.steps))
+    return view.show(lambda view: _controls(view, playback.steps))
 
 
 def _controls(view: View[int], last: int) -> Any:

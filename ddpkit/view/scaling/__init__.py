@@ -1,1 +1,6 @@
-"""A step on 1 to 1024 ranks: model, figure, widget."""
+"""A step on 1 to 1024 ranks.
+
+model      the efficiency over ranks, the batch shared or growing
+figure     the static figure
+widget     `explore_scaling`
+"""

@@ -10,12 +10,12 @@ from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 from ddpkit.simulate import Scaled
 from ddpkit.text import count
 from ddpkit.view.drawing import style
+from ddpkit.view.drawing.breakdown import draw_parts, part_kinds
 from ddpkit.view.drawing.chart import plain
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.plot import Plot
 from ddpkit.view.drawing.words import ms
 from ddpkit.view.scaling.model import GOOD, Scaling
-from ddpkit.view.timeline.parts import draw_parts, part_kinds
 
 LEFT, TOP, WIDE, HIGH = 0.86, 1.7, 4.6, 1.75  # inches
 KEY = TOP - 0.22  # the legends

@@ -9,11 +9,11 @@ from ddpkit.simulate import Step
 from ddpkit.simulate.buckets import DEFAULT_CAP_MB
 from ddpkit.text import prose
 from ddpkit.trace import Trace
-from ddpkit.view.buckets.model import caps
-from ddpkit.view.buckets.widget import RANKS, link_sliders, start_of
-from ddpkit.view.drawing.shell import View, nothing, slider
+from ddpkit.view.drawing.runs import HasTrace, skipped
+from ddpkit.view.drawing.shell import View, nothing
+from ddpkit.view.drawing.sliders import RANKS, link_sliders, slider
+from ddpkit.view.drawing.steps import caps, start_of
 from ddpkit.view.scaling.model import Scaling, scaling_model
-from ddpkit.view.show import HasTrace, skipped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from ddpkit.view.drawing import style
+from ddpkit.view.drawing.breakdown import draw_parts, panel, part_kinds, write_numbers
 from ddpkit.view.drawing.chart import Chart, kinds
+from ddpkit.view.drawing.layout import LEFT, MIDDLE, PANEL, RIGHT, Heights, RowLayout, lay_out
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.plot import Plot
-from ddpkit.view.timeline.model import Row, Timeline
-from ddpkit.view.timeline.parts import draw_parts, panel, part_kinds, write_numbers
-from ddpkit.view.timeline.places import LEFT, MIDDLE, PANEL, RIGHT, Heights, Place, places
+from ddpkit.view.drawing.rows import RankRow
+from ddpkit.view.timeline.model import Timeline
 
 TOP, BOTTOM = 1.08, 0.54
 
@@ -20,7 +21,7 @@ def draw_timeline(model: Timeline) -> Figure:
     if not (model.has_compute or model.has_comm):
         return draw_words(model.title, model.headline)
     compute, comm = model.has_compute, model.has_comm
-    rows = list(places(model.rows, Heights.of(len(model.rows)), compute=compute, comm=comm))
+    rows = list(lay_out(model.rows, Heights.of(len(model.rows)), compute=compute, comm=comm))
     height = rows[-1].bottom + 0.04
     page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
     chart = Chart(page, LEFT, TOP, MIDDLE, height, model.length_ns)
@@ -31,7 +32,7 @@ def draw_timeline(model: Timeline) -> Figure:
         if model.whole == "step" and row.window[1]:
             chart.end(row.window[1], (place.top, place.bottom))
         write_names(page, TOP, model, row, place)
-        write_numbers(page, TOP + place.header, model, row)
+        write_numbers(page, TOP + place.header, row, model.whole, compute=compute)
         draw_parts(shares, place.bar, row.parts, percent=True)
     _arrows(chart.plot, model, rows)
     under = f"time since the first rank began the {model.whole} (ms)", f"share of the {model.whole}"
@@ -48,7 +49,7 @@ def draw_words(title: str, finding: str) -> Figure:
     return page.figure
 
 
-def write_names(page: Page, top: float, model: Timeline, row: Row, place: Place) -> None:
+def write_names(page: Page, top: float, model: Timeline, row: RankRow, place: RowLayout) -> None:
     """The names of the rank and of its lanes, left of the row; ``top`` is the chart's."""
     comm = (place.lanes[0][0], place.lanes[-1][1]) if place.lanes else (place.top, place.bottom)
     y = top + sum(place.compute if model.has_compute else comm) / 2
@@ -60,7 +61,7 @@ def write_names(page: Page, top: float, model: Timeline, row: Row, place: Place)
         page.write(LEFT - 0.08, top + sum(comm) / 2, "comm", 8.5, style.GREY, ha="right")
 
 
-def _arrows(plot: Plot, model: Timeline, rows: list[Place]) -> None:
+def _arrows(plot: Plot, model: Timeline, rows: list[RowLayout]) -> None:
     """Each message as a line from its send to the end of its recv, as in a space-time diagram."""
     lines = []
     for message in model.messages:
@@ -81,7 +82,7 @@ def _arrows(plot: Plot, model: Timeline, rows: list[Place]) -> None:
 
 def write_headings(
     page: Page,
-    rows: Sequence[Row],
+    rows: Sequence[RankRow],
     title: str,
     finding: str,
     whole: str,

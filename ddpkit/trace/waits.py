@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from ddpkit.trace import Span
 from ddpkit.trace.intervals import Interval, intersect, total
+from ddpkit.trace.span import Span
 
 
 def waiting(span: Span) -> Interval:

@@ -1,4 +1,4 @@
-"""A collective as a film: after each step, who holds what and who has sent how much. Pure."""
+"""`Playback`: after each step of a collective, who holds what and has sent how much. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Film:
+class Playback:
     """All moments of a collective. ``moments[0]`` is before the first step."""
 
     title: str
@@ -136,7 +136,7 @@ def after(
 
 def check_ranks(world_size: int) -> None:
     if not 1 <= world_size <= MOST_RANKS:
-        raise ValueError(f"a film shows 1 to {MOST_RANKS} ranks, not {world_size}")
+        raise ValueError(f"play shows 1 to {MOST_RANKS} ranks, not {world_size}")
 
 
 def _per_rank(sent: Sequence[int]) -> str:

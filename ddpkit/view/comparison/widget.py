@@ -11,11 +11,11 @@ from ddpkit.simulate import Step
 from ddpkit.simulate.whatif import recorded_link
 from ddpkit.text import prose
 from ddpkit.trace import Trace
-from ddpkit.view.buckets.model import caps
-from ddpkit.view.buckets.widget import link_sliders, numbers_of
 from ddpkit.view.comparison.model import Comparison, compare_steps, typical_step
-from ddpkit.view.drawing.shell import View, nothing, slider
-from ddpkit.view.show import HasTrace, skipped, trace_of
+from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
+from ddpkit.view.drawing.shell import View, nothing
+from ddpkit.view.drawing.sliders import link_sliders, numbers_of, slider
+from ddpkit.view.drawing.steps import caps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

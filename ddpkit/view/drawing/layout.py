@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddpkit.view.timeline.model import Row
+from ddpkit.view.drawing.rows import RankRow
 
 LEFT, MIDDLE, RIGHT = 1.32, 7.08, 2.08  # margin with names, timeline, parts: 11 inches in all
 PANEL = LEFT + MIDDLE + 0.32  # where the parts begin
@@ -11,13 +11,13 @@ Extent = tuple[float, float]  # (top, bottom)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowLayout:
     """One row and its parts."""
 
     top: float
     bottom: float
     compute: Extent
-    strip: Extent  # the overlap
+    overlap: Extent  # the overlap
     lanes: list[Extent]  # communication
     header: float  # the numbers over the bar on the right
     bar: Extent
@@ -28,7 +28,7 @@ class Heights:
     """Of the parts of a row."""
 
     compute: float
-    strip: float
+    overlap: float
     lane: float  # where it is the only one
     lanes: float  # all of them together, at most
     bar: float  # of the parts, on the right
@@ -47,9 +47,9 @@ class Heights:
 HEADER = 0.17  # a line of type above a bar
 
 
-def places(
-    rows: Sequence[Row], high: Heights, *, compute: bool, comm: bool, top: float = 0.0
-) -> Iterator[Place]:
+def lay_out(
+    rows: Sequence[RankRow], high: Heights, *, compute: bool, comm: bool, top: float = 0.0
+) -> Iterator[RowLayout]:
     """The rows from top to bottom, with room for compute, communication, or both."""
     least = high.bar + HEADER
     for row in rows:
@@ -61,11 +61,11 @@ def places(
         else:
             lane = max(lane, least / max(1, many))
         own = top, y
-        strip = y + 0.03, y + 0.03 + high.strip
+        overlap = y + 0.03, y + 0.03 + high.overlap
         if compute and comm:
-            y = strip[1] + 0.03
+            y = overlap[1] + 0.03
         lanes = [(y + lane * n, y + lane * (n + 1) - min(0.02, lane / 8)) for n in range(many)]
         bottom = max(y + lane * many, top + least)
         bar = (top + bottom + HEADER - high.bar) / 2
-        yield Place(top, bottom, own, strip, lanes, bar - 0.1, (bar, bar + high.bar))
+        yield RowLayout(top, bottom, own, overlap, lanes, bar - 0.1, (bar, bar + high.bar))
         top = bottom + high.gap

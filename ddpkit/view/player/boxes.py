@@ -1,9 +1,9 @@
-"""Where the ranks of a film stand, in inches from the top left corner of its stage. Pure."""
+"""Where the ranks of a playback stand, in inches from the top left corner of its boxes. Pure."""
 
 from dataclasses import dataclass
 from math import cos, hypot, pi, sin
 
-from ddpkit.view.player.film import Film
+from ddpkit.view.player.model import Playback
 
 WIDTH = 8.3
 Point = tuple[float, float]
@@ -32,7 +32,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Boxes:
     """The boxes before a step, which arrows leave, and after it, where they end.
 
     Around a ring they are the same boxes.
@@ -60,35 +60,35 @@ class Stage:
         return (x, y), (to_x, to_y)
 
 
-def stage_of(film: Film) -> Stage:
+def boxes_of(playback: Playback) -> Boxes:
     """A ring for neighbours, else two rows: all ranks before the step, and below, after it."""
-    return _ring(film) if film.is_ring or film.world_size == 1 else _rows(film)
+    return _ring(playback) if playback.is_ring or playback.world_size == 1 else _rows(playback)
 
 
-def _ring(film: Film) -> Stage:
+def _ring(playback: Playback) -> Boxes:
     """Rank 0 stands at the top (of two, on the left), the others follow clockwise."""
-    n = film.world_size
+    n = playback.world_size
     wide, high = (1.7, 1.0) if n <= 4 else (1.4, 0.86) if n <= 8 else (0.8, 0.56)
-    if not film.chunks:
+    if not playback.chunks:
         wide, high = 0.7 * wide, 0.42
     across = {1: 0.0, 2: 1.9, 3: 2.3, 4: 2.5}.get(n, 3.1 if n <= 8 else 3.7)
     down = {1: 0.0, 2: 0.0, 3: 1.0, 4: 1.2}.get(n, 1.85 if n <= 8 else 2.6)
-    down *= 1.0 if film.chunks else 0.8  # lower boxes leave room
+    down *= 1.0 if playback.chunks else 0.8  # lower boxes leave room
     turn = -pi if n == 2 else -pi / 2
     angles = [turn + 2 * pi * rank / n for rank in range(n)]
     points = [(across * cos(angle), down * sin(angle)) for angle in angles]
     top = min(y for _, y in points) - high / 2
     nodes = tuple(Node(WIDTH / 2 + x, y - top, wide, high) for x, y in points)
-    return Stage(nodes, nodes, max(y for _, y in points) - top + high / 2)
+    return Boxes(nodes, nodes, max(y for _, y in points) - top + high / 2)
 
 
-def _rows(film: Film) -> Stage:
-    n = film.world_size
+def _rows(playback: Playback) -> Boxes:
+    n = playback.world_size
     pitch = (WIDTH - 0.75) / n  # the names of the rows stand left of them
     wide = min(1.6, pitch - (0.22 if n <= 8 else 0.08))
-    high = 0.86 if film.chunks > 1 else 0.66 if film.chunks else 0.42
+    high = 0.86 if playback.chunks > 1 else 0.66 if playback.chunks else 0.42
     gap = 1.25 if n <= 4 else 1.5
     left = 0.75 + pitch / 2
     before = tuple(Node(left + pitch * rank, high / 2, wide, high) for rank in range(n))
     after = tuple(Node(node.x, high * 1.5 + gap, wide, high) for node in before)
-    return Stage(before, after, 2 * high + gap)
+    return Boxes(before, after, 2 * high + gap)

@@ -1,14 +1,14 @@
-"""Beside a timeline: where each rank's time went, as a bar of four parts."""
+"""Where each rank's time went, as a bar of four parts: beside a timeline, or alone."""
 
 from collections.abc import Iterator, Sequence
 
 from ddpkit.trace import Breakdown
 from ddpkit.view.drawing import style, words
 from ddpkit.view.drawing.chart import EXPOSED, OVERLAP, Look
+from ddpkit.view.drawing.layout import PANEL, RIGHT, Extent
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.plot import Plot
-from ddpkit.view.timeline.model import Row, Timeline
-from ddpkit.view.timeline.places import PANEL, RIGHT, Extent
+from ddpkit.view.drawing.rows import RankRow
 
 
 def panel(page: Page, top: float, height: float, end: float) -> Plot:
@@ -36,13 +36,13 @@ def _four(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
     yield parts.idle_ns, {"facecolor": style.IDLE}, {}
 
 
-def write_numbers(page: Page, y: float, model: Timeline, row: Row) -> None:
+def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bool) -> None:
     """Above a row's parts: how long the step was, and how much was hidden, or waited for."""
     p = row.parts
-    length = f"{model.whole} {words.ms(p.step_ns)}"
+    length = f"{whole} {words.ms(p.step_ns)}"
     page.write(PANEL, y, length, 8.5)
     texts: tuple[str, ...] = ()
-    if p.hidden is not None and model.has_compute:
+    if p.hidden is not None and compute:
         hidden = words.percent(p.overlapped_ns, p.comm_ns)
         texts = f"{hidden} of comm hidden", f"{hidden} hidden"
     elif row.waiting_ns:

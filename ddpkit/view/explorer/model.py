@@ -1,4 +1,4 @@
-"""`scene_of`: every span of a trace as columns of numbers, for a canvas to draw. Pure."""
+"""`span_columns`: every span of a trace as columns of numbers, for a canvas to draw. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from ddpkit.trace import COMPUTE_KINDS, Span, Trace
-from ddpkit.view.timeline.lanes import assign_lanes
+from ddpkit.view.drawing.lanes import assign_lanes
 
 KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed")
 COMPUTE, LANE, LANES, GAP, EDGE = 26, 16, 96, 12, 4  # pixels: heights, and between ranks
@@ -19,7 +19,7 @@ TYPES = {"d": "f8", "i": "i4", "I": "u4", "B": "u1"}  # of an array, as the canv
 
 
 @dataclass(frozen=True, slots=True)
-class SceneRow:
+class Lane:
     """One lane: the columns' entries from ``first`` to before ``last``, by their start."""
 
     rank: int
@@ -32,12 +32,12 @@ class SceneRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class SpanColumns:
     """Times are in ticks of ``tick_ns`` from the start of what is shown; before it they are < 0."""
 
     length: int  # of what is shown, in ticks
     tick_ns: int
-    rows: list[SceneRow] = field(default_factory=list)
+    rows: list[Lane] = field(default_factory=list)
     names: list[str] = field(default_factory=list)  # what `name` counts through
     # One entry a span. The wide columns come first: so all are aligned to their items.
     nbytes: array[float] = field(default_factory=lambda: array("d"))
@@ -74,7 +74,7 @@ class Scene:
         }
 
 
-def scene_of(trace: Trace, step: int | None = None) -> Scene:
+def span_columns(trace: Trace, step: int | None = None) -> SpanColumns:
     """All of a trace, or the spans that reach into one of its steps, at their full length.
 
     Raises TraceError if there is no such step.
@@ -83,17 +83,17 @@ def scene_of(trace: Trace, step: int | None = None) -> Scene:
     ends = [end for span in shown.spans for end in (span.start_ns, span.end_ns)]
     reach = max((abs(end - shown.start_ns) for end in ends), default=0)
     tick = reach // MOST + 1
-    scene = Scene((shown.end_ns - shown.start_ns) // tick, tick)
-    builder = _Builder(scene, shown)
+    columns = SpanColumns((shown.end_ns - shown.start_ns) // tick, tick)
+    builder = _ColumnBuilder(columns, shown)
     top = EDGE
     for rank in shown.ranks:
         top = builder.rank(rank, top) + GAP
-    return scene
+    return columns
 
 
-class _Builder:
-    def __init__(self, scene: Scene, trace: Trace) -> None:
-        self.scene, self.trace = scene, trace
+class _ColumnBuilder:
+    def __init__(self, columns: SpanColumns, trace: Trace) -> None:
+        self.columns, self.trace = columns, trace
         self.numbers: dict[str, int] = {}  # of names
 
     def rank(self, rank: int, top: int) -> int:
@@ -118,34 +118,34 @@ class _Builder:
             yield Span(rank, "compute", "exposed communication", "comm", start, end)
 
     def _row(self, rank: int, name: str, top: int, height: int, spans: Sequence[Span]) -> None:
-        scene, first = self.scene, len(self.scene.start)
+        columns, first = self.columns, len(self.columns.start)
         for span in spans:
             self._add(span)
-        scene.reach.extend(accumulate(scene.end[first:], max))
-        shown_before = any(row.rank == rank for row in scene.rows[-1:])
+        columns.reach.extend(accumulate(columns.end[first:], max))
+        shown_before = any(row.rank == rank for row in columns.rows[-1:])
         title = "" if shown_before else f"rank {rank}"
-        row = SceneRow(rank, title, name, top, height, first, len(scene.start))
-        scene.rows.append(row)
+        row = Lane(rank, title, name, top, height, first, len(columns.start))
+        columns.rows.append(row)
 
     def _add(self, span: Span) -> None:
-        scene, kind = self.scene, span.kind
+        columns, kind = self.columns, span.kind
         if kind == "comm":
             kind = "moving" if span.lane == "comm" else "exposed"
         ready = span.start_ns if span.ready_ns is None else span.ready_ns
-        scene.nbytes.append(span.bytes)
-        scene.start.append(self._tick(span.start_ns))
-        scene.end.append(self._tick(span.end_ns))
-        scene.ready.append(self._tick(min(max(ready, span.start_ns), span.end_ns)))
-        scene.peer.append(-1 if span.peer is None else span.peer)
-        scene.kind.append(KINDS.index(kind))
+        columns.nbytes.append(span.bytes)
+        columns.start.append(self._tick(span.start_ns))
+        columns.end.append(self._tick(span.end_ns))
+        columns.ready.append(self._tick(min(max(ready, span.start_ns), span.end_ns)))
+        columns.peer.append(-1 if span.peer is None else span.peer)
+        columns.kind.append(KINDS.index(kind))
         name = _name(span)
         number = self.numbers.setdefault(name, len(self.numbers))
-        if number == len(scene.names):
-            scene.names.append(name)
-        scene.name.append(number)
+        if number == len(columns.names):
+            columns.names.append(name)
+        columns.name.append(number)
 
     def _tick(self, ns: int) -> int:
-        return (ns - self.trace.start_ns) // self.scene.tick_ns
+        return (ns - self.trace.start_ns) // self.columns.tick_ns
 
 
 def _name(span: Span) -> str:

@@ -1,0 +1,33 @@
+"""A figure as an output of a notebook's cell."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING
+
+from ddpkit.view.drawing import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CSS_PIXELS = round(style.WIDTH * 90)  # half the pixels would be 792; 990 fills a notebook's cell
+
+
+def in_ipython() -> bool:
+    """Whether pictures can be displayed here."""
+    ipython = sys.modules.get("IPython")  # if nobody imported it, we are not in it
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+def display_png(figure: Figure, alt: str) -> None:
+    """Leave the picture as an output of its own, which a saved notebook keeps.
+
+    ``alt`` is the picture in words, for those who do not see it.
+    """
+    from IPython.display import Image, display
+
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    picture = Image(png.getvalue(), format="png", width=CSS_PIXELS, alt=" ".join(alt.split()))  # type: ignore[no-untyped-call]
+    display(picture)  # type: ignore[no-untyped-call]

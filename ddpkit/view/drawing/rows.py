@@ -1,0 +1,158 @@
+"""`RankRow`: what one rank did, as bars; `RowBuilder` makes them from a trace. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+
+from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages
+from ddpkit.trace.intervals import Interval, intersect, total
+from ddpkit.trace.waits import last_in, waiting
+from ddpkit.view.drawing import words
+from ddpkit.view.drawing.lanes import Bar, Rough, assign_lanes, label_runs, merge_small, nearby
+
+PIXELS = 1020  # width of the drawn time axis, which decides how small a bar can be
+LABEL_PIXELS = 12  # narrower bars carry no text
+GAP_PIXELS = 3  # between two bars of overlap or exposed communication: a narrower one is not drawn
+NAMES = {
+    "forward": ("forward", "fwd"),
+    "backward": ("backward", "bwd"),
+    "optimizer": ("optimizer", "opt"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank. Times in ns since the picture's left edge."""
+
+    rank: int
+    window: Interval
+    compute: list[Bar]
+    labels: list[Bar]  # what to write on the compute bars, often one text for several
+    lanes: list[list[Bar]]  # communication; operations at the same time lie in different lanes
+    overlap: list[Bar]
+    exposed: list[Bar]
+    parts: Breakdown
+    waiting_ns: int  # how long some operation of the rank waited for a peer
+
+
+class RowBuilder:
+    """Makes the rows of the trace that is shown."""
+
+    def __init__(self, trace: Trace, whole: Trace, pixels: int = PIXELS) -> None:
+        """``whole`` is the trace before it was cut to a step: only there all pairs are complete."""
+        self.trace = trace
+        self.origin = trace.start_ns
+        self.length = trace.end_ns - trace.start_ns
+        self.pixel_ns = max(self.length / pixels, 1e-3)
+        self.label_ns = LABEL_PIXELS * self.pixel_ns
+        self.comm = [span for span in trace.spans if span.kind == "comm"]
+        every = [span for span in whole.spans if span.kind == "comm"]
+        self.collectives = {span.name for span in self.comm if span.is_collective}
+        self.pairs = messages(every)
+        self.last_in = last_in([*collectives(every), *self.pairs])
+
+    def row(self, rank: int) -> RankRow:
+        spans = self.trace.of(rank)
+        window = start, end = self.trace.window_of(rank)
+        activity = self.trace.activity(rank)
+        compute = self._compute_bars(spans, window)
+        exposed = self._within(activity.exposed, "exposed")
+        labels = label_runs(compute, NAMES, self.length / 50, exposed, self.label_ns)
+        waits = [waiting(span) for span in spans if span.kind == "comm"]
+        return RankRow(
+            rank,
+            (start - self.origin, end - self.origin) if start < end else (0, 0),
+            compute,
+            labels,
+            self._lanes(spans, window),
+            self._within(activity.overlapped, "overlap"),
+            exposed,
+            Breakdown.of(activity),
+            total(intersect(waits, [window])),
+        )
+
+    def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
+        """Outer before inner, so that the inner ones are drawn on top."""
+        ordered = [span for span in spans if span.kind in COMPUTE_KINDS]
+        ordered.sort(key=attrgetter("end_ns"), reverse=True)
+        ordered.sort(key=attrgetter("start_ns"))
+        at = self.origin
+        rough: list[Rough] = [(s.start_ns - at, s.end_ns - at, s.kind, ()) for s in ordered]
+        for n, span in enumerate(ordered):
+            if span.kind == "span" and (n + 1 == len(ordered) or rough[n][1] <= rough[n + 1][0]):
+                rough[n] = (*rough[n][:3], _shortened(span.name))  # nothing is drawn on it
+        low, high = window[0] - at, window[1] - at
+        if rough and (rough[0][0] < low or max(map(itemgetter(1), rough)) > high):
+            rough = [
+                (max(start, low), min(end, high), kind, texts)
+                for start, end, kind, texts in rough
+                if start <= high and end >= low
+            ]
+        return merge_small(rough, self.pixel_ns)
+
+    def _lanes(self, spans: Sequence[Span], window: Interval) -> list[list[Bar]]:
+        comm = [span for span in spans if span.kind == "comm"]
+        number = {id(span): n for n, span in enumerate(comm)}
+        lanes = []
+        for inside in assign_lanes(comm):
+            rough: list[Rough] = []
+            for span in inside:
+                rough += self._comm_bars(span, number[id(span)], window)
+            lanes.append(merge_small(rough, self.pixel_ns))
+        return lanes
+
+    def _comm_bars(self, span: Span, number: int, window: Interval) -> list[Rough]:
+        """The light part, which waits for a peer, and the solid part, which moves bytes."""
+        start, ready = waiting(span)
+        names: tuple[str, ...] = ()
+        waits: tuple[str, ...] = ()
+        if span.end_ns - start > self.label_ns:
+            names = _names(span, number, one_kind=len(self.collectives) == 1)
+            peer = self.last_in.get(id(span), span.rank)
+            if peer != span.rank:
+                waits = f"waits for rank {peer}", f"waits for {peer}", "waits"
+            if waits and span.is_collective:
+                waits = (f"{names[-1]} {waits[0]}", *waits)
+        light = self._bar(start, ready, "waiting", waits, window) if start < ready else []
+        return light + self._bar(ready, span.end_ns, "moving", names, window)
+
+    def _within(self, intervals: Iterable[Interval], kind: str) -> list[Bar]:
+        """Bars of overlap or of exposed communication.
+
+        A pixel shows what fills half of it: else merged overlap would look like all of it.
+        """
+        rough: list[Rough] = []
+        for start, end, ns in nearby(intervals, GAP_PIXELS * self.pixel_ns):
+            texts = (words.ms(ns),) if end - start > 2 * self.label_ns else ()
+            rough.append((start - self.origin, end - self.origin, kind, texts))
+        return merge_small(rough, self.pixel_ns, least=0.5)
+
+    def _bar(
+        self, start: int, end: int, kind: str, texts: tuple[str, ...], window: Interval
+    ) -> list[Rough]:
+        """The part of a bar inside the window, in a list; an empty list if none is."""
+        start, end = max(start, window[0]), min(end, window[1])
+        if start > end:
+            return []
+        texts = texts if end - start > self.label_ns else ()
+        return [(start - self.origin, end - self.origin, kind, texts)]
+
+
+def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
+    """What to write on an operation, the best first.
+
+    Where all collectives are of one kind, a number says more than their name.
+    """
+    if span.is_send or span.is_recv:
+        arrow = "→" if span.is_send else "←"
+        peer = "any" if span.peer is None else str(span.peer)
+        return f"{span.name} {arrow}{peer}", f"{arrow}{peer}"
+    if "bucket" in span.args:
+        return f"{span.name} b{span.args['bucket']}", f"b{span.args['bucket']}"
+    if one_kind:
+        return f"{span.name} #{number}", f"#{number}"
+    return f"{span.name} #{number}", span.name, f"#{number}"
+
+
+def _shortened(name: str) -> tuple[str, ...]:
+    return (name, *(f"{name[:keep].rstrip()}…" for keep in (12, 8, 5) if keep < len(name)))

@@ -1,0 +1,58 @@
+"""The step that a widget starts from, and the bucket caps that are worth trying with it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpkit.link import Links, LinkSpec
+from ddpkit.simulate import Gradient, Step
+from ddpkit.simulate.buckets import MB
+from ddpkit.trace import Trace
+from ddpkit.view.drawing.runs import HasTrace, trace_of
+from ddpkit.view.drawing.sliders import numbers_of
+
+SERIES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)  # caps per power of ten
+LINK = "10 Gbit/s, 200 us"
+
+
+def start_of(
+    given: Step | HasTrace | Trace | None, link: LinkSpec | None, world_size: int | None
+) -> tuple[Step, dict[str, float], int]:
+    """The step, the settings of the link's sliders, and the number of ranks to start from."""
+    step, emulated, n = given or example_step(), LINK, 4
+    if not isinstance(step, Step):
+        trace = trace_of(step)
+        step, n = Step.typical(trace), trace.world_size
+        emulated = str(trace.facts.get("emulated") or LINK)
+    n = n if world_size is None else world_size
+    each = Links.parse(emulated if link is None else link, n).slowest
+    return step, numbers_of(each), n
+
+
+def caps(step: Step) -> list[float]:
+    """The caps in MB to try: from a 200th of the gradients, or 0.1 MB, to all in one bucket."""
+    whole = step.bytes / MB
+    return list(_series(min(0.1, whole / 200), whole)) or [1.0]
+
+
+def _series(least: float, most: float) -> Iterator[float]:
+    """Round numbers, from the last up to ``least`` to the first from ``most``."""
+    power = -3
+    while most > 0:
+        for digit in SERIES:
+            cap = float(f"{digit}e{power}")
+            if cap >= least:
+                yield cap
+            if cap >= most:
+                return
+        power += 1
+
+
+def example_step() -> Step:
+    """A made-up step: 96 layers with 1 MB of weights and 4 kB of the rest, 180 ms of compute."""
+    ready, gradients = 0, []
+    for layer in reversed(range(96)):
+        ready += 1_250_000
+        gradients.append(Gradient(f"layer{layer}.weight", 1_000_000, ready - 50_000))
+        gradients.append(Gradient(f"layer{layer}.bias", 4_000, ready))
+    return Step(55_000_000, tuple(gradients), 5_000_000)
