@@ -1,6 +1,8 @@
 """Exercises, their checks, and what students take from lab to lab.
 
 exercise         what a lab's module registers: cases, points
+  hint           named hints, and what they look at
+  raised         what an answer ended in, as data
 check            asks an answer and tells the student
   judge          the asking: every case, whatever the answer does
   seeds          where the inputs come from
@@ -19,6 +21,7 @@ from ddpkit.cluster.torchrun import job
 from ddpkit.exercises.carry import carry
 from ddpkit.exercises.check import check
 from ddpkit.exercises.exercise import Case, Exercise, exercise, exercises, find
+from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.judge import judge
 from ddpkit.exercises.values import Close, digest, show_value
 from ddpkit.exercises.verdict import CaseResult, Verdict
@@ -28,6 +31,8 @@ __all__ = [
     "CaseResult",
     "Close",
     "Exercise",
+    "Hint",
+    "Seen",
     "Verdict",
     "carry",
     "check",

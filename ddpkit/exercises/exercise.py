@@ -8,8 +8,13 @@
                 f"n = {n}",
                 observe=lambda n=n: {"result": answer(n)},
                 expect={"result": 2 * n},
-                hint=lambda seen: "Add, do not square." if seen["result"] == n * n else None,
+                hints=HINTS,
+                given={"n": n},
             )
+
+    HINTS = (
+        Hint("squared", lambda s: s.result == s.n**2, "Add, do not square."),
+    )
 
 The cases of lab NN stand in `ddpkit/checks/labNN/cases.py`. There is no list of those modules: they
 are found in the folder, and imported in order until the exercise asked for turns up.
@@ -17,22 +22,23 @@ are found in the folder, and imported in order until the exercise asked for turn
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
 import importlib
 import inspect
-import io
 import pkgutil
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ddpkit.errors import LessonError
+from ddpkit.exercises.hint import Advice, Hint, Seen, first_that_fits
+from ddpkit.exercises.raised import Trouble
 
 Observed = Mapping[str, Any]
 Cases = Callable[[Any, random.Random], Iterator["Case"]]
+StopIf = Literal["", "wrong", "raised", "stuck"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,16 @@ class Case:
     right answer does (plain data, tensors, `Close`); a name that only `observe` has is shown and
     not compared. Call the answer nowhere else: what it raises there fails this case alone.
 
-    `hint` gets what was observed when that is wrong, and returns a sentence, or None. If the answer
-    raised instead, it gets `{"error": exception}`. It may fail: a hint that raises is no hint.
+    `hints` is a table of what to say to wrong answers, of which the first that fits is shown. It
+    knows what was observed, what the answer raised, and all in `given`: names and values, or an
+    object with attributes.
+
+    `stop_if` says after which end of this case the exercise's later cases are not tried, and count
+    as wrong: "wrong" (however it fails), "raised", or "stuck" (a deadlock, a mismatch, a timeout).
+    For an answer that fails a plain case would fail the others too, and take its time.
+
+    `hint` is the form before `hints`: it gets what was observed, or `{"error": exception}`, and
+    returns a sentence, or None.
 
     A grader runs `observe` beside the student's code, with secret inputs: let it know these alone.
     What looks at values and knows what is right goes into `read`, which tells of what was observed.
@@ -59,20 +73,45 @@ class Case:
     hint: Callable[[Observed], str | None] | None = None
     weight: float = 1.0  # share of the exercise's points, relative to its other cases
     read: Callable[[Observed], Observed] | None = None
+    hints: Sequence[Hint] = ()
+    given: object = None  # what the hints may know besides: it stays outside the sandbox
+    stop_if: StopIf = ""
 
     def told(self, observed: Observed) -> Observed:
         """What is compared with `expect`, and shown, of what was observed."""
         return self.read(observed) if self.read else observed
 
-    def hint_for(self, seen: Observed) -> str | None:
-        """The author's hint. Written for wrong answers, it may stumble over one yet more wrong."""
-        if self.hint is None:
-            return None
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                return self.hint(seen)
-        except Exception:
-            return None
+    def advice(
+        self,
+        observed: Observed,
+        error: BaseException | None = None,
+        trouble: Trouble | None = None,
+    ) -> Advice | None:
+        """The hint for values that are wrong, or for an exception; None if no hint fits."""
+        seen = Seen(observed, self.expect, self.given, error, trouble)
+        found = first_that_fits(self.hints, seen)
+        if found is None and self.hint is not None:
+            old = self.hint
+            known = observed if error is None else {"error": error}
+            found = first_that_fits([Hint("old", lambda _: True, lambda _: old(known))], seen)
+            return found and Advice("", found.says)
+        return found
+
+    def stops(self, passed: bool, trouble: Trouble | None) -> bool:
+        """Whether nothing more of the exercise is tried after this case has ended so."""
+        return stops(self.stop_if, passed, trouble)
+
+
+def stops(stop_if: StopIf, passed: bool, trouble: Trouble | None) -> bool:
+    """Whether a case of this `stop_if` ends the exercise; `trouble` is None if it gave values."""
+    match stop_if:
+        case "wrong":
+            return not passed
+        case "raised":
+            return trouble is not None
+        case "stuck":
+            return trouble is not None and trouble.hung
+    return False
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from ddpkit.errors import LessonError, RunTimeout
 from ddpkit.exercises.compare import Difference, difference
 from ddpkit.exercises.exercise import Case, Exercise, Observed
 from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank, student_line
+from ddpkit.exercises.raised import trouble_of
 from ddpkit.exercises.seeds import Seed, current_seed
 from ddpkit.exercises.tail import Tail, captured
 from ddpkit.exercises.values import digits_of, show_value
-from ddpkit.exercises.verdict import CaseResult, Verdict
+from ddpkit.exercises.verdict import NOT_TRIED, CaseResult, Verdict
 
 WRONG = 3  # wrong values told of in a case's row
 
@@ -30,7 +31,7 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     """Put every case to the answer and count the points.
 
     All cases are asked, also after a failure, for partial points; only a run that took all of its
-    time ends the asking.
+    time ends the asking, or a case that says so itself (`Case.stop_if`).
 
     Raises:
         LessonError: the exercise itself is broken.
@@ -39,18 +40,23 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     seed = seed or current_seed()
     results: list[CaseResult] = []
     whole = got = 0.0
-    left_out, out_of_time = 0, False
+    left_out, out_of_time, stopped = 0, False, False
     try:
         for case in _ask_for_cases(exercise, answer, seed):
             if out_of_time:
                 whole += case.weight
                 results.append(CaseResult(case.title, False, "not tried after the timeout"))
                 continue
+            if stopped:
+                whole += case.weight
+                results.append(CaseResult(case.title, False, NOT_TRIED, tried=False))
+                continue
             result, error = _put(exercise, case)
             if isinstance(error, TooFewRanks) and active():
                 left_out += 1
                 continue
             out_of_time = isinstance(error, RunTimeout)
+            stopped = case.stops(result.passed, result.trouble)
             whole += case.weight
             got += case.weight * result.passed
             results.append(result)
@@ -109,15 +115,17 @@ def _put(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | No
             raise
         if is_unanswered(error):
             raise Unanswered(size_of_blank(error)) from error
-        explanation = explain(error)
-        hint = case.hint_for({"error": error})
+        explanation, trouble = explain(error), trouble_of(error)
+        advice = case.advice({}, error, trouble)
         return CaseResult(
             case.title,
             passed=False,
             got=explanation.summary,
-            hint=hint,
+            hint=advice.says if advice else None,
             details=explanation.lines,
             printed=output.last(),
+            hint_name=advice.name if advice else "",
+            trouble=trouble,
         ), error
 
 
@@ -137,8 +145,16 @@ def _compare(case: Case, observed: dict[str, Any], printed: tuple[str, ...]) -> 
         return CaseResult(case.title, True, got)
     if len(wrong) > WRONG:
         wrong[WRONG:] = [f"and {len(wrong) - WRONG} more"]
-    hint = case.hint_for(observed)
-    return CaseResult(case.title, False, got, "; ".join(wrong), hint, printed=printed)
+    advice = case.advice(observed)
+    return CaseResult(
+        case.title,
+        False,
+        got,
+        "; ".join(wrong),
+        advice.says if advice else None,
+        printed=printed,
+        hint_name=advice.name if advice else "",
+    )
 
 
 def _missing(expected: object) -> Difference:

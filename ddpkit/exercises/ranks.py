@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 from ddpkit.cluster import Cluster, Run
+from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.values import digest
 from ddpkit.link import LinkSpec
 from ddpkit.rank.main import PerRank
 from ddpkit.rank.record.recorder import current, span
+from ddpkit.text import count
 from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval
 
@@ -44,6 +46,13 @@ class Did:
         """Who sent bytes to whom, each pair once: "0→1 1→2", or "nobody"."""
         counts = sorted(self.trace.traffic.p2p.items())
         return " ".join(f"{a}→{b}" for (a, b), count in counts if count.bytes) or "nobody"
+
+    @property
+    def sent(self) -> str:
+        """All messages, empty ones too, then collectives: "0→1 0→1 1→2 barrier", or "nothing"."""
+        counts = sorted(self.trace.traffic.p2p.items())
+        messages = [f"{a}→{b}" for (a, b), count in counts for _ in range(count.times)]
+        return " ".join([*messages, *self.collectives]) or "nothing"
 
     @property
     def collectives(self) -> list[str]:
@@ -84,6 +93,47 @@ def together(
     """
     shared = _Shared(answer, calls, link)
     return [partial(shared.did, number) for number in range(len(calls))]
+
+
+Looks = Mapping[str, str | Callable[[Did], Any]]  # what is observed: a name of `Did`, or a function
+
+
+def asked(
+    answer: Callable[..., Any],
+    *arguments: Any,
+    world_size: int,
+    see: Looks,
+    link: LinkSpec | None = None,
+) -> Callable[[], Observed]:
+    """`observe` of a case: `call`, and what to see of it.
+
+    asked(answer, PerRank(inputs), world_size=3, see={"gave": "returned", "to": "to"})
+    """
+    return looked(partial(call, answer, *arguments, world_size=world_size, link=link), see)
+
+
+def looked(told: Callable[[], Did], see: Looks) -> Callable[[], Observed]:
+    """`observe` of a case that shares its run with others: `told` is one of `together`."""
+    return partial(_look, told, see)
+
+
+def _look(told: Callable[[], Did], see: Looks) -> Observed:
+    did = told()
+    return {
+        name: getattr(did, what) if isinstance(what, str) else what(did)
+        for name, what in see.items()
+    }
+
+
+def title(world_size: int, *more: object) -> str:
+    """ "1 rank", "3 ranks, int64[5]"."""
+    return ", ".join([count(world_size, "rank"), *map(str, more)])
+
+
+def who(ranks: Iterable[int]) -> str:
+    """ "rank 1", "ranks 0, 2 and 3"."""
+    *first, last = map(str, ranks)
+    return f"ranks {', '.join(first)} and {last}" if first else f"rank {last}"
 
 
 @dataclass

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ddpkit.exercises.raised import Trouble
 from ddpkit.text import LINE, count, cut, sign, under
+
+NOT_TRIED = "not tried: first mend what is wrong above"
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,9 @@ class CaseResult:
     hint: str | None = None
     details: tuple[str, ...] = ()  # of an exception
     printed: tuple[str, ...] = ()  # last lines that the answer printed
+    hint_name: str = ""  # of the hint, where it has one
+    trouble: Trouble | None = None  # what the answer ended in; None if it gave values
+    tried: bool = True  # not after a case that stops the exercise
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,21 @@ class Verdict:
     @property
     def hint(self) -> str | None:
         """The first hint there is for a case that failed."""
-        hints = (case.hint for case in self.cases if not case.passed)
-        return next((hint for hint in hints if hint), None)
+        return next((case.hint for case in self._helped), None)
+
+    @property
+    def hint_name(self) -> str:
+        """The name of that hint; "" if there is none, or it has none."""
+        return next((case.hint_name for case in self._helped), "")
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What the first case ended in in which the answer raised."""
+        return next((case.trouble for case in self.cases if case.trouble), None)
+
+    @property
+    def _helped(self) -> Iterator[CaseResult]:
+        return (case for case in self.cases if not case.passed and case.hint)
 
 
 def verdict_text(verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = False) -> str:
@@ -57,9 +76,12 @@ def verdict_text(verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = 
 
 
 def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
-    width = max((len(case.title) for case in verdict.cases), default=0)
+    cases = [case for case in verdict.cases if case.tried]
+    if left := len(verdict.cases) - len(cases):
+        cases.append(CaseResult(f"{left} more", False, NOT_TRIED))
+    width = max((len(case.title) for case in cases), default=0)
     raised = 0
-    for case in verdict.cases:
+    for case in cases:
         lead = f"{sign(case.passed)} {case.title:<{width}}   "
         text = case.got if case.passed or secret else case.wrong or case.got
         if case.details:  # a message of any length: two lines for the first, one for the others

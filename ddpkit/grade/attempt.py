@@ -19,7 +19,7 @@ from ddpkit.grade.course import Course
 from ddpkit.grade.merge import Merged, Planned, merge
 from ddpkit.grade.questions import Question
 from ddpkit.grade.sandbox import Limits
-from ddpkit.grade.score import Row, Score, left_blank, none, row, score
+from ddpkit.grade.score import Row, Score, left_blank, none, row, score, until_one_stops
 from ddpkit.grade.submission import Submission
 
 PREPARE = "from ddpkit.grade.inside.asking import prepare\n\nprepare()"
@@ -101,6 +101,8 @@ def _job(work: Path, plan: Sequence[Planned], asked: Sequence[Question]) -> Path
     (job / "questions").mkdir(parents=True)
     for question in asked:
         (job / "questions" / question.key).write_bytes(question.pickled)
+    stops = {question.key: question.case.stop_if for question in asked if question.case.stop_if}
+    (job / "questions" / "stops.json").write_text(json.dumps(stops))
     labels = {cell.source: cell.label for cell in plan}
     (job / "questions" / "labels.json").write_text(json.dumps(labels))
     sources = [PREPARE, *(cell.source for cell in plan), *(ASK.format(key=q.key) for q in asked)]
@@ -194,4 +196,4 @@ def _score(course: Course, name: str, merged: Merged, state: _State) -> Score:
         each or Row(str(question.case.title), question.case.weight, status, (words,))
         for each, question in zip(known, course.questions[name], strict=True)
     ]
-    return score(exercise, rows, notes)
+    return score(exercise, until_one_stops(rows, course.questions[name]), notes)

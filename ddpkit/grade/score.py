@@ -12,6 +12,9 @@ import ddpkit.errors
 from ddpkit.errors import LessonError
 from ddpkit.exercises.compare import difference
 from ddpkit.exercises.exercise import Case, Exercise
+from ddpkit.exercises.hint import Advice
+from ddpkit.exercises.raised import Trouble, from_claim
+from ddpkit.exercises.verdict import NOT_TRIED
 from ddpkit.grade.inside.claims import decode
 from ddpkit.grade.questions import Question
 from ddpkit.text import sign
@@ -30,6 +33,8 @@ class Row:
     status: str
     says: tuple[str, ...] = ()
     hint: str = ""
+    hint_name: str = ""  # "" for a hint without one
+    trouble: Trouble | None = None  # what the answer ended in; None if it gave values
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ def _row(question: Question, claim: Any) -> Row:
         return Row(title, case.weight, "error", (str(error),))
     if not wrong:
         return Row(title, case.weight, "pass")
-    return Row(title, case.weight, "fail", wrong, case.hint_for(seen) or "")
+    return Row(title, case.weight, "fail", wrong, *_advice(case.advice(seen)))
 
 
 def _wrong(question: Question, seen: Mapping[str, Any]) -> Iterator[str]:
@@ -95,8 +100,14 @@ def _raised(case: Case, claim: Mapping[str, Any]) -> Row:
     says = [str(claim.get("summary", "it raised"))[:400]]
     says += [str(line)[:400] for line in claim.get("lines", [])][:8]
     status = next((ENDS[kind] for kind in kinds if kind in ENDS), "error")
-    hint = case.hint_for({"error": _rebuilt(kinds, str(claim.get("message", "")))}) or ""
-    return Row(str(case.title), case.weight, status, tuple(says), hint)
+    error = _rebuilt(kinds, str(claim.get("message", "")))
+    trouble = from_claim(claim.get("trouble"))
+    advice = _advice(case.advice({}, error, trouble))
+    return Row(str(case.title), case.weight, status, tuple(says), *advice, trouble)
+
+
+def _advice(advice: Advice | None) -> tuple[str, str]:
+    return (advice.says, advice.name) if advice else ("", "")
 
 
 def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
@@ -107,6 +118,21 @@ def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
             with contextlib.suppress(TypeError):
                 return found(message)
     return Exception(message)
+
+
+def until_one_stops(rows: Sequence[Row], questions: Sequence[Question]) -> list[Row]:
+    """The rows, in which all after a case that stops the exercise count as not tried."""
+    kept: list[Row] = []
+    stopped = False
+    for each, question in zip(rows, questions, strict=True):
+        kept.append(not_tried(question.case) if stopped else each)
+        stopped |= question.case.stops(each.status == "pass", each.trouble)
+    return kept
+
+
+def not_tried(case: Case) -> Row:
+    """Of a case that comes after one that stops the exercise."""
+    return Row(str(case.title), case.weight, "fail", (NOT_TRIED,))
 
 
 def score(exercise: Exercise, rows: Sequence[Row], notes: Sequence[str] = ()) -> Score:

@@ -11,11 +11,12 @@ import pytest
 from ddpkit.exercises import check, exercises, judge
 from ddpkit.exercises.verdict import verdict_text
 from tests import mutants
+from tests.labs.answers import labs, wrong_answers
 
 ROOT = Path(__file__).parents[2]
 LABS = sorted((ROOT / "labs").glob("*.ipynb"))
 EXERCISES = exercises()
-MUTANTS = mutants.discover()
+MUTANTS = [*mutants.discover(), *(each for lab in labs() for each in wrong_answers(lab))]
 LEAST = 3  # mutants of each exercise, each with a hint of its own
 
 each_exercise = pytest.mark.parametrize("name", EXERCISES)
@@ -27,8 +28,16 @@ def test_there_are_exercises():
 
 def test_the_mutants_of_every_lab_are_run():
     """A file for each lab, for pytest-xdist keeps a file in one worker."""
-    files = {path.stem for path in Path(__file__).parent.glob("test_mutants_lab*.py")}
-    assert files == {f"test_mutants_lab{each.lab}" for each in EXERCISES.values()}
+    old = {path.stem[-2:] for path in Path(__file__).parent.glob("test_mutants_lab*.py")}
+    new = {lab for lab in labs() if (ROOT / f"tests/labs/lab{lab}/test_wrong_lab{lab}.py").exists()}
+    assert not old & new
+    assert old | new == {each.lab for each in EXERCISES.values()}
+
+
+def test_no_wrong_answer_is_lost():
+    """Those that there were before wrong answers moved to tests/labs."""
+    before = (ROOT / "tests/labs/names_before.txt").read_text("utf-8").split()
+    assert set(before) - set(map(str, MUTANTS)) == set()
 
 
 @each_exercise

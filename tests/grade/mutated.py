@@ -19,6 +19,7 @@ from ddpkit.grade.questions import exercises_of
 from ddpkit.grade.store import Result
 from tests import mutants
 from tests.grade.attacks import ROOT, answer, cell
+from tests.labs.answers import Wrong, labs, wrong_answers
 from tests.mutants import Mutant
 
 
@@ -27,7 +28,7 @@ class Mutated:
     """A notebook, and which mutant stands for which exercise; the other answers are right."""
 
     notebook: dict[str, Any]
-    wrong: dict[str, Mutant]
+    wrong: dict[str, Mutant | Wrong]
 
     def mistakes(self, result: Result) -> Iterator[str]:
         """Where the grades are not as they should be: a sentence each."""
@@ -44,12 +45,13 @@ class Mutated:
 def mutated(lab: str) -> list[Mutated]:
     """So many notebooks that each mutant of lab NN is in one of them."""
     names = [each.name for each in exercises_of(lab)]
-    of = {name: [each for each in mutants.discover() if each.exercise == name] for name in names}
+    found = wrong_answers(lab) if lab in labs() else mutants.discover()
+    of = {name: [each for each in found if each.exercise == name] for name in names}
     count = max(map(len, of.values()))
     return [_mutated(lab, {n: of[n][k] for n in names if k < len(of[n])}) for k in range(count)]
 
 
-def _mutated(lab: str, wrong: dict[str, Mutant]) -> Mutated:
+def _mutated(lab: str, wrong: dict[str, Mutant | Wrong]) -> Mutated:
     made = copy.deepcopy(solution(lab))
     for name, each in wrong.items():
         right = "".join(cell(made, f"answer-{name}")["source"])
@@ -78,12 +80,12 @@ def needs(lab: str) -> dict[str, set[str]]:
     return found
 
 
-def wrong_source(wrong: Mutant) -> str:
+def wrong_source(wrong: Mutant | Wrong) -> str:
     """Code that binds the exercise's name to a mutant, in a cell below the right answer."""
     made = wrong.make()
     module = sys.modules.get(made.__module__)
     if module is None:  # an edit of the kit's answer, which uses what the notebook has
-        return str(source_of(made))
+        return f"{source_of(made)}\n\n{wrong.exercise} = {made.__name__}\n"
     tree = ast.parse(Path(str(module.__file__)).read_text())
     kept = [node for node in tree.body if _is_needed(node, made.__name__)]
     for node in kept:
@@ -100,7 +102,7 @@ def _is_needed(node: ast.stmt, name: str) -> bool:
     match node:
         case ast.FunctionDef() | ast.ClassDef():
             return node.name == name or not any(map(_registers, node.decorator_list))
-        case ast.ImportFrom(module="tests.mutants"):
+        case ast.ImportFrom(module="tests.mutants" | "tests.labs.answers"):
             return False
         case ast.Import() | ast.ImportFrom() | ast.Assign():
             return True
@@ -108,4 +110,4 @@ def _is_needed(node: ast.stmt, name: str) -> bool:
 
 
 def _registers(decorator: ast.expr) -> bool:
-    return ast.unparse(decorator).startswith("mutant(")
+    return ast.unparse(decorator).startswith(("mutant(", "wrong("))

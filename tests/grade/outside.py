@@ -11,7 +11,7 @@ from typing import Any
 from ddpkit.exercises import Case, Exercise
 from ddpkit.grade.inside.asking import claimed
 from ddpkit.grade.questions import Question
-from ddpkit.grade.score import Row, row
+from ddpkit.grade.score import Row, not_tried, row
 
 
 @dataclass
@@ -30,7 +30,10 @@ class Recorded:
 
     def _cases(self, answer: Any, rng: Any) -> Iterator[Case]:
         for case in self.exercise.cases(answer, rng):
+            asked = len(self.rows)
             yield replace(case, observe=partial(self._observe, case))
+            if len(self.rows) == asked:  # it comes after one that stops the exercise
+                self.rows.append(not_tried(case))
             if not self.whole and self.rows[-1].status != "pass":
                 return
 

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from ddpkit.grade.inside.claims import MIME, encode
 
 GAP = "ddpkit: the student's answer"  # what a question's pickle has in the answer's place
+_stopped: set[str] = set()  # exercises of which no more is asked
 
 
 def prepare() -> None:
@@ -43,15 +44,32 @@ def _quit(*_: object, **__: object) -> NoReturn:
 
 
 def ask(key: str) -> None:
-    """Put question `key` ("token_ring.0") to the answer of that name, and display the claim."""
+    """Put question `key` ("token_ring.0") to the answer of that name, and display the claim.
+
+    After an exception that stops the exercise its later questions would take time for nothing;
+    that they count as wrong is decided outside.
+    """
     name = key.partition(".")[0]
     shell = _shell()
     claim: dict[str, Any] = {"key": key}
     if name not in shell.user_ns:
         claim["undefined"] = True
+    elif name in _stopped:
+        claim["untried"] = True
     else:
         claim |= claimed(partial(_put, key, shell.user_ns[name]))
+        if _stops(key, claim):
+            _stopped.add(name)
     shell.display_pub.publish({MIME: claim})
+
+
+def _stops(key: str, claim: dict[str, Any]) -> bool:
+    """Whether the question stops its exercise, so far as can be known without expectations."""
+    if "trouble" not in claim:
+        return False
+    file = Path(os.environ["DDPKIT_QUESTIONS"], "stops.json")
+    stop_if = json.loads(file.read_text()).get(key, "")
+    return stop_if in ("wrong", "raised") or (stop_if == "stuck" and claim["trouble"]["hung"])
 
 
 def _shell() -> Any:
@@ -79,6 +97,7 @@ def _put(key: str, answer: object) -> Any:
 def claimed(observe: Callable[[], Any]) -> dict[str, Any]:
     """What is told outside of what was observed, or of what was raised instead: plain JSON."""
     from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank
+    from ddpkit.exercises.raised import trouble_of
     from ddpkit.exercises.tail import Tail, captured
 
     output = Tail()
@@ -90,6 +109,7 @@ def claimed(observe: Callable[[], Any]) -> dict[str, Any]:
             return {"blank": size_of_blank(error) or "not answered"}
         told = explain(error)
         return {
+            "trouble": trouble_of(error).claimed(),
             "kinds": [kind.__name__ for kind in type(error).__mro__],
             "message": str(error)[:4000],
             "summary": told.summary[:400],

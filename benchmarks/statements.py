@@ -1,0 +1,123 @@
+"""What an exercise costs its author: statements written by hand, by lab and kind.
+
+    python -m benchmarks.statements [--markdown]
+
+Prints for each lab the statements of its checks (cases and hints), its wrong answers and its right
+answers, from the syntax tree: docstrings are left out, and a table is one statement. Beside them
+stand the lines with code on them, for a table has those. Last come the sums before checks, hints
+and answers became tables, counted at commit 989940a, and the goal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import tokenize
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ddpkit.exercises import exercises
+
+ROOT = Path(__file__).parents[1]
+KINDS = {  # of each kind, where its files are
+    "checks": ("ddpkit/checks/lab{lab}/*.py",),
+    "wrong": ("tests/mutants/lab{lab}*.py", "tests/labs/lab{lab}/wrong_answers*.py"),
+    "right": ("tests/exercises/test_right_lab{lab}.py", "tests/labs/lab{lab}/right_answers*.py"),
+}
+BEFORE = {  # at 989940a, by lab
+    "00": (93, 138, 0),
+    "01": (180, 106, 58),
+    "02": (421, 379, 163),
+    "03": (322, 298, 208),
+    "04": (500, 248, 151),
+    "05": (376, 107, 144),
+    "06": (638, 153, 162),
+}
+GOAL = 0.6  # of the statements before
+NOT_CODE = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING),
+    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
+}
+
+
+def files(lab: str, kind: str) -> list[Path]:
+    """The files of one kind of a lab."""
+    return sorted(path for glob in KINDS[kind] for path in ROOT.glob(glob.format(lab=lab)))
+
+
+def statements(source: str) -> int:
+    """Statements in a syntax tree, a definition being one, without docstrings."""
+    return sum(isinstance(node, ast.stmt) for node in ast.walk(_bare(source)))
+
+
+def lines(source: str) -> int:
+    """Lines that have code on them: no comment, no docstring."""
+    documented = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if (text := _docstring(node)) is not None
+        for line in range(text.lineno, (text.end_lineno or text.lineno) + 1)
+    }
+    used = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in NOT_CODE
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return len(used - documented)
+
+
+def _bare(source: str) -> ast.AST:
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if (text := _docstring(node)) is not None:
+            node.body.remove(text)  # type: ignore[attr-defined]
+    return tree
+
+
+def _docstring(node: ast.AST) -> ast.Expr | None:
+    kinds = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    match node:
+        case ast.AST(body=[ast.Expr(value=ast.Constant(value=str())) as text, *_]):
+            return text if isinstance(node, kinds) else None
+    return None
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """The table, its head first."""
+    yield ("lab", "exercises", *KINDS, "sum", "each", "before", "÷ before", "lines")
+    found = exercises().values()
+    totals: list[list[int]] = []
+    for lab, before in BEFORE.items():
+        count = sum(each.lab == lab for each in found)
+        sources = [[path.read_text("utf-8") for path in files(lab, kind)] for kind in KINDS]
+        counts = [sum(map(statements, each)) for each in sources]
+        coded = sum(lines(each) for of_kind in sources for each in of_kind)
+        totals.append([count, *counts, sum(counts), sum(before), coded])
+        yield _row(lab, totals[-1])
+    yield _row("all", [sum(column) for column in zip(*totals, strict=True)])
+
+
+def _row(lab: str, numbers: Iterable[int]) -> tuple[str, ...]:
+    count, *counts, total, before, coded = numbers
+    each, part = f"{total / count:.0f}", f"{total / before:.2f}"
+    return (lab, *map(str, [count, *counts, total, each, before, part, coded]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--markdown", action="store_true")
+    table = list(rows())
+    if parser.parse_args().markdown:
+        print("\n".join(f"| {' | '.join(row)} |" for row in [table[0], ["--"] * 10, *table[1:]]))
+    else:
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for row in table:
+            print("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)))
+    before = sum(map(sum, BEFORE.values()))
+    print(f"\nBefore, at 989940a: {before} statements. Goal: {GOAL * before:.0f} or fewer.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Hints: a table of names, of when each fits, and of what it says.
+
+    HINTS = (
+        Hint("x changed", lambda s: not s.kept, "x has changed: work on x.clone()."),
+        Hint("all receive", lambda s: s.stuck == "receive", "One of them has to send first."),
+        Hint("backwards", lambda s: s.sent == "1→0 0→1", "It goes the wrong way round."),
+        Hint("lacks one", say=lambda s: f"The sum lacks what rank {missing(s)} gave."),
+    )
+
+The first that fits is shown. A case takes such a table as `hints=`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.raised import Trouble
+
+
+class Seen:
+    """`s` of a hint: all that is known of a case whose answer is wrong.
+
+    `s.NAME` is what was observed under that name ("on rank" is `s.on_rank` or `s["on rank"]`), or
+    else what the author gave to the case. After an exception nothing is observed, so a hint that
+    asks for it does not fit. Always there are:
+
+    - `error`: the exception, or None. Outside the grader's sandbox it is one of that class with
+      that message; so ask `kind`, `stuck`, `raised` … rather than its fields.
+    - `kind`, `stuck`, `mismatch`, `attribute`, `dtypes`: see `Trouble`; empty without an exception.
+    - `raised`: the name of the exception's class, on a rank that of the rank's; "" without one.
+    - `expect`: what was expected, by name.
+    """
+
+    def __init__(
+        self,
+        observed: Mapping[str, Any],
+        expect: Mapping[str, Any],
+        given: object = None,
+        error: BaseException | None = None,
+        trouble: Trouble | None = None,
+    ) -> None:
+        trouble = trouble or Trouble()
+        self.observed, self.expect, self.given, self.error = observed, expect, given, error
+        self.kind, self.stuck, self.mismatch = trouble.kind, trouble.stuck, trouble.mismatch
+        self.raised, self.attribute, self.dtypes = trouble.type, trouble.attribute, trouble.dtypes
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("observed", "given"):  # not yet there, in a copy
+            raise AttributeError(name)
+        for known in (name, name.replace("_", " ")):
+            if known in self.observed:
+                return self.observed[known]
+        if isinstance(self.given, Mapping):
+            if name in self.given:
+                return self.given[name]
+        elif self.given is not None:
+            return getattr(self.given, name)
+        raise AttributeError(f"{name} was neither observed nor given")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.observed[name]
+
+    def wrong(self, *names: str) -> bool:
+        """Whether one of these was observed to be other than expected; by default any.
+
+        KeyError: it was not observed, or nothing is expected of it.
+        """
+        return any(
+            not same(self.observed[name], self.expect[name]) for name in names or self.expect
+        )
+
+
+def values_are_wrong(s: Seen) -> bool:
+    """Whether the answer gave values, and did not raise."""
+    return s.error is None
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One mistake: its name, when an answer has made it, and the sentence for the student.
+
+    Without `when` it fits every answer that did not raise. A hint that fails, or has nothing to
+    say, does not fit: `when` need not guard against answers that are yet more wrong.
+    """
+
+    name: str
+    when: Callable[[Seen], object] = values_are_wrong
+    say: str | Callable[[Seen], str | None] = ""
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.say:
+            raise ValueError(f"a hint has a name and something to say: {self}")
+
+    def sentence(self, s: Seen) -> str | None:
+        """What to say of this answer; None if the hint does not fit."""
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                if not self.when(s):
+                    return None
+                return (self.say if isinstance(self.say, str) else self.say(s)) or None
+        except Exception:
+            return None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The hint that is shown: its name, "" for one of the old kind, and its sentence."""
+
+    name: str
+    says: str
+
+
+def first_that_fits(hints: Sequence[Hint], s: Seen) -> Advice | None:
+    for hint in hints:
+        if (says := hint.sentence(s)) is not None:
+            return Advice(hint.name, says)
+    return None

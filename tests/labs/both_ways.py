@@ -1,0 +1,122 @@
+"""The tests of a lab's checks: what must fail fails with its hint, what must pass passes.
+
+A lab has two test files, so that pytest-xdist's workers share them:
+
+    test_wrong_labNN.py   test_a_wrong_answer_fails_with_its_hint = fails_with_its_hint("NN")
+                          test_every_hint_has_a_wrong_answer = every_hint_is_met("NN")
+    test_right_labNN.py   test_a_right_answer_of_another_make_passes = passes("NN")
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import pytest
+
+from ddpkit.exercises import Exercise, exercises, find, judge
+from ddpkit.exercises.hint import Hint
+from ddpkit.exercises.seeds import Seed
+from ddpkit.exercises.verdict import Verdict, verdict_text
+from ddpkit.grade.questions import Answer
+from ddpkit.grade.score import score
+from tests.grade.outside import Recorded
+from tests.labs.answers import Wrong, right_answers, run, wrong_answers
+
+MOST_LINES = 15  # of a check's text
+Test = Callable[..., None]
+
+
+def fails_with_its_hint(lab: str) -> Test:
+    """A test for each wrong answer to the exercises of a lab: by `check`, and by the grader."""
+
+    @pytest.mark.parametrize("answer", wrong_answers(lab), ids=str)
+    def test_a_wrong_answer_fails_with_its_hint(answer: Wrong) -> None:
+        exercise = find(answer.exercise)
+        recorded = Recorded(exercise, whole=False)  # most are known by the first case that fails
+        verdict = run(answer, recorded.recording())
+        if not _is_met(answer, verdict):
+            recorded = Recorded(exercise)
+            verdict = run(answer, recorded.recording())
+        text = verdict_text(verdict)
+        assert not verdict, f"this wrong answer passes:\n{text}"
+        assert verdict.earned < verdict.points
+        assert _got(answer, verdict) == (answer.hint or answer.raises), text
+        assert len(text.splitlines()) <= MOST_LINES, text
+        _grader_agrees(exercise, recorded, verdict)
+
+    return test_a_wrong_answer_fails_with_its_hint
+
+
+def _is_met(answer: Wrong, verdict: Verdict) -> bool:
+    return _got(answer, verdict) == (answer.hint or answer.raises)
+
+
+def _got(answer: Wrong, verdict: Verdict) -> str:
+    """The hint's name; where no hint is expected, what the answer ended in."""
+    if answer.hint or verdict.hint:
+        return verdict.hint_name
+    return verdict.trouble.words if verdict.trouble else ""
+
+
+def _grader_agrees(exercise: Exercise, recorded: Recorded, verdict: Verdict) -> None:
+    graded = score(exercise, recorded.rows)
+    feedback = "\n".join(graded.feedback)
+    assert graded.earned == verdict.earned, feedback
+    helped = [row for row in recorded.rows if row.hint]
+    assert [row.hint_name for row in helped[:1]] == [verdict.hint_name][: len(helped)], feedback
+    if verdict.hint and recorded.rows and not _later(recorded):
+        assert f"Hint: {verdict.hint}" in feedback
+
+
+def _later(recorded: Recorded) -> bool:
+    """Whether the first row that failed has no hint: the grader's feedback helps with that row."""
+    failed = [row for row in recorded.rows if row.status != "pass"]
+    return not failed[0].hint
+
+
+def every_hint_is_met(lab: str) -> Test:
+    """A test: each hint that an exercise of the lab may give is given to some wrong answer.
+
+    A hint of several exercises needs one of them alone.
+    """
+
+    def test_every_hint_has_a_wrong_answer() -> None:
+        met = {(each.exercise, each.hint) for each in wrong_answers(lab)}
+        users: dict[int, set[str]] = defaultdict(set)  # by identity of a hint: its exercises
+        found = {name: hints_of(each) for name, each in exercises().items() if each.lab == lab}
+        for name, hints in found.items():
+            for hint in hints:
+                users[id(hint)].add(name)
+        unmet = [
+            f"{name}: {hint.name}"
+            for name, hints in found.items()
+            for hint in hints
+            if not any((user, hint.name) in met for user in users[id(hint)])
+            and (name, hint.name) not in met
+        ]
+        assert unmet == []
+
+    return test_every_hint_has_a_wrong_answer
+
+
+def hints_of(exercise: Exercise) -> list[Hint]:
+    """All hints that the cases of an exercise have, each once."""
+    cases = exercise.cases(Answer(exercise.name), Seed().rng(exercise.name))
+    found = [hint for case in cases for hint in case.hints]
+    return list({id(hint): hint for hint in found}.values())
+
+
+def passes(lab: str) -> Test:
+    """A test for each right answer to the exercises of a lab."""
+    found = right_answers(lab)
+    names = [f"{exercise}-{answer.__name__}" for exercise, answer in found]
+
+    @pytest.mark.parametrize(("exercise", "answer"), found, ids=names)
+    def test_a_right_answer_of_another_make_passes(
+        exercise: str, answer: Callable[..., object]
+    ) -> None:
+        verdict = judge(find(exercise), answer)
+        assert verdict, verdict_text(verdict)
+
+    return test_a_right_answer_of_another_make_passes

@@ -1,0 +1,84 @@
+"""Wrong answers to lab 00."""
+
+import torch
+import torch.distributed as dist
+
+from tests.labs.answers import edits, wrong
+
+# fmt: off
+edits(
+    ("token_ring", "everyone_receives_first",
+     {"if rank > 0": "if world_size > 1", "src=rank - 1": "src=(rank - 1) % world_size"},
+     "all receive"),
+    ("token_ring", "backwards",
+     {"src=rank - 1": "src=(rank + 1) % world_size", "dst=(rank + 1)": "dst=(rank - 1)",
+      "src=world_size - 1": "src=1"}, "backwards"),
+    ("token_ring", "ignores_what_comes_back",
+     "recv(token, src=world", "recv(token.clone(), src=world", "returns what it sent"),
+    ("token_ring", "adds_at_both_ends",
+     "src=world_size - 1)", "src=world_size - 1)\n            token += 1", "adds twice"),
+    ("token_ring", "passes_on_its_own",
+     "recv(token, src=rank", "recv(token.clone(), src=rank", "its own copy"),
+    ("token_ring", "stops_at_the_last",
+     {"world_size > 1": "rank < world_size - 1", "rank == 0": "False"}, "never comes back"),
+    ("token_ring", "last_forgets_rank_0",
+     {"if world_size > 1": "if rank < world_size - 1", "        if rank == 0": "    if not rank",
+      "            dist.recv": "        dist.recv"}, "has returned"),
+    ("token_ring", "in_place", "token.clone()", "token", "input changed"),
+    ("token_ring", "adds_rank", "+= rank + 1", "+= rank", "adds its rank"),
+    ("token_ring", "one_rank", "world_size > 1", "world_size > 0", "one rank"),
+    ("who_waits", "all_send_first", "rank % 2 == 0", "True", "all send"),
+    ("who_waits", "all_receive_first", "rank % 2 == 0", "False", "all receive"),
+    ("who_waits", "to_the_left", "right, left =", "left, right =", "backwards"),
+    ("who_waits", "into_x", "y = x.clone()", "y = x", "input changed"),
+    ("who_waits", "returns_x", "right)\n    return y", "right)\n    return x", "its own x"),
+    ("who_waits", "one_rank", "world_size == 1", "world_size == 0", "one rank"),
+    ("who_waits", "no_neighbours", "rank % 2 == 0", "rank < 2", "all send"),
+    ("who_waits", "odd_ones_look_right",
+     "left)\n        dist.send", "right)\n        dist.send", "circle"),
+)
+# fmt: on
+
+
+@wrong("token_ring", "collective")
+def by_all_reduce(token):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    total = torch.full_like(token, rank + 1)
+    dist.all_reduce(total)
+    passed_on = token + sum(range(1, rank + 2))
+    return token + total if rank == 0 else passed_on if n > 1 else token
+
+
+@wrong("token_ring", "no neighbour")
+def through_a_hub(token):
+    """Rank 0 sends the token to every rank in turn, and gets it back."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    token = token.clone()
+    if rank > 0:
+        dist.recv(token, src=0)
+        token += rank + 1
+        dist.send(token, dst=0)
+        return token
+    token += 1
+    for other in range(1, n):
+        dist.send(token, dst=other)
+        dist.recv(token, src=other)
+    return token
+
+
+@wrong("who_waits", "collective")
+def by_all_gather(x):
+    everything = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(everything, x)
+    return everything[dist.get_rank() - 1]
+
+
+@wrong("who_waits", "open ring")
+def open_ring(x):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    y = x.clone()
+    if rank > 0:
+        dist.recv(y, src=rank - 1)
+    if rank < n - 1:
+        dist.send(x, dst=rank + 1)
+    return y
