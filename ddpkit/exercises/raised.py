@@ -57,6 +57,7 @@ DISAGREE: tuple[tuple[str, str], ...] = (
     ("reduction", r"the same reduction"),
 )
 DTYPES = re.compile(r"(?:sends|into|calls?) (?:\w+\()?(\w+)\[")
+MOST = 60  # characters of a word of a claim
 ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 TYPE = re.compile(r"\b([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration))\b")
 
@@ -103,11 +104,11 @@ def from_claim(claim: object) -> Trouble:
     if not isinstance(claim, dict):
         return Trouble()
     words = {
-        name: str(claim.get(name, ""))[:80]
+        name: str(claim.get(name, ""))[:MOST]
         for name in ("type", "kind", "stuck", "mismatch", "attribute")
     }
     dtypes = claim.get("dtypes")
-    several = tuple(str(each)[:80] for each in dtypes[:8]) if isinstance(dtypes, list) else ()
+    several = tuple(str(each)[:MOST] for each in dtypes[:8]) if isinstance(dtypes, list) else ()
     return Trouble(**words, dtypes=several, hung=claim.get("hung") is True)
 
 
