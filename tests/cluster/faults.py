@@ -26,11 +26,16 @@ from ddpkit.errors import Deadlock, Mismatch, RankDied, RankError, RunFailed, Ru
 
 @dataclass(frozen=True)
 class Fault:
-    """A function that fails on `world_size` ranks: with which error, and words of its message."""
+    """A function that fails on `world_size` ranks: with which error, and words of its message.
+
+    `why` is what the error's fields must say of the cause: a Deadlock's `cause`, a Mismatch's
+    `kind`, the `cause` of a RankDied's deaths, the type that the first rank at fault raised.
+    """
 
     function: Callable[..., Any]
     error: type[RunFailed]
     words: tuple[str, ...]
+    why: str = ""
     world_size: int = 2
     timeout: float | None = None
 
@@ -47,6 +52,41 @@ class Fault:
     def missing(self, message: str) -> list[str]:
         """What the message should say and does not."""
         return [wanted for wanted in (*self.words, *self.places) if wanted not in message]
+
+    def wrong_fields(self, error: RunFailed) -> list[str]:
+        """Which fields of the error do not say what they should."""
+        everyone = set(range(self.world_size))
+        told = {"why": said_why(error) == self.why}
+        match error:
+            case Deadlock():
+                told["waiting"] = (
+                    set(error.waiting) == set(error.needs) == everyone - error.returned
+                )
+                told["ranks"] = set(error.ranks) == set(error.waiting)
+            case Mismatch():
+                told["calls"] = set(error.calls) == set(error.ranks) == everyone
+            case RankDied():
+                told["deaths"] = set(error.deaths) == set(error.ranks)
+            case RankError():
+                told["raised"] = set(error.ranks) <= set(error.raised)
+            case RunTimeout():
+                told["seconds"] = error.seconds == self.timeout
+                told["doing"] = set(error.doing) == everyone - error.returned
+        return [field for field, right in told.items() if not right]
+
+
+def said_why(error: RunFailed) -> str:
+    """What an error's fields say of its cause."""
+    match error:
+        case Deadlock():
+            return error.cause
+        case Mismatch():
+            return error.kind
+        case RankDied():
+            return error.deaths[error.ranks[0]].cause
+        case RankError():
+            return error.raised[error.ranks[0]].type
+    return ""
 
 
 FAULTS: list[Fault] = []
@@ -71,38 +111,40 @@ class OwnError(Exception):
         self.lock = lock
 
 
-@fault(RankError, "rank 1 raised ValueError: no")
+@fault(RankError, "rank 1 raised ValueError: no", why="ValueError")
 def one_raises():
     if dist.get_rank() == 1:
         raise ValueError("no")  # <-
     dist.barrier()
 
 
-@fault(RankError, "ranks 0, 1 raised KeyError: 'weight'")
+@fault(RankError, "ranks 0, 1 raised KeyError: 'weight'", why="KeyError")
 def all_raise():
     return {}["weight"]  # <-
 
 
-@fault(RankError, "rank 0 raised ValueError: left", "rank 1 raised TypeError: right")
+@fault(
+    RankError, "rank 0 raised ValueError: left", "rank 1 raised TypeError: right", why="ValueError"
+)
 def two_types():
     if dist.get_rank() == 0:
         raise ValueError("left")  # <-
     raise TypeError("right")  # <-
 
 
-@fault(RankError, "rank 1 raised OwnError: code 7")
+@fault(RankError, "rank 1 raised OwnError: code 7", why="OwnError")
 def unpicklable_exception():
     if dist.get_rank() == 1:
         raise OwnError(7, threading.Lock())  # <-
     dist.recv(torch.ones(1), 1)
 
 
-@fault(RankError, "ranks 0, 1 raised MemoryError")
+@fault(RankError, "ranks 0, 1 raised MemoryError", why="MemoryError")
 def memory_error():
     bytearray(1 << 62)  # <-
 
 
-@fault(RankError, "rank 1 raised IndexError", "in helper")
+@fault(RankError, "rank 1 raised IndexError", "in helper", why="IndexError")
 def in_a_helper():
     def helper(items):
         return items[9]  # <-
@@ -112,12 +154,14 @@ def in_a_helper():
     dist.all_reduce(torch.ones(2))
 
 
-@fault(RankError, "ranks 0, 1", "generator", "cannot be sent back")  # <-
+@fault(  # <-
+    RankError, "ranks 0, 1", "generator", "cannot be sent back", why="UnsendableResultError"
+)
 def unpicklable_result():
     return (i for i in range(3))
 
 
-@fault(RankError, "rank 1 raised RecursionError")
+@fault(RankError, "rank 1 raised RecursionError", why="RecursionError")
 def recursion():
     def deeper(n):
         return deeper(n + 1)  # <-
@@ -130,21 +174,39 @@ def recursion():
 # Deadlocks: messages
 
 
-@fault(Deadlock, "rank 0 waits in recv(src=1)", "rank 1 waits in recv(src=0)", "nobody sends")
+@fault(
+    Deadlock,
+    "rank 0 waits in recv(src=1)",
+    "rank 1 waits in recv(src=0)",
+    "nobody sends",
+    why="receive",
+)
 def recv_recv():
     peer = 1 - dist.get_rank()
     dist.recv(torch.ones(2), peer)  # <-
     dist.send(torch.ones(2), peer)
 
 
-@fault(Deadlock, "rank 0 waits in send(dst=1)", "rank 1 waits in send(dst=0)", "nobody receives")
+@fault(
+    Deadlock,
+    "rank 0 waits in send(dst=1)",
+    "rank 1 waits in send(dst=0)",
+    "nobody receives",
+    why="send",
+)
 def send_send_small():
     peer = 1 - dist.get_rank()
     dist.send(torch.ones(2), peer)  # <-
     dist.recv(torch.ones(2), peer)
 
 
-@fault(Deadlock, "rank 0 waits in send(dst=1)", "rank 1 waits in send(dst=0)", "nobody receives")
+@fault(
+    Deadlock,
+    "rank 0 waits in send(dst=1)",
+    "rank 1 waits in send(dst=0)",
+    "nobody receives",
+    why="send",
+)
 def send_send_large():
     peer = 1 - dist.get_rank()
     dist.send(torch.ones(5_000_000), peer)  # <-
@@ -158,6 +220,7 @@ def send_send_large():
     "rank 2 waits in send(dst=0)",
     "ranks 0, 1, 2 each wait in send",
     world_size=3,
+    why="send",
 )
 def ring_of_sends():
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -165,7 +228,12 @@ def ring_of_sends():
     dist.recv(torch.ones(4), (rank - 1) % size)
 
 
-@fault(Deadlock, "rank 0 waits in wait() for the irecv(src=1)", "rank 1 returned already")
+@fault(
+    Deadlock,
+    "rank 0 waits in wait() for the irecv(src=1)",
+    "rank 1 returned already",
+    why="returned",
+)
 def unserved_irecv():
     if dist.get_rank() == 0:
         work = dist.irecv(torch.ones(4), 1)
@@ -173,20 +241,25 @@ def unserved_irecv():
         work.wait()  # <-
 
 
-@fault(Deadlock, "rank 0 waits in wait() for the isend(dst=1)", "rank 1 returned already")
+@fault(
+    Deadlock,
+    "rank 0 waits in wait() for the isend(dst=1)",
+    "rank 1 returned already",
+    why="returned",
+)
 def unserved_isend():
     if dist.get_rank() == 0:
         work = dist.isend(torch.ones(4), 1)
         work.wait()  # <-
 
 
-@fault(Deadlock, "rank 0 waits in recv(src=any)", "rank 1 returned already")
+@fault(Deadlock, "rank 0 waits in recv(src=any)", "rank 1 returned already", why="returned")
 def recv_from_anybody():
     if dist.get_rank() == 0:
         dist.recv(torch.ones(1))  # <-
 
 
-@fault(Deadlock, "rank 1 waits in recv(src=0, tag=6)", "rank 0 returned already")
+@fault(Deadlock, "rank 1 waits in recv(src=0, tag=6)", "rank 0 returned already", why="returned")
 def wrong_tag():
     if dist.get_rank() == 0:
         dist.isend(torch.ones(1), 1, tag=5)
@@ -194,7 +267,9 @@ def wrong_tag():
         dist.recv(torch.ones(1), 0, tag=6)  # <-
 
 
-@fault(Deadlock, "rank 0 waits in recv(src=1)", "rank 1 waits in all_reduce(float32[2])")
+@fault(
+    Deadlock, "rank 0 waits in recv(src=1)", "rank 1 waits in all_reduce(float32[2])", why="cycle"
+)
 def recv_against_all_reduce():
     if dist.get_rank() == 0:
         dist.recv(torch.ones(2), 1)  # <-
@@ -210,27 +285,39 @@ def recv_against_all_reduce():
     "rank 0 waits in all_reduce(float32[2])",
     "rank 1 returned already",
     "without calling all_reduce",
+    why="returned",
 )
 def missing_collective():
     if dist.get_rank() == 0:
         dist.all_reduce(torch.ones(2))  # <-
 
 
-@fault(Deadlock, "ranks 0, 2 wait in barrier()", "rank 1 returned already", world_size=3)
+@fault(
+    Deadlock,
+    "ranks 0, 2 wait in barrier()",
+    "rank 1 returned already",
+    world_size=3,
+    why="returned",
+)
 def returned_early():
     if dist.get_rank() == 1:
         return
     dist.barrier()  # <-
 
 
-@fault(Deadlock, "rank 0 waits in wait() for the all_reduce(float32[2])", "rank 1 returned")
+@fault(
+    Deadlock,
+    "rank 0 waits in wait() for the all_reduce(float32[2])",
+    "rank 1 returned",
+    why="returned",
+)
 def unserved_future():
     if dist.get_rank() == 0:
         future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
         future.wait()  # <-
 
 
-@fault(Deadlock, "group=[0, 1]", "rank 0 waits in", "rank 1 waits in")
+@fault(Deadlock, "group=[0, 1]", "rank 0 waits in", "rank 1 waits in", why="cycle")
 def crossed_groups():
     pair = dist.new_group([0, 1])
     groups = [pair, None] if dist.get_rank() == 0 else [None, pair]
@@ -243,6 +330,7 @@ def crossed_groups():
     "rank 0 waits in all_reduce(float32[2], group=[0, 2])",
     "ranks 1, 2 returned already",
     world_size=3,
+    why="returned",
 )
 def missing_in_a_group():
     group = dist.new_group([0, 2])
@@ -250,13 +338,18 @@ def missing_in_a_group():
         dist.all_reduce(torch.ones(2), group=group)  # <-
 
 
-@fault(Deadlock, "rank 0 waits in new_group()", "rank 1 returned already")
+@fault(Deadlock, "rank 0 waits in new_group()", "rank 1 returned already", why="returned")
 def group_made_by_one():
     if dist.get_rank() == 0:
         dist.new_group([0, 1])  # <-
 
 
-@fault(Deadlock, "rank 0 waits in all_reduce(float32[20]) inside backward()", "rank 1 returned")
+@fault(
+    Deadlock,
+    "rank 0 waits in all_reduce(float32[20]) inside backward()",
+    "rank 1 returned",
+    why="returned",
+)
 def skipped_backward():
     model = DistributedDataParallel(torch.nn.Linear(4, 4))
     loss = model(torch.ones(2, 4)).sum()
@@ -264,7 +357,7 @@ def skipped_backward():
         loss.backward()  # <-
 
 
-@fault(Deadlock, "rank 0 waits in", "recv(src=1)", "rank 1 waits in", "recv(src=0)")
+@fault(Deadlock, "rank 0 waits in", "recv(src=1)", "rank 1 waits in", "recv(src=0)", why="receive")
 def in_a_thread():
     peer = 1 - dist.get_rank()
 
@@ -281,7 +374,9 @@ def in_a_thread():
 # Ranks that disagree
 
 
-@fault(Mismatch, "rank 0 calls broadcast(", "rank 1 calls all_reduce(", "same order")
+@fault(
+    Mismatch, "rank 0 calls broadcast(", "rank 1 calls all_reduce(", "same order", why="operation"
+)
 def different_order():
     tensor = torch.ones(4)
     if dist.get_rank() == 0:
@@ -292,29 +387,44 @@ def different_order():
         dist.broadcast(tensor, 0)
 
 
-@fault(Mismatch, "rank 0 calls all_reduce(float32[4])", "rank 1 calls all_reduce(float32[5])")
+@fault(
+    Mismatch,
+    "rank 0 calls all_reduce(float32[4])",
+    "rank 1 calls all_reduce(float32[5])",
+    why="shape",
+)
 def different_shapes():
     dist.all_reduce(torch.ones(4 + dist.get_rank()))  # <-
 
 
-@fault(Mismatch, "rank 0 calls all_reduce(float32[4])", "rank 1 calls all_reduce(float64[4])")
+@fault(
+    Mismatch,
+    "rank 0 calls all_reduce(float32[4])",
+    "rank 1 calls all_reduce(float64[4])",
+    why="dtype",
+)
 def different_dtypes():
     dtype = [torch.float32, torch.float64][dist.get_rank()]
     dist.all_reduce(torch.ones(4, dtype=dtype))  # <-
 
 
-@fault(Mismatch, "rank 0 calls all_reduce(float32[4])", "rank 1 calls all_reduce(float32[4], MAX)")
+@fault(
+    Mismatch,
+    "rank 0 calls all_reduce(float32[4])",
+    "rank 1 calls all_reduce(float32[4], MAX)",
+    why="reduction",
+)
 def different_reductions():
     op = [dist.ReduceOp.SUM, dist.ReduceOp.MAX][dist.get_rank()]
     dist.all_reduce(torch.ones(4), op)  # <-
 
 
-@fault(Mismatch, "rank 0 calls broadcast(float32[4], src=0)", "src=1", "the same src")
+@fault(Mismatch, "rank 0 calls broadcast(float32[4], src=0)", "src=1", "the same src", why="root")
 def different_roots():
     dist.broadcast(torch.ones(4), dist.get_rank())  # <-
 
 
-@fault(Mismatch, "rank 0 calls barrier()", "rank 1 calls all_reduce(float32[4])")
+@fault(Mismatch, "rank 0 calls barrier()", "rank 1 calls all_reduce(float32[4])", why="operation")
 def barrier_against_all_reduce():
     if dist.get_rank() == 0:
         dist.barrier()  # <-
@@ -322,7 +432,9 @@ def barrier_against_all_reduce():
         dist.all_reduce(torch.ones(4))  # <-
 
 
-@fault(Mismatch, "rank 0 sends float32[8] to rank 1", "rank 1 receives into float32[4]")
+@fault(
+    Mismatch, "rank 0 sends float32[8] to rank 1", "rank 1 receives into float32[4]", why="message"
+)
 def longer_message():
     if dist.get_rank() == 0:
         dist.send(torch.ones(8), 1)  # <-
@@ -330,7 +442,9 @@ def longer_message():
         dist.recv(torch.ones(4), 0)  # <-
 
 
-@fault(Mismatch, "rank 0 sends float32[4] to rank 1", "rank 1 receives into float32[8]")
+@fault(
+    Mismatch, "rank 0 sends float32[4] to rank 1", "rank 1 receives into float32[8]", why="message"
+)
 def shorter_message():
     if dist.get_rank() == 0:
         dist.send(torch.ones(4), 1)  # <-
@@ -341,7 +455,7 @@ def shorter_message():
 # Processes that end
 
 
-@fault(RankDied, "rank 1 was killed by SIGKILL")
+@fault(RankDied, "rank 1 was killed by SIGKILL", why="signal")
 def killed():
     if dist.get_rank() == 1:
         time.sleep(0.5)  # seen at least once in this line  # <-
@@ -349,42 +463,42 @@ def killed():
     dist.barrier()
 
 
-@fault(RankDied, "rank 1 was killed by SIGKILL")
+@fault(RankDied, "rank 1 was killed by SIGKILL", why="signal")
 def killed_at_once():
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
 
 
-@fault(RankDied, "rank 1 was killed by SIGSEGV")
+@fault(RankDied, "rank 1 was killed by SIGSEGV", why="signal")
 def segfault():
     if dist.get_rank() == 1:
         ctypes.string_at(0)  # <-
     dist.barrier()
 
 
-@fault(RankDied, "rank 1 was killed by SIGABRT")
+@fault(RankDied, "rank 1 was killed by SIGABRT", why="signal")
 def abort():
     if dist.get_rank() == 1:
         os.abort()  # <-
     dist.barrier()
 
 
-@fault(RankDied, "rank 1 left with exit code 0 before its function returned")
+@fault(RankDied, "rank 1 left with exit code 0 before its function returned", why="exit")
 def os_exit():
     if dist.get_rank() == 1:
         os._exit(0)  # <-
     dist.barrier()
 
 
-@fault(RankDied, "rank 1 called sys.exit(3)")
+@fault(RankDied, "rank 1 called sys.exit(3)", why="sys.exit")
 def sys_exit():
     if dist.get_rank() == 1:
         sys.exit(3)  # <-
     dist.barrier()
 
 
-@fault(RankDied, "ranks 0, 1 called sys.exit()")
+@fault(RankDied, "ranks 0, 1 called sys.exit()", why="sys.exit")
 def sys_exit_without_code():
     sys.exit()  # <-
 

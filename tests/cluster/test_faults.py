@@ -18,6 +18,7 @@ def test_fault(fault: Fault) -> None:
         cluster.run(fault.function, timeout=fault.timeout or 60)
     assert type(caught.value) is fault.error
     assert not fault.missing(str(caught.value)), str(caught.value)
+    assert not fault.wrong_fields(caught.value), vars(caught.value)
     assert caught.value.ranks or fault.error.__name__ == "RunTimeout"
     assert len(caught.value.run.results) == fault.world_size
     assert cluster.run(healthy).results == list(range(fault.world_size))
