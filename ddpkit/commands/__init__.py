@@ -9,5 +9,6 @@ diagnosis  what doctor says of what it saw
 trace      the table of a trace, and its export
 grade      a class, each notebook in a sandbox
 report     its results in another form
+handout    the archive that a class gets
 release    labs, solutions and answers from their sources
 """

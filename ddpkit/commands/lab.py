@@ -74,7 +74,7 @@ def lab_named(number: str, labs: Sequence[Path]) -> Path:
 
     ClickException, with the labs that there are: it is none of them.
     """
-    wanted = number.zfill(2)
+    wanted = number.zfill(2) if number else number
     found = [path for path in labs if path.stem == number or path.stem.startswith(f"{wanted}_")]
     if len(found) != 1:
         known = ", ".join(path.stem for path in labs)

@@ -1,0 +1,114 @@
+"""`ddpkit handout --open 03`: the archive that a class gets, made from the teacher's checkout.
+
+It holds all labs, blank, and the kit with all checks: no check says what is right in code (a test
+looks for the answers' lines). It does not hold the solutions, the tests, the answers of labs that
+are still open, and of README what speaks of these. What goes in is named here, so that nothing goes
+in by chance.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from ddpkit.commands.lab import lab_named
+from ddpkit.errors import LessonError
+from ddpkit.files import CHECKOUT, write_whole
+
+# Beside labs/ and ddpkit/: what installs the kit, and the pages that README leads to.
+PAGES = [
+    *("README.md", "LICENSE", "Makefile", "pyproject.toml", "constraints.txt", "environment.yml"),
+    *("docs/where.md", "docs/clusters.md", "docs/pictures/*.png"),
+    *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),
+]
+KINDS = {".py", ".js", ".mplstyle", ".npz", ".md", ".typed"}  # of files in ddpkit/
+ANSWERS = re.compile(r"lab(\d\d)\.py")
+TEACHERS = re.compile(r"<!-- for teachers -->\n.*?<!-- for all -->\n", re.DOTALL)  # in README
+NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|release)) .*\n?")
+SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
+
+
+@click.command()
+@click.option(
+    "--open",
+    "opened",
+    required=True,
+    metavar="NUMBER",
+    help="The first lab that is still open: its answers and those of later labs stay out.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("class.zip"),
+    show_default=True,
+    help="The file to write.",
+)
+def handout(opened: str, output: Path) -> None:
+    """Write the archive that a class gets: labs and kit, without answers of labs that are open."""
+    if not (CHECKOUT / "solutions").is_dir():
+        raise click.ClickException("`ddpkit handout` works in a checkout of ddpkit only.")
+    labs = blank_labs(CHECKOUT)
+    number = lab_named(opened, labs).name[:2]
+    try:
+        write_whole(output, archive(CHECKOUT, labs, number))
+    except OSError as error:
+        raise click.ClickException(f"{output} cannot be written: {error.strerror}.") from error
+    over = [path.name[:2] for path in labs if path.name[:2] < number]
+    click.echo(f"wrote {output}: {len(labs)} labs, with answers of {', '.join(over) or 'none'}")
+
+
+def blank_labs(root: Path) -> list[Path]:
+    """The labs of a checkout, proven blank: each is what its lesson makes, byte for byte.
+
+    LessonError: one is not, for example because somebody has worked in it.
+    """
+    from ddpkit.authoring import stale
+    from ddpkit.authoring.lesson import parse
+
+    lessons = [parse(path) for path in sorted((root / "solutions").glob("*.py"))]
+    for lesson in lessons:
+        for problem in stale.lab_problems(root, lesson):
+            raise LessonError(problem)
+    return [stale.lab_path(root, lesson) for lesson in lessons]
+
+
+def archive(root: Path, labs: list[Path], opened: str) -> bytes:
+    """The archive as a zip, equal bytes for equal files; `opened` is a lab's number ("03")."""
+    paths = [*labs, *_kit(root, opened), *(path for each in PAGES for path in root.glob(each))]
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for path in sorted(paths):
+            name = path.relative_to(root).as_posix()
+            entry = zipfile.ZipInfo(name, SAME_DAY)
+            entry.create_system = 3  # Unix, whose modes these are, wherever it is made
+            entry.external_attr = (0o100755 if path.stat().st_mode & 0o100 else 0o100644) << 16
+            content = path.read_bytes()
+            if name == "README.md":
+                content = for_students(content.decode()).encode()
+            zipped.writestr(entry, content, zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+def _kit(root: Path, opened: str) -> Iterator[Path]:
+    """The files of the package, less the answers of lab `opened` and of later ones."""
+    for path in (root / "ddpkit").rglob("*"):
+        parts = path.relative_to(root).parts
+        hidden = any(part.startswith((".", "__pycache__")) for part in parts)
+        if path.suffix not in KINDS or hidden or not path.is_file():
+            continue
+        if parts[1] == "answers" and path.name != "__init__.py":
+            answers = ANSWERS.fullmatch(path.name)
+            if answers is None or answers[1] >= opened:
+                continue
+        yield path
+
+
+def for_students(readme: str) -> str:
+    """README without what speaks of pages and folders that a class does not get."""
+    return NEED_A_CHECKOUT.sub("", TEACHERS.sub("", readme))
