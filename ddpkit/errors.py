@@ -152,9 +152,14 @@ class RankError(RunFailed):
     """
 
     def __init__(
-        self, message: str, *, raised: Mapping[int, Raised] | None = None, **more: Any
+        self,
+        message: str,
+        *,
+        raised: Mapping[int, Raised] | None = None,
+        ranks: Collection[int] = (),
+        returned: Collection[int] = (),
     ) -> None:
-        super().__init__(message, **more)
+        super().__init__(message, ranks=ranks, returned=returned)
         self.raised: dict[int, Raised] = dict(raised or {})
 
 
@@ -171,9 +176,10 @@ class RankDied(RunFailed):
         *,
         deaths: Mapping[int, Death] | None = None,
         raised: Mapping[int, Raised] | None = None,
-        **more: Any,
+        ranks: Collection[int] = (),
+        returned: Collection[int] = (),
     ) -> None:
-        super().__init__(message, **more)
+        super().__init__(message, ranks=ranks, returned=returned)
         self.deaths: dict[int, Death] = dict(deaths or {})
         self.raised: dict[int, Raised] = dict(raised or {})
 
@@ -193,9 +199,10 @@ class Deadlock(RunFailed):
         waiting: Mapping[int, Waiting] | None = None,
         needs: Mapping[int, Collection[int]] | None = None,
         cause: DeadlockCause = "nothing",
-        **more: Any,
+        ranks: Collection[int] = (),
+        returned: Collection[int] = (),
     ) -> None:
-        super().__init__(message, **more)
+        super().__init__(message, ranks=ranks, returned=returned)
         self.waiting: dict[int, Waiting] = dict(waiting or {})
         self.needs = {rank: frozenset(others) for rank, others in (needs or {}).items()}
         self.cause: DeadlockCause = cause
@@ -214,9 +221,10 @@ class Mismatch(RunFailed):
         *,
         kind: MismatchKind = "operation",
         calls: Mapping[int, Call] | None = None,
-        **more: Any,
+        ranks: Collection[int] = (),
+        returned: Collection[int] = (),
     ) -> None:
-        super().__init__(message, **more)
+        super().__init__(message, ranks=ranks, returned=returned)
         self.kind: MismatchKind = kind
         self.calls: dict[int, Call] = dict(calls or {})
 
@@ -234,9 +242,10 @@ class RunTimeout(RunFailed):
         *,
         seconds: float | None = None,
         doing: Mapping[int, Doing] | None = None,
-        **more: Any,
+        ranks: Collection[int] = (),
+        returned: Collection[int] = (),
     ) -> None:
-        super().__init__(message, **more)
+        super().__init__(message, ranks=ranks, returned=returned)
         self.seconds = seconds
         self.doing: dict[int, Doing] = dict(doing or {})
 

@@ -90,7 +90,7 @@ def pack_result(value: Any) -> list[Any]:
         return False
 
     stream = io.BytesIO()
-    _Pickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
+    _TensorPickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
     return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
@@ -98,7 +98,7 @@ def unpack_result(parts: list[Any]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Plain dense tensors become their bytes: detached, contiguous, on the CPU."""
 
     def reducer_override(self, obj: Any) -> Any:

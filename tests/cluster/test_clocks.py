@@ -6,7 +6,7 @@ import time
 import pytest
 
 from ddpkit import Cluster
-from ddpkit.cluster.torchrun.clocks import Clock, Reading, read, reading
+from ddpkit.cluster.torchrun.clocks import ClockShift, Reading, read, reading
 from ddpkit.trace import Span
 
 SECOND = 1_000_000_000
@@ -37,7 +37,7 @@ def test_a_drifting_clock_is_followed() -> None:
     def rank_0(ns: int) -> int:
         return ns + 7 * SECOND + ns // 20_000
 
-    clock = Clock(
+    clock = ClockShift(
         Reading(0, rank_0(0), 100), Reading(600 * SECOND, rank_0(600 * SECOND) - 600 * SECOND, 900)
     )
     assert clock.error_ns == 900
@@ -46,7 +46,7 @@ def test_a_drifting_clock_is_followed() -> None:
 
 
 def test_a_span_moves_with_all_its_times() -> None:
-    clock = Clock(Reading(0, 100, 1), Reading(50, 100, 1))
+    clock = ClockShift(Reading(0, 100, 1), Reading(50, 100, 1))
     span = Span(1, "comm", "recv", "comm", 10, 40, blocked_ns=20)
     assert clock.move(span) == Span(1, "comm", "recv", "comm", 110, 140, blocked_ns=120)
     assert clock.move(Span(1, "comm", "recv", "comm", 10, 40)).blocked_ns is None

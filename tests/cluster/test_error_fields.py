@@ -1,5 +1,6 @@
 """What errors and calls know, as data: made by hand, sent to another process, written as JSON."""
 
+import ast
 import json
 import pickle
 
@@ -20,6 +21,7 @@ from ddpkit.errors import (
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Frame, Raised
 from ddpkit.protocol.status import RankStatus
+from tests.project.source import modules
 
 LINE = ("/x/cell.py", 3)
 RECV = Call("recv", "7", LINE, "irecv", 1, None, 5, (2, 3), "float32", 24, "", (0, 1), 4, 9)
@@ -81,3 +83,15 @@ def test_an_exception_is_the_same_on_both_ends_but_for_its_pickle():
 def test_a_status_is_the_same_on_both_ends(waiting):
     status = RankStatus(1, "running", LINE, "irecv", waiting, 2, 3, 4)
     assert RankStatus.from_json(json.loads(json.dumps(status.to_json()))) == status
+
+
+def test_errors_are_made_where_their_data_is():
+    """Elsewhere somebody would have to word them once more."""
+    kinds = {type(error).__name__ for error in ERRORS}
+    makers = {
+        module
+        for module, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in kinds
+    }
+    assert makers == {"ddpkit.cluster.blame", "ddpkit.cluster.monitor"}

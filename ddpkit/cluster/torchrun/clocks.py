@@ -36,8 +36,8 @@ def reading(pings: Iterable[tuple[int, int, int]]) -> Reading:
 
 
 @dataclass(frozen=True)
-class Clock:
-    """A host's clock during a run, between two readings."""
+class ClockShift:
+    """How a host's clock differs from rank 0's during a run, between two readings."""
 
     before: Reading = Reading()
     after: Reading = Reading()
@@ -56,7 +56,8 @@ class Clock:
         return ns + before.offset_ns + drifted
 
     def move(self, span: Span) -> Span:
-        if self == Clock():  # of rank 0's own host
+        """A span of this host, all its times by rank 0's clock."""
+        if self == ClockShift():  # of rank 0's own host
             return span
         blocked_ns = None if span.blocked_ns is None else self.to_rank_0(span.blocked_ns)
         start_ns, end_ns = self.to_rank_0(span.start_ns), self.to_rank_0(span.end_ns)

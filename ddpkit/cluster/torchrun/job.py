@@ -63,7 +63,7 @@ def checking() -> Iterator[None]:
             here.checking = False
 
 
-class Job:
+class TorchrunJob:
     """The ranks of this job, and a group of their own to exchange replies over.
 
     `hosts` are the ranks of each host, rank 0's first.
@@ -160,6 +160,6 @@ class Job:
 
 
 @cache
-def job() -> Job:
+def job() -> TorchrunJob:
     """The job that this process belongs to, joined at the first call."""
-    return Job()
+    return TorchrunJob()

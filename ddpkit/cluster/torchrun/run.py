@@ -18,8 +18,8 @@ from ddpkit.cluster.local.run import Request
 from ddpkit.cluster.outcome import RunOutcome
 from ddpkit.cluster.output import Labelled
 from ddpkit.cluster.torchrun import clocks
-from ddpkit.cluster.torchrun.clocks import Clock
-from ddpkit.cluster.torchrun.job import Job, TooFewRanks, job
+from ddpkit.cluster.torchrun.clocks import ClockShift
+from ddpkit.cluster.torchrun.job import TooFewRanks, TorchrunJob, job
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.ship import pack_result, unpack_call, unpack_result
 from ddpkit.rank.agent import Agent
@@ -66,12 +66,12 @@ def _skipped(request: Request, why: str) -> RunOutcome:
     return RunOutcome([None] * request.world_size, facts={"skipped": why})
 
 
-def _run(here: Job, request: Request) -> RunOutcome:
+def _run(here: TorchrunJob, request: Request) -> RunOutcome:
     import torch.distributed as dist
 
     before = clocks.read(here.control, here.hosts)
     reply = _call(here, request) if here.rank < request.world_size else None
-    clock = Clock(before, clocks.read(here.control, here.hosts))
+    clock = ClockShift(before, clocks.read(here.control, here.hosts))
     here.messenger.returned()
     gathered = here.all_gather(pickle.dumps((clock, reply)))
     if here.watcher is not None:
@@ -82,7 +82,7 @@ def _run(here: Job, request: Request) -> RunOutcome:
     return _outcome(here, [clock for clock, _ in replies], [r for _, r in replies if r is not None])
 
 
-def _outcome(here: Job, read: Sequence[Clock], replies: Sequence[Reply]) -> RunOutcome:
+def _outcome(here: TorchrunJob, read: Sequence[ClockShift], replies: Sequence[Reply]) -> RunOutcome:
     """The replies of a run's ranks, all times by rank 0's clock. `read` has one of every rank."""
     clock_of = {rank: read[ranks[0]] for ranks in here.hosts for rank in ranks}
     facts: dict[str, Scalar] = {}
@@ -110,7 +110,7 @@ class Reply:
     lines: list[str]  # what it printed
 
 
-def _call(here: Job, request: Request) -> Reply:
+def _call(here: TorchrunJob, request: Request) -> Reply:
     """Run the function on this rank, watched by rank 0."""
     from ddpkit.rank.record.compute import watch
 
@@ -143,7 +143,7 @@ def _black_box() -> BlackBox:
         return BlackBox.create(folder / "rank")
 
 
-def _join(here: Job, request: Request) -> None:
+def _join(here: TorchrunJob, request: Request) -> None:
     """Join the default process group of a run."""
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore
