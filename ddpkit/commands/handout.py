@@ -23,7 +23,7 @@ from ddpkit.files import CHECKOUT, write_whole
 # Beside labs/ and ddpkit/: what installs the kit, and the pages that README leads to.
 PAGES = [
     *("README.md", "LICENSE", "Makefile", "pyproject.toml", "constraints.txt", "environment.yml"),
-    *("docs/where.md", "docs/clusters.md", "docs/pictures/*.png"),
+    *("docs/where.md", "docs/clusters.md", "docs/pictures.md", "docs/pictures/*.png"),
     *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),
 ]
 KINDS = {".py", ".js", ".mplstyle", ".npz", ".md", ".typed"}  # of files in ddpkit/

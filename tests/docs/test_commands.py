@@ -62,6 +62,7 @@ def test_no_block_is_without_a_test():
     assert said == {
         "README.md": ["sh", "python", "sh", "sh", "text"],  # the last is checked as a tree
         "docs/clusters.md": ["sh", "sh", "bash"],
+        "docs/pictures.md": ["python"] * 8,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh", "sh", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 8,  # run when the site is built
         "ARCHITECTURE.md": ["text", ""],  # the table of layers, which tests read; a drawing

@@ -1,0 +1,54 @@
+"""docs/pictures.md is true: its cells run, and a reader meets every picture there or in a lab."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpkit import view
+from tests.project.source import ROOT
+
+PAGE = (ROOT / "docs" / "pictures.md").read_text("utf-8")
+CELLS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+LABS = "".join(path.read_text("utf-8") for path in sorted((ROOT / "solutions").glob("*.py")))
+PICTURES = [
+    name
+    for name in view.__all__
+    if inspect.isfunction(getattr(view, name)) and name != "timeline_model"
+]
+SAYS = {  # what each picture's text says
+    "heat_map": "the straggler|What to notice: .* step",
+    "explore": "Step 4 on 2 ranks, ",
+    "what_if": "10 Gbit/s, 50 us: ",
+    "live": r"Step 9 on 2 ranks: loss [\d.]+, ",
+    "Trace.load": "Run on 2 ranks, ",
+}
+
+
+@pytest.mark.slow
+def test_the_cells_of_the_page_run(tmp_path: Path):
+    """All of them, in their order, as a script: a picture leaves its text."""
+    (tmp_path / "page.py").write_text("\n\n".join(CELLS), "utf-8")
+    command = [sys.executable, "page.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert [name for name, says in SAYS.items() if not re.search(says, ran.stdout)] == []
+    assert (tmp_path / "all_ranks.json").is_file()
+    exported = sorted(path.name for path in (tmp_path / "for_hta").iterdir())
+    assert exported == ["rank0.json", "rank1.json"]
+
+
+@pytest.mark.parametrize("name", [*PICTURES, "Trace.load", "to_chrome"])
+def test_a_reader_meets_it(name: str):
+    """A picture that stands in no lab and on no page is larger than its job."""
+    used = re.compile(rf"\b{re.escape(name)}\(")
+    assert any(used.search(cell) for cell in CELLS) or used.search(LABS)
+
+
+@pytest.mark.parametrize("name", ["heat_map", "explore", "what_if", "live"])
+def test_each_picture_says_when_to_use_it(name: str):
+    _, about = PAGE.split(f"## `{name}`: ")
+    assert re.search(r"^.*\bUse (it|the)\b", about.partition("```")[0], re.MULTILINE)
