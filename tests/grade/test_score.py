@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from ddpkit.errors import Deadlock
 from ddpkit.exercises import Case, Close, Exercise
-from ddpkit.grade.inside.claims import encode
+from ddpkit.grade.inside import asking
+from ddpkit.grade.inside.claims import MIME, encode
 from ddpkit.grade.questions import Question
-from ddpkit.grade.score import row, score
+from ddpkit.grade.score import row, score, until_one_stops
 
 
 def question(**facts: object) -> Question:
@@ -75,3 +80,45 @@ def test_points_are_those_of_the_right_cases() -> None:
     assert score(exercise, [right, wrong]).earned == 1.0
     assert score(exercise, [right, wrong]).status == "fail"
     assert score(exercise, [right, right]).earned == 3.0
+
+
+def test_after_a_case_that_stops_the_exercise_nothing_counts() -> None:
+    asked = [question(), question(stop_if="stuck"), question()]
+    right = row(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24))
+    raised = {"key": "f.0", "kinds": ["Deadlock"], "trouble": {"type": "Deadlock", "hung": True}}
+    stuck = row(question(), raised)
+    told = [each.status for each in until_one_stops([right, stuck, right], asked)]
+    assert told == ["pass", "deadlock", "fail"]
+    assert until_one_stops([right, right, right], asked) == [right] * 3
+    assert until_one_stops([stuck, right, right], asked) == [stuck, right, right]
+
+
+@pytest.mark.parametrize("stop_if", ["", "stuck", "raised", "wrong"])
+def test_a_forged_claim_that_it_was_not_tried_earns_nothing(stop_if: str) -> None:
+    assert row(question(stop_if=stop_if), {"key": "f.0", "untried": True}).status == "error"
+
+
+@pytest.mark.parametrize(
+    ("stop_if", "error", "tried"),
+    [("stuck", Deadlock(""), 1), ("stuck", ValueError(), 3), ("raised", ValueError(), 1)],
+)
+def test_the_sandbox_saves_the_time(stop_if, error, tried, monkeypatch, tmp_path) -> None:
+    published, asked = [], []
+
+    def put(key, answer):
+        asked.append(key)
+        raise error
+
+    shell = SimpleNamespace(
+        user_ns={"f": print}, display_pub=SimpleNamespace(publish=published.append)
+    )
+    monkeypatch.setattr(asking, "_shell", lambda: shell)
+    monkeypatch.setattr(asking, "_put", put)
+    monkeypatch.setattr(asking, "_stopped", set())
+    monkeypatch.setenv("DDPKIT_QUESTIONS", str(tmp_path))
+    (tmp_path / "stops.json").write_text(json.dumps({"f.0": stop_if}))
+    for number in range(3):
+        asking.ask(f"f.{number}")
+    assert len(asked) == tried
+    assert [MIME in each for each in published] == [True] * 3
+    assert ["untried" in each[MIME] for each in published].count(True) == 3 - tried
