@@ -38,28 +38,8 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("shapes", r"[Ss]izes? of tensor|dimension|must match the size"),
 )
 
-# Where a `Deadlock` does not know its `cause`: words of `ddpkit.cluster.explain`.
-CAUSES: tuple[tuple[str, str], ...] = (
-    ("returned", r"which ha(s|ve) returned"),
-    ("lost", r"the message is lost"),
-    ("itself", r"waits for itself"),
-    ("receive", r"wait to receive before they send"),
-    ("send", r"wait in send until"),
-    ("cycle", r"communicate in an order that fits"),
-    ("nothing", r"has been posted by the others"),
-)
-DISAGREE: tuple[tuple[str, str], ...] = (
-    ("message", r"does not fit the tensor"),
-    ("operation", r"the same collectives in the same order"),
-    ("root", r"name the same"),
-    ("dtype", r"a tensor of the same dtype"),
-    ("shape", r"a tensor of the same shape"),
-    ("reduction", r"the same reduction"),
-)
-DTYPES = re.compile(r"(?:sends|into|calls?) (?:\w+\()?(\w+)\[")
 MOST = 60  # characters of a word of a claim
 ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
-TYPE = re.compile(r"\b([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration))\b")
 
 
 @dataclass(frozen=True)
@@ -76,7 +56,7 @@ class Trouble:
 
     @property
     def words(self) -> str:
-        """For a test, or a page of the teacher's: "stuck: receive", "RuntimeError: no view"."""
+        """In one line, as a test names it: "Deadlock: receive", "RuntimeError: no view"."""
         detail = self.stuck or self.mismatch or self.kind
         return f"{self.type}: {detail}" if detail else self.type
 
@@ -86,13 +66,17 @@ class Trouble:
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    """What is known of an exception that an answer ended in, its own or a run's."""
+    """What is known of an exception that an answer ended in, its own or a run's.
+
+    Of a `RankError` the first rank's exception counts, and `kind` is that of the first with one.
+    """
     texts = list(_texts(error))
+    stuck = _cause(error) if isinstance(error, Deadlock) else ""
     return Trouble(
         type=_type(error),
-        kind=_first(KINDS, texts),
-        stuck=_cause(error) if isinstance(error, Deadlock) else "",
-        mismatch=_disagree(error) if isinstance(error, Mismatch) else "",
+        kind="to itself" if stuck == "itself" else _kind(texts),
+        stuck=stuck,
+        mismatch=error.kind if isinstance(error, Mismatch) else "",
         attribute=next((found[1] for each in texts if (found := ATTRIBUTE.search(each))), ""),
         dtypes=_dtypes(error) if isinstance(error, Mismatch) else (),
         hung=isinstance(error, Deadlock | Mismatch | RunTimeout),
@@ -114,27 +98,17 @@ def from_claim(claim: object) -> Trouble:
 
 def _type(error: BaseException) -> str:
     """On a rank, of the exception there; else of this one."""
-    if not isinstance(error, RunFailed) or isinstance(error, Deadlock | Mismatch | RunTimeout):
-        return type(error).__name__
-    raised = [each.type for each in _raised(error).values()]
-    if raised:
-        return str(raised[0])
-    if error.__cause__ is not None:
-        return _type(error.__cause__)
-    found = TYPE.search(str(error))
-    return found[1] if found else type(error).__name__
+    return next((each.type for each in _raised(error).values()), type(error).__name__)
 
 
 def _texts(error: BaseException) -> Iterator[str]:
     """Messages without line breaks: what ranks raised, or the exception's own.
 
-    A run's own message tells lines of code too, in which any word may stand.
+    A run's message is ddpkit's, and has fields; it tells lines of code too, with any word in them.
     """
-    if raised := _raised(error):
-        yield from (" ".join(f"{each.type}: {each.message}".split()) for each in raised.values())
-    elif isinstance(error, RunFailed) and error.__cause__ is not None:
-        yield _flat(error.__cause__)
-    else:
+    raised = _raised(error).values()
+    yield from (" ".join(f"{each.type}: {each.message}".split()) for each in raised)
+    if not isinstance(error, RunFailed):
         yield _flat(error)
 
 
@@ -150,8 +124,8 @@ def _flat(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _first(table: tuple[tuple[str, str], ...], texts: list[str]) -> str:
-    found = (word for text in texts for word, pattern in table if re.search(pattern, text))
+def _kind(texts: list[str]) -> str:
+    found = (word for text in texts for word, pattern in KINDS if re.search(pattern, text))
     return next(found, "")
 
 
@@ -160,23 +134,12 @@ def _cause(error: Deadlock) -> str:
 
     A rank that waits in the barrier of a check, which follows a call, has returned from the call.
     """
-    text = _flat(error)
     in_barrier = any(each.call.op == "barrier" for each in error.waiting.values())
-    if in_barrier or re.search(r"waits? in barrier", text):
-        return "returned"
-    return error.cause if error.waiting else _first(CAUSES, [text])
-
-
-def _disagree(error: Mismatch) -> str:
-    return error.kind if error.calls else _first(DISAGREE, [_flat(error)])
+    return "returned" if in_barrier else error.cause
 
 
 def _dtypes(error: Mismatch) -> tuple[str, ...]:
     """The dtypes on which ranks disagree, of a message the sender's first; () if they agree."""
-    if error.calls:
-        in_order = sorted(error.calls.values(), key=lambda call: call.op != "send")
-        found = [call.dtype for call in in_order if call.dtype]
-    else:
-        found = DTYPES.findall(_flat(error))
-    different = tuple(dict.fromkeys(found))
+    in_order = sorted(error.calls.values(), key=lambda call: call.op != "send")
+    different = tuple(dict.fromkeys(call.dtype for call in in_order if call.dtype))
     return different if len(different) > 1 else ()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ddpkit import Deadlock, Mismatch, RankError
+from ddpkit.errors import Waiting
 from ddpkit.exercises import Case, Exercise, Hint, Seen, judge
 from ddpkit.exercises.hint import first_that_fits
 from ddpkit.exercises.raised import Trouble, from_claim, trouble_of
 from ddpkit.exercises.verdict import verdict_text
 from ddpkit.grade.score import score
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.raised import Raised
 from tests.grade.outside import Recorded
 
 HINTS = (
@@ -105,10 +108,12 @@ def test_what_is_not_tried_counts_as_wrong():
         (TypeError("'NoneType' object is not iterable"), Trouble("TypeError", "None")),
         (AttributeError("'int' object has no attribute 'grad_fn'"),
          Trouble("AttributeError", attribute="grad_fn")),
-        (Deadlock("Why: ranks 0, 1 each wait to receive before they\n  send, so nobody sends."),
+        (Deadlock("", cause="receive", waiting={0: Waiting(Call("recv"), ("f", 1))}),
          Trouble("Deadlock", stuck="receive", hung=True)),
-        (Mismatch("A message does not fit the tensor.\n  rank 0 sends float32[2] to rank 1\n      "
-                  "Cell In[1]\n  rank 1 receives into int64[2]"),
+        (Deadlock("", cause="cycle", waiting={0: Waiting(Call("barrier"), ("f", 1))}),
+         Trouble("Deadlock", stuck="returned", hung=True)),
+        (Mismatch("", kind="message", calls={0: Call("recv", dtype="int64"),
+                                             1: Call("send", dtype="float32")}),
          Trouble("Mismatch", mismatch="message", dtypes=("float32", "int64"), hung=True)),
     ],
     ids=lambda each: getattr(each, "words", ""),
@@ -119,8 +124,8 @@ def test_what_an_answer_ended_in_is_data(error, trouble):
 
 
 def test_of_a_rank_the_exception_there_counts():
-    error = RankError("Rank 1 raised.\n  x = None  # NoneType")
-    error.__cause__ = IndexError("list index out of range")
+    raised = {1: Raised("IndexError", "list index out of range")}
+    error = RankError("Rank 1 raised.\n  x = None  # NoneType", raised=raised)
     assert trouble_of(error) == Trouble("IndexError")
 
 

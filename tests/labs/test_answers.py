@@ -63,12 +63,13 @@ def test_a_wrong_answer_written_out(toy_sum):
 def test_a_row_is_the_kits_answer_with_texts_replaced(toy_sum, kit):
     edits(
         ("toy_sum", "last", "sum(numbers)", "sum(numbers[:-1])", "last left out"),
-        ("toy_sum", "two", {"return": "total =", "(numbers)\n": "(numbers)\n    return 0 * total\n"}, "x"),
+        ("toy_sum", "two", {"return": "return -", "(numbers)\n": "(numbers[1:])\n"}, "x"),
         ("toy_sum", "gone", "nowhere", "", "x"),
         ("toy_sum", "twice", "numbers", "", "x"),
     )  # fmt: skip
-    last, _, gone, twice = answers.WRONG
+    last, two, gone, twice = answers.WRONG
     assert answers.run(last).hint_name == "last left out"
+    assert two.make()([5, 6, 7]) == -13
     with pytest.raises(ValueError, match="'nowhere' stands 0 times in the answer"):
         gone.make()
     with pytest.raises(ValueError, match="'numbers' stands 2 times in the answer"):
