@@ -1,4 +1,4 @@
-# make lab: JupyterLab on the labs.  make test: every test.  Both need Python 3.11 or newer, and make .venv themselves.
+# make lab: JupyterLab on the labs.  make test: every test.  make quick: those that start no process.  All need Python 3.11 or newer, and make .venv themselves.
 # ARGS= goes to the tool, e.g. make lab ARGS="--no-browser --port 8899".  PYTHON= names another Python.
 PYTHON ?= python3
 BENCH ?= cluster
@@ -8,11 +8,13 @@ READY := $(VENV)/.ready
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: lab test release docs bench lint perfetto
+.PHONY: lab test quick release docs bench lint perfetto
 lab: $(READY)
 	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=labs $(ARGS)
 test: $(READY)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
+quick: $(READY)
+	$(BIN)/python -m pytest --quick -q -n 2 --dist worksteal tests $(ARGS)
 release: $(READY)
 	$(BIN)/ddpkit release $(ARGS)
 	$(BIN)/python docs/pictures.py

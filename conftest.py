@@ -4,6 +4,8 @@ import os
 import shutil
 import tempfile
 
+pytest_plugins = ["tests.quick"]
+
 # Several workers and kernels share few cores: without this, each takes all of them for its torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

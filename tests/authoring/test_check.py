@@ -11,6 +11,8 @@ import pytest
 
 from ddpkit import authoring as release
 
+pytestmark = pytest.mark.processes
+
 SECRET = "        running = running + value"
 LAB, SOLUTION = "labs/00_adding.ipynb", "solutions/00_adding.ipynb"
 Notebook = dict[str, Any]

@@ -50,6 +50,7 @@ def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return executed
 
 
+@pytest.mark.processes
 def test_a_released_repository_is_right(released: Path) -> None:
     assert release.check(released) == []
     made = {str(path.relative_to(released)) for path in files(released)}
@@ -63,12 +64,14 @@ def test_a_released_repository_is_right(released: Path) -> None:
     assert outputs(released, "check-total")[0]["text"] == ["total: passed, 1 of 1 case.\n"]
 
 
+@pytest.mark.processes
 def test_an_executed_notebook_holds_no_versions_and_no_times(released: Path) -> None:
     text = (released / "solutions" / "00_adding.ipynb").read_text()
     assert '"version"' not in text
     assert "iopub" not in text
 
 
+@pytest.mark.processes
 def test_a_second_release_does_nothing(released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executed = count_runs(monkeypatch)
     before = files(released)
@@ -77,6 +80,7 @@ def test_a_second_release_does_nothing(released: Path, monkeypatch: pytest.Monke
     assert files(released) == before
 
 
+@pytest.mark.processes
 def test_two_executions_make_the_same_bytes(released: Path) -> None:
     before = files(released)
     release.release(released, force=True)
@@ -107,6 +111,7 @@ def test_a_lesson_can_be_named(root: Path, name: str, monkeypatch: pytest.Monkey
     assert executed == ["01_other"]
 
 
+@pytest.mark.processes
 def test_an_unknown_lesson(released: Path) -> None:
     with pytest.raises(LessonError, match=r"No lesson is called 09; there are: 00_adding\."):
         release.release(released, ["09"])
@@ -117,6 +122,7 @@ def test_no_lessons(tmp_path: Path) -> None:
         release.release(tmp_path)
 
 
+@pytest.mark.processes
 def test_products_without_a_lesson_are_removed(released: Path) -> None:
     (released / "labs" / "09_gone.ipynb").write_text("{}")
     (released / "labs" / "Untitled.ipynb").write_text("{}")
@@ -127,6 +133,7 @@ def test_products_without_a_lesson_are_removed(released: Path) -> None:
     assert release.check(released) == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -146,6 +153,7 @@ def test_a_failed_lesson_keeps_its_products(released: Path, code: str, message: 
     assert files(released) == before
 
 
+@pytest.mark.processes
 def test_a_cell_that_takes_too_long(lesson: release.Lesson, released: Path) -> None:
     path = released / "solutions" / "00_adding.py"
     edit(path, "print(total([1, 2, 3]))", "import time; time.sleep(60)")
@@ -166,6 +174,7 @@ def test_a_failed_lesson_does_not_stop_the_others(
     assert not (root / "labs" / "00_adding.ipynb").exists()
 
 
+@pytest.mark.processes
 def test_a_malformed_lesson_stops_the_release(released: Path) -> None:
     (released / "solutions" / "01_bad.py").write_text(TEXT + "# %%\n(\n")
     before = files(released)
@@ -174,6 +183,7 @@ def test_a_malformed_lesson_stops_the_release(released: Path) -> None:
     assert files(released) == before
 
 
+@pytest.mark.processes
 def test_a_lab_that_would_leak_is_not_released(released: Path) -> None:
     path = released / "solutions" / "00_adding.py"
     edit(path, "In this notebook we will add.", "~~~\n#     running = running + value\n# ~~~")
@@ -181,6 +191,7 @@ def test_a_lab_that_would_leak_is_not_released(released: Path) -> None:
         release.release(released)
 
 
+@pytest.mark.processes
 def test_a_lesson_runs_outside_the_repository(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DDPKIT_SEED", "7")
     monkeypatch.setenv("DDPKIT_PROGRESS", str(root / "progress.json"))
@@ -197,6 +208,7 @@ def test_a_lesson_runs_outside_the_repository(root: Path, monkeypatch: pytest.Mo
     assert set(files(root)) == {path}
 
 
+@pytest.mark.processes
 def test_a_lesson_runs_with_the_ddpkit_of_its_repository(root: Path) -> None:
     package = root / "ddpkit"
     package.mkdir()

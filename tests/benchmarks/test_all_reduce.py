@@ -25,6 +25,7 @@ def sums(lengths, parts):
     return wrong
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 @pytest.mark.parametrize("parts", [2, 7])
 def test_a_ring_in_segments_sums_every_length(n, parts):
@@ -32,6 +33,7 @@ def test_a_ring_in_segments_sums_every_length(n, parts):
     assert Cluster(n).run(sums, lengths, parts).results == [[]] * n
 
 
+@pytest.mark.processes
 def test_every_variant_is_measured_past_the_recorder():
     row = run(RAW, 2, 4096, 1)
     assert list(row.ns) == list(VARIANTS)

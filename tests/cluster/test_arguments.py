@@ -9,6 +9,8 @@ import torch.distributed as dist
 
 from ddpkit import Cluster, ClusterError, PerRank
 
+pytestmark = pytest.mark.processes
+
 guard = threading.Lock()
 
 

@@ -62,6 +62,7 @@ def compare_clocks():
     return read(group, [[0, 2], [1, 3]])
 
 
+@pytest.mark.processes
 def test_a_wrong_clock_is_found_over_a_group() -> None:
     _, found, *others = Cluster(4).run(compare_clocks).results
     assert others == [Reading(), Reading()], "one of each other host asks"

@@ -19,6 +19,8 @@ from ddpkit import Cluster, ClusterError, Deadlock, PerRank, RankError, RunTimeo
 from tests.cluster.faults import FAULTS
 from tests.cluster.processes import becomes_true, descriptors, ranks_alive
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -41,6 +41,7 @@ def test_an_error_names_what_asked_for_the_gpu(monkeypatch: pytest.MonkeyPatch):
         Cluster(2, device="cuda")
 
 
+@pytest.mark.processes
 def test_the_environment_speaks_for_cells_that_do_not(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(devices.VARIABLE, "cuda")
     monkeypatch.setattr(devices, "_look", lambda: (4, True))
@@ -50,6 +51,7 @@ def test_the_environment_speaks_for_cells_that_do_not(monkeypatch: pytest.Monkey
     assert repr(linked).startswith("4 ranks · gloo · cuda · emulated link")
 
 
+@pytest.mark.processes
 def test_the_cpu_is_what_nobody_needs_to_ask_for(monkeypatch: pytest.MonkeyPatch):
     """To ask for GPUs imports torch, seconds that a notebook's first cell should not take."""
     monkeypatch.delenv(devices.VARIABLE, raising=False)

@@ -6,6 +6,8 @@ import torch.distributed as dist
 from ddpkit import Cluster
 from tests.cluster.faults import FAULTS, Fault
 
+pytestmark = pytest.mark.processes
+
 
 def healthy():
     return dist.get_rank()

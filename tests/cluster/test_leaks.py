@@ -18,6 +18,8 @@ from ddpkit import Cluster, PerRank, RankDied
 from tests.cluster.faults import FAULTS
 from tests.cluster.processes import becomes_true, descriptors, folders, ranks_alive
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 QUICK = ("one_raises", "killed_at_once", "os_exit", "different_order", "longer_message")
 

@@ -77,6 +77,7 @@ def test_each_line_is_shown_once(capsys):
     assert shown.count("[rank 1] ... 5 lines left out ...") == 1
 
 
+@pytest.mark.processes
 def test_output_of_a_run(cluster, capsys):
     def prints():
         rank = dist.get_rank()
@@ -94,6 +95,7 @@ def test_output_of_a_run(cluster, capsys):
     assert capsys.readouterr().out.splitlines() == expected
 
 
+@pytest.mark.processes
 def test_a_hundred_thousand_lines_do_not_freeze(cluster, capsys):
     def floods():
         for i in range(100_000):
@@ -110,6 +112,7 @@ def test_a_hundred_thousand_lines_do_not_freeze(cluster, capsys):
     assert sorted(shown) == sorted(lines)
 
 
+@pytest.mark.processes
 def test_lines_are_shown_while_the_ranks_run(cluster, monkeypatch):
     seen = []
     monkeypatch.setattr(sys, "stdout", Timed(seen))
@@ -135,5 +138,6 @@ class Timed:
         pass
 
 
+@pytest.mark.processes
 def test_input_is_empty(cluster):
     assert cluster.run(lambda: sys.stdin.read()).results == ["", ""]

@@ -16,6 +16,8 @@ from ddpkit.cluster.local import run as local
 from ddpkit.errors import Interrupted
 from tests.cluster.processes import becomes_true, ranks_alive
 
+pytestmark = pytest.mark.processes
+
 
 def computes():
     while True:

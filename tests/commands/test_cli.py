@@ -13,6 +13,8 @@ from click.testing import CliRunner
 import ddpkit
 from ddpkit.commands.main import main
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(ddpkit.__file__).parent.parent
 
 

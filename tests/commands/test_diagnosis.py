@@ -130,6 +130,7 @@ def test_ranks_are_not_tried_where_they_would_wait_for_others(monkeypatch):
     assert [finding.what for finding in doctor.examine()] == ["launcher"]
 
 
+@pytest.mark.processes
 def test_every_look_finds_something_here():
     names = [look().what for look in doctor.LOOKS]
     assert len(set(names)) == len(names)

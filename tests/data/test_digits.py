@@ -7,6 +7,7 @@ import sys
 from importlib.resources import files
 
 import numpy as np
+import pytest
 
 from ddpkit.data import load_digits
 
@@ -68,6 +69,7 @@ def test_each_call_returns_arrays_of_its_own():
     assert set(labels_again.tolist()) == set(range(10))
 
 
+@pytest.mark.processes
 def test_needs_numpy_alone():
     """A rank, or a grader's sandbox, loads the digits without torch or scikit-learn."""
     code = "import sys; from ddpkit.data import load_digits; load_digits(); print(*sys.modules)"

@@ -9,6 +9,8 @@ from ddpkit.simulate import ALL_REDUCE
 from tests.ddp.demands import small, squared, steps
 from tests.ddp.models import ours, torchs
 
+pytestmark = pytest.mark.processes
+
 
 def tensors():
     """Whole numbers, whose sum is exact in any order."""

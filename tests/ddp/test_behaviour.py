@@ -12,6 +12,8 @@ from ddpkit.simulate import Step
 from ddpkit.simulate.step import recorded_buckets
 from tests.ddp.models import Branches, batch, conv, equal, ours, torchs, wide
 
+pytestmark = pytest.mark.processes
+
 
 def loss_of(ddp, step=0):
     x, y = batch(step, dist.get_rank())

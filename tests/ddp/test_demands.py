@@ -8,6 +8,8 @@ from ddpkit import Cluster
 from tests.ddp.demands import DEMANDS
 from tests.ddp.models import equal, ours, torchs
 
+pytestmark = pytest.mark.processes
+
 
 def put(name):
     """On a rank: what a demand finds with each class."""

@@ -9,6 +9,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from ddpkit import Cluster
 from tests.ddp.models import Branches, Tied, batch, conv, equal, ours, torchs, train, wide
 
+pytestmark = pytest.mark.processes
+
 RECIPES = {
     "conv, momentum": (conv, {}),
     "tied and frozen, AdamW, clipped": (Tied, {"optimizer": "adam", "clip": 0.5}),

@@ -25,6 +25,8 @@ from tests.grade.conftest import needs_sandbox
 from tests.notebook.kernel import environment
 from tests.project.source import ROOT
 
+pytestmark = pytest.mark.processes
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
 TEXT = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in PAGES}
 BLOCKS = {

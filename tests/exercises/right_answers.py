@@ -39,6 +39,7 @@ def passes(module: str) -> Callable[..., None]:
     found = [each for each in RIGHT if each[1].__module__ == module]
     names = [f"{exercise}-{answer.__name__}" for exercise, answer in found]
 
+    @pytest.mark.processes("some")
     @pytest.mark.parametrize(("exercise", "answer"), found, ids=names)
     def test_a_right_answer_of_another_make_passes(
         exercise: str, answer: Callable[..., Any]

@@ -66,6 +66,7 @@ def test_a_red_check_does_not_take_the_green_version_away(green, cell):
     assert carry("toy_sum")([1, 2]) == 3
 
 
+@pytest.mark.processes
 def test_what_is_carried_ships_by_value(green, tmp_path):
     (tmp_path / "toy_sum.pickle").write_bytes(cloudpickle.dumps(carry("toy_sum")))
     kept_path("toy_sum").unlink()
@@ -74,6 +75,7 @@ def test_what_is_carried_ships_by_value(green, tmp_path):
     assert ran.stdout == "3\n"
 
 
+@pytest.mark.processes
 def test_a_carried_class_ships_by_value(green, tmp_path):
     path = kept_path("toy_sum")
     path.write_text(

@@ -28,6 +28,7 @@ def run_alone(text, call):
     return ran.stdout.strip()
 
 
+@pytest.mark.processes
 def test_a_file_holds_the_answer_and_all_that_it_needs(cell):
     text = text_of(
         cell,
@@ -114,6 +115,7 @@ IMPORTS = {
 }  # fmt: skip
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("statement", IMPORTS)
 def test_imports(cell, statement):
     expected, expression = IMPORTS[statement]
@@ -195,6 +197,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_kinds_of_answers(cell, kind):
     text = text_of(cell, ANSWERS[kind], **NAMES)
@@ -203,6 +206,7 @@ def test_kinds_of_answers(cell, kind):
     assert loaded()() is not None
 
 
+@pytest.mark.processes
 def test_a_nested_import_of_a_submodule_is_enough(cell):
     text = text_of(cell, "def answer():\n    import os.path\n    return os.path.sep")
     assert run_alone(text, "answer()") == os.path.sep

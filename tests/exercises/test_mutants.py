@@ -59,6 +59,7 @@ def _printed(name):
     raise AssertionError(f"no executed lesson checks {name}")
 
 
+@pytest.mark.processes("some")
 @each_exercise
 def test_the_kits_answer_passes_whatever_the_seed_and_prints_the_same_again(name, monkeypatch):
     from ddpkit import answers
@@ -74,6 +75,7 @@ def test_the_kits_answer_passes_whatever_the_seed_and_prints_the_same_again(name
     assert "0x" not in texts[0]  # an address
 
 
+@pytest.mark.processes("some")
 @each_exercise
 def test_an_exercise_fails_as_shipped_with_a_friendly_word(name, capsys):
     verdict = check(_as_shipped(name))

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 nbformat = pytest.importorskip("nbformat")
 
 TOY = """

@@ -98,6 +98,7 @@ def record_many(place, names):
         record(result(name))
 
 
+@pytest.mark.processes
 def test_notebooks_that_write_at_the_same_time_lose_nothing(tmp_path, monkeypatch):
     place = str(tmp_path / "shared")
     names = [[f"e{writer}_{n}" for n in range(10)] for writer in range(4)]

@@ -8,6 +8,8 @@ from ddpkit import RankError
 from ddpkit.exercises.ranks import call, together
 from ddpkit.rank.main import PerRank
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_call_is_what_it_returned_and_sent():
     def to_the_right(x, scale):

@@ -80,6 +80,7 @@ def test_a_digest_does_not_depend_on_memory_layout():
     assert len(digest(tensor)) == 12
 
 
+@pytest.mark.processes
 def test_digests_are_the_same_in_every_process():
     code = (
         "import torch; from ddpkit.exercises import digest;"
@@ -147,6 +148,7 @@ def test_close_has_few_digits():
         Close(1.0, digits=6)
 
 
+@pytest.mark.processes
 def test_plain_values_need_no_torch():
     code = (
         "import sys; from ddpkit.exercises import digest, show_value;"

@@ -13,6 +13,7 @@ def of_lab(lab):
     """A test for each wrong answer to the exercises of lab NN: by `check`, and by the grader."""
     found = [each for each in mutants.discover() if exercises()[each.exercise].lab == lab]
 
+    @pytest.mark.processes("some")
     @pytest.mark.parametrize("wrong", found, ids=str)
     def test_a_mutant_fails_with_its_hint(wrong):
         exercise = exercises()[wrong.exercise]

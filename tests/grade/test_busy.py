@@ -62,6 +62,7 @@ def test_limits_hold_for_all_processes_together(used: Usage, why: str | None) ->
     assert watching(used, 0) == why
 
 
+@pytest.mark.processes
 def test_the_memory_of_many_processes_counts() -> None:
     """Each below its own limit."""
     hoard = "import sys; x = bytearray(60 << 20); print(1, flush=True); sys.stdin.read()"

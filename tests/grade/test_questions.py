@@ -48,6 +48,7 @@ def test_a_case_that_calls_the_answer_too_early() -> None:
         questions(exercise(cases), SECRET)
 
 
+@pytest.mark.processes("some")
 @pytest.mark.parametrize("name", sorted(exercises()))
 def test_questions_of_the_course_travel_without_its_modules(name: str) -> None:
     """In the sandbox the labs' modules do not exist: what is pickled may not name them."""

@@ -44,6 +44,7 @@ def test_without_a_sandbox_nothing_runs(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.processes
 def test_a_solution_without_all_points_stops_the_grading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_secret_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
         read_secret(tmp_path / "short")
 
 
+@pytest.mark.processes
 def test_what_tells_answers_is_covered_where_it_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +147,7 @@ exit $first
 """
 
 
+@pytest.mark.processes
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     """On a small file system: it says so; what is written is whole; with space it goes on."""
     needs_sandbox()

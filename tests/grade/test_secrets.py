@@ -111,6 +111,7 @@ def given_away(question: Question) -> list[str]:
     return found
 
 
+@pytest.mark.processes("some")
 @pytest.mark.parametrize("name", sorted(exercises()))
 def test_a_question_does_not_know_what_is_right(name: str) -> None:
     for question in questions(exercises()[name], SECRET):
@@ -140,6 +141,7 @@ class Knowing:
 Knowing.__module__ = "ddpkit.checks.lab99.cases"
 
 
+@pytest.mark.processes("some")
 @pytest.mark.parametrize("key", ["due", "best"])
 def test_a_careless_question_is_found_out(key: str) -> None:
     def cases(answer, rng):

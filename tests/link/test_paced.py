@@ -14,6 +14,8 @@ from torch import nn
 from ddpkit import Cluster, ClusterError, Deadlock, PerRank, Trace
 from ddpkit.rank.group.emulated import LAG
 
+pytestmark = pytest.mark.processes
+
 LINK = "1 Gbit/s, 200 us"
 ALPHA, BETA = 200e-6, 125e6
 

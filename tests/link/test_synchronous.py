@@ -15,6 +15,8 @@ import torch.distributed as dist
 from ddpkit import Cluster, Deadlock
 from ddpkit.rank.record.recorder import current
 
+pytestmark = pytest.mark.processes
+
 LENGTHS = (0, 1, 10_000)  # elements of a message
 LATE = 0.05  # s, by which a recv is posted after its send
 LINKS = pytest.mark.parametrize("link", [None, "10 Gbit/s, 10 us"], ids=["gloo", "link"])

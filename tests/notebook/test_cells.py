@@ -4,6 +4,8 @@ import pytest
 
 from tests.notebook.kernel import Notebook
 
+pytestmark = pytest.mark.processes
+
 FROM_CELLS = {
     "a function with the globals and the functions of other cells": """
         def shifted(x):

@@ -5,6 +5,8 @@ import pytest
 
 from tests.notebook.kernel import SET_UP, Cell, Notebook, alive, gone
 
+pytestmark = pytest.mark.processes
+
 HOLDS_THE_GIL = """
 import ctypes, subprocess
 

@@ -6,6 +6,8 @@ import pytest
 
 from tests.notebook.kernel import Cell, Notebook
 
+pytestmark = pytest.mark.processes
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -14,6 +14,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.notebook.kernel import LIMIT, connection, environment, gone
 
+pytestmark = pytest.mark.processes
+
 SET_UP = """
 import os, time
 import torch.distributed as dist

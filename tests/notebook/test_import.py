@@ -1,6 +1,10 @@
 """The first cell is quick: importing ddpkit loads nothing heavy and starts no process."""
 
+import pytest
+
 from tests.notebook.kernel import Notebook, gone
+
+pytestmark = pytest.mark.processes
 
 HEAVY = ("torch", "matplotlib.pyplot", "numpy", "jupytext", "nbformat", "nbclient", "ipywidgets")
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.notebook.kernel import SET_UP, Cell, Notebook, gone
 
+pytestmark = pytest.mark.processes
+
 
 @dataclass(frozen=True)
 class Busy:

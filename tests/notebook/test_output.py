@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.notebook.kernel import Notebook
+
+pytestmark = pytest.mark.processes
 
 
 def test_output_is_live(notebook: Notebook, tmp_path: Path):

@@ -28,6 +28,7 @@ def test_every_door_has_the_python_that_the_constraints_are_for():
     assert lint["python_version"] == TESTED
 
 
+@pytest.mark.processes
 def test_container_is_made_by_a_target_of_the_makefile():
     make, target = CONTAINER["postCreateCommand"].split()
     dry = subprocess.run(
@@ -48,6 +49,7 @@ def test_binder_takes_torch_from_where_conda_users_take_everything():
     assert torch.specifier == ours.specifier
 
 
+@pytest.mark.processes
 def test_binder_installs_the_rest_as_tested(tmp_path):
     """The script itself, with a Python that only tells what it is asked for."""
     python = tmp_path / "python"

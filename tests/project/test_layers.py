@@ -124,6 +124,7 @@ def test_a_server_without_jupyter_can_load_the_lower_layers():
     assert foreign == []
 
 
+@pytest.mark.processes
 def test_import_ddpkit_is_light():
     code = "import sys, ddpkit; print(*sys.modules)"
     command = [sys.executable, "-c", code]

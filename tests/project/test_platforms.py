@@ -60,6 +60,7 @@ play(schedule("ring", 4, length=8)).figure()
 NOT_THERE = ("ddpkit.grade", "ddpkit.rank.preload", "ddpkit.__main__", "ddpkit.data.make_digits")
 
 
+@pytest.mark.processes
 def test_everything_but_grading_imports_and_draws_where_there_is_no_fork():
     names = [name for name in modules() if not name.startswith(NOT_THERE)]
     done = subprocess.run(
@@ -121,6 +122,7 @@ def test_a_rank_is_ended_and_asked_where_there_are_no_process_groups(monkeypatch
     assert rank.process.killed
 
 
+@pytest.mark.processes
 def test_without_a_signal_from_the_kernel_a_rank_leaves_when_its_launcher_has():
     """The way of macOS and Windows: a thread waits for the end of the lifeline."""
     code = (

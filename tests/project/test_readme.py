@@ -88,6 +88,7 @@ def test_python_compiles(code: str):
     compile(code, "README.md", "exec")
 
 
+@pytest.mark.processes
 def test_first_code_prints_what_it_says(tmp_path: Path):
     """The first block, saved as a script; `print(...)  # text` must print that text."""
     promised = re.findall(r"^print\(.*\)  # (.*)$", PYTHON[0], re.MULTILINE)

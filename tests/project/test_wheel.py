@@ -15,6 +15,8 @@ import pytest
 from ddpkit import __version__
 from tests.project.source import ROOT
 
+pytestmark = pytest.mark.processes
+
 LABS = sorted(path.name for path in (ROOT / "labs").glob("*.ipynb"))
 FEW = ["00_ranks.ipynb", "01_sgd.ipynb"]  # all of Cluster; a lab of one process
 ALL = "DDPKIT_ALL_LABS" in os.environ

@@ -80,6 +80,7 @@ def test_what_is_posted_too_late_is_not_in_it():
     assert [call.blocked for call in posted] == [15, None]
 
 
+@pytest.mark.processes
 def test_gloos_threads_keep_their_python_state():
     """What is local to a thread of gloo's is there when it calls Python again."""
 

@@ -161,6 +161,7 @@ def test_a_torn_status_is_no_news(box, tmp_path):
     assert other.status() == status(3)
 
 
+@pytest.mark.processes
 def test_it_outlives_its_writer(box, tmp_path):
     def writes():
         mine = BlackBox(tmp_path / "rank0")

@@ -96,6 +96,7 @@ def collectives():
     return mine.tolist(), async_.tolist(), cpu.tolist()
 
 
+@pytest.mark.processes
 def test_each_tensor_goes_to_the_backend_of_its_device():
     run = Cluster(2).run(collectives)
     assert run.results == [([2.0] * 3, [2.0] * 2, [2.0] * 2)] * 2
@@ -128,6 +129,7 @@ def messages():
     return theirs.tolist()
 
 
+@pytest.mark.processes
 def test_a_batch_of_messages_is_one_operation():
     """One by one, two ranks that send to each other wait for ever on NCCL."""
     run = Cluster(2).run(messages)

@@ -14,6 +14,8 @@ from ddpkit.rank.record.recorder import current
 from ddpkit.trace.peers import messages
 from ddpkit.trace.traffic import Count
 
+pytestmark = pytest.mark.processes
+
 WIDTH, LAYERS = 256, 4
 
 

@@ -9,6 +9,8 @@ from ddpkit.simulate import Step, what_if
 from ddpkit.simulate.step import recorded_buckets
 from ddpkit.simulate.whatif import recorded_link
 
+pytestmark = pytest.mark.processes
+
 WIDTH, LAYERS = 256, 6
 
 

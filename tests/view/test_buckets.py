@@ -117,6 +117,7 @@ def test_the_sliders_move_the_picture(displayed: list[object]) -> None:
     assert "64 ranks" in line.value
 
 
+@pytest.mark.processes
 def test_a_saved_notebook_keeps_picture_and_text(tmp_path) -> None:
     code = "from ddpkit.view import explore_buckets\nexplore_buckets()"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])

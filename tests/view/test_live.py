@@ -73,6 +73,7 @@ def test_a_stopped_run_leaves_its_last_picture(displayed: list[object]) -> None:
     assert watch.progress().title == "No step is done yet"
 
 
+@pytest.mark.processes
 def test_the_picture_follows_the_ranks_and_nothing_is_left(
     displayed: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

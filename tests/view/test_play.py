@@ -53,6 +53,7 @@ def test_the_controls_move_the_picture(displayed: list[object]) -> None:
     assert "Step 2 of 2" in line.value
 
 
+@pytest.mark.processes
 def test_a_saved_notebook_keeps_picture_and_text(tmp_path) -> None:
     code = (
         "from ddpkit.simulate import schedule\nfrom ddpkit.view import play\n"

@@ -11,9 +11,11 @@ from ddpkit.view.player.scheduled import playback_of_schedule
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 
+LARGE = [pytest.param(ranks, marks=pytest.mark.slow) for ranks in (8, 16)]
+
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("ranks", [1, 2, 3, *LARGE])
 def test_every_algorithm_is_readable(name: str, ranks: int) -> None:
     playback = playback_of_schedule(schedule(name, ranks, 123_456))
     for step in {playback.steps // 2, playback.steps}:

@@ -59,6 +59,7 @@ def test_without_matplotlib_the_text_is_printed(
     assert "matplotlib is not installed" in out
 
 
+@pytest.mark.processes
 def test_importing_the_views_loads_no_heavy_library() -> None:
     code = "import sys, ddpkit.view, ddpkit.trace; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

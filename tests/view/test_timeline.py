@@ -30,9 +30,11 @@ EXAMPLES: dict[str, Callable[[], tuple[Trace, int | None]]] = {
         None,
     ),
 }
+LARGE = ("ddp of 8", "ddp of 9", "ddp of 16", "token ring of 16", "many spans")
+MARKED = [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in EXAMPLES]
 
 
-@pytest.fixture(params=EXAMPLES, scope="module")
+@pytest.fixture(params=MARKED, scope="module")
 def figure(request: pytest.FixtureRequest) -> Figure:
     drawn = draw_timeline(timeline_model(*EXAMPLES[request.param]()))
     drawn.canvas.draw()
@@ -61,6 +63,7 @@ def test_the_legend_names_only_what_is_there() -> None:
     assert not {"forward", "overlap", "compute", "optimizer"} & words
 
 
+@pytest.mark.slow
 def test_100_000_spans_are_drawn_like_a_hundred() -> None:
     """CPU time of this process, in turns: CI machines are shared. Seconds: benchmarks/views.py."""
     models = timeline_model(examples.ddp(4), 0), timeline_model(examples.many_spans(100_000))
@@ -73,6 +76,7 @@ def test_100_000_spans_are_drawn_like_a_hundred() -> None:
     assert min(took[1]) < 3 * min(took[0])  # 1.1 times where it was written
 
 
+@pytest.mark.slow
 def test_the_numbers_of_100_000_spans_take_no_more_than_seconds() -> None:
     trace = examples.many_spans(100_000)
     start = time.process_time()

@@ -1,0 +1,94 @@
+"""`make quick`: the tests that start no process, for every edit.
+
+A test is pure unless a marker says otherwise: `processes`, or one of those of the long ones below.
+What is not marked is true: under `--quick`, a test that starts a process all the same fails, and is
+told which process, and what to do. `processes("some")` is for a test of which some parameters start
+one and others none: it begins, and is skipped once it starts one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.util
+import os
+import sys
+from collections.abc import Generator
+from typing import Any, NoReturn
+
+import pytest
+
+IMPURE = ("processes", "torchrun", "browser", "gpu", "slow")
+STARTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec")
+AT_ONCE = ("git", "pandoc")  # they answer a question and are gone: git's list of files, a version
+
+_test: pytest.Item | None = None  # the one that runs, if it is to start nothing
+_refused: list[str] = []  # what it has tried to start
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only tests that start no process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        sys.addaudithook(_hear)
+        multiprocessing.util.spawnv_passfds = _spawn  # the one way that is not audited
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a marker says is not pure."""
+    if config.getoption("--quick"):
+        out = [item for item in items if not _may_be_pure(item)]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if _may_be_pure(item)]
+
+
+def _may_be_pure(item: pytest.Item) -> bool:
+    marks = [mark for name in IMPURE for mark in item.iter_markers(name)]
+    return all(mark.args == ("some",) for mark in marks)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    global _test
+    if item.config.getoption("--quick"):
+        _test = item
+    try:
+        return (yield)
+    finally:
+        _test = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Hold what `_refuse` raised against the test even if the test has caught it."""
+    report = yield
+    if _refused:
+        what = f"it starts a process ({_refused[0]})"
+        _refused.clear()
+        if item.get_closest_marker("processes"):
+            report.outcome = "skipped"
+            report.longrepr = (__file__, 1, "not in `make quick`: it starts a process")
+        else:
+            report.outcome = "failed"
+            report.longrepr = (
+                f"This test is in `make quick`, and {what}. Mark it: @pytest.mark.processes"
+            )
+    return report
+
+
+def _hear(event: str, args: tuple[Any, ...]) -> None:
+    if _test is not None and event in STARTS:
+        program = os.path.basename(os.fsdecode(args[0])) if args and args[0] else ""
+        if program not in AT_ONCE:
+            _refuse(f"{event}: {program}")
+
+
+def _spawn(path: bytes, *_: Any) -> NoReturn:
+    _refuse(f"multiprocessing: {os.path.basename(os.fsdecode(path))}")
+
+
+def _refuse(what: str) -> NoReturn:
+    _refused.append(what)
+    pytest.fail(what, pytrace=False)
