@@ -198,6 +198,7 @@ print(check(predict).passed)
 """
 
 
+@pytest.mark.processes
 def test_it_installs_and_works(tmp_path: Path) -> None:
     """The labs that are over are carried, an open one can be checked, a wheel can be made."""
     make(tmp_path, "03").extractall(tmp_path / "class")

@@ -30,6 +30,7 @@ Test = Callable[..., None]
 def fails_with_its_hint(lab: str) -> Test:
     """A test for each wrong answer to the exercises of a lab: by `check`, and by the grader."""
 
+    @pytest.mark.processes("some")
     @pytest.mark.parametrize("answer", wrong_answers(lab), ids=str)
     def test_a_wrong_answer_fails_with_its_hint(answer: Wrong) -> None:
         exercise = find(answer.exercise)
@@ -106,6 +107,7 @@ def passes(lab: str) -> Test:
     found = right_answers(lab)
     names = [f"{exercise}-{answer.__name__}" for exercise, answer in found]
 
+    @pytest.mark.processes("some")
     @pytest.mark.parametrize(("exercise", "answer"), found, ids=names)
     def test_a_right_answer_of_another_make_passes(
         exercise: str, answer: Callable[..., object]
