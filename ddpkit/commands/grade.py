@@ -45,7 +45,7 @@ def grade(
     levels.require([*submissions, out, *([secret] if secret else [])])
     if (out / "results").exists() and not resume:
         raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")
-    tasks = classroom.find(submissions)
+    notebooks = classroom.find(submissions)
     _make(out)
     number = lab.zfill(2) if lab else None
     limits = sandbox.Limits(cell_s=limit)
@@ -53,7 +53,7 @@ def grade(
     _one_thread()
     with (
         tempfile.TemporaryDirectory(prefix="ddpkit-", ignore_cleanup_errors=True) as work,
-        tqdm(total=len(tasks), unit="notebook", disable=None) as bar,
+        tqdm(total=len(notebooks), unit="notebook", disable=None) as bar,
     ):
         room = classroom.Classroom(
             CHECKOUT, out, read_secret(secret or out / "secret"), Path(work), limits
@@ -63,7 +63,7 @@ def grade(
             results.append(result)
             bar.update()
 
-        classroom.grade_class(tasks, room, number, jobs, finished)
+        classroom.grade_class(notebooks, room, number, jobs, finished)
     _tell(results, out)
 
 

@@ -1,20 +1,21 @@
 """Grades notebooks of strangers: nbval runs them in a sandbox, values are compared outside.
 
-submission   a notebook as hostile data
-merge        its answers in the course's lab
-questions    what is asked, without what is expected
-inside/      what runs in the sandbox, beside hostile code
-sandbox      where that happens: limits, and what is inside
-bwrap        a sandbox proper
-other_user   a lesser one, for root where the kernel refuses the other
-levels       which of the two
-engine       one run, watched from outside
-attempt      one submission: as many runs as it takes
-score        claims against expectations: points and feedback
-course       a lab's questions under the secret seed
-freshness    what a score depends on, found from the imports
 classroom    all submissions, some at a time
-store        one file a submission
+course       a lab's cells and questions, under the secret seed
+freshness    what a score depends on, found from the imports
+submission   a notebook, read as hostile data
+merge        its answers in the course's lab: which cells run
+questions    what is asked, without what is expected
+attempt      one submission: as many runs as it takes
+engine       one run, watched from outside
+levels       which sandbox there can be on this machine
+bwrap        the sandbox proper
+other_user   a lesser one, for root where the kernel refuses the other
+sandbox      what both have in common: limits, the course inside, the command line
+inside/      what runs in the sandbox, beside hostile code; nothing else of this folder does
+decode       values out of a claim
+score        claims against expectations: points and feedback
+store        results on disk, one file a submission
 report       the results for other programs
 page         the results for people: one HTML page
 """

@@ -16,10 +16,18 @@ from typing import Any
 
 from ddpkit.grade import engine
 from ddpkit.grade.course import Course
-from ddpkit.grade.merge import Merged, Planned, merge
-from ddpkit.grade.questions import Question
+from ddpkit.grade.merge import Merged, PlannedCell, merge
+from ddpkit.grade.questions import SealedCase
 from ddpkit.grade.sandbox import Limits
-from ddpkit.grade.score import Row, Score, left_blank, none, row, score, until_one_stops
+from ddpkit.grade.score import (
+    CaseScore,
+    Score,
+    left_blank,
+    none,
+    score,
+    score_case,
+    until_one_stops,
+)
 from ddpkit.grade.submission import Submission
 
 PREPARE = "from ddpkit.grade.inside.asking import prepare\n\nprepare()"
@@ -45,7 +53,7 @@ class InfraError(Exception):
 class _State:
     """What is known so far."""
 
-    rows: dict[str, Row] = field(default_factory=dict)  # by question
+    rows: dict[str, CaseScore] = field(default_factory=dict)  # by question
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> what its cell raised
     dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
     removed: set[int] = field(default_factory=set)  # cells that may not run again
@@ -68,7 +76,7 @@ def grade(
         plan = [merged.cells[n] for n in cells]
         job, count = _job(work, plan, asked), 1 + len(plan) + len(asked)
         outcome = engine.run(course.package, job, limits, count)
-        _take(outcome, plan, asked, state)
+        _keep_claims(outcome, plan, asked, state)
         if outcome.why == "infra_error" or (outcome.why and not outcome.stopped_at):
             failures += 1
             if failures > 1:
@@ -84,7 +92,7 @@ def _is_answered(name: str, merged: Merged) -> bool:
     return name not in {*merged.missing, *merged.broken, *merged.blank}
 
 
-def _open_questions(course: Course, names: Sequence[str], state: _State) -> list[Question]:
+def _open_questions(course: Course, names: Sequence[str], state: _State) -> list[SealedCase]:
     return [
         question
         for name in names
@@ -94,7 +102,7 @@ def _open_questions(course: Course, names: Sequence[str], state: _State) -> list
     ]
 
 
-def _job(work: Path, plan: Sequence[Planned], asked: Sequence[Question]) -> Path:
+def _job(work: Path, plan: Sequence[PlannedCell], asked: Sequence[SealedCase]) -> Path:
     """The folder that the sandbox gets: the notebook, the questions."""
     job = work / "job"
     shutil.rmtree(job, ignore_errors=True)
@@ -126,25 +134,28 @@ def _notebook(sources: Sequence[str]) -> dict[str, Any]:
     return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _take(
-    outcome: engine.Outcome, plan: Sequence[Planned], asked: Sequence[Question], state: _State
+def _keep_claims(
+    outcome: engine.SandboxRun,
+    plan: Sequence[PlannedCell],
+    asked: Sequence[SealedCase],
+    state: _State,
 ) -> None:
     """Keep what cells that came to their end have said."""
     first = 1 + len(plan)  # the first question's cell
     for cell, error in outcome.errors.items():
         if 1 <= cell < first and (name := plan[cell - 1].exercise):
-            state.errors[name] = _told(error)
+            state.errors[name] = _error_in_words(error)
     ended = set(outcome.claims) | set(outcome.errors)
     for cell in sorted(ended):
         if first <= cell < first + len(asked):
             question = asked[cell - first]
-            state.rows[question.key] = row(question, outcome.claims.get(cell))
+            state.rows[question.key] = score_case(question, outcome.claims.get(cell))
     if not outcome.why:
         for question in asked:  # it came to its end without a word
-            state.rows.setdefault(question.key, row(question, None))
+            state.rows.setdefault(question.key, score_case(question, None))
 
 
-def _told(error: Sequence[str]) -> str:
+def _error_in_words(error: Sequence[str]) -> str:
     name, message, traceback = (COLOUR.sub("", part) for part in error)
     lines = LINE.findall(traceback)
     where = f"line {lines[-1]}: " if lines else ""
@@ -152,10 +163,10 @@ def _told(error: Sequence[str]) -> str:
 
 
 def _leave_out(
-    outcome: engine.Outcome,
+    outcome: engine.SandboxRun,
     cells: Sequence[int],
-    plan: Sequence[Planned],
-    asked: Sequence[Question],
+    plan: Sequence[PlannedCell],
+    asked: Sequence[SealedCase],
     state: _State,
     limits: Limits,
 ) -> None:
@@ -167,7 +178,7 @@ def _leave_out(
     status, at = STATUS.get(outcome.why, "error"), outcome.stopped_at - 1
     if at >= len(plan):
         question = asked[at - len(plan)]
-        state.rows[question.key] = Row(
+        state.rows[question.key] = CaseScore(
             str(question.case.title), question.case.weight, status, (words,)
         )
         state.dropped[question.exercise] = (status, "not tried after that")
@@ -193,7 +204,7 @@ def _score(course: Course, name: str, merged: Merged, state: _State) -> Score:
     if not any(known):
         return none(exercise, status, *notes, words)
     rows = [
-        each or Row(str(question.case.title), question.case.weight, status, (words,))
+        each or CaseScore(str(question.case.title), question.case.weight, status, (words,))
         for each, question in zip(known, course.questions[name], strict=True)
     ]
     return score(exercise, until_one_stops(rows, course.questions[name]), notes)

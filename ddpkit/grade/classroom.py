@@ -28,38 +28,40 @@ AGAIN = 2  # tries of a submission before the machine is blamed
 
 
 @dataclass(frozen=True)
-class Task:
+class HandedIn:
     """A submission, found."""
 
     name: str  # from the folder given: what results and reports call it
     path: Path
 
 
-def find(given: Sequence[Path]) -> list[Task]:
+def find(given: Sequence[Path]) -> list[HandedIn]:
     """The notebooks in files and folders; links to folders are not followed.
 
     GradeError: there are none, or two would have the same name.
     """
-    tasks: dict[str, Task] = {}
+    notebooks: dict[str, HandedIn] = {}
     for path in given:
-        for task in _in(path):
-            if tasks.setdefault(task.name, task).path != task.path:
-                raise GradeError(f"Two submissions are called {task.name}: put them in folders.")
-    if not tasks:
+        for notebook in _in(path):
+            if notebooks.setdefault(notebook.name, notebook).path != notebook.path:
+                raise GradeError(
+                    f"Two submissions are called {notebook.name}: put them in folders."
+                )
+    if not notebooks:
         raise GradeError("There are no notebooks (*.ipynb) to grade.")
-    return [tasks[name] for name in sorted(tasks)]
+    return [notebooks[name] for name in sorted(notebooks)]
 
 
-def _in(path: Path) -> Iterator[Task]:
+def _in(path: Path) -> Iterator[HandedIn]:
     if path.is_dir():
         for folder, folders, files in os.walk(path):
             folders[:] = [name for name in folders if name != ".ipynb_checkpoints"]
             for name in files:
                 if name.endswith(".ipynb"):
                     found = Path(folder, name)
-                    yield Task(_printable(str(found.relative_to(path))), found)
+                    yield HandedIn(_printable(str(found.relative_to(path))), found)
     elif path.is_symlink() or path.exists():
-        yield Task(_printable(path.name), path)
+        yield HandedIn(_printable(path.name), path)
     else:
         raise GradeError(f"There is no {path}.")
 
@@ -101,7 +103,7 @@ class Classroom:
                 )
         store.write(proof, "the solution gets all points")
 
-    def grade(self, task: Task, submission: Submission, course: Course, key: str) -> Result:
+    def grade(self, notebook: HandedIn, submission: Submission, course: Course, key: str) -> Result:
         """Grade one submission in this process."""
         begun = time.monotonic()
         for last in range(1, AGAIN + 1):
@@ -110,11 +112,11 @@ class Classroom:
                     scores, notes = grade(course, submission, Path(work), self.limits)
                 except InfraError as error:
                     if last == AGAIN:
-                        return infra_error(task, key, course.lab, str(error))
+                        return infra_error(notebook, key, course.lab, str(error))
                 else:
                     break
         return Result(
-            task.name,
+            notebook.name,
             key,
             "graded",
             course.lab,
@@ -127,33 +129,33 @@ class Classroom:
         )
 
 
-def infra_error(task: Task, key: str, lab: str, why: str) -> Result:
+def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
     """No points, and not zero points: this one is graded again by `--resume`."""
     note = f"Not graded, and not the student's fault: {why}"
-    return Result(task.name, key, "infra_error", lab, earned=None, notes=(note,))
+    return Result(notebook.name, key, "infra_error", lab, earned=None, notes=(note,))
 
 
 def grade_class(
-    tasks: Sequence[Task],
+    notebooks: Sequence[HandedIn],
     classroom: Classroom,
     lab: str | None,
     jobs: int,
     finished: Callable[[Result], None],
 ) -> None:
-    """Grade all tasks, `jobs` at a time. What has a result for the same key is not repeated."""
-    running: dict[int, tuple[BaseProcess, Task, str, str]] = {}
+    """Grade all notebooks, `jobs` at a time. What has a result for the same key is not repeated."""
+    running: dict[int, tuple[BaseProcess, HandedIn, str, str]] = {}
     try:
-        for task in tasks:
-            if (ready := _ready(task, classroom, lab, finished)) is None:
+        for notebook in notebooks:
+            if (ready := _ready(notebook, classroom, lab, finished)) is None:
                 continue
             while len(running) >= jobs:
                 _collect(running, classroom.out, finished)
             submission, course, key = ready
             process: BaseProcess = multiprocessing.get_context("fork").Process(
-                target=_child, args=(os.getpid(), classroom, task, submission, course, key)
+                target=_child, args=(os.getpid(), classroom, notebook, submission, course, key)
             )
             process.start()
-            running[process.sentinel] = (process, task, key, course.lab)
+            running[process.sentinel] = (process, notebook, key, course.lab)
         while running:
             _collect(running, classroom.out, finished)
     finally:
@@ -162,24 +164,24 @@ def grade_class(
 
 
 def _ready(
-    task: Task, classroom: Classroom, lab: str | None, finished: Callable[[Result], None]
+    notebook: HandedIn, classroom: Classroom, lab: str | None, finished: Callable[[Result], None]
 ) -> tuple[Submission, Course, str] | None:
-    """What is needed to grade a task; None if it has its result already."""
+    """What is needed to grade a notebook; None if it has its result already."""
     try:
-        submission = read(task.path)
+        submission = read(notebook.path)
         found = lab or lab_of(submission)
         if found is None:
             raise Refused("it has no answer of any lab")
     except Refused as error:
         result = Result(
-            task.name, "", "refused", lab or "", earned=0.0, notes=(f"Refused: {error}.",)
+            notebook.name, "", "refused", lab or "", earned=0.0, notes=(f"Refused: {error}.",)
         )
         store.save(classroom.out, result)
         finished(result)
         return None
     course = classroom.course(found)
     key = hashlib.sha256((submission.digest + course.key).encode()).hexdigest()[:24]
-    earlier = store.saved(classroom.out, task.name)
+    earlier = store.saved(classroom.out, notebook.name)
     if earlier and earlier.key == key and earlier.status == "graded":
         finished(earlier)
         return None
@@ -187,27 +189,32 @@ def _ready(
 
 
 def _child(
-    parent: int, classroom: Classroom, task: Task, submission: Submission, course: Course, key: str
+    parent: int,
+    classroom: Classroom,
+    notebook: HandedIn,
+    submission: Submission,
+    course: Course,
+    key: str,
 ) -> None:
     signal.alarm(HOUR)  # for a hint that never ends; all else has limits of its own
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: dies with the grader
     if os.getppid() != parent:
         os._exit(1)
-    store.save(classroom.out, classroom.grade(task, submission, course, key))
+    store.save(classroom.out, classroom.grade(notebook, submission, course, key))
 
 
 def _collect(
-    running: dict[int, tuple[BaseProcess, Task, str, str]],
+    running: dict[int, tuple[BaseProcess, HandedIn, str, str]],
     out: Path,
     finished: Callable[[Result], None],
 ) -> None:
     """Wait for a process to end, and take its result."""
     for sentinel in wait(list(running)):
         assert isinstance(sentinel, int)
-        process, task, key, lab = running.pop(sentinel)
+        process, notebook, key, lab = running.pop(sentinel)
         process.join()
-        result = store.saved(out, task.name)
+        result = store.saved(out, notebook.name)
         if result is None or result.key != key:
-            result = infra_error(task, key, lab, f"its process ended with {process.exitcode}")
+            result = infra_error(notebook, key, lab, f"its process ended with {process.exitcode}")
             store.save(out, result)
         finished(result)

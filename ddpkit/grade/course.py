@@ -16,8 +16,8 @@ from ddpkit.exercises.exercise import Exercise, exercises
 from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import sandbox
 from ddpkit.grade.freshness import digest_of
-from ddpkit.grade.merge import look
-from ddpkit.grade.questions import Question, exercises_of, questions
+from ddpkit.grade.merge import names_in
+from ddpkit.grade.questions import SealedCase, exercises_of, questions
 from ddpkit.grade.submission import Submission, SubmittedCell, read
 
 VERSION = "1"  # of the questions: another one gives other inputs
@@ -30,7 +30,7 @@ class Course:
     lab: str
     cells: tuple[SubmittedCell, ...]
     exercises: tuple[Exercise, ...]
-    questions: dict[str, list[Question]]  # by exercise
+    questions: dict[str, list[SealedCase]]  # by exercise
     package: Path  # the copy of ddpkit that goes into the sandbox
     solution: Path
     key: str  # changes when a score could
@@ -56,7 +56,7 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
     for path in (given, solution):
         digest.update(path.read_bytes())
     digest.update(digest_of(lab, (cell.source for cell in cells)).encode())
-    package = sandbox.stage(work, lab)
+    package = sandbox.copy_course(work, lab)
     return Course(lab, cells, found, asked, package, solution, digest.hexdigest())
 
 
@@ -96,4 +96,4 @@ def lab_of(submission: Submission) -> str | None:
 
 
 def _defined(source: str, names: Sequence[str] | dict[str, str]) -> list[str]:
-    return [name for name in look(source).binds if name in names]
+    return [name for name in names_in(source).binds if name in names]

@@ -23,7 +23,7 @@ PATIENCE = 10  # times the limit, after which a machine is too busy to tell
 
 
 @dataclass
-class Outcome:
+class SandboxRun:
     """How a run ended. Cells count from 0."""
 
     claims: dict[int, Any] = field(default_factory=dict)  # of cells that came to their end
@@ -33,9 +33,9 @@ class Outcome:
     log: str = ""  # what pytest said, for the teacher
 
 
-def run(course: Path, job: Path, limits: Limits, cells: int) -> Outcome:
+def run(course: Path, job: Path, limits: Limits, cells: int) -> SandboxRun:
     """Run job/graded.ipynb, which has so many cells, in a sandbox."""
-    box = levels.box(course, job, limits)
+    box = levels.sandbox_for(course, job, limits)
     reading, writing = os.pipe()
     try:
         try:
@@ -59,14 +59,14 @@ class _Watch:
         self, usage: Callable[[], Usage], reading: int, limits: Limits, cells: int
     ) -> None:
         self.usage, self.reading, self.limits, self.cells = usage, reading, limits, cells
-        self.outcome = Outcome()
+        self.outcome = SandboxRun()
         self.current: int | None = None  # the cell that runs, or ran last
         self.ended: set[int] = set()
         self.begun, self.before = time.monotonic(), Usage()
         self.allowed = limits.start_s
         self.read, self.rest = 0, b""
 
-    def until_it_ends(self) -> Outcome:
+    def until_it_ends(self) -> SandboxRun:
         why: str | None = None
         looked = 0.0
         while why is None:
@@ -88,28 +88,28 @@ class _Watch:
             return "flood"
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            if (why := self._take(line)) is not None:
+            if (why := self._read_line(line)) is not None:
                 return why
         return None
 
-    def _take(self, line: bytes) -> str | None:
+    def _read_line(self, line: bytes) -> str | None:
         """One line of the record; anything may stand there."""
         try:
-            told = json.loads(line)
-            if "begins" in told:
-                self._begin(int(told["begins"]))
-            elif "ends" in told:
-                cell = int(told["ends"])
+            entry = json.loads(line)
+            if "begins" in entry:
+                self._begin(int(entry["begins"]))
+            elif "ends" in entry:
+                cell = int(entry["ends"])
                 if cell != self.current or cell in self.ended:
                     return "exited"
                 self.ended.add(cell)
-                self.outcome.claims.update((cell, claim) for claim in told["claims"])
-                for name, message, traceback in told["errors"]:
+                self.outcome.claims.update((cell, claim) for claim in entry["claims"])
+                for name, message, traceback in entry["errors"]:
                     self.outcome.errors[cell] = [str(name), str(message), str(traceback)]
                 self._restart_clock(self.limits.cell_s)
-            elif "died" in told:
+            elif "died" in entry:
                 return "exited" if self.current is not None else "infra_error"
-            elif told.get("done"):
+            elif entry.get("done"):
                 return ""
             else:
                 return "infra_error"

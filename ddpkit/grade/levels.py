@@ -30,6 +30,6 @@ def require(private: Sequence[Path] = ()) -> None:
         )
 
 
-def box(course: Path, job: Path, limits: Limits) -> Bwrap | OtherUser:
+def sandbox_for(course: Path, job: Path, limits: Limits) -> Bwrap | OtherUser:
     """A sandbox for one run: see `Bwrap`."""
     return (Bwrap if level() == BWRAP else OtherUser)(course, job, limits)

@@ -19,7 +19,7 @@ from ddpkit.text import BLANK, REASON
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedCell:
     """A cell to run before the questions."""
 
     source: str
@@ -31,7 +31,7 @@ class Planned:
 class Merged:
     """What runs of a submission."""
 
-    cells: list[Planned] = field(default_factory=list)
+    cells: list[PlannedCell] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # exercises without an answer
     broken: dict[str, str] = field(default_factory=dict)  # exercise -> its syntax error
     blank: set[str] = field(default_factory=set)  # exercises as they were handed out
@@ -39,7 +39,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class Code:
+class CellNames:
     """What a cell's code does to names at its top level."""
 
     binds: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
         position = _answer(name, submission.cells)
         if position is None:
             merged.missing.append(name)
-        elif error := look(submission.cells[position].source).error:
+        elif error := names_in(submission.cells[position].source).error:
             merged.broken[name] = error
         else:
             answers[position] = name
@@ -68,13 +68,16 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
         if position not in answers and not _is_check(cell) and cell.source.strip() not in known
         and cell.exercise not in names and cell.id.removeprefix("answer-") not in names
     }  # fmt: skip
-    wanted = _needed(answers, submission.cells, [*map(look, given)], own)
-    merged.cells = [Planned(text, "given") for text in given if look(text).binds & wanted]
+    wanted = _needed(answers, submission.cells, [*map(names_in, given)], own)
+    merged.cells = [PlannedCell(text, "given") for text in given if names_in(text).binds & wanted]
     for position, cell in enumerate(submission.cells):
         if position in answers:
-            merged.cells.append(Planned(cell.source, answers[position], answers[position]))
-        elif position in own and (look(cell.source).binds | look(cell.source).changes) & wanted:
-            merged.cells.append(Planned(cell.source, "helper"))
+            merged.cells.append(PlannedCell(cell.source, answers[position], answers[position]))
+        elif (
+            position in own
+            and (names_in(cell.source).binds | names_in(cell.source).changes) & wanted
+        ):
+            merged.cells.append(PlannedCell(cell.source, "helper"))
     merged.blank = _blank(lab, submission.cells, answers, own.values())
     checks = {cell.check for cell in submission.cells}
     if set(names) - checks:
@@ -95,7 +98,7 @@ def _blank(
         for position, name in answers.items()
         if cells[position].source.strip() == handed_out.get(name)
     }
-    return same - {name for text in own for name in look(text).changes}
+    return same - {name for text in own for name in names_in(text).changes}
 
 
 def _answer(name: str, cells: Sequence[SubmittedCell]) -> int | None:
@@ -105,10 +108,10 @@ def _answer(name: str, cells: Sequence[SubmittedCell]) -> int | None:
     """
     by_id = [n for n, cell in enumerate(cells) if cell.id == f"answer-{name}"]
     by_role = [n for n, cell in enumerate(cells) if cell.exercise == name]
-    defining = [n for n, cell in enumerate(cells) if name in look(cell.source).binds]
+    defining = [n for n, cell in enumerate(cells) if name in names_in(cell.source).binds]
     filled = [n for n in defining if BLANK not in cells[n].source]
     for found in (by_id, by_role):
-        if good := [n for n in found if n in filled or look(cells[n].source).error]:
+        if good := [n for n in found if n in filled or names_in(cells[n].source).error]:
             return good[-1]
     return next((found[-1] for found in (filled, defining) if found), None)
 
@@ -120,17 +123,17 @@ def _is_check(cell: SubmittedCell) -> bool:
 def _needed(
     answers: Iterable[int],
     cells: Sequence[SubmittedCell],
-    given: Sequence[Code],
+    given: Sequence[CellNames],
     own: dict[int, str],
 ) -> set[str]:
     """All names that the answers need, and what defines these needs."""
-    wanted = {name for position in answers for name in look(cells[position].source).needs}
+    wanted = {name for position in answers for name in names_in(cells[position].source).needs}
     while True:
         more = set(wanted)
         for code in given:
             if code.binds & wanted:
                 more |= code.needs
-        for code in map(look, own.values()):
+        for code in map(names_in, own.values()):
             if (code.binds | code.changes) & wanted:
                 more |= code.needs
         if more == wanted:
@@ -139,7 +142,7 @@ def _needed(
 
 
 @functools.lru_cache(maxsize=4096)
-def look(source: str) -> Code:
+def names_in(source: str) -> CellNames:
     """What a cell does to names; its `error` says why nobody can know. Never raises."""
     try:
         with warnings.catch_warnings():
@@ -149,10 +152,10 @@ def look(source: str) -> Code:
             needs = needed_names(text) | annotation_names(text)
             binds, changes = _names(tree)
     except SyntaxError as error:
-        return Code(error=f"line {error.lineno or 1}: {error.msg}")
+        return CellNames(error=f"line {error.lineno or 1}: {error.msg}")
     except Exception as error:  # a null byte, nesting without end, whatever a tokenizer raises
-        return Code(error=f"line 1: {type(error).__name__}: {str(error)[:REASON]}")
-    return Code(frozenset(binds), frozenset(changes), frozenset(needs))
+        return CellNames(error=f"line 1: {type(error).__name__}: {str(error)[:REASON]}")
+    return CellNames(frozenset(binds), frozenset(changes), frozenset(needs))
 
 
 def _names(tree: ast.Module) -> tuple[set[str], set[str]]:

@@ -26,7 +26,7 @@ from ddpkit.grade.sandbox import Limits, Usage, confine, environment, inside, us
 SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # where every user may write
 USERS = range(20_000, 60_000)  # ids; they need no names
 THREADS = 20  # of a process, on average: the kernel counts threads where we count processes
-LOOK = """
+FIRST_READABLE = """
 import os, sys, torch
 seen = [path for path in sys.argv[1:] if os.access(path, os.R_OK) or os.access(path, os.X_OK)]
 print(seen[0] if seen else "")
@@ -40,7 +40,12 @@ def trouble(private: Sequence[Path] = ()) -> str:
         return "only root can run code as another user"
     course = [PACKAGE / "answers", PACKAGE / "checks"]
     course += [CHECKOUT / name for name in ("solutions", "tests", ".git")]
-    looking = [sys.executable, "-c", LOOK, *(str(each.absolute()) for each in (*course, *private))]
+    looking = [
+        sys.executable,
+        "-c",
+        FIRST_READABLE,
+        *(str(each.absolute()) for each in (*course, *private)),
+    ]
     try:
         done = subprocess.run(
             looking,

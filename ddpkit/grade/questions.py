@@ -41,7 +41,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Question:
+class SealedCase:
     """One case: what goes into the sandbox, and what stays outside."""
 
     exercise: str
@@ -55,7 +55,7 @@ class Question:
         return f"{self.exercise}.{self.number}"
 
 
-def questions(exercise: Exercise, seed: Seed) -> list[Question]:
+def questions(exercise: Exercise, seed: Seed) -> list[SealedCase]:
     """All questions of an exercise, for inputs drawn from `seed`.
 
     Raises:
@@ -65,7 +65,7 @@ def questions(exercise: Exercise, seed: Seed) -> list[Question]:
     made = []
     for number, (case, pickled) in enumerate(_cases(exercise, seed, _pickle)):
         known = public[number].expect if number < len(public) else {}
-        made.append(Question(exercise.name, number, case, pickled, _alike(case.expect, known)))
+        made.append(SealedCase(exercise.name, number, case, pickled, _alike(case.expect, known)))
     if not made:
         raise LessonError(f"The check of `{exercise.name}` has no cases.")
     return made
@@ -104,7 +104,7 @@ def _bare(value: Any) -> Any:
     return getattr(value, "value", value)  # of a Close, which equals nothing
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _SealingPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def persistent_id(self, thing: object) -> str | None:
         return GAP if isinstance(thing, Answer) else None
 
@@ -120,7 +120,7 @@ def _pickle(exercise: Exercise, case: Case) -> bytes:
         cloudpickle.register_pickle_by_value(module)
     stream = io.BytesIO()
     try:
-        _Pickler(stream).dump(case.observe)
+        _SealingPickler(stream).dump(case.observe)
     except LessonError:
         raise
     except Exception as error:

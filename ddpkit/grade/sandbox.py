@@ -26,16 +26,21 @@ class Limits:
     output: int = 64 << 20  # bytes that come out
 
 
-def stage(folder: Path, lab: str) -> Path:
-    """A copy of ddpkit for the sandbox of lab NN, without what it and later ones give away."""
+def copy_course(folder: Path, lab: str) -> Path:
+    """A copy of ddpkit for the sandbox of lab NN, in `folder`.
+
+    It lacks what this lab and later ones would give away, and all of the grader that does not run
+    inside.
+    """
     target = folder / f"course{lab}" / "ddpkit"
 
     def left_out(where: str, names: list[str]) -> set[str]:
-        inside = Path(where).relative_to(PACKAGE).parts[:1]
-        tell = {name for name in names if inside in (("answers",), ("checks",)) and _late(name)}
-        return tell | {name for name in names if name == "__pycache__"}
+        inside = Path(where).relative_to(PACKAGE).parts
+        tell = {name for name in names if inside[:1] in (("answers",), ("checks",)) and late(name)}
+        grader = {*names} - {"__init__.py", "inside"} if inside == ("grade",) else set()
+        return tell | grader | {name for name in names if name == "__pycache__"}
 
-    def _late(name: str) -> bool:
+    def late(name: str) -> bool:
         number = name.removeprefix("lab")[:2]
         return number.isdigit() and number >= lab
 

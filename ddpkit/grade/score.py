@@ -15,8 +15,8 @@ from ddpkit.exercises.exercise import Case, Exercise
 from ddpkit.exercises.hint import Advice
 from ddpkit.exercises.raised import Trouble, from_claim
 from ddpkit.exercises.verdict import NOT_TRIED
-from ddpkit.grade.inside.claims import decode
-from ddpkit.grade.questions import Question
+from ddpkit.grade.decode import decode
+from ddpkit.grade.questions import SealedCase
 from ddpkit.text import sign
 
 # By what a case ended in, where the answer raised.
@@ -25,7 +25,7 @@ ENDS = {"Deadlock": "deadlock", "RunTimeout": "timeout", "RankDied": "exited"}
 
 
 @dataclass(frozen=True)
-class Row:
+class CaseScore:
     """One case: whether it is right, and what to tell the student."""
 
     title: str
@@ -48,26 +48,28 @@ class Score:
     feedback: tuple[str, ...]
 
 
-def row(question: Question, claim: Any) -> Row:
+def score_case(question: SealedCase, claim: Any) -> CaseScore:
     """Judge one claim, whatever it is."""
     try:
-        return _row(question, claim)
+        return _score_case(question, claim)
     except Exception:  # forged: no claim of ours makes this raise
-        return Row(str(question.case.title), question.case.weight, "error", ("it gave no values",))
+        return CaseScore(
+            str(question.case.title), question.case.weight, "error", ("it gave no values",)
+        )
 
 
-def left_blank(question: Question) -> Row:
+def left_blank(question: SealedCase) -> CaseScore:
     """Of an answer that is not there yet."""
-    return Row(str(question.case.title), question.case.weight, "fail", (BLANK,))
+    return CaseScore(str(question.case.title), question.case.weight, "fail", (BLANK,))
 
 
-def _row(question: Question, claim: Any) -> Row:
+def _score_case(question: SealedCase, claim: Any) -> CaseScore:
     case = question.case
     title = str(case.title)
     if not isinstance(claim, dict) or claim.get("key") != question.key:
-        return Row(title, case.weight, "error", ("it gave no values",))
+        return CaseScore(title, case.weight, "error", ("it gave no values",))
     if claim.get("undefined"):
-        return Row(title, case.weight, "error", (f"{question.exercise} is not defined",))
+        return CaseScore(title, case.weight, "error", (f"{question.exercise} is not defined",))
     if "blank" in claim:
         return left_blank(question)
     if "seen" not in claim:
@@ -79,13 +81,13 @@ def _row(question: Question, claim: Any) -> Row:
         seen = case.told(seen)
         wrong = tuple(_wrong(question, seen))
     except (LessonError, RecursionError) as error:
-        return Row(title, case.weight, "error", (str(error),))
+        return CaseScore(title, case.weight, "error", (str(error),))
     if not wrong:
-        return Row(title, case.weight, "pass")
-    return Row(title, case.weight, "fail", wrong, *_advice(case.advice(seen)))
+        return CaseScore(title, case.weight, "pass")
+    return CaseScore(title, case.weight, "fail", wrong, *_advice(case.advice(seen)))
 
 
-def _wrong(question: Question, seen: Mapping[str, Any]) -> Iterator[str]:
+def _wrong(question: SealedCase, seen: Mapping[str, Any]) -> Iterator[str]:
     for name, expected in question.case.expect.items():
         found = difference(seen[name], expected) if name in seen else None
         if name not in seen:
@@ -95,7 +97,7 @@ def _wrong(question: Question, seen: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}{found.where} is {found.got}{known}"
 
 
-def _raised(case: Case, claim: Mapping[str, Any]) -> Row:
+def _raised(case: Case, claim: Mapping[str, Any]) -> CaseScore:
     kinds = [str(kind) for kind in claim.get("kinds", [])][:20]
     says = [str(claim.get("summary", "it raised"))[:400]]
     says += [str(line)[:400] for line in claim.get("lines", [])][:8]
@@ -103,7 +105,7 @@ def _raised(case: Case, claim: Mapping[str, Any]) -> Row:
     error = _rebuilt(kinds, str(claim.get("message", "")))
     trouble = from_claim(claim.get("trouble"))
     advice = _advice(case.advice({}, error, trouble))
-    return Row(str(case.title), case.weight, status, tuple(says), *advice, trouble)
+    return CaseScore(str(case.title), case.weight, status, tuple(says), *advice, trouble)
 
 
 def _advice(advice: Advice | None) -> tuple[str, str]:
@@ -120,9 +122,9 @@ def _rebuilt(kinds: Sequence[str], message: str) -> Exception:
     return Exception(message)
 
 
-def until_one_stops(rows: Sequence[Row], questions: Sequence[Question]) -> list[Row]:
+def until_one_stops(rows: Sequence[CaseScore], questions: Sequence[SealedCase]) -> list[CaseScore]:
     """The rows, in which all after a case that stops the exercise count as not tried."""
-    kept: list[Row] = []
+    kept: list[CaseScore] = []
     stopped = False
     for each, question in zip(rows, questions, strict=True):
         kept.append(not_tried(question.case) if stopped else each)
@@ -130,12 +132,12 @@ def until_one_stops(rows: Sequence[Row], questions: Sequence[Question]) -> list[
     return kept
 
 
-def not_tried(case: Case) -> Row:
+def not_tried(case: Case) -> CaseScore:
     """Of a case that comes after one that stops the exercise."""
-    return Row(str(case.title), case.weight, "fail", (NOT_TRIED,))
+    return CaseScore(str(case.title), case.weight, "fail", (NOT_TRIED,))
 
 
-def score(exercise: Exercise, rows: Sequence[Row], notes: Sequence[str] = ()) -> Score:
+def score(exercise: Exercise, rows: Sequence[CaseScore], notes: Sequence[str] = ()) -> Score:
     """The points of an exercise: those of its right cases."""
     whole = sum(each.weight for each in rows)
     right = sum(each.weight for each in rows if each.status == "pass")
@@ -151,7 +153,7 @@ def none(exercise: Exercise, status: str, *says: str) -> Score:
     return Score(exercise.name, status, float(exercise.points), 0.0, says)
 
 
-def _feedback(rows: Sequence[Row]) -> Iterator[str]:
+def _feedback(rows: Sequence[CaseScore]) -> Iterator[str]:
     if rows and all(each.says == (BLANK,) for each in rows):
         yield BLANK
         return

@@ -228,7 +228,8 @@ def look():
     while frame:
         found.extend(name for name in frame.f_locals if name in ("expect", "case", "expected"))
         frame = frame.f_back
-    found.extend(each for each in gc.get_objects() if type(each).__name__ in ("Case", "Question"))
+    kinds = ("Case", "Question", "SealedCase")
+    found.extend(each for each in gc.get_objects() if type(each).__name__ in kinds)
 """
 
 

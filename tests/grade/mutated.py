@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.exercises.sources import source_of
-from ddpkit.grade.merge import look
+from ddpkit.grade.merge import names_in
 from ddpkit.grade.questions import exercises_of
 from ddpkit.grade.store import Result
 from tests import mutants
@@ -72,7 +72,7 @@ def needs(lab: str) -> dict[str, set[str]]:
     names = {each.name for each in exercises_of(lab)}
     made = solution(lab)
     found = {
-        name: {name} | names & look("".join(cell(made, f"answer-{name}")["source"])).needs
+        name: {name} | names & names_in("".join(cell(made, f"answer-{name}")["source"])).needs
         for name in names
     }
     for _ in names:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ddpkit.exercises import Case, Exercise
 from ddpkit.grade.inside.asking import claimed
-from ddpkit.grade.questions import Question
-from ddpkit.grade.score import Row, not_tried, row
+from ddpkit.grade.questions import SealedCase
+from ddpkit.grade.score import CaseScore, not_tried, score_case
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Recorded:
 
     exercise: Exercise
     whole: bool = True
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CaseScore] = field(default_factory=list)
 
     def recording(self) -> Exercise:
         return replace(self.exercise, cases=self._cases)
@@ -48,9 +48,9 @@ class Recorded:
 
     def _judge(self, case: Case, observe: Callable[[], Any]) -> None:
         """What the grader makes of it: claimed as JSON, judged outside."""
-        question = Question(self.exercise.name, len(self.rows), case, b"", frozenset())
+        question = SealedCase(self.exercise.name, len(self.rows), case, b"", frozenset())
         claim = {"key": question.key, **claimed(observe)}
-        self.rows.append(row(question, json.loads(json.dumps(claim))))
+        self.rows.append(score_case(question, json.loads(json.dumps(claim))))
 
 
 def _raise(error: BaseException) -> None:

@@ -84,7 +84,7 @@ def test_the_kits_answer_is_right_whatever_the_secret(name: str) -> None:
 
 
 def test_the_staged_course_gives_nothing_away(tmp_path) -> None:
-    staged = sandbox.stage(tmp_path, "01")
+    staged = sandbox.copy_course(tmp_path, "01")
     left = {path.name for path in staged.rglob("*lab0*.py")}
     assert left == {"lab00.py"}
     assert (staged / "answers" / "lab00.py").exists()

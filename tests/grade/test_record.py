@@ -13,7 +13,7 @@ END = {"ends": 1, "claims": [{"key": "f.0"}], "errors": []}
 
 def told(*lines: object) -> list[str | None]:
     watch = _Watch(Usage, -1, Limits(), cells=2)
-    return [watch._take(json.dumps(line).encode()) for line in lines]
+    return [watch._read_line(json.dumps(line).encode()) for line in lines]
 
 
 def test_an_honest_record() -> None:

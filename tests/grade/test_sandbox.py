@@ -15,7 +15,7 @@ from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
 from ddpkit.grade import bwrap, classroom, levels, sandbox, store
 from ddpkit.grade.attempt import InfraError, grade
-from ddpkit.grade.classroom import Classroom, Task
+from ddpkit.grade.classroom import Classroom, HandedIn
 from ddpkit.grade.course import open_course
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Score
@@ -69,7 +69,7 @@ def test_a_machine_that_fails_is_no_zero(
     monkeypatch.setattr(Classroom, "_prove", lambda self, course: None)
     course = room.course("00")
     monkeypatch.setattr(classroom, "grade", fails)
-    result = room.grade(Task("lab.ipynb", one), classroom.read(one), course, "key")
+    result = room.grade(HandedIn("lab.ipynb", one), classroom.read(one), course, "key")
     assert (result.status, result.earned, len(tries)) == ("infra_error", None, 2)
     assert "too busy" in result.notes[0]
 

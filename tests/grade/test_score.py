@@ -12,13 +12,13 @@ from ddpkit.errors import Deadlock
 from ddpkit.exercises import Case, Close, Exercise
 from ddpkit.grade.inside import asking
 from ddpkit.grade.inside.claims import MIME, encode
-from ddpkit.grade.questions import Question
-from ddpkit.grade.score import row, score, until_one_stops
+from ddpkit.grade.questions import SealedCase
+from ddpkit.grade.score import score, score_case, until_one_stops
 
 
-def question(**facts: object) -> Question:
+def question(**facts: object) -> SealedCase:
     case = Case("2 ranks", dict, {"sum": torch.tensor([1.0, 2.0]), "bytes": 24}, **facts)
-    return Question("f", 0, case, b"", frozenset({"bytes"}))
+    return SealedCase("f", 0, case, b"", frozenset({"bytes"}))
 
 
 def claim(**seen: object) -> dict[str, object]:
@@ -26,18 +26,18 @@ def claim(**seen: object) -> dict[str, object]:
 
 
 def test_right_and_wrong() -> None:
-    assert row(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24)).status == "pass"
-    wrong = row(question(), claim(sum=torch.tensor([1.0, 3.0]), bytes=20))
+    assert score_case(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24)).status == "pass"
+    wrong = score_case(question(), claim(sum=torch.tensor([1.0, 3.0]), bytes=20))
     assert wrong.status == "fail"
     assert wrong.says == ("sum[1] is 3.0", "bytes is 20, expected 24")  # the first is secret
-    assert row(question(), claim(bytes=24)).says == ("sum is missing",)
+    assert score_case(question(), claim(bytes=24)).says == ("sum is missing",)
 
 
 def test_close_is_close() -> None:
     case = Case("c", dict, {"x": Close(1.0)})
-    asked = Question("f", 0, case, b"", frozenset())
-    assert row(asked, claim(x=1.00001)).status == "pass"
-    assert row(asked, claim(x=1.01)).status == "fail"
+    asked = SealedCase("f", 0, case, b"", frozenset())
+    assert score_case(asked, claim(x=1.00001)).status == "pass"
+    assert score_case(asked, claim(x=1.01)).status == "fail"
 
 
 @pytest.mark.parametrize(
@@ -50,33 +50,33 @@ def test_close_is_close() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_forged_claim_earns_nothing(forged: object) -> None:
-    assert row(question(), forged).status == "error"
+    assert score_case(question(), forged).status == "error"
 
 
 def test_what_is_told_of_values_is_told_outside() -> None:
     def read(seen):
         return {"most": max(seen["values"])}
 
-    asked = Question("f", 0, Case("c", dict, {"most": 3}, read=read), b"", frozenset())
-    assert row(asked, claim(values=[3, 1])).status == "pass"
-    assert row(asked, claim(values=[2, 1])).says == ("most is 2",)
-    assert row(asked, claim(most=3)).status == "error"  # claimed as told, and not observed
+    asked = SealedCase("f", 0, Case("c", dict, {"most": 3}, read=read), b"", frozenset())
+    assert score_case(asked, claim(values=[3, 1])).status == "pass"
+    assert score_case(asked, claim(values=[2, 1])).says == ("most is 2",)
+    assert score_case(asked, claim(most=3)).status == "error"  # claimed as told, and not observed
 
 
 def test_hints_see_values_and_exceptions() -> None:
     def hint(seen):
         return type(seen["error"]).__name__ if "error" in seen else f"{float(seen['sum'][0])}"
 
-    assert row(question(hint=hint), claim(sum=torch.tensor([7.0]), bytes=1)).hint == "7.0"
+    assert score_case(question(hint=hint), claim(sum=torch.tensor([7.0]), bytes=1)).hint == "7.0"
     raised = {"key": "f.0", "kinds": ["Deadlock", "RunFailed"], "summary": "all wait", "lines": []}
-    judged = row(question(hint=hint), raised)
+    judged = score_case(question(hint=hint), raised)
     assert (judged.status, judged.hint) == ("deadlock", "Deadlock")
 
 
 def test_points_are_those_of_the_right_cases() -> None:
     exercise = Exercise("f", "00", 3, "", lambda answer, rng: iter(()))
-    right = row(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24))
-    wrong = row(question(weight=2.0), claim())
+    right = score_case(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24))
+    wrong = score_case(question(weight=2.0), claim())
     assert score(exercise, [right, wrong]).earned == 1.0
     assert score(exercise, [right, wrong]).status == "fail"
     assert score(exercise, [right, right]).earned == 3.0
@@ -84,9 +84,9 @@ def test_points_are_those_of_the_right_cases() -> None:
 
 def test_after_a_case_that_stops_the_exercise_nothing_counts() -> None:
     asked = [question(), question(stop_if="stuck"), question()]
-    right = row(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24))
+    right = score_case(question(), claim(sum=torch.tensor([1.0, 2.0]), bytes=24))
     raised = {"key": "f.0", "kinds": ["Deadlock"], "trouble": {"type": "Deadlock", "hung": True}}
-    stuck = row(question(), raised)
+    stuck = score_case(question(), raised)
     told = [each.status for each in until_one_stops([right, stuck, right], asked)]
     assert told == ["pass", "deadlock", "fail"]
     assert until_one_stops([right, right, right], asked) == [right] * 3
@@ -95,7 +95,7 @@ def test_after_a_case_that_stops_the_exercise_nothing_counts() -> None:
 
 @pytest.mark.parametrize("stop_if", ["", "stuck", "raised", "wrong"])
 def test_a_forged_claim_that_it_was_not_tried_earns_nothing(stop_if: str) -> None:
-    assert row(question(stop_if=stop_if), {"key": "f.0", "untried": True}).status == "error"
+    assert score_case(question(stop_if=stop_if), {"key": "f.0", "untried": True}).status == "error"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_sandbox_saves_the_time(stop_if, error, tried, monkeypatch, tmp_path
         user_ns={"f": print}, display_pub=SimpleNamespace(publish=published.append)
     )
     monkeypatch.setattr(asking, "_shell", lambda: shell)
-    monkeypatch.setattr(asking, "_put", put)
+    monkeypatch.setattr(asking, "_observe", put)
     monkeypatch.setattr(asking, "_stopped", set())
     monkeypatch.setenv("DDPKIT_QUESTIONS", str(tmp_path))
     (tmp_path / "stops.json").write_text(json.dumps({"f.0": stop_if}))

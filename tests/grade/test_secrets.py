@@ -18,7 +18,7 @@ import pytest
 from ddpkit.exercises import Case, Exercise, exercises
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.seeds import Seed
-from ddpkit.grade.questions import LAB_MODULE, Question, questions
+from ddpkit.grade.questions import LAB_MODULE, SealedCase, questions
 
 SECRET = Seed("a secret of tests", secret=True)
 GIVEN = {  # what is right is among the inputs: the right answer only passes it on
@@ -33,7 +33,7 @@ class Filling(pickle.Unpickler):
         return print
 
 
-def loaded(question: Question) -> object:
+def loaded(question: SealedCase) -> object:
     return Filling(io.BytesIO(question.pickled)).load()
 
 
@@ -97,7 +97,7 @@ def _needs_nothing(method: types.FunctionType) -> bool:
     return method.__name__[:2] != "__" and len(inspect.signature(method).parameters) == 1
 
 
-def given_away(question: Question) -> list[str]:
+def given_away(question: SealedCase) -> list[str]:
     """Names of secret values that are within reach. A number may stand among inputs by chance."""
     found = []
     within = list(reached(loaded(question)))

@@ -9,7 +9,6 @@ from tests.project.source import modules
 STILL_TWO = {
     "Call",
     "Question",
-    "Task",
 }
 
 

@@ -57,7 +57,7 @@ def ask(key: str) -> None:
     elif name in _stopped:
         claim["untried"] = True
     else:
-        claim |= claimed(partial(_put, key, shell.user_ns[name]))
+        claim |= claimed(partial(_observe, key, shell.user_ns[name]))
         if _stops(key, claim):
             _stopped.add(name)
     shell.display_pub.publish({MIME: claim})
@@ -89,7 +89,7 @@ class _Unpickler(pickle.Unpickler):
         return self.answer
 
 
-def _put(key: str, answer: object) -> Any:
+def _observe(key: str, answer: object) -> Any:
     observe = _Unpickler(Path(os.environ["DDPKIT_QUESTIONS"], key).read_bytes(), answer).load()
     return observe()
 
@@ -107,12 +107,12 @@ def claimed(observe: Callable[[], Any]) -> dict[str, Any]:
     except BaseException as error:
         if is_unanswered(error):
             return {"blank": size_of_blank(error) or "not answered"}
-        told = explain(error)
+        explained = explain(error)
         return {
             "trouble": trouble_of(error).claimed(),
             "kinds": [kind.__name__ for kind in type(error).__mro__],
             "message": str(error)[:4000],
-            "summary": told.summary[:400],
-            "lines": [line[:400] for line in told.lines[:8]],
+            "summary": explained.summary[:400],
+            "lines": [line[:400] for line in explained.lines[:8]],
             "printed": list(output.last()),
         }

@@ -31,15 +31,15 @@ _writing = threading.Lock()
 _watched = _last = False
 
 
-def _tell(**line: Any) -> None:
+def _write(**line: Any) -> None:
     data = (json.dumps(line) + "\n").encode()
     with _writing:
         while data:
             data = data[os.write(RECORD, data) :]
 
 
-def _leave(**line: Any) -> NoReturn:
-    _tell(**line)
+def _end(**line: Any) -> NoReturn:
+    _write(**line)
     os._exit(0)  # what is left here ends with the sandbox
 
 
@@ -55,7 +55,7 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
         _watched = True
         process = item.parent.kernel.km.provisioner.process
         threading.Thread(target=_watch, args=(process,), daemon=True).start()
-    _tell(begins=item.cell_num)
+    _write(begins=item.cell_num)
     yield
     outputs = item.test_outputs or []
     claims = [out["data"][MIME] for out in outputs if MIME in out.get("data", {})]
@@ -64,9 +64,9 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
         for out in outputs
         if out["output_type"] == "error"
     ]
-    _tell(ends=item.cell_num, claims=claims[:1], errors=errors[:1])
+    _write(ends=item.cell_num, claims=claims[:1], errors=errors[:1])
     if _last:  # before nbval ends the kernel, whose end would be told as a death
-        _leave(done=True)
+        _end(done=True)
 
 
 def _where(traceback: list[Any]) -> str:
@@ -82,10 +82,10 @@ def pytest_runtest_protocol(item: Any, nextitem: Any) -> Iterator[None]:
 
 
 def pytest_sessionfinish() -> None:
-    _leave(done=False)
+    _end(done=False)
 
 
 def _watch(process: Any) -> None:
     while process.poll() is None:
         time.sleep(0.05)
-    _leave(died=process.returncode)
+    _end(died=process.returncode)

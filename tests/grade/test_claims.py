@@ -11,7 +11,8 @@ import torch
 
 from ddpkit.errors import LessonError
 from ddpkit.exercises.compare import same
-from ddpkit.grade.inside.claims import decode, encode
+from ddpkit.grade.decode import decode
+from ddpkit.grade.inside.claims import encode
 
 VALUES = [
     None, True, 3, -(2**200), 1.5, float("inf"), "ä\n", b"\x00\xff", [1, (2.0, [])],

@@ -1,0 +1,75 @@
+"""What runs beside hostile code: `ddpkit.grade.inside`, and little of the rest of ddpkit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpkit.grade import freshness, sandbox
+from tests.project.source import imports, modules
+
+INSIDE = "ddpkit.grade.inside"
+# All that it takes from the rest of ddpkit: to run ranks, and to put into words what was raised.
+TAKEN = {
+    "ddpkit.cluster.local.launch",
+    "ddpkit.exercises.explain",
+    "ddpkit.exercises.raised",
+    "ddpkit.exercises.tail",
+    "ddpkit.exercises.values",
+}
+
+
+def ours() -> set[str]:
+    return {name for name in modules() if f"{name}.".startswith(f"{INSIDE}.")}
+
+
+def test_what_it_takes_from_the_rest_of_ddpkit_is_listed() -> None:
+    taken = {each.imported for each in imports() if each.importer in ours()}
+    assert {name for name in taken if name.startswith("ddpkit.")} - ours() == TAKEN
+
+
+def test_what_it_loads_tells_nothing() -> None:
+    """Neither the grader outside, nor a check, an answer, the makers of lessons or the commands."""
+    loaded, _ = freshness.reached_from(ours())
+    told = ("ddpkit.grade.", "ddpkit.checks.lab", "ddpkit.answers.lab", "ddpkit.authoring.")
+    telling = {name for name in loaded if f"{name}.".startswith((*told, "ddpkit.commands."))}
+    assert telling - ours() == {"ddpkit.grade"}  # its docstring
+
+
+@pytest.mark.parametrize("lab", ["00", "03", "06"])
+def test_the_course_in_the_sandbox_has_no_other_part_of_the_grader(
+    tmp_path: Path, lab: str
+) -> None:
+    course = sandbox.copy_course(tmp_path, lab)
+    there = {path.relative_to(course / "grade").as_posix() for path in course.glob("grade/**/*.py")}
+    assert there == {"__init__.py", *(f"inside/{name}.py" for name in _files())}
+
+
+def _files() -> set[str]:
+    return {name.removeprefix(f"{INSIDE}.") for name in ours() - {INSIDE}} | {"__init__"}
+
+
+def test_it_works_with_that_course_alone(tmp_path: Path) -> None:
+    sandbox.copy_course(tmp_path, "00")
+    code = (
+        "import sys; from ddpkit.grade.inside.asking import claimed; import ddpkit\n"
+        "print(claimed(lambda: {'n': 3}), claimed(lambda: 1 / 0)['kinds'][0], ddpkit.__file__)\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('ddpkit.grade')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(tmp_path / "course00")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    said, loaded = done.stdout.splitlines()
+    assert said.startswith("{'seen': ['d', [[['s', 'n'], ['i', '0x3']]]], 'printed': []}")
+    assert "ZeroDivisionError" in said
+    assert str(tmp_path) in said
+    assert set(loaded.split()) == {"ddpkit.grade", INSIDE, f"{INSIDE}.asking", f"{INSIDE}.claims"}
