@@ -36,7 +36,7 @@ from ddpkit.errors import (
     RunTimeout,
     TraceError,
 )
-from ddpkit.rank.main import PerRank
+from ddpkit.protocol.per_rank import PerRank
 from ddpkit.rank.record.recorder import span, step
 from ddpkit.trace import Trace
 

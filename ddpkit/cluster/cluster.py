@@ -21,8 +21,8 @@ from ddpkit.cluster.torchrun import job
 from ddpkit.cluster.torchrun.run import run as run_in_place
 from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
+from ddpkit.protocol.per_rank import PerRank
 from ddpkit.protocol.ship import pack_call
-from ddpkit.rank.main import PerRank
 from ddpkit.text import count
 from ddpkit.trace import Trace, Traffic, join
 

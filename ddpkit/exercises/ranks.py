@@ -11,7 +11,7 @@ from ddpkit.cluster import Cluster, Run
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.values import digest
 from ddpkit.link import LinkSpec
-from ddpkit.rank.main import PerRank
+from ddpkit.protocol.per_rank import PerRank, pick
 from ddpkit.rank.record.recorder import current, span
 from ddpkit.text import count
 from ddpkit.trace import Span, Trace, rounds
@@ -75,10 +75,7 @@ def call(
     answer: Callable[..., Any], *arguments: Any, world_size: int, link: LinkSpec | None = None
 ) -> Did:
     """Call the answer once on every rank; an argument may be `PerRank`."""
-    by_rank = [
-        tuple(each.values[rank] if isinstance(each, PerRank) else each for each in arguments)
-        for rank in range(world_size)
-    ]
+    by_rank = [pick(arguments, rank) for rank in range(world_size)]
     return together(answer, [by_rank], link=link)[0]()
 
 

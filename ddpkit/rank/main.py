@@ -11,11 +11,11 @@ import pickle
 import random
 import sys
 import threading
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from ddpkit.protocol.blackbox import BlackBox
+from ddpkit.protocol.per_rank import pick
 from ddpkit.protocol.ship import pack_result, read_call, send_reply
 from ddpkit.rank.agent import Agent
 from ddpkit.rank.process import Job, Pipes, settle
@@ -67,28 +67,6 @@ def _work(job: Job, recorder: Recorder, agent: Agent) -> list[Any]:
     except Exception as error:
         raise UnsendableResultError(function, result, error) from None
     return [pickle.dumps(("returned", None)), *parts]
-
-
-@dataclass(frozen=True)
-class PerRank:
-    """Marks an argument of which every rank gets its own item.
-
-    ```python
-    cluster.run(train, PerRank([0.1, 0.2]))      # rank 0 gets 0.1, rank 1 gets 0.2
-    ```
-    """
-
-    values: Any
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "values", list(self.values))
-
-
-def pick(arguments: Any, rank: int) -> Any:
-    """The arguments as rank `rank` gets them: of each `PerRank` its own item."""
-    if isinstance(arguments, dict):
-        return {name: pick((value,), rank)[0] for name, value in arguments.items()}
-    return tuple(a.values[rank] if isinstance(a, PerRank) else a for a in arguments)
 
 
 def join(job: Job) -> None:

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from ddpkit import RankError
 from ddpkit.exercises.ranks import call, together
-from ddpkit.rank.main import PerRank
+from ddpkit.protocol.per_rank import PerRank
 
 pytestmark = pytest.mark.processes
 

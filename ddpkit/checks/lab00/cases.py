@@ -14,7 +14,7 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, exercise
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import asked, title
-from ddpkit.rank.main import PerRank
+from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[[Any], Any]
 

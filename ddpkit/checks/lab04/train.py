@@ -13,7 +13,7 @@ from typing import Any
 from ddpkit.errors import Deadlock, Mismatch
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import call
-from ddpkit.rank.main import PerRank
+from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
 Part = tuple[Any, Any]  # images (n, 3) float64, labels (n,) int64

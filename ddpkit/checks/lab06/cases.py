@@ -18,7 +18,7 @@ from ddpkit.checks.lab06.hints import average_hint, ddp_hint, order_hint, sync_h
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import call
 from ddpkit.exercises.values import Close
-from ddpkit.rank.main import PerRank
+from ddpkit.protocol.per_rank import PerRank
 from ddpkit.text import count
 
 Answer = Callable[..., Any]

@@ -21,12 +21,12 @@ from ddpkit.cluster.torchrun import clocks
 from ddpkit.cluster.torchrun.clocks import ClockShift
 from ddpkit.cluster.torchrun.job import TooFewRanks, TorchrunJob, job
 from ddpkit.protocol.blackbox import BlackBox
+from ddpkit.protocol.per_rank import pick
 from ddpkit.protocol.ship import pack_result, unpack_call, unpack_result
 from ddpkit.rank.agent import Agent
 from ddpkit.rank.main import (
     GROUP_TIMEOUT,
     leave_device,
-    pick,
     seed_all,
     start_together,
     use_device,
