@@ -1,6 +1,7 @@
 """Inside a rank. Needs torch, numpy and cloudpickle; no Jupyter.
 
-main       the life of a rank: join the group, call the function, reply
+main       the main function of a rank's process: a life, then a reply
+life       a rank's part in a run: join the group, call the function, pack the result
 process    its process: environment, output, and end
 group/     the process group, through which all communication passes, and the emulated network
 record/    what a rank writes down about itself: calls, compute, steps

@@ -85,6 +85,10 @@ class Agent(threading.Thread):
             if self.stopped.wait(self.BEAT):
                 return
 
+    def begin(self) -> None:
+        """Say from now on that the rank runs: its function is about to be called."""
+        self.phase = "running"
+
     def status(self) -> RankStatus:
         """Where the rank is right now."""
         with _no_collection():

@@ -18,7 +18,7 @@ from typing import Any
 
 IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
-ORPHAN = 20.0  # seconds in which a new process must have become a rank (`process.settle`)
+ORPHAN = 20.0  # seconds in which a new process must have become a rank (`process.set_up`)
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
 SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
 
@@ -31,7 +31,7 @@ def _import_a_slice(*_: Any) -> None:
         signal.setitimer(signal.ITIMER_REAL, BREATH)
 
 
-def _end_unless_settled() -> None:
+def _end_unless_a_rank() -> None:
     if os.getppid() == FORKSERVER:  # a rank's own children are the rank's affair
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)
@@ -45,4 +45,4 @@ if hasattr(signal, "setitimer"):
     signal.setitimer(signal.ITIMER_REAL, IDLE)
     # A launcher that is interrupted between asking for a process and telling it what to do leaves
     # one that would wait for ever.
-    os.register_at_fork(after_in_child=_end_unless_settled)
+    os.register_at_fork(after_in_child=_end_unless_a_rank)

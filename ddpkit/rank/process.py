@@ -7,43 +7,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import NoReturn
 
-from ddpkit.link import Links
+from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
 
 
-@dataclass(frozen=True)
-class Job:
-    """All that a rank is told."""
-
-    rank: int
-    world_size: int
-    backend: str  # "gloo" or "nccl"
-    device: str  # "cpu" or "cuda"
-    threads: int
-    seed: int
-    folder: Path  # of this run: the call, the rendezvous file, the black boxes
-    environ: Mapping[str, str]
-    cwd: str
-    record: bool
-    links: Links | None = None  # the emulated network; without it, gloo as fast as it goes
-
-
-@dataclass(frozen=True)
-class Pipes:
-    """A rank's four inherited pipes; there is no listening port."""
-
-    reply: Connection  # to the launcher: what the function returned or raised
-    output: Connection  # to the launcher: what is printed
-    crash: Connection  # to the launcher: faulthandler's last words
-    lifeline: Connection  # from the launcher: its end of file means that the launcher is gone
-
-
-def settle(job: Job, pipes: Pipes) -> None:
+def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     """Make this process a rank: its own process group, environment, output, and end."""
     if os.name == "posix":
         os.setpgid(0, 0)  # its children die with it, and Ctrl-C in a terminal is the launcher's
@@ -55,13 +25,14 @@ def settle(job: Job, pipes: Pipes) -> None:
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, 0)  # `ddpkit.rank.preload` had set it
     os.environ.clear()
-    os.environ.update(job.environ)
+    os.environ.update(settings.environ)
     os.environ.update(loopback())
-    os.environ["OMP_NUM_THREADS"] = str(job.threads)
-    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(job.rank)
-    os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(job.world_size)
+    os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+    os.environ["RANK"] = str(mine.rank)
+    os.environ["LOCAL_RANK"] = str(mine.local_rank)
+    os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(mine.world_size)
     _redirect(pipes)
-    os.chdir(job.cwd)
+    os.chdir(settings.cwd)
 
 
 def loopback() -> dict[str, str]:
@@ -76,7 +47,7 @@ def loopback() -> dict[str, str]:
     return {name: value for name, value in wanted.items() if name not in os.environ}
 
 
-def _redirect(pipes: Pipes) -> None:
+def _redirect(pipes: RankPipes) -> None:
     """Send file descriptors 1 and 2, so C++'s output too, to the launcher."""
     os.dup2(_descriptor(pipes.output), 1)
     os.dup2(_descriptor(pipes.output), 2)

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.errors import ClusterError
+from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
 from ddpkit.rank.main import main
-from ddpkit.rank.process import Job, Pipes
 from ddpkit.source import RANK_MAIN, is_user_file
 
 START = "forkserver" if sys.platform.startswith("linux") else "spawn"
@@ -106,12 +106,12 @@ class RankProcess:
         return None
 
 
-def start(job: Job) -> RankProcess:
+def start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
     """Start one rank. Raises ClusterError if the system does not let us."""
     give_up = time.monotonic() + RETRY
     while True:
         try:
-            return _start(job)
+            return _start(mine, settings)
         except (OSError, EOFError) as error:
             # Without an answer the forkserver has ended, or is about to: there will be a new one.
             if isinstance(error, (ConnectionError, EOFError)) and time.monotonic() < give_up:
@@ -119,12 +119,12 @@ def start(job: Job) -> RankProcess:
                 continue
             why = f"{type(error).__name__}: {error}"
             raise ClusterError(
-                f"rank {job.rank} of {job.world_size} could not be started ({why}). If memory, "
+                f"rank {mine.rank} of {mine.world_size} could not be started ({why}). If memory, "
                 "processes or open files have run out, free some or ask for fewer ranks."
             ) from error
 
 
-def _start(job: Job) -> RankProcess:
+def _start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
     with ExitStack() as undo:
         pairs = []
         for _ in range(4):
@@ -138,7 +138,8 @@ def _start(job: Job) -> RankProcess:
         _widen(reply)
         ends = (reply_end, output_end, crash_end, lifeline_end)
         # Not a daemon: a rank may start processes of its own (a DataLoader's workers).
-        process = _context().Process(target=main, args=(job, Pipes(*ends)), name=f"rank {job.rank}")
+        given = (mine, settings, RankPipes(*ends))
+        process = _context().Process(target=main, args=given, name=f"rank {mine.rank}")
         with _nameless_main():
             process.start()
         undo.pop_all()

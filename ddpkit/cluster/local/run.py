@@ -32,11 +32,11 @@ from ddpkit.errors import (
     RunFailed,
 )
 from ddpkit.link import Links
+from ddpkit.protocol.assignment import Assignment, ProcessSettings
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.noticeboard import Noticeboard
 from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.ship import receive_reply, unpack_result, write_call
-from ddpkit.rank.process import Job
 from ddpkit.trace import Dropped, Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
@@ -57,6 +57,18 @@ class Request:
     timeout: float | None
     record: bool
     links: Links | None
+
+    def assignment(self, rank: int, local_rank: int) -> Assignment:
+        """What rank `rank` does in the run; `local_rank` is its number on its host."""
+        return Assignment(
+            rank=rank,
+            world_size=self.world_size,
+            local_rank=local_rank,
+            backend=self.place.backend,
+            device=self.place.device,
+            seed=self.seed,
+            record=self.record,
+        )
 
     @property
     def somewhere(self) -> LastSeen:
@@ -104,27 +116,21 @@ class LocalRun:
         self.ranks: list[RankProcess] = []
         stack.callback(self.end)
 
-    def _job(self, rank: int) -> Job:
-        request = self.request
-        return Job(
-            rank=rank,
-            world_size=request.world_size,
-            backend=request.place.backend,
-            device=request.place.device,
-            threads=request.threads,
-            seed=request.seed,
+    def _settings(self) -> ProcessSettings:
+        return ProcessSettings(
             folder=self.folder,
+            threads=self.request.threads,
             environ=dict(os.environ),
             cwd=os.getcwd(),
-            record=request.record,
-            links=request.links,
+            links=self.request.links,
         )
 
     # The loop
 
     def to_the_end(self) -> RunOutcome:
+        settings = self._settings()
         for rank in range(self.request.world_size):
-            self.ranks.append(launch.start(self._job(rank)))
+            self.ranks.append(launch.start(self.request.assignment(rank, rank), settings))
         error = self._watch()
         for ends in self.ranks:
             ends.kill()  # first: a rank that prints without end would never let us finish reading

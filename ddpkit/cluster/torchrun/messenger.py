@@ -42,7 +42,7 @@ class Messenger:
 
     def begin(self, agent: Agent) -> None:
         """Send news of this agent's run from now on. The agent is not started: it is only asked."""
-        agent.phase = "running"
+        agent.begin()
         self._run = agent, agent.box
 
     def returned(self) -> None:

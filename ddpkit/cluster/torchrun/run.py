@@ -8,9 +8,8 @@ everywhere; what the script prints outside a run comes from rank 0 alone.
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 from ddpkit.cluster.local.launch import run_folder
@@ -21,18 +20,10 @@ from ddpkit.cluster.torchrun import clocks
 from ddpkit.cluster.torchrun.clocks import ClockShift
 from ddpkit.cluster.torchrun.job import TooFewRanks, TorchrunJob, job
 from ddpkit.protocol.blackbox import BlackBox
-from ddpkit.protocol.per_rank import pick
-from ddpkit.protocol.ship import pack_result, unpack_call, unpack_result
+from ddpkit.protocol.ship import unpack_call, unpack_result
 from ddpkit.rank.agent import Agent
-from ddpkit.rank.main import (
-    GROUP_TIMEOUT,
-    leave_device,
-    seed_all,
-    start_together,
-    use_device,
-)
-from ddpkit.rank.record.recorder import Recorder, activate
-from ddpkit.rank.report import UnsendableResultError
+from ddpkit.rank.life import live
+from ddpkit.rank.record.recorder import Recorder
 from ddpkit.trace import Dropped, Scalar, Span
 
 
@@ -112,28 +103,20 @@ class Reply:
 
 def _call(here: TorchrunJob, request: Request) -> Reply:
     """Run the function on this rank, watched by rank 0."""
-    from ddpkit.rank.record.compute import watch
+    from torch._C._distributed_c10d import PrefixStore
 
     box = _black_box()
     recorder, printed = Recorder(here.rank, box), Labelled(here.rank)
-    activate(recorder)
-    seed_all(request.seed, here.rank)
-    use_device(request.place.device, here.on_this_host().index(here.rank))
-    _join(here, request)
-    # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
-    function, args, kwargs = unpack_call([bytearray(part) for part in request.payload])
-    args, kwargs = pick(args, here.rank), pick(kwargs, here.rank)
-    start_together()
-    here.messenger.begin(Agent(recorder, box))
-    with watch(recorder) if request.record else nullcontext(), redirect_stdout(printed):
-        result = function(*args, **kwargs)
-    recorder.finish()
-    activate(None)
-    leave_device(request.place.device)
-    try:
-        parts = [bytearray(part) for part in pack_result(result)]
-    except Exception as error:
-        raise UnsendableResultError(function, result, error) from None
+    result = live(
+        request.assignment(here.rank, here.on_this_host().index(here.rank)),
+        recorder,
+        store=PrefixStore(f"ddpkit/run{here.runs}", here.store),
+        # A copy, as a rank of a notebook gets it: what it does to globals is over with the run.
+        read_call=lambda: unpack_call([bytearray(part) for part in request.payload]),
+        begin=lambda: here.messenger.begin(Agent(recorder, box)),
+        output=redirect_stdout(printed),
+    )
+    parts = [bytearray(part) for part in result]
     return Reply(parts, recorder.spans(), recorder.log.left_out(), printed.lines())
 
 
@@ -141,22 +124,3 @@ def _black_box() -> BlackBox:
     """One that only this process reads: its file has gone as soon as it is mapped."""
     with run_folder() as folder:
         return BlackBox.create(folder / "rank")
-
-
-def _join(here: TorchrunJob, request: Request) -> None:
-    """Join the default process group of a run."""
-    import torch.distributed as dist
-    from torch._C._distributed_c10d import PrefixStore
-
-    from ddpkit.rank.group import recorded as group
-
-    group.register()
-    hook = sys.excepthook
-    dist.init_process_group(
-        f"ddpkit_{request.place.backend}",
-        store=PrefixStore(f"ddpkit/run{here.runs}", here.store),
-        rank=here.rank,
-        world_size=request.world_size,
-        timeout=GROUP_TIMEOUT,
-    )
-    sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere

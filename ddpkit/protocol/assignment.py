@@ -1,0 +1,44 @@
+"""What the process of a rank is given when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from ddpkit.link import Links
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One rank's part in a run, whoever has started its process."""
+
+    rank: int
+    world_size: int
+    local_rank: int  # its number among the ranks of its host
+    backend: str  # "gloo" or "nccl"
+    device: str  # "cpu" or "cuda"
+    seed: int  # of the run
+    record: bool  # whether compute is recorded beside the calls
+
+
+@dataclass(frozen=True)
+class ProcessSettings:
+    """What the processes of a run's ranks have in common, where our launcher starts them."""
+
+    folder: Path  # of this run: the call, the rendezvous file, the black boxes
+    threads: int  # that torch may use in each process
+    environ: Mapping[str, str]
+    cwd: str
+    links: Links | None = None  # the emulated network; without it, gloo as fast as it goes
+
+
+@dataclass(frozen=True)
+class RankPipes:
+    """A rank's four inherited pipes; there is no listening port."""
+
+    reply: Connection  # to the launcher: what the function returned or raised
+    output: Connection  # to the launcher: what is printed
+    crash: Connection  # to the launcher: faulthandler's last words
+    lifeline: Connection  # from the launcher: its end of file means that the launcher is gone

@@ -1,0 +1,141 @@
+"""A rank's part in a run: it joins the others, calls the function, and packs what that returned.
+
+Two launchers start ranks. Ours forks a fresh process for each (`rank.main`); torchrun's run the
+whole script, and a run is a call in it (`cluster.torchrun.run`). What differs is given by the
+caller: where the ranks meet, where the call comes from, who watches, and where the output goes.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.protocol.assignment import Assignment
+from ddpkit.protocol.per_rank import pick
+from ddpkit.protocol.ship import pack_result
+from ddpkit.rank.record.recorder import Recorder, activate
+from ddpkit.rank.report import UnsendableResultError
+
+if TYPE_CHECKING:  # needs torch, which a launcher need not have
+    from ddpkit.rank.group.emulated import Wire
+
+# The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
+# rank that rightly waits for a slow peer.
+GROUP_TIMEOUT = timedelta(days=7)
+
+ShippedCall = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+def live(
+    mine: Assignment,
+    recorder: Recorder,
+    *,
+    store: Any,
+    read_call: Callable[[], ShippedCall],
+    begin: Callable[[], None],
+    wire: Wire | None = None,
+    output: AbstractContextManager[Any] | None = None,
+) -> list[Any]:
+    """What the run's function returned on this rank, packed by `ship.pack_result`.
+
+    store      where the ranks of the run meet, one of torch.distributed's
+    read_call  gives the function and its arguments; called in the group, on the rank's device
+    begin      called when all ranks are there, just before the function
+    wire       the rank's end of the emulated network, if there is one
+    output     entered while the function runs
+
+    Raises what the function raises, and UnsendableResultError if its result cannot be pickled.
+    """
+    activate(recorder)
+    _seed_all(mine.seed, mine.rank)
+    _use_device(mine, recorder)
+    _join(mine, store, wire)
+    function, args, kwargs = read_call()
+    args, kwargs = pick(args, mine.rank), pick(kwargs, mine.rank)
+    _start_together()
+    begin()
+    with _compute_watched(mine, recorder), output or nullcontext():
+        result = function(*args, **kwargs)
+    recorder.finish()
+    activate(None)
+    _leave_device(mine)
+    try:
+        return pack_result(result)
+    except Exception as error:
+        raise UnsendableResultError(function, result, error) from None
+
+
+def _seed_all(seed: int, rank: int) -> None:
+    """Seed torch, numpy and random with `1000 * seed + rank`.
+
+    Forked ranks share their random state: unseeded, all would draw the same numbers.
+    """
+    import torch
+
+    torch.manual_seed(1000 * seed + rank)
+    random.seed(1000 * seed + rank)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed((1000 * seed + rank) % 2**32)
+
+
+def _use_device(mine: Assignment, recorder: Recorder) -> None:
+    """Let this rank have the GPU of its number, if it is to have one, and its tensors be there.
+
+    So what a cell makes on a laptop's CPU, `torch.zeros(4)`, the same cell makes on a GPU.
+    """
+    if mine.device != "cuda":
+        return
+    import torch
+
+    from ddpkit.rank.record.clock import GpuClock
+
+    gpu = torch.device("cuda", mine.local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(gpu)
+    torch.set_default_device(gpu)
+    recorder.clock = GpuClock()
+
+
+def _leave_device(mine: Assignment) -> None:
+    """Make tensors where they were made before the run: under torchrun the process goes on."""
+    if mine.device == "cuda":
+        import torch
+
+        torch.set_default_device(None)
+
+
+def _join(mine: Assignment, store: Any, wire: Wire | None) -> None:
+    """Join the default process group of the run."""
+    import torch.distributed as dist
+
+    from ddpkit.rank.group import recorded as group
+
+    group.register(wire)
+    hook = sys.excepthook
+    dist.init_process_group(
+        f"ddpkit_{mine.backend}",
+        store=store,
+        rank=mine.rank,
+        world_size=mine.world_size,
+        timeout=GROUP_TIMEOUT,
+    )
+    sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere
+
+
+def _start_together() -> None:
+    """Wait for all ranks, unrecorded, so that a timeline shows the function and not the start."""
+    import torch.distributed as dist
+
+    dist.group.WORLD._inner.barrier().wait()  # type: ignore[union-attr]
+
+
+def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextManager[Any]:
+    """A block in which compute is recorded, if it is to be."""
+    if not mine.record:
+        return nullcontext()
+    from ddpkit.rank.record.compute import watch
+
+    return watch(recorder)
