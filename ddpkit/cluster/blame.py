@@ -58,7 +58,7 @@ def blame(
     return _raised(raised, returned)
 
 
-def ended(exit_code: int | None, last: LastSeen | None) -> Death:
+def process_death(exit_code: int | None, last: LastSeen | None) -> Death:
     """The death of a process by its exit code, as `multiprocessing` has it."""
     if exit_code is None or exit_code >= 0:
         return Death("exit", exit_code=exit_code, last=last)

@@ -60,7 +60,7 @@ def cycle(needs: Needs) -> list[int]:
 
 
 def difference(one: Call, other: Call) -> MismatchKind | None:
-    """In what two ranks' calls of one collective differ; None when they fit."""
+    """What differs between two ranks' calls of one collective; None when they fit."""
     if one.op != other.op:
         return "operation"
     if one.root != other.root:

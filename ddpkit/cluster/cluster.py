@@ -52,6 +52,7 @@ class Run(Generic[Result]):
 
     @property
     def traffic(self) -> Traffic:
+        """Bytes and messages of the whole run, from whom to whom."""
         return self.trace.traffic + self.earlier if self.earlier else self.trace.traffic
 
     def __repr__(self) -> str:

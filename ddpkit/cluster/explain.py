@@ -311,25 +311,25 @@ def last_seen(last: LastSeen) -> str:
 def timeout(seconds: float, doing: Mapping[int, Doing], returned: Collection[int]) -> str:
     """The text of a `RunTimeout` with these fields."""
     head = f"The run took longer than its timeout of {seconds:g} s. When it was stopped,\n"
-    return head + were(doing, returned)
+    return head + what_ranks_did(doing, returned)
 
 
 def stopped(what: str, doing: Mapping[int, Doing], returned: Collection[int] = ()) -> str:
     """The text of an `Interrupted`; `what` was stopped: "run", "job"."""
-    where = were(doing, returned) or "  no run was going on"
+    where = what_ranks_did(doing, returned) or "  no run was going on"
     return f"you stopped the {what}. At that moment,\n{where}"
 
 
-def were(doing: Mapping[int, Doing], returned: Collection[int]) -> str:
+def what_ranks_did(doing: Mapping[int, Doing], returned: Collection[int]) -> str:
     """A line for each unfinished rank, and one for all others."""
-    lines = [f"  {was(rank, each)}" for rank, each in sorted(doing.items())]
+    lines = [f"  {what_rank_did(rank, each)}" for rank, each in sorted(doing.items())]
     if returned:
         lines.append(f"  {ranks(returned)} had returned")
     return "\n".join(lines)
 
 
-def was(rank: int, doing: Doing) -> str:
-    """What a rank was doing."""
+def what_rank_did(rank: int, doing: Doing) -> str:
+    """What one rank did when its run was stopped, and in which line."""
     if doing.where is None:
         return f"{ranks([rank])} was still starting"
     if doing.call is not None:

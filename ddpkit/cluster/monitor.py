@@ -34,9 +34,11 @@ BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or com
 class Box(Protocol):
     """A rank's black box, to its reader (`protocol.blackbox.BlackBox`, or one on another host)."""
 
-    def status(self) -> RankStatus | None: ...
+    def status(self) -> RankStatus | None:
+        """The newest status; None before the first."""
 
-    def new_calls(self) -> tuple[list[Call], int]: ...
+    def new_calls(self) -> tuple[list[Call], int]:
+        """Calls since the last time this was asked, and how many were lost."""
 
 
 class Monitor:
@@ -95,7 +97,7 @@ class Monitor:
     def timeout(
         self, seconds: float, doing: Mapping[int, Doing], returned: Collection[int]
     ) -> RunTimeout:
-        """The error for a run of which each unfinished rank was doing that after its timeout."""
+        """The error for a run that took too long, and what its ranks were `doing`."""
         text = explain.timeout(seconds, doing, returned)
         return RunTimeout(text, returned=returned, seconds=seconds, doing=doing)
 

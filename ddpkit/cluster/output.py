@@ -15,7 +15,7 @@ WIDTH = 4000  # characters kept of a line
 
 @dataclass
 class RankOutput:
-    """The lines of one rank: the first `HEAD` and the last `TAIL`."""
+    """What one rank printed: its first `HEAD` lines and its last `TAIL`."""
 
     head: list[str] = field(default_factory=list)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
@@ -26,6 +26,7 @@ class RankOutput:
     )
 
     def feed(self, data: bytes, final: bool = False) -> None:
+        """Take what was printed, which may end in the middle of a line; `final` ends that line."""
         text = self._partial + self._decoder.decode(data, final)
         *whole, self._partial = text.split("\n")
         if final and self._partial:
@@ -44,9 +45,11 @@ class RankOutput:
 
     @property
     def left_out(self) -> int:
+        """The number of lines between the first and the last that are kept."""
         return self.lines - len(self.head) - len(self.tail)
 
     def text(self) -> list[str]:
+        """The lines that are kept, and one in place of those that are not."""
         gap = [f"... {self.left_out:,} lines left out ..."] if self.left_out else []
         return [*self.head, *gap, *self.tail]
 
@@ -72,6 +75,7 @@ class Output:
         self._shown = [0] * world_size
 
     def feed(self, rank: int, data: bytes, final: bool = False) -> None:
+        """Take what a rank has printed."""
         self.ranks[rank].feed(data, final)
 
     def show(self, *, final: bool = False) -> None:
@@ -98,14 +102,17 @@ class Output:
 
 
 class Labelled(io.TextIOBase):
-    """Stands for a rank's standard output under torchrun: shows each line with the rank, on the
-    real one, and keeps it."""
+    """A stream in place of a rank's standard output under torchrun.
+
+    It writes each line to the real one, labelled with the rank, and keeps it.
+    """
 
     def __init__(self, rank: int) -> None:
         self.label, self.kept, self.partial = f"[rank {rank}] ", RankOutput(), ""
         self.shown: Any = sys.__stdout__
 
     def write(self, text: str) -> int:
+        """Show the lines that are whole by now; returns the length of the text, as streams do."""
         self.kept.feed(text.encode())
         *whole, self.partial = (self.partial + text).split("\n")
         for line in whole:
@@ -115,6 +122,7 @@ class Labelled(io.TextIOBase):
         return len(text)
 
     def lines(self) -> list[str]:
+        """All lines that are kept, labelled. Ends the last one."""
         if self.partial:
             self.write("\n")
         self.kept.feed(b"", final=True)

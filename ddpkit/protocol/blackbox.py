@@ -58,11 +58,13 @@ class BlackBox:
 
     @classmethod
     def create(cls, path: Path) -> BlackBox:
+        """An empty black box in a new file."""
         with path.open("xb") as file:
             file.truncate(SIZE)
         return cls(path)
 
     def close(self) -> None:
+        """Let go of the file. It stays where it is."""
         self._numbers.release()
         self._memory.close()
 
@@ -91,6 +93,7 @@ class BlackBox:
         return place
 
     def write_status(self, status: RankStatus) -> None:
+        """Write a status in the place of the one before the last."""
         text = encode(status)[: STATUS - LENGTH.size]
         self._write(AT_STATUS + self._statuses % 2 * STATUS, text)
         self._statuses += 1

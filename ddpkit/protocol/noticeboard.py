@@ -26,6 +26,7 @@ class Noticeboard:
 
     @staticmethod
     def create(path: Path, world_size: int) -> None:
+        """Make the file, with no notice in it."""
         with path.open("xb") as file:
             file.truncate(world_size * world_size * SLOTS * NOTICE.size)
 
@@ -36,6 +37,7 @@ class Noticeboard:
         struct.pack_into("<Q", self._memory, place, digest)  # last: it makes the notice valid
 
     def read(self, src: int, dst: int, key: tuple[object, ...]) -> int | None:
+        """The time that `src` has left for `dst`; None if it has not, or it was overwritten."""
         place, digest = self._find(src, dst, key)
         written, time_ns = NOTICE.unpack_from(self._memory, place)
         return time_ns if written == digest else None

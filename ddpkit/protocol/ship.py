@@ -67,6 +67,7 @@ def write_call(path: Path, parts: list[Any]) -> None:
 
 
 def read_call(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The call that `write_call` wrote. Its large buffers are the pages of the file."""
     with path.open("rb") as file:
         memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     (count,) = struct.unpack_from("<Q", memory)
@@ -95,6 +96,7 @@ def pack_result(value: Any) -> list[Any]:
 
 
 def unpack_result(parts: list[Any]) -> Any:
+    """The value that `pack_result` packed; its large buffers are those of `parts`."""
     return pickle.loads(parts[0], buffers=parts[1:])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpkit.cluster import causes, explain
-from ddpkit.cluster.blame import blame, ended, is_echo
+from ddpkit.cluster.blame import blame, is_echo, process_death
 from ddpkit.errors import Deadlock, Death, Doing, LastSeen, Waiting
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Frame, Raised
@@ -199,7 +199,7 @@ def test_a_message_that_does_not_fit(tag, words):
     ],
 )
 def test_death(code, death, text):
-    assert ended(code, None) == death
+    assert process_death(code, None) == death
     assert text in explain.died({1: death}, {})
 
 

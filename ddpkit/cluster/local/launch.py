@@ -209,6 +209,7 @@ def _nameless_main() -> Iterator[None]:
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
+    """A folder of one run's own, removed at its end."""
     folder = Path(tempfile.mkdtemp(prefix=f"ddpkit-{os.getpid()}-"))
     try:
         yield folder

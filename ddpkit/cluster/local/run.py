@@ -46,10 +46,10 @@ REAP = 0.5  # seconds that killed ranks get to be seen dead, all together
 
 @dataclass(frozen=True)
 class Request:
-    """What to run; `payload` is the pickled call."""
+    """What to run, and how."""
 
     world_size: int
-    payload: list[Any]
+    payload: list[Any]  # the function and its arguments, by `ship.pack_call`
     function: tuple[str, str, int]  # its name, file and first line
     place: Place
     threads: int
@@ -72,7 +72,7 @@ class Request:
 
     @property
     def somewhere(self) -> LastSeen:
-        """Where a rank must be of which nothing else is known."""
+        """The function: a rank is somewhere in it, if nothing else is known."""
         name, filename, line = self.function
         return LastSeen((filename, line), "function", function=name)
 
@@ -96,7 +96,7 @@ def run_local(request: Request) -> RunOutcome:
 
 
 class LocalRun:
-    """The state of a run: who has returned, raised or died, and what they left."""
+    """A run under way: who has returned, raised or died, and what they left."""
 
     def __init__(self, request: Request, folder: Path, stack: ExitStack) -> None:
         self.request, self.folder, size = request, folder, request.world_size
@@ -128,6 +128,7 @@ class LocalRun:
     # The loop
 
     def to_the_end(self) -> RunOutcome:
+        """Start the ranks, watch them until all have returned or one has failed, and end them."""
         settings = self._settings()
         for rank in range(self.request.world_size):
             self.ranks.append(launch.start(self.request.assignment(rank, rank), settings))
@@ -231,10 +232,10 @@ class LocalRun:
         """How a rank ended, and its line: from its last words, else from its black box."""
         frame = self.ranks[rank].last_line()
         seen = LastSeen(frame) if frame is not None else self.monitor.last_seen(rank)
-        return blame.ended(self.died[rank], seen or self.request.somewhere)
+        return blame.process_death(self.died[rank], seen or self.request.somewhere)
 
     def doing_when_stopped(self) -> dict[int, Doing]:
-        """What each unfinished rank does; what the ranks have printed until now is shown."""
+        """What each unfinished rank does. Ends the ranks, and shows what they have printed."""
         doing = self._doing()
         for ends in self.ranks:
             ends.kill()

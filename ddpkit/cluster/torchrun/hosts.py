@@ -23,7 +23,7 @@ SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface (netdevice(7))
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a rank sits."""
+    """The host that a rank is on, and the address at which other ranks reach it."""
 
     host: str
     boot: str  # of the host: two machines may both be called "ubuntu"
@@ -31,6 +31,7 @@ class Seat:
 
     @property
     def is_on_loopback(self) -> bool:
+        """Whether its address can be reached from its own host only."""
         return ipaddress.ip_address(self.address).is_loopback
 
 
@@ -98,7 +99,7 @@ def address_towards(host: str, port: int) -> str:
 
 
 def interface_with(address: str) -> str | None:
-    """The name of the interface that has an address; None where that is not to be found out."""
+    """The name of the interface with this address; None where the system does not tell."""
     if not sys.platform.startswith("linux"):
         return None
     names = (name for _, name in socket.if_nameindex())
@@ -106,7 +107,7 @@ def interface_with(address: str) -> str | None:
 
 
 def address_of(interface: str) -> str | None:
-    """The IPv4 address of an interface; None if it has none, and where Linux is not."""
+    """The IPv4 address of an interface; None if it has none, and on other systems than Linux."""
     if not sys.platform.startswith("linux"):
         return None
     import fcntl

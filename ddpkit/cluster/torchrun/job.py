@@ -41,18 +41,20 @@ def only_rank_0_prints() -> None:
 
 @cache
 def say_once(text: str) -> None:
-    """Print what is true of the whole job."""
+    """Print a text once in a job, however often it is true."""
     print(text)
 
 
 class TooFewRanks(ClusterError):
-    """A check's run needs more ranks than there are. The judge hears of it, and no reader."""
+    """A check's run needs more ranks than there are. The judge catches it; no reader sees it."""
 
 
 @contextmanager
 def checking() -> Iterator[None]:
-    """In it, a run that there are too few ranks for raises TooFewRanks instead of being skipped:
-    to a check, a run without results is a wrong answer."""
+    """A block in which a run that needs more ranks than there are raises TooFewRanks.
+
+    Elsewhere such a run is skipped. To a check, a run without results would be a wrong answer.
+    """
     here = job() if active() else None
     if here is not None:
         here.checking = True

@@ -22,7 +22,7 @@ from ddpkit.protocol.messages import Failed, Goodbye, News
 from ddpkit.protocol.raised import Raised
 from ddpkit.rank.agent import Agent
 
-EXPLANATION = 10.0  # seconds that a rank waits for what rank 0 has to say of the rank's news
+EXPLANATION_LIMIT = 10.0  # seconds that a rank waits for what rank 0 has to say of the rank's news
 HEAD_START = 0.5  # seconds by which a rank at fault ends first, so that torchrun's report names it
 
 
@@ -58,7 +58,7 @@ class Messenger:
         self._failed = True
         with suppress(OSError), self._sending:
             connections.send(self._line, Failed(raised))
-        time.sleep(EXPLANATION)
+        time.sleep(EXPLANATION_LIMIT)
         say(blame({self._rank: raised}, {}))  # rank 0 did not
         os._exit(1)
 

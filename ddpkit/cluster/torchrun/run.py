@@ -53,7 +53,7 @@ def run(request: Request, *, expect_error: bool) -> RunOutcome:
 
 
 def _skipped(request: Request, why: str) -> RunOutcome:
-    """Of a run that was not made: no results, and a trace of which nothing can be shown."""
+    """The outcome of a run that was not made: no results, and a trace that shows nothing."""
     return RunOutcome([None] * request.world_size, facts={"skipped": why})
 
 

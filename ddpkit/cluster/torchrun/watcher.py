@@ -25,7 +25,7 @@ from ddpkit.cluster.blame import blame, patience
 from ddpkit.cluster.local.run import LOOK, Request
 from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.torchrun import connections
-from ddpkit.cluster.torchrun.messenger import EXPLANATION, HEAD_START, say
+from ddpkit.cluster.torchrun.messenger import EXPLANATION_LIMIT, HEAD_START, say
 from ddpkit.errors import Death, Doing, Interrupted, LastSeen, RunFailed
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.messages import Failed, Goodbye, JobEnded, News
@@ -59,7 +59,7 @@ class Watcher:
         They may have disagreed, and nobody has noticed yet.
         """
         if self._run is not None:
-            self._run.over.wait(EXPLANATION)
+            self._run.over.wait(EXPLANATION_LIMIT)
         self._run = None
 
     def leave(self) -> None:
@@ -144,7 +144,7 @@ class Watcher:
 
 
 class WatchedRun:
-    """One run, as its ranks tell of it."""
+    """A run under way, as far as its ranks have told of it."""
 
     def __init__(self, request: Request) -> None:
         self.boxes = [RemoteBox() for _ in range(request.world_size)]
