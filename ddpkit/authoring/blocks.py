@@ -93,7 +93,7 @@ def inside(source: str, blocks: Sequence[Block]) -> list[str]:
 
 
 def is_code(line: str) -> bool:
-    """Neither blank nor a comment."""
+    """Whether a line is neither blank nor a comment."""
     return bool(line.strip()) and not line.strip().startswith("#")
 
 

@@ -1,4 +1,4 @@
-"""Does a lab hold a line of the solution?
+"""Lines of the solution that a lab holds.
 
 A generated lab does not, unless a text quotes one; a lab that someone has worked in and saved may,
 in a source, in an output, in the metadata or in an attachment.

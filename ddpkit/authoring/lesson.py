@@ -106,7 +106,7 @@ def parse(path: Path) -> Lesson:
 
 
 def label(path: Path) -> str:
-    """The last two parts of a path: it means the same in every clone."""
+    """The last two parts of a path, which have one meaning in every clone."""
     return f"{path.parent.name}/{path.name}"
 
 
@@ -127,7 +127,11 @@ def _cells(path: Path, text: str) -> Iterator[Cell]:
 
 
 def _cell(path: Path, line: int, node: Any, ids: Counter[str]) -> Cell:
-    """`line`: of the file, where the cell's source starts; `ids`: how often each was given."""
+    """One cell, proven.
+
+    line  of the file, where the cell's source starts
+    ids   how often each was given so far
+    """
     kind, source = str(node.cell_type), str(node.source).strip("\n")
     if kind not in ("markdown", "code"):
         _fail(path, line, f"a {kind} cell: a lesson has text and code")
@@ -170,7 +174,7 @@ def _roles(
 
 
 def _id(kind: str, source: str, exercise: str, check: str, ids: Counter[str]) -> str:
-    """The same for the same cell wherever it stands: a grader and a diff go by it."""
+    """The id of a cell, wherever the cell stands in its lesson: a grader and a diff go by it."""
     if exercise or check:
         base = f"answer-{exercise}" if exercise else f"check-{check}"
     else:
@@ -193,7 +197,7 @@ def _blocks(path: Path, line: int, kind: str, source: str) -> tuple[blocks.Block
 
 
 def _prove(path: Path, cell: Cell) -> None:
-    """The cell alone is valid Python, as solved and as blank, and does what its role says."""
+    """Fail unless the cell alone is valid Python, solved and blank, and does what its role says."""
     if cell.blocks and not cell.exercise:
         _fail(path, cell.line + cell.blocks[0].begin, "a solution outside an exercise cell")
     if cell.kind == "markdown":
@@ -234,7 +238,7 @@ def _checks(source: str, name: str) -> bool:
 
 
 def _pair_checks(path: Path, cells: tuple[Cell, ...]) -> None:
-    """Every exercise stands once, and every one has one check, below it."""
+    """Fail unless every exercise stands once, and has one check, below it."""
     answered: set[str] = set()
     checked: set[str] = set()
     for cell in cells:

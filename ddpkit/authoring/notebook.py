@@ -22,7 +22,7 @@ _RESULTS = ("outputs", "execution_count")  # of a code cell; the rest is the les
 
 
 def make_lab(lesson: Lesson) -> Notebook:
-    """What students open: answers blank, nothing executed."""
+    """The notebook that students open: answers blank, nothing executed."""
     return _notebook([_cell(cell, cell.blank) for cell in lesson.cells])
 
 
@@ -37,7 +37,10 @@ def to_text(notebook: Notebook) -> str:
 
 
 def load(path: Path) -> Notebook:
-    """The JSON of a notebook file, unrepaired. LessonError: there is none, or it is no notebook."""
+    """The JSON of a notebook file, unrepaired.
+
+    Raises LessonError: there is none, or it is no notebook.
+    """
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

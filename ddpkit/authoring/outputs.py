@@ -17,7 +17,7 @@ _PATH = re.compile(rf"(?<![\w.])/(?:{_FOLDERS})(?:/[\w.\-]+)+|\b[A-Z]:\\\w+|(?<!
 
 
 def output_problems(cell: Notebook, root: Path) -> Iterator[str]:
-    """What is wrong with the outputs of an executed code cell, each as "…" after its name.
+    """Problems of the outputs of an executed code cell, each as "…" after its name.
 
     `root`: the repository; its path and that of the home directory may not be shown either.
     """

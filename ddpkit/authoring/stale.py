@@ -16,22 +16,22 @@ MEND = "run `make release`."
 
 
 def lab_path(root: Path, lesson: Lesson) -> Path:
-    """labs/NN_name.ipynb"""
+    """The file labs/NN_name.ipynb of a lesson."""
     return root / "labs" / f"{lesson.stem}.ipynb"
 
 
 def solution_path(root: Path, lesson: Lesson) -> Path:
-    """solutions/NN_name.ipynb"""
+    """The file solutions/NN_name.ipynb of a lesson."""
     return root / "solutions" / f"{lesson.stem}.ipynb"
 
 
 def answers_path(root: Path, lesson: Lesson) -> Path:
-    """ddpkit/answers/labNN.py"""
+    """The file ddpkit/answers/labNN.py of a lesson."""
     return root / "ddpkit" / "answers" / f"lab{lesson.number}.py"
 
 
 def lab_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """The lab is byte for byte what the lesson makes, blank, and gives no answer away."""
+    """Problems of a lab: it is what its lesson makes, byte for byte, and gives no answer away."""
     path, expected = lab_path(root, lesson), make_lab(lesson)
     try:
         lab = load(path)
@@ -49,7 +49,7 @@ def lab_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def solution_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """The solution notebook is the lesson's, executed, and its outputs are as they should be."""
+    """Problems of a solution notebook, which is its lesson's, executed, with proper outputs."""
     path = solution_path(root, lesson)
     try:
         executed = load(path)
@@ -71,7 +71,7 @@ def executed_problems(root: Path, executed: Notebook) -> Iterator[str]:
 
 
 def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """The module of answers is byte for byte what the lesson makes."""
+    """Problems of a module of answers, which is what its lesson makes, byte for byte."""
     try:
         answers = make_answers(lesson)
     except LessonError as error:
@@ -81,7 +81,7 @@ def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def text_problems(root: Path, path: Path, expected: str, source: str) -> Iterator[str]:
-    """The file holds `expected`; `source` says who made that, as in "the lessons make"."""
+    """Problems of a file that is to hold `expected`; `source` says whose: "the lessons make"."""
     name = path.relative_to(root).as_posix()
     if not path.exists():
         yield f"{name} is missing: {MEND}"

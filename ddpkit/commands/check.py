@@ -42,7 +42,7 @@ def check(notebook: Path, timeout: int) -> None:
 
 @dataclass(frozen=True)
 class Checked:
-    """One exercise of a notebook."""
+    """What a notebook's own check said of one exercise."""
 
     name: str
     passed: bool

@@ -29,13 +29,17 @@ class Finding:
 
 
 def python(version: Sequence[int], system: str) -> Finding:
+    """Whether this Python is new enough."""
     ok = tuple(version[:2]) >= PYTHON
     mend = "" if ok else "ddpkit needs Python 3.11 or newer: install one, then make lab again"
     return Finding("python", ok, f"{'.'.join(map(str, version[:3]))}, {system}", mend)
 
 
 def torch(version: str, backends: Sequence[str] | None) -> Finding:
-    """`backends` of torch.distributed, such as "gloo"; None where torch comes without it."""
+    """Whether torch can run ranks.
+
+    backends  of torch.distributed, such as "gloo"; None where torch comes without it
+    """
     mend = f"install it with the tested version: {PIP} torch"
     if backends is None:
         return Finding("torch", False, f"{version} without torch.distributed", mend)
@@ -47,17 +51,18 @@ def torch(version: str, backends: Sequence[str] | None) -> Finding:
 
 
 def broken_torch(error: Exception) -> Finding:
+    """What is said of a torch that cannot be imported."""
     mend = f"install it with the tested version: {PIP} torch"
     return Finding("torch", False, f"cannot be imported: {error}", mend)
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """(2, 13) of "2.13.0+cpu"."""
+    """Major and minor number of a version: (2, 13) of "2.13.0+cpu"."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def jupyter(versions: Mapping[str, str | None]) -> Finding:
-    """`versions` of the packages that notebooks need; None for one that is not installed."""
+    """Whether the packages that notebooks need are there; the version of an absent one is None."""
     if missing := [name for name, version in versions.items() if version is None]:
         says = f"not installed: {', '.join(missing)}"
         return Finding("jupyter", False, says, f"{PIP} {' '.join(missing)}")
@@ -65,15 +70,18 @@ def jupyter(versions: Mapping[str, str | None]) -> Finding:
 
 
 def cores(count: int, in_machine: int) -> Finding:
-    """`count`: what this process may use, of all that the machine has."""
+    """How many cores this process may use, of all that the machine has."""
     of = f", of {in_machine} in the machine" if count < in_machine else ""
     mend = "" if count > 1 else "ranks will take turns on it: timelines show less overlap"
     return Finding("cores", True, f"{count} for this process{of}", mend)
 
 
 def threads(environ: Mapping[str, str], cores: int) -> Finding:
-    """What OpenMP is told. A rank gets its share of the cores whatever OMP_NUM_THREADS says; it
-    counts in the notebook, and under torchrun."""
+    """Whether the variables of OpenMP make ranks slow.
+
+    A rank gets its share of the cores whatever OMP_NUM_THREADS says; it counts in the notebook,
+    and under torchrun.
+    """
     for name in PINS:
         value = environ.get(name, "")
         if value.lower() not in ("", "false", "none", "disabled"):
@@ -93,7 +101,10 @@ def threads(environ: Mapping[str, str], cores: int) -> Finding:
 
 
 def gpus(names: Sequence[str], torch: str, *, nccl: bool, driver: bool) -> Finding:
-    """`names` of the GPUs that torch sees; `driver`: whether NVIDIA's is installed."""
+    """What ranks can do with the GPUs that torch sees.
+
+    driver  whether NVIDIA's is installed
+    """
     if not names and driver:
         mend = f"none is needed; to use them, install a CUDA build of torch instead of {torch}"
         return Finding("gpus", True, "torch sees none, though NVIDIA's driver is here", mend)
@@ -107,7 +118,7 @@ def gpus(names: Sequence[str], torch: str, *, nccl: bool, driver: bool) -> Findi
 
 
 def shared_memory(free: int | None) -> Finding:
-    """`free` bytes in /dev/shm; None where there is no such folder."""
+    """Whether /dev/shm has room; `free` is in bytes, None where there is no such folder."""
     if free is None:
         return Finding("/dev/shm", True, "not on this system")
     says, mend = f"{free >> 20} MB free", ""
@@ -120,7 +131,7 @@ def shared_memory(free: int | None) -> Finding:
 
 
 def host_name(name: str, addresses: Sequence[str]) -> Finding:
-    """`addresses` that the host's own name leads to."""
+    """Whether the host's own name leads to addresses."""
     if addresses:
         return Finding("host name", True, f"{name}, at {', '.join(addresses)}")
     mend = f"torchrun needs it: add the line `127.0.0.1 {name}` to /etc/hosts"
@@ -128,7 +139,7 @@ def host_name(name: str, addresses: Sequence[str]) -> Finding:
 
 
 def interface(chosen: str | None, there: Sequence[str]) -> Finding:
-    """`chosen` by GLOO_SOCKET_IFNAME, of those that are there."""
+    """Whether the interfaces that GLOO_SOCKET_IFNAME chooses are there."""
     if not chosen:
         return Finding("interface", True, "GLOO_SOCKET_IFNAME is not set, and need not be")
     says = f"GLOO_SOCKET_IFNAME={chosen}"
@@ -140,7 +151,7 @@ def interface(chosen: str | None, there: Sequence[str]) -> Finding:
 
 
 def port(wanted: str, error: str | None) -> Finding:
-    """`wanted` for torchrun; `error` is why nobody can listen there now."""
+    """Whether torchrun can have its port; `error` is why nobody can listen there now."""
     if error is None:
         return Finding("port", True, f"{wanted}, torchrun's, is free")
     mend = "use torchrun --standalone, which takes a free one, or name another: --master-port"
@@ -157,7 +168,10 @@ def launcher(environ: Mapping[str, str]) -> Finding:
 
 
 def sandbox(trouble: str) -> Finding:
-    """What grading could use; self-study needs none. `trouble`: why bwrap cannot be used, or ""."""
+    """Which sandbox grading could use; self-study needs none.
+
+    trouble  why bwrap cannot be used, or ""
+    """
     if trouble:
         return Finding(
             "sandbox", True, f"none: {trouble}", "only grading others' notebooks needs it"
@@ -166,7 +180,7 @@ def sandbox(trouble: str) -> Finding:
 
 
 def failed_run(error: str) -> Finding:
-    """Two ranks could not add. What usually helps, by what the failure says."""
+    """What is said when two ranks could not add, and what usually helps, by the failure's words."""
     if "resolve" in error or "hostname" in error:
         mend = "this machine's own name does not resolve: add it to /etc/hosts, after 127.0.0.1"
     elif "No space left" in error or "Cannot allocate memory" in error:

@@ -179,7 +179,7 @@ LOOKS: tuple[Callable[[], Finding], ...] = (
 
 
 def _ranks() -> Finding:
-    """The proof: two real ranks, and a sum over both."""
+    """Whether ranks work, proven by a sum over two real ones."""
     from ddpkit.cluster import Cluster
 
     cluster = Cluster(2)

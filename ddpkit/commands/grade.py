@@ -46,7 +46,7 @@ def grade(
     if (out / "results").exists() and not resume:
         raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")
     notebooks = classroom.find(submissions)
-    _make(out)
+    _make_folder(out)
     number = lab.zfill(2) if lab else None
     limits = sandbox.Limits(cell_s=limit)
     results: list[Result] = []
@@ -64,11 +64,11 @@ def grade(
             bar.update()
 
         classroom.grade_class(notebooks, room, number, jobs, finished)
-    _tell(results, out)
+    _print(results, out)
 
 
-def _make(out: Path) -> None:
-    """The folder of the results: the teacher's alone, for feedback may tell secret inputs."""
+def _make_folder(out: Path) -> None:
+    """Make the folder of the results: the teacher's alone, for feedback may tell secret inputs."""
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -76,13 +76,13 @@ def _make(out: Path) -> None:
 
 
 def _one_thread() -> None:
-    """Submissions are forked from this process, and a fork with threads may hang."""
+    """Keep torch to one thread: a process with threads that forks, as this one does, may hang."""
     import torch
 
     torch.set_num_threads(1)
 
 
-def _tell(results: list[Result], out: Path) -> None:
+def _print(results: list[Result], out: Path) -> None:
     for result in sorted(results, key=lambda each: each.name):
         points = "" if result.earned is None else f"{result.earned:g} of {result.points:g}"
         why = "" if result.exercises else " ".join(result.notes)

@@ -59,7 +59,7 @@ def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple
 
 
 def labs_folder() -> Path:
-    """Where the kit's labs are: beside the package in a checkout, inside it when installed."""
+    """The folder of the kit's labs: beside the package in a checkout, inside it when installed."""
     inside = PACKAGE / "labs"
     return inside if inside.is_dir() else CHECKOUT / "labs"
 
@@ -83,7 +83,7 @@ def lab_named(number: str, labs: Sequence[Path]) -> Path:
 
 
 def copy_labs(folder: Path) -> Iterator[tuple[str, str]]:
-    """Copy every lab into `folder`, made if need be; tell of each (name, what was done with it).
+    """Copy every lab into `folder`, made if need be; yields (name, what was done with it) of each.
 
     Raises LessonError, in one sentence, if the folder cannot be made or written to.
     """
@@ -119,7 +119,7 @@ def _copy(new: bytes, target: Path, copied: dict[str, str]) -> str:
 
 
 def _read(folder: Path) -> dict[str, str]:
-    """What was copied before; nothing if nobody knows, and then changed is what is not the same."""
+    """Digests of what was copied before, by name; none if nobody knows: what differs is changed."""
     try:
         known = json.loads((folder / ".ddpkit" / "labs.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):

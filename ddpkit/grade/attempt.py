@@ -46,12 +46,12 @@ STATUS = {"timeout": "timeout", "exited": "exited"}  # the others are errors
 
 
 class InfraError(Exception):
-    """The machine failed, not the student: to be graded again."""
+    """The machine failed, not the student: this submission is to be graded again."""
 
 
 @dataclass
 class _State:
-    """What is known so far."""
+    """What is known of a submission so far."""
 
     rows: dict[str, CaseScore] = field(default_factory=dict)  # by question
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> what its cell raised
@@ -63,9 +63,11 @@ class _State:
 def grade(
     course: Course, submission: Submission, work: Path, limits: Limits
 ) -> tuple[list[Score], list[str]]:
-    """Scores of all exercises, in order, and notes. `work` is an empty folder.
+    """Scores of all exercises of the lab, in their order, and notes on the submission.
 
-    InfraError: nothing can be said about the student's work.
+    work  an empty folder, for the files of one sandbox after the other
+
+    Raises InfraError: nothing can be said about the student's work, because the machine failed.
     """
     merged = merge(course.cells, course.names, submission)
     state = _State(notes=list(merged.notes))
@@ -103,7 +105,7 @@ def _open_questions(course: Course, names: Sequence[str], state: _State) -> list
 
 
 def _job(work: Path, plan: Sequence[PlannedCell], asked: Sequence[SealedCase]) -> Path:
-    """The folder that the sandbox gets: the notebook, the questions."""
+    """The folder that the sandbox gets: the notebook and the questions."""
     job = work / "job"
     shutil.rmtree(job, ignore_errors=True)
     (job / "questions").mkdir(parents=True)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ddpkit.files import CHECKOUT, PACKAGE
-from ddpkit.grade.sandbox import Limits, Usage, confine, environment, inside, tree, usage
+from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, tree, usage
 
 JOB = Path("/job")  # the folder of questions and notebook, inside
 COURSE = Path("/course")
@@ -40,7 +40,7 @@ ISOLATION = [
 
 @functools.cache
 def trouble() -> str:
-    """Why there can be no such sandbox here; "" if there can."""
+    """The reason why there is no such sandbox on this machine; "" if there is one."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap is not installed: apt-get install bubblewrap"
@@ -53,9 +53,9 @@ def trouble() -> str:
 
 
 class Bwrap:
-    """One sandbox.
+    """One sandbox, for one run.
 
-    course  a staged copy of ddpkit
+    course  the copy of ddpkit that goes in, made by `copy_course`
     job     the folder of the notebook and the questions
     """
 
@@ -69,7 +69,7 @@ class Bwrap:
         for name, value in environment(record, COURSE, JOB, Path("/home"), Path("/tmp")).items():
             arguments += ["--setenv", name, value]
         self.process = subprocess.Popen(
-            ["bwrap", *ISOLATION, *arguments, "--", *inside(JOB, self.limits)],
+            ["bwrap", *ISOLATION, *arguments, "--", *command_line(JOB, self.limits)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -78,11 +78,12 @@ class Bwrap:
         )
 
     def usage(self) -> Usage:
+        """What the processes inside use now, and have used."""
         assert self.process is not None
         return usage(tree(self.process.pid))
 
     def end(self) -> None:
-        """The kernel ends all that is in it with its first process."""
+        """End all that is in it: the kernel does so with its first process."""
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
@@ -90,7 +91,7 @@ class Bwrap:
 
 
 def mounts(course: Path, job: Path, disk: int) -> list[str]:
-    """bwrap's arguments: what is seen inside, and where."""
+    """Arguments of bwrap: what is seen inside, and where; `disk`: bytes of a folder in memory."""
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     for folder in ("/tmp", "/home", "/dev/shm"):  # first: Python may itself live below /home
         arguments += ["--size", str(disk), "--tmpfs", folder]
@@ -110,7 +111,7 @@ def mounts(course: Path, job: Path, disk: int) -> list[str]:
 
 
 def layers(readable: set[Path], telling: set[Path]) -> list[tuple[Path, bool]]:
-    """What is bound, and what is covered because it tells answers: outer folders first.
+    """Folders to bind (False), and to cover because they tell answers (True): outer ones first.
 
     So a checkout below /usr is covered, and a virtual environment in that checkout is there again.
     """
@@ -119,7 +120,7 @@ def layers(readable: set[Path], telling: set[Path]) -> list[tuple[Path, bool]]:
 
 
 def _telling() -> Iterator[Path]:
-    """Folders with answers: the checkout, and ddpkit where it is installed."""
+    """Folders that tell answers: the checkout, and ddpkit where it is installed."""
     if (CHECKOUT / "solutions").is_dir():
         yield CHECKOUT
     yield PACKAGE
@@ -129,7 +130,7 @@ def _telling() -> Iterator[Path]:
 
 
 def _readable() -> Iterator[Path]:
-    """What has to be there to run Python: its own folders, and the system's libraries."""
+    """Folders and files without which Python does not run: its own, and the system's libraries."""
     yield Path("/usr")
     for name in ("bin", "lib", "lib64"):
         if Path("/", name).is_dir() and not Path("/", name).is_symlink():

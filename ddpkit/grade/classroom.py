@@ -29,16 +29,16 @@ AGAIN = 2  # tries of a submission before the machine is blamed
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A submission, found."""
+    """A notebook that was handed in, as it was found."""
 
     name: str  # from the folder given: what results and reports call it
     path: Path
 
 
 def find(given: Sequence[Path]) -> list[HandedIn]:
-    """The notebooks in files and folders; links to folders are not followed.
+    """The notebooks in files and folders, by name; links to folders are not followed.
 
-    GradeError: there are none, or two would have the same name.
+    Raises GradeError: there are none, or two would have the same name.
     """
     notebooks: dict[str, HandedIn] = {}
     for path in given:
@@ -78,7 +78,10 @@ class Classroom:
         self.courses: dict[str, Course] = {}
 
     def course(self, lab: str) -> Course:
-        """The course of a lab, proven: its own solution gets all points in this sandbox."""
+        """The course of a lab, proven: its own solution gets all points in this sandbox.
+
+        Raises GradeError: it does not, or there is no such lab.
+        """
         if lab not in self.courses:
             course = open_course(self.root, lab, self.secret, self.work)
             self._prove(course)
@@ -130,7 +133,7 @@ class Classroom:
 
 
 def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
-    """No points, and not zero points: this one is graded again by `--resume`."""
+    """A result without points, which is not zero points: `--resume` grades this one again."""
     note = f"Not graded, and not the student's fault: {why}"
     return Result(notebook.name, key, "infra_error", lab, earned=None, notes=(note,))
 

@@ -1,4 +1,4 @@
-"""What one lab is graded by: its cells, its exercises, its questions under the secret seed."""
+"""A lab as it is graded: its cells, its exercises, its questions under the secret seed."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ class Course:
 
     @property
     def names(self) -> list[str]:
+        """The exercises' names, in their order."""
         return [each.name for each in self.exercises]
 
 
 def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
-    """Make the questions of lab NN, and stage its sandbox in `work`.
+    """Make the questions of lab NN, and copy what its sandbox needs to `work`.
 
     root  the checkout: it holds labs/ and solutions/
 
-    GradeError: there is no such lab, or no solution of it.
+    Raises GradeError: there is no such lab, or no solution of it.
     """
     seed = Seed(hmac.new(secret, f"{lab}/{VERSION}".encode(), "sha256").hexdigest(), secret=True)
     given, solution = _file(root, "labs", lab), _file(root, "solutions", lab)
@@ -68,7 +69,10 @@ def _file(root: Path, folder: str, lab: str) -> Path:
 
 
 def read_secret(path: Path) -> bytes:
-    """The course's secret; made, for its owner's eyes alone, if the file is not there."""
+    """The course's secret; made, for its owner's eyes alone, if the file is not there.
+
+    Raises GradeError: what is there has fewer than 16 characters.
+    """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
@@ -85,7 +89,7 @@ def _labs() -> dict[str, str]:
 
 
 def lab_of(submission: Submission) -> str | None:
-    """The lab that most of a submission's cells belong to; None: to none."""
+    """The lab that most of a submission's cells belong to; None if they belong to none."""
     names = _labs()
     counts: dict[str, int] = {}
     for cell in submission.cells:

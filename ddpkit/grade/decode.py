@@ -13,7 +13,10 @@ from ddpkit.exercises.values import DEPTH, SCALARS, Opaque
 
 
 def decode(claim: Any, depth: int = 0) -> Any:
-    """The value again, tensors and arrays as such. LessonError: no `encode` made this."""
+    """The value that a claim stands for, with tensors and arrays as such.
+
+    Raises LessonError: no `encode` has made this.
+    """
     if claim is None or isinstance(claim, bool):
         return claim
     try:

@@ -24,7 +24,7 @@ PATIENCE = 10  # times the limit, after which a machine is too busy to tell
 
 @dataclass
 class SandboxRun:
-    """How a run ended. Cells count from 0."""
+    """How the run of a notebook in a sandbox ended. Cells count from 0."""
 
     claims: dict[int, Any] = field(default_factory=dict)  # of cells that came to their end
     errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
@@ -34,7 +34,7 @@ class SandboxRun:
 
 
 def run(course: Path, job: Path, limits: Limits, cells: int) -> SandboxRun:
-    """Run job/graded.ipynb, which has so many cells, in a sandbox."""
+    """Run job/graded.ipynb, a notebook of so many `cells`, in a sandbox with this `course`."""
     box = levels.sandbox_for(course, job, limits)
     reading, writing = os.pipe()
     try:
@@ -67,6 +67,7 @@ class _Watch:
         self.read, self.rest = 0, b""
 
     def until_it_ends(self) -> SandboxRun:
+        """Read and look until the run is over; returns how it ended."""
         why: str | None = None
         looked = 0.0
         while why is None:
@@ -93,7 +94,7 @@ class _Watch:
         return None
 
     def _read_line(self, line: bytes) -> str | None:
-        """One line of the record; anything may stand there."""
+        """Read one line of the record, in which anything may stand; returns what ends the run."""
         try:
             entry = json.loads(line)
             if "begins" in entry:
@@ -118,7 +119,7 @@ class _Watch:
         return None
 
     def _begin(self, cell: int) -> None:
-        """The clock starts anew: once for each cell, or a forged record could go on for ever."""
+        """Start the clock anew: once for each cell, or a forged record could go on for ever."""
         if not (-1 if self.current is None else self.current) < cell < self.cells:
             raise ValueError("no cell that could begin")
         self.current = cell
@@ -142,7 +143,7 @@ class _Watch:
 
 
 def _served(before: Usage, now: Usage) -> float:
-    """Share of the time in which what wanted to compute could: on a busy machine the clock slows.
+    """The share of the time in which what wanted to compute could: a busy machine slows the clock.
 
     A sleeping process waits for no core, so its clock runs as usual.
     """

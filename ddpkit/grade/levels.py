@@ -17,12 +17,12 @@ BWRAP, USER = "bwrap", "user"
 
 @functools.cache
 def level() -> str:
-    """What every result is marked with."""
+    """The kind of sandbox on this machine, BWRAP or USER: every result is marked with it."""
     return USER if bwrap.trouble() else BWRAP
 
 
 def require(private: Sequence[Path] = ()) -> None:
-    """GradeError: strangers' code cannot be shut in here, or would see files that are `private`."""
+    """Raise GradeError if strangers' code cannot be shut in here, or would see `private` files."""
     if level() == USER and (why := other_user.trouble(private)):
         raise GradeError(
             f"Grading runs strangers' code in a sandbox, and {bwrap.trouble()}. "
@@ -31,5 +31,5 @@ def require(private: Sequence[Path] = ()) -> None:
 
 
 def sandbox_for(course: Path, job: Path, limits: Limits) -> Bwrap | OtherUser:
-    """A sandbox for one run: see `Bwrap`."""
+    """A sandbox for one run; arguments are those of `Bwrap`."""
     return (Bwrap if level() == BWRAP else OtherUser)(course, job, limits)

@@ -29,7 +29,7 @@ class PlannedCell:
 
 @dataclass
 class Merged:
-    """What runs of a submission."""
+    """What runs of a submission, and which of its answers do not."""
 
     cells: list[PlannedCell] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # exercises without an answer
@@ -40,7 +40,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class CellNames:
-    """What a cell's code does to names at its top level."""
+    """Names at the top level of a cell's code."""
 
     binds: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()  # stores into, or calls a method of
@@ -102,7 +102,7 @@ def _blank(
 
 
 def _answer(name: str, cells: Sequence[SubmittedCell]) -> int | None:
-    """Where the answer is: by id, else by metadata, else by what is defined.
+    """The place of the answer among the cells: by id, else by metadata, else by what is defined.
 
     A cell that was left blank gives way to another that defines the name.
     """
@@ -143,7 +143,7 @@ def _needed(
 
 @functools.lru_cache(maxsize=4096)
 def names_in(source: str) -> CellNames:
-    """What a cell does to names; its `error` says why nobody can know. Never raises."""
+    """Names that a cell binds, changes and needs; `error` says why nobody knows. Never raises."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

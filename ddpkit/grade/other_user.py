@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ddpkit.errors import GradeError
 from ddpkit.files import CHECKOUT, PACKAGE
-from ddpkit.grade.sandbox import Limits, Usage, confine, environment, inside, usage
+from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, usage
 
 SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # where every user may write
 USERS = range(20_000, 60_000)  # ids; they need no names
@@ -35,7 +35,7 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 
 
 def trouble(private: Sequence[Path] = ()) -> str:
-    """Why code cannot be run as another user, or would read what is private; "" if it can be."""
+    """The reason why code cannot run as another user, or would read what is private; "" if none."""
     if os.geteuid() != 0:
         return "only root can run code as another user"
     course = [PACKAGE / "answers", PACKAGE / "checks"]
@@ -65,7 +65,7 @@ def trouble(private: Sequence[Path] = ()) -> str:
 
 
 class OtherUser:
-    """One run, as a user of its own. Arguments as of `Bwrap`."""
+    """One run, as a user of its own; arguments are those of `Bwrap`."""
 
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.limits, self.user = limits, _free_user()
@@ -85,10 +85,10 @@ class OtherUser:
         self.folder.chmod(0o750)
 
     def start(self, record: int, log: int) -> None:
-        """As of `Bwrap`."""
+        """Run the notebook, as `Bwrap.start` does."""
         course, job, home, tmp = (self.folder / n for n in ("course", "job", "home", "tmp"))
         self.process = subprocess.Popen(
-            inside(job, self.limits),
+            command_line(job, self.limits),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -100,6 +100,7 @@ class OtherUser:
         )
 
     def usage(self) -> Usage:
+        """What this user's processes use now and have used, and the bytes of its files."""
         used = usage(_processes(self.user))
         used.disk = sum(map(_size, (*self.theirs, *_owned(self.user))))
         return used
@@ -123,14 +124,14 @@ class OtherUser:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Of root's, to be read by who can enter the folder around it."""
+    """Copy a folder as root's, to be read by whoever can enter the folder around it."""
     shutil.copytree(source, target)
     for path in (target, *target.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _become(user: int, limits: Limits | None = None) -> None:
-    """For `preexec_fn`: be that user from here on, for good."""
+    """Be that user from here on, for good: a `preexec_fn`."""
     if limits is not None:
         confine(limits, threads=limits.processes * THREADS)
     os.setgroups([])
@@ -156,7 +157,7 @@ def _free_user() -> int:
 
 
 def _processes(user: int) -> set[int]:
-    """Those of a user that live."""
+    """Ids of a user's processes that live."""
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -166,7 +167,7 @@ def _processes(user: int) -> set[int]:
 
 
 def _owned(user: int) -> list[Path]:
-    """What a user has in folders where everybody may write."""
+    """Files and folders of a user where everybody may write."""
     entries = (entry for folder in SHARED if folder.is_dir() for entry in os.scandir(folder))
     found = []
     for entry in entries:

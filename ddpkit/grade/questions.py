@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class SealedCase:
-    """One case: what goes into the sandbox, and what stays outside."""
+    """One case of a check: `pickled` goes into the sandbox, and what is expected stays outside."""
 
     exercise: str
     number: int
@@ -52,6 +52,7 @@ class SealedCase:
 
     @property
     def key(self) -> str:
+        """The name of this question in a sandbox: "token_ring.0"."""
         return f"{self.exercise}.{self.number}"
 
 
@@ -72,7 +73,7 @@ def questions(exercise: Exercise, seed: Seed) -> list[SealedCase]:
 
 
 def exercises_of(lab: str) -> list[Exercise]:
-    """The exercises of a lab, in order. LessonError: there is no such lab."""
+    """The exercises of a lab, in order. Raises LessonError: there is no such lab."""
     found = [each for each in exercises().values() if each.lab == lab]
     if not found:
         labs = ", ".join(dict.fromkeys(each.lab for each in exercises().values()))

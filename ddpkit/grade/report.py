@@ -20,7 +20,7 @@ FAILED = {"fail"}  # the answer is wrong; every other status but pass is an erro
 
 
 def report(results: Sequence[Result], form: str) -> str:
-    """The results in one of `FORMATS`. GradeError: the form cannot hold them."""
+    """The results in one of `FORMATS`. Raises GradeError: the form cannot hold them."""
     return FORMATS[form](results)
 
 
@@ -61,7 +61,7 @@ def _xml(text: str) -> str:
 
 
 def _gradescope(results: Sequence[Result]) -> str:
-    """What an autograder leaves in /autograder/results/results.json: of one submission."""
+    """The text of /autograder/results/results.json, where an autograder leaves one result."""
     if len(results) != 1:
         raise GradeError(
             f"Gradescope's form holds one submission, and there are {len(results)}: it is what "
@@ -82,12 +82,12 @@ def _gradescope(results: Sequence[Result]) -> str:
         }
         for one in result.exercises
     ]
-    told = {"output": "\n".join(result.notes), "output_format": "text", "tests": tests}
-    return json.dumps({"score": result.earned, **told}, indent=1, ensure_ascii=False) + "\n"
+    rest = {"output": "\n".join(result.notes), "output_format": "text", "tests": tests}
+    return json.dumps({"score": result.earned, **rest}, indent=1, ensure_ascii=False) + "\n"
 
 
 def _csv(results: Sequence[Result]) -> str:
-    """A line a submission; a cell that a spreadsheet would compute is made text."""
+    """Lines of CSV, one a submission; a cell that a spreadsheet would compute is made text."""
     names = list(dict.fromkeys(one.name for result in results for one in result.exercises))
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")

@@ -54,7 +54,7 @@ def copy_course(folder: Path, lab: str) -> Path:
     return target
 
 
-def inside(job: Path, limits: Limits) -> list[str]:
+def command_line(job: Path, limits: Limits) -> list[str]:
     """The command line that runs the notebook of folder `job`."""
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--noconftest", "-q", "-s"]
     command += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.inside.plugin", "--rootdir", str(job)]
@@ -84,7 +84,10 @@ def environment(record: int, course: Path, job: Path, home: Path, tmp: Path) -> 
 
 
 def confine(limits: Limits, threads: int | None = None) -> None:
-    """For `preexec_fn`: the limits of every process; `threads` of all of an ordinary user's."""
+    """Limit this process and each that it starts: a `preexec_fn`.
+
+    threads  how many an ordinary user may have in all
+    """
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
@@ -105,7 +108,7 @@ class Usage:
 
 
 def tree(root: int) -> set[int]:
-    """Process `root` and all below it."""
+    """Ids of process `root` and of all below it."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -120,7 +123,7 @@ def tree(root: int) -> set[int]:
 
 
 def usage(pids: set[int]) -> Usage:
-    """Of those that live."""
+    """What those of the processes use and have used that still live."""
     total = Usage()
     for pid in pids:
         with suppress(OSError, ValueError):
@@ -134,6 +137,6 @@ def usage(pids: set[int]) -> Usage:
 
 
 def _private_memory(pid: int) -> int:
-    """Resident bytes that are not shared: forked ranks share torch."""
+    """Resident bytes of a process that it shares with none: forked ranks share torch."""
     resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
     return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")

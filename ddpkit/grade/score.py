@@ -39,7 +39,7 @@ class CaseScore:
 
 @dataclass(frozen=True)
 class Score:
-    """One exercise. `feedback` are lines of plain text."""
+    """One exercise: its points, those earned, and `feedback`, which are lines of plain text."""
 
     name: str
     status: str
@@ -49,7 +49,7 @@ class Score:
 
 
 def score_case(question: SealedCase, claim: Any) -> CaseScore:
-    """Judge one claim, whatever it is."""
+    """Judge one claim, whatever it is; what is no claim of ours earns nothing."""
     try:
         return _score_case(question, claim)
     except Exception:  # forged: no claim of ours makes this raise
@@ -59,7 +59,7 @@ def score_case(question: SealedCase, claim: Any) -> CaseScore:
 
 
 def left_blank(question: SealedCase) -> CaseScore:
-    """Of an answer that is not there yet."""
+    """The score of a case whose answer is not there yet."""
     return CaseScore(str(question.case.title), question.case.weight, "fail", (BLANK,))
 
 
@@ -133,12 +133,12 @@ def until_one_stops(rows: Sequence[CaseScore], questions: Sequence[SealedCase]) 
 
 
 def not_tried(case: Case) -> CaseScore:
-    """Of a case that comes after one that stops the exercise."""
+    """The score of a case that comes after one that stops the exercise."""
     return CaseScore(str(case.title), case.weight, "fail", (NOT_TRIED,))
 
 
 def score(exercise: Exercise, rows: Sequence[CaseScore], notes: Sequence[str] = ()) -> Score:
-    """The points of an exercise: those of its right cases."""
+    """The score of an exercise: the points of its right cases, by their weights."""
     whole = sum(each.weight for each in rows)
     right = sum(each.weight for each in rows if each.status == "pass")
     status = next((each.status for each in rows if each.status != "pass"), "pass")
@@ -149,7 +149,7 @@ def score(exercise: Exercise, rows: Sequence[CaseScore], notes: Sequence[str] = 
 
 
 def none(exercise: Exercise, status: str, *says: str) -> Score:
-    """No points, and why."""
+    """The score of an exercise that was not judged: no points, and why."""
     return Score(exercise.name, status, float(exercise.points), 0.0, says)
 
 

@@ -19,7 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one submission. `earned` is None where the machine failed."""
+    """What became of one submission; `earned` points are None where the machine failed."""
 
     name: str  # path from the folder that was given
     key: str  # of the submission's bytes and of what it was graded by
@@ -34,18 +34,18 @@ class Result:
 
 
 def file_of(out: Path, name: str) -> Path:
-    """The file of a submission: readable, and no other's."""
+    """The file of a submission's result: its name is readable, and no other submission's."""
     readable = re.sub(r"[^\w.-]+", "_", name)[-60:].strip(".")
     return out / "results" / f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:10]}.json"
 
 
 def save(out: Path, result: Result) -> None:
-    """Write a result, whole or not at all. GradeError: the disk is full, or not to be written."""
+    """Write a result, whole or not at all. Raises GradeError: it cannot be written."""
     write(file_of(out, result.name), json.dumps({"format": FORMAT, **asdict(result)}, indent=1))
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file as a whole."""
+    """Replace a file as a whole. Raises GradeError: it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, (text + "\n").encode())
@@ -54,7 +54,7 @@ def write(path: Path, text: str) -> None:
 
 
 def load(out: Path) -> list[Result]:
-    """All results, by name. GradeError: there are none, or one is damaged."""
+    """All results, sorted by name. Raises GradeError: there are none, or one is damaged."""
     found = sorted(_load(out), key=lambda result: result.name)
     if not found:
         raise GradeError(f"{out} holds no results of `ddpkit grade`.")

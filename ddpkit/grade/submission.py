@@ -20,7 +20,7 @@ MOST_SOURCES = 2_000_000  # of all
 
 
 class Refused(GradeError):
-    """Why a file is not graded."""
+    """A file is not graded; the message says why, after "it"."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Submission:
 
 
 def read(path: Path) -> Submission:
-    """Read a submission. Refused: it is no plain file of a bearable size with a notebook in it."""
+    """Read a submission. Raises Refused: it is no plain file of a bearable size with a notebook."""
     data = _bytes(path)
     try:
         notebook = json.loads(data)
@@ -67,7 +67,7 @@ def read(path: Path) -> Submission:
 
 
 def _bytes(path: Path) -> bytes:
-    """All of a plain file; a link, a pipe or a device is not opened."""
+    """Content of a plain file; a link, a pipe or a device is not opened."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Inside the sandbox, in the student's kernel: puts a question to the answer, tells what it saw.
+"""In the student's kernel, inside the sandbox: puts a question to the answer, claims what it saw.
 
 The plugin has put the questions into the folder `DDPKIT_QUESTIONS`. Nothing here is trusted
 outside: it runs beside the student's code.
@@ -39,7 +39,7 @@ def prepare() -> None:
 
 
 def _quit(*_: object, **__: object) -> NoReturn:
-    """As in plain Python: the cell ends here."""
+    """End the cell here, as in plain Python."""
     raise SystemExit
 
 
@@ -95,7 +95,7 @@ def _observe(key: str, answer: object) -> Any:
 
 
 def claimed(observe: Callable[[], Any]) -> dict[str, Any]:
-    """What is told outside of what was observed, or of what was raised instead: plain JSON."""
+    """The claim that goes out, plain JSON: what was observed, or what was raised instead."""
     from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank
     from ddpkit.exercises.raised import trouble_of
     from ddpkit.exercises.tail import Tail, captured

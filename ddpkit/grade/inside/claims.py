@@ -11,11 +11,14 @@ from typing import Any
 from ddpkit.exercises.values import Opaque, PlainTensor, plain
 
 MIME = "application/vnd.ddpkit.claim+json"
-MOST = 8_000_000  # characters of one tensor or text; more is told as too large
+MOST = 8_000_000  # characters of one tensor or text; larger ones are only named
 
 
 def encode(value: object) -> Any:
-    """JSON for any value, after `plain`; what is not plain data is named by its type."""
+    """JSON for any value, as `ddpkit.exercises.values.plain` makes it plain data first.
+
+    What is no plain data is named by its type.
+    """
     value = plain(value)
     match value:
         case None | bool():

@@ -44,12 +44,14 @@ def _end(**line: Any) -> NoReturn:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Take nbval's own clock away: the one that counts is outside."""
     for item in items:
-        item.output_timeout = 3600  # seconds for its last output: the clock outside decides
+        item.output_timeout = 3600  # seconds for its last output
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: Any) -> Iterator[None]:
+    """Record that a cell begins, and with what it ends: a claim, an error."""
     global _watched
     if not _watched:  # the kernel is there by now
         _watched = True
@@ -65,7 +67,7 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
         if out["output_type"] == "error"
     ]
     _write(ends=item.cell_num, claims=claims[:1], errors=errors[:1])
-    if _last:  # before nbval ends the kernel, whose end would be told as a death
+    if _last:  # before nbval ends the kernel, whose end would be recorded as a death
         _end(done=True)
 
 
@@ -76,12 +78,14 @@ def _where(traceback: list[Any]) -> str:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: Any, nextitem: Any) -> Iterator[None]:
+    """Note which cell is the last."""
     global _last
     _last = nextitem is None
     yield
 
 
 def pytest_sessionfinish() -> None:
+    """Record an end that no last cell has brought: nothing was collected, or pytest failed."""
     _end(done=False)
 
 
