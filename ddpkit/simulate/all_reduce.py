@@ -25,7 +25,7 @@ def all_to_all(n: int, length: int, root: int = 0) -> Steps:
 
 
 def round_robin(n: int, length: int, root: int = 0) -> Steps:
-    """As `all_to_all`, but one exchange after the other, in n-1 rounds."""
+    """`all_to_all`, but one exchange after the other, in n-1 rounds."""
     for far in range(1, n):
         for rank in range(n):
             yield Send(rank, (rank + far) % n, (0, length), far - 1, original=True)
@@ -44,7 +44,7 @@ def master_worker(n: int, length: int, root: int = 0) -> Steps:
 
 
 def tree(n: int, length: int, root: int = 0) -> Steps:
-    """Up a binomial tree to the root, adding, and down again."""
+    """A binomial tree: vectors go up to the root, which adds, and the sum goes down again."""
     yield from collectives.reduce(n, length, root)
     yield from _later(collectives.broadcast(n, length, root), doublings(n))
 

@@ -42,6 +42,7 @@ class Replay:
 
     @property
     def world_size(self) -> int:
+        """How many ranks take the step."""
         return len(self.steps)
 
     @property
@@ -150,12 +151,12 @@ def _per_rank(
 
 
 def _different(steps: Sequence[Step]) -> list[Step]:
-    """Each step object once."""
+    """The step objects, each once."""
     return list({id(step): step for step in steps}.values())
 
 
 def _spans(rank: int, step: Step, replay: Replay) -> list[Span]:
-    """What one rank does, as it would be recorded."""
+    """The spans of one rank, as they would be recorded."""
     end = end_ns(step, replay.all_reduces)
     whole = Span(rank, "step", "step", "step", 0, end)
     return [whole, *_compute(rank, step, end), *_comm(rank, step, replay)]

@@ -18,6 +18,7 @@ class Scaled:
 
     @property
     def world_size(self) -> int:
+        """How many ranks there are."""
         return self.replay.world_size
 
     @property
@@ -34,7 +35,9 @@ def scaling(
     strong: bool,
     buckets: Sequence[Bucket] | None = None,
 ) -> list[Scaled]:
-    """Strong scaling shares the batch of ``step`` out; weak scaling gives each rank such a batch.
+    """A step on each number of ranks.
+
+    Strong scaling shares the batch of ``step`` out; weak scaling gives each rank such a batch.
 
     ``buckets`` are those of torch's default caps if not given. For the terms: J. L. Gustafson,
     Reevaluating Amdahl's Law, CACM 31 (1988).

@@ -41,7 +41,7 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class RecvReduce(Recv):
-    """As `Recv`, but the message is added to what is in ``part``."""
+    """A `Recv` whose message is added to what is in ``part``."""
 
 
 Step: TypeAlias = Send | Recv
@@ -77,11 +77,11 @@ class Schedule:
 
     def sent(self, rank: int | None = None) -> int:
         """How many elements the rank sends; without a rank, all ranks together."""
-        return sum(size(send.part) for send in self._sends(rank))
+        return sum(elements(send.part) for send in self._sends(rank))
 
     def received(self, rank: int) -> int:
         """How many elements are sent to the rank."""
-        return sum(size(send.part) for send in self._sends(None) if send.peer == rank)
+        return sum(elements(send.part) for send in self._sends(None) if send.peer == rank)
 
     def __repr__(self) -> str:
         return (
@@ -102,7 +102,8 @@ class Schedule:
         return {rank: tuple(steps) for rank, steps in programs.items()}
 
 
-def size(part: Part) -> int:
+def elements(part: Part) -> int:
+    """How many elements a part has."""
     return part[1] - part[0]
 
 

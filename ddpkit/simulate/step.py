@@ -48,7 +48,7 @@ class Step:
 
     @property
     def gaps_ns(self) -> list[int]:
-        """For how long backward computed each gradient, from the one before it."""
+        """How long backward computed each gradient, from the one before it, in ns."""
         ready = [0, *(gradient.ready_ns for gradient in self.gradients)]
         return [after - before for before, after in pairwise(ready)]
 
@@ -59,11 +59,11 @@ class Step:
 
     @property
     def bytes(self) -> int:
-        """Of all gradients."""
+        """The bytes of all gradients."""
         return sum(gradient.bytes for gradient in self.gradients)
 
     def slowed(self, factor: float) -> "Step":
-        """The same step on a rank that takes ``factor`` times as long for everything."""
+        """The step on a rank that takes ``factor`` times as long for everything."""
         return Step(
             round(self.forward_ns * factor),
             tuple(replace(g, ready_ns=round(g.ready_ns * factor)) for g in self.gradients),
@@ -73,7 +73,7 @@ class Step:
         )
 
     def batch_of(self, times: float) -> "Step":
-        """The same step with so many times the samples in the batch.
+        """The step with so many times the samples in the batch.
 
         Forward and backward take so many times as long. The optimizer and what finishes backward go
         over all parameters, whatever the batch.
@@ -85,7 +85,7 @@ class Step:
     def of_trace(
         cls, trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
     ) -> "Step":
-        """What a rank computed in a step of a recorded or simulated trace.
+        """The step that a rank computed in a recorded or simulated trace.
 
         A span of kind "backward" ends where a gradient becomes ready. Its bytes are those of
         ``sizes``, in order of readiness, if given; else those of the span, if it has any; else an
@@ -96,7 +96,7 @@ class Step:
 
     @classmethod
     def typical(cls, trace: Trace, rank: int = 0, sizes: Sequence[int] = ()) -> "Step":
-        """Part by part what is `undisturbed` in the trace's steps after the warm-up.
+        """A step of parts that are each `undisturbed` in the trace's steps after the warm-up.
 
         A trace that is too short for that has its last step. Only steps with as many gradients as
         the last one count.

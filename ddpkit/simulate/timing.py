@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 
 from ddpkit.link import Links, LinkSpec
-from ddpkit.simulate.schedules import Schedule, Send, Step, size
+from ddpkit.simulate.schedules import Schedule, Send, Step, elements
 from ddpkit.trace import Span, Trace, match_peers
 
 FLOAT32 = 4  # bytes
@@ -84,7 +84,7 @@ class _Machine:
             program.popleft()
 
     def send(self, step: Send) -> None:
-        rank, nbytes = step.rank, size(step.part) * self.itemsize
+        rank, nbytes = step.rank, elements(step.part) * self.itemsize
         link = self.links[rank]
         leaves = max(self.clock[rank], self.out_free[rank])
         self.out_free[rank] = leaves + link.wire_ns(nbytes)
@@ -108,7 +108,7 @@ class _Machine:
                 "comm",
                 start,
                 end,
-                bytes=size(step.part) * self.itemsize,
+                bytes=elements(step.part) * self.itemsize,
                 peer=step.peer,
                 blocked_ns=start if name == "recv" else None,
                 args={"round": step.round, "start": step.part[0], "stop": step.part[1]},

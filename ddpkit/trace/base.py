@@ -16,7 +16,7 @@ from ddpkit.trace.traffic import Traffic
 
 @dataclass(frozen=True, repr=False)
 class BaseTrace:
-    """All of a `Trace` but its files; its fields are explained there."""
+    """A `Trace` without its files; the fields are explained there."""
 
     spans: tuple[Span, ...]
     world_size: int
@@ -34,6 +34,7 @@ class BaseTrace:
 
     @property
     def ranks(self) -> range:
+        """All ranks, from 0."""
         return range(self.world_size)
 
     @cached_property
@@ -63,7 +64,7 @@ class BaseTrace:
         return Activity.of(self.of(rank), self.window_of(rank))
 
     def breakdown(self) -> dict[int, Breakdown]:
-        """Per rank: compute only, overlapped, exposed communication and idle, in ns."""
+        """Compute only, overlapped, exposed communication and idle, in ns, by rank."""
         return {rank: Breakdown.of(self.activity(rank)) for rank in self.ranks}
 
     @cached_property
@@ -75,7 +76,7 @@ class BaseTrace:
     # Windows and steps
 
     def window(self, start_ns: int, end_ns: int) -> Self:
-        """The part of the trace from ``start_ns`` to ``end_ns``, the same on all ranks."""
+        """The part of the trace from ``start_ns`` to ``end_ns``, on every rank."""
         return self._restrict(dict.fromkeys(self.ranks, (start_ns, end_ns)))
 
     @property
@@ -98,7 +99,7 @@ class BaseTrace:
 
     @property
     def step_windows(self) -> Mapping[int, list[Interval]]:
-        """Per rank, the (start, end) in ns of each step that it took."""
+        """The (start, end) in ns of each step that a rank took, by rank."""
         return self._steps
 
     @cached_property
@@ -128,7 +129,7 @@ def _marked_steps(spans: tuple[Span, ...]) -> list[Interval]:
 
 
 def _steps_by_optimizer(spans: tuple[Span, ...]) -> list[Interval]:
-    """A step ends with its optimizer span; the first starts with the first compute."""
+    """Steps that end with their optimizer span; the first starts with the first compute."""
     ends = sorted(span.end_ns for span in spans if span.kind == "optimizer")
     if not ends:
         return []

@@ -19,7 +19,7 @@ class Activity:
 
     @classmethod
     def of(cls, spans: Iterable[Span], window: Interval) -> "Activity":
-        """From the spans of one rank. A rank that is blocked on communication does not compute."""
+        """Activity from the spans of one rank, which does not compute while it is blocked."""
         spans = list(spans)
         ops = [span for span in spans if span.kind == "comm"]
         blocked = [(op.blocked_ns, op.end_ns) for op in ops if op.blocked_ns is not None]
@@ -40,6 +40,7 @@ class Breakdown:
 
     @classmethod
     def of(cls, activity: Activity) -> "Breakdown":
+        """The parts of one rank's window, from its activity in it."""
         start, end = activity.window
         overlapped, exposed = total(activity.overlapped), total(activity.exposed)
         compute_only = total(activity.compute) - overlapped
@@ -53,10 +54,12 @@ class Breakdown:
 
     @property
     def compute_ns(self) -> int:
+        """All compute, with and without communication behind it."""
         return self.compute_only_ns + self.overlapped_ns
 
     @property
     def comm_ns(self) -> int:
+        """All communication, hidden or exposed."""
         return self.overlapped_ns + self.exposed_ns
 
     @property

@@ -1,4 +1,4 @@
-"""What a long run does not keep: each rank has its last steps, and counts of all before them."""
+"""`Dropped`: what a long run does not keep. A rank has its last steps, and counts of the rest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ddpkit.trace.traffic import Count, Traffic
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The oldest spans of one rank, which it has no more."""
+    """Counts of the oldest spans of one rank, which it has no more."""
 
     spans: int = 0
     steps: int = 0

@@ -21,7 +21,7 @@ def collectives(spans: Iterable[Span]) -> list[list[Span]]:
 
 
 def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
-    """Every (send, recv) pair: messages of one group, source, destination and tag keep their order.
+    """(send, recv) pairs: messages of one group, source, destination and tag keep their order.
 
     By their number, ``seq``, where they have one: the first of them may have been left out.
     """
@@ -39,7 +39,7 @@ def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
 
 
 def match_peers(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same spans in the same order, ``ready_ns`` filled in where the peers are known.
+    """The spans, in their order, with ``ready_ns`` filled in where the peers are known.
 
     It stays None where a peer is missing (no partner, or fewer ranks than ``args["group_size"]``),
     and where the operation was over before its last peer came: a buffered send or the root of a

@@ -60,24 +60,30 @@ class Span:
 
     @property
     def is_compute(self) -> bool:
+        """Whether it is compute: of torch's or marked by the student."""
         return self.kind in COMPUTE_KINDS
 
     @property
     def is_comm(self) -> bool:
+        """Whether it is communication."""
         return self.kind == "comm"
 
     @property
     def is_send(self) -> bool:
+        """Whether it sends a message."""
         return self.kind == "comm" and self.name in SENDS
 
     @property
     def is_recv(self) -> bool:
+        """Whether it receives a message."""
         return self.kind == "comm" and self.name in RECEIVES
 
     @property
     def is_collective(self) -> bool:
+        """Whether it is communication of a whole group."""
         return self.kind == "comm" and self.name not in SENDS and self.name not in RECEIVES
 
     @property
     def duration_ns(self) -> int:
+        """How long it took, in ns."""
         return self.end_ns - self.start_ns

@@ -13,7 +13,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many operations with so many bytes in all."""
+    """Operations, and their bytes in all."""
 
     times: int = 0
     bytes: int = 0
@@ -36,6 +36,7 @@ class Traffic:
 
     @classmethod
     def of(cls, spans: Iterable[Span], world_size: int) -> "Traffic":
+        """The traffic of these spans; those that are no communication count nothing."""
         p2p: dict[tuple[int, int], list[int]] = defaultdict(list)
         collective: dict[tuple[int, str], list[int]] = defaultdict(list)
         for span in spans:
@@ -78,9 +79,9 @@ class Traffic:
         return {name: self.collective[who, name] for who, name in keys}
 
     def table(self) -> str:
-        """To print: messages and bytes, to whom, and collectives, in a line a rank.
+        """A text to print: messages, bytes, to whom, and collectives, in a line a rank.
 
-        Ranks that did the same (as in a collective) share one line.
+        Where all ranks did alike, as in a collective, one line stands for all.
         """
         lines = [self._line(rank) for rank in range(self.world_size)]
         if self.world_size > 1 and len(set(lines)) == 1:

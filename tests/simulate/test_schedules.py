@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddpkit.simulate import ALGORITHMS, ALL_REDUCE, Recv, Schedule, Send, execute, schedule
-from ddpkit.simulate.schedules import Part, chunk, size
+from ddpkit.simulate.schedules import Part, chunk, elements
 
 RANKS = range(1, 10)
 ROOTED = ("broadcast", "scatter", "gather", "reduce")
@@ -182,4 +182,4 @@ def test_repr_says_what_it_is() -> None:
     assert repr(schedule("ring", 4, 10)) == (
         "<Schedule ring (all_reduce) of 4 ranks, 10 elements: 6 rounds, 24 messages>"
     )
-    assert size((2, 5)) == 3
+    assert elements((2, 5)) == 3

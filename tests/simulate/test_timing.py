@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddpkit.link import Link, Links
 from ddpkit.simulate import Recv, Schedule, Send, schedule, time_of
-from ddpkit.simulate.schedules import Step, size
+from ddpkit.simulate.schedules import Step, elements
 from tests.properties import examples
 
 
@@ -31,7 +31,7 @@ def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
             while program and (isinstance(program[0], Send) or _key(program[0]) in came):
                 step = program.popleft()
                 if isinstance(step, Send):
-                    out[rank].append((step, size(step.part)))
+                    out[rank].append((step, elements(step.part)))
                 else:
                     done[rank] = now
         for side in out:
@@ -45,9 +45,9 @@ def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
         flying = [f for f in flying if f[0] > now]
         for rank in range(n):
             for message in queue[rank]:  # in the order of their first bytes
-                if taken.get(message, 0) < size(message.part):
+                if taken.get(message, 0) < elements(message.part):
                     taken[message] = taken.get(message, 0) + 1
-                    if taken[message] == size(message.part):
+                    if taken[message] == elements(message.part):
                         came.add((message.rank, rank, message.part, message.round))
                     break
         now += 1
@@ -98,7 +98,7 @@ def test_algorithms_on_the_network_of_single_bytes(algorithm: str, n: int) -> No
 
 
 def _without_empty(plan: Schedule) -> tuple[Step, ...]:
-    return tuple(step for step in plan.steps if size(step.part))
+    return tuple(step for step in plan.steps if elements(step.part))
 
 
 def test_spans_say_what_moved_when() -> None:

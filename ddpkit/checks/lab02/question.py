@@ -18,7 +18,7 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Arguments, Did
 from ddpkit.simulate import Schedule, Send, schedule
-from ddpkit.simulate.schedules import size
+from ddpkit.simulate.schedules import elements
 from ddpkit.text import count
 
 TREES = ("broadcast", "reduce")
@@ -109,9 +109,9 @@ class Question:
     @cached_property
     def expect(self) -> Observed:
         sends = [one for one in self.plan.steps if isinstance(one, Send)]
-        pairs = sorted({(one.rank, one.peer) for one in sends if size(one.part)})
+        pairs = sorted({(one.rank, one.peer) for one in sends if elements(one.part)})
         to = " ".join(f"{a}→{b}" for a, b in pairs) or "nobody"
-        empty = any(not size(one.part) for one in sends)  # right answers may skip those
+        empty = any(not elements(one.part) for one in sends)  # right answers may skip those
         return self.put.seen(self.after, self.sent, to, None if empty else self.plan.rounds)
 
     @property

@@ -52,7 +52,7 @@ _Event = dict[str, Any]
 
 
 def write(trace: BaseTrace, path: Path) -> list[Path]:
-    """See `Trace.to_chrome`."""
+    """Write what `Trace.to_chrome` says."""
     ranks = [rank for rank in trace.ranks if trace.window_of(rank)[0] < trace.window_of(rank)[1]]
     if not ranks:
         return []
@@ -116,7 +116,7 @@ def _one_rank(trace: BaseTrace, rank: int) -> bytes:
 
 
 def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
-    """One event a line, so that a person can read and grep it."""
+    """JSON with one event a line, so that a person can read and grep it."""
     lines = ",\n".join(json.dumps(event) for event in events)
     return f'{{"traceEvents": [\n{lines}\n],\n{json.dumps(rest)[1:]}\n'.encode()
 
@@ -209,7 +209,7 @@ def _row_of(span: Span) -> str:
 
 
 def _rows(spans: Iterable[Span], *, nest: bool) -> list[list[Span]]:
-    """As few rows as it takes for the spans of each to be apart, or inside each other."""
+    """Rows, as few as it takes for the spans of each to be apart, or inside each other."""
     rows: list[tuple[list[Span], list[int]]] = []  # and the ends of those still open
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
         for row in rows:

@@ -58,7 +58,7 @@ class Recording:
 
 
 def thin(found: dict[str, Any]) -> Any:
-    """For `disk.read_json`: drop the events that nobody wants, such as Python's stack frames."""
+    """Drop the events that nobody wants, such as Python's stack frames: for `disk.read_json`."""
     is_event = "ph" in found and "pid" in found and "ts" in found
     return None if is_event and not _is_wanted(found) else found
 

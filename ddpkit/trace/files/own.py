@@ -27,7 +27,7 @@ _TEXT = ("lane", "name", "kind", "group")
 
 
 def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
-    """See `Trace.save`."""
+    """Write what `Trace.save` says."""
     data = json.dumps(
         {
             "ddpkit_trace": VERSION,

@@ -97,7 +97,7 @@ class _RankReader:
             self._compute(event, kind, re.split(r"[<(]", event.name.removeprefix("void "))[0])
 
     def steps(self) -> Iterator[Span]:
-        """From ``profiler.step()``, else one ends with each step of the optimizer."""
+        """Add the steps: from ``profiler.step()``, else one ends with each optimizer step."""
         marked: dict[str, list[Event]] = defaultdict(list)  # on a GPU: one for each stream
         for event in self.annotations:
             if event.name.startswith("ProfilerStep#"):
@@ -121,7 +121,10 @@ class _RankReader:
         )
 
     def _gloo(self, event: Event, operators: Sequence[Event]) -> None:
-        """Posted by the operator around it, if on the same thread: a send's knows its peer."""
+        """Add an operation, posted by the operator around it if that is on its thread.
+
+        A send's operator knows its peer.
+        """
         name = _name(event.name.removeprefix(_GLOO))
         peer: int | None = None
         tag = 0
@@ -132,7 +135,7 @@ class _RankReader:
         self._comm(event, name, _gloo_bytes(event), peer, "", None, {"tag": tag})
 
     def _nccl(self, event: Event, in_name: str) -> None:
-        """Whom and how much stands in the args of the kernel itself."""
+        """Add an operation; its peer and bytes stand in the args of the kernel itself."""
         args = event.args
         name = _name(str(args.get("Collective name", "") or in_name))
         elements = _int(args.get("Out msg nelems" if name == "recv" else "In msg nelems")) or 0
@@ -165,7 +168,7 @@ class _RankReader:
 
 
 def _by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """What the threads of the CPU did."""
+    """The events of the CPU, by thread."""
     threads: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.cat in (kineto.OPERATOR, kineto.ANNOTATION, *kineto.LAUNCH):
@@ -201,14 +204,14 @@ def _name(raw: str) -> str:
 
 
 def _peer_and_tag(inputs: Any) -> tuple[int | None, int]:
-    """From the inputs of c10d::send and c10d::recv_: tensors, group, peer, tag."""
+    """Peer and tag, from the inputs of c10d::send and c10d::recv_: tensors, group, peer, tag."""
     if not isinstance(inputs, list) or len(inputs) != 4:
         return None, 0
     return _int(inputs[2]), _int(inputs[3]) or 0
 
 
 def _gloo_bytes(event: Event) -> int:
-    """All inputs together; 0 without ``record_shapes``."""
+    """The bytes of all inputs together; 0 without ``record_shapes``."""
     dims, types = event.args.get("Input Dims"), event.args.get("Input type")
     if not isinstance(dims, list) or not isinstance(types, list):
         return 0

@@ -18,7 +18,7 @@ Path = str | os.PathLike[str]
 
 
 def read(paths: Sequence[Path]) -> BaseTrace:
-    """One file made by `Trace.save`, or the files that torch.profiler made, one per rank.
+    """The trace in one file made by `Trace.save`, or in those of torch.profiler, one per rank.
 
     Raises TraceError, in one sentence, for anything else.
     """
@@ -54,7 +54,7 @@ def _saved(top: object, path: Path) -> BaseTrace:
 
 
 def merge(recordings: Sequence[Recording]) -> BaseTrace:
-    """The ranks of one job, put together. They may be fewer than the job had: see `bounds`."""
+    """The trace of one job's ranks. They may be fewer than the job had: see `bounds`."""
     _check_they_fit(recordings)
     first = recordings[0]
     spans = [span for recording in recordings for span in spans_of(recording)]

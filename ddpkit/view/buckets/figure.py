@@ -22,7 +22,7 @@ CURVE, WIDE, HIGH = LEFT + STEP + 0.85, 3.5, 1.85
 
 
 def draw_buckets(model: CapSweep) -> Figure:
-    """A figure of 11 inches width, the same height for all settings."""
+    """A figure of 11 inches width, as high for one setting as for another."""
     page = Page(TOP + HIGH + 0.3)
     page.write_fitting(0.2, 0.24, model.title, 14.5, style.WIDTH - 0.4, bold=True)
     page.write_fitting(0.2, 0.53, model.text, 10, style.WIDTH - 0.4)

@@ -13,7 +13,7 @@ from ddpkit.view.drawing.words import ms, percent
 
 @dataclass(frozen=True)
 class CapSweep:
-    """What the picture shows. ``curve`` is (cap in MB, step time in ns), in the order of caps."""
+    """What the picture shows. ``curve`` has (cap in MB, step time in ns), in the order of caps."""
 
     title: str
     notice: str
@@ -64,7 +64,9 @@ class CapSweep:
 def bucket_model(
     step: Step, cap_mb: float, link: Link, world_size: int, speed: float = 1.0
 ) -> CapSweep:
-    """``speed=2``: the ranks compute twice as fast as in ``step``.
+    """The step under ``cap_mb`` on ``world_size`` ranks, and under all other caps.
+
+    ``speed=2``: the ranks compute twice as fast as in ``step``.
 
     Raises ValueError for a cap or a speed that is not above 0.
     """

@@ -42,7 +42,7 @@ class Comparison:
 
     @property
     def length_ns(self) -> int:
-        """Of the axis."""
+        """The length of the axis: that of the longest run."""
         return max(side.timeline.length_ns for side in self.sides)
 
     @property
@@ -51,6 +51,7 @@ class Comparison:
         return self.sides[0].timeline.whole
 
     def against_first(self, side: Side) -> str:
+        """How long the run is by the first one: "1.42× shorter than"."""
         return ratio(self.sides[0].length_ns, side.length_ns)
 
 
@@ -60,7 +61,7 @@ def comparison(
     rank: int | None = 0,
     step: int | None = None,
 ) -> Comparison:
-    """One rank of each trace, or all ranks (``rank=None``).
+    """A comparison of one rank of each trace, or of all ranks (``rank=None``).
 
     Compared is step ``step`` of each; without it, of each its typical step (see `typical_step`); or
     the whole traces, if one of them has no steps. Raises ValueError for fewer than two traces or
@@ -82,7 +83,7 @@ def comparison(
 def compare_steps(
     pairs: Sequence[tuple[Trace, int | None]], labels: Sequence[str], rank: int | None
 ) -> Comparison:
-    """The same of traces whose steps are chosen (None: the whole trace), drawn to one scale."""
+    """A comparison of traces whose steps are chosen (None: the whole trace), on one scale."""
     longest = max(_length(trace, k, rank) for trace, k in pairs) or 1
     timelines = [
         timeline_model(trace, k, rank, -(-PIXELS * _length(trace, k, rank) // longest) or 1)
@@ -102,7 +103,7 @@ def typical_step(trace: Trace, rank: int | None) -> int:
 
 
 def _numbered(trace: Trace, step: int) -> int:
-    """Counted from the first; TraceError if there is no such step."""
+    """The number of a step, counted from the first; TraceError if there is no such step."""
     trace.step(step)
     return step % trace.steps
 

@@ -12,12 +12,12 @@ from ddpkit.view.drawing.rows import RankRow
 
 
 def panel(page: Page, top: float, height: float, end: float) -> Plot:
-    """Empty, from 0 to ``end``; ``top`` and ``height`` in inches, as the timeline's."""
+    """An empty plot from 0 to ``end``; ``top`` and ``height`` in inches, as the timeline's."""
     return Plot(page, PANEL, top, RIGHT, height, end)
 
 
 def draw_parts(plot: Plot, bar: Extent, parts: Breakdown, *, percent: bool) -> None:
-    """One rank's parts, in percent of its step or in ms."""
+    """Draw one rank's parts, in percent of its step or in ms."""
     unit, left = (parts.step_ns / 100 or 1.0) if percent else 1e6, 0.0
     for ns, look, label in _four(parts):
         box = left, bar[0], left + ns / unit, bar[1]
@@ -37,7 +37,7 @@ def _four(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
 
 
 def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bool) -> None:
-    """Above a row's parts: how long the step was, and how much was hidden, or waited for."""
+    """Write above a row's parts how long it was, and how much was hidden, or waited for."""
     p = row.parts
     length = f"{whole} {words.ms(p.step_ns)}"
     page.write(PANEL, y, length, 8.5)

@@ -38,7 +38,7 @@ class Chart:
         self.plot.axis(self.plot.ticks(8), grid=True)
 
     def row(self, row: RankRow, place: RowLayout, *, compute: bool, comm: bool) -> None:
-        """One rank: its compute, its communication, or both and how they overlap."""
+        """Draw one rank: its compute, its communication, or both and how they overlap."""
         band = 0, place.top, self.right, place.bottom
         self.plot.bars([band], facecolor=style.BAND, zorder=0.2)
         if compute:
@@ -56,7 +56,7 @@ class Chart:
                 self.plot.label(box, bar.texts, 8, **look)
 
     def bars(self, drawn: Sequence[Bar], where: Extent) -> None:
-        """The bars of a lane. White edges part neighbours, where there is room for an edge."""
+        """Draw the bars of a lane. White edges part neighbours, where there is room for them."""
         wide, thin = self._by_width(drawn, 6)
         edges = [EDGE if bar.kind == "waiting" else WHITE for bar in wide]
         line = 0.7 if where[1] - where[0] > LOWEST / 2 else 0.35
@@ -71,21 +71,21 @@ class Chart:
     def hatch(
         self, drawn: Sequence[Bar], where: Extent, look: Look, line: float, thin_face: str
     ) -> None:
-        """Hatched bars; plain ones where no hatching could be seen, for it is slow to draw."""
+        """Draw hatched bars; plain ones where no hatching could be seen, for it is slow to draw."""
         wide, thin = self._by_width(drawn, 8)
         self.plot.bars([_box(bar, where) for bar in wide], linewidth=line, zorder=3.5, **look)
         boxes = [_box(bar, where, 0.8 * self.pixel) for bar in thin]
         self.plot.bars(boxes, linewidth=0, zorder=3.5, facecolor=thin_face)
 
     def _by_width(self, drawn: Sequence[Bar], pixels: int) -> tuple[list[Bar], list[Bar]]:
-        """Those wider than so many pixels, and the others."""
+        """The bars wider than so many pixels, and the others."""
         parted: tuple[list[Bar], list[Bar]] = [], []
         for bar in drawn:
             parted[bar.end - bar.start <= pixels * 1e6 * self.pixel].append(bar)
         return parted
 
     def labels(self, drawn: Iterable[Bar], where: Extent) -> None:
-        """On each bar the first of its texts that fits."""
+        """Write on each bar the first of its texts that fits."""
         if where[1] - where[0] < LOWEST:
             return
         for bar in drawn:
@@ -95,7 +95,7 @@ class Chart:
                 self.plot.label(_box(bar, where), bar.texts, 8, **look)
 
     def end(self, ns: int, where: Extent) -> None:
-        """A line where a step ends."""
+        """Draw a line where a step ends."""
         at = ns / 1e6
         line = (at, where[0]), (at, where[1])
         self.plot.lines([line], colors=style.INK, linewidths=1.4, zorder=5)
@@ -107,7 +107,7 @@ def _box(bar: Bar, where: Extent, least: float = 0.0) -> Box:
 
 
 def plain(axes: Axes) -> None:
-    """No frame but the axis below, in grey."""
+    """Take away the frame but for the axis below, which becomes grey."""
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.spines["bottom"].set_color(style.GREY)
     axes.tick_params(colors=style.GREY, labelsize=9, labelfontfamily=style.FONT)

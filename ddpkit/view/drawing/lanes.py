@@ -1,4 +1,4 @@
-"""From spans to bars: which lane each goes in, and how many a screen can show."""
+"""Bars of spans: which lane each goes in, and how many a screen can show."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
 def merge_small(bars: Iterable[Rough], pixel_ns: float, least: float = 0.0) -> list[Bar]:
     """Join bars that are too small to be seen apart, so that 100,000 spans draw like 1,000.
 
-    Bars under half a pixel in the same pixel become one bar, of the kind that fills most of it, or
+    Bars under half a pixel become one bar a pixel, of the kind that fills most of it, or
     none if all together fill less than the fraction ``least`` of the pixel. Such bars of one kind
     side by side become one bar again. Numbers never come from bars.
     """
@@ -137,6 +137,6 @@ def _in_sight(bar: Bar, hidden: list[Interval]) -> list[Bar]:
 
 
 def _near(hidden: list[Interval], bar: Bar) -> list[Interval]:
-    """Those that may touch the bar; ``hidden`` is sorted."""
+    """The intervals that may touch the bar; ``hidden`` is sorted."""
     first = max(0, bisect_left(hidden, (bar.start, 0)) - 1)
     return hidden[first : bisect_left(hidden, (bar.end, 0))]

@@ -1,4 +1,4 @@
-"""Where everything of the timeline lies, in inches below the top of the plot. Pure."""
+"""`lay_out`: where the rows of bars lie, in inches below the top of the plot. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ Extent = tuple[float, float]  # (top, bottom)
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """One row and its parts."""
+    """Where one row and what is in it lie."""
 
     top: float
     bottom: float
     compute: Extent
-    overlap: Extent  # the overlap
+    overlap: Extent
     lanes: list[Extent]  # communication
-    header: float  # the numbers over the bar on the right
-    bar: Extent
+    header: float  # the middle of the numbers over the bar
+    bar: Extent  # of the four parts, on the right
 
 
 @dataclass(frozen=True, slots=True)
 class Heights:
-    """Of the parts of a row."""
+    """How high the parts of a row are, in inches."""
 
     compute: float
     overlap: float
@@ -36,7 +36,7 @@ class Heights:
 
     @classmethod
     def of(cls, ranks: int) -> "Heights":
-        """The more ranks, the lower the rows: 16 of them still fit a page."""
+        """Heights for so many ranks: the more, the lower, so that 16 still fit a page."""
         if ranks <= 4:
             return cls(0.44, 0.07, 0.36, 1.1, 0.34, 0.24)
         if ranks <= 8:

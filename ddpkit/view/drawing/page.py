@@ -43,12 +43,12 @@ class Page:
         return self.figure.add_axes((*box, width / self.width, height / self.height))
 
     def add(self, artist: Artist) -> None:
-        """An artist whose measures are inches."""
+        """Add an artist whose measures are inches."""
         artist.set_transform(self.inches)
         self.figure.add_artist(artist)
 
     def bars(self, boxes: Sequence[Box] | np.ndarray, **look: Any) -> None:
-        """Many rectangles as one collection: one matplotlib object each would take seconds."""
+        """Draw rectangles as one collection: one matplotlib object for each would take seconds."""
         if len(boxes):
             size = Affine2D().scale(1, -1) + self.figure.dpi_scale_trans
             self.figure.add_artist(_Boxes(np.asarray(boxes, float), self.inches, size, look))
@@ -59,7 +59,7 @@ class Page:
     def write(
         self, x: float, y: float, text: str, points: float, color: str = style.INK, **more: Any
     ) -> None:
-        """A line of text, its middle at y. ``bold=True`` and ``ha`` as in matplotlib."""
+        """Write a line of text, its middle at y. ``bold=True`` and ``ha`` as in matplotlib."""
         font = _font(points, more.pop("bold", False))
         more |= {"color": color, "fontproperties": font, "va": "center_baseline"}
         self.figure.text(x, y, text, transform=self.inches, **more)
@@ -67,7 +67,7 @@ class Page:
     def write_fitting(
         self, x: float, y: float, text: str, points: float, room: float, **more: Any
     ) -> None:
-        """As `write`, in smaller type if the line would be longer than ``room``."""
+        """Write a line as `write` does, in smaller type if it would be longer than ``room``."""
         bold = more.get("bold", False)
         points *= min(1.0, room / self.text_width(text, points, bold=bold))
         while self.text_width(text, points, bold=bold) > room:
@@ -92,7 +92,7 @@ class Page:
     def legend(
         self, entries: Iterable[tuple[str, dict[str, Any]]], x: float, y: float, room: float
     ) -> None:
-        """Swatches and words in one line; in two, if the type would have to be very small."""
+        """Draw swatches and words in one line; in two, if the type would have to be very small."""
         entries = list(entries)
         widths = [self.text_width(text, 9) + 0.36 for text, _ in entries]
         scale = min(1.0, room / (sum(widths) - 0.16))
@@ -112,7 +112,7 @@ class Page:
 
 
 class _Boxes(Collection):
-    """One square, which a matrix each makes the boxes: a path each would take twice the time."""
+    """Boxes as one square and a matrix for each: a path for each would take twice the time."""
 
     def __init__(
         self, boxes: np.ndarray, inches: Transform, size: Transform, look: dict[str, Any]

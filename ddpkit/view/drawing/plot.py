@@ -50,14 +50,14 @@ class Plot:
             self.page.add(Line2D(*placed.T, linestyle="", marker="o", **look))
 
     def ticks(self, most: int) -> list[float]:
-        """At most so many round values."""
+        """Round values on the scale, at most so many."""
         values = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(0, self.end)
         return [float(value) for value in values if 0 <= value <= self.end]
 
     def axis(
         self, ticks: Sequence[float], names: Sequence[str] = (), *, grid: bool = False
     ) -> None:
-        """A grey line below, with ticks and their names: the numbers, if no others are given."""
+        """Draw a grey line below, with ticks and their names: the numbers, if none are given."""
         low = self.height
         self.lines([((0, low), (self.end, low))], colors=style.GREY, linewidths=0.8, zorder=2)
         marks = [((tick, low), (tick, low + 0.05)) for tick in ticks]

@@ -22,13 +22,13 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank. Times in ns since the picture's left edge."""
+    """What one rank did. Times in ns since the picture's left edge."""
 
     rank: int
     window: Interval
     compute: list[Bar]
     labels: list[Bar]  # what to write on the compute bars, often one text for several
-    lanes: list[list[Bar]]  # communication; operations at the same time lie in different lanes
+    lanes: list[list[Bar]]  # communication; operations that overlap in time lie in different lanes
     overlap: list[Bar]
     exposed: list[Bar]
     parts: Breakdown
@@ -52,6 +52,7 @@ class RowBuilder:
         self.last_in = last_in([*collectives(every), *self.pairs])
 
     def row(self, rank: int) -> RankRow:
+        """The row of one rank."""
         spans = self.trace.of(rank)
         window = start, end = self.trace.window_of(rank)
         activity = self.trace.activity(rank)
@@ -72,7 +73,7 @@ class RowBuilder:
         )
 
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
-        """Outer before inner, so that the inner ones are drawn on top."""
+        """Bars of compute, outer before inner, so that the inner ones are drawn on top."""
         ordered = [span for span in spans if span.kind in COMPUTE_KINDS]
         ordered.sort(key=attrgetter("end_ns"), reverse=True)
         ordered.sort(key=attrgetter("start_ns"))
@@ -102,7 +103,7 @@ class RowBuilder:
         return lanes
 
     def _comm_bars(self, span: Span, number: int, window: Interval) -> list[Rough]:
-        """The light part, which waits for a peer, and the solid part, which moves bytes."""
+        """Bars of an operation: a light one waits for a peer, a solid one moves bytes."""
         start, ready = waiting(span)
         names: tuple[str, ...] = ()
         waits: tuple[str, ...] = ()

@@ -8,13 +8,14 @@ from ddpkit.trace import Trace
 
 
 class HasTrace(Protocol):
-    """A run, to this module."""
+    """A run, as far as pictures know it."""
 
     @property
     def trace(self) -> Trace: ...
 
 
 def trace_of(run_or_trace: HasTrace | Trace) -> Trace:
+    """The trace itself, or that of the run."""
     return run_or_trace if isinstance(run_or_trace, Trace) else run_or_trace.trace
 
 

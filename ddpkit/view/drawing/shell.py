@@ -67,6 +67,7 @@ class View(Generic[Model]):
         return self._last[1]
 
     def figure(self, **changed: Any) -> Figure:
+        """The picture, as a figure of matplotlib."""
         return self._draw(self.model(**changed))
 
     def text(self, **changed: Any) -> str:
@@ -78,6 +79,7 @@ class View(Generic[Model]):
         return self._details(self.model(**changed))
 
     def png(self, **changed: Any) -> bytes:
+        """The picture as the bytes of a PNG; the last 64 are kept."""
         key = tuple((self.start | changed).values())
         if key not in self._pngs:
             if len(self._pngs) >= KEPT:
@@ -115,14 +117,14 @@ class View(Generic[Model]):
         return self
 
     def _ipython_display_(self) -> None:
-        """Nothing more: a view at the end of a cell has been displayed already."""
+        """Called by IPython, and shows nothing: the view has been displayed already."""
 
     def __repr__(self) -> str:
         return f"<View: {self.text()}>"
 
 
 def nothing(why: str) -> View[Any]:
-    """Stands for the view of a run that was skipped: it says so, and has no picture.
+    """A view of a run that was skipped: it says so, and has no picture.
 
     Its ``figure`` raises TraceError.
     """
@@ -144,7 +146,7 @@ def display_live(widget: Any) -> None:
 
 
 def quick_png(figure: Figure) -> bytes:
-    """Hardly compressed: a redraw takes half as long, and stays on this machine."""
+    """A PNG, hardly compressed: a redraw takes half as long, and stays on this machine."""
     file = io.BytesIO()
     figure.savefig(file, format="png", pil_kwargs={"compress_level": 1})
     return file.getvalue()

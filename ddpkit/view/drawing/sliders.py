@@ -29,7 +29,7 @@ def numbers_of(link: Link) -> dict[str, float]:
 
 
 def link_sliders(at: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a link's bandwidth and latency."""
+    """Sliders of a link's bandwidth and latency, by the name of the setting."""
     return {
         "gbits": slider("bandwidth", GBITS, at["gbits"], _bandwidth),
         "us": slider("latency", MICROSECONDS, at["us"], "{:.4g} us".format),

@@ -20,7 +20,7 @@ TYPES = {"d": "f8", "i": "i4", "I": "u4", "B": "u1"}  # of an array, as the canv
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One lane: the columns' entries from ``first`` to before ``last``, by their start."""
+    """A row of the picture: the columns' entries from ``first`` to before ``last``, by start."""
 
     rank: int
     title: str  # "rank 0" in its first row, else ""
@@ -33,7 +33,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class SpanColumns:
-    """Times are in ticks of ``tick_ns`` from the start of what is shown; before it they are < 0."""
+    """Every span as an entry in columns of numbers.
+
+    Times are in ticks of ``tick_ns`` from the start of what is shown; before it they are < 0.
+    """
 
     length: int  # of what is shown, in ticks
     tick_ns: int
@@ -50,7 +53,7 @@ class SpanColumns:
     kind: array[int] = field(default_factory=lambda: array("B"))  # an index of KINDS
 
     def columns(self) -> dict[str, array[int] | array[float]]:
-        """By name, in their order."""
+        """The columns by name, in their order."""
         found = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {name: column for name, column in found if isinstance(column, array)}
 
@@ -75,7 +78,7 @@ class SpanColumns:
 
 
 def span_columns(trace: Trace, step: int | None = None) -> SpanColumns:
-    """All of a trace, or the spans that reach into one of its steps, at their full length.
+    """The columns of a trace, or of the spans that reach into one of its steps, uncut.
 
     Raises TraceError if there is no such step.
     """

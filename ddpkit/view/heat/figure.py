@@ -23,7 +23,7 @@ EDGED = 60  # columns: with more, white edges would hide them
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What is white and what is darkest, in ns. More than ``high`` is as dark."""
+    """The times that are white and darkest, in ns. More than ``high`` is as dark."""
 
     low: float
     high: float
@@ -59,7 +59,7 @@ def draw_heat(model: Heat) -> Figure:
 
 
 def _around(model: Heat) -> Scale:
-    """A long step should stand out, a few percent should not."""
+    """A scale on which a long step stands out, and a few percent do not."""
     typical, every = model.typical_ns or 1.0, [ns for row in model.took for ns in row]
     high = max(1.1 * typical, min(max(every), 2 * typical))
     return Scale(min(0.9 * typical, min(every)), high, style.BACKWARD, max(every) > high)
@@ -94,7 +94,7 @@ def _cells(
 def _numbers(
     page: Page, left: float, height: float, rows: Sequence[Sequence[int]], scale: Scale
 ) -> None:
-    """In ms, on cells that are wide enough for most numbers."""
+    """Write the ms, on cells that are wide enough for most numbers."""
     columns, high = max(map(len, rows)), height / len(rows)
     if columns > 20 or high < 0.16:
         return
@@ -125,7 +125,7 @@ def _heading(page: Page, left: float, name: str, scale: Scale) -> None:
 
 
 def _names(page: Page, axes: Axes, ranks: int, height: float, *, named: bool) -> None:
-    """Of as many ranks as there is room for."""
+    """Write the names of as many ranks as there is room for."""
     axes.tick_params(axis="x", length=2)
     if named:
         pitch = height / ranks

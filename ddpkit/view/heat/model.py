@@ -19,7 +19,7 @@ MUCH = 1.2  # of the median step: such a step is worth a word
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Rows are ranks, columns are steps, or groups of ``group`` steps, by their longest. In ns."""
+    """Times in ns: a row a rank, a column a step, or the longest of ``group`` steps."""
 
     title: str
     notice: str
@@ -36,7 +36,7 @@ class Heat:
 
 
 def heat_of(trace: Trace) -> Heat:
-    """Raises TraceError for a trace without steps."""
+    """How long each step of each rank took. Raises TraceError for a trace without steps."""
     if not trace.steps:
         raise TraceError(
             "this run has no steps to compare: mark them with `with ddpkit.step():`, "
@@ -119,7 +119,7 @@ def _columns(rows: Sequence[Sequence[int]]) -> range:
 def _table(
     took: Sequence[Sequence[int]], waited: Sequence[Sequence[int]], behind: dict[int, int]
 ) -> Iterator[str]:
-    """A line a rank."""
+    """A table with a line a rank."""
     rows = [["", "typical step", "longest", "in step", "lost waiting", "lost by others for it"]]
     for rank, (row, waits) in enumerate(zip(took, waited, strict=True)):
         if not row:

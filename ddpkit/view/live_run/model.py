@@ -14,7 +14,7 @@ MUCH = 0.1  # of a step: a rank that is so much later than the first is worth a 
 
 
 class Report(NamedTuple):
-    """One rank, after one step."""
+    """What one rank reports after one step."""
 
     at_s: float  # perf_counter, common to the ranks of a host
     loss: float
@@ -37,7 +37,7 @@ class RunProgress:
 
 
 def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
-    """From what each rank has reported so far; some may be a few steps ahead of others."""
+    """How far a run has come, from each rank's reports; some ranks may be a few steps ahead."""
     steps = min(map(len, reports.values()), default=0)  # that all ranks have done
     losses = {rank: tuple(report.loss for report in reports[rank]) for rank in sorted(reports)}
     if not steps:
@@ -51,7 +51,7 @@ def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
 
 
 def _rates(reports: Mapping[int, Sequence[Report]], steps: int) -> Iterator[tuple[int, float]]:
-    """A step is done when its last rank is."""
+    """Samples a second of each step, which is done when its last rank is."""
     done = [max(each[k].at_s for each in reports.values()) for k in range(steps)]
     samples = [sum(each[k].samples for each in reports.values()) for k in range(steps)]
     for k in range(1, steps):

@@ -24,14 +24,17 @@ EVERY_S = 1.0  # at most one picture in this time, and a tenth of a core for the
 
 
 class Reporter:
-    """What a rank has of a `Live`: the folder it writes into. So ranks of this host are seen."""
+    """A rank's end of a `Live`: the folder it writes into. So ranks of this host alone are seen."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._file: BinaryIO | None = None
 
     def report(self, loss: float, samples: int = 1) -> None:
-        """To be called by each rank after each step; ``samples`` are those of its own batch."""
+        """Report a step: each rank calls it after each; ``samples`` are those of its own batch.
+
+        Raises ValueError outside of `with live()`.
+        """
         if not self._folder:
             raise ValueError("nobody is watching: start the run inside `with live() as watch:`")
         if self._file is None:
@@ -41,7 +44,7 @@ class Reporter:
 
 
 class Live(Reporter):
-    """Use it around a run, and hand it to the ranks::
+    """A watch over a run: use it around the run, and hand it to the ranks::
 
         with live() as watch:
             cluster.run(train, watch)  # where train(watch) calls watch.report(loss, samples)
@@ -96,6 +99,7 @@ class Live(Reporter):
         return progress_of(reports)
 
     def figure(self) -> Figure:
+        """The picture of what has been reported by now."""
         from ddpkit.view.live_run.figure import draw_progress
 
         return draw_progress(self.progress())

@@ -10,7 +10,7 @@ from ddpkit.view.player.boxes import Line, Point
 
 
 def draw_arrows(page: Page, lines: list[Line], color: str, linestyle: Any) -> None:
-    """Straight arrows, as two collections however many there are; thin ones if they are many."""
+    """Draw straight arrows, as two collections however many there are; thin ones if many."""
     heads = [_head(line) for line in lines]
     shafts = [
         [line[0], between((head[1], head[2]), 0.5)] for line, head in zip(lines, heads, strict=True)
@@ -27,6 +27,7 @@ def draw_arrows(page: Page, lines: list[Line], color: str, linestyle: Any) -> No
 
 
 def between(line: Line, part: float) -> Point:
+    """The point at ``part`` (0 to 1) of a line."""
     (x, y), (to_x, to_y) = line
     return x + (to_x - x) * part, y + (to_y - y) * part
 

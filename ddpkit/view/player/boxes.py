@@ -1,4 +1,4 @@
-"""Where the ranks of a playback stand, in inches from the top left corner of its boxes. Pure."""
+"""`Boxes`: where the ranks of a playback stand, in inches from the top left corner. Pure."""
 
 from dataclasses import dataclass
 from math import cos, hypot, pi, sin
@@ -20,7 +20,7 @@ class Node:
     height: float
 
     def edge(self, toward: Point, beyond: float = 0.06) -> Point:
-        """Where a line from the middle to a point leaves the box, and a little further."""
+        """The point where a line from the middle leaves the box, and a little further."""
         dx, dy = toward[0] - self.x, toward[1] - self.y
         far = hypot(dx, dy) or 1.0
         out = min(
@@ -35,7 +35,7 @@ class Node:
 class Boxes:
     """The boxes before a step, which arrows leave, and after it, where they end.
 
-    Around a ring they are the same boxes.
+    In a ring one box is both.
     """
 
     before: tuple[Node, ...]
@@ -47,7 +47,7 @@ class Boxes:
         return self.before is self.after
 
     def arrow(self, source: int, target: int, *, both_ways: bool) -> Line:
-        """From box to box; to the left of the direct line if another arrow comes the other way."""
+        """A line from box to box; left of the direct one if another arrow comes the other way."""
         a, b = self.before[source], self.after[target]
         if not self.is_ring:
             tail, head = (a.x, a.y + a.height / 2 + 0.05), (b.x, b.y - b.height / 2 - 0.05)
@@ -61,12 +61,12 @@ class Boxes:
 
 
 def boxes_of(playback: Playback) -> Boxes:
-    """A ring for neighbours, else two rows: all ranks before the step, and below, after it."""
+    """Boxes in a ring for neighbours; else two rows: the ranks before the step, and after it."""
     return _ring(playback) if playback.is_ring or playback.world_size == 1 else _rows(playback)
 
 
 def _ring(playback: Playback) -> Boxes:
-    """Rank 0 stands at the top (of two, on the left), the others follow clockwise."""
+    """Boxes in a ring: rank 0 at the top (of two, on the left), the others clockwise."""
     n = playback.world_size
     wide, high = (1.7, 1.0) if n <= 4 else (1.4, 0.86) if n <= 8 else (0.8, 0.56)
     if not playback.chunks:

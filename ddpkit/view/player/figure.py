@@ -28,7 +28,7 @@ UNKNOWN = "A log of sends does not say what a message holds: here are messages a
 
 
 def draw_moment(playback: Playback, step: int) -> Figure:
-    """A figure of 11 inches width; its height is the same for all steps of a playback."""
+    """A figure of 11 inches width, as high for each step of a playback as for the others."""
     boxes = boxes_of(playback)
     height = max(boxes.height, 0.35 + 0.24 * playback.world_size)
     page = Page(TOP + height + 0.86)
@@ -41,7 +41,7 @@ def draw_moment(playback: Playback, step: int) -> Figure:
 
 
 class _Drawer:
-    """Draws the boxes: boxes, what is in them, and the messages between them."""
+    """Draws the boxes, what is in them, and the messages between them."""
 
     def __init__(self, page: Page, playback: Playback, boxes: Boxes, top: float) -> None:
         self.page, self.playback, self.boxes, self.top = page, playback, boxes, top
@@ -79,7 +79,7 @@ class _Drawer:
             self._box(rank, node, moment.holds[rank] if moment.holds else (), arriving[rank])
 
     def _box(self, rank: int, node: Node, holds: tuple[int, ...], arriving: set[int]) -> None:
-        """A rank's name, and a column a chunk that fills with the contributions in it."""
+        """Draw a rank's box: its name, and a column a chunk that fills with contributions."""
         left, top, *_ = box = self._frame(node)
         self.page.bars([box], facecolor=style.BAND, edgecolor=style.IDLE, zorder=2)
         room = node.width - 0.06
@@ -119,7 +119,7 @@ class _Drawer:
                 self.letters.setdefault(letter, []).append(at)
 
     def _write_letters(self) -> None:
-        """All letters under the columns. As paths: 64 texts would take half of a redraw's time."""
+        """Write the letters under the columns, as paths: 64 texts take half of a redraw's time."""
         for letter, places in self.letters.items():
             look: dict[str, Any] = {"facecolor": style.INK, "linewidth": 0, "zorder": 4}
             written = PathCollection(
@@ -132,7 +132,7 @@ class _Drawer:
             self.page.figure.add_artist(written)
 
     def _middle(self, step: int) -> None:
-        """Inside a ring: which step this is, and what it is for."""
+        """Write inside a ring which step this is, and what it is for."""
         if not self.playback.world_size >= 4 or not step:
             return
         middle = sum(node.y for node in self.boxes.after) / len(self.boxes.after)
@@ -160,7 +160,7 @@ class _Drawer:
         self._labels(drawn)
 
     def _labels(self, drawn: list[tuple[Message, Line]]) -> None:
-        """What each message carries, beside its arrow; where all carry the same, once, in words."""
+        """Write beside each arrow what it carries; nothing where the line below says it of all."""
         texts = {self.playback.carried(message) for message, _ in drawn}
         taken = [self._frame(node) for node in (*self.boxes.before, *self.boxes.after)]
         if not drawn or (len(texts) == 1 and not self.playback.is_ring) or texts == {""}:
@@ -178,7 +178,7 @@ class _Drawer:
                 taken.append(box)
 
     def _beside(self, line: Line, wide: float) -> tuple[float, float]:
-        """Beside the middle of the arrow, at the outside of the ring; on it, between rows."""
+        """The middle of a label: outside of the ring beside its arrow; between rows, on it."""
         x, y = between(line, 0.5)
         if not self.boxes.is_ring:
             return x, y
@@ -244,7 +244,7 @@ def _headings(page: Page, playback: Playback) -> None:
 
 
 def _sent(page: Page, playback: Playback, moment: Moment) -> None:
-    """A bar a rank: bytes sent so far, in a frame as long as what it will have sent."""
+    """Draw a bar a rank: bytes sent so far, in a frame as long as what it will have sent."""
     last = playback.moments[-1].sent
     most = max(last) or 1
     names = max(page.text_width(f"rank {rank}", 9) for rank in range(len(last))) + 0.08
@@ -262,7 +262,7 @@ def _sent(page: Page, playback: Playback, moment: Moment) -> None:
 
 
 def _progress(page: Page, playback: Playback, step: int, y: float) -> None:
-    """Which step this is, in a row of all of them, and what happens in it."""
+    """Draw a row of all steps, this one marked, and write what happens in it."""
     pitch = WIDTH / max(1, playback.steps)
     for k in range(1, playback.steps + 1):
         left = LEFT + pitch * (k - 1)

@@ -23,7 +23,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a step did, and how things are after it."""
+    """The messages of a step, and how things are after it."""
 
     messages: tuple[Message, ...]  # of this step; none in the moment before the first
     sent: tuple[int, ...]  # bytes, per rank, so far
@@ -55,7 +55,7 @@ class Playback:
 
     @property
     def chunks(self) -> int:
-        """Into how many chunks the vector is cut; 0 if that is not known."""
+        """How many chunks the vector is cut into; 0 if that is not known."""
         return len(self.moments[0].holds[0]) if self.moments[0].holds else 0
 
     @property
@@ -135,6 +135,7 @@ def after(
 
 
 def check_ranks(world_size: int) -> None:
+    """Raise ValueError for more ranks than a picture has room for."""
     if not 1 <= world_size <= MOST_RANKS:
         raise ValueError(f"play shows 1 to {MOST_RANKS} ranks, not {world_size}")
 

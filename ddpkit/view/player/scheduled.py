@@ -7,8 +7,7 @@ such numbers is the set of ranks that it holds, so that nothing is worked out tw
 from dataclasses import replace
 
 from ddpkit.simulate import RecvReduce, Schedule, Send, execute, schedule
-from ddpkit.simulate.schedules import Part, chunk
-from ddpkit.simulate.schedules import size as elements
+from ddpkit.simulate.schedules import Part, chunk, elements
 from ddpkit.simulate.timing import FLOAT32
 from ddpkit.text import count, size
 from ddpkit.view.player.model import Message, Moment, Playback, after, check_ranks
@@ -82,7 +81,7 @@ def _name(plan: Schedule) -> str:
 
 
 def _resized(plan: Schedule, length: int) -> Schedule:
-    """The same schedule of longer or shorter vectors; the root that it was made for is found."""
+    """The schedule for longer or shorter vectors; the root that it was made for is found."""
     n = plan.world_size
     try:
         for root in range(n):

@@ -37,7 +37,7 @@ class Scaling:
 
     @property
     def notice(self) -> str:
-        """How far each of them goes."""
+        """How many ranks each of the two is good for."""
         weak, strong = (
             max(each.world_size for each in some if each.efficiency >= GOOD)
             for some in (self.weak, self.strong)
@@ -66,7 +66,9 @@ def _up_to(ranks: int) -> str:
 def scaling_model(
     step: Step, link: Link, ranks: int, batch: float = 1.0, cap_mb: float = DEFAULT_CAP_MB
 ) -> Scaling:
-    """``batch=2``: each sample takes as long as in ``step``, and the batch has twice as many.
+    """Weak and strong scaling of ``step``, with the step on ``ranks`` ranks in view.
+
+    ``batch=2``: each sample takes as long as in ``step``, and the batch has twice as many.
 
     Raises ValueError for a batch that is not above 0.
     """

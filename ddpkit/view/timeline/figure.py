@@ -50,7 +50,7 @@ def draw_words(title: str, finding: str) -> Figure:
 
 
 def write_names(page: Page, top: float, model: Timeline, row: RankRow, place: RowLayout) -> None:
-    """The names of the rank and of its lanes, left of the row; ``top`` is the chart's."""
+    """Write the names of the rank and of its lanes left of the row; ``top`` is the chart's."""
     comm = (place.lanes[0][0], place.lanes[-1][1]) if place.lanes else (place.top, place.bottom)
     y = top + sum(place.compute if model.has_compute else comm) / 2
     points = 11 if len(model.rows) <= 8 else 9.5
@@ -62,7 +62,7 @@ def write_names(page: Page, top: float, model: Timeline, row: RankRow, place: Ro
 
 
 def _arrows(plot: Plot, model: Timeline, rows: list[RowLayout]) -> None:
-    """Each message as a line from its send to the end of its recv, as in a space-time diagram."""
+    """Draw each message from its send to the end of its recv, as in a space-time diagram."""
     lines = []
     for message in model.messages:
         (rank, start), (to, end) = message.source, message.target
@@ -91,7 +91,7 @@ def write_headings(
     compute: bool,
     under: tuple[str, str],
 ) -> None:
-    """Everything around the plots; ``under`` are the names of the two axes."""
+    """Write everything around the plots; ``under`` are the names of the two axes."""
     page.write_fitting(LEFT, 0.24, title, 14.5, MIDDLE, bold=True)
     page.write_fitting(LEFT, 0.53, finding, 10, MIDDLE)
     page.legend(kinds(rows, compute=compute), LEFT + 0.01, 0.84, MIDDLE)

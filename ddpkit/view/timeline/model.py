@@ -15,7 +15,10 @@ MAX_AT_ONCE = 3  # of a rank: with more, nobody sees where an arrow belongs
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From (rank, time it was posted) to (rank, time it had arrived)."""
+    """A message, from (rank, time its bytes began to move) to (rank, time it had arrived).
+
+    Times in ns since the picture's left edge.
+    """
 
     source: tuple[int, int]
     target: tuple[int, int]
