@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from ddpkit.checks.lab01.hints import epoch_hint, near, step_hint
+from ddpkit.checks.lab01.hints import EPOCH, PIECES, STEP
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.values import Close
 
@@ -34,7 +34,8 @@ def minibatches(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "seed": "decides",
                 "global seed": "left alone",
             },
-            hint=partial(epoch_hint, rest=rest),
+            hints=EPOCH,
+            given={"rest": rest},
         )
 
 
@@ -103,7 +104,8 @@ def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "gradients": "kept",
                 "velocities": "one a parameter",
             },
-            hint=partial(step_hint, start, gradients, rates, momentum),
+            hints=STEP,
+            given={"start": start, "steps": gradients, "rates": rates, "momentum": momentum},
         )
 
 
@@ -170,19 +172,40 @@ def _torch_steps(
 @exercise("accumulate", lab="01", points=3)
 def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The gradient of a batch from those of its micro-batches, which may differ in length."""
+    import torch
+
     for title, lengths, stale in (
         ("1 micro-batch", [4], False),
         ("2 of the same length", [3, 3], False),
         ("lengths 6 and 2", [6, 2], False),
         ("lengths 1, 5 and 2, an old .grad", [1, 5, 2], True),
     ):
-        problem = _Problem(rng, lengths)
+        start, batches = _tensors(rng, 3)[1:], [_images(rng, n) for n in lengths]
+        whole = _gradients(start, *map(torch.cat, zip(*batches, strict=True)))
+        parts = [_gradients(start, *batch) for batch in batches]
         yield Case(
             title,
-            observe=partial(_accumulated, answer, problem.start, problem.batches, stale),
-            expect={"gradients": Close(problem.gradients()), "images at a time": lengths},
-            hint=problem.hint,
+            observe=partial(_accumulated, answer, start, batches, stale),
+            expect={"gradients": Close(whole), "images at a time": lengths},
+            hints=PIECES,
+            given={"n": len(lengths), "lengths": lengths, "whole": whole, "parts": parts},
         )
+
+
+def _images(rng: random.Random, n: int) -> tuple[Any, Any]:
+    """x of (n, 3) and y of (n,): least squares on a few numbers."""
+    import torch
+
+    x = torch.tensor([[rng.randint(-9, 9) for _ in range(3)] for _ in range(n)])
+    y = torch.tensor([rng.randint(-9, 9) for _ in range(n)])
+    return x.double(), y.double()
+
+
+def _gradients(start: list[Any], x: Any, y: Any) -> list[Any]:
+    import torch
+
+    parameters = _fresh(start)
+    return list(torch.autograd.grad(_loss(parameters, x, y), parameters))
 
 
 def _loss(parameters: list[Any], x: Any, y: Any) -> Any:
@@ -207,67 +230,3 @@ def _accumulated(
     gradients = answer(loss, parameters, [(x.clone(), y.clone()) for x, y in batches])
     detached = [g.detach().clone() for g in gradients]
     return {"gradients": detached, "images at a time": lengths}
-
-
-class _Problem:
-    """Least squares on a few numbers, in micro-batches of the given lengths."""
-
-    def __init__(self, rng: random.Random, lengths: list[int]) -> None:
-        import torch
-
-        self.lengths = lengths
-        self.start = _tensors(rng, 3)[1:]  # weight (3,), bias (1,)
-        self.batches = [
-            (
-                torch.tensor([[rng.randint(-9, 9) for _ in range(3)] for _ in range(n)]).double(),
-                torch.tensor([rng.randint(-9, 9) for _ in range(n)]).double(),
-            )
-            for n in lengths
-        ]
-
-    def gradients(self) -> list[Any]:
-        """Of all images at once."""
-        import torch
-
-        parameters = _fresh(self.start)
-        x, y = (torch.cat(parts) for parts in zip(*self.batches, strict=True))
-        return list(torch.autograd.grad(_loss(parameters, x, y), parameters))
-
-    def parts(self) -> list[list[Any]]:
-        """Of each micro-batch."""
-        import torch
-
-        parameters = _fresh(self.start)
-        return [
-            list(torch.autograd.grad(_loss(parameters, x, y), parameters)) for x, y in self.batches
-        ]
-
-    def hint(self, seen: Observed) -> str | None:
-        if "error" in seen:
-            return None
-        got, parts, n = seen["gradients"], self.parts(), len(self.lengths)
-        if seen["images at a time"] == [sum(self.lengths)] and n > 1:
-            return "All images went through the model at once: it is one micro-batch at a time."
-        sums = [sum(column) for column in zip(*parts, strict=True)]
-        if n > 1 and near(got, sums):
-            return "The gradients are added up. Of mean losses, take the (weighted) mean."
-        if n > 1 and near(got, parts[-1]):
-            return "Only the last micro-batch counts: add to the total, do not replace it."
-        if n > 1 and near(got, [each / n for each in sums]):
-            return (
-                "A plain mean gives each image of the short micro-batch too much weight. "
-                "Weight each gradient by its share of the images."
-            )
-        weighted = [
-            sum(part * length for part, length in zip(column, self.lengths, strict=True))
-            for column in zip(*parts, strict=True)
-        ]
-        if near(got, weighted):
-            return "That is the gradient of the summed loss: divide by the number of all images."
-        if near(got, [g + 1 for g in self.gradients()]):
-            return "p.grad held something already: backward() adds to it. Clear it first."
-        if len(seen["images at a time"]) < n:
-            return f"{n} micro-batches, and the loss of {len(seen['images at a time'])} only."
-        if near(got, [g * (self.lengths[-1] / sum(self.lengths)) for g in parts[-1]]):
-            return "Only the last micro-batch counts: clear p.grad once, before the first."
-        return "Weight each gradient by its share of the images: its len(y), divided by all images."

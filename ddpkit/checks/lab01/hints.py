@@ -1,103 +1,118 @@
-"""Lab 01: what to say of wrong minibatches and wrong steps."""
+"""What to say of wrong minibatches, wrong steps of SGD, and wrong sums of gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.hint import Hint, Seen
+
+# fmt: off
+EPOCH = (
+    Hint("not int64", lambda s: s.samples.startswith("of type"),
+         "A batch is a tensor of int64, which says which images to take: x[batch]."),
+    Hint("last left out", lambda s: s.rest and s.samples.endswith(" missing, 0 twice"),
+         "The last batch is left out: it is smaller, and still counts."),
+    Hint("put back", lambda s: s.wrong("samples"),
+         "Draw without putting back: shuffle all numbers once (torch.randperm), then cut."),
+    Hint("not shuffled", lambda s: s.order == "as they come",
+         "The numbers are not shuffled, or only within their batches: shuffle all of them, then "
+         "cut. Digits that stand together may be alike."),
+    Hint("seed ignored", lambda s: s.seed == "ignored",
+         "Another seed must give another order: torch.Generator().manual_seed(seed)."),
+    Hint("seed not enough", lambda s: s.seed == "not enough",
+         "The same seed must give the same batches, whatever was drawn before: seed your own "
+         "torch.Generator, and pass it on as generator=."),
+    Hint("global seed", lambda s: s.wrong("global seed"),
+         "torch.manual_seed changes everybody's random numbers: make a torch.Generator."),
+    Hint("sizes", say=
+         "Each batch has batch_size numbers, and the last one what is left: it may be short."),
+)
+# fmt: on
+
+# Steps that some people write: the velocity that is kept, from v, g, lr and the momentum m, and
+# what is subtracted of it.
+Velocity = Callable[[Any, Any, float, float], Any]
+Subtracted = Callable[[Any, float], Any]
+# fmt: off
+STEPS: tuple[tuple[str, str, Velocity, Subtracted], ...] = (
+    ("uphill", "Downhill is against the gradient: subtract.",
+     lambda v, g, lr, m: m * v + g, lambda v, lr: -lr * v),
+    ("no lr", "The step must be lr times the velocity; lr is not used.",
+     lambda v, g, lr, m: m * v + g, lambda v, lr: v),
+    ("damped", "torch does not damp the gradient: m * v + g, not m * v + (1 - m) * g.",
+     lambda v, g, lr, m: m * v + (1 - m) * g, lambda v, lr: lr * v),
+    ("lr inside", "Multiply by lr when you take the step, not inside the velocity: lr may change.",
+     lambda v, g, lr, m: m * v + lr * g, lambda v, lr: v),
+    ("v *= lr", "The velocity itself has been multiplied by lr: lr * v makes a new tensor, v *= lr "
+     "none.", lambda v, g, lr, m: lr * (m * v + g), lambda v, lr: v),
+    ("no momentum", "Momentum has no effect: add momentum times the velocity of the step before.",
+     lambda v, g, lr, m: g, lambda v, lr: lr * v),
+)
 
 
-def epoch_hint(seen: Observed, rest: int) -> str | None:
-    if "error" in seen:
-        return None
-    if "type" in seen["samples"]:
-        return "A batch is a tensor of int64, which says which images to take: x[batch]."
-    if "missing" in seen["samples"]:
-        if rest and seen["samples"].endswith(" 0 twice"):
-            return "The last batch is left out: it is smaller, and still counts."
-        return "Draw without putting back: shuffle all numbers once (torch.randperm), then cut."
-    if seen["order"] == "as they come":
-        return (
-            "The numbers are not shuffled, or only within their batches: shuffle all of them, then "
-            "cut. Digits that stand together may be alike."
-        )
-    if seen["seed"] == "ignored":
-        return "Another seed must give another order: torch.Generator().manual_seed(seed)."
-    if seen["seed"] == "not enough":
-        return (
-            "The same seed must give the same batches, whatever was drawn before: seed your own "
-            "torch.Generator, and pass it on as generator=."
-        )
-    if seen["global seed"] == "used":
-        return "torch.manual_seed changes everybody's random numbers: make a torch.Generator."
-    return "Each batch has batch_size numbers, and the last one what is left: it may be short."
+def steps_are(velocity: Velocity, subtracted: Subtracted, s: Seen) -> bool:
+    """Whether the parameters went where these steps lead."""
+    parameters, velocities = list(s.start), [0.0 * p for p in s.start]
+    for given, lr in zip(s.steps, s.rates, strict=True):
+        pairs = zip(velocities, given, strict=True)
+        velocities = [velocity(v, g, lr, s.momentum) for v, g in pairs]
+        parameters = [p - subtracted(v, lr) for p, v in zip(parameters, velocities, strict=True)]
+    return near(s.parameters, parameters)
 
 
-def step_hint(
-    start: list[Any],
-    gradients: list[Any],
-    rates: list[float],
-    momentum: float,
-    seen: Observed,
-) -> str | None:
-    m = momentum
-    if "error" in seen:
-        text = str(seen["error"])
-        if "requires grad" in text:
-            return "The step is not to be differentiated: put it under `with torch.no_grad():`."
-        if "NoneType" in text:
-            return "At the first step velocities is None: begin with zeros."
-        return None
-    variants: list[tuple[str, Callable[[Any, Any, float], Any], Callable[[Any, float], Any]]] = [
-        ("Downhill is against the gradient: subtract.", lambda v, g, lr: m * v + g,
-         lambda v, lr: -lr * v),
-        ("The step must be lr times the velocity; lr is not used.", lambda v, g, lr: m * v + g,
-         lambda v, lr: v),
-        ("torch does not damp the gradient: m * v + g, not m * v + (1 - m) * g.",
-         lambda v, g, lr: m * v + (1 - m) * g, lambda v, lr: lr * v),
-        ("Multiply by lr when you take the step, not inside the velocity: lr may change.",
-         lambda v, g, lr: m * v + lr * g, lambda v, lr: v),
-        ("The velocity itself has been multiplied by lr: lr * v makes a new tensor, v *= lr none.",
-         lambda v, g, lr: lr * (m * v + g), lambda v, lr: v),
-    ]  # fmt: skip
-    got = seen["parameters"]
-    if seen["velocities"] == "not returned":
-        return "Return the new velocities, one for each parameter: the next step needs them."
-    if near(got, start):
-        return (
-            "The parameters have not changed. Change them in place, p -= ..., not p = p - ..., and "
-            "by the new velocity."
-        )
-    if seen["gradients"] == "changed":
-        return "The gradients that you were given have changed: a velocity must be a new tensor."
-    for hint, velocity, step in variants:
-        if near(got, _variant(start, gradients, rates, velocity, step)):
-            return hint
-    if m and near(got, _variant(start, gradients, rates, lambda v, g, lr: g, lambda v, lr: lr * v)):
-        return "Momentum has no effect: add momentum times the velocity of the step before."
-    return (
-        "For each parameter: its new velocity is momentum * velocity + gradient (at the first step "
-        "the gradient alone), and lr * velocity is all that is subtracted."
-    )
+STEP = (
+    Hint("differentiated", lambda s: s.kind == "leaf in place",
+         "The step is not to be differentiated: put it under `with torch.no_grad():`."),
+    Hint("no first step", lambda s: s.kind == "None",
+         "At the first step velocities is None: begin with zeros."),
+    Hint("not returned", lambda s: s.wrong("velocities"),
+         "Return the new velocities, one for each parameter: the next step needs them."),
+    Hint("unchanged", lambda s: near(s.parameters, s.start),
+         "The parameters have not changed. Change them in place, p -= ..., not p = p - ..., and by "
+         "the new velocity."),
+    Hint("gradients changed", lambda s: s.wrong("gradients"),
+         "The gradients that you were given have changed: a velocity must be a new tensor."),
+    *(Hint(name, partial(steps_are, v, step), says) for name, says, v, step in STEPS),
+    Hint("velocity", say=
+         "For each parameter: its new velocity is momentum * velocity + gradient (at the first "
+         "step the gradient alone), and lr * velocity is all that is subtracted."),
+)
 
 
-def _variant(
-    start: list[Any],
-    gradients: list[Any],
-    rates: list[float],
-    velocity: Callable[[Any, Any, float], Any],
-    step: Callable[[Any, float], Any],
-) -> list[Any]:
-    """A step that some people write: `velocity(v, g, lr)` is kept, `step(v, lr)` subtracted."""
-    parameters, velocities = [p.clone() for p in start], [0.0 * p for p in start]
-    for given, lr in zip(gradients, rates, strict=True):
-        velocities = [velocity(v, g, lr) for v, g in zip(velocities, given, strict=True)]
-        parameters = [p - step(v, lr) for p, v in zip(parameters, velocities, strict=True)]
-    return parameters
+def total(s: Seen, weights: Sequence[float]) -> list[Any]:
+    """Sum of the micro-batches' gradients, each by its weight."""
+    columns = zip(*s.parts, strict=True)
+    return [sum(w * g for w, g in zip(weights, each, strict=True)) for each in columns]
 
 
-def near(one: list[Any], other: list[Any]) -> bool:
+PIECES = (
+    Hint("all at once", lambda s: s.images_at_a_time == [sum(s.lengths)] != s.lengths,
+         "All images went through the model at once: it is one micro-batch at a time."),
+    Hint("added up", lambda s: s.n > 1 and near(s.gradients, total(s, [1] * s.n)),
+         "The gradients are added up. Of mean losses, take the (weighted) mean."),
+    Hint("only the last", lambda s: s.n > 1 and near(s.gradients, s.parts[-1]),
+         "Only the last micro-batch counts: add to the total, do not replace it."),
+    Hint("plain mean", lambda s: s.n > 1 and near(s.gradients, total(s, [1 / s.n] * s.n)),
+         "A plain mean gives each image of the short micro-batch too much weight. "
+         "Weight each gradient by its share of the images."),
+    Hint("summed loss", lambda s: near(s.gradients, total(s, s.lengths)),
+         "That is the gradient of the summed loss: divide by the number of all images."),
+    Hint("old grad", lambda s: near(s.gradients, [g + 1 for g in s.whole]),
+         "p.grad held something already: backward() adds to it. Clear it first."),
+    Hint("not all", lambda s: len(s.images_at_a_time) < s.n,
+         lambda s: f"{s.n} micro-batches, and the loss of {len(s.images_at_a_time)} only."),
+    Hint("cleared each time",
+         lambda s: near(s.gradients, [g * s.lengths[-1] / sum(s.lengths) for g in s.parts[-1]]),
+         "Only the last micro-batch counts: clear p.grad once, before the first."),
+    Hint("share", say=
+         "Weight each gradient by its share of the images: its len(y), divided by all images."),
+)
+# fmt: on
+
+
+def near(one: Sequence[Any], other: Sequence[Any]) -> bool:
     import torch
 
     return all(torch.allclose(a, b, rtol=1e-9) for a, b in zip(one, other, strict=True))

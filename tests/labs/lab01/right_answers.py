@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from tests.exercises.right_answers import passes, right
+from tests.labs.answers import right
 
 
 @right("minibatches")
@@ -87,6 +87,3 @@ def sum_of_losses(loss, parameters, micro_batches):
     weighted = [loss(x, y) * y.shape[0] for x, y in micro_batches]
     total = torch.stack(weighted).sum() / sum(y.shape[0] for _, y in micro_batches)
     return torch.autograd.grad(total, parameters)
-
-
-test_a_right_answer_of_another_make_passes = passes(__name__)

@@ -1,0 +1,68 @@
+"""Wrong answers to lab 01."""
+
+import torch
+
+from tests.labs.answers import edits, wrong
+from tests.labs.lab01.right_answers import by_backward, by_data
+
+SHUFFLE = "torch.randperm(n, generator=generator)"
+
+# fmt: off
+edits(
+    ("minibatches", "in_order", SHUFFLE, "torch.arange(n)", "not shuffled"),
+    ("minibatches", "from_the_middle_on", SHUFFLE, "torch.arange(n).roll(seed)", "not shuffled"),
+    ("minibatches", "shuffled_inside",
+     {SHUFFLE: "torch.arange(n)", "list(order.split(batch_size))":
+      "[each[torch.randperm(len(each), generator=generator)] for each in order.split(batch_size)]"},
+     "not shuffled"),
+    ("minibatches", "with_replacement", "randperm(n,", "randint(n, (n,),", "put back"),
+    ("minibatches", "drops_the_last",
+     "order.split", "order[: n - n % batch_size].split", "last left out"),
+    ("minibatches", "evenly", "split(batch_size)", "tensor_split(-(-n // batch_size))", "sizes"),
+    ("minibatches", "floats", "order.split", "order.float().split", "not int64"),
+    ("minibatches", "unseeded", ", generator=generator", "", "seed not enough"),
+    ("minibatches", "seeds_everybody",
+     {"generator = torch.Generator()": "torch", ", generator=generator": ""}, "global seed"),
+    ("minibatches", "one_seed_for_all", "manual_seed(seed)", "manual_seed(0)", "seed ignored"),
+    ("sgd_step", "uphill", "p -= lr * v", "p += lr * v", "uphill"),
+    ("sgd_step", "no_lr", "p -= lr * v", "p -= v", "no lr"),
+    ("sgd_step", "not_in_place", "p -= lr * v", "p = p - lr * v", "unchanged"),
+    ("sgd_step", "scales_the_velocity", "p -= lr * v", "p -= v.mul_(lr)", "v *= lr"),
+    ("sgd_step", "damped", "v + g for", "v + (1 - momentum) * g for", "damped"),
+    ("sgd_step", "no_momentum", "momentum * v + g", "g + 0 * v", "no momentum"),
+    ("sgd_step", "lr_in_the_velocity",
+     {"v + g for": "v + lr * g for", "p -= lr * v": "p -= v"}, "lr inside"),
+    ("sgd_step", "forgets", "return velocities", "return None", "not returned"),
+    ("sgd_step", "differentiates_the_step", "with torch.no_grad()", "if True", "differentiated"),
+    ("sgd_step", "no_first_step", "velocities is None", "False", "no first step"),
+    ("sgd_step", "first_gradient_twice", "torch.zeros_like(g)", "g", "velocity"),
+    ("accumulate", "plain_mean", "len(y) / images", "1 / len(micro_batches)", "plain mean"),
+    ("accumulate", "sum", "len(y) / images", "1", "added up"),
+    ("accumulate", "summed_loss", "len(y) / images", "len(y)", "summed loss"),
+    ("accumulate", "as_if_all_were_long", "len(y) / images",
+     "len(y) / max(len(y) for _, y in micro_batches) / len(micro_batches)", "share"),
+    ("accumulate", "keeps_the_last", "t += g * (len(y) / images)", "t.copy_(g)", "only the last"),
+)
+edits(  # the first velocity is the gradient's own tensor, and then changes in place
+    ("sgd_step", "velocity_is_the_gradient",
+     "[g.clone() for g in gradients]", "list(gradients)", "gradients changed"),
+    of=by_data,
+)
+edits(
+    ("accumulate", "into_an_old_grad", "        p.grad = None", "        pass", "old grad"),
+    ("accumulate", "clears_each_time", "        (loss",
+     "        for p in parameters:\n            p.grad = None\n        (loss", "cleared each time"),
+    of=by_backward,
+)
+# fmt: on
+
+
+@wrong("accumulate", "all at once")
+def all_at_once(loss, parameters, micro_batches):
+    x, y = (torch.cat(parts) for parts in zip(*micro_batches, strict=True))
+    return list(torch.autograd.grad(loss(x, y), parameters))
+
+
+@wrong("accumulate", "not all")
+def the_first_alone(loss, parameters, micro_batches):
+    return list(torch.autograd.grad(loss(*micro_batches[0]), parameters))
