@@ -37,6 +37,11 @@ def test_version_and_help():
         assert ddpkit_command(name, "--help").returncode == 0
 
 
+def test_each_file_of_the_folder_is_a_command():
+    files = {path.stem for path in Path(ddpkit.__file__).parent.glob("commands/[a-z]*.py")}
+    assert set(main.commands) == files - {"main", "diagnosis"}  # which has words for doctor
+
+
 def test_unknown_command_is_an_error():
     result = ddpkit_command("docter")
     assert result.returncode == 2
