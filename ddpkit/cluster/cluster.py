@@ -172,7 +172,7 @@ class Cluster:
         emulated = "" if self.links is None else str(self.links)
         known = {"backend": self.place.backend, "device": self.place.device, "emulated": emulated}
         facts = {**known, **outcome.facts}
-        trace, earlier = join(outcome.spans, outcome.left_out, self.world_size, facts)
+        trace, earlier = join(outcome.spans, outcome.dropped, self.world_size, facts)
         run = Run(outcome.results, outcome.output, trace, outcome.error, earlier)
         if outcome.error is None:
             return run

@@ -16,6 +16,6 @@ class RunOutcome:
     results: list[Any]  # by rank; None of a rank that did not return
     output: str = ""
     spans: list[Span] = field(default_factory=list)
-    left_out: dict[int, Dropped] = field(default_factory=dict)  # by rank
+    dropped: dict[int, Dropped] = field(default_factory=dict)  # by rank
     error: RunFailed | None = None
     facts: dict[str, Scalar] = field(default_factory=dict)  # more of them, for the trace

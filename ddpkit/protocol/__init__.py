@@ -7,6 +7,7 @@ status       where a rank is, and what it waits for
 per_rank     an argument of which every rank gets its own item
 assignment   what the process of a rank is given when it starts
 ship         functions to the ranks, results back
+reply        what a rank has to say in the end
 blackbox     a rank's calls and status, in a file that outlives it
 noticeboard  times that ranks leave for each other
 """

@@ -17,7 +17,6 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -133,46 +132,6 @@ def _tensor(
     if parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
-
-
-# A reply is a sequence of parts: the spans, the verdict ("returned" or "raised", with a report),
-# and of a result its pickle and its buffers.
-
-
-def send_reply(connection: Connection, parts: list[Any]) -> None:
-    """Send all parts; the first message holds their sizes, in bytes."""
-    connection.send_bytes(pickle.dumps([memoryview(part).nbytes for part in parts]))
-    for part in parts:
-        connection.send_bytes(part)
-
-
-def receive_reply(connection: Connection) -> list[Any]:
-    """Receive what `send_reply` sent: the first two parts unpickled, the others as bytearrays.
-
-    Raises EOFError if the sender is gone before the end.
-    """
-    sizes: list[int] = pickle.loads(connection.recv_bytes())
-    first, second, *others = (_receive(connection, size) for size in sizes)
-    return [pickle.loads(first), pickle.loads(second), *others]
-
-
-def _receive(connection: Connection, size: int) -> bytearray:
-    """One message of a known size, read straight into its place where the system has pipes."""
-    if os.name != "posix":
-        return bytearray(connection.recv_bytes())
-    descriptor, part = connection.fileno(), bytearray(size)
-    view = memoryview(part)
-    _read_into(descriptor, memoryview(bytearray(4 if size <= 0x7FFFFFFF else 12)))  # its header
-    _read_into(descriptor, view)
-    return part
-
-
-def _read_into(descriptor: int, view: memoryview) -> None:
-    while view.nbytes:
-        count = os.readv(descriptor, [view])
-        if not count:
-            raise EOFError
-        view = view[count:]
 
 
 # Naming the culprit

@@ -7,7 +7,6 @@ closed by peer", which hides the cause. Nothing is torn down; a dead process has
 
 from __future__ import annotations
 
-import pickle
 import sys
 import threading
 from functools import partial
@@ -16,7 +15,8 @@ from typing import Any
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.noticeboard import Noticeboard
-from ddpkit.protocol.ship import read_call, send_reply
+from ddpkit.protocol.reply import Reply, send_reply
+from ddpkit.protocol.ship import read_call
 from ddpkit.rank import process
 from ddpkit.rank.agent import Agent
 from ddpkit.rank.life import live
@@ -31,16 +31,16 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     recorder = Recorder(mine.rank, box)
     agent = Agent(recorder, box)
     agent.start()
-    reply: list[Any]
+    raised, result = None, []
     try:
-        reply = [pickle.dumps(("returned", None)), *_live(mine, settings, recorder, agent)]
+        result = _live(mine, settings, recorder, agent)
     except BaseException as error:
-        reply = [pickle.dumps(("raised", report(error)))]
+        raised = report(error)
     agent.phase = "returned"
     box.write_status(agent.status())
     sys.stdout.flush()
     sys.stderr.flush()
-    send_reply(pipes.reply, [pickle.dumps((recorder.spans(), recorder.log.left_out())), *reply])
+    send_reply(pipes.reply, Reply(recorder.spans(), recorder.log.left_out(), raised, result))
     threading.Event().wait()  # until the launcher ends this process
 
 

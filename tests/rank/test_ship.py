@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from ddpkit.protocol.raised import Raised
+from ddpkit.protocol.reply import Reply, receive_reply, send_reply
 from ddpkit.protocol.ship import (
     IN_BAND,
     pack_call,
     pack_result,
-    receive_reply,
-    send_reply,
     unpack_call,
     unpack_result,
 )
+from ddpkit.trace import Dropped, Span
 
 Pair = namedtuple("Pair", "a b")
 
@@ -29,18 +30,21 @@ class Box:
     tensor: torch.Tensor
 
 
+SPAN = Span(0, "comm", "send", "comm", 1, 2)
+
+
 def there_and_back(value):
     """Through a real pipe, as a reply."""
     receiver, sender = Pipe(duplex=False)
-    parts = [pickle.dumps(["spans"]), pickle.dumps(("returned", None)), *pack_result(value)]
-    thread = Thread(target=send_reply, args=(sender, parts))
+    reply = Reply([SPAN], Dropped(), result=pack_result(value))
+    thread = Thread(target=send_reply, args=(sender, reply))
     thread.start()
-    spans, verdict, *received = receive_reply(receiver)
+    received = receive_reply(receiver)
     thread.join()
-    assert (spans, verdict) == (["spans"], ("returned", None))
+    assert (received.spans, received.dropped, received.raised) == ([SPAN], Dropped(), None)
     receiver.close()
     sender.close()
-    return unpack_result(received)
+    return unpack_result(received.result)
 
 
 def same(one, other):
@@ -146,6 +150,13 @@ def test_large_buffers_travel_beside_the_pickle():
     assert [memoryview(part).nbytes for part in parts[1:]] == [4 * IN_BAND]
     assert memoryview(parts[0]).nbytes < 10_000
     assert len(pack_result(small)) == 1
+
+
+def test_a_reply_of_a_rank_that_raised():
+    receiver, sender = Pipe(duplex=False)
+    reply = Reply([SPAN], Dropped(), Raised("ValueError", "no", pickled=b"x"), printed=["a", "b"])
+    send_reply(sender, reply)
+    assert receive_reply(receiver) == reply
 
 
 def test_a_sender_that_is_gone():

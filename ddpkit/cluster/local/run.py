@@ -36,7 +36,8 @@ from ddpkit.protocol.assignment import Assignment, ProcessSettings
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.noticeboard import Noticeboard
 from ddpkit.protocol.raised import Raised
-from ddpkit.protocol.ship import receive_reply, unpack_result, write_call
+from ddpkit.protocol.reply import receive_reply
+from ddpkit.protocol.ship import unpack_result, write_call
 from ddpkit.trace import Dropped, Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
@@ -112,7 +113,7 @@ class LocalRun:
         self.raised: dict[int, Raised] = {}
         self.died: dict[int, int | None] = {}  # rank -> exit code
         self.spans: list[Span] = []
-        self.left_out: dict[int, Dropped] = {}
+        self.dropped: dict[int, Dropped] = {}
         self.ranks: list[RankProcess] = []
         stack.callback(self.end)
 
@@ -138,7 +139,7 @@ class LocalRun:
         self._read_everything()
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(self.request.world_size)]
-        return RunOutcome(results, str(self.output), self.spans, self.left_out, error)
+        return RunOutcome(results, str(self.output), self.spans, self.dropped, error)
 
     def _watch(self) -> RunFailed | None:
         begun = time.monotonic()
@@ -192,17 +193,17 @@ class LocalRun:
     def _read_reply(self, rank: int) -> None:
         connection = self.ranks[rank].reply
         try:
-            (spans, left_out), (kind, report), *parts = receive_reply(connection)
+            reply = receive_reply(connection)
         except (EOFError, OSError):
             self._read_death(rank)
             return
-        self.spans += spans
-        self.left_out[rank] = left_out
-        if kind == "raised":
-            self.raised[rank] = report
+        self.spans += reply.spans
+        self.dropped[rank] = reply.dropped
+        if reply.raised is not None:
+            self.raised[rank] = reply.raised
             return
         try:
-            self.results[rank] = unpack_result(parts)
+            self.results[rank] = unpack_result(reply.result)
         except Exception as error:
             message = f"what {explain.ranks([rank])} returned cannot be read here: {error}"
             raise ClusterError(message) from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 
 from ddpkit.cluster.local.launch import run_folder
 from ddpkit.cluster.local.run import Request
@@ -20,11 +19,12 @@ from ddpkit.cluster.torchrun import clocks
 from ddpkit.cluster.torchrun.clocks import ClockShift
 from ddpkit.cluster.torchrun.job import TooFewRanks, TorchrunJob, job
 from ddpkit.protocol.blackbox import BlackBox
+from ddpkit.protocol.reply import Reply
 from ddpkit.protocol.ship import unpack_call, unpack_result
 from ddpkit.rank.agent import Agent
 from ddpkit.rank.life import live
 from ddpkit.rank.record.recorder import Recorder
-from ddpkit.trace import Dropped, Scalar, Span
+from ddpkit.trace import Scalar
 
 
 def run(request: Request, *, expect_error: bool) -> RunOutcome:
@@ -82,23 +82,13 @@ def _outcome(here: TorchrunJob, read: Sequence[ClockShift], replies: Sequence[Re
         facts = {"hosts": len(here.hosts), "clock_error_ns": worst}
     return RunOutcome(
         results=[unpack_result(reply.result) for reply in replies],
-        output="\n".join(line for reply in replies for line in reply.lines),
+        output="\n".join(line for reply in replies for line in reply.printed),
         spans=[
             clock_of[rank].move(span) for rank, reply in enumerate(replies) for span in reply.spans
         ],
-        left_out={rank: reply.left_out for rank, reply in enumerate(replies)},
+        dropped={rank: reply.dropped for rank, reply in enumerate(replies)},
         facts=facts,
     )
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a rank sends to all when its function has returned."""
-
-    result: list[bytearray]  # packed
-    spans: list[Span]
-    left_out: Dropped
-    lines: list[str]  # what it printed
 
 
 def _call(here: TorchrunJob, request: Request) -> Reply:
@@ -116,8 +106,12 @@ def _call(here: TorchrunJob, request: Request) -> Reply:
         begin=lambda: here.messenger.begin(Agent(recorder, box)),
         output=redirect_stdout(printed),
     )
-    parts = [bytearray(part) for part in result]
-    return Reply(parts, recorder.spans(), recorder.log.left_out(), printed.lines())
+    return Reply(
+        recorder.spans(),
+        recorder.log.left_out(),
+        result=[bytearray(part) for part in result],
+        printed=printed.lines(),
+    )
 
 
 def _black_box() -> BlackBox:
