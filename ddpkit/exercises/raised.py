@@ -32,6 +32,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("ready twice", r"ready twice"),
     ("ambiguous", r"Boolean value of Tensor"),
     ("no context manager", r"context manager"),
+    ("not a list", r", not a list$"),  # lab 05's check of unflatten
     ("None", r"NoneType"),
     ("iterator", r"iterator|generator"),
     ("dtypes", r"dtype|different type|scalar type"),

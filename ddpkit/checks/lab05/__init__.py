@@ -1,1 +1,8 @@
-"""Lab 05: caps cases flat views."""
+"""Lab 05: flat tensors and views, buckets by torch's rule, and the best size of a bucket.
+
+cases   its exercises
+hints   what to say of wrong answers
+flat    what `flatten` and `unflatten` are given, and what they made of it
+views   parameters with gradients, and whether these are views of the buckets
+rules   which bucket and which cap, by the right rule and by wrong ones that people write
+"""

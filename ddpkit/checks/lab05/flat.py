@@ -1,4 +1,4 @@
-"""Lab 05: what `flatten` and `unflatten` are given, what they made of it, and what to say."""
+"""What `flatten` and `unflatten` are given, and what they made of it."""
 
 from __future__ import annotations
 
@@ -44,29 +44,6 @@ def flattened(answer: Answer, tensors: list[Any]) -> Observed:
     }
 
 
-def flat_hint(expected: Any, seen: Observed) -> str | None:
-    if "error" in seen:
-        text = str(seen["error"])
-        if "view" in text:
-            return "A transposed tensor has no view in one dimension: reshape copies if it must."
-        if "size" in text or "dimension" in text:
-            return "torch.cat joins tensors of one dimension: make each 1-D first."
-        return None
-    flat = seen["flat"]
-    if flat.shape != expected.shape:
-        return f"All {expected.numel()} elements in one dimension, please."
-    if flat.dtype != expected.dtype:
-        return (
-            "The flat tensor has the dtype of the tensors: no float(), no detour over Python's "
-            "numbers."
-        )
-    if sorted(flat.tolist()) == sorted(expected.tolist()) and flat.tolist() != expected.tolist():
-        return "All elements are there, but not in the order of the tensors."
-    if seen["memory"] == "shared":
-        return "One tensor too must be copied: later its bucket is changed, and it is not."
-    return None
-
-
 def unflattened(answer: Answer, flat: Any, like: list[Any]) -> Observed:
     import torch
 
@@ -82,24 +59,3 @@ def unflattened(answer: Answer, flat: Any, like: list[Any]) -> Observed:
         "memory": "views of flat" if moved else "copies",
         "tensors": "kept" if digest(like) == given else "changed",
     }
-
-
-def pieces_hint(wanted: list[Any], seen: Observed) -> str | None:
-    if "error" in seen:
-        if "invalid for input of size" in str(seen["error"]):
-            return "A piece has as many elements as its tensor: cut by numel()."
-        if "not a list" in str(seen["error"]):
-            return "Give back a list: a generator is empty for who goes over it again."
-        return None
-    pieces = seen["pieces"]
-    if seen["tensors"] == "changed":
-        return "`tensors` only tell the shapes. Give back views of flat; copy nothing into them."
-    if len(pieces) != len(wanted):
-        return f"{len(wanted)} tensors ask for {len(wanted)} pieces, not {len(pieces)}."
-    if [p.shape for p in pieces] != [w.shape for w in wanted]:
-        return "Each piece has the shape of its tensor: view(tensor.shape)."
-    if seen["memory"] == "copies":
-        return "The pieces are copies: what is written to flat does not show in them. Slice, view."
-    if any(p.tolist() != w.tolist() for p, w in zip(pieces, wanted, strict=True)):
-        return "Each piece begins in flat where the one before it ends."
-    return None

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import torch
 
-from tests.exercises.right_answers import passes, right
+from tests.labs.answers import right
 
 # flatten and unflatten
 
@@ -195,6 +195,3 @@ def by_numpy(caps, ready, sizes, latency, bandwidth, world_size):
         return float((np.array(ready)[ends] + after).max())
 
     return caps[int(np.argmin([finish(cap) for cap in caps]))]
-
-
-test_a_right_answer_of_another_make_passes = passes(__name__)

@@ -1,0 +1,136 @@
+"""What to say of wrong flat tensors, views, buckets and caps."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from ddpkit.checks.lab05.rules import TELLING, WRONG_MODELS, WRONG_RULES, CapProblem, Model, Rule
+from ddpkit.checks.lab05.views import BUCKETS
+from ddpkit.exercises.hint import Hint, Seen
+
+# fmt: off
+FLAT = (
+    Hint("no view", lambda s: s.kind == "no view",
+         "A transposed tensor has no view in one dimension: reshape copies if it must."),
+    Hint("not 1-D first", lambda s: s.kind == "shapes",
+         "torch.cat joins tensors of one dimension: make each 1-D first."),
+    Hint("one dimension", lambda s: s.flat.shape != s.expect["flat"].shape,
+         lambda s: f"All {s.expect['flat'].numel()} elements in one dimension, please."),
+    Hint("dtype", lambda s: s.flat.dtype != s.expect["flat"].dtype,
+         "The flat tensor has the dtype of the tensors: no float(), no detour over Python's "
+         "numbers."),
+    Hint("order", lambda s: s.wrong("flat") and sorted(s.flat) == sorted(s.expect["flat"]),
+         "All elements are there, but not in the order of the tensors."),
+    Hint("shared", lambda s: s.wrong("memory"),
+         "One tensor too must be copied: later its bucket is changed, and it is not."),
+)
+PIECES = (
+    Hint("cut", lambda s: s.kind == "wrong size",
+         "A piece has as many elements as its tensor: cut by numel()."),
+    Hint("no list", lambda s: s.kind == "not a list",
+         "Give back a list: a generator is empty for who goes over it again."),
+    Hint("fills the tensors", lambda s: s.wrong("tensors"),
+         "`tensors` only tell the shapes. Give back views of flat; copy nothing into them."),
+    Hint("number", lambda s: len(s.pieces) != len(s.expect["pieces"]),
+         lambda s: f"{len(s.expect['pieces'])} tensors ask for {len(s.expect['pieces'])} pieces, "
+                   f"not {len(s.pieces)}."),
+    Hint("shape", lambda s: [p.shape for p in s.pieces] != [w.shape for w in s.expect["pieces"]],
+         "Each piece has the shape of its tensor: view(tensor.shape)."),
+    Hint("copies", lambda s: s.wrong("memory"),
+         "The pieces are copies: what is written to flat does not show in them. Slice, view."),
+    Hint("where it begins", lambda s: s.wrong("pieces"),
+         "Each piece begins in flat where the one before it ends."),
+)
+
+
+def follows(rule: Rule, s: Seen) -> bool:
+    return bool(s.buckets == rule.buckets(s.parameters, s.cap, s.first))
+
+
+BUCKETED = (
+    Hint("iterator", lambda s: s.kind == "iterator",
+         "parameters may be an iterator, as model.parameters() is: make a list of it first."),
+    *(Hint(name, partial(follows, rule), says) for name, rule, says in WRONG_RULES),
+    Hint("not each once", lambda s: sorted(chain(*s.buckets)) != list(range(len(s.parameters))),
+         "Each parameter belongs into one bucket: here some are missing, or in two."),
+    Hint("an empty one", lambda s: [] in s.buckets,
+         "A bucket is empty: at the end close one only if something is in it."),
+    Hint("order within", lambda s: any(b != sorted(b, reverse=True) for b in s.buckets),
+         "Within a bucket the parameters stand as they were put in, in reverse order."),
+    Hint("order of buckets", lambda s: sorted(s.buckets) == sorted(s.expect["buckets"]),
+         "Buckets come as they closed; those left at the end as they were opened."),
+    Hint("stays open", say=
+         "A bucket of a kind stays open, whatever comes of other kinds, until its bytes, numel() "
+         "times element_size(), reach the cap."),
+)
+
+
+def flats(values: Any) -> Any:
+    return values[: len(BUCKETS)]
+
+
+def gradients(s: Seen) -> list[tuple[Any, Any]]:
+    """Pairs: a gradient that was found, and the right one."""
+    return list(zip(s["values"], s.expect["values"], strict=True))[len(BUCKETS):]
+
+
+def differ(one: Any, other: Any) -> bool:
+    import torch
+
+    return not torch.equal(one, other)
+
+
+VIEWS = (
+    Hint("flat tensor",
+         lambda s: s.kind == "not its gradient" or [(f.shape, f.dtype) for f in flats(s["values"])]
+         != [(f.shape, f.dtype) for f in flats(s.expect["values"])],
+         "flat[i] is a 1-D tensor of the dtype of bucket i's parameters, with room for all their "
+         "elements."),
+    Hint("None", lambda s: any(right is None is not got for got, right in gradients(s)),
+         "A gradient that is None stays None: only its place in flat[i] becomes 0."),
+    Hint("values lost",
+         lambda s: any(differ(got, right) for got, right in gradients(s) if right is not None),
+         "A gradient has lost its values. Copy them into the view, before the view takes the "
+         "gradient's place."),
+    Hint("old values", lambda s: s.wrong("values") and any(got is None for got, _ in gradients(s)),
+         "flat[i] still holds old values where the gradient is None: set them to 0."),
+    Hint("not collected",
+         lambda s: s.wrong("values") and not any(flat.any() for flat in flats(s["values"])),
+         "Gradients that are there already have to be collected when buckets are made."),
+    Hint("not its values", lambda s: s.wrong("values"),
+         "flat[i] must hold the values of its gradients, in the order of its parameters."),
+    Hint("no views", lambda s: s.memory.endswith(("copies", "views of other shapes")),
+         "views[i] are views of flat[i] (`unflatten` makes them), shaped as the parameters."),
+    Hint("memory of its own", say=lambda s:
+         f"Held are {s.memory}, where {s.expect['memory']} would do: p.grad has memory of its own. "
+         "Let it be the view: p.grad = view."),
+)
+
+
+def chooses_as(model: Model, s: Seen) -> bool:
+    return bool(s.caps == [model.best(problem) for problem in TELLING])
+
+
+def first_wrong(s: Seen) -> tuple[CapProblem, float]:
+    """The first problem of a case for which another cap was chosen than the best, and that cap."""
+    pairs = [(s.problem, s.cap)] if "cap" in s.observed else zip(TELLING, s.caps, strict=True)
+    return next((problem, cap) for problem, cap in pairs if cap != problem.best())
+
+
+def later(problem: CapProblem, cap: float) -> str:
+    """The sentence for a wrong cap. It names no cap that is right: inputs may be secret."""
+    late, early = (round(problem.done(each) * 1000) for each in (cap, problem.best()))
+    return f"With {cap:g} MB the last is done after {late} ms, with the best cap after {early}."
+
+
+CAP = (
+    *(Hint(name, partial(chooses_as, model), says) for name, model, says in WRONG_MODELS),
+    Hint("none of caps", lambda s: first_wrong(s)[1] not in first_wrong(s)[0].caps,
+         "The answer is one of `caps`, in MB."),
+    Hint("not the first", lambda s: first_wrong(s)[0].world_size == 1,
+         "Of caps that are equally good, as all are for one rank, it is the first."),
+    Hint("later", say=lambda s: later(*first_wrong(s))),
+)
+# fmt: on

@@ -1,0 +1,27 @@
+"""What a random question of lab 05 may be, and what wrong answers to it are told."""
+
+from ddpkit.checks.lab05.hints import later
+from ddpkit.checks.lab05.rules import TELLING, WRONG_MODELS, CapProblem
+
+
+def test_a_cap_that_is_as_good_as_the_best_is_no_clear_question():
+    """Rounding would decide which of the two an answer finds."""
+    ready, sizes = (0.1, 0.2), (2**20, 2**20)
+    assert not CapProblem((0.5, 1.0, 8.0), ready, sizes, 1e-4, 1e7, 2).clear()  # 0.5 is as 1.0
+    assert CapProblem((1.0, 8.0), ready, sizes, 1e-4, 1e7, 2).clear()
+
+
+def test_each_wrong_model_is_known_by_what_it_chooses():
+    chosen = {tuple(problem.best() for problem in TELLING): "right"}
+    for _, model, sentence in WRONG_MODELS:
+        caps = tuple(model.best(problem) for problem in TELLING)
+        assert chosen.setdefault(caps, sentence) == sentence
+
+
+def test_a_hint_names_no_right_cap():
+    """Inputs may be secret."""
+    for problem in TELLING:
+        for cap in set(problem.caps) - {problem.best()}:
+            said = later(problem, cap)
+            assert f"With {cap:g} MB" in said
+            assert f"{problem.best():g} MB" not in said.replace(f"With {cap:g} MB", "")

@@ -1,0 +1,123 @@
+"""Wrong answers to lab 05."""
+
+import torch
+
+from tests.labs.answers import edits, wrong
+from tests.labs.lab05.right_answers import in_two_steps
+
+RULE, OPEN, KIND = (
+    "q.numel() * q.element_size()",
+    "list(open_buckets.values())",
+    "(p.dtype, p.device)",
+)
+CLOSE = "closed.append(open_buckets.pop(kind))"
+ALPHAS, WIRES = "2 * (world_size - 1) * latency", "2 * (world_size - 1) / world_size"
+FULL = "if filled >= cap * 2**20 or i == len(sizes) - 1:"
+PIECE = "part.view(tensor.shape)"
+
+# fmt: off
+edits(
+    ("flatten", "only_cat", "[tensor.reshape(-1) for tensor in tensors]", "list(tensors)",
+     "not 1-D first"),
+    ("flatten", "views", "reshape(-1)", "view(-1)", "no view"),
+    ("flatten", "by_pythons_numbers", {
+        "torch.cat([": "torch.tensor([value for tensor in tensors for value in ",
+        "(-1) for tensor in tensors]": "(-1).tolist()]"}, "dtype"),
+    ("flatten", "all_as_float32", "reshape(-1)", "flatten().float()", "dtype"),
+    ("flatten", "last_first", "in tensors", "in reversed(tensors)", "order"),
+    ("flatten", "a_row", {"reshape(-1)": "reshape(1, -1)", "in tensors]": "in tensors], dim=1"},
+     "one dimension"),
+    ("flatten", "one_is_not_copied",
+     "return torch.cat", "return tensors[0].reshape(-1) if len(tensors) == 1 else torch.cat",
+     "shared"),
+    ("unflatten", "copies", PIECE, "part.clone().view(tensor.shape)", "copies"),
+    ("unflatten", "stays_flat", PIECE, "part", "shape"),
+    ("unflatten", "always_from_the_start",
+     PIECE, "flat[: tensor.numel()].view(tensor.shape)", "where it begins"),
+    ("unflatten", "fills_the_tensors", PIECE, "tensor.copy_(part.view(tensor.shape))",
+     "fills the tensors"),
+    ("unflatten", "equal_pieces",
+     "split([tensor.numel() for tensor in tensors])", "chunk(len(tensors))", "cut"),
+    ("unflatten", "without_the_last", "zip(parts, tensors)", "zip(parts, tensors[:-1])", "number"),
+    ("unflatten", "one_at_a_time",
+     "[part.view(tensor.shape) for part, tensor in zip(parts, tensors)]",
+     "(part.view(tensor.shape) for part, tensor in zip(parts, tensors))", "no list"),
+    ("assign_buckets", "forward", "reversed(list(parameters))", "list(parameters)", "forward"),
+    ("assign_buckets", "of_an_iterator", "list(parameters)", "parameters", "iterator"),
+    ("assign_buckets", "elements", RULE, "q.numel()", "elements"),
+    ("assign_buckets", "decimal", "* 2**20", "* 10**6", "decimal"),
+    ("assign_buckets", "mixes_all", KIND, "0", "two dtypes"),
+    ("assign_buckets", "mixes_dtypes", KIND, "p.device", "two dtypes"),
+    ("assign_buckets", "mixes_devices", KIND, "p.dtype", "two devices"),
+    ("assign_buckets", "no_rest", f" + {OPEN}", "", "no rest"),
+    ("assign_buckets", "no_first", "caps.get(kind, first)", "bucket_cap_mb", "no first"),
+    ("assign_buckets", "zero_is_nothing",
+     "bucket_cap_mb if first_bucket_mb is None else first_bucket_mb",
+     "first_bucket_mb or bucket_cap_mb", "no first"),
+    ("assign_buckets", "always_first", "caps[kind] = bucket_cap_mb", "pass", "always first"),
+    ("assign_buckets", "one_first",
+     "caps[kind] = bucket_cap_mb", "first = bucket_cap_mb", "one first of all"),
+    ("assign_buckets", "past_the_cap", ">= caps", "> caps", "past the cap"),
+    ("assign_buckets", "one_is_left", OPEN, f"{OPEN}[:1]", "not each once"),
+    ("assign_buckets", "an_empty_one", OPEN, f"{OPEN} + [[]]", "an empty one"),
+    ("assign_buckets", "back_in_order",
+     CLOSE, "closed.append(open_buckets.pop(kind)[::-1])", "order within"),
+    ("assign_buckets", "rest_back_to_front", OPEN, f"{OPEN}[::-1]", "order of buckets"),
+    ("assign_buckets", "four_bytes", "q.element_size()", "4", "stays open"),
+    ("assign_buckets", "closes_before_it_adds", {
+        "        bucket.append(p)\n": "", "in bucket)": "in [*bucket, p])",
+        "[kind] = bucket_cap_mb":
+        "[kind] = bucket_cap_mb\n        else:\n            bucket.append(p)"},
+     "not each once"),
+    ("GradientBuckets", "copies", "                p.grad = view\n", "", "memory of its own"),
+    ("GradientBuckets", "keeps_the_old",
+     "                view.copy_(p.grad)\n", "", "values lost"),
+    ("GradientBuckets", "adds", "view.copy_(p.grad)", "view.add_(p.grad)", "values lost"),
+    ("GradientBuckets", "stale", "view.zero_()", "pass", "old values"),
+    ("GradientBuckets", "none_becomes_zero", "view.zero_()", "p.grad = view.zero_()", "None"),
+    ("GradientBuckets", "not_at_the_start",
+     "            self.collect(i)\n", "            pass\n", "not collected"),
+    ("GradientBuckets", "collects_the_first",
+     "range(len(self.flat))", "range(1)", "not its values"),
+    ("GradientBuckets", "float32", "torch.zeros_like(p)", "torch.zeros(p.shape)", "flat tensor"),
+    ("GradientBuckets", "views_are_copies",
+     "unflatten(flat, b) for", "[v.clone() for v in unflatten(flat, b)] for", "no views"),
+    ("best_cap", "no_ready", "max(free, at)", "free", "not ready"),
+    ("best_cap", "no_queue", "max(free, at)", "at", "no queue"),
+    ("best_cap", "no_rest", " or i == len(sizes) - 1", "", "no rest"),
+    ("best_cap", "one_latency", ALPHAS, "latency", "latencies"),
+    ("best_cap", "half_of_the_latency", ALPHAS, "(world_size - 1) * latency", "latencies"),
+    ("best_cap", "no_latency", ALPHAS, "0", "no latency"),
+    ("best_cap", "no_bytes", f"{WIRES} * filled / bandwidth", "0", "no bytes"),
+    ("best_cap", "half_of_the_bytes", WIRES, "(world_size - 1) / world_size", "bytes"),
+    ("best_cap", "whole_bytes", WIRES, "2 * (world_size - 1)", "bytes"),
+    ("best_cap", "decimal", "cap * 2**20", "cap * 10**6", "decimal"),
+    ("best_cap", "past_the_cap", ">= cap", "> cap", "past the cap"),
+    ("best_cap", "below_the_cap", FULL,
+     "if i == len(sizes) - 1 or filled + sizes[i + 1] > cap * 2**20:", "below the cap"),
+    ("best_cap", "last_of_equal", "min(caps, key=done)", "min(reversed(caps), key=done)",
+     "not the first"),
+    ("best_cap", "the_worst", "min(caps", "max(caps", "later"),
+    ("best_cap", "the_time", "min(caps, key=done)", "min(map(done, caps))", "none of caps"),
+)
+edits(("best_cap", "starts_with_the_first", "bucket[-1][0]", "bucket[0][0]", "first is ready"),
+      of=in_two_steps)
+# fmt: on
+
+
+@wrong("flatten", "shared")
+def torchs_own(tensors):
+    return torch._utils._flatten_dense_tensors(tensors)
+
+
+@wrong("assign_buckets", "below the cap")
+def below_the_cap(parameters, bucket_cap_mb, first_bucket_mb=None):
+    buckets, size = [[]], 0
+    for p in reversed(list(parameters)):
+        nbytes = p.numel() * p.element_size()
+        if buckets[-1] and size + nbytes > bucket_cap_mb * 2**20:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(p)
+        size += nbytes
+    return buckets
