@@ -1,8 +1,4 @@
-"""Lab 04: data parallel. Whether each answer does what one process would, and with which calls.
-
-Here stand the cases; in `_lab04_*.py`, what is put to an answer and what it made of it (a model to
-be sent, an epoch to be split, gradients to be averaged, a whole training run), and the hints.
-"""
+"""Lab 04: data parallel. Whether each answer does what one process would, and with which calls."""
 
 from __future__ import annotations
 
@@ -11,159 +7,173 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from ddpkit.checks.lab04 import gradients as problem
-from ddpkit.checks.lab04 import start
-from ddpkit.checks.lab04.hints import average_hint, list_hint, shard_hint, start_hint
-from ddpkit.checks.lab04.shard import LARGE, epoch
-from ddpkit.checks.lab04.train import Training, trained
-from ddpkit.exercises.exercise import Case, exercise
+from ddpkit.checks.lab04 import gradients as grads
+from ddpkit.checks.lab04 import hints, replicas, training
+from ddpkit.checks.lab04.epochs import LARGE, epoch
+from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.ranks import Looks, asked, title
 from ddpkit.exercises.values import Close
-from ddpkit.text import count
+from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
 
-
-def _ranks(world_size: int) -> str:
-    return count(world_size, "rank")
-
-
-# broadcast_parameters
+EPOCHS = ((12, 4, 2), (50, 16, 4), (40, 16, 3), (10, 8, 4), (40, 20, 1))
+AVERAGES = {  # calls on a rank, the same in words, the gradients on 3 ranks, hints
+    "average_by_gather": (
+        "gather ×{count}, scatter ×{count}, {twice} B",
+        "one gather and one scatter for each parameter",
+        # gloo scatters memory as it lies: a mean with other strides than the gradient would arrive
+        # transposed, which is no matter of this exercise.
+        *("linear", hints.AVERAGE),
+    ),
+    "average_per_parameter": (
+        "all_reduce ×{count}, {nbytes} B",
+        "one all_reduce for each parameter",
+        *("strided", hints.AVERAGE),
+    ),
+    "average_flat": (
+        "all_reduce ×{dtypes}, {nbytes} B",
+        "one all_reduce for all gradients of a dtype",
+        *("strided", hints.AVERAGE_FLAT),
+    ),
+}
+TRAININGS = (  # title, lengths of the parts [step][rank], momentum
+    ("2 ranks, even parts", ((3, 3), (3, 3), (3, 3)), 0.0),
+    ("4 ranks, momentum, uneven parts", ((3, 2, 2, 2), (2, 2, 2, 2), (2, 1, 1, 1)), 0.9),
+    ("3 ranks, an empty part", ((2, 2, 2), (1, 1, 0), (2, 2, 1)), 0.5),
+    ("1 rank, momentum", ((4,), (4,), (1,)), 0.9),
+)
 
 
 @exercise("broadcast_parameters", lab="04", points=2)
 def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Parameters, frozen ones and all buffers as one rank has them, in place."""
-    for world_size, src in ((2, 0), (4, 0), (3, 2), (1, 0)):
+    for n, src in ((2, 0), (4, 0), (3, 2), (1, 0)):
         seed = rng.randrange(1000)
+        sent = replicas.tensors(replicas.model(seed, src))
+        call = partial(replicas.broadcast, answer)
         yield Case(
-            f"{_ranks(world_size)}, from rank {src}",
-            observe=partial(start.observe, answer, world_size, src, seed),
-            expect={
-                "model": start.values(seed, src),
+            title(n, f"from rank {src}"),
+            asked(call, src, seed, world_size=n, see={"replicas": "returned"}),
+            {
+                "model": replicas.flat(sent),
                 f"like rank {src}": "all",
                 "in place": True,
                 "frozen": "as before",
             },
-            hint=partial(start_hint, src=src),
+            read=partial(replicas.compared, sent=sent, src=src),
+            hints=hints.BROADCAST_PARAMETERS,
+            given={"src": src},
         )
-
-
-# shard
 
 
 @exercise("shard", lab="04", points=2)
 def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A partition of every batch and of every epoch, the same permutation on all ranks."""
-    sizes = ((12, 4, 2), (50, 16, 4), (40, 16, 3), (10, 8, 4), (40, 20, 1))
-    for n, batch_size, world_size in sizes:
-        whole, rest = divmod(n, batch_size)
-        expect: dict[str, object] = {
-            "batches": [batch_size] * whole + [rest] * (rest > 0),
-            "parts": "even",
-            "samples": "each once",
-        }
-        if n >= LARGE:
-            expect |= {"order": "shuffled", "next epoch": "another"}
+    for n, batch_size, world_size in EPOCHS:
+        shuffled = {"order": "shuffled", "next epoch": "another"} if n >= LARGE else {}
         yield Case(
-            f"{n} by {batch_size}, {_ranks(world_size)}",
-            observe=partial(epoch, answer, n, batch_size, world_size, rng.randrange(100)),
-            expect=expect,
-            hint=partial(shard_hint, n=n, world_size=world_size),
+            f"{n} by {batch_size}, {title(world_size)}",
+            partial(epoch, answer, n, batch_size, world_size, rng.randrange(100)),
+            {
+                "batches": [min(batch_size, n - at) for at in range(0, n, batch_size)],
+                "parts": "even",
+                "samples": "each once",
+                **shuffled,
+            },
+            hints=hints.SHARD,
+            given={"n": n, "world_size": world_size},
         )
-
-
-# gradients_of
 
 
 @exercise("gradients_of", lab="04", points=1)
 def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The same list on every rank: missing ones as zeros, shared ones once, no frozen ones."""
-    for title, kind, missing in (
+    for about, kind, missing in (
         ("a Linear", "linear", ()),
         ("one gradient is None", "linear", (1,)),
         ("shared and frozen ones, two dtypes", "mixed", ()),
-        ("all are None", "mixed", tuple(range(problem.TRAINED["mixed"]))),
+        ("all are None", "mixed", (0, 1, 2, 3)),
     ):
         seed = rng.randrange(1000)
         yield Case(
-            title,
-            observe=partial(problem.listed, answer, kind, seed, missing),
-            expect={
-                "gradients": problem.gradients(kind, seed, 0, missing, zeros=True),
+            about,
+            partial(grads.listed, answer, kind, seed, missing),
+            {
+                "gradients": grads.due(kind, seed, missing),
                 "the very .grad": True,
                 "frozen .grad": "None",
             },
-            hint=partial(list_hint, wanted=problem.gradients(kind, seed, 0, missing, zeros=True)),
+            hints=hints.GRADIENTS_OF,
         )
 
 
-# The three averages
-
-
-def _average_cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """On 4, 3, 2 and 1 ranks: plain; one missing; shared, frozen, two dtypes; none alone."""
-    # gloo scatters memory as it lies: a mean with other strides than the gradient would arrive
-    # transposed, which is no matter of this exercise.
-    three = "linear" if name == "average_by_gather" else "strided"
-    for title, world_size, kind, missing in (
+def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Averages that are plain; with one missing; shared, frozen, of two dtypes; on one rank."""
+    calls, makes, three, table = AVERAGES[name]
+    for about, n, kind, missing in (
         ("4 ranks", 4, "linear", {}),
         ("3 ranks, one None", 3, three, {1: (0,)}),
         ("2 ranks, mixed", 2, "mixed", {0: (0, 3), 1: (3,)}),
         ("1 rank, one None", 1, "linear", {0: (1,)}),
     ):
         seed = rng.randrange(1000)
-        task = problem.Task(kind, world_size, seed, missing)
-        expect: dict[str, object] = {"means": task.expected()}
-        if world_size > 1:
-            expect["calls"] = problem.calls_of(name, kind)
+        own = grads.by_rank(kind, n, seed, missing)
+        sums = grads.summed(kind, own)
+        see: Looks = {"means": "returned"}
+        expect: Observed = {"means": [grads.divided(sums, n)] * n}
+        if n > 1:  # alone, a rank may do without any call
+            see = {**see, "calls": grads.calls}
+            expect = {**expect, "calls": calls.format(**grads.counts(kind))}
         yield Case(
-            title,
-            observe=partial(problem.observe, answer, kind, world_size, seed, missing),
-            expect=expect,
-            hint=partial(average_hint, name=name, task=task),
+            about,
+            asked(partial(grads.averaged, answer), kind, seed, missing, world_size=n, see=see),
+            expect,
+            hints=table,
+            given={"n": n, "missing": missing, "own": own, "sums": sums, "makes": makes},
         )
 
 
 @exercise("average_by_gather", lab="04", points=2)
 def average_by_gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The mean of all ranks' gradients, through rank 0."""
-    yield from _average_cases("average_by_gather", answer, rng)
+    yield from _average("average_by_gather", answer, rng)
 
 
 @exercise("average_per_parameter", lab="04", points=1)
 def average_per_parameter(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The mean of all ranks' gradients, one all_reduce a parameter."""
-    yield from _average_cases("average_per_parameter", answer, rng)
+    yield from _average("average_per_parameter", answer, rng)
 
 
 @exercise("average_flat", lab="04", points=3)
 def average_flat(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The mean of all ranks' gradients, one all_reduce a dtype."""
-    yield from _average_cases("average_flat", answer, rng)
-
-
-# train
+    yield from _average("average_flat", answer, rng)
 
 
 @exercise("train", lab="04", points=3)
 def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """After every step what one process has that trains on the whole batches."""
-    for title, lengths, momentum in (
-        ("2 ranks, even parts", [(3, 3), (3, 3), (3, 3)], 0.0),
-        ("4 ranks, momentum, uneven parts", [(3, 2, 2, 2), (2, 2, 2, 2), (2, 1, 1, 1)], 0.9),
-        ("3 ranks, an empty part", [(2, 2, 2), (1, 1, 0), (2, 2, 1)], 0.5),
-        ("1 rank, momentum", [(4,), (4,), (1,)], 0.9),
-    ):
-        seed = rng.randrange(1000)
-        training = Training(lengths, momentum, seed)
+    for about, lengths, momentum in TRAININGS:
+        task = training.Training(lengths, momentum, rng.randrange(1000))
+        call = partial(training.steps, answer)
         yield Case(
-            title,
-            observe=partial(trained, answer, lengths, momentum, seed),
-            expect={
+            about,
+            asked(
+                call,
+                PerRank(task.by_rank()),
+                momentum,
+                task.seed,
+                world_size=task.n,
+                see=training.SEE,
+            ),
+            {
                 "steps": len(lengths),
                 "start": "alike",
-                "after each": Close(training.by_one_process(), digits=5),
+                "after each": Close(task.trained(), digits=5),
                 "ranks": "alike",
             },
-            hint=training.hint,
+            hints=hints.TRAIN,
+            given=task,
         )

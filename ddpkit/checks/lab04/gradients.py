@@ -6,18 +6,14 @@ computed, and often no whole number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ddpkit.exercises.exercise import Observed
-from ddpkit.exercises.ranks import Did, call
+from ddpkit.exercises.ranks import Did
 
 Answer = Callable[..., Any]
 Gradients = list[Any]  # one for each parameter: a tensor or None
-
-TRAINED = {"linear": 2, "strided": 2, "mixed": 4}  # parameters that require a gradient
 
 
 def module(kind: str) -> Any:
@@ -35,29 +31,33 @@ def module(kind: str) -> Any:
     return nn.Sequential(linear, nn.Linear(2, 3).double(), frozen, linear)
 
 
+def trained(net: Any) -> list[Any]:
+    """The parameters that require a gradient."""
+    return [p for p in net.parameters() if p.requires_grad]
+
+
 def with_gradients(kind: str, seed: int, rank: int, missing: Sequence[int]) -> Any:
     """The module as a rank's backward may leave it; the gradients numbered `missing` are None."""
     import torch
 
     net = module(kind)
     generator = torch.Generator().manual_seed(100 * seed + rank)
-    trained = [p for p in net.parameters() if p.requires_grad]
-    for number, p in enumerate(trained):
+    for number, p in enumerate(trained(net)):
         if number not in missing:
             values = 1.5 * torch.randint(1, 99, p.shape, generator=generator)
             p.grad = torch.empty_like(p).copy_(values).detach()
     return net
 
 
-def gradients(
-    kind: str, seed: int, rank: int, missing: Sequence[int], *, zeros: bool = False
-) -> Gradients:
-    """Of the trained parameters; with `zeros`, these stand for the missing ones."""
+# The list of gradients
+
+
+def due(kind: str, seed: int, missing: Sequence[int]) -> Gradients:
+    """What `gradients_of` is to return: zeros for the missing ones."""
     import torch
 
-    net = with_gradients(kind, seed, rank, missing)
-    trained = [p for p in net.parameters() if p.requires_grad]
-    return [torch.zeros_like(p).detach() if zeros and p.grad is None else p.grad for p in trained]
+    parameters = trained(with_gradients(kind, seed, 0, missing))
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
 
 
 def listed(answer: Answer, kind: str, seed: int, missing: Sequence[int]) -> Observed:
@@ -78,70 +78,45 @@ def _place(gradient: Any) -> object:
     return gradient if gradient is None else (gradient.data_ptr(), gradient.stride())
 
 
-def calls_of(name: str, kind: str) -> str:
-    """What an average posts on a rank, and the bytes that it hands in."""
-    trained = [p for p in module(kind).parameters() if p.requires_grad]
-    nbytes = sum(p.numel() * p.element_size() for p in trained)
-    match name:
-        case "average_by_gather":
-            return f"gather ×{len(trained)}, scatter ×{len(trained)}, {2 * nbytes} B"
-        case "average_per_parameter":
-            return f"all_reduce ×{len(trained)}, {nbytes} B"
-    return f"all_reduce ×{len({p.dtype for p in trained})}, {nbytes} B"
+# Their averages
 
 
-@dataclass(frozen=True)
-class Task:
-    """Gradients to be averaged; `missing[rank]` are the numbers of those that a rank lacks."""
-
-    kind: str
-    world_size: int
-    seed: int
-    missing: Mapping[int, Sequence[int]]
-
-    def before(self, rank: int) -> Gradients:
-        net = with_gradients(self.kind, self.seed, rank, self.missing.get(rank, ()))
-        return [p.grad for p in net.parameters()]
-
-    def expected(self) -> list[Gradients]:
-        """The means, on every rank; None for a frozen parameter."""
-        return [self._sums_by(self.world_size)] * self.world_size
-
-    def wrong_values(self) -> Iterator[tuple[str, list[Gradients]]]:
-        """What usual mistakes make of the gradients, by rank, each with its hint."""
-        n = self.world_size
-        if n > 1:
-            yield "That is the sum: divide by the number of ranks.", [self._sums_by(1)] * n
-            yield "That is divided by the number of ranks twice.", [self._sums_by(n * n)] * n
-            own = [self.before(rank) for rank in range(n)]
-            yield "Each rank still has its own gradients: copy the means back into them.", own
-            means, *_ = self.expected()
-            yield "Only rank 0 has the means: the others need them too.", [means, *own[1:]]
-
-    def _sums_by(self, divisor: int) -> Gradients:
-        """The sums over all ranks, divided."""
-        import torch
-
-        def total(number: int, p: Any) -> Any:
-            parts = [by_rank[rank][number] for rank in range(self.world_size)]
-            return sum((g for g in parts if g is not None), torch.zeros_like(p).detach()) / divisor
-
-        by_rank = [self.before(rank) for rank in range(self.world_size)]
-        parameters = enumerate(module(self.kind).parameters())
-        return [total(number, p) if p.requires_grad else None for number, p in parameters]
+def by_rank(
+    kind: str, world_size: int, seed: int, missing: Mapping[int, Sequence[int]]
+) -> list[Gradients]:
+    """Every rank's own gradients; `missing[rank]` are the numbers of those that it lacks."""
+    ranks = range(world_size)
+    nets = [with_gradients(kind, seed, rank, missing.get(rank, ())) for rank in ranks]
+    return [[p.grad for p in net.parameters()] for net in nets]
 
 
-def observe(
-    answer: Answer, kind: str, world_size: int, seed: int, missing: Mapping[int, Sequence[int]]
-) -> Observed:
-    """Every rank's gradients after the averaging; of several ranks, the calls that it took."""
-    did = call(partial(_averaged, answer), kind, seed, missing, world_size=world_size)
-    # alone, a rank may do without any call
-    return {"means": did.returned} | ({"calls": _posted(did)} if world_size > 1 else {})
+def summed(kind: str, own: list[Gradients]) -> Gradients:
+    """The sums over all ranks; None for a frozen parameter."""
+    import torch
+
+    columns = zip(module(kind).parameters(), *own, strict=True)
+    return [
+        sum((g for g in of_ranks if g is not None), torch.zeros_like(p))
+        if p.requires_grad
+        else None
+        for p, *of_ranks in columns
+    ]
 
 
-def _averaged(answer: Answer, kind: str, seed: int, missing: Mapping[int, Sequence[int]]) -> Any:
-    """On a rank: its gradients after the averaging, frozen parameters' included."""
+def divided(sums: Gradients, divisor: int) -> Gradients:
+    return [total if total is None else total / divisor for total in sums]
+
+
+def counts(kind: str) -> dict[str, int]:
+    """What an average of a module's gradients may have to call for: how often, how many bytes."""
+    parameters = trained(module(kind))
+    nbytes = sum(p.numel() * p.element_size() for p in parameters)
+    dtypes = len({p.dtype for p in parameters})
+    return {"count": len(parameters), "dtypes": dtypes, "nbytes": nbytes, "twice": 2 * nbytes}
+
+
+def averaged(answer: Answer, kind: str, seed: int, missing: Mapping[int, Sequence[int]]) -> Any:
+    """Run on a rank; its gradients after the averaging, frozen parameters' included."""
     import torch.distributed as dist
 
     rank = dist.get_rank()
@@ -150,32 +125,11 @@ def _averaged(answer: Answer, kind: str, seed: int, missing: Mapping[int, Sequen
     return [None if p.grad is None else p.grad.detach().clone() for p in net.parameters()]
 
 
-def _posted(did: Did) -> str:
+def calls(did: Did) -> str:
     """What rank 0 called: "gather ×2, scatter ×2, 64 B"."""
-    calls = did.trace.traffic.collectives(0)
-    texts = [f"{name} ×{count.times}" for name, count in calls.items()]
+    collectives = did.trace.traffic.collectives(0)
+    texts = [f"{name} ×{each.times}" for name, each in collectives.items()]
     if did.messages[0]:
         texts.append(f"send ×{did.messages[0]}")
-    nbytes = sum(count.bytes for count in calls.values()) + did.bytes[0]
+    nbytes = sum(each.bytes for each in collectives.values()) + did.bytes[0]
     return ", ".join([*texts, f"{nbytes} B"])
-
-
-def ordered(by_rank: list[Gradients]) -> list[Gradients]:
-    """The same numbers of each gradient, in order of size."""
-    return [
-        [g if g is None else g.flatten().sort().values for g in gradients] for gradients in by_rank
-    ]
-
-
-def near(got: list[Gradients], wanted: list[Gradients]) -> bool:
-    """Whether all ranks' gradients are these, up to rounding."""
-    import torch
-
-    pairs = [
-        pair
-        for one, other in zip(got, wanted, strict=True)
-        for pair in zip(one, other, strict=True)
-    ]
-    return all(
-        a is b if a is None or b is None else torch.allclose(a, b.to(a.dtype)) for a, b in pairs
-    )

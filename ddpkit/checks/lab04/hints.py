@@ -1,154 +1,218 @@
-"""Lab 04: what to say of wrong answers."""
+"""What to say of wrong answers to lab 04: a table for each exercise."""
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import chain
 from typing import Any
 
-from ddpkit.checks.lab04 import gradients as problem
-from ddpkit.errors import Deadlock, Mismatch
-from ddpkit.exercises.exercise import Observed
+from ddpkit.checks.lab04.gradients import Gradients, divided
+from ddpkit.checks.lab04.training import Loss, model, vector, whole
+from ddpkit.exercises.hint import Hint, Seen
 
-MAKES = {
-    "average_by_gather": "one gather and one scatter for each parameter",
-    "average_per_parameter": "one all_reduce for each parameter",
-    "average_flat": "one all_reduce for all gradients of a dtype",
-}
+Table = tuple[Hint, ...]
 
-
-def start_hint(seen: Observed, src: int) -> str | None:
-    if "error" in seen:
-        if isinstance(seen["error"], Mismatch | Deadlock):
-            return "All ranks call dist.broadcast for the same tensors in the same order."
-        if "leaf" in str(seen["error"]):
-            return "Copying into a parameter is not to be differentiated: torch.no_grad()."
-        return None
-    differ = seen[f"like rank {src}"]
-    if not seen["in place"]:
-        return "The module has other Parameters now: an optimizer would go on with the old ones."
-    if seen["frozen"] != "as before":
-        return "requires_grad has changed: a frozen parameter is sent, and stays frozen."
-    if differ.startswith(f"rank {src} itself") and "mean" in differ:
-        return f"Rank {src} itself has changed: its values are the ones to send, in src={src}."
-    if "weight" in differ and "mean" in differ:
-        return f"Every rank still has its own values, or another rank's than {src}'s: use src."
-    if "scale" in differ and "tracked" in differ and "mean" not in differ:
-        return "Some values have lost their last digits: send each tensor in its own dtype."
-    if "scale" in differ:
-        return "A frozen parameter is part of the model, though nobody trains it."
-    if "mean" in differ:
-        return "The buffers differ: a BatchNorm's running mean is part of the model too."
-    if "mask" in differ:
-        return "state_dict() leaves some buffers out: module.buffers() has them all."
-    return None
+MEAN = "1.running_mean"  # of a BatchNorm
+IN_8_BYTES = {"scale", "1.num_batches_tracked"}
 
 
-def shard_hint(seen: Observed, n: int, world_size: int) -> str | None:
-    if "error" in seen:
-        if isinstance(seen["error"], IndexError):
-            return "torch.chunk may make fewer parts than there are ranks; tensor_split makes all."
-        return None
-    if isinstance(seen["batches"], str):
-        if "type" in seen["batches"]:
-            return "A part is a tensor of int64, which says which images to take: x[part]."
-        return (
-            "The ranks make different numbers of steps, and the one with most would wait for ever: "
-            "an empty part belongs in the list."
-        )
-    samples, total = seen["samples"], sum(seen["batches"])
-    if total == n * world_size and samples.startswith("0 missing"):
-        return "Every rank gets the whole batch: all would do the same work. Cut it, take one part."
-    if samples.startswith("0 missing"):
-        return "Some numbers are handed out twice: let the parts of a short batch differ by 1."
-    if samples.endswith(" 0 too many"):
-        return "Some numbers are left out: what does not divide by the ranks still counts."
-    if samples != "each once":
-        return (
-            "Some numbers are missing and others twice: the ranks cut different permutations. "
-            "The seed is the epoch, on every rank."
-        )
-    if seen["parts"] != "even":
-        return "One rank has much more work than the others, who wait: lengths differ by 1 at most."
-    if seen.get("order") == "as they come":
-        return "The numbers are not shuffled: lab 01's minibatches does that."
-    if seen.get("next epoch") == "the same":
-        return "Every epoch has the same order: let its seed be the epoch."
-    if total == n:
-        return "A batch is batch_size for all ranks together, not for each."
-    return None
+def unlike(s: Seen) -> dict[str, list[int]]:
+    """By name of a tensor, the ranks where it is not as rank src had it."""
+    return s[f"like rank {s.src}"]  # type: ignore[no-any-return]
 
 
-def list_hint(seen: Observed, wanted: problem.Gradients) -> str | None:
-    if "error" in seen:
-        if "assign a gradient" in str(seen["error"]):
-            return "A gradient has the shape and the dtype of its parameter: torch.zeros_like(p)."
-        if "None" in str(seen["error"]):
-            return "Where p.grad is None there is no tensor yet: put zeros there first."
-        return None
-    count = len(wanted)
-    got = seen["gradients"]
-    if seen["frozen .grad"] != "None":
-        return "A frozen parameter (requires_grad is False) has no gradient, and needs none."
-    if any(g is None for g in got):
-        return "A None is left in the list: make it zeros, of the shape and dtype of the parameter."
-    if len(got) < count:
-        return f"{len(got)} of {count} gradients: a missing one must be in the list too, as zeros."
-    if len(got) > count:
-        return f"{len(got)} gradients for {count} parameters: name a shared one once."
-    if not any(bool(g.any()) for g in got):
-        return "The gradients that were there are gone: zeros are for those that are None."
-    if [g.shape for g in got] != [g.shape for g in wanted]:
-        return "The gradients come in the order of module.parameters()."
-    if not seen["the very .grad"]:
-        return "These are copies: put the zeros into p.grad, and return the p.grad themselves."
-    return None
+# fmt: off
+BROADCAST_PARAMETERS = (
+    Hint("other calls", lambda s: s.stuck or s.mismatch,
+         "All ranks call dist.broadcast for the same tensors in the same order."),
+    Hint("differentiated", lambda s: s.kind == "leaf in place",
+         "Copying into a parameter is not to be differentiated: torch.no_grad()."),
+    Hint("new Parameters", lambda s: s.wrong("in place"),
+         "The module has other Parameters now: an optimizer would go on with the old ones."),
+    Hint("requires_grad", lambda s: s.wrong("frozen"),
+         "requires_grad has changed: a frozen parameter is sent, and stays frozen."),
+    Hint("src changed", lambda s: s.src in unlike(s)[MEAN],
+         lambda s: f"Rank {s.src} itself has changed: its values are the ones to send, in "
+         f"src={s.src}."),
+    Hint("own values", lambda s: unlike(s).keys() >= {"0.weight", MEAN},
+         lambda s: f"Every rank still has its own values, or another rank's than {s.src}'s: use "
+         "src."),
+    Hint("last digits", lambda s: unlike(s).keys() >= IN_8_BYTES and MEAN not in unlike(s),
+         "Some values have lost their last digits: send each tensor in its own dtype."),
+    Hint("frozen", lambda s: "scale" in unlike(s),
+         "A frozen parameter is part of the model, though nobody trains it."),
+    Hint("buffers", lambda s: MEAN in unlike(s),
+         "The buffers differ: a BatchNorm's running mean is part of the model too."),
+    Hint("state_dict", lambda s: "mask" in unlike(s),
+         "state_dict() leaves some buffers out: module.buffers() has them all."),
+)
+SHARD = (
+    Hint("chunk", lambda s: s.raised == "IndexError",
+         "torch.chunk may make fewer parts than there are ranks; tensor_split makes all."),
+    Hint("no int64", lambda s: s.type,
+         "A part is a tensor of int64, which says which images to take: x[part]."),
+    Hint("steps differ", lambda s: s.steps_by_rank,
+         "The ranks make different numbers of steps, and the one with most would wait for ever: an "
+         "empty part belongs in the list."),
+    Hint("all of it", lambda s: sum(s.batches) == s.n * s.world_size and not s.samples["missing"],
+         "Every rank gets the whole batch: all would do the same work. Cut it, take one part."),
+    Hint("twice", lambda s: not s.samples["missing"],
+         "Some numbers are handed out twice: let the parts of a short batch differ by 1."),
+    Hint("missing", lambda s: not s.samples["too many"],
+         "Some numbers are left out: what does not divide by the ranks still counts."),
+    Hint("permutations", lambda s: s.wrong("samples"),
+         "Some numbers are missing and others twice: the ranks cut different permutations. The "
+         "seed is the epoch, on every rank."),
+    Hint("uneven", lambda s: s.wrong("parts"),
+         "One rank has much more work than the others, who wait: lengths differ by 1 at most."),
+    Hint("in order", lambda s: s.wrong("order"),
+         "The numbers are not shuffled: lab 01's minibatches does that."),
+    Hint("seed", lambda s: s.wrong("next epoch"),
+         "Every epoch has the same order: let its seed be the epoch."),
+    Hint("batch_size each", lambda s: s.wrong("batches"),
+         "A batch is batch_size for all ranks together, not for each."),
+)
+GRADIENTS_OF = (
+    Hint("dtype", lambda s: s.kind == "not its gradient",
+         "A gradient has the shape and the dtype of its parameter: torch.zeros_like(p)."),
+    Hint("no tensor", lambda s: s.kind == "None",
+         "Where p.grad is None there is no tensor yet: put zeros there first."),
+    Hint("frozen", lambda s: s.wrong("frozen .grad"),
+         "A frozen parameter (requires_grad is False) has no gradient, and needs none."),
+    Hint("None", lambda s: any(g is None for g in s.gradients),
+         "A None is left in the list: make it zeros, of the shape and dtype of the parameter."),
+    Hint("too few", lambda s: len(s.gradients) < len(s.expect["gradients"]),
+         lambda s: f"{len(s.gradients)} of {len(s.expect['gradients'])} gradients: a missing one "
+         "must be in the list too, as zeros."),
+    Hint("shared twice", lambda s: len(s.gradients) > len(s.expect["gradients"]),
+         lambda s: f"{len(s.gradients)} gradients for {len(s.expect['gradients'])} parameters: "
+         "name a shared one once."),
+    Hint("gone", lambda s: not any(bool(g.any()) for g in s.gradients),
+         "The gradients that were there are gone: zeros are for those that are None."),
+    Hint("order", lambda s: [g.shape for g in s.gradients]
+         != [g.shape for g in s.expect["gradients"]],
+         "The gradients come in the order of module.parameters()."),
+    Hint("copies", lambda s: s.wrong("the very .grad"),
+         "These are copies: put the zeros into p.grad, and return the p.grad themselves."),
+)
+# fmt: on
 
 
-def average_hint(seen: Observed, name: str, task: problem.Task) -> str | None:
-    if "error" in seen:
-        return _average_error_hint(seen["error"], task)
-    got, expected = seen["means"], task.expected()
-    for hint, wrong in task.wrong_values():
-        if problem.near(got, wrong):
-            return hint
-    if problem.near(got, expected):
-        return _calls_hint(name, seen["calls"], problem.calls_of(name, task.kind))
-    pairs = [pair for rank in zip(got, expected, strict=True) for pair in zip(*rank, strict=True)]
-    if any(g is not None and mean is None for g, mean in pairs):
-        return "A frozen parameter has got a gradient: leave it out."
-    if any(g is None and mean is not None for g, mean in pairs):
-        return "A gradient that was None still is: it counts as zeros, and has the mean afterwards."
-    if any(not problem.near([one], got[:1]) for one in got[1:]):
-        return "The ranks differ: all of them have to add up, and all to divide."
-    if problem.near(problem.ordered(got), problem.ordered(expected)):
-        return (
-            "The right means in the wrong places. A gradient may have strides of its own: flatten "
-            "and view_as go by rows, whatever these are."
-        )
-    return (
-        "A mean is the sum over all ranks, of zeros where a rank has none, divided by the number "
-        "of ranks: dist.get_world_size()."
+def near(got: list[Gradients], wanted: list[Gradients]) -> bool:
+    """Whether all ranks' gradients are these, up to rounding."""
+    pairs = zip(chain(*got), chain(*wanted), strict=True)
+    return all(
+        a is b if a is None or b is None else bool(a.allclose(b.to(a.dtype))) for a, b in pairs
     )
 
 
-def _calls_hint(name: str, got: str, wanted: str) -> str:
-    if name == "average_flat" and got.startswith("all_reduce ×1,"):
-        return (
-            f"torch.cat made one dtype of two: {got} where {wanted} would do. Take one vector "
-            "for each dtype."
-        )
-    return f"The means are right, by other calls: {got}. Here it is {MAKES[name]}: {wanted}."
+def everywhere(s: Seen, divisor: int) -> list[Gradients]:
+    """The sums, divided, on every rank."""
+    return [divided(s.sums, divisor)] * s.n
 
 
-def _average_error_hint(error: Any, task: problem.Task) -> str | None:
-    text = " ".join(str(error).split())
-    if isinstance(error, Deadlock | Mismatch) and task.missing:
-        return "Go through the same list of gradients on all ranks: gradients_of(module)."
-    if isinstance(error, Deadlock | Mismatch):
-        return "All ranks must make the same calls, in the same order."
-    if "view size is not compatible" in text:
-        return "A gradient may have strides of its own, which view() cannot flatten: g.flatten()."
-    if "NoneType" in text:
-        return "A gradient may be None on some rank: take them from gradients_of(module)."
-    if "dtype" in text or "different type" in text:
-        return "A gradient has its parameter's dtype: make one vector for each dtype."
-    return None
+def pairs(s: Seen) -> list[tuple[Any, Any]]:
+    """Each gradient and what it is to be, of all ranks."""
+    return list(zip(chain(*s.means), chain(*s.expect["means"]), strict=True))
+
+
+def ordered(by_rank: list[Gradients]) -> list[Gradients]:
+    """The numbers of each gradient, in order of size."""
+    return [[g if g is None else g.flatten().sort().values for g in of_rank] for of_rank in by_rank]
+
+
+# fmt: off
+AVERAGE = (
+    Hint("same list", lambda s: (s.stuck or s.mismatch) and s.missing,
+         "Go through the same list of gradients on all ranks: gradients_of(module)."),
+    Hint("same calls", lambda s: s.stuck or s.mismatch,
+         "All ranks must make the same calls, in the same order."),
+    Hint("view", lambda s: s.kind == "no view",
+         "A gradient may have strides of its own, which view() cannot flatten: g.flatten()."),
+    Hint("None", lambda s: s.kind == "None",
+         "A gradient may be None on some rank: take them from gradients_of(module)."),
+    Hint("dtypes", lambda s: s.kind in ("dtypes", "not its gradient"),
+         "A gradient has its parameter's dtype: make one vector for each dtype."),
+    Hint("sum", lambda s: s.n > 1 and near(s.means, everywhere(s, 1)),
+         "That is the sum: divide by the number of ranks."),
+    Hint("divided twice", lambda s: s.n > 1 and near(s.means, everywhere(s, s.n**2)),
+         "That is divided by the number of ranks twice."),
+    Hint("own", lambda s: s.n > 1 and near(s.means, s.own),
+         "Each rank still has its own gradients: copy the means back into them."),
+    Hint("on rank 0", lambda s: s.n > 1 and near(s.means, s.expect["means"][:1] + s.own[1:]),
+         "Only rank 0 has the means: the others need them too."),
+    Hint("calls", lambda s: near(s.means, s.expect["means"]),
+         lambda s: f"The means are right, by other calls: {s.calls}. Here it is {s.makes}: "
+         f"{s.expect['calls']}."),
+    Hint("frozen", lambda s: any(g is not None and mean is None for g, mean in pairs(s)),
+         "A frozen parameter has got a gradient: leave it out."),
+    Hint("still None", lambda s: any(g is None and mean is not None for g, mean in pairs(s)),
+         "A gradient that was None still is: it counts as zeros, and has the mean afterwards."),
+    Hint("ranks differ", lambda s: not near(s.means, s.means[:1] * s.n),
+         "The ranks differ: all of them have to add up, and all to divide."),
+    Hint("places", lambda s: near(ordered(s.means), ordered(s.expect["means"])),
+         "The right means in the wrong places. A gradient may have strides of its own: flatten and "
+         "view_as go by rows, whatever these are."),
+    Hint("no mean", say="A mean is the sum over all ranks, of zeros where a rank has none, divided "
+         "by the number of ranks: dist.get_world_size()."),
+)
+AVERAGE_FLAT = (
+    Hint("one dtype of two", lambda s: near(s.means, s.expect["means"])
+         and s.calls.startswith("all_reduce ×1,"),
+         lambda s: f"torch.cat made one dtype of two: {s.calls} where {s.expect['calls']} would "
+         "do. Take one vector for each dtype."),
+    *AVERAGE,
+)
+# fmt: on
+
+
+def leads_to(loss: Loss, s: Seen) -> bool:
+    """Whether this loss makes the models of the answer."""
+    return s.n > 1 and bool(s.after_each.allclose(s.trained(loss), rtol=1e-6))
+
+
+def unchanged(s: Seen) -> Any:
+    """By rank and step, whether the model is as in the beginning."""
+    return (s.after_each == vector(model(s.seed))).all(dim=2)
+
+
+# fmt: off
+LOSSES: tuple[tuple[str, Loss, str], ...] = (  # usual mistakes
+    ("mean of means", lambda losses: sum(losses.means) / losses.n,
+     "A mean of means gives each image of a short part too much weight."),
+    ("mean, divided", lambda losses: sum(losses.means) / sum(losses.images),
+     "The loss is a mean already: take the sum over the part, and divide that by the images."),
+    ("summed loss", lambda losses: sum(losses.sums),
+     "That is the gradient of the summed loss: divide by the images of the whole batch."),
+    ("ranks, not images", lambda losses: sum(losses.sums) / losses.n,
+     "That is the sum over a batch, divided by the number of ranks: and by its images."),
+    ("too small", lambda losses: whole(losses) / losses.n,
+     "The step is too small by the number of ranks: averaging divides by it already."),
+    ("too large", lambda losses: whole(losses) * losses.n,
+     "The step is too large by the number of ranks: gradients are added up, not averaged."),
+    ("apart", lambda losses: losses.sums[losses.rank] * losses.n / sum(losses.images),
+     "Each rank goes its own way: average before the step."),
+)
+TRAIN = (
+    Hint("empty part", lambda s: s.stuck or s.mismatch,
+         "A rank with an empty part must take part in the step all the same: the others wait for "
+         "it in each all_reduce."),
+    Hint("steps", lambda s: s.wrong("steps"),
+         "Each part is one step, on all ranks: take them all, one after the other."),
+    Hint("start", lambda s: s.wrong("start"),
+         "The ranks start from different models: broadcast_parameters(model) comes first."),
+    Hint("no change", lambda s: unchanged(s).all(),
+         "No step has changed the model: zero_grad() forgets what backward() has made."),
+    Hint("late change", lambda s: unchanged(s)[:, :-1].all(),
+         "When the next part is asked for, nothing has changed: take a part, make a step."),
+    Hint("momentum", lambda s: s.momentum and s.after_each.allclose(s.trained(momentum=0.0)),
+         "Momentum has no effect: the optimizer needs it, and must live on."),
+    Hint("old gradients", lambda s: s.after_each.allclose(s.trained(zero_grad=False)),
+         "Old gradients are still in .grad: zero_grad() before backward."),
+    *(Hint(name, partial(leads_to, loss), says) for name, loss, says in LOSSES),
+    Hint("ranks differ", lambda s: s.wrong("ranks"),
+         "The ranks make different steps: each takes the same mean, and after averaging."),
+    Hint("other batch", say="One process starts from rank 0's model. Its gradient is that of the "
+         "mean over all images of this step's batch, and its step that of SGD with momentum."),
+)
+# fmt: on

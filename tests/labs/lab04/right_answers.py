@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ddpkit import answers
-from tests.exercises.right_answers import passes, right
+from tests.labs.answers import right
 
 # broadcast_parameters
 
@@ -226,6 +226,3 @@ def averages_the_parameters(model, batches, lr, momentum=0.0):
         for p in model.parameters():
             dist.all_reduce(p.data)
             p.data /= dist.get_world_size()
-
-
-test_a_right_answer_of_another_make_passes = passes(__name__)

@@ -1,0 +1,76 @@
+"""An epoch, split by an answer for every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+from ddpkit.exercises.exercise import Observed
+
+Split = list[list[Any]]  # [rank][step]: tensors of numbers
+
+LARGE = 40  # from so many numbers on, no shuffle leaves every batch as it was
+
+
+def epoch(
+    answer: Callable[..., Any], n: int, batch_size: int, world_size: int, number: int
+) -> Observed:
+    """What all ranks together take in an epoch, and whether the next one differs."""
+    split, following = (_split(answer, n, batch_size, world_size, number + e) for e in (0, 1))
+    types = [_type(numbers) for numbers in chain(*split, *following)]
+    steps = [len(by_step) for by_step in split]
+    if other := [each for each in types if each != "torch.int64"]:
+        return {"batches": None, "type": other[0]}
+    if len(set(steps)) > 1:
+        return {"batches": None, "steps by rank": steps}
+    batches, next_batches = _batches(split), _batches(following)
+    taken = sorted(chain(*batches))
+    seen = {
+        "batches": [len(batch) for batch in batches],
+        "parts": _evenness(split),
+        "samples": _samples(taken, n),
+    }
+    if n >= LARGE:
+        in_order = [taken[at : at + batch_size] for at in range(0, n, batch_size)]
+        seen["order"] = "as they come" if batches == in_order else "shuffled"
+        seen["next epoch"] = "the same" if batches == next_batches else "another"
+    return seen
+
+
+def _split(
+    answer: Callable[..., Any], n: int, batch_size: int, world_size: int, number: int
+) -> Split:
+    import torch
+
+    split = []
+    for rank in range(world_size):
+        torch.manual_seed(rank)  # as on ranks, whose global seeds differ
+        split.append(list(answer(n, batch_size, number, rank, world_size)))
+    return split
+
+
+def _type(numbers: Any) -> str:
+    """The dtype; of what has none, its type."""
+    return str(getattr(numbers, "dtype", type(numbers).__name__))
+
+
+def _batches(split: Split) -> list[list[int]]:
+    by_step = zip(*split, strict=False)
+    return [sorted(chain(*(numbers.tolist() for numbers in of_ranks))) for of_ranks in by_step]
+
+
+def _evenness(split: Split) -> str:
+    """ "even", or the first step in which a rank has more than one number more than another."""
+    lengths = [list(map(len, of_ranks)) for of_ranks in zip(*split, strict=True)]
+    uneven = (
+        f"{each} in step {step}" for step, each in enumerate(lengths) if max(each) > min(each) + 1
+    )
+    return next(uneven, "even")
+
+
+def _samples(taken: list[int], n: int) -> str | dict[str, int]:
+    """ "each once", or how many are missing and how many too many."""
+    different = set(taken)
+    wrong = {"missing": len(set(range(n)) - different), "too many": len(taken) - len(different)}
+    return "each once" if taken == list(range(n)) else wrong

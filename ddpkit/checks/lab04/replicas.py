@@ -1,0 +1,76 @@
+"""A model with all that a broadcast may forget, and what became of it on each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.exercise import Observed
+
+Tensors = dict[str, Any]  # by name, of a model
+
+
+def model(seed: int, rank: int) -> Any:
+    """A rank's own: layers that share a weight, a frozen scale, buffers of three dtypes.
+
+    Every tensor has values of its own on every rank; those of 8 bytes have more digits than a
+    float32 can hold.
+    """
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(3, 4, bias=False))
+    net[2].weight = net[0].weight
+    net.scale = nn.Parameter(torch.zeros(2, dtype=torch.float64), requires_grad=False)
+    net.register_buffer("mask", torch.zeros(5, dtype=torch.bool), persistent=False)
+    generator = torch.Generator().manual_seed(seed)
+    for tensor in tensors(net).values():
+        base = torch.randint(1, 90, tensor.shape, generator=generator)
+        base += 2**30 * (tensor.element_size() == 8)
+        tensor.copy_(base % 2 == rank % 2 if tensor.dtype == torch.bool else base + 100 * rank)
+    return net
+
+
+def tensors(net: Any) -> Tensors:
+    """Parameters, a shared one once, and buffers."""
+    return {name: t.detach() for name, t in (*net.named_parameters(), *net.named_buffers())}
+
+
+def flat(of: Tensors) -> Any:
+    """All values in one float64 vector."""
+    import torch
+
+    return torch.cat([tensor.double().flatten() for tensor in of.values()])
+
+
+def broadcast(answer: Callable[..., Any], src: int, seed: int) -> tuple[Tensors, bool, bool]:
+    """Run on a rank; its tensors afterwards, and whether Parameters and frozen ones are as before.
+
+    The Parameters are to be the very ones.
+    """
+    import torch.distributed as dist
+
+    net = model(seed, dist.get_rank())
+    before = dict(net.named_parameters())
+    trains = {name: p.requires_grad for name, p in before.items()}
+    answer(net, src)
+    after = dict(net.named_parameters())
+    in_place = before.keys() == after.keys() and all(after[name] is p for name, p in before.items())
+    still = {name: p.requires_grad for name, p in after.items()} == trains
+    return tensors(net), in_place, still
+
+
+def compared(seen: Observed, sent: Tensors, src: int) -> Observed:
+    """The last rank's values; of each tensor that is not as it was on rank `src`, the ranks."""
+    models, in_place, frozen = zip(*seen["replicas"], strict=True)
+    unlike = {
+        name: [rank for rank, each in enumerate(models) if not same(each.get(name), tensor)]
+        for name, tensor in sent.items()
+    }
+    return {
+        "model": flat(models[-1]),
+        f"like rank {src}": {name: ranks for name, ranks in unlike.items() if ranks} or "all",
+        "in place": all(in_place),
+        "frozen": "as before" if all(frozen) else "changed",
+    }

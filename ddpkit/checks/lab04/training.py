@@ -1,0 +1,162 @@
+"""A small classification in float64: trained by an answer on ranks, and by one process.
+
+The one process sees the whole batches. With a loss that is a usual mistake it tells where that
+leads to, for mistakes are known by their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ddpkit.exercises.ranks import Did
+
+Lengths = Sequence[Sequence[int]]  # [step][rank]: of the parts
+Part = tuple[Any, Any]  # images (n, 3) float64, labels (n,) int64
+
+LR = 0.5
+
+
+def model(seed: int) -> Any:
+    import torch
+    from torch import nn
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+
+def vector(net: Any) -> Any:
+    """All parameters in one."""
+    import torch
+
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+# On ranks
+
+
+def steps(answer: Callable[..., Any], mine: Sequence[Part], momentum: float, seed: int) -> Any:
+    """Run on a rank; its parameters before each step and after the last.
+
+    Of shape (1 + steps, parameters).
+    """
+    import torch
+    import torch.distributed as dist
+
+    net, seen = model(seed + dist.get_rank()), []
+
+    def batches() -> Iterator[Part]:
+        for x, y in mine:
+            seen.append(vector(net))
+            yield x, y
+
+    answer(net, batches(), LR, momentum)
+    return torch.stack([*seen, vector(net)])
+
+
+def _by_rank(did: Did) -> Any:
+    """What `steps` gives on all ranks, (ranks, 1 + steps, parameters)."""
+    import torch
+
+    fewest = min(map(len, did.returned))
+    return torch.stack([each[:fewest] for each in did.returned])
+
+
+def _alike(by_rank: Any) -> str:
+    return "alike" if bool((by_rank == by_rank[0]).all()) else "different"
+
+
+SEE = {
+    "steps": lambda did: _by_rank(did).shape[1] - 1,
+    "start": lambda did: _alike(_by_rank(did)[:, 0]),
+    "after each": lambda did: _by_rank(did)[:, 1:],
+    "ranks": lambda did: _alike(_by_rank(did)),
+}
+
+
+# In one process
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The cross entropy of all ranks' parts of a batch, as a rank may look at it."""
+
+    sums: list[Any]  # by rank, over the images of its part
+    images: list[int]  # by rank
+    rank: int  # of who looks
+
+    @property
+    def n(self) -> int:
+        return len(self.images)
+
+    @property
+    def means(self) -> list[Any]:
+        return [total / images for total, images in zip(self.sums, self.images, strict=True)]
+
+
+Loss = Callable[[Losses], Any]
+
+
+def whole(losses: Losses) -> Any:
+    """The mean over all images of the batch."""
+    return sum(losses.sums) / sum(losses.images)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The images of all ranks, and what one process makes of them."""
+
+    lengths: Lengths
+    momentum: float
+    seed: int
+
+    @property
+    def n(self) -> int:
+        """World size."""
+        return len(self.lengths[0])
+
+    def batches(self) -> list[list[Part]]:
+        """The parts by step and rank."""
+        import torch
+
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def images(length: int) -> Part:
+            x = torch.randint(-9, 10, (length, 3), generator=generator).double() / 4
+            return x, torch.randint(3, (length,), generator=generator)
+
+        return [[images(length) for length in of_ranks] for of_ranks in self.lengths]
+
+    def by_rank(self) -> list[list[Part]]:
+        """The parts by rank and step."""
+        return [list(of_steps) for of_steps in zip(*self.batches(), strict=True)]
+
+    def trained(
+        self,
+        loss: Loss = whole,
+        momentum: float | None = None,
+        zero_grad: bool = True,
+    ) -> Any:
+        """The model after each step if this is the loss, (ranks, steps, parameters)."""
+        import torch
+
+        momentum = self.momentum if momentum is None else momentum
+        return torch.stack([self._trained(loss, momentum, zero_grad, r) for r in range(self.n)])
+
+    def _trained(self, loss: Loss, momentum: float, zero_grad: bool, rank: int) -> Any:
+        import torch
+
+        net = model(self.seed)
+        optimizer, after = torch.optim.SGD(net.parameters(), LR, momentum), []
+        for of_ranks in self.batches():
+            if zero_grad:
+                optimizer.zero_grad()
+            sums = [
+                torch.nn.functional.cross_entropy(net(x), y, reduction="sum") for x, y in of_ranks
+            ]
+            loss(Losses(sums, [len(y) for _, y in of_ranks], rank)).backward()
+            optimizer.step()
+            after.append(vector(net))
+        return torch.stack(after)

@@ -1,0 +1,182 @@
+"""Wrong answers to lab 04."""
+
+from ddpkit import answers
+from tests.labs.answers import edits, wrong
+from tests.labs.lab04.right_answers import flat_by_dtype, gradients_become_views
+
+THERE_ARE = "[p.grad for p in module.parameters() if p.grad is not None]"
+SPLIT = "[batch.tensor_split(world_size)[rank] for batch in batches]"
+
+# fmt: off
+edits(
+    ("broadcast_parameters", "buffers_forgotten", ", *module.buffers()", "", "buffers"),
+    ("broadcast_parameters", "always_from_0", "detach(), src", "detach(), 0", "src changed"),
+    ("broadcast_parameters", "by_state_dict", "[*module.parameters(), *module.buffers()]",
+     "module.state_dict().values()", "state_dict"),
+    ("broadcast_parameters", "what_trains", "[*module.parameters(),",
+     "[*(p for p in module.parameters() if p.requires_grad),", "frozen"),
+    ("broadcast_parameters", "into_copies", "detach()", "detach().clone()", "own values"),
+    ("broadcast_parameters", "new_parameters", "detach(), src)", """detach(), src)
+    for child in module.modules():
+        for name, p in list(child.named_parameters(recurse=False)):
+            setattr(child, name, nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad))
+""", "new Parameters"),
+    ("broadcast_parameters", "mean_of_all", "broadcast(tensor.detach(), src)",  # nobody has src's
+     "all_reduce(tensor.detach(), dist.ReduceOp.MAX)", "src changed"),
+    ("broadcast_parameters", "src_alone", "dist.broadcast",
+     "dist.get_rank() == src and dist.broadcast", "other calls"),
+    ("broadcast_parameters", "all_frozen", "detach()", "requires_grad_(False)", "requires_grad"),
+)
+edits(
+    ("broadcast_parameters", "all_through_float32",
+     {"kinds[tensor.dtype]": "kinds[torch.float32]", "tensor.reshape": "tensor.float().reshape"},
+     "last digits"),
+    ("broadcast_parameters", "copies_into_parameters", "tensor.data", "tensor", "differentiated"),
+    of=flat_by_dtype,
+)
+edits(
+    ("shard", "epoch_ignored", "seed=epoch", "seed=0", "seed"),
+    ("shard", "no_split", ".tensor_split(world_size)[rank]", "", "all of it"),
+    ("shard", "last_samples_dropped", "batch.tensor_split",
+     "batch[: len(batch) // world_size * world_size].tensor_split", "missing"),
+    ("shard", "padded", "batch.tensor_split",  # as torch's DistributedSampler does
+     "torch.cat([batch, batch[: -len(batch) % world_size]]).tensor_split", "twice"),
+    ("shard", "rank_in_the_seed", "seed=epoch", "seed=1000 * epoch + rank", "permutations"),
+    ("shard", "global_seed", "minibatches(n, batch_size, seed=epoch)",
+     "torch.randperm(n).split(batch_size)", "permutations"),
+    ("shard", "in_order", "minibatches(n, batch_size, seed=epoch)",
+     "torch.arange(n).split(batch_size)", "in order"),
+    ("shard", "rest_to_the_last", "tensor_split(world_size)",
+     "tensor_split([len(batch) // world_size * r for r in range(1, world_size)])", "uneven"),
+    ("shard", "no_empty_parts", "in batches]", "in batches if len(batch) > rank]", "steps differ"),
+    ("shard", "batch_size_each", "(n, batch_size,", "(n, batch_size * world_size,",
+     "batch_size each"),
+    ("shard", "parts_first_then_batches",
+     {"(n, batch_size,": "(n, n,",
+      SPLIT: "batches[0].tensor_split(world_size)[rank].split(max(1, batch_size // world_size))"},
+     "steps differ"),
+    ("shard", "lists_of_numbers", "[rank]", "[rank].tolist()", "no int64"),
+    ("shard", "by_chunk", "tensor_split", "chunk", "chunk"),
+)
+edits(
+    ("gradients_of", "frozen_too", " if p.requires_grad]", "]", "frozen"),
+    ("gradients_of", "those_there_are", "p.requires_grad]", "p.grad is not None]", "too few"),
+    ("gradients_of", "as_they_are", "p.grad is None:", "False:", "None"),
+    ("gradients_of", "zeros_of_nobody",
+     {"p.grad is None:": "False:",
+      "[p.grad for": "[torch.zeros_like(p) if p.grad is None else p.grad for"}, "copies"),
+    ("gradients_of", "shared_twice", "for p in module.parameters()",
+     "for _, p in module.named_parameters(remove_duplicate=False)", "shared twice"),
+    ("gradients_of", "zeros_in_place", "p.grad = torch.zeros_like(p)", "p.grad.zero_()",
+     "no tensor"),
+    ("gradients_of", "all_zeros", "if p.grad is None:", "if True:", "gone"),
+    ("gradients_of", "backwards", "[p.grad for p in parameters]",
+     "[p.grad for p in reversed(parameters)]", "order"),
+    ("gradients_of", "float32", "torch.zeros_like(p)", "torch.zeros(p.shape)", "dtype"),
+)
+edits(
+    ("average_by_gather", "no_division", "sum(parts) / world_size", "sum(parts)", "sum"),
+    ("average_by_gather", "division_twice", "/ world_size", "/ world_size**2", "divided twice"),
+    ("average_by_gather", "never_scattered",
+     "        dist.scatter(gradient, parts, src=0)", "            gradient.copy_(parts[0])",
+     "on rank 0"),
+    ("average_by_gather", "by_broadcast", "        dist.scatter(gradient, parts, src=0)",
+     "            gradient.copy_(parts[0])\n        dist.broadcast(gradient, 0)", "calls"),
+    ("average_by_gather", "rank_0_alone", "        dist.scatter", "            dist.scatter",
+     "same calls"),
+    ("average_by_gather", "gather_what_is_there", "gradients_of(module)", THERE_ARE, "same list"),
+    ("average_by_gather", "into_a_name", "gradients_of(module)",
+     "[g.clone() for g in gradients_of(module)]", "own"),
+    ("average_by_gather", "whole_numbers", "/ world_size", "// world_size", "no mean"),
+    ("average_by_gather", "of_those_who_have_one", "/ world_size",
+     "/ max(1, sum(bool(part.any()) for part in parts))", "no mean"),
+)
+edits(
+    ("average_per_parameter", "no_division", "gradient /= dist.get_world_size()", "pass", "sum"),
+    ("average_per_parameter", "division_twice", "dist.all_reduce(gradient)",
+     "gradient /= dist.get_world_size()\n        dist.all_reduce(gradient)", "divided twice"),
+    ("average_per_parameter", "only_rank_0", "all_reduce(gradient)", "reduce(gradient, dst=0)",
+     "ranks differ"),
+    ("average_per_parameter", "only_rank_0_divides", "dist.get_world_size()",
+     "dist.get_world_size() if dist.get_rank() == 0 else 1", "ranks differ"),
+    ("average_per_parameter", "a_new_tensor", "gradient /= d", "gradient = gradient / d", "sum"),
+    ("average_per_parameter", "reduce_what_is_there", "gradients_of(module)", THERE_ARE,
+     "same list"),
+    ("average_per_parameter", "trusts_every_grad", "gradients_of(module)",
+     "[p.grad for p in module.parameters()]", "None"),
+    ("average_per_parameter", "frozen_too", "gradients_of(module)",
+     "gradients_of(module.requires_grad_())", "frozen"),
+    ("average_per_parameter", "shared_ones_twice", "    for gradient in gradients_of(module)", """\
+    gradients_of(module)
+    named = module.named_parameters(remove_duplicate=False)
+    for gradient in [p.grad for _, p in named if p.requires_grad]""", "calls"),
+    ("average_per_parameter", "zeros_for_the_others", "gradients_of(module)", """[
+        torch.zeros_like(p) if p.grad is None else p.grad
+        for p in module.parameters() if p.requires_grad
+    ]""", "still None"),
+    ("average_per_parameter", "not_waited_for", "(gradient)", "(gradient, async_op=True)",
+     "ranks differ"),
+)
+edits(
+    ("average_flat", "no_division", "flat /= dist.get_world_size()", "pass", "sum"),
+    ("average_flat", "division_twice", "size()", "size() ** 2", "divided twice"),
+    ("average_flat", "only_rank_0", "all_reduce(flat)", "reduce(flat, dst=0)", "ranks differ"),
+    ("average_flat", "never_copied_back", "g.copy_(mean.view_as(g))", "g = mean", "own"),
+    ("average_flat", "view", "g.flatten()", "g.view(-1)", "view"),
+    ("average_flat", "all_in_one_dtype",
+     {"dict.fromkeys(g.dtype for g in gradients)": "[None]", " if g.dtype == dtype]": "]"},
+     "one dtype of two"),
+    ("average_flat", "flattens_what_is_there", "gradients_of(module)", THERE_ARE, "same list"),
+    ("average_flat", "by_columns", "g.copy_(mean.view_as(g))",
+     "g.copy_(mean.view(g.shape[::-1]).t() if g.dim() == 2 else mean)", "places"),
+)
+edits(
+    ("average_flat", "promoted_gradients", "str(p.dtype)", '"any"', "dtypes"),
+    of=gradients_become_views,
+)
+edits(
+    ("train", "no_broadcast", "broadcast_parameters(model)", "pass", "start"),
+    ("train", "starts_from_the_last", "broadcast_parameters(model)",
+     "broadcast_parameters(model, dist.get_world_size() - 1)", "other batch"),
+    ("train", "mean_and_images", '"sum"', '"mean"', "mean, divided"),
+    ("train", "mean_of_means",
+     {'"sum"': '"mean"', "loss * dist.get_world_size() / images": "loss"}, "mean of means"),
+    ("train", "summed_loss", " / images", "", "summed loss"),
+    ("train", "no_images", "loss * dist.get_world_size() / images", "loss", "ranks, not images"),
+    ("train", "divides_twice", "* dist.get_world_size() / images", "/ images", "too small"),
+    ("train", "own_images", "dist.all_reduce(images)", "pass", "too large"),
+    ("train", "counts_the_first_batch",
+     {"lr, momentum)\n": "lr, momentum)\n    first = None\n",
+      "# of the whole batch": "\n        first = images if first is None else first",
+      "/ images": "/ first"}, "other batch"),
+    ("train", "no_momentum", "lr, momentum)", "lr)", "momentum"),
+    ("train", "new_optimizer_each_step",
+     {"    optimizer = torch.optim.SGD(model.parameters(), lr, momentum)\n": "",
+      "in batches:": """in batches:
+        optimizer = torch.optim.SGD(model.parameters(), lr, momentum)"""}, "momentum"),
+    ("train", "never_averaged", "average_flat(model)", "pass", "apart"),
+    ("train", "steps_first", "average_flat(model)\n        optimizer.step()",
+     "optimizer.step()\n        average_flat(model)", "apart"),
+    ("train", "no_zero_grad", "optimizer.zero_grad()", "pass", "old gradients"),
+    ("train", "zeros_after_backward",
+     {"        optimizer.zero_grad()\n": "",
+      ".backward()": ".backward()\n        optimizer.zero_grad()"}, "no change"),
+    ("train", "skips_empty_parts", "in batches:", """in batches:
+        if len(y) == 0:
+            continue""", "empty part"),
+    ("train", "no_step_without_images", "optimizer.step()", "if len(y): optimizer.step()",
+     "ranks differ"),
+    ("train", "all_parts_first", "in batches:", "in list(batches):", "late change"),
+    ("train", "one_step", "optimizer.step()", "optimizer.step()\n        break", "steps"),
+)
+# fmt: on
+
+
+@wrong("average_by_gather", "calls")
+def gather_by_all_reduce(module):
+    answers.get("average_per_parameter")(module)
+
+
+@wrong("average_flat", "calls")
+def one_by_one(module):
+    answers.get("average_per_parameter")(module)
