@@ -68,7 +68,10 @@ class Schedule:
 
     @property
     def rounds(self) -> int:
-        """How many rounds there are; in one, a message waits for no other message of the round."""
+        """How many rounds the plan says; in one, a message waits for no other of the round.
+
+        Of a run, whose messages say no round, `ddpkit.trace.rounds` tells it from their order.
+        """
         return 1 + max((step.round for step in self.steps), default=-1)
 
     def messages(self, rank: int | None = None) -> int:

@@ -7,7 +7,7 @@ breakdown   Breakdown: where a rank's time went: compute only, overlapped, expos
 traffic     Traffic, Count: who sent how much to whom
 peers       match_peers fills in since when every peer of an operation was in
 waits       who waited for whom, and how long
-rounds      how many rounds the messages of an algorithm take
+rounds      how many rounds the messages of an algorithm take, and how many latencies
 dropped     Dropped: what a rank of a long run did not keep; join: what all have kept
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
@@ -19,7 +19,7 @@ from ddpkit.trace import intervals
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.dropped import Dropped, join
 from ddpkit.trace.peers import collectives, match_peers, messages
-from ddpkit.trace.rounds import rounds
+from ddpkit.trace.rounds import latencies, rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
 from ddpkit.trace.trace import Trace
 from ddpkit.trace.traffic import Count, Traffic
@@ -38,6 +38,7 @@ __all__ = [
     "count",
     "intervals",
     "join",
+    "latencies",
     "match_peers",
     "messages",
     "rounds",

@@ -1,4 +1,9 @@
-"""How many rounds the messages of an algorithm take, told from the order of a run's events."""
+"""How many messages of an algorithm go one after the other, told from the order of a run's events.
+
+`rounds` and `latencies` walk through one order of events, and count by two models: with one port a
+rank sends one message at a time; with many, only what it waits for holds it up. A plan's own number
+of rounds (`ddpkit.simulate.Schedule.rounds`) needs no walk: its steps say which round they are in.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -20,22 +25,47 @@ def rounds(spans: Iterable[Span]) -> int:
     Source: the model is that of R. Thakur, R. Rabenseifner, W. Gropp (IJHPCA 19, 2005), section 3.
     """
     pairs = messages(spans)
-    # What happened on the ranks, in order: a receive is over, a send is posted. At one and the same
-    # time the receive comes first, unless it is of that very message.
-    events = [(send.start_ns, 1, number) for number, (send, _) in enumerate(pairs)]
-    for number, (send, recv) in enumerate(pairs):
-        late = recv.end_ns > send.start_ns
-        events.append((recv.end_ns, 0, number) if late else (send.start_ns, 2, number))
     sent_in: dict[int, int] = {}  # message -> its round
     out: dict[int, int] = defaultdict(int)  # rank -> the last round in which it sent
     taken: dict[int, int] = defaultdict(int)  # ... in which it received
     known: dict[int, int] = defaultdict(int)  # ... from which it has got what it waited for
-    for _, kind, number in sorted(events):
+    for number, is_posted in _in_order(pairs):
         send, recv = pairs[number]
-        if kind == 1:
+        if is_posted:
             out[send.rank] = sent_in[number] = 1 + max(out[send.rank], known[send.rank])
         else:
             got_in = max(sent_in[number], 1 + taken[recv.rank])
             taken[recv.rank] = got_in
             known[recv.rank] = max(known[recv.rank], got_in)
     return max([0, *out.values(), *taken.values()])
+
+
+def latencies(spans: Iterable[Span]) -> int:
+    """The most messages in a row, each posted when its sender had got the one before it.
+
+    So many latencies lie between an algorithm's start and its end, if a rank can send to several
+    at once. A ring all-reduce over n ranks has 2(n-1); a root that serves n-1 ranks in turn has 1.
+    """
+    pairs = messages(spans)
+    row: dict[int, int] = {}  # message -> how many in a row up to it
+    known: dict[int, int] = defaultdict(int)  # rank -> the most of those that it has got
+    for number, is_posted in _in_order(pairs):
+        send, recv = pairs[number]
+        if is_posted:
+            row[number] = known[send.rank] + 1
+        else:
+            known[recv.rank] = max(known[recv.rank], row[number])
+    return max(row.values(), default=0)
+
+
+def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
+    """What happened on the ranks: which pair, and whether it was posted then or had come in.
+
+    At one and the same time what has come in is before what is posted, unless it is that very
+    message: none comes in before it is posted.
+    """
+    events = [(send.start_ns, 1, number) for number, (send, _) in enumerate(pairs)]
+    for number, (send, recv) in enumerate(pairs):
+        late = recv.end_ns > send.start_ns
+        events.append((recv.end_ns, 0, number) if late else (send.start_ns, 2, number))
+    return [(number, kind == 1) for _, kind, number in sorted(events)]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ddpkit.checks.lab03.question import latencies
 from ddpkit.simulate import ALL_REDUCE, schedule, time_of
+from ddpkit.trace import latencies
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 8])

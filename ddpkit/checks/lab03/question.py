@@ -7,8 +7,7 @@ and latencies are taken from there.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -17,7 +16,7 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did, together
 from ddpkit.simulate import Schedule, Send, schedule
-from ddpkit.trace import Span, messages
+from ddpkit.trace import latencies
 
 
 @dataclass(frozen=True)
@@ -174,20 +173,3 @@ def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -
     size = torch.Size(shape).numel()
     rows = [[rng.randint(1, 3) * 10**rank for _ in range(size)] for rank in range(n)]
     return [torch.tensor(row, dtype=getattr(torch, dtype)).view(shape) for row in rows]
-
-
-def latencies(spans: Iterable[Span]) -> int:
-    """The most messages in a row, each posted when its sender had got the one before it."""
-    pairs = messages(spans)
-    posts = [(send.start_ns, 1, number) for number, (send, _) in enumerate(pairs)]
-    # At one time, what has come in counts before what is posted; but no message before its own post
-    comes = [(max(recv.end_ns, send.start_ns + 1), 0, k) for k, (send, recv) in enumerate(pairs)]
-    row: dict[int, int] = {}  # message -> how many in a row up to it
-    known: dict[int, int] = defaultdict(int)  # rank -> the most of those that it has got
-    for _, posted, number in sorted(posts + comes):
-        send, recv = pairs[number]
-        if posted:
-            row[number] = known[send.rank] + 1
-        else:
-            known[recv.rank] = max(known[recv.rank], row[number])
-    return max(row.values(), default=0)
