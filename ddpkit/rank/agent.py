@@ -1,4 +1,37 @@
-"""The agent: a thread that keeps saying where a rank's main thread is, and what it waits for."""
+"""The agent: a thread that keeps saying where a rank's main thread is, and what it waits for.
+
+The problem. A deadlock can be told from a slow run only by what each rank waits for, and a rank
+that waits cannot say so: its main thread is inside gloo. Recorded calls know it (`Recorder.waits`),
+but not every wait is one. DDP's C++ reducer waits for its buckets inside `backward()`; a future's
+`wait()` is compiled; `new_group` waits for the store; `thread.join()` waits for a thread that
+waits. None of these passes Python of ours.
+
+It would be simpler to wrap them all. But C++ cannot be wrapped from Python, and a wait that was
+forgotten is a deadlock that nobody sees. A signal's handler in Python runs only when the main
+thread is back in Python, so never. `faulthandler` does write a stack from inside any wait, and it
+is used where a rank holds the GIL; but a stack has lines and no objects, and the signal that asks
+for it ends a system call.
+
+So a thread looks at the main thread's innermost frame (`sys._current_frames`). gloo lets go of the
+GIL in every wait, and so the agent can run. The frame says which function of torch's the thread is
+in; what is compiled has no frame of its own, so a call of it is found in the bytecode of its
+caller: the instruction that the frame stands at is a call, and the one before loaded a `wait`.
+
+What must hold:
+
+- While a frame is looked at, no garbage is collected in this thread: to ask for another thread's
+  frame makes an object, which may start a collection, whose finalizers may let go of the GIL. The
+  main thread then returns from the frame, and Python 3.11 reads freed memory (`_no_collection`).
+- A wait that is missed hides a deadlock; one too many gives wrong words, but no false deadlock, as
+  long as the rank uses its CPU: the monitor looks at that. So a frame in torch.distributed counts
+  as a wait unless it can be told that it is none: the thread has used the CPU since the last look,
+  or the function only tells something (`get_rank`).
+- A thread of the user's that is at work may yet end the wait: then the rank does not wait.
+
+What would break it: a compiled wait with another name than `wait`; a torch that runs the backward
+under another name than `_engine_run_backward`; a group that waits while it holds the GIL, for then
+the agent is silent, and the rank's last status grows old.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +56,7 @@ from ddpkit.source import PACKAGE
 
 
 def _in_compiled_wait(frame: FrameType) -> bool:
-    """Whether a frame has called `x.wait()` of something compiled, as the future of a Work is.
-
-    Seen in the bytecode: what runs there has no frame of its own.
-    """
+    """Whether a frame has called `x.wait()` of something compiled, as the future of a Work is."""
     done = (i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti)
     last = deque((i for i in done if i.opname != "PRECALL"), maxlen=1)
     return any(i.opname in ("LOAD_METHOD", "LOAD_ATTR") and i.argval == "wait" for i in last)

@@ -1,10 +1,29 @@
 """Imported once, by the forkserver: what every rank would otherwise spend its first seconds on.
 
-torch takes a second or two to import. `torch._dynamo`, which DistributedDataParallel's constructor
-and every optimizer's pull in, takes as long again, but the first run of a lesson rarely needs it:
-it is imported a moment later, in slices, so that a run in between waits for one at most. That is
-done in a signal handler, so in the one thread that forks; a second thread would be caught by a fork
-with its locks held.
+The problem. torch takes a second or two to import. The constructor of DistributedDataParallel, and
+of every optimizer, pulls in `torch._dynamo`, which takes as long again, and 80 MB a rank. A
+forkserver that has both forks four ranks in about 0.1 s. But the first run of a lesson rarely needs
+the second, and should not wait for it.
+
+It would be simpler to import `torch._dynamo` with torch (the first run waits), or in a second
+thread (a fork copies the thread that forks, and no other: a lock that another thread held, such as
+that of the module under import, is locked in the child for ever).
+
+So the import happens a moment later, in the one thread that forks, from the handler of a timer's
+signal. Python runs a handler between two instructions of the main thread, and the forkserver's main
+thread waits for requests there. While the handler imports, no rank is forked, so it imports in
+slices and lets `BREATH` seconds pass between two: a run that comes meanwhile waits for one slice at
+most (half a second: BENCHMARKS.md).
+
+What must hold:
+
+- Only the main thread imports, and only it forks. So no child sees an import half done.
+- A child has the handler, but not the timer: fork clears it. The child sets one of its own, without
+  a handler, which ends it after `ORPHAN` seconds; a rank stops that one (`process.set_up`).
+- What is loaded is frozen (`gc.freeze`) after each slice. Otherwise a rank's first collection would
+  write to every object, and so copy every page that the ranks share.
+
+What would break it: a forkserver with threads; a slice whose import starts threads.
 """
 
 from __future__ import annotations
@@ -24,6 +43,7 @@ SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # eac
 
 
 def _import_a_slice(*_: Any) -> None:
+    """Import the next of `SLICES`, and come back for the one after it. A signal's handler."""
     with suppress(ImportError):  # not every torch has all of them
         importlib.import_module(SLICES.pop(0))
     gc.freeze()
@@ -32,6 +52,7 @@ def _import_a_slice(*_: Any) -> None:
 
 
 def _end_unless_a_rank() -> None:
+    """End a new process that does not become a rank in time."""
     if os.getppid() == FORKSERVER:  # a rank's own children are the rank's affair
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)

@@ -1,4 +1,28 @@
-"""The process of a rank: what it is told, its environment, its output, and its end."""
+"""The process of a rank: its environment, its output, and its end.
+
+The end is the hard part. When the launcher dies, also by `kill -9`, no rank and no child of a rank
+may stay behind, and a rank may be in code that holds the GIL and never gives it back.
+
+What would be simpler, and why it does not do. A daemon process is ended by its parent's exit
+handler, which `kill -9` skips, and may have no children, as a DataLoader's workers are. `prctl`
+with `PR_SET_PDEATHSIG` tells of the parent's end, but the parent of a rank is the forkserver, which
+lives on while any child lives; and it reaches one process, not its children. A thread that reads
+from a pipe notices the end of the file, but needs the GIL to act on it. A handler in Python needs
+it too.
+
+So the kernel itself acts. Each rank inherits the reading end of a pipe, its lifeline, whose writing
+end only the launcher has and nobody writes to. When the launcher is gone, however it went, the last
+writing end is closed. On Linux the reading end is set to tell of that by a signal (`O_ASYNC`), to
+the rank's whole process group (`F_SETOWN` with a negative number), and by SIGKILL in place of SIGIO
+(`F_SETSIG`). No code of the rank runs for it. Elsewhere a thread waits for the end of the file, on
+Linux too as a second way.
+
+What must hold: each rank is the leader of a process group before it asks for the signal; only the
+launcher has the writing end, so `launch` starts every rank with pipes that no other rank inherits;
+and nobody ever writes to the lifeline, for that would be a signal too.
+
+What would break it: a child of the rank that makes a process group or a session of its own.
+"""
 
 from __future__ import annotations
 
@@ -83,10 +107,7 @@ def _descriptor(connection: Connection) -> int:
 
 
 def _die_with(lifeline: Connection) -> None:
-    """On Linux, let the kernel kill this process group when the launcher's end of the pipe closes.
-
-    A thread could not: code that holds the GIL would keep it from running.
-    """
+    """On Linux, let the kernel kill this process group when the launcher has gone."""
     if not sys.platform.startswith("linux"):
         return
     import fcntl
