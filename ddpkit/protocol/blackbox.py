@@ -82,7 +82,7 @@ class BlackBox:
         numbers[CALLS_WRITTEN] = self._calls
 
     def _write_text(self, text: bytes) -> int:
-        """Append a text, in the place of the oldest if all are taken; returns its number."""
+        """Append a text, in the place of the oldest if all are taken; return its number."""
         if len(self._places) == TEXTS - 1:  # of the oldest, a reader could not be sure any more
             del self._places[next(iter(self._places))]
         place: int = self._texts

@@ -100,7 +100,7 @@ def unpack_result(parts: list[Any]) -> Any:
 
 
 class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Plain dense tensors become their bytes: detached, contiguous, on the CPU."""
+    """Pickles plain dense tensors as their bytes: detached, contiguous, on the CPU."""
 
     def reducer_override(self, obj: Any) -> Any:
         # Looked up, not imported: where torch is not loaded there is no tensor, and a notebook's

@@ -93,8 +93,10 @@ def _no_collection() -> Iterator[None]:
 
 
 class Agent(threading.Thread):
-    """Writes the rank's status into its black box five times a second; independent of its main
-    thread, as long as that lets go of the GIL now and then (gloo does, in every wait)."""
+    """Writes the rank's status into its black box five times a second.
+
+    It needs the main thread to let go of the GIL now and then, as gloo does in every wait.
+    """
 
     BEAT = 0.2  # seconds
     BUSY = 0.05  # CPU seconds per second, above which a thread computes

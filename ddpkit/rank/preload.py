@@ -1,4 +1,4 @@
-"""Imported once, by the forkserver: what every rank would otherwise spend its first seconds on.
+"""What the forkserver imports, once: each rank would spend its first seconds on it.
 
 The problem. torch takes a second or two to import. The constructor of DistributedDataParallel, and
 of every optimizer, pulls in `torch._dynamo`, which takes as long again, and 80 MB a rank. A

@@ -1,4 +1,4 @@
-"""The same runs on ranks that torchrun (or srun, or any launcher of its kind) has started.
+"""Runs on ranks that torchrun (or srun, or any launcher of its kind) has started.
 
 Every rank executes the whole script. A run calls the function in place, on the first `world_size`
 ranks of the job, and gathers what they returned on all of them, so that the script goes on alike
@@ -115,6 +115,6 @@ def _call(here: TorchrunJob, request: Request) -> Reply:
 
 
 def _black_box() -> BlackBox:
-    """One that only this process reads: its file has gone as soon as it is mapped."""
+    """A black box that only this process reads: its file has gone as soon as it is mapped."""
     with run_folder() as folder:
         return BlackBox.create(folder / "rank")

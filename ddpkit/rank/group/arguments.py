@@ -23,14 +23,14 @@ def tensor(value: Any) -> torch.Tensor | None:
 
 
 def nbytes(found: torch.Tensor) -> int:
-    """Bytes of a tensor; of a sparse one, which DDP sums for an embedding, of what it holds."""
+    """Bytes of a tensor. A sparse one, which DDP sums for an embedding, counts what it holds."""
     if found.layout is torch.sparse_coo:
         return found._indices().nbytes + found._values().nbytes
     return found.nbytes
 
 
 def on_gpu(found: torch.Tensor | None, options: Any) -> bool:
-    """Whether a call is about a CUDA tensor; of a barrier, which has none, its options tell."""
+    """Whether a call is about a CUDA tensor. A barrier has none: its options tell."""
     if found is not None:
         return found.is_cuda
     return getattr(getattr(options, "device", None), "type", "") == "cuda"
@@ -42,7 +42,7 @@ def options(args: tuple[Any, ...]) -> Any:
 
 
 def reduction(options: Any) -> str:
-    """ "SUM", "MAX"; empty for an operation that reduces nothing."""
+    """Name of the reduction: "SUM", "MAX"; empty for an operation that reduces nothing."""
     op = getattr(options, "reduceOp", None)
     return "" if op is None else REDUCTIONS[int(getattr(op, "op", op))]
 

@@ -17,7 +17,7 @@ from ddpkit.rank.group import arguments
 
 
 def make(options: Any) -> Any:
-    """A group of NCCL's, beside the one of gloo's that was made from the same options."""
+    """A group of NCCL's. One of gloo's is made from these options too."""
     settings = dist.ProcessGroupNCCL.Options()
     settings._timeout = options.timeout
     store = PrefixStore("nccl", options.store)

@@ -113,7 +113,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._started(inner, call)
 
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
-        """DDP's reducer sums a bucket, some of them in each step: so with the least of Python.
+        """Post an all_reduce. DDP's reducer posts several in each step: so with little Python.
 
         It waits in C++ for the work's future, and nothing of ours would hear of it.
         """
@@ -183,7 +183,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._recorder.posted(op, self._label, members=self._members, **details)
 
     def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> RecordedCall:
-        """The same buckets come by in each step: what can be said of one is said once."""
+        """Write down a bucket's all_reduce. Each step has it: what is known of it is kept."""
         backward = self._recorder.backward
         where, via = user_call(caller) if backward is None else backward.line
         key = where, bucket.shape, bucket.dtype
@@ -250,14 +250,14 @@ class Direct:
         self._inner, self._on_gpu = inner, on_gpu
 
     def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the group's method; returns its Work. `call` is what has been written down of it."""
+        """Call the group's method, and return its Work. `call` is the record of it."""
         group = self._on_gpu if call.on_gpu else self._inner
         found = getattr(group, method, None) or getattr(group, RENAMED[method])
         return found(*args, **kwargs)
 
 
 def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
-    """Called by c10d for the default group and for every `new_group`."""
+    """A recorded group: c10d calls this for the default group and for every `new_group`."""
     recorder = current()
     assert recorder is not None, "ddpkit's backend works inside a run only"
     rank, size = options.group_rank, options.group_size

@@ -58,7 +58,7 @@ class _Compute:
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
 
     def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Each leaf module is a span, and so is the outermost one, for what lies between them."""
+        """A `__call__` that records each leaf module, and the outermost for what lies between."""
         hooked, hook = self.hooked, self._hook
         add, now = self.recorder.log.add, self.recorder.clock.now
 
@@ -80,7 +80,7 @@ class _Compute:
         return call
 
     def _hook(self, parameter: torch.nn.Parameter | None) -> None:
-        """Hear of its gradients. Known by identity: `==` of tensors goes element by element."""
+        """Hear of a parameter's gradients. It is known by its id: `==` would compare elements."""
         if parameter is not None and parameter.requires_grad and parameter.is_leaf:
             key = id(parameter)  # which is used again after its owner
             forget = functools.partial(self._forget, key)
@@ -90,7 +90,7 @@ class _Compute:
         self.hooked.pop(key, None)
 
     def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
-        """A gradient is ready before anybody acts on it, as a DDP does that was there earlier."""
+        """Put our hook before all others, as a DDP's: a gradient is ready before it is sent."""
         handle = parameter.register_post_accumulate_grad_hook(self._ready(parameter.nbytes))  # type: ignore[no-untyped-call]
         hooks: Any = parameter._post_accumulate_grad_hooks
         for earlier in [key for key in hooks if key != handle.id]:
@@ -102,7 +102,7 @@ class _Compute:
             handle.remove()
 
     def _ready(self, nbytes: int) -> Callable[[torch.Tensor], None]:
-        """Called for every gradient of every step: so with nothing to look up that can be known."""
+        """A hook for one parameter. Every gradient of every step calls it: it looks nothing up."""
         recorder, now = self.recorder, self.now
 
         def ready(_: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""`Log`: what a rank did, as it ended; of a long run the last steps only."""
+"""`Log`: what a rank did, in the order in which it ended; a long run keeps its last steps."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Log:
                 self._steps_gone += end is not None
 
     def _drop(self) -> str:
-        """Drop the oldest entry; returns its kind."""
+        """Drop the oldest entry, and return its kind."""
         entry = self._entries.popleft()
         self._gone += 1
         if isinstance(entry, Backward):

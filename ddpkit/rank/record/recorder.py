@@ -101,7 +101,7 @@ class Recorder:
         return self.clock.now() if call.on_gpu else time.perf_counter_ns()
 
     def ended(self, call: RecordedCall) -> None:
-        """A call has ended. Told more than once (by a wait and by a callback), the first counts.
+        """Note that a call has ended. A wait and a callback may both say so: the first counts.
 
         No more than the moment: the next who looks at what is under way writes the rest down.
         """
@@ -109,7 +109,7 @@ class Recorder:
             call.done = self.now(call)
 
     def teller(self, call: RecordedCall) -> Callable[[Any], None]:
-        """What gloo's thread calls when the call has `ended`.
+        """A function for gloo's thread to call when the call has `ended`.
 
         It holds the GIL meanwhile, which the backward wants, and comes from a cold core.
         """
@@ -124,14 +124,14 @@ class Recorder:
         return ended
 
     def done(self, call: RecordedCall) -> None:
-        """A call has ended, if nobody has said so before."""
+        """Note that a call has ended, and move it into the log, unless it is there."""
         if id(call) in self.pending:
             self.ended(call)
             with self._lock:
                 self._log(call)
 
     def _log(self, *calls: RecordedCall) -> None:
-        """Under the lock: a call is pending or in the log, whoever looks."""
+        """Move calls into the log. The lock is held: whoever looks finds a call in one place."""
         for call in calls:
             if self.pending.pop(id(call), None) is not None:
                 call.work = call.future = None  # a log must hold no tensors
@@ -141,7 +141,7 @@ class Recorder:
                     self._queued.append(call)
 
     def backward_ends(self) -> None:
-        """The backward is over, and with it what was posted in it: DDP's reducer waits for that.
+        """Note that the backward is over, and what was posted in it: DDP's reducer waits for that.
 
         What gloo's thread could not say yet, as it waits for the GIL, is said here.
         """
@@ -159,7 +159,7 @@ class Recorder:
             self.log.end_backward(backward)
 
     def came_from(self, call: RecordedCall, group_rank: int) -> None:
-        """A message that any rank of its group might have sent is there: this one did."""
+        """Note who has sent a message that any rank of its group might have sent."""
         what = call.what._replace(peer=call.what.members[group_rank])
         call.what, call.seq = what, next(self.know(what).numbers)
 
@@ -173,11 +173,11 @@ class Recorder:
             return [*self._queued, *self.pending.values()]
 
     def compute(self, kind: str, name: str, start: Moment) -> None:
-        """A stretch of the rank's own work has ended."""
+        """Note that a stretch of the rank's own work has ended."""
         self.log.add((kind, name, start, self.clock.now(), 0))
 
     def finish(self) -> None:
-        """The function has returned: what it posted and never waited for ends here.
+        """End what the function posted and never waited for: it has returned.
 
         A GPU may have all of it still to do, and wait there for ever: so it is waited for as a
         rank that can be asked what it waits for.
@@ -192,9 +192,9 @@ class Recorder:
         self.waits.pop(thread, None)
 
     def spans(self) -> list[Span]:
-        """All that has been recorded, as it ended; of a long run the newest.
+        """All that has been recorded, in the order in which it ended; a long run keeps the newest.
 
-        Nothing, if the function failed while its GPU waits for a peer, which it may do for ever.
+        Empty if the function failed while its GPU waits for a peer, which it may do for ever.
         """
         if any(call.on_gpu for call in self.under_way()):
             return []
@@ -210,6 +210,7 @@ def current() -> Recorder | None:
 
 
 def activate(recorder: Recorder | None) -> None:
+    """Make this the recorder of the run that this process is in; None ends the run."""
     global _current
     _current = recorder
 
