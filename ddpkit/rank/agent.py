@@ -99,7 +99,7 @@ class Agent(threading.Thread):
     """
 
     BEAT = 0.2  # seconds
-    BUSY = 0.05  # CPU seconds per second, above which a thread computes
+    BUSY = 0.01  # CPU seconds per second, above which a thread computes: one that waits uses none
 
     def __init__(self, recorder: Recorder, box: BlackBox) -> None:
         super().__init__(name="ddpkit-agent", daemon=True)
