@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser import chromium
+from tests.order import longest_first
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -30,7 +31,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run; ask only about markers that are in use."""
+    """Begin with the longest. Skip what this machine cannot run; ask only about markers in use."""
+    longest_first(items)
     for name, lacks in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(name)]
         if marked and (reason := lacks()):

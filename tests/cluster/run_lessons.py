@@ -1,5 +1,10 @@
-"""Lessons as a script for torchrun, one after the other: its ranks start once for all."""
+"""Lessons as a script for torchrun, one after the other: its ranks start once for all.
 
+Each way of starting them runs one or two from start to end; nbval runs all of them. All of them
+under torchrun, before a release: DDPKIT_ALL_LABS=1 make test ARGS="tests/cluster -m torchrun"
+"""
+
+import os
 import re
 import runpy
 import sys
@@ -8,7 +13,17 @@ from pathlib import Path
 
 SCRIPT = Path(__file__)
 ALL = sorted((SCRIPT.parents[2] / "solutions").glob("[0-9][0-9]_*.py"))
-ON_TWO_HOSTS = [lesson for lesson in ALL if lesson.stem[:2] in ("00", "03", "06")]
+EVERY = "DDPKIT_ALL_LABS" in os.environ
+
+
+def some(*numbers: str, of_all: tuple[str, ...]) -> list[Path]:
+    """Lessons by number: a few, or, if every lesson is to be run, those of the second list."""
+    return [lesson for lesson in ALL if lesson.stem[:2] in (of_all if EVERY else numbers)]
+
+
+ON_ONE_HOST = some("04", of_all=("01", "02", "04", "05"))
+ON_TOO_FEW = some("02", of_all=("00", "02", "03", "04", "06"))  # two ranks, where it needs four
+ON_TWO_HOSTS = some("00", "06", of_all=("00", "03", "06"))
 
 
 def checked(lessons: Iterable[Path]) -> list[str]:

@@ -1,20 +1,27 @@
-"""One class for all tests: graded once, two at a time."""
+"""One class for all tests: graded once, two at a time, by a grader that is killed on the way and
+started again."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from ddpkit.errors import GradeError
 from ddpkit.grade import bwrap, store
 from ddpkit.grade.store import Result
 from tests.grade.attacks import ATTACKS, notebook
 
 LIMIT = "10"  # seconds for a cell: CI's machine is small
+REFUSED = "0/refused.ipynb"  # of the class: no notebook
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,10 @@ class Graded:
 
     submissions: Path
     out: Path
-    results: dict[str, Result]
+    results: dict[str, Result]  # of ATTACKS, by their names
+    refused: Result
+    kept: dict[Path, int]  # results that were there when the grader was killed: ns of each file
+    left: list[str]  # what of its sandboxes still ran a minute after it was killed
 
 
 def grade(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -47,7 +57,61 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Graded:
     for name in ("conftest.py", "torch.py", "sitecustomize.py"):
         (submissions / "right" / name).write_text("raise SystemExit('taken over')")
     (submissions / "right" / "pytest.ini").write_text("[pytest]\naddopts = --collect-only\n")
-    done = grade(submissions, "--out", out, "--jobs", "2", "--limit", LIMIT)
+    (submissions / REFUSED).parent.mkdir()
+    (submissions / REFUSED).write_text("no notebook")
+    how = [submissions, "--jobs", "2", "--limit", LIMIT]
+    left = killed_on_the_way(folder / "tmp", out, *how)
+    kept = {path: path.stat().st_mtime_ns for path in (out / "results").iterdir()}
+    done = grade(*how, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
     results = {result.name.partition("/")[0]: result for result in store.load(out)}
-    return Graded(submissions, out, results)
+    return Graded(submissions, out, results, results.pop("0"), kept, left)
+
+
+def killed_on_the_way(work: Path, out: Path, *arguments: str | Path) -> list[str]:
+    """Start a grader, and kill it once a notebook is graded and others are in flight.
+
+    Returns what of its sandboxes still runs a minute later.
+    """
+    work.mkdir()
+    command = [sys.executable, "-m", "ddpkit", "grade", *map(str, arguments), "--out", str(out)]
+    environ = {**os.environ, "TMPDIR": str(work)}
+    process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: "graded" in [result.status for result in _stored(out)], 600)
+        wait_until(lambda: bool(running_in(work)), 60)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    try:
+        wait_until(lambda: not running_in(work), 60)
+    except AssertionError:
+        return running_in(work)
+    return []
+
+
+def _stored(out: Path) -> list[Result]:
+    try:
+        return store.load(out)
+    except GradeError:  # nothing yet
+        return []
+
+
+def running_in(folder: Path) -> list[str]:
+    """Command lines of processes that were started for a sandbox of `folder`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in text and "bwrap" in text:
+            found.append(text[:200])
+    return found
+
+
+def wait_until(true: Callable[[], bool], seconds: float) -> None:
+    give_up = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.1)

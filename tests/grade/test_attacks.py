@@ -9,7 +9,7 @@ import pytest
 
 from ddpkit.grade import store
 from tests.grade.attacks import ATTACKS
-from tests.grade.conftest import Graded, grade
+from tests.grade.conftest import REFUSED, Graded, grade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600)]
 
@@ -61,12 +61,22 @@ def test_nothing_is_left_behind(graded: Graded) -> None:
     assert sorted(path.name for path in graded.out.iterdir()) == ["proofs", "results", "secret"]
 
 
+def test_killed_and_resumed(graded: Graded) -> None:
+    """A grader that is killed loses what was in flight, leaves nothing running, and goes on."""
+    assert graded.left == []
+    assert store.file_of(graded.out, REFUSED) in graded.kept
+    assert 2 <= len(graded.kept) < 1 + len(ATTACKS)
+    assert {path: path.stat().st_mtime_ns for path in graded.kept} == graded.kept
+    assert graded.refused.status == "refused"
+    assert list(graded.results) == sorted(ATTACKS)
+
+
 def test_a_rerun_repeats_nothing(graded: Graded) -> None:
     files = {path: path.stat().st_mtime_ns for path in (graded.out / "results").iterdir()}
     done = grade(graded.submissions, "--out", graded.out, "--resume")
     assert done.returncode == 0, done.stderr
     assert {path: path.stat().st_mtime_ns for path in files} == files
-    assert len(store.load(graded.out)) == len(ATTACKS)
+    assert len(store.load(graded.out)) == 1 + len(ATTACKS)
 
 
 def test_results_are_not_overwritten_unasked(graded: Graded, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.order import LONGEST
 from tests.project.source import ROOT
 
 pytestmark = pytest.mark.processes
@@ -88,6 +89,10 @@ def test_a_test_that_starts_a_process_is_told_to_be_marked(tmp_path: Path) -> No
     assert [line for line in said if line.startswith(sentence)]
     assert [line for line in said if line.endswith("Mark it: @pytest.mark.processes")]
     assert "4 failed, 2 passed, 1 skipped, 2 deselected, 1 error" in said[-1]
+
+
+def test_the_longest_are_there() -> None:
+    assert [path for path in LONGEST if not (ROOT / path).is_file()] == []
 
 
 def test_without_it_all_run(tmp_path: Path) -> None:
