@@ -1,6 +1,11 @@
 """Every way in which a run is known to fail, as data: what to run, and what must be said of it.
 
-A line that the message has to name is marked `# <-`. Read by the tests and by `benchmarks.soak`.
+A line that the message has to name is marked `# <-`. In words, `{3}` is the name of a function's
+third line, that of its `def` being the first, and `{#3}` is that line's number in its file.
+
+This is the table of every launcher: a script's Cluster meets all faults (test_faults.py), others
+meet those that name them: a notebook's Cluster (tests/notebook/test_errors.py), torchrun
+(test_torchrun.py), and torchrun on two hosts (test_hosts.py). `benchmarks.soak` reads it too.
 """
 
 from __future__ import annotations
@@ -13,8 +18,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +36,8 @@ class Fault:
 
     `why` is what the error's fields must say of the cause: a Deadlock's `cause`, a Mismatch's
     `kind`, the `cause` of a RankDied's deaths, the type that the first rank at fault raised.
+    `elsewhere` are the other launchers that meet it, each with the words that must be said there;
+    none are those of a script, and the marked lines.
     """
 
     function: Callable[..., Any]
@@ -38,20 +46,54 @@ class Fault:
     why: str = ""
     world_size: int = 2
     timeout: float | None = None
+    elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def slower(self) -> Fault:
+        """Twice the timeout: for a machine on which the ranks had not begun by then."""
+        assert self.timeout
+        now, then = (f"timeout of {seconds:g} s" for seconds in (self.timeout, 2 * self.timeout))
+        words = tuple(text.replace(now, then) for text in self.words)
+        return replace(self, timeout=2 * self.timeout, words=words)
 
     @property
     def name(self) -> str:
         return self.function.__name__
 
-    @property
-    def places(self) -> list[str]:
-        """ "faults.py, line 12" for each marked line of the function."""
-        lines, first = inspect.getsourcelines(self.function)
-        return [f"faults.py, line {first + i}" for i, text in enumerate(lines) if "# <-" in text]
+    def says(self, launcher: str, line: Callable[[int], str]) -> list[str]:
+        """What must be said under a launcher, where `line` names a line of the function."""
+
+        def named(alone: str, number: str) -> str:
+            name = line(int(number))
+            return name.rpartition(" ")[2] if alone else name
+
+        marked = [f"{{{n}}}" for n, text in enumerate(self._lines, 1) if text.endswith("# <-")]
+        words = self.elsewhere.get(launcher) or (*self.words, *marked)
+        return [re.sub(r"\{(#?)(\d+)\}", lambda at: named(*at.groups()), text) for text in words]
 
     def missing(self, message: str) -> list[str]:
-        """What the message should say and does not."""
-        return [wanted for wanted in (*self.words, *self.places) if wanted not in message]
+        """What the message should say, of a run that a script's Cluster started, and does not."""
+        message = re.sub("  #.*?<-", "", message)  # it shows the marked lines as they are
+        return [wanted for wanted in self.says("script", self._line) if wanted not in message]
+
+    def source(self) -> str:
+        """The function as a reader would write it: no decorator, and nothing marked."""
+        return "".join(f"{re.sub('  #.*', '', text)}\n" for text in self._lines)
+
+    @property
+    def _lines(self) -> list[str]:
+        lines, _ = inspect.getsourcelines(self.function)
+        return [text.rstrip("\n") for text in lines[self._def :]]
+
+    @property
+    def _def(self) -> int:
+        """How many lines of decorators there are."""
+        lines, _ = inspect.getsourcelines(self.function)
+        return next(n for n, text in enumerate(lines) if text.startswith("def "))
+
+    def _line(self, number: int) -> str:
+        """ "faults.py, line 12"; Python's line of a whole function is that of its decorator."""
+        _, first = inspect.getsourcelines(self.function)
+        return f"faults.py, line {first + (number > 1) * (self._def + number - 1)}"
 
     def wrong_fields(self, error: RunFailed) -> list[str]:
         """Which fields of the error do not say what they should."""
@@ -90,6 +132,30 @@ def said_why(error: RunFailed) -> str:
 
 
 FAULTS: list[Fault] = []
+NOTEBOOK: dict[str, tuple[str, ...]] = {"notebook": ()}
+TORCHRUN: dict[str, tuple[str, ...]] = {"torchrun": ()}
+HOSTS: dict[str, tuple[str, ...]] = {"hosts": ()}
+
+
+def met_by(launcher: str) -> dict[str, Fault]:
+    """The faults that another launcher meets too, by name."""
+    return {each.name: each for each in FAULTS if launcher in each.elsewhere}
+
+
+def write(script: Path, fault: Fault, launcher: str, before: str = "") -> list[str]:
+    """Write a script that runs a fault, after some lines; returns what must be said of it."""
+    head = f"{imports()}from ddpkit import Cluster\n{before}\n\n"
+    run = f"Cluster({fault.world_size}).run({fault.name}, timeout={fault.timeout})"
+    script.write_text(f"{head}{fault.source()}\n{run}\nprint('never said')\n")
+    first = head.count("\n") + 1
+    return fault.says(launcher, lambda n: f"{script.name}, line {first + n - 1}")
+
+
+def imports() -> str:
+    """What the functions need, for a cell or a script that holds their source."""
+    lines = Path(__file__).read_text("utf-8").splitlines()
+    wanted = r"import |from torch"
+    return "".join(f"{text}\n" for text in lines if re.match(wanted, text))
 
 
 def fault(error: type[RunFailed], *words: str, **more: Any) -> Callable[[Any], Any]:
@@ -111,7 +177,7 @@ class OwnError(Exception):
         self.lock = lock
 
 
-@fault(RankError, "rank 1 raised ValueError: no", why="ValueError")
+@fault(RankError, "rank 1 raised ValueError: no", why="ValueError", elsewhere=NOTEBOOK)
 def one_raises():
     if dist.get_rank() == 1:
         raise ValueError("no")  # <-
@@ -144,7 +210,14 @@ def memory_error():
     bytearray(1 << 62)  # <-
 
 
-@fault(RankError, "rank 1 raised IndexError", "in helper", why="IndexError")
+@fault(
+    RankError,
+    "rank 1 raised IndexError: list index out of range",
+    "  {6}: helper([])  (in in_a_helper)",
+    "  {3}: return items[9]  (in helper)",
+    why="IndexError",
+    elsewhere=NOTEBOOK,
+)
 def in_a_helper():
     def helper(items):
         return items[9]  # <-
@@ -154,10 +227,30 @@ def in_a_helper():
     dist.all_reduce(torch.ones(2))
 
 
-@fault(  # <-
-    RankError, "ranks 0, 1", "generator", "cannot be sent back", why="UnsendableResultError"
+@fault(
+    RankError,
+    "ranks 0, 1 raised RuntimeError: ",
+    "  {2}: torch.ones(2) @ torch.ones(3)  (in below_python)",
+    why="RuntimeError",
+    elsewhere=NOTEBOOK,
 )
-def unpicklable_result():
+def below_python():
+    torch.ones(2) @ torch.ones(3)  # <-
+
+
+@fault(RankError, "ranks 0, 1 raised SyntaxError", why="SyntaxError", elsewhere=NOTEBOOK)
+def wrong_syntax():
+    exec("1 +")
+
+
+@fault(
+    RankError,
+    "ranks 0, 1",
+    "the function returned a generator that cannot be sent back",
+    why="UnsendableResultError",
+    elsewhere={"notebook": ("the function returned a generator that cannot be sent back",)},
+)
+def unpicklable_result():  # <-
     return (i for i in range(3))
 
 
@@ -176,10 +269,12 @@ def recursion():
 
 @fault(
     Deadlock,
-    "rank 0 waits in recv(src=1)",
-    "rank 1 waits in recv(src=0)",
+    "rank 0 waits in recv(src=1)\n      {3}: dist.recv(torch.ones(2), peer)",
+    "rank 1 waits in recv(src=0)\n      {3}: dist.recv(torch.ones(2), peer)",
+    "Why: ranks 0, 1 each wait to receive before they send",
     "nobody sends",
     why="receive",
+    elsewhere=NOTEBOOK,
 )
 def recv_recv():
     peer = 1 - dist.get_rank()
@@ -230,9 +325,10 @@ def ring_of_sends():
 
 @fault(
     Deadlock,
-    "rank 0 waits in wait() for the irecv(src=1)",
+    "rank 0 waits in wait() for the irecv(src=1) of line {#3}\n      {5}: work.wait()",
     "rank 1 returned already",
     why="returned",
+    elsewhere=NOTEBOOK,
 )
 def unserved_irecv():
     if dist.get_rank() == 0:
@@ -282,10 +378,11 @@ def recv_against_all_reduce():
 
 @fault(
     Deadlock,
-    "rank 0 waits in all_reduce(float32[2])",
+    "rank 0 waits in all_reduce(float32[2])\n      {3}: dist.all_reduce(torch.ones(2))",
     "rank 1 returned already",
-    "without calling all_reduce",
+    "Why: rank 0 waits for rank 1, which has returned without calling all_reduce.",
     why="returned",
+    elsewhere=NOTEBOOK,
 )
 def missing_collective():
     if dist.get_rank() == 0:
@@ -375,7 +472,12 @@ def in_a_thread():
 
 
 @fault(
-    Mismatch, "rank 0 calls broadcast(", "rank 1 calls all_reduce(", "same order", why="operation"
+    Mismatch,
+    "rank 0 calls broadcast(float32[4], src=0)\n      {4}: dist.broadcast(tensor, 0)",
+    "rank 1 calls all_reduce(float32[4])\n      {7}: dist.all_reduce(tensor)",
+    "same order",
+    why="operation",
+    elsewhere=NOTEBOOK,
 )
 def different_order():
     tensor = torch.ones(4)
@@ -395,6 +497,19 @@ def different_order():
 )
 def different_shapes():
     dist.all_reduce(torch.ones(4 + dist.get_rank()))  # <-
+
+
+@fault(
+    Mismatch,
+    "rank 0 calls all_reduce(float32[2])\n      {3}: dist.all_reduce(mine)",
+    "rank 1 calls all_reduce(float32[3])\n      {3}: dist.all_reduce(mine)",
+    "Every rank must pass a tensor of the same shape.",
+    why="shape",
+    elsewhere=NOTEBOOK | TORCHRUN,
+)
+def uneven_shapes():
+    mine = torch.zeros(2 + dist.get_rank())
+    dist.all_reduce(mine)  # <-
 
 
 @fault(
@@ -455,10 +570,16 @@ def shorter_message():
 # Processes that end
 
 
-@fault(RankDied, "rank 1 was killed by SIGKILL", why="signal")
+@fault(
+    RankDied,
+    "rank 1 was killed by SIGKILL",
+    "SIGKILL comes from outside",
+    why="signal",
+    elsewhere={"torchrun": ("rank 1 has gone", "last seen in faults.py", "SIGKILL")} | NOTEBOOK,
+)
 def killed():
     if dist.get_rank() == 1:
-        time.sleep(0.5)  # seen at least once in this line  # <-
+        time.sleep(1)  # seen at least once in this line  # <-
         os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
 
@@ -470,7 +591,13 @@ def killed_at_once():
     dist.barrier()
 
 
-@fault(RankDied, "rank 1 was killed by SIGSEGV", why="signal")
+@fault(
+    RankDied,
+    "rank 1 was killed by SIGSEGV",
+    "in {3}: ctypes.string_at(0)",
+    why="signal",
+    elsewhere=NOTEBOOK,
+)
 def segfault():
     if dist.get_rank() == 1:
         ctypes.string_at(0)  # <-
@@ -491,11 +618,34 @@ def os_exit():
     dist.barrier()
 
 
-@fault(RankDied, "rank 1 called sys.exit(3)", why="sys.exit")
+@fault(
+    RankDied,
+    "rank 0 left with exit code 3",
+    "rank 1 left with exit code 3",
+    "{2}: os._exit(3)",
+    why="exit",
+    elsewhere=NOTEBOOK,
+)
+def both_os_exit():
+    os._exit(3)  # <-
+
+
+@fault(RankDied, "rank 1 called sys.exit(3)", why="sys.exit", elsewhere=TORCHRUN)
 def sys_exit():
     if dist.get_rank() == 1:
         sys.exit(3)  # <-
     dist.barrier()
+
+
+@fault(
+    RankDied,
+    "ranks 0, 1 called sys.exit(enough)",
+    '{2}: sys.exit("enough")',
+    why="sys.exit",
+    elsewhere=NOTEBOOK,
+)
+def sys_exit_with_a_word():
+    sys.exit("enough")  # <-
 
 
 @fault(RankDied, "ranks 0, 1 called sys.exit()", why="sys.exit")
@@ -506,10 +656,31 @@ def sys_exit_without_code():
 # Ranks that do not come back
 
 
-@fault(RunTimeout, "timeout of 1 s", "rank 0 was in", "rank 1 was in", timeout=1)
+@fault(
+    RunTimeout,
+    "The run took longer than its timeout of 1 s.",
+    "rank 0 was in",
+    "rank 1 was in",
+    timeout=1,
+    elsewhere=TORCHRUN,
+)
 def endless_loop():
     while True:  # <-
         pass
+
+
+@fault(
+    RunTimeout,
+    "The run took longer than its timeout of 2 s.",
+    "rank 0 waits in recv(src=1)\n      {3}: dist.recv(torch.ones(1), src=1)",
+    "rank 1 was in {4}: while True:",
+    timeout=2,
+    elsewhere=NOTEBOOK,
+)
+def waits_for_an_endless_loop():
+    if dist.get_rank() == 0:
+        dist.recv(torch.ones(1), src=1)  # <-
+    while True: ...  # fmt: skip  # <-
 
 
 @fault(RunTimeout, "rank 0 was in", "rank 1 was in", timeout=1)
@@ -535,3 +706,46 @@ def endless_regex():
 def endless_output():
     while True:
         os.write(1, b"spam\n" * 10_000)
+
+
+# The last of four ranks: on the second of two hosts
+
+
+@fault(
+    RankError,
+    "rank 3 raised ValueError: no such thing",
+    why="ValueError",
+    world_size=4,
+    elsewhere=HOSTS,
+)
+def last_of_four_raises():
+    if dist.get_rank() == 3:
+        raise ValueError("no such thing")  # <-
+    dist.barrier()
+
+
+@fault(
+    RankDied,
+    "rank 3 was killed by SIGKILL",
+    why="signal",
+    world_size=4,
+    elsewhere={"hosts": ("rank 3 on host node2 has gone", "last seen in faults.py")},
+)
+def last_of_four_is_killed():
+    dist.barrier()
+    time.sleep(1)  # long enough to be looked at
+    if dist.get_rank() == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+@fault(
+    Deadlock,
+    "The ranks wait for each other",
+    "rank 3 waits in recv(src=1)",
+    why="receive",
+    world_size=4,
+    elsewhere=HOSTS,
+)
+def two_pairs_receive():
+    dist.recv(torch.zeros(1), src=(dist.get_rank() + 2) % 4)  # <-

@@ -18,6 +18,9 @@ def test_fault(fault: Fault) -> None:
     cluster = Cluster(fault.world_size)
     with pytest.raises(fault.error) as caught:
         cluster.run(fault.function, timeout=fault.timeout or 60)
+    if fault.timeout and "was still starting" in str(caught.value):  # on a machine under load
+        test_fault(fault.slower())
+        return
     assert type(caught.value) is fault.error
     assert not fault.missing(str(caught.value)), str(caught.value)
     assert not fault.wrong_fields(caught.value), vars(caught.value)

@@ -10,7 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ddpkit import Deadlock
 from tests.cluster import page, run_lessons, two_hosts
+from tests.cluster.faults import met_by, write
 from tests.cluster.two_hosts import PATHS, Ended, Host, on_both
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
@@ -46,31 +48,16 @@ tasks = [subprocess.Popen([*enter, f"--target={{pid}}", *command]) for pid in {p
 sys.exit(max(task.wait() for task in tasks))
 """
 
-FAULTS = """
+ENDS = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
 from ddpkit import Cluster
-
-def raises():
-    if dist.get_rank() == 3:
-        raise ValueError("no such thing")  # here
-    dist.barrier()
-
-def killed():
-    dist.barrier()
-    time.sleep(1)  # long enough to be looked at
-    if dist.get_rank() == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    dist.barrier()
 
 def killed_first():
     dist.barrier()
     if dist.get_rank() == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
-
-def waits():
-    dist.recv(torch.zeros(1), src=(dist.get_rank() + 2) % 4)  # here
 
 def sleeps():
     with open(os.path.join(sys.argv[2], str(dist.get_rank())), "w") as file:
@@ -84,11 +71,7 @@ Cluster(4).run(globals()[sys.argv[1]])
 print("never said")
 """
 
-SAYS = {
-    "raises": ["RankError: rank 3 raised ValueError: no such thing", "# here"],
-    "killed": ["RankDied: rank 3 on host node2 has gone", "last seen in faults.py"],
-    "waits": ["Deadlock: The ranks wait for each other", "rank 3 waits in recv(src=1)", "# here"],
-}
+FAULTS = met_by("hosts")
 
 
 @pytest.fixture
@@ -149,23 +132,24 @@ def test_times_of_two_hosts_are_of_one_clock(hosts, tmp_path):
         assert max(starts) <= min(ends) + 2 * error
 
 
-@pytest.mark.parametrize("fault", SAYS)
-def test_a_failure_on_the_second_host_is_explained_once(hosts, script, fault):
-    script.write_text(FAULTS)
-    ended = run(hosts, script, fault)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_failure_on_the_second_host_is_explained_once(hosts, script, name):
+    fault = FAULTS[name]
+    says = write(script, fault, "hosts")
+    ended = run(hosts, script)
     assert 0 not in ended.codes
     assert "never said" not in "".join(ended.stdout)
-    assert [text for text in SAYS[fault] if text not in ended.stderr[0]] == []
-    assert "".join(ended.stderr).count(SAYS[fault][0]) == 1
+    assert [text for text in says if text not in ended.stderr[0]] == []
+    assert "".join(ended.stderr).count(f"{fault.error.__name__}: ") == 1
     assert [said.count("ChildFailedError:") for said in ended.stderr] == [1, 1], "torchrun's report"
-    if fault != "waits":
+    if fault.error is not Deadlock:
         _, _, cause = ended.stderr[1].partition("Root Cause")
         assert "rank      : 3 (local_rank: 1)" in cause, "torchrun names the rank, too"
 
 
 def test_rank_0_killed_is_explained_by_those_that_it_would_have_told(hosts, script):
     """Each host once: torchrun on the first may end its other rank before that has said so."""
-    script.write_text(FAULTS)
+    script.write_text(ENDS)
     ended = run(hosts, script, "killed_first")
     assert 0 not in ended.codes
     said = [text.count("RankDied: rank 0 on host node1 has gone") for text in ended.stderr]
@@ -184,7 +168,7 @@ def runs(pid: int) -> bool:
 
 def test_a_host_that_is_cut_off_ends_the_job(hosts, script, tmp_path):
     """Both sides: torchrun on the second host waits for longer, but not its ranks."""
-    script.write_text(FAULTS)
+    script.write_text(ENDS)
     ranks = [tmp_path / str(rank) for rank in range(4)]
     for host in hosts:
         host.start(*page.launch(page.TWO_HOSTS), str(script), "sleeps", str(tmp_path))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import page, run_lessons
+from tests.cluster.faults import met_by, write
 from tests.cluster.two_hosts import PATHS
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.slow]
@@ -56,48 +57,20 @@ Cluster(2).run(fails)
 """
 
 
-FAULTS = """
-import os, signal, sys, time
-import torch, torch.distributed as dist
+LEAVES = """
+import os, sys
+import torch.distributed as dist
 from ddpkit import Cluster
-
-def killed():
-    dist.barrier()
-    time.sleep(1)  # long enough to be looked at
-    if dist.get_rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    dist.barrier()  # here
-
-def exits():
-    if dist.get_rank() == 1:
-        sys.exit(3)  # here
-    dist.barrier()
-
-def disagrees():
-    dist.all_reduce(torch.zeros(2 + dist.get_rank()))  # here
-
-def slow():
-    while True:
-        time.sleep(0.1)  # here
 
 cluster = Cluster(2)
 print(cluster.run(dist.get_world_size).results)
-if sys.argv[1] == "leaves":
-    if os.environ["RANK"] == "1":
-        sys.exit(0)
-    cluster.run(dist.get_rank)
-cluster.run(globals()[sys.argv[1]], timeout=3)
+if os.environ["RANK"] == "1":
+    sys.exit(0)
+cluster.run(dist.get_rank)
 print("never said")
 """
 
-SAYS = {
-    "killed": ["RankDied: rank 1 has gone", "last seen in lesson.py", "SIGKILL"],
-    "exits": ["RankDied: rank 1 called sys.exit(3)", "sys.exit(3)  # here"],
-    "disagrees": ["Mismatch: The ranks disagree", "rank 1 calls all_reduce(float32[3])"],
-    "slow": ["RunTimeout: The run took longer", "rank 1 was in lesson.py"],
-    "leaves": ["RankDied: rank 1 has left the script"],
-}
-
+FAULTS = met_by("torchrun")
 
 LAUNCH = ["torchrun", "--standalone", "--nproc-per-node=2"]
 
@@ -153,16 +126,27 @@ def test_a_rank_that_raises_ends_the_job_with_its_line(tmp_path):
     )
 
 
-@pytest.mark.parametrize("fault", SAYS)
-def test_what_ends_a_run_is_said_once(fault, tmp_path):
-    script = tmp_path / "lesson.py"
-    script.write_text(FAULTS)
-    done = torchrun(script, fault)
+def ended(done: subprocess.CompletedProcess[str], says: list[str], error: str) -> None:
+    """It ended the job after its first run, and was said once."""
     assert done.returncode != 0
     assert done.stdout == "[2, 2]\n"
-    assert [text for text in SAYS[fault] if text not in done.stderr] == []
-    assert done.stderr.count(SAYS[fault][0]) == 1
+    assert [text for text in says if text not in done.stderr] == []
+    assert done.stderr.count(f"{error}: ") == 1
     assert "ChildFailedError" in done.stderr
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_ends_a_run_is_said_once(name, tmp_path):
+    fault = FAULTS[name]
+    script = tmp_path / "faults.py"
+    says = write(script, fault, "torchrun", "print(Cluster(2).run(dist.get_world_size).results)")
+    ended(torchrun(script), says, fault.error.__name__)
+
+
+def test_a_rank_that_leaves_the_script_is_said_once(tmp_path):
+    script = tmp_path / "lesson.py"
+    script.write_text(LEAVES)
+    ended(torchrun(script), ["RankDied: rank 1 has left the script"], "RankDied")
 
 
 @pytest.mark.timeout(400)

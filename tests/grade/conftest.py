@@ -32,7 +32,7 @@ class Graded:
     out: Path
     results: dict[str, Result]  # of ATTACKS, by their names
     refused: Result
-    kept: dict[Path, int]  # results that were there when the grader was killed: ns of each file
+    kept: dict[Path, int]  # what was graded when the grader was killed: ns of each file
     left: list[str]  # what of its sandboxes still ran a minute after it was killed
 
 
@@ -62,6 +62,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Graded:
     how = [submissions, "--jobs", "2", "--limit", LIMIT]
     left = killed_on_the_way(folder / "tmp", out, *how)
     kept = {path: path.stat().st_mtime_ns for path in (out / "results").iterdir()}
+    del kept[store.file_of(out, REFUSED)]  # nothing is graded there: it is refused again
     done = grade(*how, "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
     results = {result.name.partition("/")[0]: result for result in store.load(out)}

@@ -9,7 +9,7 @@ import pytest
 
 from ddpkit.grade import store
 from tests.grade.attacks import ATTACKS
-from tests.grade.conftest import REFUSED, Graded, grade
+from tests.grade.conftest import Graded, grade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600)]
 
@@ -64,8 +64,7 @@ def test_nothing_is_left_behind(graded: Graded) -> None:
 def test_killed_and_resumed(graded: Graded) -> None:
     """A grader that is killed loses what was in flight, leaves nothing running, and goes on."""
     assert graded.left == []
-    assert store.file_of(graded.out, REFUSED) in graded.kept
-    assert 2 <= len(graded.kept) < 1 + len(ATTACKS)
+    assert 1 <= len(graded.kept) < len(ATTACKS)
     assert {path: path.stat().st_mtime_ns for path in graded.kept} == graded.kept
     assert graded.refused.status == "refused"
     assert list(graded.results) == sorted(ATTACKS)
