@@ -56,11 +56,13 @@ docs/clusters
 docs/pictures
 docs/where
 docs/api
+docs/glossary
 ```
 ```{toctree}
 :hidden:
 :caption: Project
 ARCHITECTURE
+docs/reading
 BENCHMARKS
 CONTRIBUTING
 CHANGELOG
