@@ -170,7 +170,7 @@ def _over(default: Link, text: str) -> Link:
     """The link of a text; what the text leaves out is the default's."""
     if isinstance(text, str) and text.strip() == "unlimited":
         return Link()
-    parts = _parts(text)
+    parts = _quantities(text)
     return Link(
         parts.get("latency", default.latency_ns / 1e9),
         parts.get("bandwidth", default.bytes_per_s),
@@ -180,7 +180,7 @@ def _over(default: Link, text: str) -> Link:
 def _quantity(text: str, part: str, example: str) -> float:
     """A latency in seconds, or a bandwidth in bytes/s, from its text alone."""
     try:
-        (found,) = _parts(text).items()
+        (found,) = _quantities(text).items()
     except ValueError:
         found = ("", 0.0)
     if found[0] != part:
@@ -188,7 +188,7 @@ def _quantity(text: str, part: str, example: str) -> float:
     return found[1]
 
 
-def _parts(text: str) -> dict[str, float]:
+def _quantities(text: str) -> dict[str, float]:
     """The "latency" in seconds and the "bandwidth" in bytes/s that a text names."""
     match = _LINK.fullmatch(text) if isinstance(text, str) else None
     parts: dict[str, float] = {}

@@ -158,11 +158,11 @@ def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[
     have = "has" if len(gone) == 1 else "have"
     return (
         f"{ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
-        f"{_left_out(calls[first])}."
+        f"{_undone(calls[first])}."
     )
 
 
-def _left_out(call: Call) -> str:
+def _undone(call: Call) -> str:
     """What a rank that returned has left out: the part that ends the call."""
     if call.op == "recv":
         return "sending that message"

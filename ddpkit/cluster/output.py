@@ -44,13 +44,13 @@ class RankOutput:
             self.tail.append(line)
 
     @property
-    def left_out(self) -> int:
+    def omitted(self) -> int:
         """The number of lines between the first and the last that are kept."""
         return self.lines - len(self.head) - len(self.tail)
 
     def text(self) -> list[str]:
         """The lines that are kept, and one in place of those that are not."""
-        gap = [f"... {self.left_out:,} lines left out ..."] if self.left_out else []
+        gap = [f"... {self.omitted:,} lines left out ..."] if self.omitted else []
         return [*self.head, *gap, *self.tail]
 
 

@@ -35,7 +35,7 @@ def check(answer: object) -> Verdict:
 
 
 def _remember(verdict: Verdict, answer: object) -> Iterator[str]:
-    if verdict.blank is not None or verdict.left_out:
+    if verdict.blank is not None or verdict.skipped:
         return
     if verdict.passed:
         yield keep(verdict.name, answer)

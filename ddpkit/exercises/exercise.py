@@ -77,7 +77,7 @@ class Case:
     given: object = None  # what the hints may know besides: it stays outside the sandbox
     stop_if: StopIf = ""
 
-    def told(self, observed: Observed) -> Observed:
+    def reading(self, observed: Observed) -> Observed:
         """What is compared with `expect`, and shown, of what was observed."""
         return self.read(observed) if self.read else observed
 

@@ -40,7 +40,7 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     seed = seed or current_seed()
     results: list[CaseResult] = []
     whole = got = 0.0
-    left_out, out_of_time, stopped = 0, False, False
+    skipped, out_of_time, stopped = 0, False, False
     try:
         for case in _ask_for_cases(exercise, answer, seed):
             if out_of_time:
@@ -51,9 +51,9 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
                 whole += case.weight
                 results.append(CaseResult(case.title, False, NOT_TRIED, tried=False))
                 continue
-            result, error = _put(exercise, case)
+            result, error = _ask(exercise, case)
             if isinstance(error, TooFewRanks) and active():
-                left_out += 1
+                skipped += 1
                 continue
             out_of_time = isinstance(error, RunTimeout)
             stopped = case.stops(result.passed, result.trouble)
@@ -62,12 +62,12 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
             results.append(result)
     except Unanswered as blank:
         return Verdict(exercise.name, False, exercise.points, 0.0, blank=blank.size)
-    if not results and not left_out:
+    if not results and not skipped:
         raise LessonError(f"The check of `{exercise.name}` has no cases.")
     passed = bool(results) and all(result.passed for result in results)
     earned = exercise.points if passed else round(exercise.points * got / whole, 2) if whole else 0
     return Verdict(
-        exercise.name, passed, exercise.points, float(earned), tuple(results), left_out=left_out
+        exercise.name, passed, exercise.points, float(earned), tuple(results), skipped=skipped
     )
 
 
@@ -100,11 +100,11 @@ def _raise(error: BaseException) -> Any:
     return observe
 
 
-def _put(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | None]:
+def _ask(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | None]:
     output = Tail()
     try:
         with captured(output):
-            observed = case.told(case.observe())
+            observed = case.reading(case.observe())
         if not isinstance(observed, dict):
             raise LessonError(f"The check of `{exercise.name}` is broken: observe() gave no dict.")
         return _compare(case, observed, output.last()), None

@@ -37,7 +37,7 @@ class Verdict:
     earned: float
     cases: tuple[CaseResult, ...] = ()
     blank: str | None = None  # not None if not answered yet: its size ("about 8 lines", or "")
-    left_out: int = 0  # cases that need more ranks than torchrun has started
+    skipped: int = 0  # cases that need more ranks than torchrun has started
 
     def __bool__(self) -> bool:
         return self.passed
@@ -111,8 +111,8 @@ def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
         return
     right = sum(case.passed for case in verdict.cases)
     of = f"{right} of {count(len(verdict.cases), 'case')}"
-    if verdict.left_out:
-        notes = [f"{verdict.left_out} left out: torchrun started too few ranks.", *notes]
+    if verdict.skipped:
+        notes = [f"{verdict.skipped} left out: torchrun started too few ranks.", *notes]
     if not verdict.cases:
         last = f"{verdict.name}: not checked."
     elif not verdict.passed:

@@ -34,7 +34,7 @@ def copy_course(folder: Path, lab: str) -> Path:
     """
     target = folder / f"course{lab}" / "ddpkit"
 
-    def left_out(where: str, names: list[str]) -> set[str]:
+    def ignored(where: str, names: list[str]) -> set[str]:
         inside = Path(where).relative_to(PACKAGE).parts
         tell = {name for name in names if inside[:1] in (("answers",), ("checks",)) and late(name)}
         grader = {*names} - {"__init__.py", "inside"} if inside == ("grade",) else set()
@@ -44,7 +44,7 @@ def copy_course(folder: Path, lab: str) -> Path:
         number = name.removeprefix("lab")[:2]
         return number.isdigit() and number >= lab
 
-    shutil.copytree(PACKAGE, target, ignore=left_out, dirs_exist_ok=True)
+    shutil.copytree(PACKAGE, target, ignore=ignored, dirs_exist_ok=True)
     known = {name: one.lab for name, one in exercises().items() if one.lab < lab}
     index = "LABS = " + repr({name: f"lab{number}" for name, number in known.items()})
     (target / "answers" / "__init__.py").write_text(

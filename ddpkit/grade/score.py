@@ -78,7 +78,7 @@ def _score_case(question: SealedCase, claim: Any) -> CaseScore:
         seen = decode(claim["seen"])
         if not isinstance(seen, dict):
             raise LessonError("no values")
-        seen = case.told(seen)
+        seen = case.reading(seen)
         wrong = tuple(_wrong(question, seen))
     except (LessonError, RecursionError) as error:
         return CaseScore(title, case.weight, "error", (str(error),))

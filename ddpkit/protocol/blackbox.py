@@ -53,7 +53,7 @@ class BlackBox:
             self._memory = mmap.mmap(file.fileno(), SIZE)
         self._numbers = memoryview(self._memory)[:AT_STATUS].cast("Q")  # half the price of struct
         self._calls, self._statuses, self._texts = self._numbers[:AT_CALL]
-        self._places: dict[bytes, int] = {}  # of the texts that this writer has written
+        self._known_texts: dict[bytes, int] = {}  # of the texts that this writer has written
         self._read = 0
 
     @classmethod
@@ -72,7 +72,7 @@ class BlackBox:
 
     def write_call(self, text: bytes, number: int) -> None:
         """Append a call (`encode`); beyond `SLOTS` the oldest is overwritten."""
-        place = self._places.get(text)
+        place = self._known_texts.get(text)
         if place is None:
             place = self._write_text(text)
         numbers, at = self._numbers, AT_CALL + 2 * (self._calls % SLOTS)
@@ -83,10 +83,12 @@ class BlackBox:
 
     def _write_text(self, text: bytes) -> int:
         """Append a text, in the place of the oldest if all are taken; return its number."""
-        if len(self._places) == TEXTS - 1:  # of the oldest, a reader could not be sure any more
-            del self._places[next(iter(self._places))]
+        if (
+            len(self._known_texts) == TEXTS - 1
+        ):  # of the oldest, a reader could not be sure any more
+            del self._known_texts[next(iter(self._known_texts))]
         place: int = self._texts
-        self._places[text] = place
+        self._known_texts[text] = place
         self._write(AT_TEXT + place % TEXTS * SLOT, text[: SLOT - LENGTH.size])
         self._texts += 1
         self._numbers[TEXTS_WRITTEN] = self._texts

@@ -40,7 +40,7 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     box.write_status(agent.status())
     sys.stdout.flush()
     sys.stderr.flush()
-    send_reply(pipes.reply, Reply(recorder.spans(), recorder.log.left_out(), raised, result))
+    send_reply(pipes.reply, Reply(recorder.spans(), recorder.log.dropped(), raised, result))
     threading.Event().wait()  # until the launcher ends this process
 
 

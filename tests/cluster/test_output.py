@@ -58,7 +58,7 @@ def test_many_lines_keep_head_and_tail_and_say_how_many_are_gone():
     assert text[HEAD] == f"... {100_000 - HEAD - TAIL:,} lines left out ..."
     exact = RankOutput()
     exact.feed(b"x\n" * (HEAD + TAIL))
-    assert exact.left_out == 0
+    assert exact.omitted == 0
     assert exact.text() == ["x"] * (HEAD + TAIL)
 
 

@@ -13,8 +13,10 @@ ROWS = re.findall(r"^\| (?!word \|)([^|]+?) \| ([^|]+?) \| ([\w/.]+) \|$", TEXT,
 WORDS = {word for word, _, _ in ROWS}
 
 # Names that a reader had to look up (issue 13): none is left, unless the glossary explains it.
-OPAQUE = """lookout mourns is_next_of_kin last_words settle film stage scene strip places parts
-    left_out told put wire""".split()
+OPAQUE = (
+    *("lookout", "mourns", "is_next_of_kin", "last_words", "settle", "film", "stage", "scene"),
+    *("strip", "places", "parts", "left_out", "told", "put", "wire"),
+)
 
 
 def test_there_are_words():
@@ -50,7 +52,8 @@ def _names() -> Iterator[tuple[str, str]]:
             where = f"{module}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 yield node.name, where
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                yield node.target.id, where
+            if isinstance(node, ast.ClassDef):
+                fields = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+                yield from ((field.id, where) for field in fields if isinstance(field, ast.Name))
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 yield node.attr, where

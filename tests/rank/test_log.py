@@ -33,7 +33,7 @@ def test_whole_steps_are_dropped_from_the_start(limit: int) -> None:
         a_step(log, k, "optimizer")
     kept = kinds(log)
     assert kept == ["forward", "comm", "optimizer"] * (limit // AT_A_TIME)
-    gone, first = log.left_out(), 20 - limit // AT_A_TIME
+    gone, first = log.dropped(), 20 - limit // AT_A_TIME
     assert (gone.spans, gone.steps) == (AT_A_TIME * first, first)
     assert gone.operations == {("all_reduce", None): Count(first, sum(range(first)))}
     assert log.spans(0, HOST.ns)[0].name == f"forward {first}"
@@ -43,8 +43,8 @@ def test_nothing_is_left_out_of_a_short_run() -> None:
     log = Log(30)
     for k in range(10):
         a_step(log, k, "optimizer")
-    assert log.left_out().spans == log.left_out().steps == 0
-    assert not log.left_out().operations
+    assert log.dropped().spans == log.dropped().steps == 0
+    assert not log.dropped().operations
     assert len(log.spans(0, HOST.ns)) == 30
 
 
@@ -53,7 +53,7 @@ def test_a_marked_step_may_hold_several_optimizers() -> None:
     for k in range(20):
         a_step(log, k, "optimizer", "optimizer", "step")
     assert kinds(log) == ["forward", "comm", "optimizer", "optimizer", "step"] * 2
-    assert log.left_out().steps == 18
+    assert log.dropped().steps == 18
 
 
 def test_without_steps_the_oldest_goes_and_messages_are_counted_by_peer() -> None:
@@ -61,7 +61,7 @@ def test_without_steps_the_oldest_goes_and_messages_are_counted_by_peer() -> Non
     for k in range(10):
         log.add(RecordedCall(Call("send", peer=k % 2, bytes=8), seq=k, posted=k, done=k + 1))
     assert [span.seq for span in log.spans(0, HOST.ns)] == [6, 7, 8, 9]
-    gone = log.left_out()
+    gone = log.dropped()
     assert (gone.spans, gone.steps) == (6, 0)
     assert gone.operations == {("send", 0): Count(3, 24), ("send", 1): Count(3, 24)}
 
@@ -72,7 +72,7 @@ def test_steps_before_a_long_phase_without_any_go_first() -> None:
     for k in range(6):
         log.add(("span", f"span {k}", k, k + 1, 0))
     assert [span.name for span in log.spans(0, HOST.ns)] == [f"span {k}" for k in range(6)]
-    assert (log.left_out().spans, log.left_out().steps) == (3, 1)
+    assert (log.dropped().spans, log.dropped().steps) == (3, 1)
 
 
 def test_a_backward_counts_as_the_spans_that_it_becomes() -> None:
@@ -83,7 +83,7 @@ def test_a_backward_counts_as_the_spans_that_it_becomes() -> None:
         log.end_backward(backward)
         log.end_step("optimizer", "SGD", 100 * k + 40, 100 * k + 90)
     assert kinds(log) == [*["backward"] * 4, "optimizer"] * 2
-    assert (log.left_out().spans, log.left_out().steps) == (15, 3)
+    assert (log.dropped().spans, log.dropped().steps) == (15, 3)
 
 
 def test_many_threads_add_while_the_oldest_go() -> None:
@@ -99,7 +99,7 @@ def test_many_threads_add_while_the_oldest_go() -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: adds(), range(4)))  # raises what a thread raised
     sys.setswitchinterval(0.005)
-    kept, gone = log.spans(0, HOST.ns), log.left_out()
+    kept, gone = log.spans(0, HOST.ns), log.dropped()
     assert len(kept) <= 50
     assert len(kept) + gone.spans == 4 * (n + n // 3)
     calls = sum(span.is_comm for span in kept)

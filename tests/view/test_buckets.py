@@ -33,7 +33,7 @@ def test_the_numbers_are_those_of_the_replay() -> None:
     step = example_step()
     model = bucket_model(step, 5.0, LINK, 4)
     done = replay(step, 4, LINK, assign_buckets(step.gradients, 5.0))
-    assert model.step_ns == done.step_ns == dict(model.curve)[5.0] == model.parts.step_ns
+    assert model.step_ns == done.step_ns == dict(model.curve)[5.0] == model.breakdown.step_ns
     assert model.best[1] == min(ns for _, ns in model.curve) < model.step_ns * 1.2
     assert model.compute_ns == step.compute_ns
 

@@ -99,7 +99,7 @@ def test_one_rank_is_drawn_from_its_own_start() -> None:
     (row,) = side.timeline.rows
     start, end = trace.step(3).window_of(2)
     assert (row.rank, row.window) == (2, (0, end - start))
-    assert row.parts == trace.step(3).breakdown()[2]
+    assert row.breakdown == trace.step(3).breakdown()[2]
 
 
 def test_the_typical_step_is_the_median_after_the_warm_up() -> None:

@@ -12,7 +12,7 @@ def test_numbers_come_from_the_spans_at_every_width() -> None:
     trace = examples.many_spans(4_000)
     fine, coarse = timeline_model(trace, pixels=5_000), timeline_model(trace, pixels=50)
     assert fine.text == coarse.text
-    assert {row.rank: row.parts for row in coarse.rows} == trace.breakdown()
+    assert {row.rank: row.breakdown for row in coarse.rows} == trace.breakdown()
     assert len(coarse.rows[0].compute) <= 51 < len(fine.rows[0].compute)
 
 
@@ -27,8 +27,8 @@ def test_bars_lie_inside_the_picture_and_the_step() -> None:
 
 def test_strips_add_up_to_the_parts() -> None:
     for row in timeline_model(examples.ddp(2), step=0).rows:
-        assert sum(bar.end - bar.start for bar in row.overlap) == row.parts.overlapped_ns
-        assert sum(bar.end - bar.start for bar in row.exposed) == row.parts.exposed_ns
+        assert sum(bar.end - bar.start for bar in row.overlap) == row.breakdown.overlapped_ns
+        assert sum(bar.end - bar.start for bar in row.exposed) == row.breakdown.exposed_ns
 
 
 def test_a_bar_is_split_where_the_last_peer_came() -> None:

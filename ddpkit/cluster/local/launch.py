@@ -59,7 +59,7 @@ class RankProcess:
     crash: Connection
     lifeline: Connection
     killed: bool = False
-    last_words: bytes = b""
+    stack_text: bytes = b""
 
     def kill(self) -> None:
         """End the rank and its children, at once; nothing that they do can prevent it."""
@@ -94,8 +94,8 @@ class RankProcess:
     def last_line(self) -> tuple[str, int] | None:
         """The user's line in the newest stack that faulthandler wrote to `crash`, if it did."""
         while wait([self.crash], 0) and (data := read_bytes(self.crash)):
-            self.last_words += data
-        newest = self.last_words.decode(errors="replace").rpartition("most recent call first")[2]
+            self.stack_text += data
+        newest = self.stack_text.decode(errors="replace").rpartition("most recent call first")[2]
         for line in newest.split("\n")[:-1]:  # the innermost frame first; the last may be cut
             if line.startswith('  File "'):
                 filename, _, rest = line[8:].partition('", line ')

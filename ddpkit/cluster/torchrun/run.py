@@ -108,7 +108,7 @@ def _call(here: TorchrunJob, request: Request) -> Reply:
     )
     return Reply(
         recorder.spans(),
-        recorder.log.left_out(),
+        recorder.log.dropped(),
         result=[bytearray(part) for part in result],
         printed=printed.lines(),
     )

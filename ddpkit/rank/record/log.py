@@ -68,7 +68,7 @@ class Log:
                 spans.append(_span(rank, read, *entry))
         return spans
 
-    def left_out(self) -> Dropped:
+    def dropped(self) -> Dropped:
         operations = {key: Count(n, self._bytes[key]) for key, n in self._times.items()}
         return Dropped(self._gone, self._steps_gone, operations)
 

@@ -50,7 +50,7 @@ def _step(page: Page, model: CapSweep) -> None:
     page.legend(_legend(), LEFT + 0.01, TOP - 0.14, STEP)
     below = top + place.bottom + 0.44
     page.write(LEFT + STEP / 2, below, "time in the step (ms)", 9, style.GREY, ha="center")
-    p = model.parts
+    p = model.breakdown
     four = {
         "compute only": p.compute_only_ns,
         "overlapped": p.overlapped_ns,

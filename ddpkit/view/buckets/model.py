@@ -28,8 +28,8 @@ class CapSweep:
         return self.replay.step_ns
 
     @property
-    def parts(self) -> Breakdown:
-        return self.row.parts
+    def breakdown(self) -> Breakdown:
+        return self.row.breakdown
 
     @property
     def best(self) -> tuple[float, int]:
@@ -41,8 +41,8 @@ class CapSweep:
         """The finding."""
         cap, shortest = self.best
         hidden = "nothing to hide"
-        if self.parts.comm_ns:
-            share = percent(self.parts.overlapped_ns, self.parts.comm_ns)
+        if self.breakdown.comm_ns:
+            share = percent(self.breakdown.overlapped_ns, self.breakdown.comm_ns)
             hidden = f"{share} of communication hidden"
         now = (
             f"Cap {self.cap_mb:g} MB: {count(len(self.replay.all_reduces), 'bucket')}, step "

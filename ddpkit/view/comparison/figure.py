@@ -17,7 +17,7 @@ def draw_comparison(model: Comparison) -> Figure:
     """A figure of 11 inches width; its height follows the number of runs and ranks."""
     if not any(side.timeline.has_compute or side.timeline.has_comm for side in model.sides):
         return draw_words(model.title, model.notice)
-    rows = _places(model)
+    rows = _layouts(model)
     height = rows[-1][-1].bottom + 0.04
     page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
     chart = Chart(page, LEFT, TOP, MIDDLE, height, model.length_ns)
@@ -33,7 +33,7 @@ def draw_comparison(model: Comparison) -> Figure:
             chart.end(row.window[1], (place.top, place.bottom))
             write_names(page, TOP, timeline, row, place)
             write_numbers(page, TOP + place.header, row, model.whole, compute=timeline.has_compute)
-            draw_parts(beside, place.bar, row.parts, percent=False)
+            draw_parts(beside, place.bar, row.breakdown, percent=False)
     shown = [row for side in model.sides for row in side.timeline.rows]
     compute = any(side.timeline.has_compute for side in model.sides)
     under = f"time since each {model.whole} began (ms)", "ms"
@@ -42,7 +42,7 @@ def draw_comparison(model: Comparison) -> Figure:
     return page.figure
 
 
-def _places(model: Comparison) -> list[list[RowLayout]]:
+def _layouts(model: Comparison) -> list[list[RowLayout]]:
     high = Heights.of(sum(len(side.timeline.rows) for side in model.sides))
     found: list[list[RowLayout]] = []
     top = HEAD - 0.04

@@ -23,11 +23,11 @@ class Side:
     @property
     def slowest(self) -> RankRow:
         """The rank that took longest; the first of them."""
-        return max(self.timeline.rows, key=lambda row: row.parts.step_ns)
+        return max(self.timeline.rows, key=lambda row: row.breakdown.step_ns)
 
     @property
     def length_ns(self) -> int:
-        return self.slowest.parts.step_ns
+        return self.slowest.breakdown.step_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +143,14 @@ def ratio(before: int, after: int) -> str:
 
 def _hidden(side: Side) -> str:
     """The share of communication that is hidden; "" without compute or communication."""
-    shares = [row.parts.hidden for row in side.timeline.rows]
+    shares = [row.breakdown.hidden for row in side.timeline.rows]
     known = [share for share in shares if share is not None]
     return words.percents(known) if known and side.timeline.has_compute else ""
 
 
 def _notice(first: Side, last: Side) -> str:
     """The parts of the step that changed, most first."""
-    a, b = first.slowest.parts, last.slowest.parts
+    a, b = first.slowest.breakdown, last.slowest.breakdown
     least = LITTLE * max(a.step_ns, b.step_ns)
     pairs = {
         "compute": (a.compute_ns, b.compute_ns),
@@ -181,7 +181,7 @@ def _lines(model: Comparison) -> Iterator[str]:
         side.label if single else f"{side.label}, rank {row.rank}": row
         for side, row in _rows(model)
     }
-    parts = {name: row.parts for name, row in rows.items()}
+    parts = {name: row.breakdown for name, row in rows.items()}
     waits = {name: row.waiting_ns for name, row in rows.items()}
     corner = f"rank {model.sides[0].slowest.rank}" if single else ""
     yield from words.table(parts, waits, model.whole, corner)

@@ -38,7 +38,7 @@ def _four(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
 
 def write_numbers(page: Page, y: float, row: RankRow, whole: str, *, compute: bool) -> None:
     """Write above a row's parts how long it was, and how much was hidden, or waited for."""
-    p = row.parts
+    p = row.breakdown
     length = f"{whole} {words.ms(p.step_ns)}"
     page.write(PANEL, y, length, 8.5)
     texts: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ class RankRow:
     lanes: list[list[Bar]]  # communication; operations that overlap in time lie in different lanes
     overlap: list[Bar]
     exposed: list[Bar]
-    parts: Breakdown
+    breakdown: Breakdown
     waiting_ns: int  # how long some operation of the rank waited for a peer
 
 

@@ -33,7 +33,7 @@ def draw_timeline(model: Timeline) -> Figure:
             chart.end(row.window[1], (place.top, place.bottom))
         write_names(page, TOP, model, row, place)
         write_numbers(page, TOP + place.header, row, model.whole, compute=compute)
-        draw_parts(shares, place.bar, row.parts, percent=True)
+        draw_parts(shares, place.bar, row.breakdown, percent=True)
     _arrows(chart.plot, model, rows)
     under = f"time since the first rank began the {model.whole} (ms)", f"share of the {model.whole}"
     write_headings(page, model.rows, model.title, model.headline, model.whole, model.note,
@@ -97,7 +97,9 @@ def write_headings(
     page.legend(kinds(rows, compute=compute), LEFT + 0.01, 0.84, MIDDLE)
     went = "step" if whole == "step" else "time"
     page.write(PANEL, 0.24, f"Where the {went} went", 11, bold=True)
-    page.legend(part_kinds([row.parts for row in rows], compute=compute), PANEL + 0.01, 0.53, RIGHT)
+    page.legend(
+        part_kinds([row.breakdown for row in rows], compute=compute), PANEL + 0.01, 0.53, RIGHT
+    )
     bottom = page.height - (0.37 if note else 0.17)
     if note:
         room = PANEL + RIGHT - LEFT

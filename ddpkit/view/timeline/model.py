@@ -39,7 +39,7 @@ class Timeline:
 
     @property
     def has_compute(self) -> bool:
-        return any(row.parts.compute_ns for row in self.rows)
+        return any(row.breakdown.compute_ns for row in self.rows)
 
     @property
     def has_comm(self) -> bool:
@@ -62,7 +62,7 @@ def timeline_model(
         shown = _alone(shown, rank)
     builder = RowBuilder(shown, trace, pixels)
     rows = [builder.row(each) for each in (shown.ranks if rank is None else [rank])]
-    parts = {row.rank: row.parts for row in rows}
+    parts = {row.rank: row.breakdown for row in rows}
     compute = any(part.compute_ns for part in parts.values())
     comm = any(row.lanes for row in rows)
     whole = "run" if step is None else "step"
@@ -72,7 +72,7 @@ def timeline_model(
     note = words.note(shown.facts, compute=compute, comm=comm)
     if compute or comm:
         waits = {f"rank {row.rank}": row.waiting_ns for row in rows}
-        lines += words.table({f"rank {row.rank}": row.parts for row in rows}, waits, whole)
+        lines += words.table({f"rank {row.rank}": row.breakdown for row in rows}, waits, whole)
         windows = {each: [shown.window_of(each)] for each in shown.ranks}
         waited = words.waited(waited_for(builder.comm, builder.last_in, windows))
         lines += [waited, prose(note)]
