@@ -18,23 +18,26 @@ from ddpkit.protocol.per_rank import PerRank
 Answer = Callable[..., Any]
 
 EPOCHS = ((12, 4, 2), (50, 16, 4), (40, 16, 3), (10, 8, 4), (40, 20, 1))
-AVERAGES = {  # calls on a rank, the same in words, the gradients on 3 ranks, hints
+AVERAGES = {  # the calls on a rank, the same in words, which gradients 3 ranks have, hints
+    # gloo scatters memory as it lies: a mean with other strides than the gradient would arrive
+    # transposed, which is no matter of this exercise.
     "average_by_gather": (
         "gather ×{count}, scatter ×{count}, {twice} B",
         "one gather and one scatter for each parameter",
-        # gloo scatters memory as it lies: a mean with other strides than the gradient would arrive
-        # transposed, which is no matter of this exercise.
-        *("linear", hints.AVERAGE),
+        "linear",
+        hints.AVERAGE,
     ),
     "average_per_parameter": (
         "all_reduce ×{count}, {nbytes} B",
         "one all_reduce for each parameter",
-        *("strided", hints.AVERAGE),
+        "strided",
+        hints.AVERAGE,
     ),
     "average_flat": (
         "all_reduce ×{dtypes}, {nbytes} B",
         "one all_reduce for all gradients of a dtype",
-        *("strided", hints.AVERAGE_FLAT),
+        "strided",
+        hints.AVERAGE_FLAT,
     ),
 }
 TRAININGS = (  # title, lengths of the parts [step][rank], momentum
@@ -109,7 +112,7 @@ def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Averages that are plain; with one missing; shared, frozen, of two dtypes; on one rank."""
+    """Cases: plain; one missing; shared, frozen ones and two dtypes; one rank, alone."""
     calls, makes, three, table = AVERAGES[name]
     for about, n, kind, missing in (
         ("4 ranks", 4, "linear", {}),
@@ -157,17 +160,11 @@ def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """After every step what one process has that trains on the whole batches."""
     for about, lengths, momentum in TRAININGS:
         task = training.Training(lengths, momentum, rng.randrange(1000))
+        arguments = PerRank(task.by_rank()), momentum, task.seed
         call = partial(training.steps, answer)
         yield Case(
             about,
-            asked(
-                call,
-                PerRank(task.by_rank()),
-                momentum,
-                task.seed,
-                world_size=task.n,
-                see=training.SEE,
-            ),
+            asked(call, *arguments, world_size=task.n, see=training.SEE),
             {
                 "steps": len(lengths),
                 "start": "alike",

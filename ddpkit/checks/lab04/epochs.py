@@ -21,9 +21,9 @@ def epoch(
     types = [_type(numbers) for numbers in chain(*split, *following)]
     steps = [len(by_step) for by_step in split]
     if other := [each for each in types if each != "torch.int64"]:
-        return {"batches": None, "type": other[0]}
+        return {"batches": {"of type": other[0]}}
     if len(set(steps)) > 1:
-        return {"batches": None, "steps by rank": steps}
+        return {"batches": {"steps by rank": steps}}
     batches, next_batches = _batches(split), _batches(following)
     taken = sorted(chain(*batches))
     seen = {

@@ -10,16 +10,8 @@ from ddpkit.checks.lab04.gradients import Gradients, divided
 from ddpkit.checks.lab04.training import Loss, model, vector, whole
 from ddpkit.exercises.hint import Hint, Seen
 
-Table = tuple[Hint, ...]
-
 MEAN = "1.running_mean"  # of a BatchNorm
 IN_8_BYTES = {"scale", "1.num_batches_tracked"}
-
-
-def unlike(s: Seen) -> dict[str, list[int]]:
-    """By name of a tensor, the ranks where it is not as rank src had it."""
-    return s[f"like rank {s.src}"]  # type: ignore[no-any-return]
-
 
 # fmt: off
 BROADCAST_PARAMETERS = (
@@ -31,32 +23,32 @@ BROADCAST_PARAMETERS = (
          "The module has other Parameters now: an optimizer would go on with the old ones."),
     Hint("requires_grad", lambda s: s.wrong("frozen"),
          "requires_grad has changed: a frozen parameter is sent, and stays frozen."),
-    Hint("src changed", lambda s: s.src in unlike(s)[MEAN],
+    Hint("src changed", lambda s: s.src in s.unlike[MEAN],
          lambda s: f"Rank {s.src} itself has changed: its values are the ones to send, in "
          f"src={s.src}."),
-    Hint("own values", lambda s: unlike(s).keys() >= {"0.weight", MEAN},
+    Hint("own values", lambda s: s.unlike.keys() >= {"0.weight", MEAN},
          lambda s: f"Every rank still has its own values, or another rank's than {s.src}'s: use "
          "src."),
-    Hint("last digits", lambda s: unlike(s).keys() >= IN_8_BYTES and MEAN not in unlike(s),
+    Hint("last digits", lambda s: s.unlike.keys() >= IN_8_BYTES and MEAN not in s.unlike,
          "Some values have lost their last digits: send each tensor in its own dtype."),
-    Hint("frozen", lambda s: "scale" in unlike(s),
+    Hint("frozen", lambda s: "scale" in s.unlike,
          "A frozen parameter is part of the model, though nobody trains it."),
-    Hint("buffers", lambda s: MEAN in unlike(s),
+    Hint("buffers", lambda s: MEAN in s.unlike,
          "The buffers differ: a BatchNorm's running mean is part of the model too."),
-    Hint("state_dict", lambda s: "mask" in unlike(s),
+    Hint("state_dict", lambda s: "mask" in s.unlike,
          "state_dict() leaves some buffers out: module.buffers() has them all."),
 )
 SHARD = (
     Hint("chunk", lambda s: s.raised == "IndexError",
          "torch.chunk may make fewer parts than there are ranks; tensor_split makes all."),
-    Hint("no int64", lambda s: s.type,
+    Hint("no int64", lambda s: s.batches["of type"],
          "A part is a tensor of int64, which says which images to take: x[part]."),
-    Hint("steps differ", lambda s: s.steps_by_rank,
+    Hint("steps differ", lambda s: s.batches["steps by rank"],
          "The ranks make different numbers of steps, and the one with most would wait for ever: an "
          "empty part belongs in the list."),
-    Hint("all of it", lambda s: sum(s.batches) == s.n * s.world_size and not s.samples["missing"],
+    Hint("whole batch", lambda s: sum(s.batches) == s.n * s.world_size and not s.samples["missing"],
          "Every rank gets the whole batch: all would do the same work. Cut it, take one part."),
-    Hint("twice", lambda s: not s.samples["missing"],
+    Hint("handed out twice", lambda s: not s.samples["missing"],
          "Some numbers are handed out twice: let the parts of a short batch differ by 1."),
     Hint("missing", lambda s: not s.samples["too many"],
          "Some numbers are left out: what does not divide by the ranks still counts."),
@@ -100,9 +92,9 @@ GRADIENTS_OF = (
 
 def near(got: list[Gradients], wanted: list[Gradients]) -> bool:
     """Whether all ranks' gradients are these, up to rounding."""
-    pairs = zip(chain(*got), chain(*wanted), strict=True)
+    both = zip(chain(*got), chain(*wanted), strict=True)
     return all(
-        a is b if a is None or b is None else bool(a.allclose(b.to(a.dtype))) for a, b in pairs
+        a is b if a is None or b is None else bool(a.allclose(b.to(a.dtype))) for a, b in both
     )
 
 
@@ -137,11 +129,11 @@ AVERAGE = (
          "That is the sum: divide by the number of ranks."),
     Hint("divided twice", lambda s: s.n > 1 and near(s.means, everywhere(s, s.n**2)),
          "That is divided by the number of ranks twice."),
-    Hint("own", lambda s: s.n > 1 and near(s.means, s.own),
+    Hint("own gradients", lambda s: s.n > 1 and near(s.means, s.own),
          "Each rank still has its own gradients: copy the means back into them."),
-    Hint("on rank 0", lambda s: s.n > 1 and near(s.means, s.expect["means"][:1] + s.own[1:]),
+    Hint("on rank 0 alone", lambda s: s.n > 1 and near(s.means, s.expect["means"][:1] + s.own[1:]),
          "Only rank 0 has the means: the others need them too."),
-    Hint("calls", lambda s: near(s.means, s.expect["means"]),
+    Hint("other calls", lambda s: near(s.means, s.expect["means"]),
          lambda s: f"The means are right, by other calls: {s.calls}. Here it is {s.makes}: "
          f"{s.expect['calls']}."),
     Hint("frozen", lambda s: any(g is not None and mean is None for g, mean in pairs(s)),
@@ -150,7 +142,7 @@ AVERAGE = (
          "A gradient that was None still is: it counts as zeros, and has the mean afterwards."),
     Hint("ranks differ", lambda s: not near(s.means, s.means[:1] * s.n),
          "The ranks differ: all of them have to add up, and all to divide."),
-    Hint("places", lambda s: near(ordered(s.means), ordered(s.expect["means"])),
+    Hint("wrong places", lambda s: near(ordered(s.means), ordered(s.expect["means"])),
          "The right means in the wrong places. A gradient may have strides of its own: flatten and "
          "view_as go by rows, whatever these are."),
     Hint("no mean", say="A mean is the sum over all ranks, of zeros where a rank has none, divided "
@@ -166,9 +158,9 @@ AVERAGE_FLAT = (
 # fmt: on
 
 
-def leads_to(loss: Loss, s: Seen) -> bool:
-    """Whether this loss makes the models of the answer."""
-    return s.n > 1 and bool(s.after_each.allclose(s.trained(loss), rtol=1e-6))
+def leads_there(s: Seen, **mistake: Any) -> bool:
+    """Whether one process that makes this mistake has the answer's models."""
+    return bool(s.after_each.allclose(s.trained(**mistake), rtol=1e-6))
 
 
 def unchanged(s: Seen) -> Any:
@@ -205,11 +197,11 @@ TRAIN = (
          "No step has changed the model: zero_grad() forgets what backward() has made."),
     Hint("late change", lambda s: unchanged(s)[:, :-1].all(),
          "When the next part is asked for, nothing has changed: take a part, make a step."),
-    Hint("momentum", lambda s: s.momentum and s.after_each.allclose(s.trained(momentum=0.0)),
+    Hint("momentum", lambda s: s.momentum and leads_there(s, momentum=0.0),
          "Momentum has no effect: the optimizer needs it, and must live on."),
-    Hint("old gradients", lambda s: s.after_each.allclose(s.trained(zero_grad=False)),
+    Hint("old gradients", lambda s: leads_there(s, zero_grad=False),
          "Old gradients are still in .grad: zero_grad() before backward."),
-    *(Hint(name, partial(leads_to, loss), says) for name, loss, says in LOSSES),
+    *(Hint(name, partial(leads_there, loss=loss), says) for name, loss, says in LOSSES),
     Hint("ranks differ", lambda s: s.wrong("ranks"),
          "The ranks make different steps: each takes the same mean, and after averaging."),
     Hint("other batch", say="One process starts from rank 0's model. Its gradient is that of the "

@@ -62,15 +62,20 @@ def broadcast(answer: Callable[..., Any], src: int, seed: int) -> tuple[Tensors,
 
 
 def compared(seen: Observed, sent: Tensors, src: int) -> Observed:
-    """The last rank's values; of each tensor that is not as it was on rank `src`, the ranks."""
+    """The last rank's values, and what differs from what rank `src` had.
+
+    `unlike`, which is there if anything does, tells of each tensor on which ranks.
+    """
     models, in_place, frozen = zip(*seen["replicas"], strict=True)
     unlike = {
-        name: [rank for rank, each in enumerate(models) if not same(each.get(name), tensor)]
+        name: ranks
         for name, tensor in sent.items()
+        if (ranks := [r for r, each in enumerate(models) if not same(each.get(name), tensor)])
     }
     return {
         "model": flat(models[-1]),
-        f"like rank {src}": {name: ranks for name, ranks in unlike.items() if ranks} or "all",
+        f"like rank {src}": list(unlike) or "all",
         "in place": all(in_place),
         "frozen": "as before" if all(frozen) else "changed",
+        **({"unlike": unlike} if unlike else {}),
     }

@@ -123,21 +123,18 @@ class Training:
 
         generator = torch.Generator().manual_seed(self.seed)
 
-        def images(length: int) -> Part:
+        def drawn(length: int) -> Part:
             x = torch.randint(-9, 10, (length, 3), generator=generator).double() / 4
             return x, torch.randint(3, (length,), generator=generator)
 
-        return [[images(length) for length in of_ranks] for of_ranks in self.lengths]
+        return [[drawn(length) for length in of_ranks] for of_ranks in self.lengths]
 
     def by_rank(self) -> list[list[Part]]:
         """The parts by rank and step."""
         return [list(of_steps) for of_steps in zip(*self.batches(), strict=True)]
 
     def trained(
-        self,
-        loss: Loss = whole,
-        momentum: float | None = None,
-        zero_grad: bool = True,
+        self, loss: Loss = whole, momentum: float | None = None, zero_grad: bool = True
     ) -> Any:
         """The model after each step if this is the loss, (ranks, steps, parameters)."""
         import torch

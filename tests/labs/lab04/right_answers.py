@@ -15,7 +15,7 @@ from tests.labs.answers import right
 
 @right("broadcast_parameters")
 def by_your_own_broadcast(module, src=0):
-    """Lab 02's, on the very tensors."""
+    """Calls lab 02's on the very tensors."""
     with torch.no_grad():
         for tensor in [*module.buffers(), *module.parameters()]:
             answers.get("broadcast")(tensor, src)
@@ -180,7 +180,7 @@ def with_torchs_helpers(module):
 
 @right("train")
 def weights_the_gradients(model, batches, lr, momentum=0.0):
-    """A step of one's own; counts travel with the gradients; an empty part gives zeros."""
+    """Makes a step of its own; counts travel with the gradients; an empty part gives zeros."""
     for p in model.parameters():
         dist.broadcast(p.data, 0)
     velocity = None
@@ -213,7 +213,7 @@ def with_torchs_ddp(model, batches, lr, momentum=0.0):
 
 @right("train")
 def averages_the_parameters(model, batches, lr, momentum=0.0):
-    """Of SGD that is the same: the step is linear in the gradient."""
+    """Right for SGD, whose step is linear in the gradient."""
     answers.get("broadcast_parameters")(model)
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
     for x, y in batches:

@@ -36,11 +36,11 @@ edits(
 )
 edits(
     ("shard", "epoch_ignored", "seed=epoch", "seed=0", "seed"),
-    ("shard", "no_split", ".tensor_split(world_size)[rank]", "", "all of it"),
+    ("shard", "no_split", ".tensor_split(world_size)[rank]", "", "whole batch"),
     ("shard", "last_samples_dropped", "batch.tensor_split",
      "batch[: len(batch) // world_size * world_size].tensor_split", "missing"),
     ("shard", "padded", "batch.tensor_split",  # as torch's DistributedSampler does
-     "torch.cat([batch, batch[: -len(batch) % world_size]]).tensor_split", "twice"),
+     "torch.cat([batch, batch[: -len(batch) % world_size]]).tensor_split", "handed out twice"),
     ("shard", "rank_in_the_seed", "seed=epoch", "seed=1000 * epoch + rank", "permutations"),
     ("shard", "global_seed", "minibatches(n, batch_size, seed=epoch)",
      "torch.randperm(n).split(batch_size)", "permutations"),
@@ -79,14 +79,14 @@ edits(
     ("average_by_gather", "division_twice", "/ world_size", "/ world_size**2", "divided twice"),
     ("average_by_gather", "never_scattered",
      "        dist.scatter(gradient, parts, src=0)", "            gradient.copy_(parts[0])",
-     "on rank 0"),
+     "on rank 0 alone"),
     ("average_by_gather", "by_broadcast", "        dist.scatter(gradient, parts, src=0)",
-     "            gradient.copy_(parts[0])\n        dist.broadcast(gradient, 0)", "calls"),
+     "            gradient.copy_(parts[0])\n        dist.broadcast(gradient, 0)", "other calls"),
     ("average_by_gather", "rank_0_alone", "        dist.scatter", "            dist.scatter",
      "same calls"),
     ("average_by_gather", "gather_what_is_there", "gradients_of(module)", THERE_ARE, "same list"),
     ("average_by_gather", "into_a_name", "gradients_of(module)",
-     "[g.clone() for g in gradients_of(module)]", "own"),
+     "[g.clone() for g in gradients_of(module)]", "own gradients"),
     ("average_by_gather", "whole_numbers", "/ world_size", "// world_size", "no mean"),
     ("average_by_gather", "of_those_who_have_one", "/ world_size",
      "/ max(1, sum(bool(part.any()) for part in parts))", "no mean"),
@@ -109,7 +109,7 @@ edits(
     ("average_per_parameter", "shared_ones_twice", "    for gradient in gradients_of(module)", """\
     gradients_of(module)
     named = module.named_parameters(remove_duplicate=False)
-    for gradient in [p.grad for _, p in named if p.requires_grad]""", "calls"),
+    for gradient in [p.grad for _, p in named if p.requires_grad]""", "other calls"),
     ("average_per_parameter", "zeros_for_the_others", "gradients_of(module)", """[
         torch.zeros_like(p) if p.grad is None else p.grad
         for p in module.parameters() if p.requires_grad
@@ -121,14 +121,14 @@ edits(
     ("average_flat", "no_division", "flat /= dist.get_world_size()", "pass", "sum"),
     ("average_flat", "division_twice", "size()", "size() ** 2", "divided twice"),
     ("average_flat", "only_rank_0", "all_reduce(flat)", "reduce(flat, dst=0)", "ranks differ"),
-    ("average_flat", "never_copied_back", "g.copy_(mean.view_as(g))", "g = mean", "own"),
+    ("average_flat", "never_copied_back", "g.copy_(mean.view_as(g))", "g = mean", "own gradients"),
     ("average_flat", "view", "g.flatten()", "g.view(-1)", "view"),
     ("average_flat", "all_in_one_dtype",
      {"dict.fromkeys(g.dtype for g in gradients)": "[None]", " if g.dtype == dtype]": "]"},
      "one dtype of two"),
     ("average_flat", "flattens_what_is_there", "gradients_of(module)", THERE_ARE, "same list"),
     ("average_flat", "by_columns", "g.copy_(mean.view_as(g))",
-     "g.copy_(mean.view(g.shape[::-1]).t() if g.dim() == 2 else mean)", "places"),
+     "g.copy_(mean.view(g.shape[::-1]).t() if g.dim() == 2 else mean)", "wrong places"),
 )
 edits(
     ("average_flat", "promoted_gradients", "str(p.dtype)", '"any"', "dtypes"),
@@ -172,11 +172,11 @@ edits(
 # fmt: on
 
 
-@wrong("average_by_gather", "calls")
+@wrong("average_by_gather", "other calls")
 def gather_by_all_reduce(module):
     answers.get("average_per_parameter")(module)
 
 
-@wrong("average_flat", "calls")
+@wrong("average_flat", "other calls")
 def one_by_one(module):
     answers.get("average_per_parameter")(module)
