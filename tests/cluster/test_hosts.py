@@ -140,7 +140,7 @@ def test_a_failure_on_the_second_host_is_explained_once(hosts, script, name):
     assert 0 not in ended.codes
     assert "never said" not in "".join(ended.stdout)
     assert [text for text in says if text not in ended.stderr[0]] == []
-    assert "".join(ended.stderr).count(f"{fault.error.__name__}: ") == 1
+    assert "".join(ended.stderr).count(f"{fault.error.__name__}: {says[0]}") == 1
     assert [said.count("ChildFailedError:") for said in ended.stderr] == [1, 1], "torchrun's report"
     if fault.error is not Deadlock:
         _, _, cause = ended.stderr[1].partition("Root Cause")
