@@ -40,7 +40,7 @@ class Seen:
         self,
         observed: Mapping[str, Any],
         expect: Mapping[str, Any],
-        given: object = None,
+        given: Any = None,
         error: BaseException | None = None,
         trouble: Trouble | None = None,
     ) -> None:
