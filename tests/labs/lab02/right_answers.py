@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from tests.exercises.right_answers import passes, right
+from tests.labs.answers import right
 
 
 def here():
@@ -250,6 +250,3 @@ def to_the_left():
         dist.send(torch.ones(1, dtype=torch.uint8), (rank - far) % n)
         receiving.wait()
         far <<= 1
-
-
-test_a_right_answer_of_another_make_passes = passes(__name__)

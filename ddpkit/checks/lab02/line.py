@@ -1,0 +1,92 @@
+"""A line through times of messages by least squares, and hints for other lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import isclose
+from statistics import fmean, linear_regression
+
+from ddpkit.exercises.hint import Hint, Seen
+
+Link = tuple[float, float]  # latency in seconds, bandwidth in bytes per second
+
+
+def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Link:
+    """Latency and bandwidth of the line seconds = latency + nbytes / bandwidth."""
+    slope, intercept = linear_regression(nbytes, seconds)
+    return intercept, 1 / slope
+
+
+def of_sizes(s: Seen) -> Link:
+    """The line that is found if sizes are fitted over times: nbytes = bandwidth * (t - latency)."""
+    slope, intercept = linear_regression(s.one_way, s.nbytes)
+    return -intercept / slope, slope
+
+
+def through_ends(s: Seen) -> Link:
+    """The line through the shortest message and the longest."""
+    ends = sorted(zip(s.nbytes, s.one_way, strict=True))[:: len(s.nbytes) - 1]
+    return line(*zip(*ends, strict=True))
+
+
+def through_means(s: Seen) -> Link:
+    """The line through the mean times, one for each size."""
+    times = list(zip(s.nbytes, s.one_way, strict=True))
+    means = {size: fmean(t for nbytes, t in times if nbytes == size) for size in s.nbytes}
+    return line(list(means), list(means.values()))
+
+
+def near(link: Callable[[Seen], Link], s: Seen) -> bool:
+    """Whether the answer is this latency and bandwidth."""
+    latency, bandwidth = link(s)
+    return isclose(s["latency"], latency, rel_tol=1e-3) and is_bandwidth(s, bandwidth)
+
+
+def is_bandwidth(s: Seen, bandwidth: float) -> bool:
+    return isclose(s["bandwidth"], bandwidth, rel_tol=1e-3)
+
+
+# `s.alpha` and `s.beta` are the right latency and bandwidth.
+# fmt: off
+MISTAKES: tuple[tuple[str, Callable[[Seen], Link], str], ...] = (
+    ("swapped", lambda s: (s.beta, s.alpha), "First the latency, then the bandwidth."),
+    ("round trip", lambda s: (2 * s.alpha, s.beta / 2),
+     "A round trip is two messages: one takes half the time."),
+    ("bytes twice", lambda s: (s.alpha, s.beta / 2),
+     "A round trip carries the bytes twice, there and back."),
+    ("latency twice", lambda s: (2 * s.alpha, s.beta),
+     "A round trip pays the latency twice, there and back."),
+    ("slope", lambda s: (s.alpha, 1 / s.beta),
+     "The slope is in seconds per byte, a bandwidth in bytes per s."),
+    ("bits", lambda s: (s.alpha, 8 * s.beta),
+     "That is in bits per second. Give bytes per second."),
+    ("two points", through_ends, "Not through two points only: every measurement counts."),
+    ("means", through_means, "Every measurement counts: take no means first."),
+    ("sizes over times", of_sizes, "The errors are in the times: t over S, not S over t."),
+    ("milliseconds", lambda s: (1e3 * s.alpha, s.beta),
+     "That latency is in milliseconds: give seconds."),
+    ("microseconds", lambda s: (1e6 * s.alpha, s.beta),
+     "That latency is in microseconds: give seconds."),
+    ("megabytes", lambda s: (s.alpha, s.beta / 1e6),
+     "That is in MB per second. Give bytes per second."),
+    ("halved twice", lambda s: (s.alpha, s.beta / 4),
+     "The bytes are halved twice: 1 / b of one way is all of it."),
+    ("shortest", lambda s: (min(s.one_way), s.beta),
+     "The shortest message has bytes too. α is where S would be 0."),
+)
+LINE = (
+    *(Hint(name, partial(near, link), says) for name, link, says in MISTAKES),
+    Hint("through zero", lambda s: s["latency"] == 0,
+         "The line need not go through zero: where it meets 0 bytes is the latency."),
+    Hint("float32",
+         lambda s: is_bandwidth(s, s.beta) and abs(s.latency - s.alpha) < 1e-5 * max(s.one_way),
+         "The bandwidth is right, the latency not quite: a small difference of large numbers, "
+         "which float32 has not enough digits for. Compute in float64."),
+    Hint("latency", lambda s: is_bandwidth(s, s.beta),
+         "The bandwidth is right, the latency is not: the mean of t minus b times the mean of S, "
+         "all of them one way."),
+    Hint("line", say="The line is t = a + b S, by the sums above: a is the latency, and 1 / b the "
+         "bandwidth."),
+)
+# fmt: on
