@@ -140,7 +140,7 @@ class _Shared:
     answer: Callable[..., Any]
     calls: Sequence[Arguments]
     link: LinkSpec | None
-    run: Run[list[Call]] | None = None
+    run: Run[list[AnswerCall]] | None = None
     error: Exception | None = None
 
     def did(self, number: int) -> Did:
@@ -158,7 +158,7 @@ class _Shared:
             Trace(tuple(spans), trace.world_size, trace.facts, windows),
         )
 
-    def _start(self) -> Run[list[Call]]:
+    def _start(self) -> Run[list[AnswerCall]]:
         """On the CPU whatever the machine has: a verdict is the same everywhere."""
         world_size = len(self.calls[0])
         mine = PerRank([[call[rank] for call in self.calls] for rank in range(world_size)])
@@ -171,14 +171,14 @@ class _Shared:
 
 
 @dataclass(frozen=True)
-class Call:
+class AnswerCall:
     """One call on one rank."""
 
     returned: Any
     kept: bool
 
 
-def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[Call]:
+def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[AnswerCall]:
     """On a rank: the calls one by one. Barriers between them keep their messages apart."""
     import torch.distributed as dist
 
@@ -190,7 +190,7 @@ def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[Call]:
         with span(CALL):  # in the trace, whose times are of one clock even on several hosts
             returned = answer(*arguments)
         _refuse_unfinished()
-        done.append(Call(returned, digest(arguments) == before))
+        done.append(AnswerCall(returned, digest(arguments) == before))
     return done
 
 

@@ -7,7 +7,6 @@ from tests.project.source import modules
 
 # Being renamed in their rooms. This list must be empty when issue 13 closes.
 STILL_TWO = {
-    "Call",
     "Question",
 }
 
