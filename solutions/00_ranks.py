@@ -1,5 +1,9 @@
 # ---
 # jupyter:
+#   ddpkit:
+#     builds: a token ring; a deadlock, read and repaired
+#     minutes: 30
+#     needs: Python functions
 #   jupytext:
 #     text_representation:
 #       extension: .py

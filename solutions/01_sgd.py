@@ -1,5 +1,9 @@
 # ---
 # jupyter:
+#   ddpkit:
+#     builds: minibatches, an SGD step with momentum, gradient accumulation
+#     minutes: 40
+#     needs: lab 00, gradients
 #   jupytext:
 #     text_representation:
 #       extension: .py

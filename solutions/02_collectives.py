@@ -1,5 +1,9 @@
 # ---
 # jupyter:
+#   ddpkit:
+#     builds: broadcast, scatter, gather, reduce, two rings and a barrier from send and recv; α and β of a link
+#     minutes: 90
+#     needs: lab 00
 #   jupytext:
 #     text_representation:
 #       extension: .py

@@ -1,5 +1,9 @@
 # ---
 # jupyter:
+#   ddpkit:
+#     builds: "six ways to sum, counted, predicted and measured: from all-to-all to the ring"
+#     minutes: 90
+#     needs: lab 02
 #   jupytext:
 #     text_representation:
 #       extension: .py

@@ -1,5 +1,9 @@
 # ---
 # jupyter:
+#   ddpkit:
+#     builds: "distributed SGD: same start, split batch, average in three ways, same step"
+#     minutes: 70
+#     needs: labs 01 and 03
 #   jupytext:
 #     text_representation:
 #       extension: .py

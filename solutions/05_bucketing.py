@@ -1,5 +1,9 @@
 # ---
 # jupyter:
+#   ddpkit:
+#     builds: buckets of gradients, gradients as views of them, and the best cap
+#     minutes: 60
+#     needs: lab 04
 #   jupytext:
 #     text_representation:
 #       extension: .py

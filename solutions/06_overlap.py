@@ -1,5 +1,9 @@
 # ---
 # jupyter:
+#   ddpkit:
+#     builds: a `DistributedDataParallel` of your own, with hooks, overlap and `no_sync`
+#     minutes: 90
+#     needs: lab 05
 #   jupytext:
 #     text_representation:
 #       extension: .py

@@ -8,6 +8,16 @@ The format is jupytext's py:percent; what a cell is for stands on its `# %%` lin
     # %% check="token_ring"       check(token_ring)
     # %% tags=["answers"]         a given helper that answers need, so it goes with them
 
+The header, above the first cell, says what README's table of labs tells of it:
+
+    # ---
+    # jupyter:
+    #   ddpkit:
+    #     builds: a token ring; a deadlock, read and repaired
+    #     minutes: 30
+    #     needs: Python functions
+    # ---
+
 Everything that does not depend on other files is proven here, so that the makers of the products
 need not ask again; the error is a LessonError that begins with file:line.
 """
@@ -18,7 +28,7 @@ import ast
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
@@ -30,6 +40,7 @@ FILE_NAME = re.compile(r"(?P<number>\d\d)_(?P<name>[a-z][a-z0-9_]*)")  # a lesso
 Kind = Literal["markdown", "code"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")  # a cell id holds 64 characters
 _CELL = re.compile(r"# %%(?!%)")
+SUMMARY = ("builds", "minutes", "needs")  # in the header, and columns of README's table of labs
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A well-formed lesson. `exercises` are names, in the order of their cells."""
+    """A well-formed lesson. `exercises` are names, in the order of their cells.
+
+    `summary` has what the header says for README, in the order of SUMMARY; it is empty if the
+    header says nothing.
+    """
 
     path: Path
     number: str  # "00"
@@ -76,6 +91,7 @@ class Lesson:
     title: str
     cells: tuple[Cell, ...]
     exercises: tuple[str, ...]
+    summary: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -99,10 +115,12 @@ def parse(path: Path) -> Lesson:
         raise LessonError(f"{label(path)}: a lesson's file is called NN_name.py, in small letters")
     text = path.read_text(encoding="utf-8")
     _compile(path, 1, text, "the lesson")
-    cells = tuple(_cells(path, text))
+    notebook = _notebook(path, text)
+    cells = tuple(_cells(path, text, notebook.cells))
     exercises = tuple(cell.exercise for cell in cells if cell.exercise)
     _pair_checks(path, cells)
-    return Lesson(path, match["number"], match["name"], _title(path, cells), cells, exercises)
+    title, summary = _title(path, cells), _summary(path, notebook.metadata)
+    return Lesson(path, match["number"], match["name"], title, cells, exercises, summary)
 
 
 def label(path: Path) -> str:
@@ -110,12 +128,35 @@ def label(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _cells(path: Path, text: str) -> Iterator[Cell]:
+def _notebook(path: Path, text: str) -> Any:
+    """The lesson as jupytext reads it: its cells, and what its header says."""
     import jupytext  # half a second, and needed by nobody else
 
     # Magics are no Python, so a lesson has none, and comments that look like one stay comments.
     fmt = {"extension": ".py", "format_name": "percent", "comment_magics": False}
-    nodes = jupytext.reads(text, fmt=fmt).cells
+    try:
+        return jupytext.reads(text, fmt=fmt)
+    except Exception as error:  # the errors of YAML have no class in common with jupytext's own
+        what = str(error).partition("\n")[0]
+        _fail(path, 1, f"the header is not valid YAML ({what}); a text with a colon needs quotes")
+
+
+def _summary(path: Path, header: Any) -> tuple[str, ...]:
+    """What the header tells README, in the order of SUMMARY; empty if it tells nothing."""
+    said = header.get("ddpkit")
+    if said is None:
+        return ()
+    columns = tuple(str(said[key]) for key in SUMMARY) if _is_summary(said) else ()
+    if not columns or any(re.search(r"[|\n]", text) for text in columns):
+        _fail(path, 1, f"`ddpkit:` in the header has {', '.join(SUMMARY)}, a line each, without |")
+    return columns
+
+
+def _is_summary(said: Any) -> bool:
+    return isinstance(said, dict) and set(said) == set(SUMMARY) and isinstance(said["minutes"], int)
+
+
+def _cells(path: Path, text: str, nodes: Sequence[Any]) -> Iterator[Cell]:
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if _CELL.match(line)]
     if len(starts) != len(nodes):

@@ -13,6 +13,7 @@ from ddpkit.authoring.kernel import execute
 from ddpkit.authoring.leaks import leaks
 from ddpkit.authoring.lesson import FILE_NAME, Lesson, parse
 from ddpkit.authoring.notebook import make_lab, to_text
+from ddpkit.authoring.readme import make_readme
 from ddpkit.authoring.rules import rule_problems
 from ddpkit.errors import LessonError
 from ddpkit.files import write_whole
@@ -38,6 +39,7 @@ def release(root: Path, names: Collection[str] | None = None, *, force: bool = F
     failures += _clashes(lessons)
     if failures:
         raise LessonError("\n".join(failures))
+    shared = _shared(root, lessons)
     chosen = list(lessons) if names is None else _chosen(lessons, names)
     written: list[Path] = []
     for lesson in chosen:
@@ -46,7 +48,7 @@ def release(root: Path, names: Collection[str] | None = None, *, force: bool = F
         except LessonError as error:
             failures.append(str(error))
         # Here, not at the end: a later lesson, executed, may carry the answers of this one.
-        written += _write(root, {_index_path(root): make_index(lessons)})
+        written += _write(root, shared)
     if failures:
         raise LessonError("\n".join(failures))
     orphans = list(_orphans(root)) if names is None else []
@@ -67,9 +69,12 @@ def check(root: Path) -> list[str]:
         problems += stale.lab_problems(root, lesson)
         problems += stale.solution_problems(root, lesson)
         problems += stale.answers_problems(root, lesson)
-    if not malformed:  # else the index cannot be known
-        index = make_index(lessons)
-        problems += stale.text_problems(root, _index_path(root), index, "the lessons make")
+    if not malformed:  # else what all make together cannot be known
+        try:
+            for path, text in _shared(root, lessons).items():
+                problems += stale.text_problems(root, path, text, "the lessons make")
+        except LessonError as error:
+            problems.append(str(error))
     for path in _orphans(root):
         name = path.relative_to(root).as_posix()
         problems.append(f"{name} has no lesson in solutions/: delete it, or {stale.MEND}")
@@ -94,8 +99,13 @@ def _release_one(root: Path, lesson: Lesson, force: bool) -> list[Path]:
     return _write(root, products)
 
 
-def _index_path(root: Path) -> Path:
-    return root / "ddpkit" / "answers" / "__init__.py"
+def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
+    """What all lessons make together: the index of the answers, and README with its table."""
+    texts = {root / "ddpkit" / "answers" / "__init__.py": make_index(lessons)}
+    readme = root / "README.md"
+    if readme.exists():
+        texts[readme] = make_readme(readme.read_text("utf-8"), lessons)
+    return texts
 
 
 def _read(root: Path) -> tuple[list[Lesson], list[str]]:

@@ -153,6 +153,31 @@ def test_a_jupytext_header_is_no_cell(tmp_path: Path) -> None:
     assert len(parse(write(tmp_path, header + OPENING)).cells) == 1
 
 
+HEADER = "# ---\n# jupyter:\n#   ddpkit: {}\n# ---\n\n"
+
+
+def test_a_header_says_what_readme_tells(tmp_path: Path) -> None:
+    said = HEADER.format('{builds: "two: a, b", minutes: 30, needs: lab 00}')
+    assert parse(write(tmp_path, said + OPENING)).summary == ("two: a, b", "30", "lab 00")
+    assert parse(write(tmp_path, OPENING)).summary == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("two: a, b", "is not valid YAML"),
+        ("{builds: a, minutes: 30}", "has builds, minutes, needs"),
+        ("{builds: a, minutes: 30, needs: b, more: c}", "has builds, minutes, needs"),
+        ("{builds: a, minutes: thirty, needs: b}", "has builds, minutes, needs"),
+        ('{builds: "a | b", minutes: 30, needs: b}', "without |"),
+        ("{}", "has builds, minutes, needs"),
+    ],
+)
+def test_a_header_that_readme_cannot_use(said: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(LessonError, match=message):
+        parse(write(tmp_path, HEADER.format(said) + OPENING))
+
+
 def test_no_title(tmp_path: Path) -> None:
     with pytest.raises(LessonError, match="Its title"):
         parse(write(tmp_path, "# %%\na = 1\n"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ddpkit import authoring as release
-from ddpkit.authoring import kernel
+from ddpkit.authoring import kernel, readme
 from ddpkit.errors import LessonError
 from ddpkit.view.drawing.shell import RULES
 
@@ -109,6 +109,34 @@ def test_a_lesson_can_be_named(root: Path, name: str, monkeypatch: pytest.Monkey
     (root / "solutions" / "01_other.py").write_text(TEXT)
     release.release(root, [name])
     assert executed == ["01_other"]
+
+
+HEADER = "# ---\n# jupyter:\n#   ddpkit: {builds: a sum, minutes: 5, needs: nothing}\n# ---\n\n"
+
+
+def test_readme_gets_a_row_for_each_lesson(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_runs(monkeypatch)
+    lesson, page = root / "solutions" / "00_adding.py", root / "README.md"
+    around = "# A kit\n\n" + readme.HEAD + "{}\n| no | lab |\n"
+    page.write_text(around.format("| an old row |\n"))
+    with pytest.raises(LessonError, match="README's table of labs has a row for each lab"):
+        release.release(root)
+    assert any("README's table of labs" in problem for problem in release.check(root))
+    lesson.write_text(HEADER + lesson.read_text())
+    release.release(root)
+    row = "| [00 adding](labs/00_adding.ipynb) | a sum | 5 | nothing |\n"
+    assert page.read_text() == around.format(row)
+    assert release.check(root) == []
+    edit(page, "a sum", "sums")
+    (problem,) = release.check(root)
+    assert problem.startswith("README.md is not what the lessons make")
+
+
+def test_a_readme_without_the_table_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_runs(monkeypatch)
+    (root / "README.md").write_text("# A kit\n")
+    release.release(root)
+    assert (root / "README.md").read_text() == "# A kit\n"
 
 
 @pytest.mark.processes

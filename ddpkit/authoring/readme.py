@@ -1,0 +1,33 @@
+"""README's table of labs: a row for each lesson, of what its header says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ddpkit.authoring.lesson import SUMMARY, Lesson
+from ddpkit.errors import LessonError
+
+HEAD = "| lab | you build | minutes | needs |\n|---|---|---|---|\n"
+
+
+def make_readme(text: str, lessons: Sequence[Lesson]) -> str:
+    """README with the rows that `lessons` make; a text without the table comes back as it is.
+
+    LessonError: a lesson does not say what its row is to tell.
+    """
+    before, head, after = text.partition(HEAD)
+    if not head:
+        return text
+    rest = re.sub(r"\A(\|.*\n)*", "", after)
+    return "".join([before, head, *map(_row, lessons), rest])
+
+
+def _row(lesson: Lesson) -> str:
+    if not lesson.summary:
+        raise LessonError(
+            f"{lesson.label}: README's table of labs has a row for each lab: say in the header, "
+            f"under `jupyter:` and `ddpkit:`, {', '.join(SUMMARY)}."
+        )
+    link = f"[{lesson.number} {lesson.name}](labs/{lesson.stem}.ipynb)"
+    return f"| {' | '.join([link, *lesson.summary])} |\n"
