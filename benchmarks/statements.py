@@ -5,7 +5,7 @@
 Prints for each lab the statements of its checks (cases and hints), its wrong answers and its right
 answers, from the syntax tree: docstrings are left out, and a table is one statement. Beside them
 stand the lines with code on them, for a table has those. Last come the sums before checks, hints
-and answers became tables, counted at commit 989940a, and the goal.
+and answers became tables, counted at commit 989940a, and the goal, for the labs of then.
 """
 
 from __future__ import annotations
@@ -85,24 +85,26 @@ def _docstring(node: ast.AST) -> ast.Expr | None:
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """The table, its head first."""
+    """The table, its head first; its last row adds up the labs that are in BEFORE."""
     yield ("lab", "exercises", *KINDS, "sum", "each", "before", "÷ before", "lines")
-    found = exercises().values()
+    found = [each.lab for each in exercises().values()]
     totals: list[list[int]] = []
-    for lab, before in BEFORE.items():
-        count = sum(each.lab == lab for each in found)
+    for lab in sorted(set(found)):
+        before = BEFORE.get(lab, ())
+        count = found.count(lab)
         sources = [[path.read_text("utf-8") for path in files(lab, kind)] for kind in KINDS]
         counts = [sum(map(statements, each)) for each in sources]
         coded = sum(lines(each) for of_kind in sources for each in of_kind)
         totals.append([count, *counts, sum(counts), sum(before), coded])
         yield _row(lab, totals[-1])
-    yield _row("all", [sum(column) for column in zip(*totals, strict=True)])
+    then = [row for row in totals if row[-2]]
+    yield _row("all", [sum(column) for column in zip(*then, strict=True)])
 
 
 def _row(lab: str, numbers: Iterable[int]) -> tuple[str, ...]:
     count, *counts, total, before, coded = numbers
-    each, part = f"{total / count:.0f}", f"{total / before:.2f}"
-    return (lab, *map(str, [count, *counts, total, each, before, part, coded]))
+    each, part = f"{total / count:.0f}", f"{total / before:.2f}" if before else ""
+    return (lab, *map(str, [count, *counts, total, each, before or "", part, coded]))
 
 
 def main() -> None:
