@@ -12,8 +12,9 @@ CHECKOUT = PACKAGE.parent  # with solutions/ and tests/, unless ddpkit was insta
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file in one move: a reader, and the next start after a crash, finds the old one or
-    the new one, never half of it.
+    """Write a file in one move, so that nobody finds half of it.
+
+    A reader, and the next start after a crash, finds the old file or the new one.
 
     Raises OSError, and then the old file is as it was.
     """

@@ -64,16 +64,16 @@ class Link:
         return text if isinstance(text, Link) else _over(cls(), text)
 
     def wire_ns(self, nbytes: int) -> int:
-        """For how long ``nbytes`` occupy one side of the link: B/β, in ns."""
+        """How long ``nbytes`` occupy one side of the link: B/β, in ns."""
         return round(nbytes / self.bytes_per_s * 1e9)
 
     def arrival_ns(self, receiver: "Link", nbytes: int, leaves_ns: int) -> int:
-        """When a message that leaves over this link can begin to occupy the receiver's side."""
+        """When, in ns, a message over this link can begin to occupy the receiver's side."""
         behind = max(0, self.wire_ns(nbytes) - receiver.wire_ns(nbytes))  # a slower sender
         return leaves_ns + max(self.latency_ns, receiver.latency_ns) + behind
 
     def __str__(self) -> str:
-        """As `parse` reads it: "1 Gbit/s, 200 us"."""
+        """Text that `parse` reads: "1 Gbit/s, 200 us"."""
         parts = [_bandwidth_text(self.bytes_per_s)] if self.bytes_per_s < math.inf else []
         parts += [_latency_text(self.latency_ns)] if self.latency_ns else []
         return ", ".join(parts) or "unlimited"
@@ -138,7 +138,7 @@ class Links:
         return iter(self.each)
 
     def __str__(self) -> str:
-        """For a trace's fact "emulated": "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
+        """Text of the fact "emulated": "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
         if not self.each:
             return ""
         common = max(dict.fromkeys(self.each), key=self.each.count)

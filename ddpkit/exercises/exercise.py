@@ -129,7 +129,11 @@ REGISTRY: dict[str, Exercise] = {}
 
 
 def exercise(name: str, *, lab: str, points: float = 1) -> Callable[[Cases], Cases]:
-    """Register `cases(answer, rng)`, a generator of `Case`, as the check of exercise `name`."""
+    """Register `cases(answer, rng)`, a generator of `Case`, as the check of exercise `name`.
+
+    The first line of the docstring of `cases` says what the exercise asks. `lab` is two digits:
+    "00". Raises LessonError if another lab has an exercise of this name.
+    """
 
     def register(cases: Cases) -> Cases:
         there = REGISTRY.get(name)

@@ -57,7 +57,7 @@ class Trouble:
 
     @property
     def words(self) -> str:
-        """In one line, as a test names it: "Deadlock: receive", "RuntimeError: no view"."""
+        """One line, as a test names it: "Deadlock: receive", "RuntimeError: no view"."""
         detail = self.stuck or self.mismatch or self.kind
         return f"{self.type}: {detail}" if detail else self.type
 
@@ -98,7 +98,7 @@ def from_claim(claim: object) -> Trouble:
 
 
 def _type(error: BaseException) -> str:
-    """On a rank, of the exception there; else of this one."""
+    """The class of what a rank raised; without that, the class of the error itself."""
     return next((each.type for each in _raised(error).values()), type(error).__name__)
 
 
@@ -114,7 +114,7 @@ def _texts(error: BaseException) -> Iterator[str]:
 
 
 def _raised(error: BaseException) -> Mapping[int, Raised]:
-    """By rank, what a `RankError` holds."""
+    """What ranks raised, by rank; empty if the error is no rank's."""
     return error.raised if isinstance(error, RankError | RankDied) else {}
 
 

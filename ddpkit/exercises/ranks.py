@@ -159,7 +159,7 @@ class _Shared:
         )
 
     def _start(self) -> Run[list[AnswerCall]]:
-        """On the CPU whatever the machine has: a verdict is the same everywhere."""
+        """The run, on the CPU whatever the machine has: a verdict is the same everywhere."""
         world_size = len(self.calls[0])
         mine = PerRank([[call[rank] for call in self.calls] for rank in range(world_size)])
         try:
@@ -179,7 +179,7 @@ class AnswerCall:
 
 
 def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[AnswerCall]:
-    """On a rank: the calls one by one. Barriers between them keep their messages apart."""
+    """Make the calls one by one, on a rank. Barriers between them keep their messages apart."""
     import torch.distributed as dist
 
     done = []

@@ -64,7 +64,7 @@ def _details(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _picture(results: Sequence[Result]) -> str:
-    """For each exercise a bar: how many got all points, some, none."""
+    """A picture with a bar for each exercise: how many got all points, some, none."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

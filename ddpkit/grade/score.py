@@ -1,4 +1,4 @@
-"""From claims to points: each value is compared with what was expected, here, outside."""
+"""Points for claims: each value is compared with what was expected, here, outside."""
 
 from __future__ import annotations
 

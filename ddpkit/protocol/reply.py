@@ -24,8 +24,10 @@ class Reply:
 
 
 def send_reply(connection: Connection, reply: Reply) -> None:
-    """Send a reply in parts: first their sizes in bytes, then the reply without the result's
-    parts, and then those as they are."""
+    """Send a reply in parts: their sizes in bytes come first.
+
+    The reply follows without the parts of its result, and then these as they are.
+    """
     parts = [pickle.dumps(replace(reply, result=[])), *reply.result]
     connection.send_bytes(pickle.dumps([memoryview(part).nbytes for part in parts]))
     for part in parts:

@@ -172,8 +172,11 @@ def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
 
 
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a callable takes from outside its body, by name: defaults, closure and globals of a
-    function, the object of a method, what a partial holds."""
+    """What a callable takes from outside its body: names and values.
+
+    They are the defaults, closure and globals of a function, the object of a method, and what a
+    partial holds.
+    """
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, (type, types.ModuleType)):
         yield from (

@@ -175,8 +175,10 @@ class Agent(threading.Thread):
         return self._hidden_wait(frame) is None
 
     def _wait_for_gpu(self, frame: FrameType | None) -> RecordedCall | None:
-        """A call that the GPU has not done, while the main thread stands at one instruction: it
-        wants a value, `loss.item()`, and waits for all that is queued before it."""
+        """A call that the GPU has not done, while the main thread stands at one instruction.
+
+        The thread wants a value (`loss.item()`), and so waits for all that is queued before it.
+        """
         at = (id(frame), frame.f_lasti) if frame else None
         stood, self._at = at == self._at, at
         left = (call for call in self.recorder.under_way() if call.on_gpu)

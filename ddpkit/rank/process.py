@@ -107,7 +107,7 @@ def _descriptor(connection: Connection) -> int:
 
 
 def _die_with(lifeline: Connection) -> None:
-    """On Linux, let the kernel kill this process group when the launcher has gone."""
+    """Let the kernel kill this process group when the launcher has gone: a way of Linux alone."""
     if not sys.platform.startswith("linux"):
         return
     import fcntl

@@ -90,8 +90,12 @@ def _one(a: float, b: float) -> Terms:
 
 
 def _binomial(n: int) -> Terms:
-    """Rank r gets the vector over as many links as r has ones in binary, and it was sent after as
-    many others as r has digits: so the last one to get it need not be the farthest."""
+    """The terms of a binomial tree, one for each rank.
+
+    The vector reaches rank r over as many links as r has ones in binary. As many vectors were sent
+    one after the other on its way as r has digits. So the last rank to get it need not be the
+    farthest.
+    """
     return frozenset({(float(r.bit_count()), float(r.bit_length())) for r in range(n)})
 
 

@@ -88,6 +88,7 @@ class BaseTrace:
         """Step ``k`` alone, counted from 0 (or from the end, with a negative ``k``).
 
         Every rank has its own start and end of the step. A rank without it gets an empty window.
+        Raises TraceError if there is no such step.
         """
         if not -self.steps <= k < self.steps:
             has = f"steps 0 to {self.steps - 1}" if self.steps else "no steps"

@@ -34,6 +34,8 @@ class Span:
     group, seq  the process group and the number of the operation in it: equal on all ranks of one
               collective.
     args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}.
+
+    Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """
 
     rank: int

@@ -14,7 +14,7 @@ def waiting(span: Span) -> Interval:
 
 
 def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
-    """For each operation, by its span's id: the rank that posted it last, as the others waited.
+    """The rank that posted each operation last, by the id of each of its spans: the others waited.
 
     ``operations`` are `trace.collectives` and `trace.messages`.
     """
@@ -28,9 +28,9 @@ def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
 def waited_for(
     comm: Iterable[Span], last: Mapping[int, int], counted: Mapping[int, Sequence[Interval]]
 ) -> dict[int, int]:
-    """For each rank, how long others waited for it in these operations, in ns, all together.
+    """How long others waited for each rank in these operations, in ns, all together.
 
-    ``last`` is `last_in`; of a rank's time only what is ``counted`` for it counts.
+    ``last`` is `last_in`; only the times that are ``counted`` for a waiting rank count.
     """
     waits: dict[tuple[int, int], list[Interval]] = defaultdict(list)  # (who, for whom)
     for span in comm:

@@ -64,8 +64,11 @@ def _numbers(batches: Any) -> list[int]:
 
 
 def _in_order(batches: list[Any], n: int) -> bool:
-    """Whether the numbers come in order: of many also in order from one in the middle, or shuffled
-    within their batches only."""
+    """Whether the numbers come in order.
+
+    Many numbers also count as ordered if they begin in the middle, or are shuffled within their
+    batches only.
+    """
     if n <= 12:
         return _numbers(batches) == list(range(n))
     order = [i for batch in batches for i in sorted(_numbers([batch]))]

@@ -21,7 +21,10 @@ PINGS = 32
 
 @dataclass(frozen=True)
 class Reading:
-    """At `at_ns` of a host's clock, rank 0's showed `at_ns + offset_ns`, to `error_ns`."""
+    """One reading of rank 0's clock: at `at_ns` of a host's it showed `at_ns + offset_ns`.
+
+    `error_ns` bounds the error of that.
+    """
 
     at_ns: int = 0
     offset_ns: int = 0

@@ -61,8 +61,11 @@ def meet(store: Any, rank: int, size: int) -> list[Seat]:
 
 
 def _seat(towards: str, port: int) -> Seat:
-    """This process's seat: its address is that of the interface that the user chose for gloo, or
-    of the one that leads to another host."""
+    """This process's seat.
+
+    Its address is that of the interface that the user chose for gloo, or of the one that leads to
+    another host.
+    """
     chosen = os.environ.get(INTERFACE, "").split(",")[0]
     address = (address_of(chosen) if chosen else None) or address_towards(towards, port)
     boot = BOOT.read_text().strip() if BOOT.exists() else ""

@@ -1,4 +1,4 @@
-"""In the student's kernel, inside the sandbox: puts a question to the answer, claims what it saw.
+"""Puts a question to the answer, in the student's kernel in the sandbox, and claims what it saw.
 
 The plugin has put the questions into the folder `DDPKIT_QUESTIONS`. Nothing here is trusted
 outside: it runs beside the student's code.

@@ -54,8 +54,11 @@ Read: TypeAlias = Callable[[Moment], int]
 
 
 def stretch(read: Read, start: Moment, end: Moment) -> tuple[int, int]:
-    """A stretch in ns. Marks in two streams of a GPU may be out of order by the grain of its clock;
-    on the host that would be a mistake of ours, and a span says so."""
+    """The start and the end of a stretch, in ns.
+
+    Marks in two streams of a GPU may be out of order by the grain of its clock. On the host that
+    would be a mistake of ours, and a span says so.
+    """
     start_ns, end_ns = read(start), read(end)
     return start_ns, max(start_ns, end_ns) if isinstance(end, Mark) else end_ns
 

@@ -100,7 +100,7 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
 
 
 def waited(waits: dict[int, int]) -> str:
-    """For whom the others waited most: ``waits`` is ns per rank. "" if nobody waited."""
+    """Who was waited for most, and how long; "" if nobody waited. ``waits`` is in ns, by rank."""
     if not any(waits.values()):
         return ""
     rank = max(waits, key=lambda rank: (waits[rank], -rank))

@@ -39,10 +39,12 @@ class Timeline:
 
     @property
     def has_compute(self) -> bool:
+        """Whether any rank computed."""
         return any(row.breakdown.compute_ns for row in self.rows)
 
     @property
     def has_comm(self) -> bool:
+        """Whether any rank communicated."""
         return any(row.lanes for row in self.rows)
 
 

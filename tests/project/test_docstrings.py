@@ -1,0 +1,201 @@
+"""Docstrings: the first word names a thing or is a verb, and a reader finds errors by name."""
+
+import ast
+import importlib
+import inspect
+import io
+import re
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpkit import errors
+from tests.project.source import PACKAGE, ROOT, modules
+
+LATER = ("checks",)  # folders that are being rewritten now; they come last
+
+# A sentence that begins with one of these has lost its noun or its subject.
+HEADLESS = (
+    *("Of", "As", "The same", "From", "For", "On", "In", "At", "By", "To be"),
+    *("And", "But", "Also", "If", "It"),
+)
+FIRST = re.compile(rf"(?:{'|'.join(HEADLESS)})\b")
+HANGING = re.compile(r"\bthe$", re.IGNORECASE)
+ENDS = (".", "?", ":", '"', "'", "`", "”")
+
+ROOMS = ["data", "exercises", "simulate", "trace", "view"]
+PUBLIC = ["ddpkit", *(f"ddpkit.{room}" for room in ROOMS)]
+LINK = ["Link", "Links"]
+MAKING = {"__init__", "__post_init__"}  # a class's own docstring explains these
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def hand_written() -> list[Path]:
+    """The files of the package that people write, without those that come later."""
+    return [
+        path
+        for name, path in modules().items()
+        if not name.startswith("ddpkit.answers.lab") and not _is_later(path)
+    ]
+
+
+def _is_later(path: Path) -> bool:
+    return path.relative_to(PACKAGE).parts[0] in LATER
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Each docstring of a module, cleaned, and the line that it begins on."""
+    for node in ast.walk(tree):
+        if isinstance(node, Documented) and (text := ast.get_docstring(node)):
+            yield node.body[0].lineno, text
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Each comment of a module without its sign, and its line."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+
+
+def hanging(lines: list[tuple[int, str]]) -> Iterator[int]:
+    """The lines that end with "the" where the next one begins with "same"."""
+    for (number, line), (following, after) in pairwise(lines):
+        if following == number + 1 and HANGING.search(line) and after.startswith("same"):
+            yield number
+
+
+def faults(source: str) -> list[str]:
+    """What is wrong with the docstrings and comments of a module, by line."""
+    found = []
+    for number, text in docstrings(ast.parse(source)):
+        first, *_ = lines = text.splitlines()
+        if headless := FIRST.match(first):
+            found.append(f"{number}: begins with {headless.group()!r}: {first}")
+        if not first.endswith(ENDS):
+            found.append(f"{number}: first line has no end: {first}")
+        numbered = [(number + i, line.strip()) for i, line in enumerate(lines)]
+        found += [f'{n}: "the same" across lines' for n in hanging(numbered)]
+    found += [f'{n}: "the same" across lines' for n in hanging(list(comments(source)))]
+    return found
+
+
+def test_docstrings_and_comments_name_their_noun():
+    found = [
+        f"{path.relative_to(ROOT)}:{fault}"
+        for path in hand_written()
+        for fault in faults(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Of each rank, its time."""',
+        'def f():\n    """The same for groups."""',
+        'class A:\n    """If a rank waits."""',
+        'def f():\n    """To be read: x."""',
+        '"""A module without an end"""',
+        '"""A first line that goes on\nto the second."""',
+        '"""Ranks.\n\nAll in the\nsame group.\n"""',
+        "# all in the\n# same group",
+    ],
+)
+def test_a_headless_docstring_is_found(source: str):
+    assert faults(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Where a rank is."""',
+        '"""Form of a message."""',
+        'def f():\n    """Is this the student\'s file?"""',
+        '"""Ranks in the same group."""',
+        "x = 1  # in the\ny = 2  # room\n",
+    ],
+)
+def test_a_docstring_with_its_noun_is_left_alone(source: str):
+    assert faults(source) == []
+
+
+def exported() -> dict[str, Any]:
+    """The classes and functions of ddpkit's `__all__`s, and Link and Links, by dotted name."""
+    rooms = {name: importlib.import_module(name).__all__ for name in PUBLIC}
+    rooms["ddpkit.link"] = LINK
+    found = {
+        f"{room}.{name}": getattr(importlib.import_module(room), name)
+        for room, names in rooms.items()
+        for name in names
+    }
+    return {name: value for name, value in found.items() if callable(value)}
+
+
+def parts(name: str, value: Any) -> Iterator[tuple[str, Any, str]]:
+    """What a reader calls: its name, the function that runs, and the docstring that explains it.
+
+    A class explains its own making. Its public methods and properties follow, inherited ones too.
+    """
+    yield name, value, value.__doc__ or ""
+    for attribute, member in members(value).items() if inspect.isclass(value) else ():
+        if attribute in MAKING:
+            yield name, member, value.__doc__ or ""
+        elif not attribute.startswith("_"):
+            yield f"{name}.{attribute}", member, member.__doc__ or ""
+
+
+def members(kind: type) -> dict[str, Any]:
+    """The functions of a class that ddpkit wrote, by name; of a property what it calls."""
+    found: dict[str, Any] = {}
+    for each in reversed(kind.__mro__):
+        if each.__module__.startswith("ddpkit"):
+            found |= vars(each)
+    unwrapped = {
+        name: inspect.unwrap(
+            getattr(member, "__func__", None)
+            or getattr(member, "fget", None)
+            or getattr(member, "func", member)
+        )
+        for name, member in found.items()
+    }
+    return {
+        name: member
+        for name, member in unwrapped.items()
+        if inspect.isfunction(member) and Path(member.__code__.co_filename).exists()
+    }  # what dataclass makes is in no file
+
+
+def public() -> list[tuple[str, Any, str]]:
+    return [part for name, value in exported().items() for part in parts(name, value)]
+
+
+def raised_by(function: Any) -> set[str]:
+    """The errors of `ddpkit.errors` that a function's own lines raise."""
+    found = set()
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
+        match node:
+            case ast.Raise(exc=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))):
+                found.add(name)
+    return {name for name in found if hasattr(errors, name)}
+
+
+def test_every_public_name_has_a_docstring():
+    silent = [name for name, _, docstring in public() if not docstring.strip()]
+    assert silent == []
+
+
+def test_a_public_function_names_the_errors_that_it_raises():
+    called = [part for part in public() if inspect.isfunction(part[1])]
+    raising = [(name, error, doc) for name, one, doc in called for error in raised_by(one)]
+    assert {"CallError", "ClusterError", "LessonError", "TraceError"} & {e for _, e, _ in raising}
+    assert [f"{name}: {error}" for name, error, doc in raising if error not in doc] == []
+
+
+def test_a_folder_that_comes_later_is_there():
+    assert [folder for folder in LATER if not (PACKAGE / folder).is_dir()] == []
