@@ -116,8 +116,8 @@ DeadlockCause: TypeAlias = Literal[
     "returned", "lost", "itself", "receive", "send", "cycle", "nothing"
 ]
 
-# In what the calls of several ranks differ that must be alike. "message": a message and the tensor
-# that it is received into differ in dtype or in number of elements.
+# How calls differ that must be alike on several ranks. "message": a message and the tensor that it
+# is received into differ in dtype or in number of elements.
 MismatchKind: TypeAlias = Literal["operation", "root", "dtype", "shape", "reduction", "message"]
 
 
@@ -167,7 +167,7 @@ class RankDied(RunFailed):
     """A rank's process ended before its function returned.
 
     deaths  by rank, how it ended and where
-    raised  by rank, what other ranks raised meanwhile; and of a rank that called sys.exit, that
+    raised  by rank, what other ranks raised meanwhile, and the SystemExit of sys.exit
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Mismatch(RunFailed):
     """Ranks called different collectives, or with roots, shapes or dtypes that do not fit.
 
     kind   in what they differ (`MismatchKind`); the first that applies, in the order stated there
-    calls  by rank, its call: of a "message" those of the sender and of the receiver
+    calls  by rank, its call; if a "message" does not fit, the calls of its sender and its receiver
     """
 
     def __init__(

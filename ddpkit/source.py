@@ -102,8 +102,8 @@ def locate(filename: str, lineno: int) -> str:
 
 
 def source_line(filename: str, lineno: int) -> str:
-    """Text of a line without its indentation; empty when the source is not to be had.
+    """Text of a line without its indentation; empty if its source cannot be found.
 
-    To be called in the notebook's process: a rank has not got the text of the cells.
+    Call this in the notebook's process: a rank does not have the text of the cells.
     """
     return linecache.getline(filename, lineno).strip()

@@ -101,7 +101,7 @@ def _failed(lesson: Lesson, cell: Cell | None, what: str) -> LessonError:
 
 
 def private_connection(folder: Path) -> Config:
-    """Sockets in `folder` where there are such: no port for others to see, or to take first."""
+    """How to reach a kernel by sockets in `folder`, if the system has them, not by open ports."""
     from traitlets.config import Config
 
     connection = Config()

@@ -54,7 +54,7 @@ def _machine_path(text: str, root: Path) -> str | None:
 
 
 def _plain(output: dict[str, Any]) -> str:
-    """Everything that an output shows as text; pictures are bytes, in which anything can occur."""
+    """Everything that an output shows as text. Pictures are left out: they hold any bytes."""
     data = output.get("data", {})
     texts = [
         text_of(value)

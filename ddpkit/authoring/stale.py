@@ -31,7 +31,7 @@ def answers_path(root: Path, lesson: Lesson) -> Path:
 
 
 def lab_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """Problems of a lab: it is what its lesson makes, byte for byte, and gives no answer away."""
+    """Problems of a lab: it must be what its lesson makes, to the byte, and give no answer away."""
     path, expected = lab_path(root, lesson), make_lab(lesson)
     try:
         lab = load(path)
@@ -49,7 +49,7 @@ def lab_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def solution_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """Problems of a solution notebook, which is its lesson's, executed, with proper outputs."""
+    """Problems of a solution notebook: it must be its lesson's, executed, with proper outputs."""
     path = solution_path(root, lesson)
     try:
         executed = load(path)
@@ -71,7 +71,7 @@ def executed_problems(root: Path, executed: Notebook) -> Iterator[str]:
 
 
 def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
-    """Problems of a module of answers, which is what its lesson makes, byte for byte."""
+    """Problems of a module of answers: it must be what its lesson makes, byte for byte."""
     try:
         answers = make_answers(lesson)
     except LessonError as error:
@@ -81,7 +81,7 @@ def answers_problems(root: Path, lesson: Lesson) -> Iterator[str]:
 
 
 def text_problems(root: Path, path: Path, expected: str, source: str) -> Iterator[str]:
-    """Problems of a file that is to hold `expected`; `source` says whose: "the lessons make"."""
+    """Problems of a file that must hold `expected`; `source` is its maker: "the lessons make"."""
     name = path.relative_to(root).as_posix()
     if not path.exists():
         yield f"{name} is missing: {MEND}"

@@ -28,7 +28,7 @@ from ddpkit.trace import Trace, Traffic, join
 
 Result = TypeVar("Result")
 
-MANY = 16  # ranks, from which a warning says what they cost
+MANY = 16  # ranks; for as many or more, a warning says what they cost
 TOO_MANY = 256
 
 
@@ -48,7 +48,7 @@ class Run(Generic[Result]):
     output: str
     trace: Trace
     error: RunFailed | None = None
-    earlier: Traffic | None = None  # of what the trace holds no more
+    earlier: Traffic | None = None  # traffic that the trace no longer holds
 
     @property
     def traffic(self) -> Traffic:
@@ -216,7 +216,7 @@ def _check_world_size(world_size: Any) -> None:
 def _check_call(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], world_size: int
 ) -> None:
-    """Find out here, in the notebook, what would else fail on every rank."""
+    """Raise here, in the notebook, what would otherwise fail on every rank."""
     if not callable(function):
         raise CallError(
             f"run() takes a function and its arguments, run(f, 1, 2), not {function!r}: "

@@ -10,7 +10,7 @@ from typing import Any
 from ddpkit.errors import ClusterError
 from ddpkit.text import count
 
-DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of NVIDIA, of it in WSL, of AMD
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's, WSL's, AMD's
 VARIABLE = "DDPKIT_DEVICE"  # for cells that do not say: the same notebook on a server
 
 
@@ -20,7 +20,7 @@ class Place:
 
     device: str = "cpu"
     backend: str = "gloo"
-    gpus: int = 0  # that the ranks of one machine share, where there are fewer than ranks
+    gpus: int = 0  # GPUs that the ranks of one machine share, if there are fewer GPUs than ranks
 
     def __str__(self) -> str:
         shared = f", sharing {count(self.gpus, 'GPU')}" if self.gpus else ""
@@ -35,7 +35,8 @@ def choose(
     NCCL wants a GPU for each rank: two ranks of it on one GPU are an error. Where there are fewer,
     gloo carries CUDA tensors through the host. So it does on an emulated link, which paces gloo.
 
-    Raises ClusterError if `device` is none, or there is none; `asked` says by what it was chosen.
+    Raises ClusterError if `device` is no device, or this machine has none of that kind. `asked`
+    names what chose it.
     """
     if device == "cpu":
         return Place()

@@ -146,7 +146,7 @@ def _why(
 
 
 def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> str:
-    """Who waits for whom that has returned: of the lowest such rank, and those in the same call."""
+    """Which ranks wait for one that has returned: the lowest, and those in the same call."""
     first = next(rank for rank, others in sorted(needs.items()) if set(others) & set(returned))
     gone = set(needs[first]) & set(returned)
     group = [

@@ -19,7 +19,7 @@ def check(answer: object) -> Verdict:
     The exercise is known by the name that the function was defined with. Wrong answers never raise.
     When all cases pass, your version is kept for `carry`.
 
-    With `DDPKIT_SEED` set (the grader's secret) the inputs are others and nothing expected shows.
+    With `DDPKIT_SEED` set (the grader's secret) the inputs change, and no expected value is shown.
 
     Raises:
         LessonError: `answer` is no function or class, or no exercise has its name.

@@ -49,19 +49,20 @@ class Case:
     right answer does (plain data, tensors, `Close`); a name that only `observe` has is shown and
     not compared. Call the answer nowhere else: what it raises there fails this case alone.
 
-    `hints` is a table of what to say to wrong answers, of which the first that fits is shown. It
-    knows what was observed, what the answer raised, and all in `given`: names and values, or an
-    object with attributes.
+    `hints` is a table of sentences for wrong answers; the first that fits is shown. A hint knows
+    what was observed, what the answer raised, and all in `given`: names and values, or an object
+    with attributes.
 
-    `stop_if` says after which end of this case the exercise's later cases are not tried, and count
-    as wrong: "wrong" (however it fails), "raised", or "stuck" (a deadlock, a mismatch, a timeout).
-    For an answer that fails a plain case would fail the others too, and take its time.
+    `stop_if` ends the exercise: if this case is "wrong" (however it fails), has "raised", or is
+    "stuck" (a deadlock, a mismatch, a timeout), later cases are not tried and count as wrong. An
+    answer that fails a plain case would fail the others too, and take time for it.
 
     `hint` is the form before `hints`: it gets what was observed, or `{"error": exception}`, and
     returns a sentence, or None.
 
-    A grader runs `observe` beside the student's code, with secret inputs: let it know these alone.
-    What looks at values and knows what is right goes into `read`, which tells of what was observed.
+    A grader runs `observe` beside the student's code, with secret inputs: `observe` must know the
+    inputs and nothing else. Code that compares values with the right ones goes into `read`, which
+    gets what was observed.
 
     Every value observed is printed, and what is printed is what the grader compares: let the
     values be the same for all right answers, in every run.
@@ -78,7 +79,7 @@ class Case:
     stop_if: StopIf = ""
 
     def reading(self, observed: Observed) -> Observed:
-        """What is compared with `expect`, and shown, of what was observed."""
+        """The observed values that are shown, and compared with `expect`."""
         return self.read(observed) if self.read else observed
 
     def advice(
@@ -98,7 +99,7 @@ class Case:
         return found
 
     def stops(self, passed: bool, trouble: Trouble | None) -> bool:
-        """Whether nothing more of the exercise is tried after this case has ended so."""
+        """Whether this end of the case is the end of the exercise: no later case is tried."""
         return stops(self.stop_if, passed, trouble)
 
 

@@ -84,8 +84,8 @@ def values_are_wrong(s: Seen) -> bool:
 class Hint:
     """One mistake: its name, when an answer has made it, and the sentence for the student.
 
-    Without `when` it fits every answer that did not raise. A hint that fails, or has nothing to
-    say, does not fit: `when` need not guard against answers that are yet more wrong.
+    Without `when` a hint fits every answer that did not raise. A hint that raises an error itself,
+    or has nothing to say, does not fit: so `when` need not guard against other mistakes.
     """
 
     name: str

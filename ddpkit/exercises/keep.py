@@ -70,12 +70,12 @@ def load(name: str, text: str, path: Path) -> Any:
 
 
 def standalone(name: str, answer: object) -> str:
-    """A file that defines `name` as `answer` is defined, and all that this needs.
+    """The text of a file that defines `name` as `answer` is defined, with all that it needs.
 
     Modules become imports, helpers their source, constants assignments.
 
     Raises:
-        NotKept: it uses something that has no such form, as an object made in another cell.
+        NotKept: it uses something without such a form, for example an object made in another cell.
     """
     if str(getattr(answer, "__module__", "")).startswith("ddpkit."):
         raise NotKept("it is the kit's own")
@@ -233,7 +233,7 @@ def _modules_with(value: Any) -> list[types.ModuleType]:
 
 
 def _carry_of(name: str, value: Any) -> str | None:
-    """An answer of an earlier lab stays what it is: carried, not copied."""
+    """The statement that carries an earlier lab's answer, which is not copied; None for others."""
     module = getattr(value, "__module__", None)
     if not isinstance(module, str) or not module.startswith(CARRIED):
         return None

@@ -38,7 +38,7 @@ def folder() -> Path:
 
 
 def record(verdict: Verdict) -> str | None:
-    """Keep a result unless a better one is kept already. A sentence comes back if that failed."""
+    """Keep a result unless a better one is kept already. Returns a sentence if that failed."""
     path = folder() / "progress" / f"{verdict.name}.json"
     new = Progress(verdict.name, verdict.passed, verdict.earned, float(verdict.points))
     try:

@@ -47,12 +47,12 @@ ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 class Trouble:
     """What an answer ended in; every field is empty if it did not raise."""
 
-    type: str = ""  # of what the student's function raised, on a rank or here: "IndexError"
+    type: str = ""  # class of the exception, raised on a rank or here: "IndexError"
     kind: str = ""  # a word of `KINDS`
     stuck: str = ""  # why the ranks wait for ever: a `Deadlock.cause`
     mismatch: str = ""  # on what the ranks disagree: a `Mismatch.kind`
-    attribute: str = ""  # that something did not have
-    dtypes: tuple[str, ...] = ()  # of a message or a collective on which the ranks disagree
+    attribute: str = ""  # the name that an object did not have
+    dtypes: tuple[str, ...] = ()  # the dtypes on which the ranks disagree
     hung: bool = False  # a deadlock, a mismatch or a timeout: another try may take its time too
 
     @property
@@ -69,7 +69,7 @@ class Trouble:
 def trouble_of(error: BaseException) -> Trouble:
     """What is known of an exception that an answer ended in, its own or a run's.
 
-    Of a `RankError` the first rank's exception counts, and `kind` is that of the first with one.
+    If ranks raised, the first rank's exception counts, and `kind` is the first kind that is known.
     """
     texts = list(_texts(error))
     stuck = _cause(error) if isinstance(error, Deadlock) else ""
@@ -85,7 +85,7 @@ def trouble_of(error: BaseException) -> Trouble:
 
 
 def from_claim(claim: object) -> Trouble:
-    """`Trouble.claimed` again, of which nothing is taken for granted: it is a student's claim."""
+    """The trouble that a claim tells of. The claim is a student's, so nothing in it is believed."""
     if not isinstance(claim, dict):
         return Trouble()
     words = {

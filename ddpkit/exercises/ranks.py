@@ -84,9 +84,10 @@ def together(
 ) -> list[Callable[[], Did]]:
     """Several calls, one after the other, in one run of as many ranks as a call has entries.
 
-    Gives for each call a function that tells what it did. The run is made when the first of them is
-    asked; what the answer raises there, each of them raises. So a case that may well fail alone is
-    better off with a run of its own; one run for many saves a student's time.
+    Returns a function for each call, which tells what the call did. The first function that is
+    asked makes the run. If the answer raises in that run, every function raises the error. So one
+    run for many calls saves a student's time, but a case that often fails alone should have its own
+    run.
     """
     shared = _Shared(answer, calls, link)
     return [partial(shared.did, number) for number in range(len(calls))]

@@ -19,7 +19,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def source_of(thing: Any) -> str | None:
-    """Source of a function or class, decorators included, unindented; None if it is not to be had.
+    """Source of a function or class, decorators included, unindented; None if it cannot be found.
 
     Of a lambda it is the whole statement.
     """
@@ -95,7 +95,7 @@ def globals_of(thing: Any) -> dict[str, Any]:
 
 
 def needed_names(source: str) -> set[str]:
-    """Names that a source looks up outside itself, when it is run or called; not those of types."""
+    """Names that a source looks up outside itself when it runs or is called; no names of types."""
     table = symtable.symtable(FUTURE + source, "answer", "exec")
     defined = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned()}
     return set(_global_names(table)) - defined - {"annotations"}
@@ -111,7 +111,7 @@ def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def annotation_names(source: str) -> set[str]:
-    """Names in annotations: good to have for who reads the file, not needed to run it."""
+    """Names in annotations: they help a reader of the file, and are not needed to run it."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]

@@ -114,7 +114,7 @@ def _plain_tensor(value: Any, library: str) -> PlainTensor | Opaque:
 
 
 def digits_of(expected: object) -> int:
-    """Digits to which a value is worth printing: the fewest of any `Close` in what is expected."""
+    """How many digits of a value to print: the fewest of any `Close` in what is expected."""
     match plain(expected):
         case Close(digits=digits):
             return digits

@@ -57,7 +57,7 @@ class Verdict:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What the first case ended in in which the answer raised."""
+        """What the answer ended in, in the first case in which it raised."""
         return next((case.trouble for case in self.cases if case.trouble), None)
 
     @property

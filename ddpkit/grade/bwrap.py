@@ -1,8 +1,8 @@
 """The sandbox proper: bubblewrap, with nothing of the course's answers inside.
 
-It has the Python that runs this, the libraries, a copy of ddpkit without what this lab and later
-ones would give away, and small folders in memory for everything else. It has no network but its own
-loopback, and its processes end with it.
+The sandbox has the Python that runs this, the libraries, a copy of ddpkit without all that would
+give away answers of this lab and later ones, and small folders in memory for everything else. It
+has no network but its own loopback, and its processes end with it.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def grade_class(
     jobs: int,
     finished: Callable[[Result], None],
 ) -> None:
-    """Grade all notebooks, `jobs` at a time. What has a result for the same key is not repeated."""
+    """Grade all notebooks, `jobs` at a time; not those that have a result for the same key."""
     running: dict[int, tuple[BaseProcess, HandedIn, str, str]] = {}
     try:
         for notebook in notebooks:

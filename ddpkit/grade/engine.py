@@ -143,7 +143,7 @@ class _Watch:
 
 
 def _served(before: Usage, now: Usage) -> float:
-    """The share of the time in which what wanted to compute could: a busy machine slows the clock.
+    """The share of the processor time asked for that was given: a busy machine slows the clock.
 
     A sleeping process waits for no core, so its clock runs as usual.
     """

@@ -1,8 +1,8 @@
 """The student's answers in the course's lab: which cells run, and in which order.
 
-Of a submission only what the answers need is taken: the answers, and cells of the student's own
-that define a name they use. The lab's demonstrations do not run, and its check cells are replaced
-by the grader's questions; so it does not matter what became of them.
+Only what the answers need is taken from a submission: the answers, and cells of the student's own
+that define a name that the answers use. The lab's demonstrations do not run, and its check cells
+are replaced by the grader's questions; so it does not matter what became of them.
 """
 
 from __future__ import annotations

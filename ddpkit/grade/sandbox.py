@@ -123,7 +123,7 @@ def tree(root: int) -> set[int]:
 
 
 def usage(pids: set[int]) -> Usage:
-    """What those of the processes use and have used that still live."""
+    """What the processes that still live use now, and have used."""
     total = Usage()
     for pid in pids:
         with suppress(OSError, ValueError):

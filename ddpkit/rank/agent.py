@@ -154,7 +154,7 @@ class Agent(threading.Thread):
         )
 
     def _main_computes(self) -> bool:
-        """Whether the main thread has computed since the look before, as none does that waits."""
+        """Whether the main thread has computed since the last look: a waiting thread does not."""
         assert self._main is not None
         now, used = time.perf_counter_ns(), _cpu_ns(self._main)
         since, used_then = self._used or (now, used)

@@ -83,9 +83,9 @@ def _seed_all(seed: int, rank: int) -> None:
 
 
 def _use_device(mine: Assignment, recorder: Recorder) -> None:
-    """Let this rank have the GPU of its number, if it is to have one, and its tensors be there.
+    """Give this rank the GPU of its number, if the run is on GPUs, and make its tensors there.
 
-    So what a cell makes on a laptop's CPU, `torch.zeros(4)`, the same cell makes on a GPU.
+    So `torch.zeros(4)` in a cell is on the CPU of a laptop, and on a GPU where there is one.
     """
     if mine.device != "cuda":
         return

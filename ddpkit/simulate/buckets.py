@@ -20,7 +20,7 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients that are reduced together, by name, and their bytes in all."""
+    """Gradients that are reduced together: their names, and the sum of their bytes."""
 
     gradients: tuple[str, ...]
     bytes: int
@@ -33,10 +33,11 @@ def assign_buckets(
 ) -> tuple[Bucket, ...]:
     """Buckets by torch's rule, in the order they are reduced; ``gradients`` in order of readiness.
 
-    A bucket closes when it reaches its cap (it may go over it), and holds one dtype. The first of a
-    dtype has a cap of its own, so that communication starts early: 1 MB when the cap is left at
-    its default of 25 MB, else the cap itself (torch/nn/parallel/distributed.py,
-    `_BucketCapacityConfig`; reducer.cpp, `compute_bucket_assignment_by_size`).
+    A bucket closes when it reaches its cap (it may go over it), and holds one dtype. Caps are in MB
+    of 2**20 bytes. The first bucket of a dtype has a cap of its own, so that communication starts
+    early: 1 MB when the cap is left at its default of 25 MB, else the cap itself
+    (torch/nn/parallel/distributed.py, `_BucketCapacityConfig`; reducer.cpp,
+    `compute_bucket_assignment_by_size`).
     """
     if first_bucket_mb is None:
         first_bucket_mb = DEFAULT_FIRST_MB if bucket_cap_mb is None else bucket_cap_mb

@@ -11,8 +11,11 @@ Vector = list[int]
 def execute(schedule: Schedule, vectors: Sequence[Sequence[int]]) -> list[Vector]:
     """Each rank's vector after the schedule, from each rank's vector before it.
 
+    There is a vector of ``schedule.length`` numbers for each rank, by rank; the ones given stay as
+    they are.
+
     Raises ValueError if the schedule does not work: a rank waits for a message that never comes, a
-    message is never received, or it has not the size that is waited for.
+    message is never received, or a message does not have the size that its receiver waits for.
     """
     if [len(vector) for vector in vectors] != [schedule.length] * schedule.world_size:
         raise ValueError(f"{schedule} needs {schedule.world_size} vectors of its length")

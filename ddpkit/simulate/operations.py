@@ -3,8 +3,8 @@
 from ddpkit.link import Links
 from ddpkit.simulate.costs import cost
 
-# Of each collective: the algorithm (`costs.FORMULAS`), and whether its formula counts what all
-# ranks hand in together, and not what one of them does.
+# The algorithm of each collective (`costs.FORMULAS`), and whether its formula counts the bytes that
+# all ranks hand in together, not those of one rank.
 OPERATIONS = {
     "all_reduce": ("ring", False),
     "all_gather": ("all_gather", True),
@@ -24,7 +24,7 @@ OPERATIONS = {
 def collective_ns(operation: str, nbytes: int, links: Links, *, is_root: bool = False) -> int:
     """How long a collective takes on the slowest of the links, in ns, once the last rank is in.
 
-    ``nbytes`` is what one rank hands in. One that hands its part to a root does not wait for the
+    ``nbytes`` is what one rank hands in. A rank that hands its part to a root does not wait for the
     parts of the others.
     """
     if operation == "gather" and not is_root:

@@ -19,7 +19,7 @@ Part: TypeAlias = tuple[int, int]  # elements [start, stop) of the vector
 class Send:
     """``rank`` hands ``part`` of its vector to the network, and goes on at once (an isend).
 
-    ``original``: of the vector as it was given, not as it has become by now.
+    ``original``: the part is sent as the rank had it before the first step.
     """
 
     rank: int
@@ -52,8 +52,8 @@ Steps: TypeAlias = Iterator[Step]
 class Schedule:
     """The steps of one collective on a vector of ``length`` elements per rank.
 
-    A rank takes its own steps in the order they stand in; the ranks do not wait for each other but
-    by `Recv`. Messages from one rank to another arrive in the order they were sent.
+    A rank takes its own steps in their order. Only a `Recv` makes a rank wait for another. Messages
+    from one rank to another arrive in the order they were sent.
     """
 
     name: str  # "ring"
@@ -70,7 +70,8 @@ class Schedule:
     def rounds(self) -> int:
         """How many rounds the plan says; in one, a message waits for no other of the round.
 
-        Of a run, whose messages say no round, `ddpkit.trace.rounds` tells it from their order.
+        The messages of a run do not say their round; `ddpkit.trace.rounds` counts those by their
+        order.
         """
         return 1 + max((step.round for step in self.steps), default=-1)
 

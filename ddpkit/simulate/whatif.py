@@ -2,9 +2,9 @@
 
 The ranks' compute is taken from the recording, the communication is simulated. So the answer is as
 good as two assumptions: compute takes as long beside other communication, and the recorded link is
-known. It is if it was an emulated one: what the recorded all_reduces took beyond it (copying,
-waking threads) is added to each of the simulated ones. If it was a real one, a latency and a
-bandwidth are fitted to the recorded all_reduces.
+known. An emulated link is known: what the recorded all_reduces took beyond it (copying, waking
+threads) is added to each simulated one. For a real link, a latency and a bandwidth are fitted to
+the recorded all_reduces.
 """
 
 import statistics
@@ -31,7 +31,7 @@ def what_if(
     step: int | None = None,
     sizes: Sequence[int] = (),
 ) -> Trace:
-    """The trace of one step, replayed with what is given changed, and all else as recorded.
+    """The trace of one recorded step, replayed with the given changes and all else as recorded.
 
     ``step`` counts as in `Trace.step`; without it the typical step after the warm-up is replayed.
     ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
@@ -52,7 +52,7 @@ def what_if(
 def recorded_link(trace: Trace) -> tuple[Links, int]:
     """The links of a recorded run, and what an `undisturbed` all_reduce took beyond them, in ns.
 
-    Of a run without an emulated link: those fitted to it, and 0.
+    Without an emulated link they are the links that fit the run, and 0.
     """
     n, samples = trace.world_size, list(moved(trace))
     emulated = str(trace.facts.get("emulated", ""))
@@ -102,9 +102,9 @@ def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> St
 
 
 def moved(trace: Trace) -> Iterator[Sample]:
-    """The all_reduces of rank 0's backwards after the warm-up: for how long did each move bytes?
+    """The bytes of each all_reduce of rank 0 after the warm-up, and the ns for which it moved them.
 
-    From when all ranks had posted it and the one before it was done.
+    The time counts from when all ranks had posted it and the one before it was done.
     """
     for k in range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps):
         cut, before = trace.step(k), 0

@@ -9,7 +9,7 @@ from ddpkit.trace.span import COMPUTE_KINDS, Span
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What one rank did inside a window, as sets of time (see `intervals`)."""
+    """What one rank did inside a window, as sets of time in ns (see `intervals`)."""
 
     window: Interval
     compute: list[Interval]

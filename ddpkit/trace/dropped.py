@@ -11,7 +11,7 @@ from ddpkit.trace.traffic import Count, Traffic
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Counts of the oldest spans of one rank, which it has no more."""
+    """Counts of the oldest spans of one rank, which it no longer has."""
 
     spans: int = 0
     steps: int = 0
@@ -27,8 +27,8 @@ def join(
 ) -> tuple[Trace, Traffic]:
     """The trace of a run, and the traffic that it leaves out; ``gone`` is by rank.
 
-    It begins with the first step that all of the ranks still have. The fact "kept" says what it
-    holds, if that is not the whole run.
+    The trace begins with the first step that all ranks still have. Its fact "kept" says what part
+    of the run it holds, if not the whole.
     """
     before = _traffic(gone, world_size)
     if any(each.spans for each in gone.values()):

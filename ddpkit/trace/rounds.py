@@ -61,8 +61,8 @@ def latencies(spans: Iterable[Span]) -> int:
 def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
     """What happened on the ranks: which pair, and whether it was posted then or had come in.
 
-    At one and the same time what has come in is before what is posted, unless it is that very
-    message: none comes in before it is posted.
+    At equal times a message that has come in goes before one that is posted; but no message comes
+    in before it is posted itself.
     """
     events = [(send.start_ns, 1, number) for number, (send, _) in enumerate(pairs)]
     for number, (send, recv) in enumerate(pairs):

@@ -16,10 +16,10 @@ from ddpkit.trace.files import chrome, own, sources
 class Trace(BaseTrace):
     """The spans of a run's ranks, and facts of the run.
 
-    Facts that the views know: "backend", "device", and "emulated", the link in words or "". Of a
-    run on several hosts also "hosts", how many, and "clock_error_ns", what a time may be off by; of
-    a long run "kept", what of it this trace holds: "the last 812 of 5,000 steps"; of a run that
-    torchrun had too few ranks for "skipped", why.
+    Facts that the views know: "backend", "device", and "emulated", the link in words or "". A run
+    on several hosts adds "hosts", their number, and "clock_error_ns", how far a time may be off. A
+    long run adds "kept", the part of it that this trace holds: "the last 812 of 5,000 steps". A run
+    for which torchrun had too few ranks adds "skipped", the reason.
 
     ``bounds`` gives a rank a window of its own, (start, end) in ns: so `step` restricts a trace.
     Without it the window is common to all ranks, from the first start to the last end, so that a
@@ -34,8 +34,8 @@ class Trace(BaseTrace):
     def load(cls, *paths: str | os.PathLike[str]) -> "Trace":
         """Read a file made by `save`, or those that torch.profiler made, one per rank of a run.
 
-        What kind a file is, its content says. Of a profiler's files some ranks may be missing; they
-        have empty windows. Raises TraceError, in one sentence, for anything else.
+        The content of a file says of which kind it is. If files of some ranks are missing, those
+        ranks have empty windows. Raises TraceError, in one sentence, for anything else.
         """
         found = sources.read(paths)
         return cls(found.spans, found.world_size, found.facts, found.bounds)

@@ -44,10 +44,11 @@ def compare(
 ) -> Figure | None:
     """Draw two or more runs on one axis of time, and print how they differ: before and after.
 
-    One rank of each, or all with ``rank=None``. Compared is a step of each: the one that ``step``
-    names, or of each the typical one after the warm-up; or the whole runs, if one of them has no
-    steps. Shown and returned as by `show`. Raises ValueError for fewer than two runs or labels that
-    do not fit them, TraceError if there is no such step or rank.
+    One rank of each run is drawn, or all with ``rank=None``. A step of each is compared: the one
+    that ``step`` names, or else the typical one after the warm-up. If one of the runs has no steps,
+    the whole runs are compared. The picture is shown and returned as by `show`. Raises ValueError
+    for fewer than two runs or labels that do not fit them, TraceError if there is no such step or
+    rank.
     """
     if why := skipped(*runs_or_traces):
         print(why)
@@ -65,8 +66,8 @@ def compare(
 def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
     """Draw every step of every rank: how long it took, and how long it waited for its peers.
 
-    Stragglers and long steps show at once; what the others wait for is printed. Shown and returned
-    as by `show`. Raises TraceError for a run without steps.
+    Stragglers and long steps show at once; what the others wait for is printed. The picture is
+    shown and returned as by `show`. Raises TraceError for a run without steps.
     """
     if why := skipped(run_or_trace):
         print(why)

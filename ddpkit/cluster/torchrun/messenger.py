@@ -22,15 +22,15 @@ from ddpkit.protocol.messages import Failed, Goodbye, News
 from ddpkit.protocol.raised import Raised
 from ddpkit.rank.agent import Agent
 
-EXPLANATION_LIMIT = 10.0  # seconds that a rank waits for what rank 0 has to say of the rank's news
+EXPLANATION_LIMIT = 10.0  # seconds that a rank waits for rank 0's answer to its news
 HEAD_START = 0.5  # seconds by which a rank at fault ends first, so that torchrun's report names it
 
 
 class Messenger:
     """Tells rank 0 what this rank does, and ends this process when rank 0 has gone.
 
-    If rank 0 goes without a word, one rank of each host has to say so: those that are made with
-    `death_of_rank_0`, which is what they then say.
+    If rank 0 goes without a word, one rank of each host says so: the one whose messenger has
+    `death_of_rank_0`, the sentence that it then says.
     """
 
     def __init__(self, rank: int, line: Connection, death_of_rank_0: Death | None = None) -> None:

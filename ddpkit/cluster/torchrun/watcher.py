@@ -82,7 +82,7 @@ class Watcher:
             self._judge()
 
     def _hear(self, rank: int, line: Any) -> bool:
-        """Take a message; whether the rank may have more to say."""
+        """Take a message; return whether the rank may have more to say."""
         message = connections.receive(line)
         if message is None or isinstance(message, Goodbye):
             self._ended[rank] = message is not None

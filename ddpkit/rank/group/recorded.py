@@ -113,7 +113,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._started(inner, call)
 
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
-        """Post an all_reduce. DDP's reducer posts several in each step: so with little Python.
+        """Post an all_reduce, with little Python: DDP's reducer posts several in each step.
 
         It waits in C++ for the work's future, and nothing of ours would hear of it.
         """
@@ -183,7 +183,7 @@ class RecordedGroup(dist.ProcessGroup):
         return self._recorder.posted(op, self._label, members=self._members, **details)
 
     def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> RecordedCall:
-        """Write down a bucket's all_reduce. Each step has it: what is known of it is kept."""
+        """Write down a bucket's all_reduce. What is known of it is kept: each step has it."""
         backward = self._recorder.backward
         where, via = user_call(caller) if backward is None else backward.line
         key = where, bucket.shape, bucket.dtype

@@ -37,7 +37,7 @@ class Backward:
             start = end
 
     def find_hidden_wait(self, read: Read) -> None:
-        """Find out since when the rank had waited for the calls that ended with the backward.
+        """Find out when the rank began to wait for the calls that ended with the backward.
 
         DDP's reducer waits in C++ at the end of a backward, where no Python sees it begin. It
         begins when there is nothing left to do: the last gradient is ready, and the last bucket has

@@ -20,8 +20,8 @@ Stretch: TypeAlias = tuple[str, str, Moment, Moment, int]  # kind, name, start, 
 class Log:
     """The newest `limit` spans, and one step more at most.
 
-    An entry is a call, a backward or another stretch of compute, and becomes spans when the run is
-    over: to make them as things happen would cost the run more than all else that is recorded.
+    An entry is a call, a backward or another stretch of compute. Entries become spans when the run
+    is over: making spans during the run would cost more than all other recording.
     """
 
     def __init__(self, limit: int = MAX_SPANS) -> None:

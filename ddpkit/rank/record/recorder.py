@@ -31,11 +31,11 @@ from ddpkit.trace import Span
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """What a loop calls again and again, with all that can be said of it before it is called."""
+    """A call that a loop makes again and again, and all that is known of it before it is made."""
 
     what: Call
-    text: bytes  # of the black box
-    numbers: Iterator[int]  # the next is the next such call's
+    text: bytes  # what the black box gets
+    numbers: Iterator[int]  # gives the number of the next such call
 
 
 @dataclass
@@ -47,15 +47,15 @@ class Recorder:
     clock: Clock = HOST
     log: Log = field(default_factory=Log)
     pending: dict[int, RecordedCall] = field(default_factory=dict)
-    waits: dict[int, RecordedCall] = field(default_factory=dict)  # each thread's, right now
-    backward: Backward | None = None  # that is under way
+    waits: dict[int, RecordedCall] = field(default_factory=dict)  # now, of each thread
+    backward: Backward | None = None  # the one under way
     moved: int = 0  # grows whenever a call is posted or done
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, Iterator[int]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
 
     def __post_init__(self) -> None:
-        self.know = lru_cache(1024)(self._know)  # a loop that tags each message knows ever more
+        self.know = lru_cache(1024)(self._know)  # a loop may tag each message: bounded
 
     def posted(
         self,
@@ -71,7 +71,7 @@ class Recorder:
         members: tuple[int, ...] = (),
         on_gpu: bool = False,
     ) -> RecordedCall:
-        """Write down a call that is about to be made, and where (`Call` says what is what)."""
+        """Write down a call that is about to be made, and its line (`Call` explains the fields)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
         what = Call(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
@@ -85,7 +85,7 @@ class Recorder:
     def post(self, known: Known, on_gpu: bool = False) -> RecordedCall:
         """Write down a call that is about to be made. DDP's reducer comes by with every bucket."""
         call = RecordedCall(known.what, on_gpu=on_gpu)
-        if (backward := self.backward) is not None:  # of another thread it may end any moment
+        if (backward := self.backward) is not None:  # another thread's may end any moment
             backward.posted.append(call)
         with self._lock:
             call.seq = next(known.numbers)
@@ -103,7 +103,7 @@ class Recorder:
     def ended(self, call: RecordedCall) -> None:
         """Note that a call has ended. A wait and a callback may both say so: the first counts.
 
-        No more than the moment: the next who looks at what is under way writes the rest down.
+        Only the moment is noted. Whoever next looks at the calls under way writes down the rest.
         """
         if not call.done:
             call.done = self.now(call)
@@ -179,8 +179,8 @@ class Recorder:
     def finish(self) -> None:
         """End what the function posted and never waited for: it has returned.
 
-        A GPU may have all of it still to do, and wait there for ever: so it is waited for as a
-        rank that can be asked what it waits for.
+        A GPU may still have all of it to do, and may wait for ever. So the rank waits here, where
+        the agent can say what for.
         """
         with self._lock:
             for call in list(self.pending.values()):

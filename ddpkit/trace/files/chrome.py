@@ -10,12 +10,12 @@ kernels:
                             communication, under the names of NCCL's kernels, by which HTA knows it
 
 Why so, where it is not obvious:
-- The events come first in a file: what else comes before them, Perfetto of 2021 takes for the end.
+- The events come first in a file: Perfetto of 2021 takes anything before them for the end.
   It also takes "displayTimeUnit" for the unit of the times, a thousand times too long: left out.
 - A kernel of length 0 stands at either end of the rank's window. HTA's total goes from the first
   kernel to the last, and so it becomes the window, idle ends included.
 - Times are whole microseconds, each end of a span rounded on its own, so that what touches or nests
-  still does. Of fractions HTA would round starts up and ends down, a loss with every span.
+  still does. HTA would round fractions, starts up and ends down, and lose time with every span.
 - Slices of one row must nest, else Perfetto drops them: what overlaps gets a row of its own.
 - HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it. It
   reads every .json and .gz of the folder. It takes "Sync", "Memcpy", "Memset" in a kernel's name
@@ -240,7 +240,7 @@ def _facts(span: Span) -> dict[str, object]:
 
 
 def _collective(span: Span) -> dict[str, object]:
-    """What torch.profiler writes at a kernel of NCCL; bytes stand for elements of one byte."""
+    """What torch.profiler writes for a kernel of NCCL; a byte stands for an element of one byte."""
     args: dict[str, object] = {
         "Collective name": span.name,
         "dtype": "Byte",

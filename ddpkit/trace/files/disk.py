@@ -18,8 +18,8 @@ _GZIP = b"\x1f\x8b"  # what gzip files start with
 def read_json(path: str | os.PathLike[str], hook: Callable[[dict[str, Any]], Any]) -> Any:
     """The content of a JSON file, gzipped or not, whatever its name.
 
-    ``hook`` gets every object as soon as it is read, and gives what to keep in its place: most of
-    a profiler's file is never wanted, and so never fills the memory.
+    ``hook`` gets every object as soon as it is read, and returns what to keep instead. Most of a
+    profiler's file is not wanted, and so does not fill the memory.
     """
     path = Path(path)
     try:

@@ -99,8 +99,8 @@ def _check_they_fit(recordings: Sequence[Recording]) -> None:
 def _numbered(spans: Sequence[Span], *, one_group: bool) -> list[Span]:
     """Collectives without a number get one: the k-th of a name on one rank is that of the others.
 
-    Not where the ranks have different numbers of them: then nobody knows which one is missing. Nor
-    where the recording leaves the group out (gloo) and the job had several.
+    They get none if the ranks have different numbers of them, for then nobody knows which one is
+    missing; and none if the recording leaves the group out (gloo) and the job had several.
     """
     rows: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, span in enumerate(spans):

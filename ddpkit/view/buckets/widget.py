@@ -29,11 +29,12 @@ def explore_buckets(
 ) -> View[CapSweep]:
     """Move the bucket cap, the link, the compute and the number of ranks, and see a step follow.
 
-    Of the typical step of a run or trace (rank 0), of a `simulate.Step`, or without one, of an
-    example. The link and the ranks are the trace's if not given, else "10 Gbit/s, 200 us" and 4. In
-    a notebook there are sliders; anywhere ``explore_buckets(...).figure(cap_mb=5, gbits=1, us=200,
-    speed=1, ranks=8)`` is the picture, and ``.table(...)`` the curve as text. Raises TraceError if
-    the trace has no step with a backward, ValueError for a bad link.
+    The step is the typical one of a run or trace (rank 0), a `simulate.Step`, or an example if
+    nothing is given. Link and ranks, if not given, are those of the trace; without a trace "10
+    Gbit/s, 200 us" and 4. In a notebook there are sliders; anywhere
+    ``explore_buckets(...).figure(cap_mb=5, gbits=1, us=200, speed=1, ranks=8)`` is the picture, and
+    ``.table(...)`` the curve as text. Raises TraceError if the trace has no step with a backward,
+    ValueError for a bad link.
     """
     if not isinstance(step_or_trace, Step | None) and (why := skipped(step_or_trace)):
         return nothing(why)

@@ -55,7 +55,7 @@ def _layouts(model: Comparison) -> list[list[RowLayout]]:
 
 
 def _head(page: Page, model: Comparison, side: Side, y: float) -> None:
-    """The run's label, what it was, and how long it took, measured by the first run."""
+    """The run's label, what it was, and how long it took, compared with the first run."""
     first = model.sides[0]
     page.write(LEFT, y, side.label, 10, bold=True)
     left, right = LEFT + page.text_width(side.label, 10, bold=True) + 0.14, LEFT + MIDDLE

@@ -32,7 +32,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the picture shows and its text says. The others are measured by the first run."""
+    """What the picture shows and its text says. Each other run is compared with the first."""
 
     sides: tuple[Side, ...]
     title: str
@@ -51,7 +51,7 @@ class Comparison:
         return self.sides[0].timeline.whole
 
     def against_first(self, side: Side) -> str:
-        """How long the run is by the first one: "1.42× shorter than"."""
+        """How the run's length compares with the first one's: "1.42× shorter than"."""
         return ratio(self.sides[0].length_ns, side.length_ns)
 
 
@@ -63,9 +63,9 @@ def comparison(
 ) -> Comparison:
     """A comparison of one rank of each trace, or of all ranks (``rank=None``).
 
-    Compared is step ``step`` of each; without it, of each its typical step (see `typical_step`); or
-    the whole traces, if one of them has no steps. Raises ValueError for fewer than two traces or
-    labels that do not fit them, TraceError if there is no such step or rank.
+    Step ``step`` of each is compared; without it, the typical step of each (see `typical_step`). If
+    one of the traces has no steps, the whole traces are compared. Raises ValueError for fewer than
+    two traces or labels that do not fit them, TraceError if there is no such step or rank.
     """
     if len(traces) < 2:
         raise ValueError("compare needs two runs or more: compare(before, after)")

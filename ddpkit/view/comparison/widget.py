@@ -34,12 +34,13 @@ def what_if(
 ) -> View[Comparison]:
     """Move the bucket cap, the link, or make one rank slow, and see a recorded step follow.
 
-    Shown are the typical recorded step and below it the same step replayed (`simulate.what_if`), of
-    one rank, or of all with ``rank=None``. It starts with what is given, else as recorded, where
-    the two differ by as much as the replay errs. In a notebook there are sliders; anywhere
-    ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3, times=1.5)`` is the picture; with
-    ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run with no backward to
-    replay or without that rank, ValueError for a bad link or more than one slow rank.
+    The picture shows the typical recorded step of one rank, or of all with ``rank=None``, and below
+    it the same step replayed (`simulate.what_if`). The replay starts with the given changes.
+    Without any it starts as recorded: the two then differ by the error of the replay. In a notebook
+    there are sliders; anywhere ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3,
+    times=1.5)`` is the picture; with ``cap_mb=0`` the buckets are the recorded ones. Raises
+    TraceError for a run with no backward to replay or without that rank, ValueError for a bad link
+    or more than one slow rank.
     """
     if why := skipped(run_or_trace):
         return nothing(why)

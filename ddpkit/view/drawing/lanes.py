@@ -109,9 +109,9 @@ def label_runs(
 ) -> list[Bar]:
     """The labels of a lane, as bars to write on: one for neighbours of a kind that ``names`` knows.
 
-    A run ends at a bar of another kind and at a gap wider than ``gap`` ns. A bar of no such kind
-    keeps its own texts. What ``covered`` hides is left out: the longest piece in sight is labelled,
-    if it is longer than ``least`` ns.
+    A run ends at a bar of another kind and at a gap wider than ``gap`` ns. A bar of any other kind
+    keeps its own texts. Parts that ``covered`` hides are left out: the longest piece in sight gets
+    the label, if it is longer than ``least`` ns.
     """
     runs: list[Bar] = []
     previous = ""

@@ -37,8 +37,8 @@ Model = TypeVar("Model")
 class View(Generic[Model]):
     """A picture and its text for each setting of some parameters.
 
-    ``view.figure(step=3)`` and ``view.text(step=3)`` need no front end. What is not given is as at
-    the start. Raises TypeError for a setting that there is not.
+    ``view.figure(step=3)`` and ``view.text(step=3)`` need no front end. Settings that are not given
+    are as at the start. Raises TypeError for an unknown setting.
     """
 
     def __init__(

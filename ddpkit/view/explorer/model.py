@@ -152,7 +152,7 @@ class _ColumnBuilder:
 
 
 def _name(span: Span) -> str:
-    """What hovering says it is; of a backward, also the gradient that it made ready."""
+    """The name that hovering shows; a backward's also tells the gradient that it made ready."""
     if "bucket" in span.args:
         return f"{span.name} b{span.args['bucket']}"
     gradient = span.args.get("gradient")

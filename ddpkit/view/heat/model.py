@@ -1,4 +1,4 @@
-"""`heat_of`: of every step of every rank, how long it took, and how long it waited. Pure."""
+"""`heat_of`: how long every step of every rank took, and how long it waited. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence

@@ -51,7 +51,7 @@ def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
 
 
 def _rates(reports: Mapping[int, Sequence[Report]], steps: int) -> Iterator[tuple[int, float]]:
-    """Samples a second of each step, which is done when its last rank is."""
+    """Samples a second of each step; a step is done when its last rank is."""
     done = [max(each[k].at_s for each in reports.values()) for k in range(steps)]
     samples = [sum(each[k].samples for each in reports.values()) for k in range(steps)]
     for k in range(1, steps):

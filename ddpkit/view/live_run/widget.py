@@ -24,7 +24,7 @@ EVERY_S = 1.0  # at most one picture in this time, and a tenth of a core for the
 
 
 class Reporter:
-    """A rank's end of a `Live`: the folder it writes into. So ranks of this host alone are seen."""
+    """A rank's end of a `Live`: it writes into a folder, so only ranks of this host are seen."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

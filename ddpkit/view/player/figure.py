@@ -160,7 +160,7 @@ class _Drawer:
         self._labels(drawn)
 
     def _labels(self, drawn: list[tuple[Message, Line]]) -> None:
-        """Write beside each arrow what it carries; nothing where the line below says it of all."""
+        """Write beside each arrow what it carries; nothing if the line below says it of all."""
         texts = {self.playback.carried(message) for message, _ in drawn}
         taken = [self._frame(node) for node in (*self.boxes.before, *self.boxes.after)]
         if not drawn or (len(texts) == 1 and not self.playback.is_ring) or texts == {""}:

@@ -60,7 +60,7 @@ class Playback:
 
     @property
     def is_ring(self) -> bool:
-        """Whether ranks talk to their neighbours only, so that a ring is the picture to draw."""
+        """Whether ranks talk to their neighbours only, so that the picture is a ring."""
         n = self.world_size
         hops = {(m.target - m.source) % n for moment in self.moments for m in moment.messages}
         return hops <= {1, n - 1} and n > 1

@@ -20,8 +20,8 @@ def playback_of_schedule(
 ) -> Playback:
     """The steps of a schedule, of vectors of ``length`` elements instead of its own if given.
 
-    ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and if a schedule
-    of one's own making is to have another length.
+    ``itemsize`` is bytes per element. Raises ValueError for more than 16 ranks, and for another
+    length of a schedule that the reader made.
     """
     check_ranks(plan.world_size)
     if length is not None and length != plan.length:

@@ -21,10 +21,10 @@ PACE_MS = 1200  # per step
 def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None) -> View[int]:
     """Show a collective step by step: who sends what to whom, and which sums each rank holds.
 
-    Of a `simulate.schedule`, with ``length`` elements instead of its own if given (float32); or of
-    the sends and receives of a run. In a notebook there are buttons and a slider; anywhere
-    ``play(...).figure(step=3)`` is the picture after step 3, and ``.table()`` all steps as text.
-    Raises TraceError for a run without messages, ValueError for more than 16 ranks.
+    The collective is a `simulate.schedule`, with ``length`` elements (float32) instead of its own
+    if given; or the sends and receives of a run. In a notebook there are buttons and a slider;
+    anywhere ``play(...).figure(step=3)`` is the picture after step 3, and ``.table()`` all steps as
+    text. Raises TraceError for a run without messages, ValueError for more than 16 ranks.
     """
     if isinstance(schedule_or_run, Schedule):
         playback = playback_of_schedule(schedule_or_run, length)
