@@ -7,7 +7,7 @@ kind gets a row in `KINDS`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -95,6 +95,14 @@ def from_claim(claim: object) -> Trouble:
     dtypes = claim.get("dtypes")
     several = tuple(str(each)[:MOST] for each in dtypes[:8]) if isinstance(dtypes, list) else ()
     return Trouble(**words, dtypes=several, hung=claim.get("hung") is True)
+
+
+def named(error: BaseException, names: Iterable[str]) -> list[str]:
+    """Those of these names that the message of an exception has, for answers that must name one.
+
+    ``named(error, dict(model.named_parameters()))``: the parameters that an answer complains of.
+    """
+    return [name for name in names if any(name in text for text in _texts(error))]
 
 
 def _type(error: BaseException) -> str:

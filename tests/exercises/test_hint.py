@@ -8,7 +8,7 @@ from ddpkit import Deadlock, Mismatch, RankError
 from ddpkit.errors import Waiting
 from ddpkit.exercises import Case, Exercise, Hint, Seen, judge
 from ddpkit.exercises.hint import first_that_fits
-from ddpkit.exercises.raised import Trouble, from_claim, trouble_of
+from ddpkit.exercises.raised import Trouble, from_claim, named, trouble_of
 from ddpkit.exercises.verdict import verdict_text
 from ddpkit.grade.score import score
 from ddpkit.protocol.call import Call
@@ -121,6 +121,13 @@ def test_what_is_not_tried_counts_as_wrong():
 def test_what_an_answer_ended_in_is_data(error, trouble):
     assert trouble_of(error) == trouble
     assert from_claim(trouble.claimed() | {"dtypes": list(trouble.dtypes)}) == trouble
+
+
+def test_what_a_message_names_is_data():
+    error = RuntimeError("no gradient\nfor layers.1.weight")
+    assert named(error, ["layers.0.weight", "layers.1.weight"]) == ["layers.1.weight"]
+    on_a_rank = RankError("", raised={1: Raised("RuntimeError", "where is a.bias?")})
+    assert named(on_a_rank, ["a.weight", "a.bias"]) == ["a.bias"]
 
 
 def test_of_a_rank_the_exception_there_counts():
