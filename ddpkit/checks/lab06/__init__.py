@@ -1,1 +1,9 @@
-"""Lab 06: asked cases graph hints reducer steps."""
+"""Lab 06: averages that overlap with backward, and the DistributedDataParallel made of them.
+
+cases     the exercises: what is asked, and what is right
+hints     what to say of which mistake, a table for each exercise
+reducer   backwards played by hand to a Reducer, with averages that only take notes
+graphs    models whose graphs reach some of their parameters
+models    models and batches for a DistributedDataParallel
+on_ranks  what runs on each rank: answers put through their paces, beside torch's
+"""

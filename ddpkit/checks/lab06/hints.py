@@ -1,181 +1,203 @@
-"""Lab 06: what to say of wrong answers that ran on ranks."""
+"""Lab 06: what to say of wrong answers, a table for each exercise."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ddpkit.checks.lab06 import steps
-from ddpkit.errors import Deadlock
-from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.values import Close
 
-TWO_FORWARDS = (
-    "Each forward asks for one average: `finish` makes `expected` less by 1 and begins a new "
-    "backward, and one that is not expected stays silent."
+
+def have(s: Seen, *buffers: Any) -> bool:
+    """Whether the wrong buffers of `average` are these, on the first ranks."""
+    return s.wrong("buffers") and same(s.buffers[: len(buffers)], list(map(Close, buffers)))
+
+
+def events(text: str, kinds: str = "gsw|") -> list[str]:
+    """Events of backwards played by hand, of these kinds."""
+    return [each for each in text.split() if each[0] in kinds]
+
+
+def starts(text: str) -> list[str]:
+    """Starts of buckets, in order."""
+    return events(text, "s")
+
+
+def orders(s: Seen) -> list[list[int]]:
+    """The parameters as they lie in rebuilt buckets, by rank."""
+    return [[i for bucket in buckets for i in bucket] for buckets in s.buckets]
+
+
+def used(s: Seen) -> list[int]:
+    """Parameters that are called unused, and are used."""
+    return sorted(set(s.unused) - set(s.expect["unused"]))
+
+
+# fmt: off
+AVERAGE = (
+    Hint("waits", lambda s: s.stuck,
+         "It waits for the other ranks before it returns: async_op=True, and no wait()."),
+    Hint("no Work", lambda s: s.kind == "None",
+         "Return the Work that all_reduce gives with async_op=True."),
+    Hint("not started", lambda s: s["all-reduces"] == 0,
+         "It has started no all_reduce when it returns. In wait() that is too late, and a reduce "
+         "tells rank 0 alone."),
+    Hint("too large", lambda s: not all(each.isfinite().all() for each in s.buffers),
+         "The sum is too large for float16. Divide first, then sum."),
+    Hint("a copy", lambda s: have(s, *s.flats),
+         "The buffer is as before: change bucket.buffer() in place, not a copy of it."),
+    Hint("the sum", lambda s: have(s, *[sum(s.flats)] * s.n),
+         "That is the sum: divide by the number of ranks."),
+    Hint("divided twice", lambda s: have(s, *[sum(s.flats) / s.n**2] * s.n),
+         "That is divided twice."),
+    Hint("rank 0 alone", lambda s: have(s, s.expect["buffers"][0]),
+         "Rank 0 has the mean, and others have not."),
+    Hint("another number", lambda s: have(s, *s.buffers[:1] * s.n),
+         lambda s: f"With {s.n} ranks, divide by {s.n}: dist.get_world_size()."),
 )
-
-
-def average_hint(flats: list[Any], seen: Observed) -> str | None:
-    import torch
-
-    n = len(flats)
-    if "error" in seen:
-        if isinstance(seen["error"], Deadlock):
-            return "It waits for the other ranks before it returns: async_op=True, and no wait()."
-        if "NoneType" in str(seen["error"]):
-            return "Return the Work that all_reduce gives with async_op=True."
-        return None
-    total = sum(flats)
-    assert isinstance(total, torch.Tensor)
-    if seen["all-reduces"] == 0:
-        return (
-            "It has started no all_reduce when it returns. In wait() that is too late, and a "
-            "reduce tells rank 0 alone."
-        )
-    buffers = seen["buffers"]
-    if any(not bool(torch.isfinite(buffer).all()) for buffer in buffers):
-        return "The sum is too large for float16. Divide first, then sum."
-    if n > 1 and all(torch.equal(b, flat) for b, flat in zip(buffers, flats, strict=True)):
-        return "The buffer is as before: change bucket.buffer() in place, not a copy of it."
-    if n > 1 and all(torch.equal(buffer, total) for buffer in buffers):
-        return "That is the sum: divide by the number of ranks."
-    if n > 1 and all(torch.allclose(buffer, total / n / n) for buffer in buffers):
-        return "That is divided twice."
-    if n > 1 and torch.equal(buffers[0], total / n):
-        return "Rank 0 has the mean, and others have not."
-    if all(torch.equal(buffer, buffers[0]) for buffer in buffers):
-        return f"With {n} ranks, divide by {n}: dist.get_world_size()."
-    return None
-
-
-def order_hint(orders: list[list[int]], rule: list[list[int]], seen: Observed) -> str | None:
-    if "error" in seen:
-        return None
-    found = seen["buckets"]
-    flat = [[place for bucket in buckets for place in bucket] for buckets in found]
-    if len(orders) > 1 and flat == orders and orders[0] != orders[1]:
-        return "Each rank keeps the order that it saw itself: they have to agree on rank 0's."
-    if any(buckets != found[0] for buckets in found):
-        return "The ranks have different buckets: all take rank 0's order."
-    if len(orders) > 1 and flat[0] == orders[-1] and orders[0] != orders[-1]:
-        return "That is the last rank's order: broadcast rank 0's."
-    if flat[0] == orders[0][::-1]:
-        return (
-            "The buckets are back to front. assign_buckets goes from the last parameter to the "
-            "first: hand it the reverse of the order of readiness."
-        )
-    if flat[0] == list(range(len(orders[0])))[::-1]:
-        return "That is the old order. `ready` says in which order the gradients came."
-    if flat[0] == orders[0]:
-        return "The order is right, and the cut is not: pass both caps on to assign_buckets."
-    return "Take rank 0's `ready`: ready[0] is the place of the one whose gradient came first."
-
-
-def sync_hint(seen: Observed, fails: bool = False) -> str | None:
-    if "error" in seen:
-        if "context manager" in str(seen["error"]) or "iterator" in str(seen["error"]):
-            return "It is for `with`: keep @contextmanager above it, and yield in between."
-        if "require_backward_grad_sync" in str(seen["error"]):
-            return "Afterwards the flag must be what it was before."
-        return None
-    if "all-reduces" in seen:
-        if seen["all-reduces"] > 1:
-            return "There is an all-reduce for each backward: set the flag to False inside."
-        if seen["all-reduces"] == 0:
-            return "The last backward was silent too: the flag must be set back."
-        return None
-    if seen["inside"] is not False:
-        return "Inside, ddp.require_backward_grad_sync must be False."
-    if fails and seen["raised"] == "nothing":
-        return "The exception has vanished: `finally:` sets the flag back, and lets it pass."
-    if seen["raised"] == "nothing" and seen["after"] is False:
-        return "Afterwards the flag must be what it was before."
-    if seen["raised"] == "KeyError" and seen["after"] is False:
-        return "After an exception the flag stays False: set it back in a `finally:`."
-    if seen["after"] is True and not fails:
-        return "Inside another no_sync the flag was False before, and must stay so afterwards."
-    return None
-
-
-def ddp_hint(ask: Any, seen: Observed) -> str | None:
-    if "error" in seen:
-        return _of_error(ask, seen["error"])
-    if ask is steps.start:
-        return (
-            "Every rank must begin with rank 0's parameters and buffers, frozen ones too: "
-            "broadcast_parameters."
-        )
-    if ask is steps.one_backward:
-        return "The gradients are not the mean over the ranks: is each parameter's hook set?"
-    if ask is steps.two_forwards:
-        return TWO_FORWARDS
-    if ask is steps.beside_torchs:
-        return _beside_torchs(seen)
-    if ask is steps.gated:
-        return _gated(seen["on their way"])
-    if ask is steps.default_caps and len(seen["all-reduces"]) < 2:
-        return "Both caps are for assign_buckets: by default the first bucket closes at 1 MB."
-    if ask is steps.default_caps or (ask is steps.sizes and len(seen["before"]) > len(steps.SIZES)):
-        return "More is reduced than the buckets: share_unused is for find_unused_parameters only."
-    if ask is steps.sizes:
-        if isinstance(seen["after"], str):
-            return "The buckets are rebuilt again and again: only the first order counts."
-        if seen["before"] == seen["after"]:
-            return "The buckets are never rebuilt: keep the first backward's order in first_order."
-        return "first_order holds the parameters as they became ready in the first whole backward."
-    if ask is steps.partly_used:
-        return "A gradient that another rank has made must arrive here too: share_unused."
-    if ask is steps.said_of_missing:
-        return (
-            "A gradient never came, and backward() said nothing of it: raise missing_gradients()."
-        )
-    return None
-
-
-def _gated(on_their_way: Any) -> str:
-    if on_their_way == "all after the last gradient":
-        return "All buckets leave after the last gradient: tell the reducer of each, with ready()."
-    if isinstance(on_their_way, str):
-        return (
-            "A hook waits: rank 0's backward stands still until rank 1 comes. Wait in `finish`, "
-            "when backward is over."
-        )
-    if on_their_way == 0:
-        return "No bucket leaves during backward. The hook has to tell the reducer: ready()."
-    if on_their_way < steps.BUCKETS:
-        return (
-            f"{on_their_way} all-reduces leave during backward, not {steps.BUCKETS}. Do the caps "
-            "reach assign_buckets?"
-        )
-    return (
-        "backward() returned before the averages were there: queue `finish`, and wait in it. Or a "
-        "hook came before p.grad was there: register_post_accumulate_grad_hook comes after."
-    )
-
-
-def _beside_torchs(seen: Observed) -> str:
-    if seen["storages"] != steps.BUCKETS:
-        return (
-            f"The gradients do not lie in {steps.BUCKETS} buckets. Do the caps reach "
-            "assign_buckets, are the gradients views, and is first_order as they became ready?"
-        )
-    return (
-        "Later steps, or those after no_sync, differ from torch's. Inside no_sync the hook does "
-        "nothing; after each backward one less is expected, and a new one begins."
-    )
-
-
-def _of_error(ask: Any, error: Any) -> str | None:
-    if ask is steps.partly_used and (isinstance(error, Deadlock) or "no gradient" in str(error)):
-        return "Unused parameters are ready from the start: tell the reducer at the first hook."
-    if ask is steps.two_forwards and "ready twice" in str(error):
-        return TWO_FORWARDS
-    if "KeyError" in str(error):
-        return "The parameters themselves: ready() gets one, and first_order lists them."
-    if "cannot register a hook" in str(error):
-        return "A hook is for the parameters that require a gradient: self.trained."
-    if "no gradient for" in str(error):
-        return (
-            "`finish` runs, and some in the buckets are not ready: it is queued once, by the first "
-            "hook of a backward, and the buckets hold self.trained, each with a hook."
-        )
-    return None
+REDUCER = (
+    Hint("waits in the hook", lambda s: "w" in s.events.partition("|")[0],
+         "It waits inside the hook: backward stands still meanwhile, and nothing overlaps. Wait in "
+         "wait() alone."),
+    Hint("starts nothing", lambda s: not events(s.events, "s"),
+         "No bucket was started: start it when the last of its gradients is ready."),
+    Hint("after backward", lambda s: "s" not in s.events.partition("|")[0],
+         "All is started after backward, so nothing overlaps. Start a bucket in ready(), with its "
+         "last gradient."),
+    Hint("as they are complete",
+         lambda s: starts(s.events) != starts(s.expect["events"])
+         and sorted(starts(s.events)) == sorted(starts(s.expect["events"])),
+         lambda s: "The buckets start in the order in which they are complete "
+         f"({' '.join(starts(s.events))}). Another rank may see another order: bucket 1 must wait "
+         "for bucket 0."),
+    Hint("started twice", lambda s: len(starts(s.events)) > len(starts(s.expect["events"])),
+         "A bucket was started twice."),
+    Hint("never starts", lambda s: len(starts(s.events)) < len(starts(s.expect["events"])),
+         "A bucket never starts. One ready gradient may complete a bucket while later ones are "
+         "complete already: go on as long as the next one can start."),
+    Hint("at another time", lambda s: events(s.events, "gs|") != events(s.expect["events"], "gs|"),
+         "A bucket starts with its last gradient: not earlier, and not later."),
+    Hint("not waited for", lambda s: s.wrong("events"),
+         "After backward wait once for each bucket that was started."),
+    Hint("not collected", lambda s: not any(map(any, s.flat)),
+         "collect(i) before you start bucket i: what is not collected is not averaged."),
+    Hint("copies True", lambda s: set(s.flat[0]) == {1},
+         "What a Work's wait() returns is True, and no tensor: copy a tensor only."),
+    Hint("result dropped", lambda s: s.wrong("flat"),
+         "A hook's wait() may return a new tensor: copy it into flat[i] of its bucket."),
+    Hint("no order", lambda s: s.wrong("order"),
+         "self.order lists the parameters as their gradients became ready: add each."),
+)
+REBUILT = (
+    Hint("its own order", lambda s: orders(s) == s.ready != s.ready[:1] * len(s.ready),
+         "Each rank keeps the order that it saw itself: they have to agree on rank 0's."),
+    Hint("no agreement", lambda s: any(each != s.buckets[0] for each in s.buckets),
+         "The ranks have different buckets: all take rank 0's order."),
+    Hint("the last rank's", lambda s: orders(s)[0] == s.ready[-1] != s.ready[0],
+         "That is the last rank's order: broadcast rank 0's."),
+    Hint("back to front", lambda s: orders(s)[0] == s.ready[0][::-1],
+         "The buckets are back to front. assign_buckets goes from the last parameter to the first: "
+         "hand it the reverse of the order of readiness."),
+    Hint("the old order", lambda s: orders(s)[0] == sorted(s.ready[0], reverse=True),
+         "That is the old order. `ready` says in which order the gradients came."),
+    Hint("other caps", lambda s: orders(s)[0] == s.ready[0],
+         "The order is right, and the cut is not: pass both caps on to assign_buckets."),
+    Hint("places by number", say="Take rank 0's `ready`: ready[0] is the place of the one whose "
+         "gradient came first."),
+)
+UNUSED = (
+    Hint("each path", lambda s: s.raised == "RunTimeout",
+         "It walks each path for itself, and there are 2**60. Note which nodes you have seen."),
+    Hint("a backward", lambda s: s.kind == "no graph" or isinstance(s.unused, str),
+         "The model's backward comes later: look at the graph, and run none."),
+    Hint("recursion", lambda s: s.raised == "RecursionError",
+         "A deep model has more nodes than Python has room for calls: keep a list of nodes."),
+    Hint("by value", lambda s: s.kind == "ambiguous",
+         "`in` compares tensors element by element: compare their id()."),
+    Hint("no tensor", lambda s: s.attribute == "grad_fn",
+         "Tensors alone have a grad_fn: take those among tree_leaves(output)."),
+    Hint("None", lambda s: s.kind == "None" or s.attribute == "next_functions",
+         "A tensor without a graph has no grad_fn, and next_functions may hold None: skip it."),
+    Hint("no parameter", lambda s: "no parameter" in s.unused,
+         "Give back the parameters themselves."),
+    Hint("the used ones",
+         lambda s: s.unused == [i for i in range(5) if i not in s.expect["unused"]],
+         "These are the parameters that are used: the others were asked for."),
+    Hint("in another order", lambda s: sorted(s.unused) == s.expect["unused"],
+         "Give them back in the order of `parameters`."),
+    Hint("used", lambda s: used(s),
+         lambda s: f"Parameter {used(s)[0]} is used. Begin at every tensor of the output, look "
+         "through all nodes before a node, and theirs; a tensor may be a parameter itself."),
+    Hint("unused", say="A parameter counts as used only if a node of the graph has it as its "
+         "`variable`."),
+)
+NO_SYNC = (
+    Hint("not for with", lambda s: s.kind in ("no context manager", "iterator", "None"),
+         "It is for `with`: keep @contextmanager above it, and yield in between."),
+    Hint("not False", lambda s: s.inside is not False,
+         "Inside, ddp.require_backward_grad_sync must be False."),
+    Hint("swallows", lambda s: s.fails and s["raised"] == "nothing",
+         "The exception has vanished: `finally:` sets the flag back, and lets it pass."),
+    Hint("no finally", lambda s: s.fails and s.after is False,
+         "After an exception the flag stays False: set it back in a `finally:`."),
+    Hint("not set back", lambda s: s.before and s.after is False,
+         "Afterwards the flag must be what it was before."),
+    Hint("always True", lambda s: s.after is True and not s.before,
+         "Inside another no_sync the flag was False before, and must stay so afterwards."),
+)
+DDP = (
+    Hint("unused are missing", lambda s: s.case == "unused parameters"
+         and (s.stuck or s.kind == "not ready"),
+         "Unused parameters are ready from the start: tell the reducer at the first hook."),
+    Hint("waits in a hook", lambda s: s.case == "rank 1 is late" and s.stuck,
+         "A hook waits: rank 0's backward stands still until rank 1 comes. Wait in `finish`, when "
+         "backward is over."),
+    Hint("one average each", lambda s: s.case == "2 forwards, 3 backwards"
+         and (s.kind == "ready twice" or not s.error),
+         "Each forward asks for one average: `finish` makes `expected` less by 1 and begins a new "
+         "backward, and one that is not expected stays silent."),
+    Hint("no parameters", lambda s: s.raised == "KeyError",
+         "The parameters themselves: ready() gets one, and first_order lists them."),
+    Hint("frozen hooked", lambda s: s.kind == "no hook",
+         "A hook is for the parameters that require a gradient: self.trained."),
+    Hint("some are not ready", lambda s: s.kind == "not ready",
+         "`finish` runs, and some in the buckets are not ready: it is queued once, by the first "
+         "hook of a backward, and the buckets hold self.trained, each with a hook."),
+    Hint("own start", lambda s: s.wrong("rank 0's start"),
+         "Every rank must begin with rank 0's parameters and buffers, frozen ones too: "
+         "broadcast_parameters."),
+    Hint("all at the end", lambda s: s.on_their_way == "all after the last gradient",
+         "All buckets leave after the last gradient: tell the reducer of each, with ready()."),
+    Hint("none leaves", lambda s: s.on_their_way == 0,
+         "No bucket leaves during backward. The hook has to tell the reducer: ready()."),
+    Hint("too few leave", lambda s: s.on_their_way < s.expect["on their way"],
+         lambda s: f"{s.on_their_way} all-reduces leave during backward, not "
+         f"{s.expect['on their way']}. Do the caps reach assign_buckets?"),
+    Hint("not yet averaged", lambda s: s.wrong("ranks agree"),
+         "backward() returned before the averages were there: queue `finish`, and wait in it. Or a "
+         "hook came before p.grad was there: register_post_accumulate_grad_hook comes after."),
+    Hint("no mean", lambda s: s.wrong("gradients"),
+         "The gradients are not the mean over the ranks: is each parameter's hook set?"),
+    Hint("other memory", lambda s: s.wrong("storages"),
+         lambda s: f"The gradients do not lie in {s.expect['storages']} buckets. Do the caps reach "
+         "assign_buckets, are the gradients views, and is first_order as they became ready?"),
+    Hint("later steps", lambda s: s.storages and s.wrong("as torch's"),
+         "Later steps, or those after no_sync, differ from torch's. Inside no_sync the hook does "
+         "nothing; after each backward one less is expected, and a new one begins."),
+    Hint("one cap", lambda s: len(s["all-reduces"]) < 2,
+         "Both caps are for assign_buckets: by default the first bucket closes at 1 MB."),
+    Hint("more than the buckets", lambda s: s.wrong("all-reduces"),
+         "More is reduced than the buckets: share_unused is for find_unused_parameters only."),
+    Hint("rebuilt each time", lambda s: len(s.after) > len(s.before),
+         "The buckets are rebuilt again and again: only the first order counts."),
+    Hint("never rebuilt", lambda s: s.after == s.before,
+         "The buckets are never rebuilt: keep the first backward's order in first_order."),
+    Hint("another order", lambda s: s.wrong("after"),
+         "first_order holds the parameters as they became ready in the first whole backward."),
+    Hint("not shared", lambda s: s.wrong("as torch's", "None"),
+         "A gradient that another rank has made must arrive here too: share_unused."),
+    Hint("says nothing", lambda s: s.said == "nothing",
+         "A gradient never came, and backward() said nothing of it: raise missing_gradients()."),
+)
+# fmt: on
