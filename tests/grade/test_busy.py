@@ -34,7 +34,7 @@ def watching(now: Usage, seconds: float) -> str | None:
     """What the watch says to a cell that has run for so long, and used this."""
     watch = _Watch(lambda: now, -1, Limits(), cells=2)
     watch.usage = Usage
-    watch._take(json.dumps({"begins": 0}).encode())
+    watch._read_line(json.dumps({"begins": 0}).encode())
     watch.usage = lambda: now
     watch.begun -= seconds
     return watch._limit()

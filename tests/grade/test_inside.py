@@ -52,6 +52,7 @@ def _files() -> set[str]:
     return {name.removeprefix(f"{INSIDE}.") for name in ours() - {INSIDE}} | {"__init__"}
 
 
+@pytest.mark.processes
 def test_it_works_with_that_course_alone(tmp_path: Path) -> None:
     sandbox.copy_course(tmp_path, "00")
     code = (

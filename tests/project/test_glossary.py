@@ -1,6 +1,7 @@
 """docs/glossary.md is true, and words that a stranger cannot guess are in it or gone."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 
@@ -38,8 +39,13 @@ def test_a_word_is_used_where_the_glossary_says(word: str, about: str, place: st
 def test_an_opaque_name_is_explained_or_gone(word: str):
     if word in WORDS:
         return
-    used = [place for name, place in _names() if name.strip("_").lower() == word]
+    used = [place for name, place in names() if name.strip("_").lower() == word]
     assert used == []
+
+
+@functools.cache
+def names() -> tuple[tuple[str, str], ...]:
+    return tuple(_names())
 
 
 def _names() -> Iterator[tuple[str, str]]:
