@@ -20,7 +20,7 @@ from ddpkit.commands.main import main
 from tests.project.source import PACKAGE, ROOT
 
 INVENTED = '''# %% [markdown]
-# # Lab 12: far away
+# # Lab 97: far away
 
 # %%
 from ddpkit import check
@@ -52,7 +52,7 @@ def lessons(root: Path = ROOT) -> list[Lesson]:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with an invented lab 12, from which the command makes its archives."""
+    """A checkout with an invented lab 97, from which the command makes its archives."""
     root = tmp_path / "checkout"
     folders = ("ddpkit", "labs", "solutions", "docs", "binder", ".devcontainer", "tests/commands")
     for name in folders:
@@ -60,10 +60,10 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, root)
-    (root / "solutions" / "12_far.py").write_text(INVENTED)
-    lesson = parse(root / "solutions" / "12_far.py")
-    (root / "labs" / "12_far.ipynb").write_text(to_text(make_lab(lesson)))
-    (root / "ddpkit" / "answers" / "lab12.py").write_text(make_answers(lesson))
+    (root / "solutions" / "97_far.py").write_text(INVENTED)
+    lesson = parse(root / "solutions" / "97_far.py")
+    (root / "labs" / "97_far.ipynb").write_text(to_text(make_lab(lesson)))
+    (root / "ddpkit" / "answers" / "lab97.py").write_text(make_answers(lesson))
     monkeypatch.setattr(handout, "CHECKOUT", root)
     return root
 
@@ -107,12 +107,12 @@ def test_answers_of_open_labs_are_nowhere_in_it(tmp_path: Path, opened: str) -> 
     ] == []
 
 
-@pytest.mark.parametrize("opened", ["06", "12"])
+@pytest.mark.parametrize("opened", ["06", "97"])
 def test_a_lab_with_a_number_beyond_nine(tmp_path: Path, checkout: Path, opened: str) -> None:
     zipped = make(tmp_path, opened)
     assert numbers(zipped) == [each.number for each in lessons(checkout) if each.number < opened]
-    assert "labs/12_far.ipynb" in zipped.namelist()
-    assert told(zipped, parse(checkout / "solutions" / "12_far.py")) == []
+    assert "labs/97_far.ipynb" in zipped.namelist()
+    assert told(zipped, parse(checkout / "solutions" / "97_far.py")) == []
 
 
 def test_the_search_for_answers_finds_them(tmp_path: Path) -> None:
