@@ -1,0 +1,172 @@
+"""CONTRIBUTING's page on adding a lab is true: a lab is made of its blocks, in a copy of the tree.
+
+Nothing here knows what the page says: files, commands and names are read from it.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ddpkit.authoring.readme import HEAD
+from tests.grade.conftest import needs_sandbox
+from tests.project.source import ROOT, tracked_files
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("\n### … add a lab\n")[2]
+PAGE = PAGE.partition("\n### ")[0]
+FILES = dict(re.findall(r"`([\w/]+\.py)`:\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+(COMMANDS,) = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+LESSON = next(Path(name) for name in FILES if name.startswith("solutions/"))
+NUMBER, (NAME,) = LESSON.stem[:2], re.findall(r'exercise="(\w+)"', FILES[str(LESSON)])
+OWN = (f"ddpkit/checks/lab{NUMBER}/", f"tests/labs/lab{NUMBER}/", f"solutions/{LESSON.stem}.")
+MADE = {
+    *(f"labs/{LESSON.stem}.ipynb", f"solutions/{LESSON.stem}.ipynb"),
+    f"ddpkit/answers/lab{NUMBER}.py",
+}
+SHARED = {"ddpkit/answers/__init__.py", "README.md"}  # generated, of all lessons
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the tracked files, in which a reader follows the page."""
+
+    root: Path
+    before: dict[str, bytes]
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the page; `.venv/bin/` is the environment of this test."""
+        programs = {".venv/bin/python": [], ".venv/bin/ddpkit": ["-m", "ddpkit"]}
+        command = [sys.executable, *programs[words[0]], *words[1:]]
+        ours = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+        here = {
+            "PYTHONPATH": str(self.root),  # before the editable install of the checkout
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_ADDOPTS": "-v -p no:cacheprovider",
+        }
+        return subprocess.run(
+            command, cwd=self.root, env=ours | here, capture_output=True, text=True, timeout=200
+        )
+
+    def follow(self, command: str) -> str:
+        """What the page's command `ddpkit WORD` or `pytest` prints; it must succeed."""
+        (line,) = (line for line in COMMANDS.splitlines() if command in line)
+        done = self.run(*shlex.split(line, comments=True))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """All files below a folder, by their names from there."""
+    paths = (path for path in root.rglob("*") if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    """A copy in which the page's files are written and its lab is released."""
+    folder = tmp_path_factory.mktemp("add_a_lab")
+    root = folder / "checkout"
+    for path in tracked_files():
+        target = root / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    made = Copy(root, files(root))
+    for name, text in FILES.items():
+        assert name not in made.before
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, "utf-8")
+    made.follow(f"ddpkit release {NUMBER}")
+    yield made
+    shutil.rmtree(folder)
+
+
+def test_the_page_is_of_one_exercise_with_right_and_wrong_answers():
+    assert len(FILES) == 7
+    assert all(name.startswith(OWN) for name in FILES)
+    sources = {Path(name).name: text for name, text in FILES.items()}
+    assert sources["right_answers.py"].count("@right(") == 1
+    wrong = sources["wrong_answers.py"]
+    assert wrong.count(f'    ("{NAME}", ') == 2, "two rows"
+    assert wrong.count("@wrong(") == 1, "one written out"
+    assert len(COMMANDS.splitlines()) == 4
+
+
+def test_a_release_of_the_lab_touches_no_file_of_another(copy: Copy):
+    after = files(copy.root)
+    changed = {name for name in after if after[name] != copy.before.get(name)}
+    assert copy.before.keys() - after.keys() == set()
+    assert changed == {*FILES, *MADE, *SHARED}
+
+
+def test_what_all_lessons_share_gets_a_line_each(copy: Copy):
+    for name in SHARED:
+        before, after = copy.before[name].decode(), (copy.root / name).read_text("utf-8")
+        (line,) = set(after.splitlines()) - set(before.splitlines())
+        assert after.replace(f"{line}\n", "") == before
+    table = (copy.root / "README.md").read_text("utf-8").partition(HEAD)[2].partition("\n\n")[0]
+    assert f"({next(name for name in MADE if name.startswith('labs/'))})" in table.splitlines()[-1]
+
+
+def test_its_checks_refuse_and_pass_what_they_must(copy: Copy):
+    said = copy.follow("pytest")
+    passed = set(re.findall(r"::(\S+) PASSED", said))
+    assert not re.search(r"FAILED|ERROR|SKIPPED", said)
+    wrong = re.findall(rf'\("{NAME}", "(\w+)"|^def (\w+)', FILES[f"{OWN[1]}wrong_answers.py"], re.M)
+    (right,) = re.findall(r"^def (\w+)", FILES[f"{OWN[1]}right_answers.py"], re.M)
+    labels = ["".join(label) for label in wrong]
+    assert len(labels) == 3
+    assert passed == {
+        *(f"test_a_wrong_answer_fails_with_its_hint[{NAME}-{label}]" for label in labels),
+        "test_every_hint_has_a_wrong_answer",
+        f"test_a_right_answer_of_another_make_passes[{NAME}-{right}]",
+        f"test_an_exercise_has_mutants_with_hints_of_their_own[{NAME}]",
+        f"test_the_kits_answer_passes_whatever_the_seed_and_prints_the_same_again[{NAME}]",
+        f"test_an_exercise_fails_as_shipped_with_a_friendly_word[{NAME}]",
+        f"test_an_exercise_says_what_it_is[{NAME}]",
+    }
+
+
+def test_its_solved_notebook_gets_all_points(copy: Copy):
+    needs_sandbox()
+    said = copy.follow("ddpkit grade")
+    assert re.search(r"^graded +(\d+) of \1 ", said, re.MULTILINE), said
+    (result,) = (copy.root.parent / "grades" / "results").iterdir()
+    (exercise,) = json.loads(result.read_text("utf-8"))["exercises"]
+    assert (exercise["name"], exercise["status"]) == (NAME, "pass")
+
+
+def test_it_is_fresh_and_the_tests_of_the_tree_know_it(copy: Copy):
+    assert "fresh" in copy.follow("ddpkit release --check")
+    tests = ["folders.py", "tree.py", "readme.py::test_table_of_labs_is_the_labs"]
+    tree = [f"tests/project/test_{name}" for name in tests]
+    done = copy.run(".venv/bin/python", "-m", "pytest", *tree)
+    assert done.returncode == 0, done.stdout
+    counted = copy.run(".venv/bin/python", "-m", "benchmarks.statements").stdout
+    assert re.search(rf"^ *{NUMBER} +1 ", counted, re.MULTILINE)
+
+
+def test_it_is_written_as_the_linter_wants(copy: Copy):
+    if importlib.util.find_spec("ruff") is None:
+        pytest.skip("ruff is not installed here")
+    for words in (["check"], ["format", "--check"]):
+        done = copy.run(".venv/bin/python", "-m", "ruff", *words, "--no-cache", *FILES)
+        assert done.returncode == 0, done.stdout
+
+
+def test_nothing_is_left_behind(copy: Copy):
+    """Neither by its tests, nor by the grader, nor in the checkout that was copied."""
+    after = files(copy.root)
+    assert after.keys() - copy.before.keys() == {*FILES, *MADE}
+    assert {name for name in copy.before if after[name] != copy.before[name]} == SHARED
+    assert [name for name in {*FILES, *MADE} if (ROOT / name).exists()] == []
