@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from textwrap import fill
 
 # Lines. JupyterLab breaks longer ones once more, in the middle of a word.
-LINE = 88  # of what a check or a picture prints
-ERROR_LINE = 80  # of an error's message: where it is shown, a column or a label may stand before it
+LINE = 88  # a line that a check or a picture prints
+ERROR_LINE = 80  # a line of an error's message: a column or a label may be before it
 # Parts of a line, longer ones are cut.
-VALUE = 72  # of a value; a longer one is shown as its size and digest
-MESSAGE = 160  # of the first line of a foreign exception
-NAME = 80  # of a name that another tool wrote
-REASON = 100  # of a library's own words for what is wrong with a file
-EXCERPT = 80  # of a line that is quoted to say where something is
+VALUE = 72  # a value; a longer one is shown as its size and digest
+MESSAGE = 160  # the first line of a foreign exception
+NAME = 80  # a name that another tool wrote
+REASON = 100  # a library's own words for what is wrong with a file
+EXCERPT = 80  # a line that is quoted to say where something is
 
 PASS, FAIL = "✓", "✗"
 _PLAIN = str.maketrans({PASS: "+", FAIL: "x", "…": "...", "·": "-"})

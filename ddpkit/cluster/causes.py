@@ -12,7 +12,7 @@ from ddpkit.errors import DeadlockCause, MismatchKind
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Raised
 
-Needs = Mapping[int, Collection[int]]  # by waiting rank, who has not done their part
+Needs = Mapping[int, Collection[int]]  # the ranks that have not done their part, by waiting rank
 
 
 def deadlock_cause(

@@ -28,7 +28,7 @@ from ddpkit.trace import Trace, Traffic, join
 
 Result = TypeVar("Result")
 
-MANY = 16  # ranks; for as many or more, a warning says what they cost
+MANY = 16  # ranks; for more, a warning says what they cost
 TOO_MANY = 256
 
 

@@ -27,7 +27,7 @@ from ddpkit.protocol.status import RankStatus
 # on a busy machine; and longer where each wait has its counterpart, so that bytes should flow.
 PATIENCE_NS = 1_500_000_000
 PATIENCE_MATCHED_NS = 20_000_000_000
-PATIENCE_LOST_NS = 5_000_000_000  # in place of that, where who should send them has returned
+PATIENCE_LOST_NS = 5_000_000_000  # instead, if the rank that should send bytes has returned
 BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or computing
 
 

@@ -13,7 +13,7 @@ from ddpkit.trace import Dropped, Scalar, Span
 class RunOutcome:
     """What came back from the ranks."""
 
-    results: list[Any]  # by rank; None of a rank that did not return
+    results: list[Any]  # results by rank; None for a rank that did not return
     output: str = ""
     spans: list[Span] = field(default_factory=list)
     dropped: dict[int, Dropped] = field(default_factory=dict)  # by rank

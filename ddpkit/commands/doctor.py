@@ -25,7 +25,7 @@ from ddpkit.text import count, sign
 
 LIMIT = 60.0  # seconds, for the ranks: a first import of torch from a slow disk takes long
 PATIENCE = 5.0  # seconds, for the name service
-TORCHRUN_PORT = "29500"  # where ranks meet unless something else is said
+TORCHRUN_PORT = "29500"  # ranks meet there unless something else is said
 NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib", "nbval")
 NEEDED = {"torch", "interface", "launcher"}  # without them ranks fail, or wait for a long time
 

@@ -26,7 +26,7 @@ PAGES = [
     *("docs/where.md", "docs/clusters.md", "docs/pictures.md", "docs/pictures/*.png"),
     *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),
 ]
-KINDS = {".py", ".js", ".mplstyle", ".npz", ".md", ".typed"}  # of files in ddpkit/
+KINDS = {".py", ".js", ".mplstyle", ".npz", ".md", ".typed"}  # kinds of files in ddpkit/
 ANSWERS = re.compile(r"lab(\d\d)\.py")
 TEACHERS = re.compile(r"<!-- for teachers -->\n.*?<!-- for all -->\n", re.DOTALL)  # in README
 NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|release)) .*\n?")

@@ -10,7 +10,7 @@ from ddpkit.errors import DdpkitError, RunFailed
 from ddpkit.source import is_user_file, locate, source_line
 from ddpkit.text import BLANK, MESSAGE
 
-MAX_LINES = 6  # of a run's explanation; the student's own run shows the rest
+MAX_LINES = 6  # lines of a run's explanation; the student's own run shows the rest
 ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read what came back."
 
 

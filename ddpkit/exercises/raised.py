@@ -50,7 +50,7 @@ class Trouble:
     type: str = ""  # class of the exception, raised on a rank or here: "IndexError"
     kind: str = ""  # a word of `KINDS`
     stuck: str = ""  # why the ranks wait for ever: a `Deadlock.cause`
-    mismatch: str = ""  # on what the ranks disagree: a `Mismatch.kind`
+    mismatch: str = ""  # what the ranks disagree on: a `Mismatch.kind`
     attribute: str = ""  # the name that an object did not have
     dtypes: tuple[str, ...] = ()  # the dtypes on which the ranks disagree
     hung: bool = False  # a deadlock, a mismatch or a timeout: another try may take its time too

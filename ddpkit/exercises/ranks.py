@@ -19,7 +19,7 @@ from ddpkit.trace.intervals import Interval
 
 CALL = "a call of the answer"  # the span around each, which a check leaves out again
 NEVER_WAITED = "was never waited for"
-Arguments = Sequence[tuple[Any, ...]]  # of one call: by rank
+Arguments = Sequence[tuple[Any, ...]]  # the arguments of one call, by rank
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Did:
 
     returned: list[Any]  # by rank
     kept: bool  # every rank left its arguments as they were
-    trace: Trace  # of this call alone
+    trace: Trace  # the trace of this call alone
 
     @property
     def bytes(self) -> list[int]:

@@ -21,7 +21,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def source_of(thing: Any) -> str | None:
     """Source of a function or class, decorators included, unindented; None if it cannot be found.
 
-    Of a lambda it is the whole statement.
+    The source of a lambda is its whole statement.
     """
     if isinstance(thing, type):
         return _class_source(thing)

@@ -20,9 +20,9 @@ class CaseResult:
     got: str  # "token 18, bytes 24": every value observed, or the headline of an exception
     wrong: str = ""  # "token got 12, expected 18": only what differs; "" if it raised
     hint: str | None = None
-    details: tuple[str, ...] = ()  # of an exception
+    details: tuple[str, ...] = ()  # lines about an exception
     printed: tuple[str, ...] = ()  # last lines that the answer printed
-    hint_name: str = ""  # of the hint, where it has one
+    hint_name: str = ""  # the hint's name, if it has one
     trouble: Trouble | None = None  # what the answer ended in; None if it gave values
     tried: bool = True  # not after a case that stops the exercise
 
@@ -36,7 +36,7 @@ class Verdict:
     points: float
     earned: float
     cases: tuple[CaseResult, ...] = ()
-    blank: str | None = None  # not None if not answered yet: its size ("about 8 lines", or "")
+    blank: str | None = None  # if not answered yet, its size ("about 8 lines", or "")
     skipped: int = 0  # cases that need more ranks than torchrun has started
 
     def __bool__(self) -> bool:

@@ -31,7 +31,7 @@ AGAIN = 2  # tries of a submission before the machine is blamed
 class HandedIn:
     """A notebook that was handed in, as it was found."""
 
-    name: str  # from the folder given: what results and reports call it
+    name: str  # its path from the folder given: results and reports call it so
     path: Path
 
 

@@ -20,7 +20,7 @@ from ddpkit.grade.merge import names_in
 from ddpkit.grade.questions import SealedCase, exercises_of, questions
 from ddpkit.grade.submission import Submission, SubmittedCell, read
 
-VERSION = "1"  # of the questions: another one gives other inputs
+VERSION = "1"  # version of the questions: another one gives other inputs
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ PATIENCE = 10  # times the limit, after which a machine is too busy to tell
 class SandboxRun:
     """How the run of a notebook in a sandbox ended. Cells count from 0."""
 
-    claims: dict[int, Any] = field(default_factory=dict)  # of cells that came to their end
+    claims: dict[int, Any] = field(default_factory=dict)  # claims of cells that came to their end
     errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
     stopped_at: int | None = None  # the cell that ended the run; None: before the first
     why: str = ""  # "": all cells ran; else a key of attempt.WORDS, or infra_error

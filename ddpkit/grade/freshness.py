@@ -59,8 +59,8 @@ def digest_of(lab: str, cells: Iterable[str]) -> str:
 def needed_for(lab: str, cells: Iterable[str] = ()) -> tuple[set[str], set[str]]:
     """The modules of ddpkit that a score of lab NN depends on, and the libraries that they import.
 
-    Of the checks only those of this lab count. The kit's answers of all earlier labs do: `carry`
-    gives any of them to a student.
+    Only the checks of this lab count. The kit's answers of all earlier labs do: `carry` gives any
+    of them to a student.
     """
     this = f"ddpkit.answers.lab{lab}"
     answers = {name for name in modules() if "ddpkit.answers.lab" <= name < this}

@@ -25,7 +25,7 @@ from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environme
 
 SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # where every user may write
 USERS = range(20_000, 60_000)  # ids; they need no names
-THREADS = 20  # of a process, on average: the kernel counts threads where we count processes
+THREADS = 20  # threads of a process, on average: the kernel counts threads, we count processes
 FIRST_READABLE = """
 import os, sys, torch
 seen = [path for path in sys.argv[1:] if os.access(path, os.R_OK) or os.access(path, os.X_OK)]

@@ -18,11 +18,11 @@ from ddpkit.files import PACKAGE
 class Limits:
     """What one submission may use."""
 
-    cell_s: float = 60.0  # of a cell, or a case: seconds that it could have computed in
+    cell_s: float = 60.0  # seconds in which a cell or a case could have computed
     start_s: float = 120.0  # of Jupyter, and of importing torch
     memory: int = 6 << 30  # bytes: address space of a process, and memory of all together
     disk: int = 256 << 20  # bytes of each folder in memory
-    processes: int = 150  # of all together, threads not counted
+    processes: int = 150  # processes of all together; threads do not count
     output: int = 64 << 20  # bytes that come out
 
 
@@ -103,7 +103,7 @@ class Usage:
     processes: int = 0
     memory: int = 0  # bytes, shared pages counted once for each process
     computed_s: float = 0.0
-    waited_s: float = 0.0  # for a core, while it could have computed
+    waited_s: float = 0.0  # seconds waited for a core, while it could have computed
     disk: int = 0  # bytes of files, where no folder in memory limits them
 
 

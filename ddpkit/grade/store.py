@@ -22,10 +22,10 @@ class Result:
     """What became of one submission; `earned` points are None where the machine failed."""
 
     name: str  # path from the folder that was given
-    key: str  # of the submission's bytes and of what it was graded by
+    key: str  # digest of the submission's bytes and of what it was graded by
     status: str  # graded, refused, infra_error
     lab: str = ""
-    level: str = ""  # of the sandbox
+    level: str = ""  # level of the sandbox
     points: float = 0.0
     earned: float | None = 0.0
     seconds: float = 0.0

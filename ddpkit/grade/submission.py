@@ -16,7 +16,7 @@ from ddpkit.text import REASON
 MOST_BYTES = 16 << 20
 MOST_CELLS = 2000
 MOST_SOURCE = 100_000  # characters of one cell
-MOST_SOURCES = 2_000_000  # of all
+MOST_SOURCES = 2_000_000  # characters of all cells
 
 
 class Refused(GradeError):
@@ -28,7 +28,7 @@ class SubmittedCell:
     """A code cell: what it is said to be, and its source."""
 
     id: str
-    exercise: str  # from its metadata; "" if they name none
+    exercise: str  # the exercise that its metadata name; "" if none
     check: str
     source: str
 

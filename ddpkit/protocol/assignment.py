@@ -19,7 +19,7 @@ class Assignment:
     local_rank: int  # its number among the ranks of its host
     backend: str  # "gloo" or "nccl"
     device: str  # "cpu" or "cuda"
-    seed: int  # of the run
+    seed: int  # the run's seed
     record: bool  # whether compute is recorded beside the calls
 
 
@@ -27,8 +27,8 @@ class Assignment:
 class ProcessSettings:
     """What the processes of a run's ranks have in common, where our launcher starts them."""
 
-    folder: Path  # of this run: the call, the rendezvous file, the black boxes
-    threads: int  # that torch may use in each process
+    folder: Path  # the run's: the call, the rendezvous file, the black boxes
+    threads: int  # threads that torch may use in each process
     environ: Mapping[str, str]
     cwd: str
     links: Links | None = None  # the emulated network; without it, gloo as fast as it goes
@@ -38,7 +38,7 @@ class ProcessSettings:
 class RankPipes:
     """A rank's four inherited pipes; there is no listening port."""
 
-    reply: Connection  # to the launcher: what the function returned or raised
-    output: Connection  # to the launcher: what is printed
-    crash: Connection  # to the launcher: faulthandler's last words
-    lifeline: Connection  # from the launcher: its end of file means that the launcher is gone
+    reply: Connection  # tells the launcher what the function returned or raised
+    output: Connection  # tells the launcher what is printed
+    crash: Connection  # tells the launcher what faulthandler wrote at the end
+    lifeline: Connection  # its end of file means that the launcher is gone

@@ -53,7 +53,7 @@ class BlackBox:
             self._memory = mmap.mmap(file.fileno(), SIZE)
         self._numbers = memoryview(self._memory)[:AT_STATUS].cast("Q")  # half the price of struct
         self._calls, self._statuses, self._texts = self._numbers[:AT_CALL]
-        self._known_texts: dict[bytes, int] = {}  # of the texts that this writer has written
+        self._known_texts: dict[bytes, int] = {}  # the numbers of the texts written so far
         self._read = 0
 
     @classmethod

@@ -21,9 +21,9 @@ class Raised:
 
     type: str  # the name of its class
     message: str = ""
-    frames: tuple[Frame, ...] = ()  # of the user's own code, outermost first
+    frames: tuple[Frame, ...] = ()  # lines of the user's own code, outermost first
     traceback: str = ""  # all of it, as Python prints it
-    exit_code: int | None = None  # of a SystemExit: what the process would have ended with
+    exit_code: int | None = None  # what a SystemExit would end the process with
     unsendable: bool = False  # the function returned; what it returned cannot be sent back
     pickled: bytes = b""  # the exception; b"" where it cannot be pickled, or came as JSON
 

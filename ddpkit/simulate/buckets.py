@@ -44,7 +44,7 @@ def assign_buckets(
     if bucket_cap_mb is None:
         bucket_cap_mb = DEFAULT_CAP_MB
     first, cap = int(first_bucket_mb * MB), int(bucket_cap_mb * MB)
-    caps: dict[str, int] = {}  # of the bucket that is being filled, per dtype
+    caps: dict[str, int] = {}  # the cap of the bucket that is being filled, by dtype
     filling: dict[str, list[Gradient]] = {}
     closed: list[list[Gradient]] = []
     for gradient in gradients:

@@ -39,8 +39,8 @@ ONE_SIDE = "here: all messages pass one side of one link, one after the other"
 class Formula:
     """The cost of one algorithm."""
 
-    text: str  # in α, t = S/β and n
-    terms: Callable[[int], Terms]  # of the number of ranks
+    text: str  # the formula in α, t = S/β and n
+    terms: Callable[[int], Terms]  # a function of the number of ranks
     source: str
     textbook: str = ""  # the source's formula, where ours differs
 

@@ -12,7 +12,7 @@ OPERATIONS = {
     "reduce_scatter": ("reduce_scatter", True),  # a list, of which one part is known
     "reduce_scatter_tensor": ("reduce_scatter", False),
     "all_to_all": ("round_robin", False),  # a list as well
-    "all_to_all_single": ("reduce_scatter", False),  # as many rounds, as many bytes in each
+    "all_to_all_single": ("reduce_scatter", False),  # as many rounds, of as many bytes
     "broadcast": ("broadcast", False),
     "reduce": ("reduce", False),
     "scatter": ("scatter", True),

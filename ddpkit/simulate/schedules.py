@@ -57,7 +57,7 @@ class Schedule:
     """
 
     name: str  # "ring"
-    operation: str  # of torch.distributed: "all_reduce"
+    operation: str  # torch.distributed's name: "all_reduce"
     world_size: int
     length: int
     steps: tuple[Step, ...]

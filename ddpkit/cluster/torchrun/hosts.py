@@ -26,7 +26,7 @@ class Seat:
     """The host that a rank is on, and the address at which other ranks reach it."""
 
     host: str
-    boot: str  # of the host: two machines may both be called "ubuntu"
+    boot: str  # the host's boot id: two machines may both be called "ubuntu"
     address: str  # other ranks reach it there
 
     @property

@@ -35,7 +35,7 @@ class Messenger:
 
     def __init__(self, rank: int, line: Connection, death_of_rank_0: Death | None = None) -> None:
         self._rank, self._line, self._death_of_rank_0 = rank, line, death_of_rank_0
-        self._run: tuple[Agent, BlackBox] | None = None  # that is going on
+        self._run: tuple[Agent, BlackBox] | None = None  # the run that is going on
         self._sending = threading.Lock()
         self._failed = False
         threading.Thread(target=self._serve, name="ddpkit-messenger", daemon=True).start()

@@ -18,8 +18,8 @@ class Backward:
     start: Moment
     # When each gradient became ready, and its bytes; several threads may tell of theirs.
     ready: list[tuple[Moment, int]] = field(default_factory=list)
-    posted: list[RecordedCall] = field(default_factory=list)  # in it
-    ended: list[RecordedCall] = field(default_factory=list)  # of those, before it did
+    posted: list[RecordedCall] = field(default_factory=list)  # calls posted in it
+    ended: list[RecordedCall] = field(default_factory=list)  # ended before it did
     end: Moment = 0
 
     @property

@@ -15,7 +15,7 @@ class RecordedCall:
     """One call, from the moment it is posted."""
 
     what: Call  # without its number: a loop makes it once
-    seq: int = 0  # of a collective: which of its group; of a message: which from src to dst
+    seq: int = 0  # a collective's number in its group; a message's from src to dst
     posted: Moment = 0
     blocked: Moment | None = None  # since when the main thread, or its stream, waits for it
     done: Moment = 0

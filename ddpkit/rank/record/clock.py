@@ -32,7 +32,7 @@ class Anchor:
     """
 
     event: Any
-    host_ns: int  # when it was queued; once it has been counted, when it happened
+    host_ns: int  # when the event was queued; once counted, when it happened
     since: Anchor | None = None
 
     def ns(self) -> int:

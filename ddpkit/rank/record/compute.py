@@ -51,7 +51,7 @@ def _replace(stack: ExitStack, home: Any, name: str, timed: Callable[..., Any]) 
 class _Compute:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.depth = 0  # of the modules we are inside of
+        self.depth = 0  # how many modules we are inside of
         self.now = recorder.clock.now
         self.step_start: Moment = 0
         # Each parameter that has our hook, by its id, and the hook.

@@ -11,7 +11,7 @@ from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import Moment, Read, stretch
 from ddpkit.trace import Count, Dropped, Span
 
-MAX_SPANS = 200_000  # of a rank: some 50 MB
+MAX_SPANS = 200_000  # spans of a rank: some 50 MB
 STEP_ENDS = ("step", "optimizer")  # kinds of stretch that a step ends with; a marked one wins
 
 Stretch: TypeAlias = tuple[str, str, Moment, Moment, int]  # kind, name, start, end, bytes

@@ -67,7 +67,7 @@ class _RankReader:
         self.rank = recording.rank
         self.gpu = recording.has_gpu
         self.spans: list[Span] = []
-        self.kinds: dict[object, str] = {}  # of kernels, by the correlation of their launch
+        self.kinds: dict[object, str] = {}  # a kernel's, by its launch's correlation
         self.annotations = [
             event
             for event in recording.events

@@ -20,7 +20,7 @@ class CapSweep:
     cap_mb: float
     curve: tuple[tuple[float, int], ...]
     replay: Replay
-    row: RankRow  # of one rank; all ranks are alike
+    row: RankRow  # the row of one rank; all ranks are alike
     compute_ns: int  # the step without communication
 
     @property

@@ -10,7 +10,7 @@ from ddpkit.view.drawing import words
 from ddpkit.view.drawing.rows import PIXELS, RankRow
 from ddpkit.view.timeline.model import Timeline, timeline_model
 
-LITTLE = 0.01  # of the longer step: smaller differences are not worth a sentence
+LITTLE = 0.01  # part of the longer step: smaller differences are not worth a sentence
 
 
 @dataclass(frozen=True, slots=True)

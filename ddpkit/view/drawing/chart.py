@@ -13,7 +13,7 @@ from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.drawing.plot import Plot
 from ddpkit.view.drawing.rows import RankRow
 
-Look = dict[str, Any]  # of a patch, as matplotlib takes it
+Look = dict[str, Any]  # the look of a patch, as matplotlib takes it
 OVERLAP: Look = {
     "facecolor": style.BACKWARD,
     "edgecolor": style.MOVING,

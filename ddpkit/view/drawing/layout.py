@@ -29,7 +29,7 @@ class Heights:
 
     compute: float
     overlap: float
-    lane: float  # where it is the only one
+    lane: float  # height of a lane that is the only one
     lanes: float  # all of them together, at most
     bar: float  # of the parts, on the right
     gap: float  # between rows

@@ -7,7 +7,7 @@ differ by hue alone: some are light, some dark, and two are hatched.
 INK = "#1F2933"  # titles, labels on light bars
 GREY = "#7B8794"  # axes, lanes, secondary text
 BAND = "#F4F6FA"  # behind a rank's row
-ARROW = "#52606D"  # of a message
+ARROW = "#52606D"  # the arrow of a message
 GRID = "#E1E5EB"
 IDLE = "#D9DEE4"
 

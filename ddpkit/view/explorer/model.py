@@ -38,7 +38,7 @@ class SpanColumns:
     Times are in ticks of ``tick_ns`` from the start of what is shown; before it they are < 0.
     """
 
-    length: int  # of what is shown, in ticks
+    length: int  # length of what is shown, in ticks
     tick_ns: int
     rows: list[Lane] = field(default_factory=list)
     names: list[str] = field(default_factory=list)  # what `name` counts through

@@ -14,7 +14,7 @@ from ddpkit.trace.waits import last_in, waited_for, waiting
 from ddpkit.view.drawing import words
 
 COLUMNS = 240  # more could not be told apart
-MUCH = 1.2  # of the median step: such a step is worth a word
+MUCH = 1.2  # times the median step: such a step is worth a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Heat:
     title: str
     notice: str
     took: tuple[tuple[int, ...], ...]
-    waited: tuple[tuple[int, ...], ...]  # with nothing to do meanwhile
+    waited: tuple[tuple[int, ...], ...]  # time waited with nothing to do meanwhile
     group: int
     note: str
     text: str  # the picture in words and numbers

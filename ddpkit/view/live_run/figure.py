@@ -14,7 +14,7 @@ from ddpkit.view.live_run.model import RunProgress
 
 LEFT, TOP, HIGH = 0.75, 1.2, 1.75  # inches
 LOSS, RATE, LAG = 3.7, 2.9, 2.15  # widths
-POINTS = 400  # of a curve: more could not be told apart
+POINTS = 400  # points of a curve: more could not be told apart
 
 
 def draw_progress(model: RunProgress) -> Figure:

@@ -10,7 +10,7 @@ from ddpkit.view.drawing import words
 
 WINDOW = 10  # steps that a throughput is taken over
 RECENT = 20  # steps that a lag is taken over
-MUCH = 0.1  # of a step: a rank that is so much later than the first is worth a word
+MUCH = 0.1  # part of a step: a rank so much later than the first is worth a word
 
 
 class Report(NamedTuple):
@@ -38,7 +38,7 @@ class RunProgress:
 
 def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
     """How far a run has come, from each rank's reports; some ranks may be a few steps ahead."""
-    steps = min(map(len, reports.values()), default=0)  # that all ranks have done
+    steps = min(map(len, reports.values()), default=0)  # steps that all ranks have done
     losses = {rank: tuple(report.loss for report in reports[rank]) for rank in sorted(reports)}
     if not steps:
         return RunProgress(losses, (), {}, "No step is done yet", "")

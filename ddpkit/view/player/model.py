@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from ddpkit.text import count, size
 
 MOST_RANKS = 16  # more boxes would be too small to see anything in
-MOST_LINES = 64  # of the table
+MOST_LINES = 64  # lines of the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Message:
 class Moment:
     """The messages of a step, and how things are after it."""
 
-    messages: tuple[Message, ...]  # of this step; none in the moment before the first
+    messages: tuple[Message, ...]  # messages of this step; none in the moment before the first
     sent: tuple[int, ...]  # bytes, per rank, so far
-    messages_sent: int  # by all ranks, so far
+    messages_sent: int  # messages of all ranks, so far
     holds: tuple[tuple[int, ...], ...] = ()  # [rank][chunk]: contributions in it; () if not known
 
     @property

@@ -10,7 +10,7 @@ from ddpkit.view.drawing import words
 from ddpkit.view.drawing.rows import PIXELS, RankRow, RowBuilder
 
 MAX_MESSAGES = 60  # more arrows would hide what they connect
-MAX_AT_ONCE = 3  # of a rank: with more, nobody sees where an arrow belongs
+MAX_AT_ONCE = 3  # messages of a rank: with more, nobody sees where an arrow belongs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Timeline:
     title: str
     headline: str
     rows: list[RankRow]
-    messages: list[Arrow]  # to be drawn as arrows
+    messages: list[Arrow]  # messages to draw as arrows
     length_ns: int
     whole: str  # what the parts add up to: "step" or "run"
     note: str  # what the reader must know to read the numbers right; may be ""
