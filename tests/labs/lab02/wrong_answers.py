@@ -111,7 +111,12 @@ edits(
       "chunks[dst].copy_(x)": "chunks[dst] = x.clone()"}, "not copied back"),
     ("gather", "forgets_itself", "    chunks[dst].copy_(x)", "    return", "own chunk"),
     ("gather", "in_pieces", "x.contiguous()", "x", "not contiguous"),
-    ("gather", "as_they_come", "dist.recv(chunk, rank)", "dist.recv(chunk)", "wrong chunk"),
+    ("gather", "as_they_come",  # rank 1 sends after rank 2, or luck would decide who comes first
+     {"dist.recv(chunk, rank)": "dist.recv(chunk)",
+      "        dist.send(x.contiguous(), dst)":
+      "        if dist.get_rank() == 1:\n            dist.recv(torch.empty(1), 2)\n"
+      "        dist.send(x.contiguous(), dst)\n"
+      "        if dist.get_rank() == 2:\n            dist.send(torch.empty(1), 1)"}, "wrong chunk"),
     ("gather", "always_to_rank_0", "    if dist", "    dst = 0\n    if dist", "root 0"),
     ("gather", "never_waits", "dist.send(", "dist.isend(", "never waited for"),
 
