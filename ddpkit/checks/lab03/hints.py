@@ -1,187 +1,215 @@
-"""What to say to a wrong all-reduce: the first sentence that fits it."""
+"""What to say of wrong all-reduces and of wrong predictions."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from math import isclose
 from typing import Any
 
-from ddpkit.checks.lab03.question import Question, Way
-from ddpkit.checks.messages import ITSELF, of_message
-from ddpkit.errors import Deadlock
+from ddpkit.checks.messages import MESSAGES
 from ddpkit.exercises.compare import same
-from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.ranks import who
 from ddpkit.rank.group.recorded import COLLECTIVES
 
 
-def hint(asked: Question, seen: Observed) -> str | None:
-    if "error" in seen:
-        return _raised(asked.n, seen["error"])
-    return (
-        _collective(seen)
-        or _memory(seen)
-        or _neighbours(asked, seen)
-        or _wrong_tensors(asked, seen)
-        or _wrong_traffic(asked, seen)
-    )
+def collectives(s: Seen) -> list[str]:
+    """The collectives of torch.distributed that the answer called."""
+    return [name for name in s.to.split() if name in COLLECTIVES.values()]
 
 
-def _raised(n: int, error: Any) -> str | None:
-    text = " ".join(str(error).split())  # its lines are wrapped
-    if said := of_message(text):
-        return said
-    if isinstance(error, Deadlock):
-        return _waiting(n, text)
-    if "has to be contiguous" in text:
-        return "A message must lie in one piece: send x.contiguous(), and make room like that."
-    if "does not fit the tensor" in text:
-        return (
-            "A message and the room for it differ in length. n need not divide the length, and "
-            "some chunks may be empty: take both from the same torch.tensor_split."
-        )
-    if "IndexError" in text:
-        return "A tensor may be shorter than n: torch.chunk then gives fewer than n pieces."
-    if n == 1:
-        return "With one rank there is nobody to talk to: the sum is x, in a tensor of its own."
-    if "view size is not compatible" in text:
-        return (
-            "x may lie in memory in another order, and a clone of it too: then it has no view(-1). "
-            "x.clone(memory_format=torch.contiguous_format) has."
-        )
-    if ITSELF.search(text):
-        return "A rank sends nothing to itself, and adds its own without a message."
-    if "this group has" in text:
-        return (
-            f"With {n} ranks there are ranks 0 to {n - 1}: not every rank has a partner in every "
-            "round. (In a circle, take the rank % world_size.)"
-        )
-    if "can't be cast" in text:
-        return "x may hold integers. Nothing has to be divided here."
-    return None
+def wrong_sum(s: Seen) -> str:
+    """The name of the first sum that is wrong."""
+    names: Iterable[str] = s.inputs
+    return next(name for name in names if s.wrong(name))
 
 
-def _waiting(n: int, text: str) -> str:
-    if re.search("ha(s|ve) returned|waits? in barrier", text):  # in the check's, after the call
-        return (
-            "A rank has returned, and another still waits for it: go through the rounds on paper "
-            f"with {n} ranks, and count who sends and who receives."
-        )
-    if "wait in send" in text:
-        return "All wait in send. Start it with dist.isend, then receive, then wait for it."
-    return (
-        "In each round, is the rank that I receive from the one that sends to me? Draw an arrow "
-        "for each message."
-    )
+def got(s: Seen) -> Any:
+    return s[wrong_sum(s)]
 
 
-def _collective(seen: Observed) -> str | None:
-    called = [name for name in COLLECTIVES.values() if name in seen.get("to", "").split()]
-    if not called:
-        return None
-    return f"Use isend, send and recv only: {called[0]} would do the work for you."
+def due(s: Seen) -> Any:
+    return s.expect[wrong_sum(s)]
 
 
-def _memory(seen: Observed) -> str | None:
-    if seen["x"] == "changed":
-        return "x has changed: add into a copy of it, x.clone()."
-    if seen["x"] == "returned":
-        return "What you return lies in the memory of x: return a tensor of its own, a clone."
-    return None
+def times(s: Seen) -> Any:
+    """How often each rank's part is in each element, [rank, element]: it is read from the digits.
 
-
-def _neighbours(asked: Question, seen: Observed) -> str | None:
-    """So many bytes as is right, but to others: whatever the sum is, this comes first."""
-    due = asked.expect
-    if seen["bytes"] != due["bytes"] or seen.get("to") == due.get("to"):
-        return None
-    return f"The messages go {seen['to']}; in {asked.way.a} they go {due['to']}."
-
-
-def _wrong_tensors(asked: Question, seen: Observed) -> str | None:
-    for name, inputs, total in zip(asked.names, asked.inputs, asked.totals, strict=True):
-        if not same(seen[name], total):
-            return _wrong_tensor(asked.way, seen[name], inputs, total, seen["on rank"])
-    if seen.get("bits") == "differ":
-        return (
-            "Ranks that add in different orders differ in the last bits. Let all add in the same "
-            "order, that of the ranks."
-        )
-    return None
-
-
-def _wrong_tensor(way: Way, got: Any, inputs: list[Any], total: Any, rank: int) -> str | None:
-    x, n = inputs[0], len(inputs)
-    if getattr(got, "dtype", None) != x.dtype:
-        return f"x is of {x.dtype}, and so is the sum: make room for it with torch.empty_like."
-    if got.shape != x.shape:
-        return f"The sum has the shape of x, {list(x.shape)}; you return {list(got.shape)}."
-    if same(got * n, total):
-        return "That is the mean. An all-reduce gives the sum; who wants a mean divides it."
-    return _wrong_parts(way, got, inputs, rank)
-
-
-def _wrong_parts(way: Way, got: Any, inputs: list[Any], rank: int) -> str | None:
-    """Read from the digits whose parts are in each element, and how often."""
+    Raises: the wrong sum is no tensor of the right size.
+    """
     import torch
 
-    n = len(inputs)
-    ones = torch.tensor([10.0**rank for rank in range(n)]).double().view(-1, 1)
-    digits = got.reshape(-1).double().div(ones, rounding_mode="floor") % 10
-    parts = torch.stack([x.reshape(-1) for x in inputs]).double() / ones
-    times = digits / parts  # [rank, element]
-    length, whole = times.shape[1], times.shape[1] // n * n
-    if whole < length and bool((times[:, :whole] == 1).all()):
-        return f"The end of x is left out, from element {whole} on: n need not divide the length."
-    if way.alone and bool(((times == 1).sum(dim=0) == 1).all() and (times.sum(dim=0) == 1).all()):
-        return way.alone
-    for wrong, what, advice in (
-        (times == 0, "lacks what {} gave", way.lacks),
-        (times > 1, "has what {} gave more than once", way.twice),
-    ):
-        if wrong.any():
-            element = int(wrong.any(dim=0).nonzero()[0])
-            whose = _ranks(wrong[:, element].nonzero().reshape(-1).tolist())
-            return f"On rank {rank}, element {element} {what.format(whose)}. {advice}"
-    return None
+    parts = torch.stack([x.reshape(-1) for x in s.inputs[wrong_sum(s)]]).double()
+    ones = torch.tensor([10.0**rank for rank in range(s.n)]).double().view(-1, 1)
+    return got(s).reshape(-1).double().div(ones, rounding_mode="floor") % 10 * ones / parts
 
 
-def _wrong_traffic(asked: Question, seen: Observed) -> str | None:
-    a, due = asked.way.a, asked.expect
-    if seen["bytes"] != due["bytes"]:
-        return f"{_bytes(asked, seen)} {asked.way.much}"
-    if seen.get("messages") != due.get("messages"):
-        return (
-            f"The right bytes, but in {max(seen['messages'])} messages from a rank, where {a} has "
-            f"{max(due['messages'])}. Each message costs a latency."
-        )
-    if seen["latencies"] > due["latencies"]:
-        row = f"{seen['latencies']} messages go in a row, where {a} has {due['latencies']}."
-        return f"{row} {asked.way.row}"
-    return (
-        f"Only {seen['latencies']} in a row, where {a} has {due['latencies']} rounds: too much is "
-        "under way at once. A round begins when the one before it is over."
+def whole(s: Seen) -> int:
+    """How many elements n chunks of equal length have."""
+    return int(due(s).numel() // s.n * s.n)
+
+
+def end_left_out(s: Seen) -> bool:
+    return whole(s) < due(s).numel() and bool((times(s)[:, : whole(s)] == 1).all())
+
+
+def one_part_each(s: Seen) -> bool:
+    """Whether each element has the part of one rank alone, once."""
+    count = times(s)
+    return bool(((count == 1).sum(dim=0) == 1).all() and (count.sum(dim=0) == 1).all())
+
+
+def tell(what: str, is_wrong: Callable[[Any], Any], advice: str, s: Seen) -> str:
+    """What is wrong in the first element in which somebody's part is not there once.
+
+    Raises IndexError: there is none.
+    """
+    wrong = is_wrong(times(s))
+    element = int(wrong.any(dim=0).nonzero()[0])
+    whose = who(wrong[:, element].nonzero().reshape(-1).tolist())
+    advice = getattr(s.way, advice)
+    return f"On rank {s.on_rank}, element {element} {what.format(whose)}. {advice}"
+
+
+def hidden_master(s: Seen) -> bool:
+    """Whether one rank sent as much as all others, and more than it should."""
+    first, *others = s.bytes
+    return bool(first == sum(others) and s.expect["bytes"][0] < first)
+
+
+def bytes_of_a_rank(s: Seen) -> str:
+    """ "Rank 0 sent 96 bytes to ranks 1, 2 and 3; a ring sends 48 to rank 1." """
+    right = s.expect["bytes"]
+    rank = next(rank for rank in range(s.n) if s.bytes[rank] != right[rank])
+    to, due_to = (peers(rank, each) for each in (s.to, s.expect["to"]))
+    return f"Rank {rank} sent {s.bytes[rank]} bytes{to}; {s.way.a} sends {right[rank]}{due_to}."
+
+
+def peers(rank: int, to: str) -> str:
+    """ " to ranks 1 and 2", or "" if the rank sends nothing, or it is not settled to whom."""
+    found = [int(pair.partition("→")[2]) for pair in to.split() if pair.startswith(f"{rank}→")]
+    return f" to {who(found)}" if found else ""
+
+
+# fmt: off
+SUM = (
+    *MESSAGES,
+    Hint("has returned", lambda s: s.stuck == "returned", lambda s:
+         "A rank has returned, and another still waits for it: go through the rounds on paper "
+         f"with {s.n} ranks, and count who sends and who receives."),
+    Hint("all send", lambda s: s.stuck == "send",
+         "All wait in send. Start it with dist.isend, then receive, then wait for it."),
+    Hint("circle", lambda s: s.stuck,
+         "In each round, is the rank that I receive from the one that sends to me? Draw an arrow "
+         "for each message."),
+    Hint("not contiguous", lambda s: s.kind == "not contiguous",
+         "A message must lie in one piece: send x.contiguous(), and make room like that."),
+    Hint("lengths differ", lambda s: s.mismatch == "message",
+         "A message and the room for it differ in length. n need not divide the length, and "
+         "some chunks may be empty: take both from the same torch.tensor_split."),
+    Hint("fewer than n pieces", lambda s: s.raised == "IndexError",
+         "A tensor may be shorter than n: torch.chunk then gives fewer than n pieces."),
+    Hint("one rank", lambda s: s.error and s.n == 1,
+         "With one rank there is nobody to talk to: the sum is x, in a tensor of its own."),
+    Hint("no view", lambda s: s.kind == "no view",
+         "x may lie in memory in another order, and a clone of it too: then it has no view(-1). "
+         "x.clone(memory_format=torch.contiguous_format) has."),
+    Hint("to itself", lambda s: s.kind == "to itself",
+         "A rank sends nothing to itself, and adds its own without a message."),
+    Hint("no such rank", lambda s: s.kind == "no such rank", lambda s:
+         f"With {s.n} ranks there are ranks 0 to {s.n - 1}: not every rank has a partner in every "
+         "round. (In a circle, take the rank % world_size.)"),
+    Hint("no cast", lambda s: s.kind == "no cast",
+         "x may hold integers. Nothing has to be divided here."),
+    Hint("collective", collectives, lambda s:
+         f"Use isend, send and recv only: {collectives(s)[0]} would do the work for you."),
+    Hint("x changed", lambda s: s.x == "changed",
+         "x has changed: add into a copy of it, x.clone()."),
+    Hint("x returned", lambda s: s.x == "returned",
+         "What you return lies in the memory of x: return a tensor of its own, a clone."),
+    # So many bytes as is right, but to others: whatever the sum is, this comes first.
+    Hint("other peers", lambda s: not s.wrong("bytes") and s.wrong("to"), lambda s:
+         f"The messages go {s.to}; in {s.way.a} they go {s.expect['to']}."),
+    Hint("dtype", lambda s: getattr(got(s), "dtype", None) != due(s).dtype, lambda s:
+         f"x is of {due(s).dtype}, and so is the sum: make room for it with torch.empty_like."),
+    Hint("shape", lambda s: got(s).shape != due(s).shape, lambda s:
+         f"The sum has the shape of x, {list(due(s).shape)}; you return {list(got(s).shape)}."),
+    Hint("mean", lambda s: same(got(s) * s.n, due(s)),
+         "That is the mean. An all-reduce gives the sum; who wants a mean divides it."),
+    Hint("end left out", end_left_out, lambda s:
+         f"The end of x is left out, from element {whole(s)} on: n need not divide the length."),
+    Hint("not added in", one_part_each, lambda s: s.way.alone),
+    Hint("lacks", say=partial(tell, "lacks what {} gave", lambda t: t == 0, "lacks")),
+    Hint("twice", say=partial(tell, "has what {} gave more than once", lambda t: t > 1, "twice")),
+    Hint("bits", lambda s: s.wrong("bits"),
+         "Ranks that add in different orders differ in the last bits. Let all add in the same "
+         "order, that of the ranks."),
+    Hint("bytes of all", lambda s: s.wrong("bytes") and isinstance(s.bytes, int), lambda s:
+         f"With {s.n} ranks all together sent {s.bytes} bytes; {s.way.a} sends "
+         f"{s.expect['bytes']}. {s.way.much}"),
+    Hint("hidden master", hidden_master, lambda s:
+         f"One rank is a hidden master: it alone sent {s.bytes[0]} bytes; in {s.way.a}, "
+         f"{s.expect['bytes'][0]}. {s.way.much}"),
+    Hint("bytes", lambda s: s.wrong("bytes"), lambda s: f"{bytes_of_a_rank(s)} {s.way.much}"),
+    Hint("small messages", lambda s: s.wrong("messages"), lambda s:
+         f"The right bytes, but in {max(s.messages)} messages from a rank, where {s.way.a} has "
+         f"{max(s.expect['messages'])}. Each message costs a latency."),
+    Hint("in a row", lambda s: s.latencies > s.expect["latencies"], lambda s:
+         f"{s.latencies} messages go in a row, where {s.way.a} has {s.expect['latencies']}. "
+         f"{s.way.row}"),
+    Hint("at once", lambda s: s.wrong("latencies"), lambda s:
+         f"Only {s.latencies} in a row, where {s.way.a} has {s.expect['latencies']} rounds: too "
+         "much is under way at once. A round begins when the one before it is over."),
+)
+# fmt: on
+
+
+def miscounted(s: Seen) -> tuple[str, int, float, float]:
+    """The first price that is wrong, the number of ranks, and how much of it was counted and due.
+
+    Raises StopIteration: there is none.
+    """
+    return next(
+        (price, n, counted, right)
+        for price in ("latencies", "tensors")
+        for n, counted, right in zip(s.worlds, s[price], s.expect[price], strict=True)
+        if counted != right
     )
 
 
-def _bytes(asked: Question, seen: Observed) -> str:
-    """ "Rank 0 sent 96 bytes to ranks 1, 2 and 3; a ring sends 48 to rank 1." """
-    sent, due, a = seen["bytes"], asked.expect["bytes"], asked.way.a
-    if isinstance(sent, int):
-        return f"With {asked.n} ranks all together sent {sent} bytes; {a} sends {due}."
-    first, *others = sent
-    if first == sum(others) and due[0] < first:
-        return f"One rank is a hidden master: it alone sent {first} bytes; in {a}, {due[0]}."
-    rank = next(rank for rank in range(asked.n) if sent[rank] != due[rank])
-    to, due_to = (_peers(rank, each.get("to", "")) for each in (seen, asked.expect))
-    return f"Rank {rank} sent {sent[rank]} bytes{to}; {a} sends {due[rank]}{due_to}."
+def in_milliseconds(s: Seen) -> bool:
+    _, _, counted, right = miscounted(s)
+    return right != 0 and isclose(counted, 1000 * right, rel_tol=1e-3)
 
 
-def _peers(rank: int, to: str) -> str:
-    pairs = [pair.split("→") for pair in to.split() if "→" in pair]
-    peers = [int(b) for a, b in pairs if a == str(rank)]
-    return f" to {_ranks(peers)}" if peers else ""
+def correct(algorithm: str, sentence: str, s: Seen) -> str | None:
+    """The count that is wrong, and how to count; None if another algorithm is asked for."""
+    price, n, counted, right = miscounted(s)
+    told = f"With {n} ranks you count {counted:g} {price}, not {right:g}. {sentence}"
+    return told if s.algorithm == algorithm else None
 
 
-def _ranks(ranks: list[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+# fmt: off
+PRICE = (
+    Hint("one rank", lambda s: miscounted(s)[1] == 1,
+         "One rank alone sends nothing, and needs no time."),
+    Hint("milliseconds", in_milliseconds, "That is in milliseconds: give seconds."),
+    *(Hint(algorithm, say=partial(correct, algorithm, sentence)) for algorithm, sentence in (
+        ("all_to_all",
+         "All messages are under way at once and share a latency; a link carries n - 1."),
+        ("round_robin", "n - 1 rounds, in each a latency and a tensor."),
+        ("master_worker",
+         "In, and out again: 2 latencies, and n - 1 tensors each way on one link."),
+        ("tree",
+         "Up and down take ceil(log2 n) rounds each: (n - 1).bit_length() counts them."),
+        ("butterfly",
+         "log2 n rounds; where n is no power of two, floor(log2 n) and two more."),
+        ("ring",
+         "2(n - 1) rounds, in each a latency and a chunk, which is 1/n of a tensor."),
+    )),
+    Hint("not their sum", say=
+         "Both prices are right, but not their sum: latencies * latency + tensors * S / "
+         "bandwidth."),
+)
+# fmt: on

@@ -1,0 +1,40 @@
+"""What is sent in an all-reduce: bytes, messages, and how many of them go in a row.
+
+What an algorithm sends is written once, in its schedule (`ddpkit.simulate`): what a right answer
+sends is counted in the trace of the simulated schedule, as an answer's is in its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.ranks import Did
+from ddpkit.simulate import schedule, time_of
+from ddpkit.trace import latencies
+
+
+def simulated(algorithm: str, world_size: int, x: Any) -> Did:
+    """What ranks do that follow the schedule of the algorithm; no values are returned."""
+    plan = schedule(algorithm, world_size, x.numel())
+    return Did([], True, time_of(plan, "1 Gbit/s, 200 us", itemsize=x.element_size()))
+
+
+def counts(did: Sequence[Did], *, settled: bool) -> Observed:
+    """What all right answers have in common in what they send; `settled` as in `Way`."""
+    first = did[0]
+    in_a_row = latencies(first.trace.spans)
+    match first.trace.world_size:
+        case 4 if settled:
+            by_rank, to = (first.bytes, first.messages), first.to
+        case 4:
+            by_rank = sorted(first.bytes, reverse=True), sorted(first.messages, reverse=True)
+            to = "parents, children"
+        case 8:
+            most = max(first.bytes)
+            return {"bytes": sum(first.bytes), "most by a rank": most, "latencies": in_a_row}
+        case _:  # who is spared a round, or has a longer chunk, is free
+            return {"bytes": sum(sum(each.bytes) for each in did)}
+    told = dict(zip(("bytes", "messages"), by_rank, strict=True))
+    return {**told, "to": " ".join([to, *first.collectives]), "latencies": in_a_row}

@@ -1,0 +1,92 @@
+"""Inputs whose sum tells whose parts it has, and what an answer made of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab03.sent import counts
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.ranks import together
+
+Inputs = dict[str, list[Any]]  # name of a sum -> what is added up, by rank
+
+TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {  # by number of ranks
+    4: {"sum": ("float32", (8,))},
+    3: {"sum 1": ("int64", (10,)), "sum 2": ("float64", (5, 2))},
+    5: {"sum 1": ("float32", (2,)), "sum 2": ("int64", (0,))},
+    2: {"sum": ("float32", (9,))},
+    1: {"sum": ("float32", (3,))},
+    8: {"sum": ("float64", (16,))},
+}
+
+
+def inputs_for(n: int, dtype: str, shape: tuple[int, ...], rng: random.Random) -> list[Any]:
+    """Rank r's elements are 1, 2 or 3 times 10^r: the digits of a sum say whose parts are in it."""
+    import torch
+
+    size = torch.Size(shape).numel()
+    rows = [[rng.randint(1, 3) * 10**rank for _ in range(size)] for rank in range(n)]
+    return [torch.tensor(row, dtype=getattr(torch, dtype)).view(shape) for row in rows]
+
+
+def fractions_for(n: int, rng: random.Random) -> list[Any]:
+    """Numbers whose sum depends on the order of adding, in its last bits."""
+    import torch
+
+    return [torch.tensor([rng.uniform(-1, 1) for _ in range(64)]) for _ in range(n)]
+
+
+def summed(
+    answer: Callable[..., Any], inputs: Inputs, fractions: Inputs, settled: bool
+) -> Observed:
+    """The sums that the answer gave, by rank; what became of x; and what was sent for `inputs`."""
+    tensors = {**inputs, **fractions}
+    calls = [[(x,) for x in by_rank] for by_rank in tensors.values()]
+    did = [told() for told in together(partial(_call, answer), calls)]
+    sums = [[total for total, _ in each.returned] for each in did]
+    became = {what for each in did for _, what in each.returned}
+    return {
+        **dict(zip(tensors, sums, strict=True)),
+        "x": next(what for what in ("changed", "returned", "kept") if what in became),
+        **counts(did[: len(inputs)], settled=settled),
+    }
+
+
+def _call(answer: Callable[..., Any], x: Any) -> tuple[Any, str]:
+    """Run on a rank; what the answer returns, and what became of x.
+
+    A tensor of two dimensions is given to it transposed, so that it is not contiguous.
+    """
+    import torch
+
+    given = x.t().contiguous().t() if x.dim() == 2 else x.clone()
+    total = answer(given)
+    if not torch.equal(given, x):
+        return total, "changed"
+    if isinstance(total, torch.Tensor) and x.numel():
+        is_x = total.untyped_storage().data_ptr() == given.untyped_storage().data_ptr()
+    else:
+        is_x = total is given
+    return total, "returned" if is_x else "kept"
+
+
+def told_of(sums: dict[str, Any], n: int, seen: Observed) -> Observed:
+    """One value of each sum, which ranks may have in different ways: a wrong one, if any is.
+
+    Of `bits`, the sum of fractions, only whether all ranks have the same.
+    """
+    told = dict(seen)
+    for name, total in sums.items():
+        by_rank = dict(zip(range(n), seen[name], strict=True))
+        wrong = [rank for rank, got in by_rank.items() if not same(got, total)]
+        told[name] = by_rank[wrong[0] if wrong else 0]
+        if wrong:
+            told.setdefault("on rank", wrong[0])
+    if "bits" in seen:
+        alike = all(same(each, seen["bits"][0]) for each in seen["bits"])
+        told["bits"] = "same" if alike else "differ"
+    return told
