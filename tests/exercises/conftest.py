@@ -33,7 +33,7 @@ def registry():
 def toy_sum(registry):
     """An exercise with three cases: sum up `numbers`, without changing them."""
 
-    @exercise("toy_sum", lab="90", points=3)
+    @exercise("toy_sum", lab="99", points=3)
     def cases(answer, rng):
         """Add up numbers."""
         for size in (0, 1, 4):

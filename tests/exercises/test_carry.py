@@ -46,7 +46,7 @@ def green(toy_sum, cell, capsys):
 
 def test_without_a_green_check_it_is_the_kits(toy_sum, cell, capsys):
     assert carry("toy_sum") is kits_sum
-    sentence = "toy_sum: the kit's version; yours takes over once its check in lab 90 passes.\n"
+    sentence = "toy_sum: the kit's version; yours takes over once its check in lab 99 passes.\n"
     assert capsys.readouterr().out == sentence
     check(cell("def toy_sum(numbers): return 7")["toy_sum"])
     assert carry("toy_sum", quiet=True) is kits_sum
@@ -112,11 +112,11 @@ def test_a_file_that_does_not_load_is_said_and_the_kits_taken(green, capsys, dam
 
 def test_with_neither_it_names_the_lab(toy_sum, kit, monkeypatch):
     kit.get = {}.__getitem__
-    with pytest.raises(LessonError, match=r"no `toy_sum` to carry over: it is built in lab 90"):
+    with pytest.raises(LessonError, match=r"no `toy_sum` to carry over: it is built in lab 99"):
         carry("toy_sum")
     monkeypatch.delattr(ddpkit, "answers")
     monkeypatch.setitem(sys.modules, "ddpkit.answers", None)  # as in the grader's sandbox
-    with pytest.raises(LessonError, match="it is built in lab 90"):
+    with pytest.raises(LessonError, match="it is built in lab 99"):
         carry("toy_sum")
 
 

@@ -144,7 +144,7 @@ def test_not_implemented_by_a_library_is_no_blank(toy_sum, cell, capsys):
 
 
 def test_a_blank_on_a_rank_is_a_blank(registry, capsys):
-    @exercise("toy_blank", lab="90")
+    @exercise("toy_blank", lab="99")
     def cases(answer, rng):
         def observe():
             blank = NotImplementedError("your code here: about 1 line")
@@ -167,7 +167,7 @@ Why: rank 0 waits for itself."""
 def failing(error, ran):
     """An exercise whose runs fail with `error`."""
 
-    @exercise("toy_run", lab="90", points=2)
+    @exercise("toy_run", lab="99", points=2)
     def cases(answer, rng):
         for size in (2, 3):
 
@@ -312,7 +312,7 @@ def test_stop_is_the_readers(toy_sum, cell):
 
 
 def test_a_broken_exercise_is_not_the_students_fault(registry):
-    @exercise("toy_empty", lab="90")
+    @exercise("toy_empty", lab="99")
     def no_cases(answer, rng):
         return iter(())
 
@@ -330,7 +330,7 @@ def test_a_broken_exercise_is_not_the_students_fault(registry):
 
 
 def test_cases_weigh(registry):
-    @exercise("toy_weights", lab="90", points=4)
+    @exercise("toy_weights", lab="99", points=4)
     def cases(answer, rng):
         for weight in (1, 3):
             yield Case(str(weight), lambda weight=weight: {"ok": answer(weight)}, {"ok": True},
@@ -341,7 +341,7 @@ def test_cases_weigh(registry):
 
 
 def test_several_wrong_values_and_one_that_is_only_shown(registry, capsys):
-    @exercise("toy_many", lab="90")
+    @exercise("toy_many", lab="99")
     def cases(answer, rng):
         yield Case(
             "once",
@@ -366,7 +366,7 @@ toy_many: not yet, 1 of 2 cases. Change your cell, run it, then this one.
 
 
 def test_an_answer_called_while_the_cases_are_made_fails_too(registry, cell, capsys):
-    @exercise("toy_early", lab="90", points=2)
+    @exercise("toy_early", lab="99", points=2)
     def cases(answer, rng):
         made = answer()
         yield Case("x", lambda: {"x": made}, {"x": 1})
@@ -411,7 +411,7 @@ def test_the_report_is_one_write(toy_sum, cell):
 
 
 def test_long_text_wraps_under_its_beginning(registry, capsys):
-    @exercise("toy_long", lab="90")
+    @exercise("toy_long", lab="99")
     def cases(answer, rng):
         yield Case("x", lambda: {"x": 1}, {"x": 2}, lambda seen: "word " * 40)
 

@@ -9,12 +9,12 @@ nbformat = pytest.importorskip("nbformat")
 TOY = """
 from ddpkit.exercises import Case, carry, check, exercise
 
-@exercise("toy", lab="90")
+@exercise("toy", lab="99")
 def cases(answer, rng):
     for n in (1, 2):
         yield Case(f"n = {n}", lambda n=n: {"result": answer(n)}, {"result": 2 * n})
 
-cases = exercise("Toy", lab="90")(cases)
+cases = exercise("Toy", lab="99")(cases)
 """
 DATACLASS = """
 from dataclasses import dataclass
