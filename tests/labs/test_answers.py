@@ -84,6 +84,9 @@ def by_a_loop(numbers):
     return total
 
 
+answers.RIGHT.pop()  # a toy's: other tests of this worker ask for those of the labs
+
+
 def test_a_row_may_be_an_edit_of_a_right_answer(toy_sum, monkeypatch):
     edits(("toy_sum", "late", "in numbers", "in numbers[:-1]", "last left out"), of=by_a_loop)
     (found,) = answers.WRONG
