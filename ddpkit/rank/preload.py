@@ -35,6 +35,11 @@ import signal
 from contextlib import suppress
 from typing import Any
 
+import ddpkit.rank.group.recorded
+import ddpkit.rank.life
+import ddpkit.rank.main
+import ddpkit.rank.record.compute  # noqa: F401
+
 IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
 ORPHAN = 20.0  # seconds in which a new process must have become a rank (`process.set_up`)
