@@ -76,19 +76,24 @@ def files(root: Path) -> dict[str, bytes]:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     """A copy in which the page's files are written and its lab is released."""
     folder = tmp_path_factory.mktemp("add_a_lab")
-    root = folder / "checkout"
+    try:
+        yield _released(folder / "checkout")
+    finally:
+        shutil.rmtree(folder)
+
+
+def _released(root: Path) -> Copy:
     for path in tracked_files():
         target = root / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    made = Copy(root, files(root))
+    copy = Copy(root, files(root))
     for name, text in FILES.items():
-        assert name not in made.before
+        assert name not in copy.before
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, "utf-8")
-    made.follow(f"ddpkit release {NUMBER}")
-    yield made
-    shutil.rmtree(folder)
+    copy.follow(f"ddpkit release {NUMBER}")
+    return copy
 
 
 def test_the_page_is_of_one_exercise_with_right_and_wrong_answers():
