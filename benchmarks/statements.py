@@ -22,8 +22,8 @@ from ddpkit.exercises import exercises
 ROOT = Path(__file__).parents[1]
 KINDS = {  # of each kind, where its files are
     "checks": ("ddpkit/checks/lab{lab}/*.py",),
-    "wrong": ("tests/mutants/lab{lab}*.py", "tests/labs/lab{lab}/wrong_answers*.py"),
-    "right": ("tests/exercises/test_right_lab{lab}.py", "tests/labs/lab{lab}/right_answers*.py"),
+    "wrong": ("tests/labs/lab{lab}/wrong_answers*.py",),
+    "right": ("tests/labs/lab{lab}/right_answers*.py",),
 }
 BEFORE = {  # at 989940a, by lab
     "00": (93, 138, 0),

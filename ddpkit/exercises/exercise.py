@@ -57,9 +57,6 @@ class Case:
     "stuck" (a deadlock, a mismatch, a timeout), later cases are not tried and count as wrong. An
     answer that fails a plain case would fail the others too, and take time for it.
 
-    `hint` is the form before `hints`: it gets what was observed, or `{"error": exception}`, and
-    returns a sentence, or None.
-
     A grader runs `observe` beside the student's code, with secret inputs: `observe` must know the
     inputs and nothing else. Code that compares values with the right ones goes into `read`, which
     gets what was observed.
@@ -71,7 +68,6 @@ class Case:
     title: str
     observe: Callable[[], Observed]
     expect: Observed
-    hint: Callable[[Observed], str | None] | None = None
     weight: float = 1.0  # share of the exercise's points, relative to its other cases
     read: Callable[[Observed], Observed] | None = None
     hints: Sequence[Hint] = ()
@@ -90,13 +86,7 @@ class Case:
     ) -> Advice | None:
         """The hint for values that are wrong, or for an exception; None if no hint fits."""
         seen = Seen(observed, self.expect, self.given, error, trouble)
-        found = first_that_fits(self.hints, seen)
-        if found is None and self.hint is not None:
-            old = self.hint
-            known = observed if error is None else {"error": error}
-            found = first_that_fits([Hint("old", lambda _: True, lambda _: old(known))], seen)
-            return found and Advice("", found.says)
-        return found
+        return first_that_fits(self.hints, seen)
 
     def stops(self, passed: bool, trouble: Trouble | None) -> bool:
         """Whether this end of the case is the end of the exercise: no later case is tried."""

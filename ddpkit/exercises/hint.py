@@ -109,7 +109,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Advice:
-    """The hint that is shown: its name, "" for one of the old kind, and its sentence."""
+    """The hint that is shown: its name and its sentence."""
 
     name: str
     says: str

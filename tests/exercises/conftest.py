@@ -7,8 +7,10 @@ import textwrap
 import pytest
 
 from ddpkit.exercises.exercise import REGISTRY, Case, exercise
+from ddpkit.exercises.hint import Hint
 
 _cells = itertools.count(1)
+LAST = Hint("last", lambda s: s.total == sum(s.numbers[:-1]), "The last number counts too.")
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +44,8 @@ def toy_sum(registry):
                 f"{size} number{'s' * (size != 1)}",
                 observe=lambda numbers=numbers: {"total": answer(numbers)},
                 expect={"total": sum(numbers)},
-                hint=lambda seen, numbers=numbers: (
-                    "The last number counts too." if seen["total"] == sum(numbers[:-1]) else None
-                ),
+                hints=[LAST],
+                given={"numbers": numbers},
             )
 
     return REGISTRY["toy_sum"]

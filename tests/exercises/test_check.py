@@ -9,7 +9,7 @@ import pytest
 
 from ddpkit.cluster.torchrun.job import TooFewRanks
 from ddpkit.errors import Deadlock, LessonError, RankError, RunTimeout
-from ddpkit.exercises import Case, check, exercise, judge
+from ddpkit.exercises import Case, Hint, check, exercise, judge
 from ddpkit.exercises.progress import folder
 
 RIGHT = """
@@ -164,6 +164,9 @@ DEADLOCK = """The ranks wait for each other and none can go on.
 Why: rank 0 waits for itself."""
 
 
+SEEN = Hint("seen", lambda s: True, lambda s: f"Seen: {type(s.error).__name__}.")
+
+
 def failing(error, ran):
     """An exercise whose runs fail with `error`."""
 
@@ -175,8 +178,7 @@ def failing(error, ran):
                 ran.append(size)
                 raise error
 
-            hint = lambda seen: f"Seen: {type(seen.get('error')).__name__}."  # noqa: E731
-            yield Case(f"{size} ranks", observe, {"result": 1}, hint)
+            yield Case(f"{size} ranks", observe, {"result": 1}, hints=[SEEN])
 
     def toy_run():
         pass
@@ -413,7 +415,7 @@ def test_the_report_is_one_write(toy_sum, cell):
 def test_long_text_wraps_under_its_beginning(registry, capsys):
     @exercise("toy_long", lab="99")
     def cases(answer, rng):
-        yield Case("x", lambda: {"x": 1}, {"x": 2}, lambda seen: "word " * 40)
+        yield Case("x", lambda: {"x": 1}, {"x": 2}, hints=[Hint("long", say="word " * 40)])
 
     def toy_long():
         pass

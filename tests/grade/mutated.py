@@ -17,10 +17,8 @@ from ddpkit.exercises.sources import source_of
 from ddpkit.grade.merge import names_in
 from ddpkit.grade.questions import exercises_of
 from ddpkit.grade.store import Result
-from tests import mutants
 from tests.grade.attacks import ROOT, answer, cell
-from tests.labs.answers import Wrong, labs, wrong_answers
-from tests.mutants import Mutant
+from tests.labs.answers import Wrong, wrong_answers
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Mutated:
     """A notebook, and which mutant stands for which exercise; the other answers are right."""
 
     notebook: dict[str, Any]
-    wrong: dict[str, Mutant | Wrong]
+    wrong: dict[str, Wrong]
 
     def mistakes(self, result: Result) -> Iterator[str]:
         """Where the grades are not as they should be: a sentence each."""
@@ -45,13 +43,13 @@ class Mutated:
 def mutated(lab: str) -> list[Mutated]:
     """So many notebooks that each mutant of lab NN is in one of them."""
     names = [each.name for each in exercises_of(lab)]
-    found = wrong_answers(lab) if lab in labs() else mutants.discover()
+    found = wrong_answers(lab)
     of = {name: [each for each in found if each.exercise == name] for name in names}
     count = max(map(len, of.values()))
     return [_mutated(lab, {n: of[n][k] for n in names if k < len(of[n])}) for k in range(count)]
 
 
-def _mutated(lab: str, wrong: dict[str, Mutant | Wrong]) -> Mutated:
+def _mutated(lab: str, wrong: dict[str, Wrong]) -> Mutated:
     made = copy.deepcopy(solution(lab))
     for name, each in wrong.items():
         right = "".join(cell(made, f"answer-{name}")["source"])
@@ -80,7 +78,7 @@ def needs(lab: str) -> dict[str, set[str]]:
     return found
 
 
-def wrong_source(wrong: Mutant | Wrong) -> str:
+def wrong_source(wrong: Wrong) -> str:
     """Code that binds the exercise's name to a mutant, in a cell below the right answer."""
     made = wrong.make()
     module = sys.modules.get(made.__module__)
@@ -102,7 +100,7 @@ def _is_needed(node: ast.stmt, name: str) -> bool:
     match node:
         case ast.FunctionDef() | ast.ClassDef():
             return node.name == name or not any(map(_registers, node.decorator_list))
-        case ast.ImportFrom(module="tests.mutants" | "tests.labs.answers"):
+        case ast.ImportFrom(module="tests.labs.answers"):
             return False
         case ast.Import() | ast.ImportFrom() | ast.Assign():
             return True
@@ -110,4 +108,4 @@ def _is_needed(node: ast.stmt, name: str) -> bool:
 
 
 def _registers(decorator: ast.expr) -> bool:
-    return ast.unparse(decorator).startswith(("mutant(", "wrong("))
+    return ast.unparse(decorator).startswith("wrong(")

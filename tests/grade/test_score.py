@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ddpkit.errors import Deadlock
-from ddpkit.exercises import Case, Close, Exercise
+from ddpkit.exercises import Case, Close, Exercise, Hint
 from ddpkit.grade.inside import asking
 from ddpkit.grade.inside.claims import MIME, encode
 from ddpkit.grade.questions import SealedCase
@@ -64,12 +64,13 @@ def test_what_is_told_of_values_is_told_outside() -> None:
 
 
 def test_hints_see_values_and_exceptions() -> None:
-    def hint(seen):
-        return type(seen["error"]).__name__ if "error" in seen else f"{float(seen['sum'][0])}"
-
-    assert score_case(question(hint=hint), claim(sum=torch.tensor([7.0]), bytes=1)).hint == "7.0"
+    hints = (
+        Hint("raised", lambda s: s.error, lambda s: type(s.error).__name__),
+        Hint("values", say=lambda s: f"{float(s['sum'][0])}"),
+    )
+    assert score_case(question(hints=hints), claim(sum=torch.tensor([7.0]), bytes=1)).hint == "7.0"
     raised = {"key": "f.0", "kinds": ["Deadlock", "RunFailed"], "summary": "all wait", "lines": []}
-    judged = score_case(question(hint=hint), raised)
+    judged = score_case(question(hints=hints), raised)
     assert (judged.status, judged.hint) == ("deadlock", "Deadlock")
 
 

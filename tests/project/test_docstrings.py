@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from ddpkit import errors
-from tests.project.source import PACKAGE, ROOT, modules
-
-LATER = ("checks",)  # folders that are being rewritten now; they come last
+from tests.project.source import ROOT, modules
 
 # A sentence that begins with one of these has lost its noun or its subject.
 HEADLESS = (
@@ -37,16 +35,8 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def hand_written() -> list[Path]:
-    """The files of the package that people write, without those that come later."""
-    return [
-        path
-        for name, path in modules().items()
-        if not name.startswith("ddpkit.answers.lab") and not _is_later(path)
-    ]
-
-
-def _is_later(path: Path) -> bool:
-    return path.relative_to(PACKAGE).parts[0] in LATER
+    """The files of the package that people write."""
+    return [path for name, path in modules().items() if not name.startswith("ddpkit.answers.lab")]
 
 
 def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -195,7 +185,3 @@ def test_a_public_function_names_the_errors_that_it_raises():
     raising = [(name, error, doc) for name, one, doc in called for error in raised_by(one)]
     assert {"CallError", "ClusterError", "LessonError", "TraceError"} & {e for _, e, _ in raising}
     assert [f"{name}: {error}" for name, error, doc in raising if error not in doc] == []
-
-
-def test_a_folder_that_comes_later_is_there():
-    assert [folder for folder in LATER if not (PACKAGE / folder).is_dir()] == []

@@ -16,7 +16,8 @@ import pytest
 from tests.cluster.faults import FAULTS, met_by
 from tests.ddp.demands import DEMANDS
 from tests.grade.attacks import ATTACKS
-from tests.project.source import ROOT
+from tests.labs import answers
+from tests.labs.answers import labs
 
 BEFORE = json.loads(Path(__file__).with_name("names_before.json").read_text("utf-8"))
 RENAMED = {
@@ -52,18 +53,11 @@ RENAMED = {
 
 
 def wrong_answers() -> Iterable[object]:
-    """All of tests/labs, and those that have not moved there yet."""
-    return importlib.import_module("tests.exercises.test_mutants").MUTANTS
+    return (each for lab in labs() for each in answers.wrong_answers(lab))
 
 
 def right_answers() -> Iterable[str]:
-    """All of tests/labs, and those that have not moved there yet."""
-    from tests.exercises import right_answers as old
-    from tests.labs import answers as new
-
-    for path in sorted((ROOT / "tests" / "exercises").glob("test_right_lab*.py")):
-        importlib.import_module(f"tests.exercises.{path.stem}")
-    found = [*old.RIGHT, *(each for lab in new.labs() for each in new.right_answers(lab))]
+    found = (each for lab in labs() for each in answers.right_answers(lab))
     return [f"{exercise}-{answer.__name__}" for exercise, answer in found]
 
 

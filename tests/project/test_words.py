@@ -5,11 +5,6 @@ from collections import defaultdict
 
 from tests.project.source import modules
 
-# Being renamed in their rooms. This list must be empty when issue 13 closes.
-STILL_TWO = {
-    "Question",
-}
-
 
 def classes() -> dict[str, list[str]]:
     """The modules that define a class of each name; the answers are students' and left out."""
@@ -25,4 +20,4 @@ def classes() -> dict[str, list[str]]:
 
 def test_no_class_name_has_two_meanings():
     twice = {name: homes for name, homes in classes().items() if len(homes) > 1}
-    assert {name: homes for name, homes in twice.items() if name not in STILL_TWO} == {}
+    assert twice == {}

@@ -166,7 +166,7 @@ def _left_early(did: Did) -> str:
 
 
 def _heard(did: Did) -> list[set[int]]:
-    """By rank, those of which it has heard when it returns, by messages, also through others.
+    """Ranks of which each has heard when it returns, by messages, also through others.
 
     Found in the order of events, so that no rank has to be late for a bad barrier to be found.
     """

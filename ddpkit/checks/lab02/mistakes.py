@@ -57,7 +57,7 @@ def empty_chunks(s: Seen) -> list[int]:
 
 @lru_cache(maxsize=1)  # several hints ask
 def times(s: Seen) -> tuple[int, ...]:
-    """By rank, the times that its part is in the first wrong sum."""
+    """How often each rank's part is in the first wrong sum."""
     rank = first(s)
     parts = s.given.x if s.op == "reduce" else [chunks[rank] for chunks in s.given.chunks]
     return times_in(s["x"][rank], parts)
@@ -72,7 +72,7 @@ def owner(s: Seen) -> int | None:
 
 
 def times_in(got: Any, parts: Sequence[Any]) -> tuple[int, ...]:
-    """For each part, the times that it is in a sum, 0 to 2; () if it is no such sum."""
+    """How often each part is in a sum, 0 to 2 times; () if it is no such sum."""
     import torch
 
     if not isinstance(got, torch.Tensor) or got.shape != parts[0].shape or not got.numel():
@@ -87,6 +87,6 @@ def _multiples(factors: Sequence[int], parts: Sequence[Any]) -> list[Any]:
 
 
 def receivers(s: Seen) -> list[list[int]]:
-    """By rank, those to which it sends."""
+    """Ranks to which each rank sends."""
     arrows = [tuple(map(int, arrow.split("→"))) for arrow in s["to"].split()]
     return [[peer for sender, peer in arrows if sender == rank] for rank in range(s.n)]

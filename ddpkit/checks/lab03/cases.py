@@ -31,8 +31,11 @@ def _register(way: Way) -> None:
 
 
 def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
-    """The cases that all six have in common, the plainest first. An answer that fails there, or
-    raises, would do the same in the others, and take its time: no more is asked then."""
+    """The cases that all six have in common, the plainest first.
+
+    An answer that fails there, or raises, would do so in the others too, and take its time: no more
+    is asked then.
+    """
     for n, tensors in TENSORS.items():
         fractions = {"bits": fractions_for(n, rng)} if n == 3 and way.same_bits else {}
         inputs = {name: inputs_for(n, *tensor, rng) for name, tensor in tensors.items()}

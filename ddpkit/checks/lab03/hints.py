@@ -79,7 +79,7 @@ def hidden_master(s: Seen) -> bool:
 
 
 def bytes_of_a_rank(s: Seen) -> str:
-    """ "Rank 0 sent 96 bytes to ranks 1, 2 and 3; a ring sends 48 to rank 1." """
+    """A sentence: "Rank 0 sent 96 bytes to ranks 1, 2 and 3; a ring sends 48 to rank 1"."""
     right = s.expect["bytes"]
     rank = next(rank for rank in range(s.n) if s.bytes[rank] != right[rank])
     to, due_to = (peers(rank, each) for each in (s.to, s.expect["to"]))

@@ -91,7 +91,7 @@ def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("gradients_of", lab="04", points=1)
 def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The same list on every rank: missing ones as zeros, shared ones once, no frozen ones."""
+    """One list on every rank: missing ones as zeros, shared ones once, no frozen ones."""
     for about, kind, missing in (
         ("a Linear", "linear", ()),
         ("one gradient is None", "linear", (1,)),

@@ -17,8 +17,11 @@ Gradients = list[Any]  # one for each parameter: a tensor or None
 
 
 def module(kind: str) -> Any:
-    """A "linear" layer; a "strided" one, whose weight is transposed; or a "mixed" model with two
-    dtypes, a frozen layer, and a layer that stands in it twice."""
+    """A model of the given kind: "linear", "strided" or "mixed".
+
+    "linear" is a layer; "strided" one whose weight is transposed; "mixed" a model with two dtypes,
+    a frozen layer, and a layer that stands in it twice.
+    """
     import torch
     from torch import nn
 

@@ -164,7 +164,7 @@ def leads_there(s: Seen, **mistake: Any) -> bool:
 
 
 def unchanged(s: Seen) -> Any:
-    """By rank and step, whether the model is as in the beginning."""
+    """Whether the model is as in the beginning, by rank and step."""
     return (s.after_each == vector(model(s.seed))).all(dim=2)
 
 

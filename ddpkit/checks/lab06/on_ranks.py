@@ -98,10 +98,9 @@ def two_forwards(answer: Answer) -> tuple[list[Any], list[Any]]:
 
 
 def three_steps(answer: Answer, micro_batches: int) -> tuple[list[Any], int]:
-    """The gradients of each step with the parameters at the end, and how many pieces of memory the
-    gradients lie in.
+    """The gradients of each step with the parameters at the end, and in how much memory they lie.
 
-    All but the last of a step's micro-batches are inside `no_sync`.
+    Memory is counted in pieces. All but the last of a step's micro-batches are inside `no_sync`.
     """
     ddp, found = answer(model(seed=dist.get_rank()), bucket_cap_mb=CAP_MB), []
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)

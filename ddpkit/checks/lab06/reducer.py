@@ -31,8 +31,11 @@ class Buckets:
 
 
 class Notes(list[str]):
-    """What happened, in order: "g2" gradient 2 was ready, "s0" bucket 0 was started, "|" backward
-    was over, "w0" bucket 0 was waited for."""
+    """What happened, in order.
+
+    "g2" gradient 2 was ready, "s0" bucket 0 was started, "|" backward was over, "w0" bucket 0 was
+    waited for.
+    """
 
     def start(self, bucket: Any) -> Any:
         flat, index = bucket.buffer(), bucket.index()

@@ -10,14 +10,13 @@ import pytest
 
 from ddpkit.exercises import check, exercises, judge
 from ddpkit.exercises.verdict import verdict_text
-from tests import mutants
 from tests.labs.answers import labs, wrong_answers
 
 ROOT = Path(__file__).parents[2]
 LABS = sorted((ROOT / "labs").glob("*.ipynb"))
 EXERCISES = exercises()
-MUTANTS = [*mutants.discover(), *(each for lab in labs() for each in wrong_answers(lab))]
-LEAST = 3  # mutants of each exercise, each with a hint of its own
+WRONG = [each for lab in labs() for each in wrong_answers(lab)]
+LEAST = 3  # wrong answers to each exercise, each with a hint of its own
 
 each_exercise = pytest.mark.parametrize("name", EXERCISES)
 
@@ -26,28 +25,20 @@ def test_there_are_exercises():
     assert EXERCISES, "no exercise is registered: ddpkit/checks/labNN/cases.py"
 
 
-def test_the_mutants_of_every_lab_are_run():
+def test_the_wrong_answers_of_every_lab_are_run():
     """A file for each lab, for pytest-xdist keeps a file in one worker."""
-    old = {path.stem[-2:] for path in Path(__file__).parent.glob("test_mutants_lab*.py")}
-    new = {lab for lab in labs() if (ROOT / f"tests/labs/lab{lab}/test_wrong_lab{lab}.py").exists()}
-    assert not old & new
-    assert old | new == {each.lab for each in EXERCISES.values()}
-
-
-def test_no_wrong_answer_is_lost():
-    """Those that there were before wrong answers moved to tests/labs."""
-    before = (ROOT / "tests/labs/names_before.txt").read_text("utf-8").split()
-    assert set(before) - set(map(str, MUTANTS)) == set()
+    run = {lab for lab in labs() if (ROOT / f"tests/labs/lab{lab}/test_wrong_lab{lab}.py").exists()}
+    assert run == {each.lab for each in EXERCISES.values()}
 
 
 @each_exercise
-def test_an_exercise_has_mutants_with_hints_of_their_own(name):
-    hints = {wrong.hint for wrong in MUTANTS if wrong.exercise == name}
+def test_an_exercise_has_wrong_answers_with_hints_of_their_own(name):
+    hints = {wrong.hint for wrong in WRONG if wrong.exercise == name}
     assert len(hints) >= LEAST, hints
 
 
-def test_every_mutant_is_of_an_exercise():
-    assert {wrong.exercise for wrong in MUTANTS} - set(EXERCISES) == set()
+def test_every_wrong_answer_is_of_an_exercise():
+    assert {wrong.exercise for wrong in WRONG} - set(EXERCISES) == set()
 
 
 def _printed(name):
