@@ -24,6 +24,9 @@ from ddpkit.exercises.sources import (
 # Absent from sys.modules, so that cloudpickle ships what is carried by value: ranks need no file.
 CARRIED = "ddpkit_carried_"
 
+CARRY = "from ddpkit import carry"  # how a kept file gets at another answer
+CARRY_ONCE = "from ddpkit.lessons import carry"  # the form of files kept before November 2026
+
 
 class NotKept(Exception):
     """Why an answer cannot be saved: a clause, without a full stop."""
@@ -56,6 +59,7 @@ def load(name: str, text: str, path: Path) -> Any:
     Raises whatever the file raises; KeyError if it does not define `name`.
     """
     filename = str(path.absolute())
+    text = text.replace(CARRY_ONCE, CARRY)
     code = compile(text, filename, "exec", dont_inherit=True)
     # For tracebacks, and for keeping an answer that uses this one. No mtime: never looked up again.
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
@@ -156,7 +160,7 @@ class _Collector:
         elif _is_constant(value):
             self.assignments.append(f"{name} = {_literal(value)}")
         elif statement := _carry_of(name, value):
-            self.imports.add("from ddpkit.exercises import carry")
+            self.imports.add(CARRY)
             self.assignments.append(statement)
         elif _is_definition(value):
             if (own := self._define_once(value)) != name:
