@@ -12,9 +12,13 @@ ANSWERS = dict(re.findall(r"^\| ([^|`]+?) \| `([\w/.]+)` \| [^|]+ \|$", TEXT, re
 # Of each question: what only the right place holds.
 HELD = {
     "the wording of a deadlock": r"The ranks wait for each other and none can go on",
-    "a hint of lab 05": r"exercise\(.*lab=\"05\"",
+    "a hint of lab 05": r"Let it be the view: p.grad = view",
     "the colour of exposed communication": r"^EXPOSED = \"#",
-    "the price of a broadcast": r"^    \"broadcast\": \(\"broadcast\"",
+    "the price of a broadcast": r"^    \"broadcast\": Formula",
+    "who counts as the student's file": r"^def is_user_file",
+    "the time before a deadlock is declared": r"^PATIENCE_NS = ",
+    "what a check says of a blank": r"not answered yet. Write your code",
+    "the memory that a submission may use": r"^    memory: int = ",
 }
 
 
