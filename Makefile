@@ -12,7 +12,7 @@ PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-che
 lab: $(READY)
 	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=labs $(ARGS)
 test: $(READY)
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
 quick: $(READY)
 	$(BIN)/python -m pytest --quick -q -n 2 --dist worksteal tests $(ARGS)
 release: $(READY)

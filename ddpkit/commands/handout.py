@@ -9,7 +9,9 @@ in by chance.
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,7 +99,10 @@ def archive(root: Path, labs: list[Path], opened: str) -> bytes:
 
 def _kit(root: Path, opened: str) -> Iterator[Path]:
     """The files of the package, less the answers of lab `opened` and of later ones."""
+    known = _tracked(root)
     for path in (root / "ddpkit").rglob("*"):
+        if known is not None and path not in known:
+            continue
         parts = path.relative_to(root).parts
         hidden = any(part.startswith((".", "__pycache__")) for part in parts)
         if path.suffix not in KINDS or hidden or not path.is_file():
@@ -107,6 +112,18 @@ def _kit(root: Path, opened: str) -> Iterator[Path]:
             if answers is None or answers[1] >= opened:
                 continue
         yield path
+
+
+def _tracked(root: Path) -> set[Path] | None:
+    """Files that git knows, so that a teacher's notes do not go along; None without git."""
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "ls-files", "-z", "ddpkit"]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {root / os.fsdecode(name) for name in listed.split(b"\0") if name}
 
 
 def for_students(readme: str) -> str:

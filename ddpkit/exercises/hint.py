@@ -52,14 +52,16 @@ class Seen:
     def __getattr__(self, name: str) -> Any:
         if name in ("observed", "given"):  # not yet there, in a copy
             raise AttributeError(name)
-        for known in (name, name.replace("_", " ")):
-            if known in self.observed:
-                return self.observed[known]
+        # What is given comes first: what is observed may be a stranger's claim, with more names in
+        # it than were asked for, and a hint takes sizes from what is given.
         if isinstance(self.given, Mapping):
             if name in self.given:
                 return self.given[name]
-        elif self.given is not None:
+        elif hasattr(self.given, name):
             return getattr(self.given, name)
+        for known in (name, name.replace("_", " ")):
+            if known in self.observed:
+                return self.observed[known]
         raise AttributeError(f"{name} was neither observed nor given")
 
     def __getitem__(self, name: str) -> Any:

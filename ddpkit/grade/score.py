@@ -128,7 +128,8 @@ def until_one_stops(rows: Sequence[CaseScore], questions: Sequence[SealedCase]) 
     stopped = False
     for each, question in zip(rows, questions, strict=True):
         kept.append(not_tried(question.case) if stopped else each)
-        stopped |= question.case.stops(each.status == "pass", each.trouble)
+        blank = each.says == (BLANK,)  # says so itself, and stops nothing
+        stopped |= not blank and question.case.stops(each.status == "pass", each.trouble)
     return kept
 
 

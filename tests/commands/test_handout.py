@@ -207,7 +207,7 @@ def test_it_installs_and_works(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, *words],
             cwd=tmp_path / "class",
-            env={**os.environ, "PYTHONPATH": str(tmp_path / "class")},
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "class"), "DDPKIT_PROGRESS": ""},
             capture_output=True,
             text=True,
             timeout=120,

@@ -139,3 +139,9 @@ def test_of_a_rank_the_exception_there_counts():
 @pytest.mark.parametrize("claim", [None, 3, [], {}, {"dtypes": 5, "hung": "yes", "kind": [1]}])
 def test_a_forged_trouble_is_one_all_the_same(claim):
     assert from_claim(claim).hung is False
+
+
+def test_what_is_given_comes_before_what_a_claim_says():
+    """A forged claim may name more than was observed; a hint takes its sizes from the author."""
+    assert Seen({"n": 10**12, "sent": "0→1"}, {}, {"n": 2}).n == 2
+    assert Seen({"n": 10**12, "sent": "0→1"}, {}, {"n": 2}).sent == "0→1"

@@ -13,7 +13,7 @@ from ddpkit.exercises import Case, Close, Exercise, Hint
 from ddpkit.grade.inside import asking
 from ddpkit.grade.inside.claims import MIME, encode
 from ddpkit.grade.questions import SealedCase
-from ddpkit.grade.score import score, score_case, until_one_stops
+from ddpkit.grade.score import left_blank, score, score_case, until_one_stops
 
 
 def question(**facts: object) -> SealedCase:
@@ -123,3 +123,11 @@ def test_the_sandbox_saves_the_time(stop_if, error, tried, monkeypatch, tmp_path
     assert len(asked) == tried
     assert [MIME in each for each in published] == [True] * 3
     assert ["untried" in each[MIME] for each in published].count(True) == 3 - tried
+
+
+def test_a_blank_answer_stops_nothing() -> None:
+    asked = [question(stop_if="wrong"), question()]
+    rows = [left_blank(each) for each in asked]
+    assert until_one_stops(rows, asked) == rows
+    wrong = score_case(asked[0], claim(sum=torch.tensor([7.0]), bytes=1))
+    assert until_one_stops([wrong, rows[1]], asked)[1].says != rows[1].says

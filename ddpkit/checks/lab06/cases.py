@@ -21,10 +21,16 @@ Answer = Callable[..., Any]
 KB = 1024
 
 
-def all_reduces(trace: Trace, *others: str) -> list[int]:
-    """The bytes of each all_reduce of rank 0 (and of other collectives), as they were posted."""
+def all_reduces(trace: Trace) -> list[int]:
+    """The bytes of each all_reduce of rank 0, as they were posted."""
     spans = sorted(trace.of(0), key=lambda span: span.start_ns)
-    return [span.bytes for span in spans if span.name in ("all_reduce", *others)]
+    return [span.bytes for span in spans if span.name == "all_reduce"]
+
+
+def communicated(trace: Trace) -> list[int]:
+    """The bytes of everything that rank 0 sends or takes part in, as it was posted."""
+    spans = sorted(trace.of(0), key=lambda span: span.start_ns)
+    return [span.bytes for span in spans if span.is_comm]
 
 
 def before_it_sends(did: Did) -> list[int]:
@@ -219,7 +225,7 @@ TWO_FORWARDS: Looks = {
 }
 OTHER_ORDER: Looks = {
     "before": lambda did: all_reduces(did.trace.step(0)),
-    "after": lambda did: all_reduces(did.trace.step(2), "broadcast"),
+    "after": lambda did: communicated(did.trace.step(2)),
 }
 
 

@@ -193,6 +193,10 @@ edits(
      "        if True:\n            share_unused(", "more than the buckets"),
     (DDP, "never_rebuilt", NOTE_ORDER, "", "never rebuilt"),
     (DDP, "rebuilt_each_time", "if self.first_order is None:", "if True:", "rebuilt each time"),
+    (DDP, "asks_all_each_time", "        if self.first_order:\n",
+     "        if self.first_order == []:\n"
+     "            dist.all_gather_object([None] * dist.get_world_size(), 0)\n"
+     "        if self.first_order:\n", "rebuilt each time"),
     (DDP, "order_in_numbers",
      "= self.reducer.order\n", "= list(range(len(self.trained)))\n", "no parameters"),
     (DDP, "small_ones_first", "= self.reducer.order\n",
