@@ -9,7 +9,7 @@ import pytest
 
 from ddpkit.grade import store
 from tests.grade.attacks import ATTACKS
-from tests.grade.conftest import Graded, grade
+from tests.grade.conftest import LIMIT, Graded, grade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600)]
 
@@ -76,7 +76,7 @@ def test_a_rerun_repeats_nothing(graded: Graded) -> None:
         for path in (graded.out / "results").iterdir()
         if "refused" not in path.name  # nothing ran for it: it is only refused again
     }
-    done = grade(graded.submissions, "--out", graded.out, "--resume")
+    done = grade(graded.submissions, "--out", graded.out, "--resume", "--limit", LIMIT)
     assert done.returncode == 0, done.stderr
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert len(store.load(graded.out)) == 1 + len(ATTACKS)

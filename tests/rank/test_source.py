@@ -47,10 +47,11 @@ def test_an_error_in_a_cell_under_a_magic_is_in_a_line_of_the_students(name, cel
     assert student_line(caught.value) == f"%%{cell} cell, line 3"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def forgets(monkeypatch):
     """Forget after the test what has been added to the reader's code."""
     monkeypatch.setattr(source, "_shipped", set())
+    is_user_file.cache_clear()
     yield
     is_user_file.cache_clear()
 
