@@ -155,7 +155,7 @@ def test_commands_named_in_a_sentence_exist(page: str):
         command, *words = text.split() or [""]
         if command == "ddpkit" and words and re.match("[a-z]", words[0]):
             understand(words)
-        elif command == "make" and not words[0].isupper():
+        elif command == "make" and words and not words[0].isupper():
             assert f"\n{words[0].strip('.…')}:" in (ROOT / "Makefile").read_text("utf-8"), text
         elif command == "python" and words[1].startswith("benchmarks."):
             source = (ROOT / f"{words[1].replace('.', '/')}.py").read_text("utf-8")
