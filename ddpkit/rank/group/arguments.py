@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,13 +14,16 @@ REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__
 
 def tensor(value: Any) -> torch.Tensor | None:
     """The first tensor in nested lists and tuples."""
+    return next(tensors(value), None)
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors in nested lists and tuples."""
     if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, (list, tuple)):
+        yield value
+    elif isinstance(value, (list, tuple)):
         for item in value:
-            if (found := tensor(item)) is not None:
-                return found
-    return None
+            yield from tensors(item)
 
 
 def nbytes(found: torch.Tensor) -> int:

@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import Work
 from ddpkit.protocol.call import Call
 from ddpkit.rank.group import arguments, nccl
 from ddpkit.rank.group.emulated import Courier, Paced, Wire
-from ddpkit.rank.group.work import InStream, RecordedWork
+from ddpkit.rank.group.work import AllOf, InStream, RecordedWork, alive
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Known, Recorder, current
 from ddpkit.rank.where import user_call
@@ -36,11 +36,9 @@ COLLECTIVES = {
     "scatter": "scatter",
     "allgather": "all_gather",
     "allgather_coalesced": "all_gather_coalesced",
-    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
     "all_gather_single": "all_gather_into_tensor",
     "_allgather_base": "all_gather_into_tensor",
     "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
     "reduce_scatter_single": "reduce_scatter_tensor",
     "_reduce_scatter_base": "reduce_scatter_tensor",
     "alltoall": "all_to_all",
@@ -55,6 +53,14 @@ RENAMED = {
     "all_to_all_single": "alltoall_base",
 }
 RENAMED |= {old: new for new, old in RENAMED.items()}
+# Each takes several pairs of tensors, and is recorded and done as one operation on each pair: the
+# backends' Python classes have no other. DTensor and FSDP2 come by here. torch 2.13 renamed them.
+PAIRWISE = {
+    "allgather_into_tensor_coalesced": "_allgather_base",
+    "all_gather_single_coalesced": "_allgather_base",
+    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "_reduce_scatter_base",
+}
 INPUT_COMES_SECOND = frozenset(COLLECTIVES) - {
     "allreduce",
     "allreduce_coalesced",
@@ -107,10 +113,25 @@ class RecordedGroup(dist.ProcessGroup):
             options=options,
         )
         inner = self._start(call, method, *args, **kwargs)
+        work = self._started(inner, call)
         # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
         if inner is not None and getattr(options, "asyncOp", True):
             self._tell_when_done(inner, call)
-        return self._started(inner, call)
+            alive.keep(work)
+        return work
+
+    def _pairwise(
+        self,
+        base: str,
+        outputs: list[torch.Tensor],
+        inputs: list[torch.Tensor],
+        *options: Any,
+        **kwargs: Any,
+    ) -> Work:
+        """Start `base` on each pair. Raises ValueError where there are not as many of both."""
+        pairs = zip(outputs, inputs, strict=True)
+        works = [self._collective(base, (*pair, *options), kwargs) for pair in pairs]
+        return works[0] if len(works) == 1 else AllOf(works)
 
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
         """Post an all_reduce, with little Python: DDP's reducer posts several in each step.
@@ -177,7 +198,9 @@ class RecordedGroup(dist.ProcessGroup):
         tensor = arguments.tensor(payload)
         if tensor is not None:
             details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
-            details["bytes"] = arguments.nbytes(tensor)
+            # Several tensors of one kind move as one; of lists, the first tells what one rank gets.
+            moved = arguments.tensors(payload) if op.endswith("_coalesced") else [tensor]
+            details["bytes"] = sum(map(arguments.nbytes, moved))
         if self.has_nccl:
             details["on_gpu"] = arguments.on_gpu(tensor, options)
         return self._recorder.posted(op, self._label, members=self._members, **details)
@@ -231,8 +254,18 @@ def _forward(method: str) -> Any:
     return collective
 
 
+def _forward_pairs(method: str) -> Any:
+    def collective(self: RecordedGroup, *args: Any, **kwargs: Any) -> Work:
+        return self._pairwise(PAIRWISE[method], *args, **kwargs)
+
+    collective.__name__ = method
+    return collective
+
+
 for _method in COLLECTIVES.keys() - {"allreduce"}:
     setattr(RecordedGroup, _method, _forward(_method))
+for _method in PAIRWISE:
+    setattr(RecordedGroup, _method, _forward_pairs(_method))
 
 
 def _is_reducer(caller: FrameType | None) -> bool:

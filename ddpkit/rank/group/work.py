@@ -6,10 +6,40 @@ import threading
 from datetime import timedelta
 from typing import Any
 
+import torch
 from torch._C._distributed_c10d import Work
 
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
+
+
+class Alive:
+    """Keeps works alive that C++ may still wait for, of which it holds its own half only.
+
+    DDP's `join` hands a work to the reducer, which waits for it in the backward and then asks for
+    its future. A work whose Python half has died meanwhile never ends. So each is kept until it was
+    waited for, and the last one longer. Those that nobody waits for are dropped in turn.
+    """
+
+    LIMIT = 64  # works, each of which holds its tensors
+
+    def __init__(self) -> None:
+        self._pending: dict[int, Work] = {}
+        self._last: Work | None = None  # that was waited for
+
+    def keep(self, work: Work) -> None:
+        """Keep a work that was just posted."""
+        self._pending[id(work)] = work
+        if len(self._pending) > self.LIMIT:
+            del self._pending[next(iter(self._pending))]
+
+    def waited(self, work: Work) -> None:
+        """Let go of a work when the next one has been waited for."""
+        if self._pending.pop(id(work), None) is not None:
+            self._last = work
+
+
+alive = Alive()
 
 
 class RecordedWork(Work):
@@ -33,6 +63,7 @@ class RecordedWork(Work):
         finally:
             recorder.waits.pop(thread, None)
             recorder.done(self._call)
+            alive.waited(self)
 
     def is_completed(self) -> bool:
         return bool(self._inner.is_completed())
@@ -56,6 +87,41 @@ class RecordedWork(Work):
 
     def synchronize(self) -> None:
         self._inner.synchronize()
+
+
+class AllOf(Work):
+    """Several pending operations that one call has started."""
+
+    def __init__(self, works: list[Work]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        came = [work.wait(timeout) if timeout else work.wait() for work in self._works]
+        return all(came)
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> Any:
+        return next((error for work in self._works if (error := work.exception())), None)
+
+    def get_future(self) -> Any:
+        """A future of the lists of all. Raises RuntimeError where an operation has none."""
+        futures = torch.futures.collect_all([work.get_future() for work in self._works])
+        return futures.then(
+            lambda done: [tensor for each in done.value() for tensor in each.value()]
+        )
+
+    def result(self) -> Any:
+        return [tensor for work in self._works for tensor in work.result()]
+
+    def synchronize(self) -> None:
+        for work in self._works:
+            work.synchronize()
 
 
 class InStream(Work):

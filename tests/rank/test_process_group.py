@@ -1,0 +1,326 @@
+"""All that a process group of torch's can do, a recorded one does too, with gloo's own results."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpkit import Cluster
+from ddpkit.rank.group.recorded import COLLECTIVES, PAIRWISE, RecordedGroup
+
+pytestmark = pytest.mark.processes
+
+MESSAGES = {"send", "recv", "recv_anysource"}
+HANDLED = COLLECTIVES.keys() | PAIRWISE.keys() | MESSAGES
+C10D = "c10d's own book-keeping: nothing moves"
+NOT_HANDLED = {
+    "_start_coalescing": "gloo refuses it; NCCL's is used by `as_one`, on the group inside",
+    "_end_coalescing": "gloo refuses it; NCCL's is used by `as_one`, on the group inside",
+    "monitored_barrier": "torch refuses it on any backend that is not named gloo",
+    "merge_remote_group": "makes a group with ranks outside of the job; gloo refuses it",
+    "split_group": "makes a group; gloo refuses it",
+    "_wait_for_pending_works": "waits for NCCL's",
+    "shutdown": "ends the group",
+    "abort": "ends the group",
+    "BackendType": "a class",
+    "_pybind11_conduit_v1_": "pybind11's",
+    "boxed": "the group as an object of TorchScript",
+    "unbox": "the group as an object of TorchScript",
+    "use_pg_for_symm_mem_rendezvous": "symmetric memory, of GPUs",
+    **dict.fromkeys(
+        [
+            "_backend_id",
+            "_enable_collectives_timing",
+            "_get_backend",
+            "_get_backend_name",
+            "_get_sequence_number_for_group",
+            "_has_hooks",
+            "_id",
+            "_register_backend",
+            "_register_on_completion_hook",
+            "_set_default_backend",
+            "_set_group_desc",
+            "_set_group_name",
+            "_set_sequence_number_for_group",
+            "get_group_store",
+            "name",
+            "rank",
+            "set_timeout",
+            "size",
+        ],
+        C10D,
+    ),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value(request):
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+def test_each_method_of_a_process_group_is_handled_or_says_why_not():
+    methods = {
+        name
+        for name in dir(dist.ProcessGroup)
+        if callable(getattr(dist.ProcessGroup, name)) and not name.startswith("__")
+    }
+    assert methods - HANDLED - NOT_HANDLED.keys() == set(), "neither handled nor explained"
+    assert HANDLED & NOT_HANDLED.keys() == set()
+    assert HANDLED & methods <= vars(RecordedGroup).keys(), "C++ would do these, unrecorded"
+
+
+def vector(length=4):
+    """Different on each rank and in each place: float32[length]."""
+    return torch.arange(float(length)) + 10 * dist.get_rank()
+
+
+def zeros(count, length=4):
+    return [torch.zeros(length) for _ in range(count)]
+
+
+def named(kind, **fields):
+    """c10d's options of this kind, with these fields."""
+    options = getattr(torch.distributed.distributed_c10d, kind)()
+    for name, value in fields.items():
+        setattr(options, name, value)
+    return options
+
+
+def calls(group):
+    """The outputs and the Work of a call of each method that is handled; each makes its own."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    last, right, left = size - 1, (rank + 1) % size, (rank - 1) % size
+    rooted = {"rootRank": last}
+
+    def call(method, outputs, *args):
+        return outputs, getattr(group, method)(*args)
+
+    def in_place(method, tensors, options):
+        return call(method, tensors, tensors, options)
+
+    def gather():
+        lists = [zeros(size)] if rank == last else []
+        return call("gather", lists, lists, [vector()], named("GatherOptions", **rooted))
+
+    def scatter():
+        out, lists = zeros(1), [[vector(4) + i for i in range(size)]] if rank == last else []
+        return call("scatter", out, out, lists, named("ScatterOptions", **rooted))
+
+    def all_gather(method="allgather"):
+        lists = [zeros(size)]
+        return call(method, lists, lists, [vector()])
+
+    def all_gather_coalesced():
+        lists = [[torch.zeros(2), torch.zeros(3)] for _ in range(size)]
+        return call("allgather_coalesced", lists, lists, [vector(2), vector(3)])
+
+    def gathered(method):
+        out = torch.zeros(4 * size)
+        return call(method, [out], out, vector(), named("AllgatherOptions"))
+
+    def gathered_pairs(method):
+        outs = [torch.zeros(2 * size), torch.zeros(3 * size)]
+        return call(method, outs, outs, [vector(2), vector(3)], named("AllgatherOptions"))
+
+    def reduce_scatter():
+        (out,), parts = zeros(1), [vector() + i for i in range(size)]
+        return call("reduce_scatter", [out], [out], [parts], named("ReduceScatterOptions"))
+
+    def scattered(method):
+        out = torch.zeros(4)
+        return call(method, [out], out, vector(4 * size), named("ReduceScatterOptions"))
+
+    def scattered_pairs(method):
+        outs, ins = [torch.zeros(2), torch.zeros(3)], [vector(2 * size), vector(3 * size)]
+        largest = named("ReduceScatterOptions", reduceOp=dist.ReduceOp.MAX)
+        return call(method, outs, outs, ins, largest)
+
+    def all_to_all():
+        outs = zeros(size)
+        return call("alltoall", outs, outs, [vector() + i for i in range(size)])
+
+    def all_to_all_single(method):
+        """Rank r sends i + 1 numbers to rank i."""
+        sent, received = [i + 1 for i in range(size)], [rank + 1] * size
+        out = torch.zeros(sum(received))
+        return call(method, [out], out, vector(sum(sent)), received, sent, named("AllToAllOptions"))
+
+    def message(method):
+        """Right round the ring; rank 0 alone sends to nobody, as no rank may to itself."""
+        if size == 1:
+            return [], group.barrier()
+        out = zeros(1)
+        works = [group.send([vector()], right, 3)]
+        works.append(
+            group.recv_anysource(out, 3) if method.endswith("e") else group.recv(out, left, 3)
+        )
+        works[0].wait()
+        return out, works[1]
+
+    one = {
+        "allreduce": lambda: in_place("allreduce", [vector()], named("AllreduceOptions")),
+        "allreduce_coalesced": lambda: in_place(
+            "allreduce_coalesced", [vector(2), vector(3)], named("AllreduceCoalescedOptions")
+        ),
+        "broadcast": lambda: in_place("broadcast", [vector()], named("BroadcastOptions", **rooted)),
+        # What reduce leaves on the other ranks is gloo's own affair: the root's is the result.
+        "reduce": lambda: (
+            (tensors := [vector()])[: rank == last],
+            group.reduce(tensors, named("ReduceOptions", **rooted)),
+        ),
+        "gather": gather,
+        "scatter": scatter,
+        "allgather": all_gather,
+        "allgather_coalesced": all_gather_coalesced,
+        "reduce_scatter": reduce_scatter,
+        "alltoall": all_to_all,
+        "barrier": lambda: ([], group.barrier(named("BarrierOptions"))),
+    }
+    several = {
+        gathered: ["_allgather_base", "all_gather_single"],
+        gathered_pairs: ["allgather_into_tensor_coalesced", "all_gather_single_coalesced"],
+        scattered: ["_reduce_scatter_base", "reduce_scatter_single"],
+        scattered_pairs: ["reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced"],
+        all_to_all_single: ["alltoall_base", "all_to_all_single"],
+        message: ["recv", "recv_anysource"],
+    }
+    for make, methods in several.items():
+        one |= {method: lambda make=make, method=method: make(method) for method in methods}
+    return one
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
+    def both(there_are):
+        """By method, what the recorded group gives, and a plain one of torch's; and the Works."""
+        plain = dist.new_group(backend="gloo")
+        assert type(plain) is dist.ProcessGroup, "the twin must be torch's"
+        results = {}
+        for method in there_are:
+            given, completed = [], []
+            for group in (dist.group.WORLD, plain):
+                outputs, work = calls(group)[method]()
+                assert work.wait()
+                completed.append(work.is_completed())
+                given.append(outputs)
+            results[method] = given, completed
+        return results
+
+    there_are = sorted(name for name in HANDLED - {"send"} if hasattr(dist.ProcessGroup, name))
+    run = Cluster(world_size).run(both, there_are)
+    for rank, results in enumerate(run.results):
+        assert results.keys() == set(there_are)
+        for method, ((ours, gloos), (done, gloo_is_done)) in results.items():
+            torch.testing.assert_close(ours, gloos, rtol=0, atol=0, msg=f"{method}, rank {rank}")
+            assert done == gloo_is_done, method  # gloo's reduce_scatter never says that it is
+    names = {span.name for span in run.trace.spans if span.kind == "comm"}
+    expected = {COLLECTIVES[name] for name in there_are if name in COLLECTIVES}
+    assert expected <= names, "not recorded"
+
+
+def test_pairs_are_recorded_one_by_one_with_the_line_that_asked():
+    def gathers():
+        from torch.distributed import _functional_collectives as functional
+
+        name = "all_gather_into_tensor_coalesced"  # torch 2.13 renamed it
+        gather = getattr(functional, "all_gather_single_coalesced", None)
+        gather = gather or getattr(functional, name)
+        return [t + 0 for t in gather([vector(2), vector(3)], dist.group.WORLD)]
+
+    run = Cluster(2).run(gathers)
+    both = [torch.cat([torch.arange(n), torch.arange(n) + 10.0]) for n in (2.0, 3.0)]
+    for result in run.results:
+        torch.testing.assert_close(result, both, rtol=0, atol=0)
+    spans = [span for span in run.trace.spans if span.kind == "comm" and span.rank == 0]
+    assert [(span.name, span.bytes) for span in spans] == [
+        ("all_gather_into_tensor", 8),
+        ("all_gather_into_tensor", 12),
+    ]
+    line = gathers.__code__.co_firstlineno + 6
+    assert {span.args["line"] for span in spans} == {line}
+
+
+def test_pairs_that_do_not_match_are_refused():
+    def gathers():
+        with pytest.raises(ValueError, match="longer|shorter"):
+            dist.group.WORLD.allgather_into_tensor_coalesced([torch.zeros(4)] * 2, [vector(2)])
+
+    Cluster(2).run(gathers)
+
+
+def test_a_work_of_several_pairs_waits_for_all_and_has_one_future():
+    def gathers():
+        outs = [torch.zeros(4), torch.zeros(6)]
+        pairs = outs, [vector(2), vector(3)]
+        work = dist.group.WORLD.allgather_into_tensor_coalesced(*pairs)
+        values = work.get_future().wait()
+        return work.wait(), work.is_completed(), work.is_success(), outs, values
+
+    for waited, completed, success, outs, values in Cluster(2).run(gathers).results:
+        assert (waited, completed, success) == (True, True, True)
+        torch.testing.assert_close(outs[1], torch.tensor([0.0, 1, 2, 10, 11, 12]))
+        torch.testing.assert_close(torch.cat(values), torch.cat(outs))
+
+
+def test_bytes_of_tensors_that_move_as_one_are_counted_together():
+    def reduces():
+        with dist._coalescing_manager():
+            dist.all_reduce(torch.ones(2))
+            dist.all_reduce(torch.ones(3))
+
+    spans = [span for span in Cluster(2).run(reduces).trace.spans if span.kind == "comm"]
+    assert {(span.name, span.bytes) for span in spans} == {("all_reduce_coalesced", 20)}
+
+
+# A work that C++ waits for after Python has let go of it
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("by_initial_size", [True, False])
+def test_join_gives_the_gradients_of_plain_torch(world_size, by_initial_size):
+    """Rank 0 has 3 batches, rank 1 has 1, rank 2 has 2; rank r's gradient is r + 1."""
+
+    def joined():
+        rank = dist.get_rank()
+        plain = dist.new_group(backend="gloo")
+        both = []
+        for group in (None, plain):
+            model = torch.nn.Linear(1, 1, bias=False)
+            torch.nn.init.zeros_(model.weight)
+            ddp = DistributedDataParallel(model, process_group=group)
+            both.append([])
+            with ddp.join(divide_by_initial_world_size=by_initial_size):
+                for _ in range([3, 1, 2][rank]):
+                    ddp.zero_grad()
+                    (ddp(torch.ones(1, 1)) * (rank + 1)).sum().backward()
+                    both[-1].append(model.weight.grad.item())
+        return both
+
+    results = Cluster(world_size).run(joined, timeout=60).results
+    for ours, torchs in results:
+        assert ours == torchs
+    expected = {
+        (2, True): [1.5, 0.5, 0.5],
+        (2, False): [1.5, 1, 1],
+        (3, True): [2, 4 / 3, 1 / 3],
+        (3, False): [2, 2, 1],
+    }[world_size, by_initial_size]
+    assert results[0][0] == pytest.approx(expected)
+
+
+def test_works_that_nobody_waits_for_do_not_pile_up():
+    def abandons():
+        from ddpkit.rank.group.work import Alive, alive
+
+        for _ in range(3 * Alive.LIMIT):
+            dist.all_reduce(torch.ones(1), async_op=True)
+        kept = len(alive._pending)
+        for work in [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(4)]:
+            work.wait()
+        return kept == Alive.LIMIT, len(alive._pending)
+
+    assert Cluster(2).run(abandons).results == [(True, 60)] * 2
