@@ -8,6 +8,7 @@ gap in the pickle, filled there.
 
 from __future__ import annotations
 
+import importlib
 import io
 import re
 import sys
@@ -22,6 +23,7 @@ from ddpkit.errors import LessonError
 from ddpkit.exercises import Case, Exercise, exercises
 from ddpkit.exercises.seeds import Seed
 from ddpkit.grade.inside.asking import GAP
+from ddpkit.protocol.ship import is_module_by_name
 
 # A lab's modules do not exist in the sandbox: what a question needs of them travels with it.
 LAB_MODULE = re.compile(r"ddpkit\.checks\.lab(\d\d)[\w.]*")
@@ -112,6 +114,8 @@ class _SealingPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, cached_property):  # holds a lock until Python 3.12
             return cached_property, (thing.func,), {"attrname": thing.attrname}
+        if is_module_by_name(thing):
+            return importlib.import_module, (thing.__name__,)
         return super().reducer_override(thing)
 
 

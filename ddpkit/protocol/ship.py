@@ -8,6 +8,7 @@ torch's own pickling would copy a tensor four times.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import io
 import mmap
@@ -103,6 +104,8 @@ class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles plain dense tensors as their bytes: detached, contiguous, on the CPU."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if is_module_by_name(obj):
+            return importlib.import_module, (obj.__name__,)
         # Looked up, not imported: where torch is not loaded there is no tensor, and a notebook's
         # first run should not wait for it.
         torch: Any = sys.modules.get("torch")
@@ -114,6 +117,17 @@ class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
         parameter = type(obj) is torch.nn.Parameter
         details = (obj.dtype, tuple(obj.shape), obj.requires_grad, parameter)
         return _tensor, (pickle.PickleBuffer(flat), *details)
+
+
+def is_module_by_name(value: Any) -> bool:
+    """Whether a value is an imported module of a class of its own, as `torch.ops` is.
+
+    cloudpickle takes it for an object, and for one that is used by any function in which `torch`
+    and a name `ops` occur, be it a variable or an attribute of something else.
+    """
+    if not isinstance(value, types.ModuleType) or type(value) is types.ModuleType:
+        return False
+    return sys.modules.get(value.__name__) is value
 
 
 def _tensor(
@@ -212,7 +226,7 @@ def _picklable(value: Any) -> bool:
 def _reason(value: Any) -> str:
     """Why a value cannot be pickled; empty when it can."""
     try:
-        cloudpickle.dumps(value)
+        pack_result(value)
     except Exception as error:
         return str(error) or type(error).__name__
     return ""

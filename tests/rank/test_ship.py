@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from ddpkit.errors import ClusterError
 from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.reply import Reply, receive_reply, send_reply
 from ddpkit.protocol.ship import (
@@ -172,6 +173,56 @@ def test_calls():
     y = 3
     function, args, kwargs = unpack_call(pack_call(lambda x, *, z: x + y + z, (1,), {"z": 5}))
     assert function(*args, **kwargs) == 9
+
+
+class Plan:
+    ops = 3
+
+
+class_plan = Plan()
+classes = ops = 10
+OPS = torch.ops
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda: torch.ones(classes).sum().item(), 10),
+        (lambda: torch.ones(ops).sum().item(), 10),
+        (lambda: torch.ones(Plan.ops).sum().item(), 3),
+        (lambda: (torch.ones(1), class_plan.ops)[1], 3),
+        (lambda: OPS.aten.add(torch.ones(1), 1).item(), 2),
+        (lambda: torch.ops.aten.add(torch.ones(1), 1).item(), 2),
+    ],
+    ids=["classes", "ops", "Plan.ops", "plan.ops", "OPS", "torch.ops"],
+)
+def test_a_name_that_torch_has_too_does_not_ship_torchs(function, expected):
+    """cloudpickle takes any name `ops` beside a `torch` for the module torch.ops."""
+    import sys
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        with pytest.raises(TypeError, match="cannot pickle '_(Ops|Classes)' object"):
+            cloudpickle.dumps(function)  # where this passes, cloudpickle or torch has mended it
+        called, args, kwargs = unpack_call(pack_call(function, (), {}))
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    assert called(*args, **kwargs) == expected
+
+
+def test_the_culprit_is_named_although_torch_ops_occurs_too():
+    from threading import Lock
+
+    lock, ops = Lock(), 1
+
+    def helper():
+        return torch.ones(ops)
+
+    def function():
+        return helper(), lock
+
+    with pytest.raises(ClusterError, match="^function uses the variable 'lock'"):
+        pack_call(function, (), {})
 
 
 def test_what_cannot_be_packed_says_why():
