@@ -118,7 +118,10 @@ DeadlockCause: TypeAlias = Literal[
 
 # How calls differ that must be alike on several ranks. "message": a message and the tensor that it
 # is received into differ in dtype or in number of elements.
-MismatchKind: TypeAlias = Literal["operation", "root", "dtype", "shape", "reduction", "message"]
+# "members": the ranks have made different groups as their first one, second one, ...
+MismatchKind: TypeAlias = Literal[
+    "members", "operation", "root", "dtype", "shape", "reduction", "message"
+]
 
 
 class RunFailed(DdpkitError):

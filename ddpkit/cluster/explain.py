@@ -20,7 +20,7 @@ from ddpkit.errors import (
 from ddpkit.protocol.call import Call, Where
 from ddpkit.protocol.raised import Raised
 from ddpkit.source import locate, source_line
-from ddpkit.text import BLANK, ERROR_LINE, plural, wrap
+from ddpkit.text import BLANK, ERROR_LINE, count, plural, wrap
 
 ROOT_NAMES = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")
@@ -58,7 +58,7 @@ def tensor(call: Call) -> str:
 def describe(call: Call) -> str:
     """A call as its reader wrote it: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
     if not call.seq:  # a wait that was seen from outside, of which only the name is known
-        return f"{call.op}()"
+        return f"{call.op}()" + (f" for group {sorted(call.members)}" if call.group else "")
     text = f"{call.op}({', '.join(filter(None, _arguments(call)))})"
     if call.via in ASYNCHRONOUS:
         return f"i{text}"
@@ -138,11 +138,49 @@ def _why(
         )
     if cause == "nothing":
         return "nothing that the waiting ranks need has been posted by the others."
+    if all(calls[rank].makes_group for rank in circle):
+        return _why_groups({rank: call for rank, call in calls.items() if call.makes_group})
+    if {calls[rank].op for rank in circle} == {"send", "recv"} and len(circle) == 2:
+        send, recv = sorted(circle, key=lambda rank: calls[rank].op == "recv")
+        if calls[send].tag != calls[recv].tag:
+            return (
+                f"rank {send} sends with tag {calls[send].tag}, rank {recv} receives with tag "
+                f"{calls[recv].tag}. A recv takes only messages of its own tag: both must name "
+                "the same."
+            )
     steps = [
         f"rank {rank} needs rank {other} to {_deed(calls[rank])}"
         for rank, other in zip(circle, [*circle[1:], circle[0]], strict=True)
     ]
     return f"{', but '.join(steps)}. All ranks must communicate in an order that fits."
+
+
+GROUPS = (
+    "Every rank must call new_group for every group, in the same order, also for the groups that "
+    "it is not in."
+)
+
+
+def _why_groups(making: Mapping[int, Call]) -> str:
+    """How the groups differ that ranks make while they wait for one another.
+
+    torch names a group by its number, and the members find each other by that name. Ranks that make
+    a group of the same members under different numbers have made others before it.
+    """
+    for one in making.values():
+        numbers: dict[str, list[int]] = {}
+        for rank, call in making.items():
+            if call.members == one.members:
+                numbers.setdefault(call.group, []).append(rank)
+        if len(numbers) > 1 and all(map(str.isdigit, numbers)):
+            made = [
+                f"{ranks(alike)} {'has' if len(alike) == 1 else 'have'} made "
+                f"{count(int(number), 'group')}"
+                for number, alike in sorted(numbers.items(), reverse=True)
+            ]
+            return f"counting {sorted(one.members)}, {', '.join(made)}. {GROUPS}"
+    made = [f"rank {rank} {sorted(call.members)}" for rank, call in sorted(making.items())]
+    return f"the ranks make groups that differ: {', '.join(made)}. {GROUPS}"
 
 
 def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> str:
@@ -191,6 +229,9 @@ def mismatch(kind: MismatchKind, calls: Mapping[int, Call]) -> str:
         for (text, line), group in alike.items()
     ]
     first = next(iter(calls.values()))
+    if kind == "members":
+        head = f"Group number {first.group} has other members on other ranks."
+        return "\n".join([head, *lines, wrapped(GROUPS)])
     head = f"The ranks disagree on collective number {first.seq} of this run."
     return "\n".join([head, *lines, _rule(kind, first)])
 

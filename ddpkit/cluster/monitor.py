@@ -51,6 +51,7 @@ class Monitor:
         self.last_calls: dict[int, Call] = {}
         self._collectives: dict[tuple[str, int], dict[int, Call]] = {}  # by group and number
         self._messages: dict[tuple[str, int, int, int, int], dict[str, tuple[int, Call]]] = {}
+        self._groups: dict[str, tuple[int, Call]] = {}  # by name: the first call in it
         self._complete = True  # nothing was overwritten unread, so that messages can be paired
 
     def look(self, returned: Collection[int]) -> RunFailed | None:
@@ -69,13 +70,15 @@ class Monitor:
             if calls:
                 self.last_calls[rank] = calls[-1]
             for call in calls:
-                wrong = self._message(rank, call) if call.is_message else self._take(rank, call)
+                wrong = self._other_group(rank, call)
+                if wrong is None:
+                    wrong = self._message(rank, call) if call.is_message else self._take(rank, call)
                 if wrong is not None:
-                    kind, of_ranks = wrong
-                    text = explain.mismatch(kind, of_ranks)
-                    return Mismatch(
-                        text, ranks=tuple(of_ranks), returned=returned, kind=kind, calls=of_ranks
-                    )
+                    return _mismatch(*wrong, returned)
+        for rank, status in self.statuses.items():
+            making = status.waiting
+            if making and making.makes_group and (wrong := self._other_group(rank, making)):
+                return _mismatch(*wrong, returned)
         return None
 
     def last_seen(self, rank: int) -> LastSeen | None:
@@ -100,6 +103,18 @@ class Monitor:
         """The error for a run that took too long, and what its ranks were `doing`."""
         text = explain.timeout(seconds, doing, returned)
         return RunTimeout(text, returned=returned, seconds=seconds, doing=doing)
+
+    def _other_group(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
+        """Compare a call's group with the one that has its name on other ranks.
+
+        The members of two such groups find those of the other. A group of one looks for nobody.
+        """
+        if not call.group or len(call.members) == 1:
+            return None
+        first, known = self._groups.setdefault(call.group, (rank, call))
+        if known.members == call.members:
+            return None
+        return "members", {first: known, rank: call}
 
     def _take(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
         """Compare a collective with those of the other ranks: kind and calls if they differ."""
@@ -174,7 +189,9 @@ class Monitor:
     def _needs(self, rank: int, call: Call) -> set[int]:
         """The ranks that have not done their part of a call; empty when all have."""
         everyone = set(range(len(self._boxes)))
-        if not call.seq:  # not a call of ours: the store, or making a group
+        if call.makes_group:
+            return {other for other in call.members if not self._makes(other, call)}
+        if not call.seq:  # not a call of ours: the store
             stuck = {r for r, status in self.statuses.items() if status.waiting == call}
             return everyone - {rank} - stuck
         if call.is_message:
@@ -184,9 +201,21 @@ class Monitor:
         calls = self._collectives.get((call.group, call.seq), {})
         return self._members(call) - set(calls) if calls else set()
 
+    def _makes(self, rank: int, call: Call) -> bool:
+        """Whether a rank, too, waits for the members of the group that is made by the call."""
+        waiting = self.statuses[rank].waiting if rank in self.statuses else None
+        if waiting is None or not waiting.makes_group:
+            return False
+        return (waiting.group, waiting.members) == (call.group, call.members)
+
     def _members(self, call: Call) -> set[int]:
         """The ranks of a collective's group; the default group does not spell them out."""
         return set(call.members if call.group else range(len(self._boxes)))
+
+
+def _mismatch(kind: MismatchKind, calls: dict[int, Call], returned: Collection[int]) -> Mismatch:
+    text = explain.mismatch(kind, calls)
+    return Mismatch(text, ranks=tuple(calls), returned=returned, kind=kind, calls=calls)
 
 
 def _message_key(rank: int, call: Call) -> tuple[str, int, int, int, int]:

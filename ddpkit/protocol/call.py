@@ -20,7 +20,8 @@ class Call(NamedTuple):
 
     `seq` numbers the collectives of a group from 1 on, and the messages from one rank to another
     with one tag. It is 0 while a call is not made yet, and for what is no call of the user's into a
-    process group: a wait for the store, or in `new_group`. Of that only `op` and `where` are known.
+    process group: a wait for the store, or in `new_group`. Of that only `op` and `where` are known,
+    and for a rank that waits while a group is made, which: `group` and `members`.
     """
 
     op: str  # torch.distributed's name of it: "all_reduce", "send"
@@ -42,6 +43,11 @@ class Call(NamedTuple):
     def is_message(self) -> bool:
         """Whether it is a send or a recv, which have two ends; else it is a collective."""
         return self.op in MESSAGES
+
+    @property
+    def makes_group(self) -> bool:
+        """Whether it is a wait, seen from outside, while a group other than the default is made."""
+        return not self.seq and bool(self.group)
 
     def ends(self, rank: int) -> tuple[int, int]:
         """The ranks that a message of `rank`'s goes from and to. Its peer must be known."""

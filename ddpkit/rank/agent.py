@@ -197,7 +197,9 @@ class Agent(threading.Thread):
             return next(iter(pending), None)
         where, via = user_call(frame)
         if filename == os.path.join(PACKAGE, "rank", "group", "recorded.py"):
-            return RecordedCall(Call(via, where=where))
+            making = frame.f_locals if function == "_make" else {}
+            group, members = making.get("name", ""), making.get("members", ())
+            return RecordedCall(Call(via, group, where, members=members))
         if computes:  # as a loop over is_set() does, DTensor, FSDP, and a hook of DDP's
             return None
         if os.path.basename(filename) == "threading.py":  # joining a thread that communicates

@@ -364,6 +364,20 @@ def wrong_tag():
 
 
 @fault(
+    Deadlock,
+    "rank 0 waits in send(dst=1, tag=1)",
+    "rank 1 waits in recv(src=0, tag=2)",
+    "Why: rank 0 sends with tag 1, rank 1 receives with tag 2.",
+    why="cycle",
+)
+def tags_that_differ():
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(1), 1, tag=1)  # <-
+    else:
+        dist.recv(torch.ones(1), 0, tag=2)  # <-
+
+
+@fault(
     Deadlock, "rank 0 waits in recv(src=1)", "rank 1 waits in all_reduce(float32[2])", why="cycle"
 )
 def recv_against_all_reduce():
@@ -433,6 +447,20 @@ def missing_in_a_group():
     group = dist.new_group([0, 2])
     if dist.get_rank() == 0:
         dist.all_reduce(torch.ones(2), group=group)  # <-
+
+
+@fault(
+    Deadlock,
+    "ranks 0, 1, 2 wait in new_group()",
+    "Why: counting [0, 1, 2], ranks 0, 2 have made 3 groups, rank 1 has made 2\n  groups. Every",
+    world_size=3,
+    why="cycle",
+)
+def groups_not_made_by_all():
+    dist.new_group([0, 1])
+    if dist.get_rank() != 1:
+        dist.new_group([1])
+    dist.new_group()  # <-
 
 
 @fault(Deadlock, "rank 0 waits in new_group()", "rank 1 returned already", why="returned")

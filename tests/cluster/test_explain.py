@@ -50,6 +50,10 @@ def deadlock(calls, needs, returned=()):
             "all_reduce(float32[9]) inside backward()",
         ),
         (call("new_group", seq=0), "new_group()"),
+        (
+            call("new_group", seq=0, group="1", members=(0, 2)),
+            "new_group() for group [0, 2]",
+        ),
     ],
 )
 def test_a_call(given, text):
@@ -143,6 +147,70 @@ def test_why(calls, needs, returned, cause, words):
     error = deadlock(dict(enumerate(calls)), needs, returned)
     assert error.cause == cause
     assert words in " ".join(str(error).split())
+
+
+def making(group, *members):
+    """A wait in new_group, as it is seen from outside."""
+    return call("new_group", seq=0, group=group, members=members)
+
+
+@pytest.mark.parametrize(
+    ("calls", "needs", "words"),
+    [
+        (
+            [making("2", 0, 1, 2), making("2", 0, 1, 2), making("1", 0, 1, 2)],
+            {0: {2}, 1: {2}, 2: {0, 1}},
+            "Why: counting [0, 1, 2], ranks 0, 1 have made 2 groups, rank 2 has made 1 group. "
+            "Every rank must call new_group for every group, in the same order",
+        ),
+        (
+            # Rank 0 has made one more, and the second mesh dimension tells nothing of that.
+            [making("2", 0, 2), making("3", 0, 1), making("1", 0, 2), making("4", 2, 3)],
+            {0: {2}, 1: {0}, 2: {0}, 3: {2}},
+            "Why: counting [0, 2], rank 0 has made 2 groups, rank 2 has made 1 group. Every",
+        ),
+        (
+            [making("1", 0, 1), making("1", 0, 1, 2), making("1", 0, 1, 2)],
+            {0: {1}, 1: {0}, 2: {0}},
+            "Why: the ranks make groups that differ: rank 0 [0, 1], rank 1 [0, 1, 2], rank 2 [0, "
+            "1, 2]. Every",
+        ),
+        (
+            [call("send", peer=1, tag=1), call("recv", peer=0, tag=2)],
+            {0: {1}, 1: {0}},
+            "Why: rank 0 sends with tag 1, rank 1 receives with tag 2. A recv takes only messages "
+            "of its own tag",
+        ),
+        (
+            [call("recv", peer=1), call("send", peer=0, tag=3)],
+            {0: {1}, 1: {0}},
+            "Why: rank 1 sends with tag 3, rank 0 receives with tag 0. A recv",
+        ),
+        (
+            [call("send", peer=1), call("recv", peer=2), call("recv", peer=0, tag=1)],
+            {0: {1}, 1: {2}, 2: {0}},
+            "Why: rank 0 needs rank 1 to receive, but rank 1 needs rank 2 to send",
+        ),
+    ],
+)
+def test_why_a_circle_does_not_fit(calls, needs, words):
+    error = deadlock(dict(enumerate(calls)), needs)
+    assert error.cause == "cycle"
+    assert words in " ".join(str(error).split())
+
+
+def test_one_number_for_groups_of_different_members():
+    calls = {0: call("barrier", group="1", members=(0, 1)), 2: call("barrier", group="1")}
+    calls[2] = calls[2]._replace(members=(2, 3))
+    assert explain.mismatch("members", calls).splitlines() == [
+        "Group number 1 has other members on other ranks.",
+        "  rank 0 calls barrier(group=[0, 1])",
+        "      cell.py, line 3",
+        "  rank 2 calls barrier(group=[2, 3])",
+        "      cell.py, line 3",
+        "Every rank must call new_group for every group, in the same order, also for the",
+        "  groups that it is not in.",
+    ]
 
 
 def test_a_wait_names_where_it_was_posted():

@@ -4,6 +4,7 @@ import pytest
 import torch.distributed as dist
 
 from ddpkit import Cluster
+from ddpkit.errors import Mismatch
 from tests.cluster.faults import FAULTS, Fault
 
 pytestmark = pytest.mark.processes
@@ -27,3 +28,16 @@ def test_fault(fault: Fault) -> None:
     assert caught.value.ranks or fault.error.__name__ == "RunTimeout"
     assert len(caught.value.run.results) == fault.world_size
     assert cluster.run(healthy).results == list(range(fault.world_size))
+
+
+def test_groups_that_have_one_number_are_told_apart():
+    """torch's groups would find the wrong members, and wait or worse."""
+
+    def by_halves():
+        half = [0, 1] if dist.get_rank() < 2 else [2, 3]
+        group = dist.new_group(half)
+        dist.barrier(group)
+
+    with pytest.raises(Mismatch, match="Group number 1 has other members") as caught:
+        Cluster(4).run(by_halves, timeout=60)
+    assert caught.value.kind == "members"

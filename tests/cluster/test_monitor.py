@@ -168,6 +168,41 @@ def test_the_store_is_waited_for_by_those_who_did_not_all_come():
     assert "rank 2, which has returned" in str(wrong)
 
 
+def test_groups_are_waited_for_by_those_who_make_others():
+    world = World(4)
+    make = {n: Call("new_group", str(n), LINE, members=(0, 1, 2, 3)) for n in (1, 2)}
+    world.waits = [make[2], make[2], make[1], make[1]]
+    wrong = world.passes(3)
+    assert "ranks 0, 1 have made 2 groups" in " ".join(str(wrong).split())
+    assert wrong.needs == {0: {2, 3}, 1: {2, 3}, 2: {0, 1}, 3: {0, 1}}
+
+
+def test_members_that_all_make_one_group_get_more_time():
+    """They connect, and others may have gone on to make the next one."""
+    world = World(4)
+    pairs = {n: Call("new_group", str(n), LINE, members=(2 * n - 2, 2 * n - 1)) for n in (1, 2)}
+    world.waits = [pairs[1], pairs[1], pairs[2], pairs[2]]
+    assert world.passes(VERY_PATIENT - 1) is None
+    assert world.passes(3).cause == "nothing"
+
+
+def test_a_group_whose_number_is_another_ranks_group():
+    world = World(4)
+    for rank in range(4):
+        members = (0, 1) if rank < 2 else (2, 3)
+        world.post(rank, "barrier", group="1", members=members, wait=False)
+    wrong = world.passes(0.2)
+    assert type(wrong) is Mismatch
+    assert (wrong.kind, wrong.ranks) == ("members", (0, 2))
+
+
+def test_a_group_of_ones_own_may_have_any_number():
+    world = World(2)
+    for rank in (0, 1):
+        world.post(rank, "barrier", group="1", members=(rank,), wait=False)
+    assert world.passes(0.2) is None
+
+
 def test_disagreement_is_found_at_the_next_look():
     world = World(3)
     world.post(0, "all_reduce", dtype="f", shape=(4,))

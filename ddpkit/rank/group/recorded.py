@@ -294,10 +294,11 @@ def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup
     recorder = current()
     assert recorder is not None, "ddpkit's backend works inside a run only"
     rank, size = options.group_rank, options.group_size
-    inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
-    gpus = nccl.make(options) if on_gpu else None
+    # `Agent` reads these two here, while gloo waits for the members.
     members = tuple(options.global_ranks_in_group)  # empty for the default group
     name = str(options.group_id) if members else ""
+    inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
+    gpus = nccl.make(options) if on_gpu else None
     start = Direct(inner, gpus).start
     if _wire is not None:
         start = Paced(start, _wire, courier()).start
