@@ -60,9 +60,15 @@ def describe(call: Call) -> str:
     if not call.seq:  # a wait that was seen from outside, of which only the name is known
         return f"{call.op}()" + (f" for group {sorted(call.members)}" if call.group else "")
     text = f"{call.op}({', '.join(filter(None, _arguments(call)))})"
+    text += _of_group(call)
     if call.via in ASYNCHRONOUS:
         return f"i{text}"
     return f"{text} inside {call.via}()" if call.via else text
+
+
+def _of_group(call: Call) -> str:
+    """ " of group tp [0, 1]"; empty for a group without a name."""
+    return f" of group {call.group_desc} {sorted(call.members)}" if call.group_desc else ""
 
 
 def _arguments(call: Call) -> Iterable[str]:
@@ -73,7 +79,7 @@ def _arguments(call: Call) -> Iterable[str]:
         yield tensor(call)
         yield f"{ROOT_NAMES[call.op]}={call.root}" if call.op in ROOT_NAMES else ""
         yield call.reduce if call.reduce != "SUM" else ""
-    yield f"group={sorted(call.members)}" if call.group else ""
+    yield f"group={sorted(call.members)}" if call.group and not call.group_desc else ""
 
 
 def waits(rank_list: Iterable[int], waiting: Waiting) -> str:
@@ -211,7 +217,7 @@ def _deed(call: Call) -> str:
     """What another rank must do, so that the call can end."""
     if call.op == "recv":
         return "send"
-    return "receive" if call.op == "send" else f"call {call.op}"
+    return "receive" if call.op == "send" else f"call {call.op}{_of_group(call)}"
 
 
 # Mismatch

@@ -38,6 +38,7 @@ class Call(NamedTuple):
     members: tuple[int, ...] = ()  # global ranks of the group; may be () for the default group
     seq: int = 0
     due_ns: int = 0  # until when the emulated link has it, by the rank's perf_counter_ns; else 0
+    group_desc: str = ""  # what the user calls the group: "tp", a mesh's dimension; "" without one
 
     @property
     def is_message(self) -> bool:

@@ -46,6 +46,14 @@ def deadlock(calls, needs, returned=()):
         (call("reduce", dtype="bool", shape=[1], root=0), "reduce(bool[1], dst=0)"),
         (call("barrier", group="7", members=(2, 0)), "barrier(group=[0, 2])"),
         (
+            call("barrier", group="7", members=(0, 2), group_desc="dp"),
+            "barrier() of group dp [0, 2]",
+        ),
+        (
+            call("send", peer=1, via="isend", group="7", members=(0, 1), group_desc="tp"),
+            "isend(dst=1) of group tp [0, 1]",
+        ),
+        (
             call("all_reduce", dtype="float32", shape=[9], via="backward"),
             "all_reduce(float32[9]) inside backward()",
         ),
@@ -129,6 +137,17 @@ def test_ranks_that_do_the_same_share_a_line():
             (),
             "cycle",
             "rank 0 needs rank 1 to send, but rank 1 needs rank 0 to call barrier",
+        ),
+        (
+            [
+                call("barrier", group="1", members=(0, 1), group_desc="dp"),
+                call("barrier", group="2", members=(0, 1), group_desc="tp"),
+            ],
+            {0: {1}, 1: {0}},
+            (),
+            "cycle",
+            "rank 0 needs rank 1 to call barrier of group dp [0, 1], but rank 1 needs rank 0 to "
+            "call barrier of group tp [0, 1]",
         ),
         ([call("recv", peer=0)], {0: {0}}, (), "itself", "rank 0 waits for itself"),
         (

@@ -6,6 +6,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit import Cluster
+from ddpkit.errors import Deadlock
 from ddpkit.rank.group.recorded import COLLECTIVES, PAIRWISE, RecordedGroup
 
 pytestmark = pytest.mark.processes
@@ -274,6 +275,58 @@ def test_bytes_of_tensors_that_move_as_one_are_counted_together():
 
     spans = [span for span in Cluster(2).run(reduces).trace.spans if span.kind == "comm"]
     assert {(span.name, span.bytes) for span in spans} == {("all_reduce_coalesced", 20)}
+
+
+# Groups that have a name
+
+
+def test_a_device_meshs_groups_are_named_and_keep_their_ids():
+    def on_a_mesh():
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        for name in ("dp", "tp"):
+            dist.all_reduce(torch.ones(2), group=mesh[name].get_group())
+        dist.all_reduce(torch.ones(2), group=dist.new_group([0, 1, 2, 3], group_desc="all"))
+        dist.all_reduce(torch.ones(2), group=dist.new_group([0, 1, 2, 3]))
+        dist.barrier()
+        return mesh["dp"].get_group().group_name
+
+    run = Cluster(4).run(on_a_mesh)
+    for rank in range(4):
+        spans = [span for span in run.trace.spans if span.is_comm and span.rank == rank]
+        dp, tp, everyone, unnamed, barrier = spans
+        assert dp.args["group_desc"] == f"dp {[rank % 2, rank % 2 + 2]}"
+        assert tp.args["group_desc"] == f"tp {[rank // 2 * 2, rank // 2 * 2 + 1]}"
+        assert everyone.args["group_desc"] == "all [0, 1, 2, 3]"
+        assert "group_desc" not in unnamed.args.keys() | barrier.args.keys()
+        assert dp.group == run.results[rank]
+        assert len({span.group for span in spans}) == 5, "ids are unique"
+
+
+def test_a_deadlock_tells_groups_of_a_mesh_apart():
+    def crossed():
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("dp", "tp"))
+        groups = [mesh["dp"].get_group(), dist.new_group([0, 1], group_desc="pp")]
+        for group in groups if dist.get_rank() else groups[::-1]:
+            dist.all_reduce(torch.ones(2), group=group)
+
+    with pytest.raises(Deadlock) as caught:
+        Cluster(2).run(crossed, timeout=60)
+    assert "all_reduce(float32[2]) of group pp [0, 1]" in str(caught.value)
+
+
+def test_a_buckets_all_reduce_names_the_group():
+    def trains():
+        group = dist.new_group([0, 1], group_desc="dp")
+        model = DistributedDataParallel(torch.nn.Linear(2, 2), process_group=group)
+        model(torch.ones(1, 2)).sum().backward()
+
+    reduced = [s for s in Cluster(2).run(trains).trace.spans if s.name == "all_reduce"]
+    assert reduced
+    assert {span.args["group_desc"] for span in reduced} == {"dp [0, 1]"}
 
 
 # A work that C++ waits for after Python has let go of it

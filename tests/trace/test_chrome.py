@@ -226,3 +226,15 @@ def test_a_file_that_cannot_be_written(crowded: Trace, tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(TraceError, match="cannot write the trace to"):
         crowded.to_chrome(tmp_path / "folder.json")
+
+
+def test_a_named_group_is_described_as_nccls_are(tmp_path: Path) -> None:
+    args = {"group_desc": "tp [0, 1]", "group_size": 2}
+    span = Span(0, "comm", "all_reduce", "comm", 0, 5000, 8, group="3", seq=1, args=args)
+    (top,) = exported(Trace((span,), 1), tmp_path)
+    described = [e["args"] for e in top["traceEvents"] if "Process Group Name" in e["args"]]
+    assert described
+    for facts in described:
+        assert facts["Process Group Name"] == "3"
+        assert facts["Process Group Description"] == "tp"
+        assert facts["Process Group Ranks"] == "[0, 1]"

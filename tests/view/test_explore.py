@@ -78,6 +78,14 @@ def test_hovering_knows_bytes_peer_and_waiting() -> None:
     assert columns.ready[i] == (recv.ready_ns or 0) - start > columns.start[i]
 
 
+def test_hovering_knows_the_name_of_a_group() -> None:
+    named = Span(
+        0, "comm", "all_reduce", "comm", 0, 9, 4, group="3", args={"group_desc": "tp [0, 1]"}
+    )
+    columns = span_columns(Trace([named], 1))
+    assert "all_reduce of group tp [0, 1]" in columns.names
+
+
 def test_a_step_keeps_what_reaches_into_it_at_full_length() -> None:
     trace = Trace(
         [

@@ -145,3 +145,14 @@ def test_waiting_in_a_step_looks_beyond_it_for_its_peer() -> None:
     model = timeline_model(Trace(spans, 2), step=1)
     assert [(m.source[1], m.target[1]) for m in model.messages] == [(50, 60)]
     assert "Most waited for: rank 0" in model.text
+
+
+def test_an_operation_of_a_named_group_says_so() -> None:
+    spans = [
+        Span(rank, "comm", "all_reduce", "comm", 0, 9_000, group="3", seq=1, ready_ns=ready,
+             args={"group_desc": "tp [0, 1]", "group_size": 2})
+        for rank, ready in ((0, 0), (1, 0))
+    ]  # fmt: skip
+    for row in timeline_model(Trace(spans, 2)).rows:
+        ((bar,),) = row.lanes
+        assert bar.texts == ("all_reduce of group tp [0, 1]", "all_reduce tp", "tp")

@@ -51,6 +51,13 @@ def reduction(options: Any) -> str:
     return "" if op is None else REDUCTIONS[int(getattr(op, "op", op))]
 
 
+def group_desc(text: str) -> str:
+    """What a user calls a group: "tp" of c10d's "mesh_tp"; empty where c10d made it up itself."""
+    if text in ("undefined", "default_pg", "mesh_default"):
+        return ""
+    return text.removeprefix("mesh_")[:40]
+
+
 @functools.cache
 def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from types import FrameType
 from typing import Any
 
@@ -203,7 +203,13 @@ class RecordedGroup(dist.ProcessGroup):
             details["bytes"] = sum(map(arguments.nbytes, moved))
         if self.has_nccl:
             details["on_gpu"] = arguments.on_gpu(tensor, options)
-        return self._recorder.posted(op, self._label, members=self._members, **details)
+        desc, members = self._desc, self._members
+        return self._recorder.posted(op, self._label, members=members, group_desc=desc, **details)
+
+    @cached_property
+    def _desc(self) -> str:
+        """What the user calls the group. c10d says it after the group was made: ask at a call."""
+        return arguments.group_desc(getattr(self, "group_desc", ""))
 
     def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> RecordedCall:
         """Write down a bucket's all_reduce. What is known of it is kept: each step has it."""
@@ -222,6 +228,7 @@ class RecordedGroup(dist.ProcessGroup):
                 bytes=arguments.nbytes(bucket),
                 reduce="SUM",
                 members=self._members,
+                group_desc=self._desc,
             )
             known = self._buckets[key] = self._recorder.know(what)
         return self._recorder.post(known, self.has_nccl and bucket.is_cuda)

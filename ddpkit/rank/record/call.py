@@ -30,6 +30,10 @@ class RecordedCall:
     def span(self, rank: int, read: Read) -> Span:
         """The call as the trace has it, once it is done; `read` tells a moment in ns."""
         what = self.what
+        facts: dict[str, int | str] = {"line": what.where[1], "tag": what.tag}
+        facts["group_size"] = len(what.members)
+        if what.group_desc:
+            facts["group_desc"] = f"{what.group_desc} {list(what.members)}"
         return Span(
             rank,
             "comm",
@@ -41,5 +45,5 @@ class RecordedCall:
             group=what.group,
             seq=self.seq,
             blocked_ns=None if self.blocked is None else read(self.blocked),
-            args={"line": what.where[1], "tag": what.tag, "group_size": len(what.members)},
+            args=facts,
         )

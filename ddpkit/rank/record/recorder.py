@@ -70,12 +70,13 @@ class Recorder:
         reduce: str = "",
         members: tuple[int, ...] = (),
         on_gpu: bool = False,
+        group_desc: str = "",
     ) -> RecordedCall:
         """Write down a call that is about to be made, and its line (`Call` explains the fields)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
         what = Call(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
-        return self.post(self.know(what), on_gpu)
+        return self.post(self.know(what._replace(group_desc=group_desc)), on_gpu)
 
     def _know(self, what: Call) -> Known:
         message = what.op in ("send", "recv")

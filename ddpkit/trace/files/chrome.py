@@ -250,6 +250,9 @@ def _collective(span: Span) -> dict[str, object]:
     }
     if span.seq is not None:
         args["Seq"] = span.seq
+    if "group_desc" in span.args:
+        name, _, members = str(span.args["group_desc"]).partition(" [")
+        args |= {"Process Group Description": name, "Process Group Ranks": f"[{members}"}
     if "group_size" in span.args:
         args["Group size"] = span.args["group_size"]
     if span.peer is not None:

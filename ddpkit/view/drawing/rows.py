@@ -150,6 +150,10 @@ def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
         return f"{span.name} {arrow}{peer}", f"{arrow}{peer}"
     if "bucket" in span.args:
         return f"{span.name} b{span.args['bucket']}", f"b{span.args['bucket']}"
+    if "group_desc" in span.args:
+        group = str(span.args["group_desc"])
+        short = group.partition(" [")[0]
+        return f"{span.name} of group {group}", f"{span.name} {short}", short
     if one_kind:
         return f"{span.name} #{number}", f"#{number}"
     return f"{span.name} #{number}", span.name, f"#{number}"

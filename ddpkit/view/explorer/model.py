@@ -155,5 +155,7 @@ def _name(span: Span) -> str:
     """The name that hovering shows; a backward's also tells the gradient that it made ready."""
     if "bucket" in span.args:
         return f"{span.name} b{span.args['bucket']}"
+    if "group_desc" in span.args:
+        return f"{span.name} of group {span.args['group_desc']}"
     gradient = span.args.get("gradient")
     return f"{span.name} of {gradient}" if gradient else span.name
