@@ -75,8 +75,9 @@ class Recorder:
         """Write down a call that is about to be made, and its line (`Call` explains the fields)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
-        what = Call(op, group, where, via, peer, root, tag, shape, dtype, bytes, reduce, members)
-        return self.post(self.know(what._replace(group_desc=group_desc)), on_gpu)
+        details = peer, root, tag, shape, dtype, bytes, reduce, members
+        what = Call(op, group, where, via, *details, group_desc=group_desc)
+        return self.post(self.know(what), on_gpu)
 
     def _know(self, what: Call) -> Known:
         message = what.op in ("send", "recv")
