@@ -39,6 +39,20 @@ def test_a_question_is_filled_with_the_answer() -> None:
     assert str(made[0].case.expect["got"]).encode() not in made[0].pickled
 
 
+def test_a_question_with_torch_and_a_name_of_its_own_travels() -> None:
+    """cloudpickle takes any name `ops` beside a `torch` for torch.ops, which it cannot pickle."""
+    import torch
+
+    class Plan:
+        ops = 3
+
+    def cases(answer, rng):
+        yield Case("a case", lambda: {"got": torch.ones(Plan.ops).sum().item()}, {"got": 3})
+
+    (made,) = questions(exercise(cases), SECRET)
+    assert pickle.loads(made.pickled)() == {"got": 3}
+
+
 def test_a_case_that_calls_the_answer_too_early() -> None:
     def cases(answer, rng):
         value = answer(1)
