@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
+from importlib.util import cache_from_source, source_from_cache
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +105,12 @@ def test_the_staged_course_gives_nothing_away(tmp_path) -> None:
     assert left == {"lab00.py"}
     assert (staged / "answers" / "lab00.py").exists()
     assert "minibatches" not in (staged / "answers" / "__init__.py").read_text()
+
+
+def test_bytecode_of_the_staged_course_gives_nothing_away(tmp_path) -> None:
+    """Each of its files belongs to a module that is there, and is of that module's text."""
+    staged = sandbox.copy_course(tmp_path, "01")
+    compiled = {Path(source_from_cache(str(path))) for path in staged.rglob("*.pyc")}
+    assert compiled == set(staged.rglob("*.py"))
+    index = cache_from_source(str(staged / "answers" / "__init__.py"))
+    assert b"minibatches" not in Path(index).read_bytes()
