@@ -7,6 +7,7 @@ with `Cluster(record=False)`, `hooked` with the default `Cluster(record=True)`.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,6 +19,11 @@ WIDTH, LAYERS, BATCH = 320, 6, 64  # a step of about 5 ms on one core, 21 + 2 sp
 WARM = 2  # blocks: DDP rebuilds its buckets after the first step
 
 Blocks = dict[str, list[float]]  # variant -> seconds for each step, or block of operations
+
+
+def has_dynamo() -> bool:
+    """Whether this rank was forked with `torch._dynamo`, as `ddpkit.rank.preload` imports it."""
+    return "torch._dynamo" in sys.modules
 
 
 def steps(blocks: int, per_block: int, seed: int) -> Blocks:

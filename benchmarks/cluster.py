@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,12 +45,17 @@ class Extent:
     starts_of_others: int
     faults_of_others: bool  # after each of which ipyparallel starts anew
     later: int  # later runs per fresh process
-    models: int  # pairs of ranks that train, 120 steps of each variant
+    models: int  # pairs of ranks that train
+    blocks: int  # of three steps of each variant, for each pair
     messages: int  # blocks of small operations
 
 
-QUICK = Extent(starts=2, starts_of_others=1, faults_of_others=False, later=3, models=4, messages=6)
-FULL = Extent(starts=7, starts_of_others=3, faults_of_others=True, later=10, models=45, messages=40)
+QUICK = Extent(
+    starts=2, starts_of_others=1, faults_of_others=False, later=3, models=4, blocks=40, messages=6
+)
+FULL = Extent(
+    starts=7, starts_of_others=3, faults_of_others=True, later=10, models=45, blocks=40, messages=40
+)
 
 
 def main() -> None:
@@ -266,9 +272,10 @@ def recording(extent: Extent) -> list[Figure]:
     from ddpkit import Cluster
 
     cluster = Cluster(2, record=False)
+    _let_the_forkserver_load(cluster)
     wall = cluster.run(_recording.wall, 50).results
     pairs = [
-        cluster.run(_recording.steps, 40, 3, seed).results
+        cluster.run(_recording.steps, extent.blocks, 3, seed).results
         for seed in tqdm(range(extent.models), desc="recording", disable=None)
     ]
     step = f"a step of {1000 * min(wall):.1f} ms"
@@ -283,6 +290,14 @@ def recording(extent: Extent) -> list[Figure]:
             recorded, plain = taken[clock]["recorded"], taken[clock]["plain"]
             figures.append(_ratio(f"{words}: recorded ÷ plain gloo, {title}", recorded, plain))
     return figures
+
+
+def _let_the_forkserver_load(cluster: Any) -> None:
+    """Wait until ranks come with what torch's DDP imports: two seconds of each rank otherwise."""
+    for _ in range(60):
+        if all(cluster.run(_recording.has_dynamo).results):
+            return
+        time.sleep(0.5)
 
 
 def _quiet_ratio(

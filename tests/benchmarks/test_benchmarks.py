@@ -32,11 +32,11 @@ def test_the_benchmark_of_the_cluster_says_which_ratios_it_prints() -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_of_the_cluster_prints_both_tables(monkeypatch, capsys) -> None:
-    once = cluster.Extent(1, 1, faults_of_others=False, later=1, models=1, messages=1)
+    once = cluster.Extent(1, 1, faults_of_others=False, later=1, models=1, blocks=4, messages=1)
     monkeypatch.setattr(cluster, "QUICK", once)
     monkeypatch.setattr(cluster, "SIZES", (4,))
-    # Four processes that import torch, and not 24: each job of theirs starts anew.
-    monkeypatch.setattr(cluster, "_plan_of_others", lambda faults: [("nothing", 4)])
+    # Two processes that import torch, and not 24: each job of theirs starts anew.
+    monkeypatch.setattr(cluster, "_plan_of_others", lambda faults: [("nothing", 2)])
     monkeypatch.setattr(sys, "argv", ["benchmarks.cluster", "--quick"])
     monkeypatch.chdir(ROOT)
     cluster.main()
