@@ -58,8 +58,11 @@ def copy_course(folder: Path, lab: str) -> Path:
 
 
 def _compile(course: Path) -> None:
-    """Put bytecode beside a copy's modules: three processes of each sandbox import them, and none
-    may write there. What ddpkit has already is taken, but none whose module was left out."""
+    """Put bytecode beside the modules of a copy.
+
+    Three processes of each sandbox import them, and none may write there. Bytecode that ddpkit has
+    already is taken, but never that of a module that was left out.
+    """
     for path in course.rglob("*.py"):
         ready = Path(cache_from_source(str(PACKAGE / path.relative_to(course))))
         if ready.exists():
