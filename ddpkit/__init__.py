@@ -7,6 +7,7 @@ Trace      what every rank did, and when; `show` draws it
 show       the timeline of a run
 span       names a stretch of a rank's work for the timeline
 step       marks a training step of a rank, where no optimizer ends it
+busy       a stretch of a rank's work whose time is stated
 check      checks the answer to an exercise
 carry      your own answer to an earlier exercise, or the kit's
 
@@ -37,6 +38,7 @@ from ddpkit.errors import (
     TraceError,
 )
 from ddpkit.protocol.per_rank import PerRank
+from ddpkit.rank.emulation.busy import busy
 from ddpkit.rank.record.recorder import span, step
 from ddpkit.trace import Trace
 
@@ -63,6 +65,7 @@ __all__ = [
     "RunTimeout",
     "Trace",
     "TraceError",
+    "busy",
     "carry",
     "check",
     "show",

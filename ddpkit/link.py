@@ -1,18 +1,26 @@
-"""The emulated network: a latency and a bandwidth per rank, and how a message moves over two links.
+"""The emulated network: latencies and bandwidths, and how a message moves over two links.
 
-Each rank hangs on a switch by a link of its own, full duplex: an outgoing and an incoming side.
-A side carries one message at a time, first come first served. A message of B bytes from s to d:
+Each rank hangs on a switch by a link of its own, full duplex: it has an outgoing and an incoming
+side (`LinkSide`), which carries one message at a time, first come first served. A message of B
+bytes from s to d:
 
-    leaves     t  = max(posted, s's outgoing side free);  that side is busy for B/β_s
+    leaves     t  = max(sent, awaited - α, s's outgoing side free);  that side is busy for B/β_s
     arrives    its last byte is in at  max(`arrival_ns`, d's incoming side free) + B/β_d,
                and the incoming side is busy for those last B/β_d
+
+`sent` is when the sender posts it, `awaited` when the receiver does. So a message moves when both
+are there, as NCCL's messages and MPI's large ones do: its first byte may wait at the receiver's
+door, so that the latency is over when the receiver comes, but its bytes wait at the sender's.
 
 `arrival_ns` is t + α when the links are equal: the switch cuts through, so that B/β is paid once
 and not once per link. Between unequal links each side is busy for its own B/β. Behind a faster
 sender the switch buffers; from a slower sender the receiver's B/β_d ends when the last byte can be
 there, at t + α + B/β_s. α is the larger of the two latencies: a distant rank is distant for all.
 
-Rank processes pace real bytes by this, and `ddpkit.simulate` moves events by it.
+Ranks may share hosts (`Hosts`). A message inside a host moves by the ranks' own links; one between
+two hosts by the links of those hosts, which all of a host's ranks share.
+
+`ddpkit.simulate.network` moves all messages by this: those of real ranks and simulated ones.
 """
 
 import math
@@ -23,6 +31,8 @@ from fractions import Fraction
 from typing import TypeAlias
 
 EXAMPLE = '"1 Gbit/s, 200 us"'
+HOSTS_EXAMPLE = '{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}'
+_OF_HOSTS = ("hosts of", "inside", "between")
 _NS = {"ns": 1.0, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s": 1e9}  # two kinds of µ
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _BYTES = {"bit": 1 / 8, "bits": 1 / 8, "b": 1 / 8, "B": 1.0, "byte": 1.0, "bytes": 1.0}
@@ -82,19 +92,64 @@ class Link:
         return f"<Link {self}>"
 
 
+@dataclass(slots=True)
+class LinkSide:
+    """One direction of a link: it carries one message at a time, first come first served."""
+
+    link: Link
+    free_ns: int = 0
+
+    def take(self, earliest_ns: int, nbytes: int) -> tuple[int, int]:
+        """Carry a message as soon as the side is free; from when, and until when, in ns."""
+        start = max(earliest_ns, self.free_ns)
+        self.free_ns = start + self.link.wire_ns(nbytes)
+        return start, self.free_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Hosts of ``size`` ranks, in the order of the ranks; each has one link to the others."""
+
+    size: int
+    between: Link
+
+    def of(self, rank: int) -> int:
+        """The host of a rank."""
+        return rank // self.size
+
+    def __str__(self) -> str:
+        return f"hosts of {self.size}, {self.between} between"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The two links that a message takes, each with the number of its owner.
+
+    The owner of a rank's own link is the rank; that of host h's link is the number of ranks + h.
+    """
+
+    sender: int
+    receiver: int
+    out: Link
+    into: Link
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Links:
-    """The links of all ranks: ``links[rank]``."""
+    """The links of all ranks: ``links[rank]``; with hosts, those inside a host."""
 
     each: tuple[Link, ...]
+    hosts: Hosts | None = None
 
     @classmethod
     def parse(cls, spec: "LinkSpec", world_size: int) -> "Links":
         """One link for all, ``"1 Gbit/s, 200 us"``, or some ranks' own over a default.
 
         ``{"default": "1 Gbit/s, 200 us", 3: "100 Mbit/s"}``: rank 3 differs in bandwidth alone.
-        Without a default, other ranks are unlimited. What `str` makes of links is read too.
-        Raises ValueError, in one sentence.
+        Without a default, other ranks are unlimited.
+        ``{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}``: ranks 0 to
+        3 share a host and its one link to the others, and so on. What `str` makes of links is read
+        too. Raises ValueError, in one sentence.
         """
         if isinstance(spec, Links):
             if len(spec.each) != world_size:
@@ -104,29 +159,45 @@ class Links:
             spec = _ranks_own(spec)
         if not isinstance(spec, Mapping):
             return cls((Link.parse(spec),) * world_size)
-        default = Link.parse(spec.get("default", Link()))
+        hosts = _hosts(spec)
+        texts = {key: value for key, value in spec.items() if not isinstance(value, int)}
+        default = Link.parse(texts.get("inside" if hosts else "default", Link()))
         each = [default] * world_size
-        for rank, text in spec.items():
-            if rank == "default":
+        for rank in spec:
+            if rank in (_OF_HOSTS if hosts else ("default",)):
                 continue
             if not isinstance(rank, int) or not 0 <= rank < world_size:
                 raise ValueError(
                     f"link={{{rank!r}: ...}}: a key is a rank from 0 to {world_size - 1}, or "
                     '"default"'
                 )
+            text = texts.get(rank, "")
             each[rank] = text if isinstance(text, Link) else _over(default, text)
-        return cls(tuple(each))
+        return cls(tuple(each), hosts)
 
     @property
     def equal(self) -> bool:
-        """Whether all ranks have the same link."""
-        return len(set(self.each)) <= 1
+        """Whether all messages move over equal links."""
+        return len(set(self.each)) <= 1 and self.host_count == 1
+
+    @property
+    def host_count(self) -> int:
+        """How many hosts there are; 1 if the ranks have no hosts."""
+        return 1 if self.hosts is None else math.ceil(len(self.each) / self.hosts.size)
 
     @property
     def slowest(self) -> Link:
         """The largest latency and the smallest bandwidth: what holds up all ranks together."""
-        latency = max(link.latency_ns for link in self.each)
-        return Link(latency / 1e9, min(link.bytes_per_s for link in self.each))
+        links = [*self.each, *([self.hosts.between] if self.hosts and self.host_count > 1 else [])]
+        latency = max(link.latency_ns for link in links)
+        return Link(latency / 1e9, min(link.bytes_per_s for link in links))
+
+    def route(self, src: int, dst: int) -> Route:
+        """The two links that a message from one rank to another takes."""
+        if self.hosts is None or self.hosts.of(src) == self.hosts.of(dst):
+            return Route(src, dst, self.each[src], self.each[dst])
+        link, first = self.hosts.between, len(self.each)
+        return Route(first + self.hosts.of(src), first + self.hosts.of(dst), link, link)
 
     def __getitem__(self, rank: int) -> Link:
         return self.each[rank]
@@ -143,20 +214,37 @@ class Links:
             return ""
         common = max(dict.fromkeys(self.each), key=self.each.count)
         own = [f"rank {rank}: {link}" for rank, link in enumerate(self.each) if link != common]
-        return "; ".join([str(common), *own])
+        return "; ".join([str(common), *([str(self.hosts)] if self.hosts else []), *own])
 
     def __repr__(self) -> str:
         return f"<Links of {len(self.each)} ranks: {self}>"
 
 
-LinkSpec: TypeAlias = str | Link | Mapping[int | str, str | Link] | Links
+LinkSpec: TypeAlias = str | Link | Mapping[int | str, str | Link | int] | Links
 
 
-def _ranks_own(text: str) -> dict[int | str, str | Link]:
+def _hosts(spec: Mapping[int | str, str | Link | int]) -> Hosts | None:
+    """The hosts that a mapping tells of, if it does."""
+    named = [key for key in _OF_HOSTS if key in spec]
+    if not named:
+        return None
+    if len(named) < len(_OF_HOSTS) or "default" in spec:
+        raise ValueError(f"links of hosts are given as in {HOSTS_EXAMPLE}")
+    size = spec["hosts of"]
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ValueError(f'"hosts of" says how many ranks a host has, 1 or more: {size!r}')
+    return Hosts(size, Link.parse(spec["between"]))  # type: ignore[arg-type]  # it says so itself
+
+
+def _ranks_own(text: str) -> dict[int | str, str | Link | int]:
     """The mapping that "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us" stands for."""
     default, *others = text.split(";")
-    own: dict[int | str, str | Link] = {"default": default}
+    own: dict[int | str, str | Link | int] = {"default": default}
     for other in others:
+        if match := re.fullmatch(r"\s*hosts of (\d+), (.*) between", other):
+            del own["default"]
+            own = {"hosts of": int(match[1]), "inside": default, "between": match[2], **own}
+            continue
         match = re.fullmatch(r"\s*rank (\d+):(.*)", other)
         if match is None:
             raise ValueError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -88,6 +88,7 @@ class Cluster:
         world_size: int,
         *,
         link: LinkSpec | None = None,
+        speed: float | Mapping[int, float] = 1.0,
         device: str | None = None,
         record: bool = True,
     ) -> None:
@@ -97,6 +98,7 @@ class Cluster:
             self.links = None if link is None else Links.parse(link, world_size)
         except ValueError as error:
             raise ClusterError(str(error)) from None
+        self.speeds = _speeds(speed, world_size, emulated=link is not None)
         self._closed = False
         if job.active():
             here = job.job()
@@ -159,11 +161,12 @@ class Cluster:
             payload=pack_call(function, args, kwargs),
             function=_definition(function),
             place=self.place,
-            threads=max(1, cores() // self.world_size),
+            threads=1 if self.links is not None else max(1, cores() // self.world_size),
             seed=seed,
             timeout=timeout,
             record=self.record,
             links=self.links,
+            speeds=() if self.links is None else self.speeds,
         )
         if job.active():
             outcome = run_in_place(request, expect_error=expect_error)
@@ -190,6 +193,31 @@ class _Brief(reprlib.Repr):
         return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
     repr_Parameter = repr_Tensor
+
+
+def _speeds(
+    speed: float | Mapping[int, float], world_size: int, *, emulated: bool
+) -> tuple[float, ...]:
+    """The speed of each rank's emulated machine."""
+    each = [1.0] * world_size
+    own = speed if isinstance(speed, Mapping) else dict.fromkeys(range(world_size), speed)
+    for rank, factor in own.items():
+        if rank not in range(world_size):
+            raise ClusterError(
+                f"speed={{{rank!r}: ...}}: a key is a rank from 0 to {world_size - 1}"
+            )
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not factor > 0:
+            raise ClusterError(
+                f"speed={factor!r}: a speed is a number above 0: 0.5 is half as fast as this "
+                "machine, math.inf computes in no time"
+            )
+        each[rank] = float(factor)
+    if not emulated and set(each) != {1.0}:
+        raise ClusterError(
+            'speed= is of emulated machines: give a link too, as in link="1 Gbit/s, 200 us", or '
+            'link="unlimited"'
+        )
+    return tuple(each)
 
 
 def _definition(function: Any) -> tuple[str, str, int]:

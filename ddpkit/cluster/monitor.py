@@ -178,7 +178,7 @@ class Monitor:
     def _stands_still(self, rank: int) -> bool:
         """Whether a rank waits, as it did before, and has used no CPU to speak of since then."""
         now, since = self.statuses.get(rank), self._still_since.get(rank)
-        if now is None or now.waiting is None or now.waiting.due_ns > now.wall_ns:
+        if now is None or now.waiting is None:
             self._still_since.pop(rank, None)
             return False
         same = since is not None and (since.moved, since.waiting) == (now.moved, now.waiting)

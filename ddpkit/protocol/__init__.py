@@ -9,5 +9,5 @@ assignment   what the process of a rank is given when it starts
 ship         functions to the ranks, results back
 reply        what a rank has to say in the end
 blackbox     a rank's calls and status, in a file that outlives it
-noticeboard  times that ranks leave for each other
+emulation    what ranks and the timekeeper of an emulated cluster tell each other
 """

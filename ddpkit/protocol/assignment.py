@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from ddpkit.link import Links
-
 
 @dataclass(frozen=True)
 class Assignment:
@@ -21,6 +19,7 @@ class Assignment:
     device: str  # "cpu" or "cuda"
     seed: int  # the run's seed
     record: bool  # whether compute is recorded beside the calls
+    speed: float = 1.0  # of its emulated machine, compared with this one
 
 
 @dataclass(frozen=True)
@@ -31,14 +30,17 @@ class ProcessSettings:
     threads: int  # threads that torch may use in each process
     environ: Mapping[str, str]
     cwd: str
-    links: Links | None = None  # the emulated network; without it, gloo as fast as it goes
+    emulated: bool = False  # whether time is the timekeeper's
+    epoch_ns: int = 0  # the date at which emulated time is 0
 
 
 @dataclass(frozen=True)
 class RankPipes:
-    """A rank's four inherited pipes; there is no listening port."""
+    """A rank's inherited pipes; there is no listening port."""
 
     reply: Connection  # tells the launcher what the function returned or raised
     output: Connection  # tells the launcher what is printed
     crash: Connection  # tells the launcher what faulthandler wrote at the end
     lifeline: Connection  # its end of file means that the launcher is gone
+    main: Connection | None = None  # asks the timekeeper, for the rank's main thread
+    others: Connection | None = None  # and for its other threads

@@ -37,7 +37,6 @@ class Call(NamedTuple):
     reduce: str = ""  # "SUM", "MAX"; "" where nothing is reduced
     members: tuple[int, ...] = ()  # global ranks of the group; may be () for the default group
     seq: int = 0
-    due_ns: int = 0  # until when the emulated link has it, by the rank's perf_counter_ns; else 0
     group_desc: str = ""  # what the user calls the group: "tp", a mesh's dimension; "" without one
 
     @property
@@ -60,7 +59,7 @@ class Call(NamedTuple):
         plain = {name: value for name, value in self._asdict().items() if value or value == 0}
         if not self.group:
             plain.pop("members", None)
-        for number in ("seq", "due_ns"):
+        for number in ("seq",):
             if not plain[number]:
                 del plain[number]
         return plain

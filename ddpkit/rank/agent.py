@@ -196,7 +196,7 @@ class Agent(threading.Thread):
             # It may as well compute: whether the process stands still, its CPU time will tell.
             return next(iter(pending), None)
         where, via = user_call(frame)
-        if filename == os.path.join(PACKAGE, "rank", "group", "recorded.py"):
+        if os.path.dirname(filename) == os.path.join(PACKAGE, "rank", "group"):
             making = frame.f_locals if function == "_make" else {}
             group, members = making.get("name", ""), making.get("members", ())
             return RecordedCall(Call(via, group, where, members=members))

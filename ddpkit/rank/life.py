@@ -21,7 +21,7 @@ from ddpkit.rank.record.recorder import Recorder, activate
 from ddpkit.rank.report import UnsendableResultError
 
 if TYPE_CHECKING:  # needs torch, which a launcher need not have
-    from ddpkit.rank.group.emulated import Wire
+    from ddpkit.rank.emulation.machine import Machine
 
 # The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
 # rank that rightly waits for a slow peer.
@@ -37,7 +37,7 @@ def live(
     store: Any,
     read_call: Callable[[], ShippedCall],
     begin: Callable[[], None],
-    wire: Wire | None = None,
+    machine: Machine | None = None,
     output: AbstractContextManager[Any] | None = None,
 ) -> list[Any]:
     """What the run's function returned on this rank, packed by `ship.pack_result`.
@@ -45,7 +45,7 @@ def live(
     store      where the ranks of the run meet, one of torch.distributed's
     read_call  gives the function and its arguments; called in the group, on the rank's device
     begin      called when all ranks are there, just before the function
-    wire       the rank's end of the emulated network, if there is one
+    machine    the emulated machine that the rank runs on, if there is one
     output     entered while the function runs
 
     Raises what the function raises, and UnsendableResultError if its result cannot be pickled.
@@ -53,14 +53,21 @@ def live(
     activate(recorder)
     _seed_all(mine.seed, mine.rank)
     _use_device(mine, recorder)
-    _join(mine, store, wire)
-    function, args, kwargs = read_call()
-    args, kwargs = pick(args, mine.rank), pick(kwargs, mine.rank)
-    _start_together()
-    begin()
-    with _compute_watched(mine, recorder), output or nullcontext():
-        result = function(*args, **kwargs)
-    recorder.finish()
+    with machine.shown(recorder) if machine else nullcontext():
+        _join(mine, store)
+        function, args, kwargs = read_call()
+        args, kwargs = pick(args, mine.rank), pick(kwargs, mine.rank)
+        _start_together()
+        begin()
+        with (
+            _compute_watched(mine, recorder),
+            output or nullcontext(),
+            machine.running(recorder) if machine else nullcontext(),
+        ):
+            result = function(*args, **kwargs)
+        recorder.finish()
+        if machine:
+            machine.left()
     activate(None)
     _leave_device(mine)
     try:
@@ -107,13 +114,13 @@ def _leave_device(mine: Assignment) -> None:
         torch.set_default_device(None)
 
 
-def _join(mine: Assignment, store: Any, wire: Wire | None) -> None:
+def _join(mine: Assignment, store: Any) -> None:
     """Join the default process group of the run."""
     import torch.distributed as dist
 
-    from ddpkit.rank.group import recorded as group
+    from ddpkit.rank.group.backend import register
 
-    group.register(wire)
+    register()
     hook = sys.excepthook
     dist.init_process_group(
         f"ddpkit_{mine.backend}",

@@ -14,7 +14,7 @@ from typing import Any
 
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
 from ddpkit.protocol.blackbox import BlackBox
-from ddpkit.protocol.noticeboard import Noticeboard
+from ddpkit.protocol.emulation import ClockPage
 from ddpkit.protocol.reply import Reply, send_reply
 from ddpkit.protocol.ship import read_call
 from ddpkit.rank import process
@@ -33,7 +33,7 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     agent.start()
     raised, result = None, []
     try:
-        result = _live(mine, settings, recorder, agent)
+        result = _live(mine, settings, pipes, recorder, agent)
     except BaseException as error:
         raised = report(error)
     agent.phase = "returned"
@@ -45,24 +45,31 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
 
 
 def _live(
-    mine: Assignment, settings: ProcessSettings, recorder: Recorder, agent: Agent
+    mine: Assignment,
+    settings: ProcessSettings,
+    pipes: RankPipes,
+    recorder: Recorder,
+    agent: Agent,
 ) -> list[Any]:
     """What the function returned, packed."""
     import torch
     from torch._C._distributed_c10d import FileStore
 
-    from ddpkit.rank.group.emulated import Wire
+    from ddpkit.rank.emulation.desk import Desk
+    from ddpkit.rank.emulation.machine import Machine
 
     torch.set_num_threads(settings.threads)
-    wire = None
-    if settings.links is not None:
-        board = Noticeboard(settings.folder / "notices", mine.world_size)
-        wire = Wire(mine.rank, settings.links, board)
+    machine = None
+    if settings.emulated:
+        assert pipes.main is not None
+        assert pipes.others is not None
+        page = ClockPage(settings.folder / f"clock{mine.rank}")
+        machine = Machine(mine.speed, page, Desk(pipes.main, pipes.others), settings.epoch_ns)
     return live(
         mine,
         recorder,
         store=FileStore(str(settings.folder / "store"), mine.world_size),
         read_call=partial(read_call, settings.folder / "call"),
         begin=agent.begin,
-        wire=wire,
+        machine=machine,
     )

@@ -35,7 +35,7 @@ import signal
 from contextlib import suppress
 from typing import Any
 
-import ddpkit.rank.group.recorded
+import ddpkit.rank.group.backend
 import ddpkit.rank.life
 import ddpkit.rank.main
 import ddpkit.rank.record.compute  # noqa: F401

@@ -1,7 +1,12 @@
 """What each collective of torch.distributed costs on emulated links: whose algorithm it takes."""
 
+from functools import lru_cache
+
 from ddpkit.link import Links
 from ddpkit.simulate.costs import cost
+from ddpkit.simulate.plans import schedule
+from ddpkit.simulate.schedules import Schedule
+from ddpkit.simulate.timing import makespan_ns
 
 # The algorithm of each collective (`costs.FORMULAS`), and whether its formula counts the bytes that
 # all ranks hand in together, not those of one rank.
@@ -21,14 +26,23 @@ OPERATIONS = {
 }
 
 
-def collective_ns(operation: str, nbytes: int, links: Links, *, is_root: bool = False) -> int:
-    """How long a collective takes on the slowest of the links, in ns, once the last rank is in.
+def schedule_of(operation: str, nbytes: int, world_size: int, root: int = 0) -> Schedule:
+    """The messages of a collective, by the byte. ``nbytes`` is what one rank hands in."""
+    algorithm, together = OPERATIONS[operation.removesuffix("_coalesced")]
+    return _schedule(algorithm, world_size, nbytes * world_size if together else nbytes, root)
 
-    ``nbytes`` is what one rank hands in. A rank that hands its part to a root does not wait for the
-    parts of the others.
+
+_schedule = lru_cache(64)(schedule)  # a step of training has the same ones again and again
+
+
+def collective_ns(operation: str, nbytes: int, links: Links) -> int:
+    """How long a collective takes, in ns, from the common start to the last rank's end.
+
+    ``nbytes`` is what one rank hands in. On equal links by the formula of its algorithm, else event
+    by event.
     """
-    if operation == "gather" and not is_root:
-        return links.slowest.wire_ns(nbytes)
+    if not links.equal:
+        return makespan_ns(schedule_of(operation, nbytes, len(links)), links, 1)
     algorithm, together = OPERATIONS[operation.removesuffix("_coalesced")]
     total = nbytes * len(links) if together else nbytes
     return cost(algorithm, len(links), total, links.slowest)

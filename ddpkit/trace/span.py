@@ -29,6 +29,8 @@ class Span:
     blocked_ns  for "comm" the moment the rank's own thread began to wait for it (``start_ns`` of a
               blocking call, the ``wait()`` of an asynchronous one), None if it never did. From then
               to ``end_ns`` the rank computes nothing, even inside a compute span.
+    collected_ns  for "comm" the moment a wait for it was over: later than ``end_ns`` where it was
+              done before the rank came to wait, None if the rank never did.
     bytes     payload that this rank handed in (send, collectives) or took out (recv).
     peer      send: the destination; recv: the source (ranks of the whole job).
     group, seq  the process group and the number of the operation in it: equal on all ranks of one
@@ -51,6 +53,7 @@ class Span:
     seq: int | None = None
     ready_ns: int | None = None
     blocked_ns: int | None = None
+    collected_ns: int | None = None
     args: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 from ddpkit import Cluster
 from ddpkit.rank.group import arguments, nccl
-from ddpkit.rank.group.recorded import _is_reducer, register
+from ddpkit.rank.group.backend import register
+from ddpkit.rank.group.recorded import is_reducer
 from ddpkit.rank.group.work import InStream
 
 GPU = torch.float64  # the stand-in has tensors of this kind; all others are the CPU's
@@ -140,8 +141,8 @@ def test_a_batch_of_messages_is_one_operation():
 
 def test_a_bucket_that_no_python_posts_is_ddps():
     """A GPU's backward runs in a thread of C++'s own, where a frame of ours has none below it."""
-    assert _is_reducer(None)
-    assert not _is_reducer(sys._getframe())
+    assert is_reducer(None)
+    assert not is_reducer(sys._getframe())
 
 
 def test_what_a_blocking_call_gives_has_ended():

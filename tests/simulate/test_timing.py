@@ -15,47 +15,62 @@ from tests.properties import examples
 def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
     """When each rank has its last message, on equal links that move one byte in a nanosecond.
 
-    Each tick, each outgoing side sends the next byte of its first message, and each incoming side
-    takes in one byte, if it is there, of the message whose first byte came first.
+    A message stands at its receiver's door `latency` after it was sent. Each tick, each outgoing
+    side lets the next byte through of the first of its messages that are sent and awaited, if that
+    stands at the door, and each incoming side takes in one byte, if it is there, of the message
+    whose first byte came first.
     """
     n = plan.world_size
     programs = [deque(plan.of(rank)) for rank in range(n)]
-    out: list[deque[tuple[Step, int]]] = [deque() for _ in range(n)]  # (message, bytes to go)
-    flying: list[tuple[int, Step]] = []  # (ns at the receiver, message): single bytes
-    queue: list[dict[Step, int]] = [{} for _ in range(n)]  # per receiver, bytes that are there
-    taken: dict[Step, int] = {}
-    came: set[tuple[int, int, tuple[int, int], int]] = set()
+    sent: dict[_Key, tuple[int, Step]] = {}  # when
+    awaited: set[_Key] = set()
+    out: list[deque[tuple[int, Step, int]]] = [deque() for _ in range(n)]  # (sent, and to go)
+    queue: list[dict[_Key, int]] = [{} for _ in range(n)]  # per receiver, bytes that are there
+    taken: dict[_Key, int] = {}
+    came: set[_Key] = set()
     done, now = [0] * n, 0
     while any(programs):
         for rank, program in enumerate(programs):
-            while program and (isinstance(program[0], Send) or _key(program[0]) in came):
-                step = program.popleft()
+            while program:
+                step = program[0]
                 if isinstance(step, Send):
-                    out[rank].append((step, elements(step.part)))
-                else:
-                    done[rank] = now
+                    sent[_sent_key(step)] = now, program.popleft()
+                    continue
+                awaited.add(_key(program[0]))
+                if _key(program[0]) not in came:
+                    break
+                program.popleft()
+                done[rank] = now
+        for key in [key for key in sent if key in awaited]:  # in the order of posting
+            at, message = sent.pop(key)
+            out[message.rank].append((at, message, elements(message.part)))
         for side in out:
-            if side:
-                message, left = side.popleft()
-                flying.append((now + latency, message))
+            if side and now >= side[0][0] + latency:
+                at, message, left = side.popleft()
+                key = _sent_key(message)
+                queue[message.peer][key] = queue[message.peer].get(key, 0) + 1
                 if left > 1:
-                    side.appendleft((message, left - 1))
-        for _, message in sorted((f for f in flying if f[0] == now), key=lambda f: f[1].round):
-            queue[message.peer][message] = queue[message.peer].get(message, 0) + 1
-        flying = [f for f in flying if f[0] > now]
-        for rank in range(n):
-            for message in queue[rank]:  # in the order of their first bytes
-                if taken.get(message, 0) < elements(message.part):
-                    taken[message] = taken.get(message, 0) + 1
-                    if taken[message] == elements(message.part):
-                        came.add((message.rank, rank, message.part, message.round))
+                    side.appendleft((at, message, left - 1))
+        for there in queue:
+            for key, nbytes in there.items():  # in the order of their first bytes
+                if taken.get(key, 0) < nbytes:
+                    taken[key] = taken.get(key, 0) + 1
+                    if taken[key] == key[3] - key[2]:
+                        came.add(key)
                     break
         now += 1
     return done
 
 
-def _key(step: Step) -> tuple[int, int, tuple[int, int], int]:
-    return step.peer, step.rank, step.part, step.round
+_Key = tuple[int, int, int, int, int]  # from, to, first and last element, round
+
+
+def _sent_key(step: Step) -> _Key:
+    return step.rank, step.peer, *step.part, step.round
+
+
+def _key(step: Step) -> _Key:
+    return step.peer, step.rank, *step.part, step.round
 
 
 @st.composite

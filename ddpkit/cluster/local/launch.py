@@ -58,6 +58,7 @@ class RankProcess:
     output: Connection
     crash: Connection
     lifeline: Connection
+    timekeeping: tuple[Connection, ...] = ()  # for the timekeeper, which closes them
     killed: bool = False
     stack_text: bytes = b""
 
@@ -136,7 +137,14 @@ def _start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
             pairs
         )
         _widen(reply)
-        ends = (reply_end, output_end, crash_end, lifeline_end)
+        ends = [reply_end, output_end, crash_end, lifeline_end]
+        asked = []
+        for _ in range(2 if settings.emulated else 0):
+            here, there = _context().Pipe()
+            undo.callback(here.close)
+            undo.callback(there.close)
+            asked.append(here)
+            ends.append(there)
         # Not a daemon: a rank may start processes of its own (a DataLoader's workers).
         given = (mine, settings, RankPipes(*ends))
         process = _context().Process(target=main, args=given, name=f"rank {mine.rank}")
@@ -147,7 +155,7 @@ def _start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
         end.close()
     # multiprocessing would wait for it at the exit of the notebook; the lifeline ends it instead.
     multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
-    return RankProcess(process, reply, output, crash, lifeline)
+    return RankProcess(process, reply, output, crash, lifeline, tuple(asked))
 
 
 def _context() -> Any:

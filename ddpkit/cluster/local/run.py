@@ -19,6 +19,7 @@ from ddpkit.cluster import blame, explain
 from ddpkit.cluster.devices import Place
 from ddpkit.cluster.local import launch
 from ddpkit.cluster.local.launch import RankProcess
+from ddpkit.cluster.local.timekeeper import Timekeeper
 from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.outcome import RunOutcome
 from ddpkit.cluster.output import Output
@@ -34,7 +35,7 @@ from ddpkit.errors import (
 from ddpkit.link import Links
 from ddpkit.protocol.assignment import Assignment, ProcessSettings
 from ddpkit.protocol.blackbox import BlackBox
-from ddpkit.protocol.noticeboard import Noticeboard
+from ddpkit.protocol.emulation import ClockPage
 from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.reply import receive_reply
 from ddpkit.protocol.ship import unpack_result, write_call
@@ -58,6 +59,7 @@ class Request:
     timeout: float | None
     record: bool
     links: Links | None
+    speeds: tuple[float, ...] = ()  # of the emulated machines
 
     def assignment(self, rank: int, local_rank: int) -> Assignment:
         """What rank `rank` does in the run; `local_rank` is its number on its host."""
@@ -69,6 +71,7 @@ class Request:
             device=self.place.device,
             seed=self.seed,
             record=self.record,
+            speed=self.speeds[rank] if self.speeds else 1.0,
         )
 
     @property
@@ -105,8 +108,11 @@ class LocalRun:
         self.boxes = [BlackBox.create(folder / f"rank{rank}") for rank in range(size)]
         for box in self.boxes:
             stack.callback(box.close)
+        self.timekeeper: Timekeeper | None = None
         if request.links is not None:
-            Noticeboard.create(folder / "notices", size)
+            pages = [ClockPage.create(folder / f"clock{rank}") for rank in range(size)]
+            self.timekeeper = Timekeeper(request.links, request.speeds, pages)
+            stack.callback(self.timekeeper.stop)
         self.monitor = Monitor(self.boxes)
         self.output = Output(size)
         self.results: dict[int, Any] = {}
@@ -123,7 +129,8 @@ class LocalRun:
             threads=self.request.threads,
             environ=dict(os.environ),
             cwd=os.getcwd(),
-            links=self.request.links,
+            emulated=self.timekeeper is not None,
+            epoch_ns=time.time_ns(),
         )
 
     # The loop
@@ -132,14 +139,21 @@ class LocalRun:
         """Start the ranks, watch them until all have returned or one has failed, and end them."""
         settings = self._settings()
         for rank in range(self.request.world_size):
-            self.ranks.append(launch.start(self.request.assignment(rank, rank), settings))
+            started = launch.start(self.request.assignment(rank, rank), settings)
+            self.ranks.append(started)
+            if self.timekeeper is not None:
+                assert started.process.pid is not None
+                self.timekeeper.serve(rank, started.process.pid, *started.timekeeping)
+        if self.timekeeper is not None:
+            self.timekeeper.start()
         error = self._watch()
         for ends in self.ranks:
             ends.kill()  # first: a rank that prints without end would never let us finish reading
         self._read_everything()
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(self.request.world_size)]
-        return RunOutcome(results, str(self.output), self.spans, self.dropped, error)
+        facts = {} if self.timekeeper is None else self.timekeeper.facts
+        return RunOutcome(results, str(self.output), self.spans, self.dropped, error, facts)
 
     def _watch(self) -> RunFailed | None:
         begun = time.monotonic()
@@ -148,6 +162,8 @@ class LocalRun:
         while len(self.results) < self.request.world_size:
             self._read(next_look - time.monotonic())
             now = time.monotonic()
+            if self.timekeeper is not None and self.timekeeper.error is not None:
+                raise ClusterError(f"the emulated network has failed: {self.timekeeper.error!r}")
             if now - begun > Output.HOLD:
                 self.output.show()
             if self.raised or self.died:

@@ -1,313 +1,283 @@
-"""The emulated network: gloo moves the bytes, and an operation ends when the link would end it.
+"""The process group of an emulated cluster: gloo moves the bytes, the timekeeper says when.
 
-The problem. A lesson teaches what latency and bandwidth do, but all ranks sit on one machine, where
-gloo moves a message in microseconds. So an operation has to last as long as it would on the link,
-whose rules stand in `ddpkit.link`. Waiting must not burn CPU: the ranks share a few cores.
+The problem. All ranks sit on one machine, where gloo moves a message in microseconds, and share its
+few cores. A lesson teaches what latency and bandwidth do, and what a step of eight ranks costs that
+have a machine each.
 
-It would be simpler to do the transfer, and then to sleep for what the link takes. That was tried.
-It adds the real transfer to every emulated one: a ring of 4 ranks with 4 MB at 50 MB/s took 1.15
-times what the formula says. A process is also woken some 0.1 ms late, at each step of the ring.
+It would be simpler to let each operation last as long as it would on the link, by sleeping. That
+was done. What a rank computed was still the laptop's: small messages took 3 to 18 times what the
+formula says, and a step of eight ranks four times one rank's.
 
-So a sender writes onto a noticeboard, memory that the ranks share, when its message leaves, and
-only then hands the bytes to gloo. When gloo has brought them, the receiver reads the notice, works
-out when the last byte would have come in, and sleeps until then: the real transfer runs inside the
-emulated one. For a collective, each rank writes when it was ready. When gloo is done with it, each
-rank works out from the members' notices when the link would be, by the cost of the algorithm that
-`simulate.collective_ns` states. The emulated clock does not count late wake-ups (`Wire.lag_ns`).
+So time is emulated. A rank tells the timekeeper of each operation as it is posted, with its own
+emulated time, and hands the bytes to gloo. Where it waits, it asks when the operation is done, and
+its clock jumps there (`emulation.clock`); then it takes the bytes, which gloo has brought meanwhile
+or brings at once. Nothing sleeps.
+
+DDP's reducer waits for its buckets inside C++, at the end of a backward. It waits for gloo's future
+there, in no emulated time. When the backward is over, `Machine` replays that wait.
+
+Callbacks of a future run in a thread of the kit's, in the order in which they were attached, as
+soon as gloo is done. Their clock is told relative to the operation that they follow
+(`emulation.clock.LaterClock`). What they post goes over a gloo group of their own: in gloo's order
+of one group, which is that of real time, the buckets and what their callbacks post would meet
+differently on each rank.
 
 What must hold:
 
-- A notice is written before the bytes are sent that it is about. So it is there when they are.
-- All ranks read one clock, `perf_counter_ns`, which the processes of a machine share.
-- The ends of collectives are worked out in the order in which they were posted, as one begins when
-  the one before it has ended. gloo may finish them in another order: what it is done with waits in
-  `Paced._arrived` for all that was posted earlier.
-
-What would break it: a machine that is slower than the link, for an operation cannot end before gloo
-is done; and a notice that another has overwritten before it was read (its slot is found by a digest
-of its key). Its message then counts as if it left when it was received, and a collective does not
-wait for that rank.
+- An operation is told of before its bytes are handed to gloo, and before the clock goes on.
+- A receive from anybody is handed to gloo when the timekeeper has named its source: gloo itself
+  takes what comes first in real time.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import sys
 import threading
-import time
-from bisect import insort
-from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from torch._C._distributed_c10d import Work
 
-from ddpkit.link import Link, Links
-from ddpkit.protocol.noticeboard import Noticeboard
+from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend
+from ddpkit.rank.emulation.clock import LaterClock
+from ddpkit.rank.emulation.machine import Machine
+from ddpkit.rank.group.futures import EmulatedFuture
+from ddpkit.rank.group.recorded import RecordedGroup, is_reducer
+from ddpkit.rank.group.work import RecordedWork
 from ddpkit.rank.record.call import RecordedCall
-from ddpkit.simulate import collective_ns
+from ddpkit.rank.record.recorder import Recorder
 
-LAG = 5_000_000  # ns, the most that a late wake-up is made up for
+Start: TypeAlias = Callable[..., Any]  # (call, method, *args): `recorded.Direct.start`
+CALLBACKS = "callbacks"  # in the name of what they post on
+LOOK_NS = 1_000  # what a look costs that finds an operation under way, and
+SHARE = 64  # this part of the time that has passed in looking
 
 
-@dataclass
-class Wire:
-    """A rank's end of the link: until when its two sides are busy, one sending, one receiving.
+class EmulatedGroup(RecordedGroup):
+    """A recorded group whose operations end when the emulated network ends them."""
 
-    Times are in ns of the emulated clock, which is `perf_counter_ns` less `lag_ns`.
-    """
-
-    rank: int
-    links: Links
-    board: Noticeboard
-    lag_ns: int = 0  # what late wake-ups have cost, at most `LAG`
-    _out_free_ns: int = 0
-    _incoming: list[tuple[int, int]] = field(default_factory=list)  # busy (start, end), sorted
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(
+        self,
+        inner: Any,
+        start: Start,
+        name: str,
+        members: tuple[int, ...],
+        recorder: Recorder,
+        machine: Machine,
+        start_of_callbacks: Callable[[], Start],
+    ) -> None:
+        super().__init__(inner, self._emulated, name, members, recorder)
+        self._machine, self._direct = machine, start
+        self._make_twin = start_of_callbacks
+        self._twin: Start | None = None
+        self._twin_lock = threading.Lock()
 
     @property
-    def link(self) -> Link:
-        """The rank's own bandwidth and latency."""
-        return self.links[self.rank]
+    def _label(self) -> str:
+        if self._machine.clocks.mine.is_later:
+            return f"{self._name} {CALLBACKS}".strip()
+        return self._name
 
-    def now(self) -> int:
-        """The emulated time."""
-        return time.perf_counter_ns() - self.lag_ns
+    def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+        with self._machine.clocks.mine.stopped():
+            return super()._collective(method, args, kwargs)
 
-    def leave(self, nbytes: int) -> int:
-        """Put a message on the sending side as soon as that is free; return when it leaves."""
-        with self._lock:
-            leaves = max(self.now(), self._out_free_ns)
-            self._out_free_ns = leaves + self.link.wire_ns(nbytes)
-            return leaves
+    def allreduce(self, *args: Any, **kwargs: Any) -> Work:
+        caller = sys._getframe().f_back
+        if not is_reducer(caller):
+            return self._collective("allreduce", args, kwargs)
+        clock = self._machine.clocks.mine
+        with clock.stopped():
+            call = self._bucket_posted(args[0][0], caller)
+            operation = self._start(call, "allreduce", *args, **kwargs)
+            return self._started(operation, call)
 
-    def arrive(self, src: int, leaves_ns: int, nbytes: int) -> int:
-        """Take a message in on the receiving side; return when its last byte is in.
+    def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
+        with self._machine.clocks.mine.stopped():
+            return super().send(tensors, dstRank, tag)
 
-        A rank may wait for its messages in any order, so this one may come before others that have
-        been counted already: it gets the first gap between them that is long enough.
-        """
-        earliest = self.links[src].arrival_ns(self.link, nbytes, leaves_ns)
-        length = self.link.wire_ns(nbytes)
-        with self._lock:
-            for start, end in self._incoming:
-                if earliest + length <= start:
-                    break
-                earliest = max(earliest, end)
-            insort(self._incoming, (earliest, earliest + length))
-            del self._incoming[:-64]
-        return earliest + length
+    def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
+        with self._machine.clocks.mine.stopped():
+            return super().recv(tensors, srcRank, tag)
 
-    def ready(self) -> int:
-        """Return when both sides are free: a collective cannot begin before."""
-        with self._lock:
-            return max(self.now(), self._out_free_ns, *(end for _, end in self._incoming[-1:]))
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
+        with self._machine.clocks.mine.stopped():
+            return super().recv_anysource(tensors, tag)
 
-    def occupy_until(self, end_ns: int) -> None:
-        """Keep the sides busy with a collective until `end_ns`."""
-        with self._lock:
-            self._out_free_ns = max(self._out_free_ns, end_ns)
+    def _started(self, inner: Any, call: RecordedCall) -> Work:
+        call.work = inner
+        return EmulatedWork(inner, call, self._recorder, self._machine)
 
-    def sleep_until(self, due_ns: int, called_ns: int) -> None:
-        """Sleep until an operation ends; the emulated time is then `due_ns`, or that of the call.
+    def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
+        """Leave it: the timekeeper knows."""
 
-        The later of the two counts: to wait for what has ended already takes no time. A process is
-        woken some 0.1 ms late, and what it does next would be so much later. The emulated clock
-        does not count that: it stays behind the real one by `lag_ns`.
-        """
-        emulated = max(called_ns, due_ns)
-        while (left := due_ns - time.perf_counter_ns()) > 0:
-            time.sleep(left / 1e9)
-        if threading.current_thread() is threading.main_thread():
-            self.lag_ns = min(time.perf_counter_ns() - emulated, LAG)
+    def _emulated(
+        self, call: RecordedCall, method: str, *args: Any, **kwargs: Any
+    ) -> EmulatedOperation:
+        """Tell the timekeeper of an operation, and hand it to gloo."""
+        machine, what = self._machine, call.what
+        clock = machine.clocks.mine
+        number = next(machine.desk.numbers)
+        operation = EmulatedOperation(machine, call, number)
+        after = clock.after() if isinstance(clock, LaterClock) else ()
+        ns = 0 if after else clock.now()
+        if what.op in ("send", "recv"):
+            machine.desk.tell(
+                PostedSend(
+                    number,
+                    ns,
+                    what.group,
+                    what.peer,
+                    what.bytes,
+                    what.tag,
+                    what.op == "recv",
+                    after,
+                )
+            )
+            if what.op == "recv" and what.peer is None:
+                tensors, tag = args
+                operation.start_from = lambda source: self._direct(
+                    call, "recv", tensors, source, tag
+                )
+            else:
+                operation.inner = self._direct(call, method, *args, **kwargs)
+            return operation
+        machine.desk.tell(
+            PostedCollective(
+                number,
+                ns,
+                what.group,
+                call.seq,
+                what.op,
+                what.bytes,
+                what.members,
+                what.root,
+                after,
+            )
+        )
+        start = self._start_of_callbacks() if after else self._direct
+        operation.inner = start(call, method, *args, **kwargs)
+        return operation
+
+    def _start_of_callbacks(self) -> Start:
+        with self._twin_lock:
+            if self._twin is None:
+                self._twin = self._make_twin()
+            return self._twin
 
 
-class PacedMessage:
-    """A send or a recv under way; `due` works out when it ends, once the bytes are here."""
+class EmulatedOperation:
+    """An operation under way on the emulated network, and in gloo."""
 
-    def __init__(self, inner: Any, wire: Wire, due: Callable[[], int]) -> None:
-        self._inner, self._wire, self._due = inner, wire, due
-        self.due_ns = 0  # known once the bytes are here
+    def __init__(self, machine: Machine, call: RecordedCall, number: int) -> None:
+        self._machine, self.call, self.number = machine, call, number
+        self.inner: Any = None  # gloo's handle
+        self.start_from: Callable[[int], Any] | None = None  # of a receive from anybody
+        self.answer: Due | None = None  # once the timekeeper has said when it is done
+        self.future: EmulatedFuture | None = None
+        self._looked_since: int | None = None
+        self._source = -1
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        called = self._wire.now()
-        done = self._inner.wait(timeout) if timeout else self._inner.wait()
-        if not self.due_ns:
-            self.due_ns = self._due()
-        self._wire.sleep_until(self.due_ns, called)
-        return bool(done)
+        """Wait until the operation is done, in emulated time, and its bytes are here."""
+        clock = self._machine.clocks.mine
+        if isinstance(clock, LaterClock):
+            self.inner.wait()
+            clock.follow(self)
+            return True
+        limit = None if timeout is None else clock.now() + int(timeout.total_seconds() * 1e9)
+        if not self._is_done(limit):
+            assert limit is not None
+            clock.jump(limit)
+            raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
+        clock.jump(self.done_ns)
+        done = bool(self.inner.wait())
+        if self.future is not None:  # c10d reads its value as soon as the wait is over
+            self.future.wait_for_gloo()
+        return done
 
     def is_completed(self) -> bool:
-        return bool(self._inner.is_completed() and time.perf_counter_ns() >= self.due_ns > 0)
+        """Whether it is done at this time. A look that finds it under way costs a little."""
+        clock = self._machine.clocks.mine
+        if isinstance(clock, LaterClock):
+            return bool(self.inner.is_completed())
+        with clock.stopped():
+            if self._is_done(clock.now()):
+                self.inner.wait()
+                return True
+            if self._looked_since is None:
+                self._looked_since = clock.now()
+            clock.pass_by(LOOK_NS + (clock.now() - self._looked_since) // SHARE)
+            return False
+
+    def get_future(self) -> EmulatedFuture:
+        """The operation's future, whose callbacks run when it is done."""
+        if self.future is None:
+            self.future = EmulatedFuture(self._machine, self, self.inner)
+            self._machine.future_taken(self)
+        return self.future
+
+    def ask(self, ns: int) -> None:
+        """Find out when it was done, if it was at a time."""
+        self._is_done(ns)
+
+    @property
+    def done_ns(self) -> int:
+        """When it is done; waits for the timekeeper to know."""
+        if self.answer is None or self.answer.done_ns is None:
+            self._is_done(None)
+        done = None if self.answer is None else self.answer.done_ns
+        assert done is not None
+        return done
+
+    def _is_done(self, limit_ns: int | None) -> bool:
+        """Whether it is done at the limit, and what is known of it then."""
+        if self.answer is None or self.answer.done_ns is None:
+            machine = self._machine
+            now = machine.clocks.mine.now()
+            self.answer = machine.desk.ask(((self.number, 0),), now, limit_ns)
+            if self.answer.done_ns is not None:
+                self._write_down(self.answer)
+        done = self.answer.done_ns
+        return done is not None and (limit_ns is None or done <= limit_ns)
+
+    def _write_down(self, answer: Due) -> None:
+        assert answer.done_ns is not None
+        self.call.done = answer.done_ns
+        if self.start_from is not None:
+            self._source = self.call.what.members.index(answer.source)
+            self.inner = self.start_from(self._source)
+            self.start_from = None
+
+    def _source_rank(self) -> int:
+        return self._source if self._source >= 0 else int(self.inner._source_rank())
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
 
 
-class PacedCollective:
-    """A collective under way. It has ended when gloo is done with it, and the link would be."""
+class EmulatedWork(RecordedWork):
+    """What an emulated group gives for a call. The rank's clock stands while it waits."""
 
-    def __init__(self, inner: Any, wire: Wire) -> None:
-        self._inner, self._wire = inner, wire
-        self._known, self._future = threading.Event(), torch.futures.Future[Any]()
-        self._error: Exception | None = None
-        self.due_ns = 0  # when it ends, or an error: known once gloo is done with it
-
-    def end_at(self, due_ns: int, courier: Courier, value: Any) -> None:
-        """End the operation at `due_ns`: gloo is done with it, and gave `value`."""
-        self.due_ns = due_ns
-        self._known.set()
-        courier.deliver(due_ns, lambda: self._future.set_result(value))
-
-    def fail(self, error: Exception) -> None:
-        """End the operation at once, with gloo's error."""
-        self._error = error
-        self._known.set()
-        self._future.set_exception(error)
+    def __init__(
+        self, inner: EmulatedOperation, call: RecordedCall, recorder: Recorder, machine: Machine
+    ) -> None:
+        super().__init__(inner, call, recorder)
+        self._clocks = machine.clocks
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        called = self._wire.now()
-        if not self._known.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
-        if self._error is not None:
-            raise self._error
-        self._wire.sleep_until(self.due_ns, called)
-        return True
-
-    def is_completed(self) -> bool:
-        return self._known.is_set() and time.perf_counter_ns() >= self.due_ns
+        with self._clocks.mine.stopped():
+            try:
+                return super().wait(timeout)
+            finally:
+                call = self._call
+                call.collected = self._recorder.now(call)
+                done, blocked = call.done, call.blocked
+                if isinstance(done, int) and isinstance(blocked, int) and done <= blocked:
+                    call.blocked = None  # it was done already
 
     def get_future(self) -> Any:
-        return self._future
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-class Courier(threading.Thread):
-    """A thread that calls back at given times: it sets the futures of collectives."""
-
-    def __init__(self) -> None:
-        super().__init__(name="ddpkit-courier", daemon=True)
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
-        self._number, self._changed = itertools.count(), threading.Condition()
-
-    def deliver(self, due_ns: int, call: Callable[[], None]) -> None:
-        """Call `call` at `due_ns`."""
-        with self._changed:
-            heapq.heappush(self._due, (due_ns, next(self._number), call))
-            self._changed.notify()
-
-    def run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._due:
-                    self._changed.wait()
-                left = self._due[0][0] - time.perf_counter_ns()
-                if left > 0:
-                    self._changed.wait(left / 1e9)
-                    continue
-                _, _, call = heapq.heappop(self._due)
-            call()
-
-
-class Paced:
-    """Starts operations on a gloo group, and ends them when the link would.
-
-    On a cluster without a link, `recorded.Direct` is in its place.
-    """
-
-    def __init__(self, start: Callable[..., Any], wire: Wire, courier: Courier) -> None:
-        self._start, self._wire, self._courier = start, wire, courier
-        # The collectives whose end is not known yet, in the order in which they were posted.
-        self._queue: deque[tuple[RecordedCall, PacedCollective]] = deque()
-        self._last_end: dict[str, int] = defaultdict(int)  # group -> when its latest one ends
-        self._values: dict[int, Any] = {}  # id of one that gloo is done with -> what gloo gave
-        self._lock = threading.Lock()
-
-    def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the group's method; return what to wait for. `call` is the record of it."""
-        if call.what.op == "send":
-            return self._send(call, method, args)
-        if call.what.op == "recv":
-            return self._recv(call, method, args)
-        return self._collective(call, method, args, kwargs)
-
-    def _send(self, call: RecordedCall, method: str, args: tuple[Any, ...]) -> PacedMessage:
-        wire, what = self._wire, call.what
-        assert what.peer is not None
-        leaves = wire.leave(what.bytes)
-        wire.board.write(wire.rank, what.peer, (what.group, what.tag, call.seq), leaves)
-        due = leaves + wire.link.wire_ns(what.bytes)
-        return PacedMessage(self._start(call, method, *args), wire, lambda: due)
-
-    def _recv(self, call: RecordedCall, method: str, args: tuple[Any, ...]) -> PacedMessage:
-        wire, what, inner = self._wire, call.what, self._start(call, method, *args)
-
-        def due() -> int:
-            if what.peer is None:  # from any rank: which of its messages it is, no notice says
-                return wire.arrive(what.members[inner._source_rank()], wire.now(), what.bytes)
-            leaves = wire.board.read(what.peer, wire.rank, (what.group, what.tag, call.seq))
-            return wire.arrive(what.peer, wire.now() if leaves is None else leaves, what.bytes)
-
-        return PacedMessage(inner, wire, due)
-
-    def _collective(
-        self, call: RecordedCall, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> PacedCollective:
-        wire = self._wire
-        wire.board.write(wire.rank, wire.rank, (call.what.group, call.seq), wire.ready())
-        inner = self._start(call, method, *args, **kwargs)
-        paced = PacedCollective(inner, wire)
-        with self._lock:
-            self._queue.append((call, paced))
-        try:
-            future = inner.get_future()
-        except RuntimeError:  # gloo's reduce_scatter has none
-            threading.Thread(
-                target=lambda: self._arrived(paced, inner.wait), daemon=True, name="ddpkit-wait"
-            ).start()
-        else:
-            future.add_done_callback(lambda done: self._arrived(paced, done.value))
-        return paced
-
-    def _arrived(self, paced: PacedCollective, value: Callable[[], Any]) -> None:
-        """Note that gloo is done with `paced`, and work out the ends that are known by that."""
-        outcome = _outcome(value)
-        with self._lock:
-            self._values[id(paced)] = outcome
-            while self._queue and id(self._queue[0][1]) in self._values:
-                call, first = self._queue.popleft()
-                result = self._values.pop(id(first))
-                if isinstance(result, Exception):
-                    first.fail(result)
-                else:
-                    first.end_at(self._due(call), self._courier, result)
-
-    def _due(self, call: RecordedCall) -> int:
-        """When a collective ends, in ns.
-
-        It begins when the ranks that it waits for are ready and the one before it in its group has
-        ended, and takes what `collective_ns` says.
-        """
-        wire, what = self._wire, call.what
-        waits_for = what.members if what.root is None else (what.root, wire.rank)
-        if what.op in ("reduce", "gather") and what.root == wire.rank:
-            waits_for = what.members
-        notices = (wire.board.read(rank, rank, (what.group, call.seq)) for rank in waits_for)
-        start = max([self._last_end[what.group], *(notice for notice in notices if notice)])
-        links = Links(tuple(wire.links[rank] for rank in what.members))
-        takes = collective_ns(what.op, what.bytes, links, is_root=what.root == wire.rank)
-        self._last_end[what.group] = due = start + takes
-        wire.occupy_until(due)
-        return due
-
-
-def _outcome(value: Callable[[], Any]) -> Any:
-    """What gloo gave, or the exception that it ended with."""
-    try:
-        return value()
-    except Exception as error:
-        return error
+        with self._clocks.mine.stopped():
+            return super().get_future()

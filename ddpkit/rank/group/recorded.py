@@ -2,7 +2,7 @@
 
 All of torch.distributed passes through here, the calls of DDP's C++ reducer too, since this is a
 backend registered at c10d's own extension point (`torch.distributed.Backend.register_backend`).
-What passes is written down, and paced if the cluster has an emulated link; no byte of it changes.
+What passes is written down; no byte of it changes. On an emulated cluster `emulated` has its times.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, cached_property, partial
+from functools import cached_property
 from types import FrameType
 from typing import Any
 
@@ -19,11 +19,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from ddpkit.protocol.call import Call
-from ddpkit.rank.group import arguments, nccl
-from ddpkit.rank.group.emulated import Courier, Paced, Wire
+from ddpkit.rank.group import arguments
 from ddpkit.rank.group.work import AllOf, InStream, RecordedWork, alive
 from ddpkit.rank.record.call import RecordedCall
-from ddpkit.rank.record.recorder import Known, Recorder, current
+from ddpkit.rank.record.recorder import Known, Recorder
 from ddpkit.rank.where import user_call
 
 # The name that torch.distributed's user knows, for each method that c10d calls on a group.
@@ -89,7 +88,7 @@ class RecordedGroup(dist.ProcessGroup):
     ) -> None:
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # its stub is wrong
         self._inner, self._start, self._recorder = inner, start, recorder
-        self._label, self._members, self._on_gpu = name, members, on_gpu
+        self._name, self._members, self._on_gpu = name, members, on_gpu
         self._buckets: dict[Any, Known] = {}  # of DDP's reducer
         self._batch: list[RecordedCall] | None = None  # of NCCL's messages that are posted as one
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
@@ -101,6 +100,11 @@ class RecordedGroup(dist.ProcessGroup):
 
     def getBackendName(self) -> str:
         return str(self._inner.getBackendName()) if hasattr(self._inner, "getBackendName") else ""
+
+    @property
+    def _label(self) -> str:
+        """What the group is called in records: it tells the ranks' groups apart."""
+        return self._name
 
     def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
         options = arguments.options(args)
@@ -139,13 +143,11 @@ class RecordedGroup(dist.ProcessGroup):
         It waits in C++ for the work's future, and nothing of ours would hear of it.
         """
         caller = sys._getframe().f_back
-        if not _is_reducer(caller):
+        if not is_reducer(caller):
             return self._collective("allreduce", args, kwargs)
         call = self._bucket_posted(args[0][0], caller)
-        inner = self._start(call, "allreduce", *args, **kwargs)
+        inner: Work = self._start(call, "allreduce", *args, **kwargs)
         self._tell_when_done(inner, call)
-        if not isinstance(inner, Work):  # of the emulated link
-            return self._started(inner, call)
         call.work = inner
         return inner
 
@@ -275,7 +277,7 @@ for _method in PAIRWISE:
     setattr(RecordedGroup, _method, _forward_pairs(_method))
 
 
-def _is_reducer(caller: FrameType | None) -> bool:
+def is_reducer(caller: FrameType | None) -> bool:
     """Whether C++ calls, from inside a backward: DDP's reducer, and not a hook in Python.
 
     A GPU's backward runs in a thread of C++'s own, where no Python called it.
@@ -294,45 +296,3 @@ class Direct:
         group = self._on_gpu if call.on_gpu else self._inner
         found = getattr(group, method, None) or getattr(group, RENAMED[method])
         return found(*args, **kwargs)
-
-
-def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
-    """A recorded group: c10d calls this for the default group and for every `new_group`."""
-    recorder = current()
-    assert recorder is not None, "ddpkit's backend works inside a run only"
-    rank, size = options.group_rank, options.group_size
-    # `Agent` reads these two here, while gloo waits for the members.
-    members = tuple(options.global_ranks_in_group)  # empty for the default group
-    name = str(options.group_id) if members else ""
-    inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
-    gpus = nccl.make(options) if on_gpu else None
-    start = Direct(inner, gpus).start
-    if _wire is not None:
-        start = Paced(start, _wire, courier()).start
-    return RecordedGroup(inner, start, name, members or tuple(range(size)), recorder, gpus)
-
-
-_wire: Wire | None = None
-
-
-@cache
-def courier() -> Courier:
-    thread = Courier()
-    thread.start()
-    return thread
-
-
-def register(wire: Wire | None = None) -> None:
-    """Make the backends "ddpkit_gloo" and "ddpkit_nccl" known to torch.distributed.
-
-    The second does on NCCL what is on CUDA tensors. With a wire, the first is paced.
-    """
-    global _wire
-    _wire = wire
-    if hasattr(dist.Backend, "DDPKIT_GLOO"):
-        return
-    for backend, make in (("gloo", _make), ("nccl", partial(_make, on_gpu=True))):
-        dist.Backend.register_backend(
-            f"ddpkit_{backend}", make, extended_api=True, devices=["cpu", "cuda"]
-        )
-    nccl.post_batches_as_one()  # once: under torchrun a process makes many runs

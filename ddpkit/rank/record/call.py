@@ -19,13 +19,14 @@ class RecordedCall:
     posted: Moment = 0
     blocked: Moment | None = None  # since when the main thread, or its stream, waits for it
     done: Moment = 0
+    collected: Moment | None = None  # when a wait for it was over
     on_gpu: bool = False  # NCCL does it, and its moments are the GPU's
     work: Any = None  # the backend's own handle of it, until it is done
     future: Any = None  # the work's, of a collective that may run beside compute
 
     def numbered(self) -> Call:
-        """What is called, with its number, and until when the emulated link has it."""
-        return self.what._replace(seq=self.seq, due_ns=getattr(self.work, "due_ns", 0))
+        """What is called, with its number."""
+        return self.what._replace(seq=self.seq)
 
     def span(self, rank: int, read: Read) -> Span:
         """The call as the trace has it, once it is done; `read` tells a moment in ns."""
@@ -45,5 +46,6 @@ class RecordedCall:
             group=what.group,
             seq=self.seq,
             blocked_ns=None if self.blocked is None else read(self.blocked),
+            collected_ns=None if self.collected is None else read(self.collected),
             args=facts,
         )

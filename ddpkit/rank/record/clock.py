@@ -1,4 +1,4 @@
-"""When things happen: on the host at once, on a GPU when it comes to them.
+"""When things happen: on the host at once, on a GPU when it comes to them, or after an operation.
 
 CUDA runs behind Python: a call returns when it is queued. So a rank on a GPU marks its times with
 events in the stream that it queues into, and the events are read when the run is over.
@@ -49,7 +49,33 @@ class Anchor:
         return begun + int(1e6 * self.event.elapsed_time(event))
 
 
-Moment: TypeAlias = int | Mark
+class Ends(Protocol):
+    """An operation on an emulated network."""
+
+    @property
+    def number(self) -> int:
+        """The rank's number of it."""
+
+    @property
+    def done_ns(self) -> int:
+        """When it is done, in ns; waits until that is known."""
+
+    def is_completed(self) -> bool:
+        """Whether it is done by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A moment after the end of some operations, which may not be known yet: the latest counts."""
+
+    after: tuple[tuple[Ends, int], ...]
+
+    def ns(self) -> int:
+        """The moment, in ns; waits until it is known."""
+        return max(operation.done_ns + later for operation, later in self.after)
+
+
+Moment: TypeAlias = int | Mark | Later
 Read: TypeAlias = Callable[[Moment], int]
 
 
@@ -121,14 +147,15 @@ class GpuClock:
         return Mark(event, anchor)
 
     def ns(self, moment: Moment) -> int:
-        if isinstance(moment, int):  # what gloo does is timed by the host
-            return moment
-        return moment.since.ns_of(moment.event)
+        if isinstance(moment, Mark):
+            return moment.since.ns_of(moment.event)
+        assert isinstance(moment, int)  # what gloo does is timed by the host
+        return moment
 
     def is_past(self, moment: Moment) -> bool:
         import torch
 
-        if isinstance(moment, int):
+        if not isinstance(moment, Mark):
             return True
         with torch.cuda.device(self._gpu):  # a thread begins on GPU 0, and would take memory there
             return bool(moment.event.query())

@@ -50,6 +50,7 @@ class Recorder:
     waits: dict[int, RecordedCall] = field(default_factory=dict)  # now, of each thread
     backward: Backward | None = None  # the one under way
     moved: int = 0  # grows whenever a call is posted or done
+    host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, Iterator[int]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
@@ -100,7 +101,7 @@ class Recorder:
 
     def now(self, call: RecordedCall) -> Moment:
         """This moment, where the call happens."""
-        return self.clock.now() if call.on_gpu else time.perf_counter_ns()
+        return self.clock.now() if call.on_gpu else self.host_now()
 
     def ended(self, call: RecordedCall) -> None:
         """Note that a call has ended. A wait and a callback may both say so: the first counts.

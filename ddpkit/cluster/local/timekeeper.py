@@ -1,0 +1,398 @@
+"""The timekeeper: it lets a cluster's emulated time pass, in one order for all ranks.
+
+The problem. Each rank has a clock of its own, and messages of several ranks share links. Who comes
+first on a link, whose message a receive from anybody takes, whether an operation is done when a
+rank looks: that depends on what others do at earlier emulated times, and they may do it later in
+real time.
+
+It would be simpler to let each rank work out its own ends, from times that its peers leave in
+shared memory. That was tried, and holds where links are not shared: two groups got the whole
+bandwidth each, and a receive from anybody took what came first in real time.
+
+So a thread in the launcher has the one `simulate.Network` of the run. Ranks tell it what they post,
+and ask when it is done. It is conservative: nothing happens before it is certain that no rank can
+still post anything earlier.
+
+- A rank that computes can post from its clock's time on. The clock is known from what the rank told
+  last, and from the CPU time that its thread has used since then (Linux tells that of other
+  processes' threads; elsewhere the rank's next word is waited for).
+- A rank that waits can post when what it waits for is done; it is an event of the network that ends
+  the wait, and never before that event.
+- A rank that waits up to a limit can post from the limit on.
+
+Whoever has the smallest time can always go on, so nobody waits for ever because of the order.
+
+What must hold: a rank tells of a post before its clock goes on (`protocol.emulation.ClockPage`). So
+what has been posted before a time is there to be read when the clock is seen to be past it.
+
+What would break it: a rank that stands in something that passes no seam of ours, a lock, a thread's
+`join`, the store. It neither computes nor waits for what the network knows. After `STANDSTILL`
+seconds without CPU time it is no longer waited for; what it posts then counts from the present
+time on. The run's trace says so in its fact "order".
+"""
+
+from __future__ import annotations
+
+import math
+import selectors
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from ddpkit.link import Links
+from ddpkit.protocol.emulation import (
+    MAIN,
+    After,
+    Ask,
+    ClockPage,
+    Due,
+    Follow,
+    Left,
+    PostedCollective,
+    PostedSend,
+    Request,
+)
+from ddpkit.simulate.network import UNKNOWN, End, Network, Part
+from ddpkit.simulate.operations import schedule_of
+from ddpkit.text import count
+from ddpkit.trace import Scalar
+
+STANDSTILL = 0.5  # seconds; and for a thread that may well wait for gloo:
+STANDSTILL_IN_GLOO = 0.02
+KEPT = 4096  # operations of a rank whose ends are kept
+SHORT, LONG = 0.001, 0.02  # seconds between two looks at clocks that are waited for
+
+
+@dataclass(slots=True, eq=False)
+class Actor:
+    """What posts operations on a rank, a thread: it computes, from `ns` on, or waits."""
+
+    rank: int
+    number: int
+    ns: int = 0
+    asks: Ask | None = None
+    absent: bool = False  # stands still: nobody waits for it
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """What a rank has posted, or will have when others are done."""
+
+    end: End | Part | None = None
+    done_ns: int = UNKNOWN
+    then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
+
+    def finish(self, end: End | Part) -> None:
+        """Note when it is done."""
+        self.done_ns = end.done_ns
+        told, self.then = self.then, []
+        for tell in told:
+            tell(self.done_ns)
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """The main thread of a rank that computes, as seen from outside."""
+
+    page: ClockPage
+    pid: int
+    speed: float
+    cpu_ns: int = 0
+    since: float = 0.0  # when its CPU time was seen to have grown
+
+    def ns(self) -> int:
+        """A time that the rank's clock has reached; 0 if that cannot be told."""
+        reading = self.page.read()
+        if reading is None:
+            return 0
+        if math.isinf(self.speed):
+            return reading.ns
+        used = self.used_ns()
+        if used is None or self.page.read() != reading:
+            return reading.ns
+        return reading.ns + int(max(0, used - reading.cpu_ns) / self.speed)
+
+    def used_ns(self) -> int | None:
+        """The CPU time of the thread; None where the system does not tell."""
+        if not sys.platform.startswith("linux"):
+            return None
+        try:
+            text = Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text("ascii")
+        except OSError:
+            return None
+        return int(text.split(" ", 1)[0])
+
+    def stands_still(self, now: float) -> bool:
+        """Whether the thread has slept, and used no CPU time, for a while."""
+        used = self.used_ns()
+        if used is not None and (used > self.cpu_ns + 100_000 or self._is_ready()):
+            self.cpu_ns, self.since = used, now
+        return now - self.since > (STANDSTILL if self.page.in_users_code else STANDSTILL_IN_GLOO)
+
+    def _is_ready(self) -> bool:
+        """Whether the thread runs, or would if it had a core."""
+        try:
+            text = Path(f"/proc/{self.pid}/task/{self.pid}/stat").read_text("ascii", "replace")
+        except OSError:
+            return False
+        return text.rpartition(")")[2].split()[:1] in (["R"], ["D"])
+
+
+class Timekeeper(threading.Thread):
+    """Serves the ranks of one run; see the module's docstring."""
+
+    def __init__(self, links: Links, speeds: Sequence[float], pages: Sequence[ClockPage]) -> None:
+        super().__init__(name="ddpkit-timekeeper", daemon=True)
+        self.error: BaseException | None = None
+        self.standstills = 0
+        self._links, self._pages, self._speeds = links, pages, speeds
+        self._network = Network(links)
+        self._selector = selectors.DefaultSelector()
+        self._connections: dict[tuple[int, bool], Connection] = {}
+        self._operations: dict[tuple[int, int], Pending] = {}  # by rank and number
+        self._newest = [0] * len(links)  # the newest operation of each rank
+        self._gone: set[tuple[int, int]] = set()  # actors
+        self._actors = {(rank, MAIN): Actor(rank, MAIN) for rank in range(len(links))}
+        self._watched: dict[int, Watched] = {}
+        self._known: list[tuple[Actor, int]] = []  # who can be answered, and when it is done
+        self._over = threading.Event()
+
+    def serve(self, rank: int, pid: int, main: Connection, others: Connection) -> None:
+        """Serve a rank that has been started; before `start`."""
+        self._watched[rank] = Watched(self._pages[rank], pid, self._speeds[rank])
+        for connection, is_main in ((main, True), (others, False)):
+            self._connections[rank, is_main] = connection
+            self._selector.register(connection, selectors.EVENT_READ, (rank, connection))
+
+    @property
+    def facts(self) -> dict[str, Scalar]:
+        """What the trace must say of the emulation."""
+        speeds = sorted(set(self._speeds))
+        facts: dict[str, Scalar] = {"time": "emulated"}
+        if speeds != [1.0]:
+            facts["speed"] = ", ".join(f"{speed:g}" for speed in self._speeds[:16])
+        if self.standstills:
+            facts["order"] = f"real time's, in {count(self.standstills, 'place')}"
+        return facts
+
+    def stop(self) -> None:
+        """End the thread, and close what it serves."""
+        self._over.set()
+        if self.is_alive():
+            self.join(5)
+        self._selector.close()
+        for connection in self._connections.values():
+            connection.close()
+
+    def run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            self.error = error
+
+    def _serve(self) -> None:
+        wait, idle_since = 0.2, time.monotonic()
+        while not self._over.is_set():
+            # First the clocks, then what was posted before: a clock that is past a time has told
+            # of everything before that time.
+            seen = self._clocks() if wait < 0.2 else {}
+            heard = self._read(0 if seen else wait)
+            while self._read(0):
+                heard = True
+            for rank, ns in seen.items():
+                actor = self._actors.get((rank, MAIN))
+                if actor is not None and actor.asks is None:
+                    actor.ns = max(actor.ns, ns)
+            moved = self._go_on()
+            now = time.monotonic()
+            if heard or moved:
+                idle_since, wait = now, SHORT
+            elif not self._held_up():
+                wait = 0.2
+            else:
+                wait = min(LONG, max(SHORT, (now - idle_since) / 4))
+                self._leave_out_who_stands_still(now)
+                if seen:
+                    heard = self._read(wait)
+                    if heard:
+                        idle_since = now
+
+    # What ranks say
+
+    def _read(self, seconds: float) -> bool:
+        heard = False
+        for key, _ in self._selector.select(seconds):
+            rank, connection = key.data
+            try:
+                request: Request = connection.recv()
+            except (EOFError, OSError):  # the rank has ended
+                self._selector.unregister(connection)
+                for place in [place for place in self._actors if place[0] == rank]:
+                    del self._actors[place]
+                continue
+            self._watched[rank].since = time.monotonic()
+            self._take(rank, request)
+            heard = True
+        return heard
+
+    def _take(self, rank: int, request: Request) -> None:
+        if isinstance(request, Ask):
+            place = rank, request.actor
+            actor = self._actors.setdefault(place, Actor(*place))
+            actor.ns, actor.asks, actor.absent = request.ns, request, False
+            self._when_all_are_done(rank, request.after, lambda ns: self._know(actor, request, ns))
+        elif isinstance(request, Follow):
+            self._follow(rank, request)
+        elif isinstance(request, Left):
+            self._actors.pop((rank, request.actor), None)
+            self._gone.add((rank, request.actor))
+        else:
+            operation = self._operations.setdefault((rank, request.number), Pending())
+            self._newest[rank] = max(self._newest[rank], request.number)
+            self._operations.pop((rank, request.number - KEPT), None)
+            self._when_all_are_done(
+                rank, request.after, lambda ns: self._post(rank, request, operation, ns)
+            )
+
+    def _post(
+        self, rank: int, post: PostedSend | PostedCollective, operation: Pending, after_ns: int
+    ) -> None:
+        # What is told late counts from the present on: nothing is undone.
+        ns = max(after_ns, post.ns, self._network.now_ns)
+        if isinstance(post, PostedSend):
+            message = self._message(rank, post, ns)
+            operation.end, message.then = message, operation.finish
+        else:
+            part = self._collective(rank, post, ns)
+            operation.end, part.then = part, operation.finish
+
+    def _when_all_are_done(
+        self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
+    ) -> None:
+        """Call `tell` with the latest of the times, once all are known."""
+        for place, (number, later) in enumerate(after):
+            if number <= self._newest[rank] - KEPT:  # it was long ago
+                continue
+            # What one thread of a rank has posted may be heard of after what another says of it.
+            operation = self._operations.setdefault((rank, number), Pending())
+            if operation.done_ns == UNKNOWN:
+                operation.then.append(partial(self._look_again, rank, after[place:], tell, latest))
+                return
+            latest = max(latest, operation.done_ns + later)
+        tell(latest)
+
+    def _look_again(
+        self, rank: int, after: After, tell: Callable[[int], None], latest: int, _: int
+    ) -> None:
+        self._when_all_are_done(rank, after, tell, latest)
+
+    def _know(self, actor: Actor, ask: Ask, done_ns: int) -> None:
+        if actor.asks is ask:
+            self._known.append((actor, done_ns))
+
+    def _follow(self, rank: int, follow: Follow) -> None:
+        """Wait, from the end of an operation on, for what an actor does then."""
+        place = rank, follow.actor
+
+        def begin(done_ns: int) -> None:
+            if place not in self._gone:
+                self._actors[place] = Actor(*place, done_ns)
+
+        self._when_all_are_done(rank, ((follow.number, 0),), begin)
+
+    def _message(self, rank: int, post: PostedSend, ns: int) -> End:
+        if post.receives:
+            return self._network.recv(ns, post.group, rank, post.peer, post.nbytes, post.tag)
+        assert post.peer is not None
+        return self._network.send(ns, post.group, rank, post.peer, post.nbytes, post.tag)
+
+    def _collective(self, rank: int, post: PostedCollective, ns: int) -> Part:
+        root = post.members.index(post.root) if post.root is not None else 0
+        schedule = schedule_of(post.operation, post.nbytes, len(post.members), root)
+        return self._network.enter(ns, post.group, post.seq, rank, post.members, schedule)
+
+    # Time
+
+    def _go_on(self) -> bool:
+        """Let time pass as far as it can, and answer what can be answered."""
+        network, moved = self._network, False
+        while True:
+            while self._known:
+                self._answer(*self._known.pop())
+                moved = True
+            computing, limited = self._first_that_computes(), self._first_with_a_limit()
+            limit = math.inf if limited is None else limited[0]
+            while network.next_ns < computing and network.next_ns <= limit and not self._known:
+                network.happen()
+            if self._known:
+                continue
+            if limited is None or limit >= computing:
+                return moved
+            self._answer(limited[1], None)
+            moved = True
+
+    def _first_that_computes(self) -> float:
+        """The time from which on a rank can post something, in ns."""
+        clocks = (a.ns for a in self._actors.values() if a.asks is None and not a.absent)
+        return min(clocks, default=math.inf)
+
+    def _first_with_a_limit(self) -> tuple[int, Actor] | None:
+        """Who asks whether something is done at a time, and that time."""
+        asking = [
+            (actor.asks.limit_ns, actor.rank, actor.number, actor)
+            for actor in self._actors.values()
+            if actor.asks is not None and actor.asks.limit_ns is not None
+        ]
+        if not asking:
+            return None
+        limit, _, _, actor = min(asking, key=lambda found: found[:3])
+        return limit, actor
+
+    def _answer(self, actor: Actor, done_ns: int | None) -> None:
+        asks = actor.asks
+        assert asks is not None
+        actor.asks = None
+        limits = [ns for ns in (done_ns, asks.limit_ns) if ns is not None]
+        actor.ns = max(actor.ns, min(limits))
+        self._watched[actor.rank].since = time.monotonic()
+        try:
+            self._connections[actor.rank, actor.number == MAIN].send(
+                self._answer_of(actor, asks, done_ns)
+            )
+        except OSError:  # the rank has ended
+            self._actors.pop((actor.rank, actor.number), None)
+
+    def _answer_of(self, actor: Actor, asks: Ask, done_ns: int | None) -> Due:
+        operation = self._operations.get((actor.rank, asks.after[0][0])) if asks.after else None
+        end = operation.end if operation is not None else None
+        if done_ns is None or end is None:
+            return Due(asks.actor, done_ns)
+        if isinstance(end, Part):
+            return Due(asks.actor, done_ns, end.begun_ns, end.begun_ns)
+        return Due(asks.actor, done_ns, end.matched_ns, end.moves_ns, end.peer)
+
+    # Ranks that compute
+
+    def _held_up(self) -> bool:
+        """Whether something cannot go on because a rank computes."""
+        return any(a.asks is not None for a in self._actors.values())
+
+    def _clocks(self) -> dict[int, int]:
+        """What the clocks of computing ranks have reached at least."""
+        return {
+            rank: self._watched[rank].ns()
+            for (rank, number), actor in self._actors.items()
+            if number == MAIN and actor.asks is None and not actor.absent
+        }
+
+    def _leave_out_who_stands_still(self, now: float) -> None:
+        for (rank, number), actor in self._actors.items():
+            computes = actor.asks is None and not actor.absent and number == MAIN
+            if computes and self._watched[rank].stands_still(now):
+                actor.absent = True
+                self.standstills += self._watched[rank].page.in_users_code

@@ -1,0 +1,139 @@
+"""What ranks and the timekeeper of an emulated cluster tell each other.
+
+A rank posts what it does, and asks when it is done. Both say the rank's own emulated time. Of a
+clock that moves without a word, the `ClockPage` tells: a rank writes it whenever it goes back to
+the user's code. Times are in ns from the start of the run.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+MAIN = 0  # the rank's main thread, among its actors: whatever has a clock of its own
+
+# Operations of the rank by number, and a time in ns after the end of each: the latest counts.
+After: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class PostedSend(NamedTuple):
+    """A message, or its expectation where ``receives``; ``peer`` is None for one from anybody."""
+
+    number: int  # of the operation, on its rank
+    ns: int
+    group: str
+    peer: int | None
+    nbytes: int
+    tag: int
+    receives: bool
+    after: After = ()  # not before these either
+
+
+class PostedCollective(NamedTuple):
+    """A rank's part in a collective."""
+
+    number: int
+    ns: int
+    group: str
+    seq: int  # equal on all members
+    operation: str  # torch.distributed's name
+    nbytes: int  # of what one rank hands in
+    members: tuple[int, ...]
+    root: int | None
+    after: After = ()  # not before these either
+
+
+class Ask(NamedTuple):
+    """When is it ``after`` some operations? ``actor`` waits until then, or until ``limit_ns``."""
+
+    actor: int
+    after: After
+    ns: int
+    limit_ns: int | None
+
+
+class Follow(NamedTuple):
+    """An actor that does something when an operation is done, and `Left` says when it has."""
+
+    actor: int
+    number: int
+
+
+class Left(NamedTuple):
+    """An actor does nothing more; of the main thread: the function has returned."""
+
+    actor: int
+
+
+class Due(NamedTuple):
+    """When the operations of an `Ask` are done, and what is known of the first.
+
+    ``done_ns`` is None if they are not done at the limit; it may lie behind the limit, where it is
+    known already.
+    """
+
+    actor: int
+    done_ns: int | None
+    matched_ns: int = -1  # since when all that take part were there
+    moves_ns: int = -1  # when the bytes begin to leave
+    source: int = -1  # the rank that a received message is from
+
+
+Request: TypeAlias = PostedSend | PostedCollective | Ask | Follow | Left
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """What a page says: a clock's time, and the CPU time of its thread at that moment."""
+
+    ns: int
+    cpu_ns: int
+
+
+class ClockPage:
+    """The clock of a rank's main thread, in a file that the timekeeper maps too."""
+
+    _LAYOUT = struct.Struct("<qqqq")  # version; whether it goes; time; CPU time
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), self._LAYOUT.size)
+        self._version = 0
+
+    @classmethod
+    def create(cls, path: Path) -> ClockPage:
+        """Make the file of a clock that has not started."""
+        with path.open("xb") as file:
+            file.truncate(cls._LAYOUT.size)
+        return cls(path)
+
+    def stop(self) -> None:
+        """Say that the clock stands: whoever reads its CPU time from now on must not count it."""
+        self._memory[8] = 0
+
+    def go(self, ns: int, cpu_ns: int, *, may_wait: bool = False) -> None:
+        """Say that the clock goes on from a time.
+
+        ``may_wait``: the thread may come to wait for gloo in C++, where it cannot say so.
+        """
+        self._version += 1
+        self._LAYOUT.pack_into(self._memory, 0, self._version, 1 + may_wait, ns, cpu_ns)
+
+    @property
+    def in_users_code(self) -> bool:
+        """Whether the thread is where nothing but the user's code can make it wait."""
+        return self._memory[8] == 1
+
+    def read(self) -> ClockReading | None:
+        """The clock's last start; None while it stands, or if it is being written."""
+        before = bytes(self._memory[: self._LAYOUT.size])
+        _, goes, ns, cpu_ns = self._LAYOUT.unpack(before)
+        again = bytes(self._memory[: self._LAYOUT.size])
+        return ClockReading(ns, cpu_ns) if goes and before == again else None
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._memory.close()

@@ -1,0 +1,24 @@
+"""`busy`: a stretch of a rank's own work whose time is stated."""
+
+from __future__ import annotations
+
+import time
+
+from ddpkit.link import Link
+from ddpkit.rank.emulation import machine
+from ddpkit.rank.record.recorder import span
+
+
+def busy(duration: str | float, name: str = "busy") -> None:
+    """Work for so long: `busy("20 ms")`, or `busy(0.02)` in seconds.
+
+    On an emulated cluster the rank's clock is put forward by that, at any `speed=`: the time is
+    stated, not computed. Elsewhere the rank sleeps. The timeline shows it as compute, by `name`.
+    Raises ValueError for what is no duration.
+    """
+    seconds = Link(latency=duration).latency_ns / 1e9
+    with span(name):
+        if (current := machine.current()) is not None:
+            current.clocks.mine.pass_by(round(seconds * 1e9))
+        else:
+            time.sleep(seconds)

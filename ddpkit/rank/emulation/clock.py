@@ -1,0 +1,157 @@
+"""The clocks of a rank's threads, in emulated time.
+
+A thread's clock goes with the CPU time that the thread uses, divided by the machine's speed; it
+stands while the thread is inside the kit; and it jumps over what the thread waits for. So a rank's
+time does not depend on how many others share its cores.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ddpkit.protocol.emulation import After, ClockPage
+from ddpkit.rank.record.clock import Ends, Later, Mark, Moment
+
+_cpu_ns = time.thread_time_ns
+FREE_LOOKS = 16  # that a thread may take at a clock that stands
+LOOK_NS = 1_000  # what each further look costs, and
+SHARE = 256  # this part of the time that has passed in looking
+
+
+class ThreadClock:
+    """The clock of one thread, which alone may read it. Times in ns from the start of the run."""
+
+    is_later = False
+
+    def __init__(self, speed: float, ns: int = 0, page: ClockPage | None = None) -> None:
+        self._speed, self._page = speed, page
+        self._ns, self._cpu_ns = ns, 0
+        self._inside = 1  # how often the kit has been entered: the clock stands
+        self._looks, self._looking_since = 0, 0
+        self.may_wait = False  # in C++, for gloo
+
+    def now(self) -> int:
+        """The time."""
+        if self._inside or self._speed == math.inf:
+            return self._ns
+        return self._ns + int((_cpu_ns() - self._cpu_ns) / self._speed)
+
+    def enter(self) -> None:
+        """Stop the clock: the kit works now."""
+        if not self._inside:
+            if self._page is not None:
+                self._page.stop()  # before the CPU time is read (`cluster.local.timekeeper`)
+            self._ns = self.now()
+        self._inside += 1
+
+    def leave(self) -> None:
+        """Let the clock go on: the user's code works again."""
+        self._inside -= 1
+        if not self._inside:
+            self._cpu_ns = _cpu_ns()
+            if self._page is not None:
+                self._page.go(self._ns, self._cpu_ns, may_wait=self.may_wait)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """A block in which the clock stands."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def jump(self, ns: int) -> None:
+        """Put the standing clock forward to a time, unless it is past that."""
+        if ns > self._ns:
+            self._ns, self._looks = ns, 0
+
+    def pass_by(self, ns: int) -> None:
+        """Let so much time pass: a sleep, or work that is stated."""
+        with self.stopped():
+            self._ns += ns
+            self._looks = 0
+
+    def look(self) -> int:
+        """The time, for the user's code.
+
+        Where compute is free, a clock that is looked at again and again would never move, and a
+        loop that waits for a time would never end. So each look costs a little, after some.
+        """
+        if self._speed == math.inf and not self._inside:
+            self._looks += 1
+            if self._looks == 1:
+                self._looking_since = self._ns
+            if self._looks > FREE_LOOKS:
+                looks = self._looks
+                self.pass_by(LOOK_NS + (self._ns - self._looking_since) // SHARE)
+                self._looks = looks
+        return self.now()
+
+
+class LaterClock(ThreadClock):
+    """The clock of a thread that runs callbacks. Its times are counted from ends of operations."""
+
+    is_later = True
+
+    def __init__(self, speed: float) -> None:
+        super().__init__(speed)
+        self._after: list[tuple[Ends, int]] = []  # operations, and the clock's time when they count
+
+    def begin(self, moment: Later) -> None:
+        """Begin to count from a moment."""
+        self._after = [(operation, self._ns - later) for operation, later in moment.after]
+
+    def follow(self, operation: Ends) -> None:
+        """Count from the end of an operation too: the thread has waited for it."""
+        self._after.append((operation, self._ns))
+
+    def moment(self) -> Later:
+        """This moment."""
+        now = self.now()
+        return Later(tuple((operation, now - since) for operation, since in self._after))
+
+    def after(self) -> After:
+        """This moment, as the timekeeper knows it."""
+        return tuple((operation.number, later) for operation, later in self.moment().after)
+
+
+class Clocks:
+    """The clocks of all threads of a rank: a recorder's clock, and where the kit stops them."""
+
+    def __init__(self, speed: float, page: ClockPage) -> None:
+        self.speed = speed
+        self.main = ThreadClock(speed, page=page)
+        self._main_thread = threading.main_thread().ident
+        self._others = threading.local()
+
+    @property
+    def mine(self) -> ThreadClock:
+        """The clock of the thread that asks. A thread's begins with the main thread's time."""
+        if threading.get_ident() == self._main_thread:
+            return self.main
+        clock: ThreadClock | None = getattr(self._others, "clock", None)
+        if clock is None:
+            clock = self._others.clock = ThreadClock(self.speed, self.main._ns)
+            clock.leave()
+        return clock
+
+    def use(self, clock: ThreadClock) -> None:
+        """Give the thread that asks a clock."""
+        self._others.clock = clock
+
+    def now(self) -> int | Later:
+        """This moment, on the clock of the thread that asks."""
+        clock = self.mine
+        return clock.moment() if isinstance(clock, LaterClock) else clock.now()
+
+    def ns(self, moment: Moment) -> int:
+        assert not isinstance(moment, Mark)  # a GPU's
+        return moment.ns() if isinstance(moment, Later) else moment
+
+    def is_past(self, moment: Moment) -> bool:
+        return True

@@ -1,0 +1,76 @@
+"""The rank's side of the timekeeper: it posts, asks, and hands answers to the threads that wait.
+
+The main thread has a connection of its own. The other threads share one, which a thread of the
+kit's reads: it knows from an answer whose it is.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from itertools import count
+from multiprocessing.connection import Connection
+
+from ddpkit.protocol.emulation import MAIN, After, Ask, Due, Follow, Left, Request
+
+
+class Desk:
+    """Tells the timekeeper what this rank does, and what it waits for."""
+
+    def __init__(self, main: Connection, others: Connection) -> None:
+        self._main, self._others = main, others
+        self._main_thread = threading.main_thread().ident
+        self._lock = threading.Lock()
+        self._answers: dict[int, queue.SimpleQueue[Due]] = {}
+        self._reader: threading.Thread | None = None
+        self._actors = count(MAIN + 1)
+        self.numbers = count(1)  # of operations
+
+    def tell(self, request: Request) -> None:
+        """Tell of something, before the thread's clock goes on."""
+        if threading.get_ident() == self._main_thread:
+            self._main.send(request)
+        else:
+            with self._lock:
+                self._others.send(request)
+
+    def ask(self, after: After, ns: int, limit_ns: int | None = None) -> Due:
+        """When some operations are done; waits until that is known, or the limit is before it."""
+        if threading.get_ident() == self._main_thread:
+            self._main.send(Ask(MAIN, after, ns, limit_ns))
+            answer: Due = self._main.recv()
+            return answer
+        actor = next(self._actors)
+        self._answers[actor] = queue.SimpleQueue()
+        self._read_answers()
+        self.tell(Ask(actor, after, ns, limit_ns))
+        answer = self._answers[actor].get()
+        del self._answers[actor]
+        self.tell(Left(actor))  # nobody knows when the user's own thread ends
+        return answer
+
+    def follow(self, number: int) -> int:
+        """Say that something will be done when an operation is; the actor that will have `left`."""
+        actor = next(self._actors)
+        self.tell(Follow(actor, number))
+        return actor
+
+    def left(self, actor: int = MAIN) -> None:
+        """Say that an actor does nothing more; the main thread, when the function has returned."""
+        self.tell(Left(actor))
+
+    def _read_answers(self) -> None:
+        with self._lock:
+            if self._reader is None:
+                self._reader = threading.Thread(
+                    target=self._read, name="ddpkit-answers", daemon=True
+                )
+                self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                answer: Due = self._others.recv()
+            except (EOFError, OSError):
+                return
+            self._answers[answer.actor].put(answer)

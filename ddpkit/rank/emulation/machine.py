@@ -1,0 +1,164 @@
+"""The emulated machine that a rank runs on: its clock, its speed, and its way to the timekeeper."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+from ddpkit.protocol.emulation import ClockPage
+from ddpkit.rank.emulation.clock import Clocks
+from ddpkit.rank.emulation.desk import Desk
+from ddpkit.rank.emulation.seen import seen
+from ddpkit.rank.record.clock import Later
+from ddpkit.rank.record.recorder import Recorder
+
+
+class Chained(Protocol):
+    """The callbacks that follow an operation."""
+
+    @property
+    def moments(self) -> list[Later]:
+        """When those that have run were done."""
+
+
+class Followed(Protocol):
+    """A future of the emulated network's."""
+
+    @property
+    def chain(self) -> Chained:
+        """The callbacks that follow it."""
+
+
+class Awaited(Protocol):
+    """An operation whose future somebody has taken."""
+
+    @property
+    def number(self) -> int:
+        """The rank's number of it."""
+
+    @property
+    def done_ns(self) -> int:
+        """When it is done."""
+
+    @property
+    def answer(self) -> Any:
+        """What the timekeeper has said, if anybody has waited for it."""
+
+    @property
+    def future(self) -> Followed | None:
+        """The future."""
+
+    @property
+    def call(self) -> Any:
+        """The record of it."""
+
+
+class Machine:
+    """The machine of a rank during one run. `epoch_ns` is the date at which its clock is 0."""
+
+    def __init__(self, speed: float, page: ClockPage, desk: Desk, epoch_ns: int) -> None:
+        self.clocks, self.desk = Clocks(speed, page), desk
+        self._epoch_ns = epoch_ns
+        self._in_backward: list[Awaited] | None = None
+        self._last_post_ns = 0
+
+    @contextmanager
+    def shown(self, recorder: Recorder) -> Iterator[None]:
+        """A block in which this is the machine that the rank's code sees."""
+        global _current
+        import torch
+
+        _current = self
+        recorder.clock = self.clocks
+        recorder.host_now = self.clocks.now
+        with ExitStack() as undo:
+            undo.enter_context(seen(self.clocks, self._epoch_ns))
+            for name in ("backward", "grad"):
+                original = getattr(torch.autograd, name)
+                undo.callback(setattr, torch.autograd, name, original)
+                setattr(torch.autograd, name, self._replayed(original))
+            try:
+                yield
+            finally:
+                _current = None
+
+    @contextmanager
+    def running(self, recorder: Recorder) -> Iterator[None]:
+        """A block in which the main thread's clock goes.
+
+        Afterwards it is known when the operations were done that nobody has waited for.
+        """
+        clock = self.clocks.main
+        clock.leave()
+        try:
+            yield
+        finally:
+            clock.enter()
+        for call in recorder.under_way():
+            if call.work is not None:
+                call.work.ask(clock.now())
+
+    def left(self) -> None:
+        """Say that the rank does nothing more."""
+        self.desk.left()
+
+    # DDP's wait
+
+    def future_taken(self, operation: Awaited) -> None:
+        """Note that somebody may wait for an operation by its future."""
+        if self._in_backward is not None and self.clocks.mine is self.clocks.main:
+            self._in_backward.append(operation)
+            self._last_post_ns = self.clocks.main.now()
+            self.clocks.main.may_wait = True
+
+    def _replayed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A backward whose hidden waits are put on the clock when it is over."""
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._in_backward is not None or self.clocks.mine is not self.clocks.main:
+                return original(*args, **kwargs)
+            self._in_backward = []
+            try:
+                result = original(*args, **kwargs)
+                self._replay_waits(self._in_backward)
+                return result
+            finally:
+                self._in_backward, self.clocks.main.may_wait = None, False
+
+        return backward
+
+    def _replay_waits(self, operations: list[Awaited]) -> None:
+        """Put the clock where it would be, had the reducer waited for each bucket in emulated time.
+
+        It waits for its buckets in their order, and copies each as it comes. What the thread has
+        computed since it posted the last one is that copying; each bucket has its share by bytes.
+        """
+        waited = [operation for operation in operations if operation.answer is None]
+        if not waited:
+            return
+        clock = self.clocks.main
+        with clock.stopped():
+            copying = clock.now() - self._last_post_ns
+            whole = sum(operation.call.what.bytes for operation in waited) or 1
+            now = float(self._last_post_ns)
+            for operation in waited:
+                now = max(now, self._end_of(operation)) + copying * (
+                    operation.call.what.bytes / whole
+                )
+            clock.jump(round(now))
+
+    def _end_of(self, operation: Awaited) -> int:
+        """When an operation is done, and all callbacks that follow it."""
+        moments = [] if operation.future is None else operation.future.chain.moments
+        return max([operation.done_ns, *(moment.ns() for moment in moments)])
+
+
+_current: Machine | None = None
+
+
+def current() -> Machine | None:
+    """The machine of the run that this process is in; None if time is real."""
+    return _current

@@ -1,0 +1,175 @@
+"""What the user's code sees of time on an emulated machine: the rank's clock, and no other.
+
+The functions of `time` that tell the time are replaced in the module, and wherever else they were
+imported by name. What the standard library and the kit do with time stays real: a lock with a
+limit, a queue, a process that is waited for. With an emulated clock they would never end (a thread
+that waits for a queue uses no CPU). So each function looks at who calls it.
+
+asyncio's loop waits for its timers by the emulated clock: where nothing else is to be done, the
+clock is put forward. `datetime` and torch.profiler have clocks in C, and stay real, and so does CPU
+time (`time.process_time`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ddpkit.rank.emulation.clock import Clocks
+
+# Of the standard library, these show time to people, or wait for it on the user's behalf.
+FOR_USERS = frozenset({"asyncio", "timeit", "logging", "sched", "profile", "cProfile", "pstats"})
+REAL = (sys.stdlib_module_names - FOR_USERS - {"__main__"}) | {"ddpkit"}
+USERS_OF_THE_KIT = ("ddpkit.answers", "ddpkit.checks")
+SLEEP_AT_LEAST = 50e-6  # real seconds, in which other threads get to run
+
+real_sleep = time.sleep
+
+
+def _is_real(name: str) -> bool:
+    """Whether a module's code lives in real time."""
+    package = name.partition(".")[0]
+    if package == "ddpkit":
+        return not name.startswith(USERS_OF_THE_KIT)
+    return package in REAL or name.startswith("torch.distributed")
+
+
+def _caller() -> str:
+    return str(sys._getframe(2).f_globals.get("__name__", ""))
+
+
+def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]]:
+    """The functions of `time` as the user's code sees them."""
+
+    def tells(name: str, ns_from: int) -> Callable[..., Any]:
+        real = getattr(time, name)
+        if name.endswith("_ns"):
+
+            def in_ns() -> int:
+                if _is_real(_caller()):
+                    return int(real())
+                return ns_from + clocks.mine.look()
+
+            return in_ns
+
+        def in_s() -> float:
+            if _is_real(_caller()):
+                return float(real())
+            return (ns_from + clocks.mine.look()) / 1e9
+
+        return in_s
+
+    def sleep(seconds: float) -> None:
+        if _is_real(_caller()):
+            real_sleep(seconds)
+            return
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
+        clocks.mine.pass_by(round(seconds * 1e9))
+        real_sleep(0 if clocks.mine is clocks.main else SLEEP_AT_LEAST)
+
+    found = {
+        name + suffix: tells(name + suffix, epoch_ns if name == "time" else 0)
+        for name in ("time", "monotonic", "perf_counter")
+        for suffix in ("", "_ns")
+    }
+    found["sleep"] = sleep
+    if not hasattr(time, "clock_gettime"):  # Windows
+        return _named(found)
+    gettime, gettime_ns = time.clock_gettime, time.clock_gettime_ns
+    shown = (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC)
+
+    def clock_gettime(clock: int) -> float:
+        if _is_real(_caller()):
+            return gettime(clock)
+        return clock_time(clock) / 1e9 if clock in shown else gettime(clock)
+
+    def clock_gettime_ns(clock: int) -> int:
+        if _is_real(_caller()):
+            return gettime_ns(clock)
+        return clock_time(clock) if clock in shown else gettime_ns(clock)
+
+    def clock_time(clock: int) -> int:
+        return (epoch_ns if clock == time.CLOCK_REALTIME else 0) + clocks.mine.look()
+
+    found["clock_gettime"], found["clock_gettime_ns"] = clock_gettime, clock_gettime_ns
+    return _named(found)
+
+
+def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The functions, named as those that they replace: what mentions one is shipped by its name."""
+    for name, function in functions.items():
+        function.__name__ = function.__qualname__ = name
+        function.__module__ = "time"
+    return functions
+
+
+@contextmanager
+def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
+    """A block in which the user's code sees the rank's clock; `epoch_ns` is the date of its 0."""
+    with ExitStack() as undo:
+        emulated = _replacements(clocks, epoch_ns)
+        by_real = {id(getattr(time, name)): function for name, function in emulated.items()}
+        for module in list(sys.modules.values()):
+            name = getattr(module, "__name__", "")
+            if module is not time and (not isinstance(name, str) or _is_real(name)):
+                continue
+            for attribute, value in list(getattr(module, "__dict__", {}).items()):
+                if id(value) in by_real:
+                    undo.callback(setattr, module, attribute, value)
+                    setattr(module, attribute, by_real[id(value)])
+        _replace_timer(undo, emulated["perf_counter"])
+        _replace_selector(undo, clocks)
+        _replace_import(undo, clocks)
+        yield
+
+
+def _replace_timer(undo: ExitStack, timer: Callable[[], float]) -> None:
+    """timeit keeps its timer as a default of its functions."""
+    import timeit
+
+    for function in (timeit.Timer.__init__, timeit.timeit, timeit.repeat):
+        before = function.__defaults__
+        undo.callback(setattr, function, "__defaults__", before)
+        real = timeit.default_timer
+        function.__defaults__ = tuple(
+            timer if value in (real, time.perf_counter) else value for value in before or ()
+        )
+    undo.callback(setattr, timeit, "default_timer", timeit.default_timer)
+    timeit.default_timer = timer
+
+
+def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
+    """Let an asyncio loop that waits for a timer put the clock forward."""
+    import selectors
+
+    kind = selectors.DefaultSelector
+    real = kind.select
+
+    def select(self: Any, timeout: float | None = None) -> Any:
+        if timeout is None or timeout <= 0 or not _caller().startswith("asyncio"):
+            return real(self, timeout)
+        if events := real(self, 0):
+            return events
+        clocks.mine.pass_by(round(timeout * 1e9))
+        return real(self, 0)
+
+    undo.callback(setattr, kind, "select", real)
+    setattr(kind, "select", select)  # noqa: B010  # a method, to mypy
+
+
+def _replace_import(undo: ExitStack, clocks: Clocks) -> None:
+    """Do not charge the import of a module: a real machine has done it before the first step."""
+    bootstrap: Any = importlib._bootstrap
+    find = bootstrap._find_and_load
+
+    def find_and_load(*args: Any) -> Any:
+        with clocks.mine.stopped():
+            return find(*args)
+
+    undo.callback(setattr, bootstrap, "_find_and_load", find)
+    bootstrap._find_and_load = find_and_load

@@ -1,0 +1,50 @@
+"""The kit's backends, made known to torch.distributed: "ddpkit_gloo" and "ddpkit_nccl"."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from ddpkit.rank.emulation import machine
+from ddpkit.rank.group import nccl
+from ddpkit.rank.group.emulated import EmulatedGroup
+from ddpkit.rank.group.recorded import Direct, RecordedGroup
+from ddpkit.rank.record.recorder import current
+
+
+def register() -> None:
+    """Make the backends known. The second does on NCCL what is on CUDA tensors."""
+    if hasattr(dist.Backend, "DDPKIT_GLOO"):
+        return
+    for backend, make in (("gloo", _make), ("nccl", partial(_make, on_gpu=True))):
+        dist.Backend.register_backend(
+            f"ddpkit_{backend}", make, extended_api=True, devices=["cpu", "cuda"]
+        )
+    nccl.post_batches_as_one()  # once: under torchrun a process makes many runs
+
+
+def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
+    """A recorded group: c10d calls this for the default group and for every `new_group`."""
+    recorder, emulated = current(), machine.current()
+    assert recorder is not None, "ddpkit's backend works inside a run only"
+    rank, size = options.group_rank, options.group_size
+    # `Agent` reads these two here, while gloo waits for the members.
+    members = tuple(options.global_ranks_in_group)  # empty for the default group
+    name = str(options.group_id) if members else ""
+    with emulated.clocks.mine.stopped() if emulated else nullcontext():
+        inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
+    members = members or tuple(range(size))
+    if emulated is None:
+        gpus = nccl.make(options) if on_gpu else None
+        return RecordedGroup(inner, Direct(inner, gpus).start, name, members, recorder, gpus)
+
+    def of_callbacks() -> Any:
+        store = PrefixStore("callbacks", options.store)
+        return Direct(dist.ProcessGroupGloo(store, rank, size, options.timeout)).start
+
+    start = Direct(inner).start
+    return EmulatedGroup(inner, start, name, members, recorder, emulated, of_callbacks)

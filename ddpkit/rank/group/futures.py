@@ -1,0 +1,155 @@
+"""The futures of an emulated group's operations, and the thread that runs their callbacks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+
+from ddpkit.rank.emulation.clock import LaterClock
+from ddpkit.rank.emulation.machine import Machine
+from ddpkit.rank.record.clock import Ends, Later
+
+
+class Chain:
+    """The callbacks that follow one operation, directly or one after the other."""
+
+    def __init__(self, operation: Ends) -> None:
+        self.operation = operation
+        self.open = 0  # callbacks that have not run
+        self.actor = 0
+        self.lock = threading.Lock()
+        self.moments: list[Later] = []  # when callbacks were done
+
+
+class EmulatedFuture(torch.futures.Future[Any]):
+    """A future of an operation, or of a callback's result. C++ may hold it: DDP's reducer does."""
+
+    def __init__(
+        self, machine: Machine, operation: Ends, inner: Any = None, chain: Chain | None = None
+    ) -> None:
+        super().__init__()
+        self._machine, self._operation = machine, operation
+        self.chain = chain or Chain(operation)
+        self.moment = Later(((operation, 0),))  # when it is done
+        if inner is not None:
+            self._take_from(inner)
+
+    def _take_from(self, inner: Any) -> None:
+        """Be done when gloo is."""
+        try:
+            inner.get_future().add_done_callback(lambda done: self._take(done.value))
+        except RuntimeError:  # gloo's reduce_scatter has none
+            threading.Thread(
+                target=lambda: self._take(lambda: inner.wait() and inner.result()),
+                daemon=True,
+                name="ddpkit-wait",
+            ).start()
+
+    def _take(self, value: Callable[[], Any]) -> None:
+        try:
+            self.set_result(value())
+        except Exception as error:
+            self.set_exception(error)
+
+    def wait_for_gloo(self) -> Any:
+        """Wait until the value is here, in no emulated time."""
+        return torch._C.Future.wait(self)
+
+    def wait(self) -> Any:
+        clock = self._machine.clocks.mine
+        with clock.stopped():
+            value = self.wait_for_gloo()
+            if isinstance(clock, LaterClock):
+                for operation, _ in self.moment.after:
+                    clock.follow(operation)
+            else:
+                clock.jump(self.moment.ns())
+            return value
+
+    def done(self) -> bool:
+        if not super().done():
+            return False
+        clock = self._machine.clocks.mine
+        return isinstance(clock, LaterClock) or all(
+            operation.is_completed() for operation, _ in self.moment.after
+        )
+
+    def then(self, callback: Callable[[Any], Any]) -> EmulatedFuture:
+        result = EmulatedFuture(self._machine, self._operation, chain=self.chain)
+        callbacks.follow(self._machine, Task(self, callback, result))
+        return result
+
+    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        callbacks.follow(self._machine, Task(self, callback, None))
+
+
+class Task(NamedTuple):
+    """A callback to run when a future is done."""
+
+    future: EmulatedFuture
+    callback: Callable[[Any], Any]
+    result: EmulatedFuture | None
+
+
+class Callbacks:
+    """A thread that runs callbacks in the order in which they were attached."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def follow(self, machine: Machine, task: Task) -> None:
+        """Run a callback when its future is done."""
+        chain = task.future.chain
+        with machine.clocks.mine.stopped(), chain.lock:
+            if not chain.open:
+                chain.actor = machine.desk.follow(chain.operation.number)
+            chain.open += 1
+            self._tasks.put(task)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, args=(machine,), name="ddpkit-callbacks", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self, machine: Machine) -> None:
+        clock = LaterClock(machine.clocks.speed)
+        machine.clocks.use(clock)
+        while True:
+            self._do(machine, clock, self._tasks.get())
+
+    def _do(self, machine: Machine, clock: LaterClock, task: Task) -> None:
+        future, chain = task.future, task.future.chain
+        error: Exception | None = None
+        value: Any = None
+        with suppress(Exception):  # the callback hears of it when it asks for the value
+            future.wait_for_gloo()
+        clock.begin(future.moment)
+        clock.leave()
+        try:
+            value = task.callback(future)
+        except Exception as raised:
+            error = raised
+        clock.enter()
+        moment = clock.moment()
+        chain.moments.append(moment)
+        if task.result is not None:
+            task.result.moment = moment
+        with chain.lock:
+            chain.open -= 1
+            if not chain.open:
+                machine.desk.left(chain.actor)
+        if task.result is not None and error is not None:
+            task.result.set_exception(error)
+        elif task.result is not None:
+            task.result.set_result(value)
+
+
+callbacks = Callbacks()

@@ -1,0 +1,334 @@
+"""All messages of a cluster, moved in the order of time by the rules of `ddpkit.link`.
+
+There is one statement of what a message costs, and this is where it is carried out. A `Network` has
+the two sides of every link and a queue of events. Whoever uses it posts sends, receives and
+collectives, each at a time, and lets it `advance`: as far as all posts are known. The simulator
+knows all of a schedule at once; the timekeeper of real ranks (`cluster.local.timekeeper`) asks what
+no rank can post any more. A side belongs to whoever needs it first, so messages of all groups share
+it, as do the ranks of a host.
+
+A collective is a schedule of messages. Each member begins its own part when it posts the
+collective and its part of the one before, in the same `Stream`, is done. Its receives are posted as
+it comes to them, as if a program of sends and receives ran on that rank.
+
+What is posted at one time counts before what moves at that time. Messages that could leave at one
+time leave in the order in which their rank has posted them, and those that arrive at one time come
+in by round and rank. So a run with the same posts has the same times, in whatever order the network
+was told of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TypeAlias
+
+from ddpkit.link import Links, LinkSide
+from ddpkit.simulate.schedules import Schedule, Send, Step, elements
+
+Action: TypeAlias = Callable[[int], None]  # what happens at an event; gets its time in ns
+UNKNOWN = -1
+POST, MOVE, ARRIVAL = range(3)  # what comes first at one time
+
+
+@dataclass(slots=True, eq=False)
+class End:
+    """One end of a message, as its rank has posted it. Times in ns; `UNKNOWN` until known."""
+
+    rank: int
+    posted_ns: int
+    nbytes: int = 0
+    round: int = 0
+    number: int = 0  # grows with what its rank posts
+    peer: int = UNKNOWN  # of a receive from anybody: known when it is matched
+    matched_ns: int = UNKNOWN  # since when both ends are posted
+    moves_ns: int = UNKNOWN  # when its bytes begin to leave
+    done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
+    then: Callable[[End], None] | None = None  # called once `done_ns` is known
+
+    def finish(self, done_ns: int) -> None:
+        """Note when this end is done."""
+        self.done_ns = done_ns
+        if self.then is not None:
+            self.then(self)
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The messages from one rank to another that have one end posted."""
+
+    sends: deque[End] = field(default_factory=deque)
+    receives: deque[End] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One rank's part in a collective."""
+
+    rank: int
+    posted_ns: int
+    steps: tuple[Step, ...]
+    play: Play
+    taken: int = 0  # steps
+    open: int = 1  # sends whose end is not known, and 1 until all steps are taken
+    begun_ns: int = UNKNOWN
+    until_ns: int = 0  # the latest end that is known
+    done_ns: int = UNKNOWN
+    ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for who wants a trace
+    then: Callable[[Part], None] | None = None  # called once `done_ns` is known
+    following: Part | None = None  # in the same stream
+    ended: Callable[[Part], None] | None = None  # the network's own
+
+    def closes(self, end: End) -> None:
+        """Note when a send is through."""
+        self.close(end.done_ns)
+
+    def close(self, ns: int) -> None:
+        """Note that one thing less is open; the last one ends the part."""
+        self.until_ns = max(self.until_ns, ns)
+        self.open -= 1
+        if not self.open:
+            self.done_ns = self.until_ns
+            for told in (self.ended, self.then):
+                if told is not None:
+                    told(self)
+
+
+@dataclass(slots=True, eq=False)
+class Play:
+    """A collective: who takes part, and the messages under way in it."""
+
+    key: Hashable
+    members: tuple[int, ...]
+    schedule: Schedule
+    itemsize: int
+    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    left: int = 0  # members whose part is not done
+
+    def channel(self, src: int, dst: int) -> Channel:
+        """The channel from one member to another, by their numbers in the group."""
+        found = self.channels.get((src, dst))
+        if found is None:
+            found = self.channels[src, dst] = Channel()
+        return found
+
+
+class Network:
+    """The links of a cluster, and what moves on them."""
+
+    def __init__(self, links: Links, *, keep_ends: bool = False) -> None:
+        self.links, self._keep_ends = links, keep_ends
+        self._out: dict[int, LinkSide] = {}
+        self._into: dict[int, LinkSide] = {}
+        self._routes: dict[tuple[int, int], tuple[LinkSide, LinkSide, int]] = {}
+        # When, `POST` … `ARRIVAL`, round, rank, number, and what to do.
+        self._events: list[tuple[int, int, int, int, int, Action]] = []
+        self._numbers = count()
+        self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> by src
+        self._anybody: dict[Hashable, deque[End]] = {}  # receives from anybody
+        self._plays: dict[Hashable, Play] = {}
+        self._last: dict[tuple[Hashable, int], Part] = {}  # a stream's on a rank
+        self.now_ns = 0
+
+    # What users of it post
+
+    def send(self, ns: int, stream: Hashable, src: int, dst: int, nbytes: int, tag: int = 0) -> End:
+        """Post a message at `ns`."""
+        end = End(src, ns, nbytes, number=next(self._numbers), peer=dst)
+        self._posted(ns, src, lambda now: self._message_sent(now, end, (stream, dst, tag)))
+        return end
+
+    def recv(
+        self, ns: int, stream: Hashable, dst: int, src: int | None, nbytes: int, tag: int = 0
+    ) -> End:
+        """Post a receive at `ns`; without a source, from whoever's message comes first."""
+        end = End(dst, ns, nbytes)
+        place = (stream, dst, tag)
+        if src is None:
+            self._posted(ns, dst, lambda now: self._awaited_from_any(now, end, place))
+        else:
+            end.peer = src
+            self._posted(ns, dst, lambda now: self._awaited(now, end, place))
+        return end
+
+    def enter(
+        self,
+        ns: int,
+        stream: Hashable,
+        key: Hashable,
+        rank: int,
+        members: tuple[int, ...],
+        schedule: Schedule,
+        itemsize: int = 1,
+    ) -> Part:
+        """Post a rank's part in the collective `key` at `ns`; it begins after the one before."""
+        play = self._plays.get((stream, key))
+        if play is None:
+            play = Play((stream, key), members, schedule, itemsize, left=len(members))
+            self._plays[stream, key] = play
+        part = Part(rank, ns, schedule.of(members.index(rank)), play, ended=self._part_done)
+        before = self._last.get((stream, rank))
+        self._last[stream, rank] = part
+        if before is not None and before.done_ns == UNKNOWN:
+            before.following = part
+        else:
+            earliest = ns if before is None else max(ns, before.done_ns)
+            self._posted(earliest, rank, lambda now: self._take_steps(now, part))
+        return part
+
+    # Time
+
+    @property
+    def next_ns(self) -> float:
+        """When the next thing happens, in ns; infinity if nothing more does."""
+        return self._events[0][0] if self._events else math.inf
+
+    def advance(self, before_ns: float = math.inf) -> None:
+        """Let happen all that happens before a time."""
+        while self._events and self._events[0][0] < before_ns:
+            self.happen()
+
+    def happen(self) -> None:
+        """Let the next event happen."""
+        ns, *_, action = heapq.heappop(self._events)
+        # A post that was told late counts from now: nothing is undone.
+        self.now_ns = max(self.now_ns, ns)
+        action(self.now_ns)
+
+    def _posted(self, ns: int, rank: int, action: Action, round: int = 0) -> None:
+        heapq.heappush(self._events, (ns, POST, round, rank, next(self._numbers), action))
+
+    # Messages
+
+    def _channel(self, place: Hashable, src: int) -> Channel:
+        return self._channels.setdefault(place, {}).setdefault(src, Channel())
+
+    def _message_sent(self, now: int, end: End, place: tuple[Hashable, int, int]) -> None:
+        channel = self._channel(place, end.rank)
+        if channel.receives:
+            self._match(now, end, channel.receives.popleft())
+            return
+        channel.sends.append(end)
+        door = now + self._route(end.rank, end.peer)[2]
+        self._posted(door, end.rank, lambda now: self._at_the_door(now, end, channel, place))
+
+    def _awaited(self, now: int, end: End, place: tuple[Hashable, int, int]) -> None:
+        channel = self._channel(place, end.peer)
+        if channel.sends:
+            self._match(now, channel.sends.popleft(), end)
+        else:
+            channel.receives.append(end)
+
+    def _awaited_from_any(self, now: int, end: End, place: tuple[Hashable, int, int]) -> None:
+        """Take the message that came to the door first, if one is there."""
+        there = [
+            (door, src, channel)
+            for src, channel in self._channels.get(place, {}).items()
+            if channel.sends and (door := self._door_ns(channel.sends[0])) <= now
+        ]
+        if not there:
+            self._anybody.setdefault(place, deque()).append(end)
+            return
+        _, src, channel = min(there, key=lambda found: found[:2])
+        end.peer = src
+        self._match(now, channel.sends.popleft(), end)
+
+    def _at_the_door(
+        self, now: int, end: End, channel: Channel, place: tuple[Hashable, int, int]
+    ) -> None:
+        """A message that nobody has awaited by name has come: for who receives from anybody."""
+        waiting = self._anybody.get(place)
+        if waiting and channel.sends and channel.sends[0] is end:
+            receive = waiting.popleft()
+            receive.peer = end.rank
+            channel.sends.popleft()
+            self._match(now, end, receive)
+
+    def _door_ns(self, send: End) -> int:
+        return send.posted_ns + self._route(send.rank, send.peer)[2]
+
+    def _match(self, now: int, send: End, receive: End) -> None:
+        """Move a message, both ends of which are posted."""
+        out, into, latency = self._route(send.rank, receive.rank)
+        send.matched_ns = receive.matched_ns = now
+        receive.nbytes = send.nbytes
+
+        def move(_: int) -> None:
+            earliest = max(send.posted_ns, receive.posted_ns - latency)
+            leaves, through = out.take(earliest, send.nbytes)
+            send.moves_ns = receive.moves_ns = leaves
+            arrives = out.link.arrival_ns(into.link, send.nbytes, leaves)
+            order = ARRIVAL, send.round, send.rank, send.number
+            heapq.heappush(self._events, (arrives, *order, arrive))
+            send.finish(max(through, now))  # a send is not over before its receive is posted
+
+        def arrive(now: int) -> None:
+            receive.finish(into.take(now, send.nbytes)[1])
+
+        heapq.heappush(self._events, (now, MOVE, 0, send.rank, send.number, move))
+
+    def _route(self, src: int, dst: int) -> tuple[LinkSide, LinkSide, int]:
+        """The two sides that a message takes, and its latency in ns."""
+        found = self._routes.get((src, dst))
+        if found is None:
+            route = self.links.route(src, dst)
+            out = self._out.setdefault(route.sender, LinkSide(route.out))
+            into = self._into.setdefault(route.receiver, LinkSide(route.into))
+            latency = max(route.out.latency_ns, route.into.latency_ns)
+            found = self._routes[src, dst] = out, into, latency
+        return found
+
+    # Collectives
+
+    def _take_steps(self, now: int, part: Part) -> None:
+        """Take a rank's steps until one has to wait."""
+        play, members = part.play, part.play.members
+        me = members.index(part.rank)
+        if part.begun_ns == UNKNOWN:
+            part.begun_ns = now
+        while part.taken < len(part.steps):
+            step = part.steps[part.taken]
+            part.taken += 1
+            nbytes = elements(step.part) * play.itemsize
+            peer, number = members[step.peer], next(self._numbers)
+            end = End(part.rank, now, nbytes, step.round, number, peer)
+            if self._keep_ends:
+                part.ends.append((step, end))
+            if isinstance(step, Send):
+                part.open += 1
+                end.then = part.closes
+                channel = play.channel(me, step.peer)
+                if channel.receives:
+                    self._match(now, end, channel.receives.popleft())
+                else:
+                    channel.sends.append(end)
+                continue
+            end.then = self._goes_on(part)
+            channel = play.channel(step.peer, me)
+            if channel.sends:
+                self._match(now, channel.sends.popleft(), end)
+            else:
+                channel.receives.append(end)
+            return
+        part.close(now)
+
+    def _goes_on(self, part: Part) -> Callable[[End], None]:
+        """Take the part's next steps when the message is in that it waits for."""
+
+        def received(end: End) -> None:
+            self._posted(end.done_ns, part.rank, lambda now: self._take_steps(now, part), end.round)
+
+        return received
+
+    def _part_done(self, part: Part) -> None:
+        play, following = part.play, part.following
+        play.left -= 1
+        if not play.left:
+            del self._plays[play.key]
+        if following is not None:
+            earliest = max(following.posted_ns, part.done_ns)
+            self._posted(earliest, part.rank, lambda now: self._take_steps(now, following))
