@@ -8,6 +8,8 @@ bytes from s to d:
     arrives    its last byte is in at  max(`arrival_ns`, d's incoming side free) + B/β_d,
                and the incoming side is busy for those last B/β_d
 
+Of the messages that could leave when a side is free, it takes the one that was sent first.
+
 `sent` is when the sender posts it, `awaited` when the receiver does. So a message moves when both
 are there, as NCCL's messages and MPI's large ones do: its first byte may wait at the receiver's
 door, so that the latency is over when the receiver comes, but its bytes wait at the sender's.

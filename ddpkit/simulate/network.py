@@ -11,9 +11,9 @@ A collective is a schedule of messages. Each member begins its own part when it 
 collective and its part of the one before, in the same `Stream`, is done. Its receives are posted as
 it comes to them, as if a program of sends and receives ran on that rank.
 
-What is posted at one time counts before what moves at that time. Messages that could leave at one
-time leave in the order in which their rank has posted them, and those that arrive at one time come
-in by round and rank. So a run with the same posts has the same times, in whatever order the network
+What is posted at one time counts before what moves at that time. Of the messages that could leave
+when a side is free, the one that was sent first leaves; those that arrive at one time come in by
+round and rank. So a run with the same posts has the same times, in whatever order the network
 was told of them.
 """
 
@@ -55,6 +55,14 @@ class End:
         self.done_ns = done_ns
         if self.then is not None:
             self.then(self)
+
+
+@dataclass(slots=True)
+class Sender(LinkSide):
+    """An outgoing side. It carries those messages that are awaited, in the order of their sends."""
+
+    waiting: list[tuple[int, int, int, End, End]] = field(default_factory=list)  # a heap
+    wakes: bool = False  # whether an event will have it carry the next
 
 
 @dataclass(slots=True, eq=False)
@@ -122,9 +130,9 @@ class Network:
 
     def __init__(self, links: Links, *, keep_ends: bool = False) -> None:
         self.links, self._keep_ends = links, keep_ends
-        self._out: dict[int, LinkSide] = {}
+        self._out: dict[int, Sender] = {}
         self._into: dict[int, LinkSide] = {}
-        self._routes: dict[tuple[int, int], tuple[LinkSide, LinkSide, int]] = {}
+        self._routes: dict[tuple[int, int], tuple[Sender, LinkSide, int]] = {}
         # When, `POST` … `ARRIVAL`, round, rank, number, and what to do.
         self._events: list[tuple[int, int, int, int, int, Action]] = []
         self._numbers = count()
@@ -253,30 +261,53 @@ class Network:
 
     def _match(self, now: int, send: End, receive: End) -> None:
         """Move a message, both ends of which are posted."""
-        out, into, latency = self._route(send.rank, receive.rank)
+        out, _, _ = self._route(send.rank, receive.rank)
         send.matched_ns = receive.matched_ns = now
         receive.nbytes = send.nbytes
 
-        def move(_: int) -> None:
-            earliest = max(send.posted_ns, receive.posted_ns - latency)
-            leaves, through = out.take(earliest, send.nbytes)
-            send.moves_ns = receive.moves_ns = leaves
-            arrives = out.link.arrival_ns(into.link, send.nbytes, leaves)
-            order = ARRIVAL, send.round, send.rank, send.number
-            heapq.heappush(self._events, (arrives, *order, arrive))
-            send.finish(max(through, now))  # a send is not over before its receive is posted
+        def move(now: int) -> None:
+            heapq.heappush(out.waiting, (send.posted_ns, send.rank, send.number, send, receive))
+            if out.free_ns <= now:
+                self._carry_next(now, out)
+            elif not out.wakes:
+                self._wake(out, send)
+
+        heapq.heappush(self._events, (now, MOVE, 0, send.rank, send.number, move))
+
+    def _wake(self, out: Sender, send: End) -> None:
+        """Carry the next message when the side is free."""
+        out.wakes = True
+
+        def wake(now: int) -> None:
+            out.wakes = False
+            self._carry_next(now, out)
+
+        heapq.heappush(self._events, (out.free_ns, MOVE, 0, send.rank, send.number, wake))
+
+    def _carry_next(self, now: int, out: Sender) -> None:
+        """Carry the first message of those that wait for a side, which is free."""
+        _, _, _, send, receive = heapq.heappop(out.waiting)
+        _, into, latency = self._route(send.rank, receive.rank)
+        earliest = max(send.posted_ns, receive.posted_ns - latency)
+        leaves, through = out.take(earliest, send.nbytes)
+        send.moves_ns = receive.moves_ns = leaves
+        arrives = out.link.arrival_ns(into.link, send.nbytes, leaves)
 
         def arrive(now: int) -> None:
             receive.finish(into.take(now, send.nbytes)[1])
 
-        heapq.heappush(self._events, (now, MOVE, 0, send.rank, send.number, move))
+        order = ARRIVAL, send.round, send.rank, send.number
+        heapq.heappush(self._events, (arrives, *order, arrive))
+        send.finish(max(through, now))  # a send is not over before its receive is posted
+        if out.waiting and not out.wakes:
+            self._wake(out, out.waiting[0][3])
 
-    def _route(self, src: int, dst: int) -> tuple[LinkSide, LinkSide, int]:
+    def _route(self, src: int, dst: int) -> tuple[Sender, LinkSide, int]:
         """The two sides that a message takes, and its latency in ns."""
         found = self._routes.get((src, dst))
         if found is None:
             route = self.links.route(src, dst)
-            out = self._out.setdefault(route.sender, LinkSide(route.out))
+            out = self._out.setdefault(route.sender, Sender(route.out))
             into = self._into.setdefault(route.receiver, LinkSide(route.into))
             latency = max(route.out.latency_ns, route.into.latency_ns)
             found = self._routes[src, dst] = out, into, latency

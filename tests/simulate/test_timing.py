@@ -16,19 +16,21 @@ def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
     """When each rank has its last message, on equal links that move one byte in a nanosecond.
 
     A message stands at its receiver's door `latency` after it was sent. Each tick, each outgoing
-    side lets the next byte through of the first of its messages that are sent and awaited, if that
-    stands at the door, and each incoming side takes in one byte, if it is there, of the message
-    whose first byte came first.
+    side lets the next byte of its message through, if that is at the door, and each incoming side
+    takes in one byte, if it is there, of the message whose first byte came first. A side that is
+    free takes, of the messages that are sent and awaited, the one that was sent first; it has
+    chosen `latency` before the byte is at the door.
     """
     n = plan.world_size
     programs = [deque(plan.of(rank)) for rank in range(n)]
     sent: dict[_Key, tuple[int, Step]] = {}  # when
     awaited: set[_Key] = set()
-    out: list[deque[tuple[int, Step, int]]] = [deque() for _ in range(n)]  # (sent, and to go)
+    ready: list[list[tuple[int, int, int, Step]]] = [[] for _ in range(n)]  # matched, sent, number
+    now_on: list[tuple[int, Step, int] | None] = [None] * n  # (sent, message, bytes to go)
     queue: list[dict[_Key, int]] = [{} for _ in range(n)]  # per receiver, bytes that are there
     taken: dict[_Key, int] = {}
     came: set[_Key] = set()
-    done, now = [0] * n, 0
+    done, now, number = [0] * n, 0, 0
     while any(programs):
         for rank, program in enumerate(programs):
             while program:
@@ -43,14 +45,24 @@ def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
                 done[rank] = now
         for key in [key for key in sent if key in awaited]:  # in the order of posting
             at, message = sent.pop(key)
-            out[message.rank].append((at, message, elements(message.part)))
-        for side in out:
-            if side and now >= side[0][0] + latency:
-                at, message, left = side.popleft()
+            number += 1
+            ready[message.rank].append((now, at, number, message))
+        for rank in range(n):
+            if now_on[rank] is None and ready[rank]:
+                early = [each for each in ready[rank] if each[0] <= now - latency]
+                chosen = (
+                    min(early, key=lambda each: each[1:3])
+                    if early
+                    else min(ready[rank], key=lambda each: each[:3])
+                )
+                ready[rank].remove(chosen)
+                now_on[rank] = chosen[1], chosen[3], elements(chosen[3].part)
+            current = now_on[rank]
+            if current is not None and now >= current[0] + latency:
+                at, message, left = current
                 key = _sent_key(message)
                 queue[message.peer][key] = queue[message.peer].get(key, 0) + 1
-                if left > 1:
-                    side.appendleft((at, message, left - 1))
+                now_on[rank] = (at, message, left - 1) if left > 1 else None
         for there in queue:
             for key, nbytes in there.items():  # in the order of their first bytes
                 if taken.get(key, 0) < nbytes:
