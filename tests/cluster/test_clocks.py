@@ -47,8 +47,9 @@ def test_a_drifting_clock_is_followed() -> None:
 
 def test_a_span_moves_with_all_its_times() -> None:
     clock = ClockShift(Reading(0, 100, 1), Reading(50, 100, 1))
-    span = Span(1, "comm", "recv", "comm", 10, 40, blocked_ns=20)
-    assert clock.move(span) == Span(1, "comm", "recv", "comm", 110, 140, blocked_ns=120)
+    span = Span(1, "comm", "recv", "comm", 10, 40, blocked_ns=20, collected_ns=50)
+    moved = Span(1, "comm", "recv", "comm", 110, 140, blocked_ns=120, collected_ns=150)
+    assert clock.move(span) == moved
     assert clock.move(Span(1, "comm", "recv", "comm", 10, 40)).blocked_ns is None
 
 

@@ -1,6 +1,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from ddpkit.trace import Span, Trace
 def trace() -> Trace:
     spans = [
         Span(0, "compute", "Linear", "forward", 2**60 + 1, 2**60 + 9),
-        Span(1, "comm", "send", "comm", 3, 9, 4, 0, "0", 7, 5, 4, {"tag": 2, "where": "cell π"}),
+        Span(
+            1, "comm", "send", "comm", 3, 9, 4, 0, "0", 7, 5, 4, 11, {"tag": 2, "where": "cell π"}
+        ),
         Span(1, "step", "step", "step", 0, 10),
     ]
     return Trace(spans, 2, {"backend": "gloo", "cores": 2}, {1: (0, 10)})
@@ -25,6 +28,19 @@ def test_what_is_saved_is_loaded(trace: Trace, tmp_path: Path, name: str) -> Non
     trace.save(tmp_path / name)
     assert Trace.load(tmp_path / name) == trace
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_of_format_1_is_read(trace: Trace, tmp_path: Path) -> None:
+    """It was written before spans knew when they were collected."""
+    path = tmp_path / "t.json"
+    trace.save(path)
+    top = json.loads(path.read_text())
+    column = top["fields"].index("collected_ns")
+    for row in (top["fields"], *top["spans"]):
+        del row[column]
+    path.write_text(json.dumps(top | {"ddpkit_trace": 1}))
+    spans = tuple(replace(span, collected_ns=None) for span in trace.spans)
+    assert Trace.load(path) == replace(trace, spans=spans)
 
 
 def test_equal_traces_make_equal_files(trace: Trace, tmp_path: Path) -> None:
@@ -64,7 +80,8 @@ def set_in_span(column: int, value: Any) -> Callable[[dict[str, Any]], None]:
     ("damage", "sentence"),
     [
         (lambda top: top.pop("ddpkit_trace"), "not a trace saved by ddpkit"),
-        (set_("ddpkit_trace", 2), "trace format 2 is not the format 1"),
+        (set_("ddpkit_trace", 3), "trace format 3 is not the format 2"),
+        (set_("ddpkit_trace", [1]), "is not the format 2"),
         (set_("world_size", True), "number of ranks"),
         (set_("facts", {"a": None}), "facts of the run"),
         (set_("fields", ["rank"]), "list of spans"),
@@ -75,8 +92,9 @@ def set_in_span(column: int, value: Any) -> Callable[[dict[str, Any]], None]:
         (set_in_span(3, "disk"), "kind 'disk'"),
         (set_in_span(4, None), "span 1 has the start_ns 'None'"),
         (set_in_span(5, 0), "ends before it starts"),
-        (set_in_span(12, [1]), "span 1 has the args"),
-        (lambda top: top["spans"][1].pop(), "span 1 has not 13 fields"),
+        (set_in_span(12, "late"), "span 1 has the collected_ns"),
+        (set_in_span(13, [1]), "span 1 has the args"),
+        (lambda top: top["spans"][1].pop(), "span 1 has not 14 fields"),
     ],
 )
 def test_wrong_content_is_one_sentence(

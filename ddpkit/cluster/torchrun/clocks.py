@@ -62,9 +62,14 @@ class ClockShift:
         """A span of this host, all its times by rank 0's clock."""
         if self == ClockShift():  # of rank 0's own host
             return span
-        blocked_ns = None if span.blocked_ns is None else self.to_rank_0(span.blocked_ns)
-        start_ns, end_ns = self.to_rank_0(span.start_ns), self.to_rank_0(span.end_ns)
-        return replace(span, start_ns=start_ns, end_ns=end_ns, blocked_ns=blocked_ns)
+        blocked, collected = span.blocked_ns, span.collected_ns
+        return replace(
+            span,
+            start_ns=self.to_rank_0(span.start_ns),
+            end_ns=self.to_rank_0(span.end_ns),
+            blocked_ns=None if blocked is None else self.to_rank_0(blocked),
+            collected_ns=None if collected is None else self.to_rank_0(collected),
+        )
 
 
 def read(group: Any, hosts: Sequence[Sequence[int]]) -> Reading:

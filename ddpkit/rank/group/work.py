@@ -63,7 +63,15 @@ class RecordedWork(Work):
         finally:
             recorder.waits.pop(thread, None)
             recorder.done(self._call)
+            self._collected()
             alive.waited(self)
+
+    def _collected(self) -> None:
+        """Note when the wait was over: when it was done, or at once if that was before."""
+        call = self._call
+        done, blocked = call.done, call.blocked
+        was_done = isinstance(done, int) and isinstance(blocked, int) and done < blocked
+        call.collected = blocked if was_done else done
 
     def is_completed(self) -> bool:
         return bool(self._inner.is_completed())

@@ -1,10 +1,10 @@
 """The file of a trace: one JSON object, gzipped if its name ends in ".gz".
 
-    {"ddpkit_trace": 1, "world_size": 2, "facts": {...}, "bounds": {"0": [start, end]},
+    {"ddpkit_trace": 2, "world_size": 2, "facts": {...}, "bounds": {"0": [start, end]},
      "fields": ["rank", "lane", ...], "spans": [[0, "comm", ...], ...]}
 
 Rows instead of objects keep 100,000 spans at some 10 MB. Whatever is wrong with a file becomes one
-sentence.
+sentence. Format 1 had no `collected_ns`; it is read too.
 """
 
 import json
@@ -19,10 +19,11 @@ from ddpkit.trace.files import disk
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.span import Span
 
-VERSION = 1
+VERSION = 2
 MAX_RANKS = 65_536  # a damaged number must not make a loop of years
 _FIELDS = tuple(field.name for field in fields(Span))
-_OPTIONAL = ("peer", "seq", "ready_ns", "blocked_ns")
+_FIELDS_OF = {1: tuple(name for name in _FIELDS if name != "collected_ns"), VERSION: _FIELDS}
+_OPTIONAL = ("peer", "seq", "ready_ns", "blocked_ns", "collected_ns")
 _TEXT = ("lane", "name", "kind", "group")
 
 
@@ -49,9 +50,11 @@ def is_saved(top: Any) -> bool:
 
 def parse(top: Any) -> BaseTrace:
     """The trace in a JSON file that `is_saved`. Raises TraceError if it is damaged."""
-    if top["ddpkit_trace"] != VERSION:
+    version: Any = top["ddpkit_trace"]
+    names = _FIELDS_OF.get(version) if _is_int(version) else None
+    if names is None:
         raise TraceError(
-            f"trace format {top['ddpkit_trace']} is not the format {VERSION} that this ddpkit reads"
+            f"trace format {version} is not the format {VERSION} that this ddpkit reads"
         )
     world_size: Any = top.get("world_size")
     facts: Any = top.get("facts")
@@ -59,9 +62,9 @@ def parse(top: Any) -> BaseTrace:
         raise TraceError(f"the number of ranks (world_size) is missing, or not 1 to {MAX_RANKS}")
     if not _is_facts(facts):
         raise TraceError("the facts of the run are missing or damaged")
-    if top.get("fields") != list(_FIELDS) or not isinstance(top.get("spans"), list):
+    if top.get("fields") != list(names) or not isinstance(top.get("spans"), list):
         raise TraceError("the list of spans is missing or damaged")
-    spans = tuple(_span(number, row, world_size) for number, row in enumerate(top["spans"]))
+    spans = tuple(_span(number, row, names, world_size) for number, row in enumerate(top["spans"]))
     return BaseTrace(spans, world_size, facts, _bounds(top.get("bounds", {}), world_size))
 
 
@@ -69,15 +72,16 @@ def _row(span: Span) -> list[object]:
     return [*(getattr(span, name) for name in _FIELDS[:-1]), dict(span.args)]
 
 
-def _span(number: int, row: Any, world_size: int) -> Span:
-    if not isinstance(row, list) or len(row) != len(_FIELDS):
-        raise TraceError(f"span {number} has not {len(_FIELDS)} fields")
-    for name, value in zip(_FIELDS, row, strict=True):
+def _span(number: int, row: Any, names: tuple[str, ...], world_size: int) -> Span:
+    if not isinstance(row, list) or len(row) != len(names):
+        raise TraceError(f"span {number} has not {len(names)} fields")
+    values = dict(zip(names, row, strict=True))
+    for name, value in values.items():
         if not _fits(name, value):
             raise TraceError(f"span {number} has the {name} {str(value)[:40]!r}")
     if not 0 <= row[0] < world_size:
         raise TraceError(f"span {number} is of rank {row[0]}, but there are {world_size} ranks")
-    return Span(*row)
+    return Span(**values)
 
 
 def _bounds(raw: Any, world_size: int) -> dict[int, Interval]:
