@@ -85,6 +85,13 @@ def under(lead: str, text: str, width: int = LINE) -> str:
     )
 
 
+def by_rank(texts: Sequence[str]) -> str:
+    """What is said of all ranks, and of those that differ: ``"1; rank 3: 0.5"``."""
+    common = max(dict.fromkeys(texts), key=texts.count, default="")
+    own = (f"rank {rank}: {text}" for rank, text in enumerate(texts) if text != common)
+    return "; ".join([common, *own])
+
+
 def prose(*lines: str) -> str:
     """Lines, long ones wrapped; "" is left out."""
     return "\n".join(wrap(line) for line in lines if line)

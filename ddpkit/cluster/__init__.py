@@ -11,6 +11,7 @@ outcome    what a run left: results, or the error that says why not
 output     what the ranks print
 devices    where the ranks compute, and so over which backend they talk
 cores      how many cores they share
+speeds     how fast their emulated machines are
 """
 
 from ddpkit.cluster.cluster import Cluster, Run

@@ -17,6 +17,7 @@ from ddpkit.cluster import devices
 from ddpkit.cluster.cores import cores
 from ddpkit.cluster.local.launch import sweep, warm_up
 from ddpkit.cluster.local.run import Request, run_local
+from ddpkit.cluster.speeds import speed_text, speeds_of
 from ddpkit.cluster.torchrun import job
 from ddpkit.cluster.torchrun.run import run as run_in_place
 from ddpkit.errors import CallError, ClusterError, RunFailed
@@ -24,7 +25,7 @@ from ddpkit.link import Links, LinkSpec
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.protocol.ship import pack_call
 from ddpkit.text import count
-from ddpkit.trace import Trace, Traffic, join
+from ddpkit.trace import Trace, Traffic, how_made, join
 
 Result = TypeVar("Result")
 
@@ -57,7 +58,9 @@ class Run(Generic[Result]):
 
     def __repr__(self) -> str:
         failed = f", {type(self.error).__name__}" if self.error else ""
-        return f"<Run of {len(self.results)} ranks{failed}: results {_Brief().repr(self.results)}>"
+        emulated = ", emulated" if how_made(self.trace.facts) == "emulated" else ""
+        results = _Brief().repr(self.results)
+        return f"<Run of {len(self.results)} ranks{emulated}{failed}: results {results}>"
 
 
 class Cluster:
@@ -98,7 +101,7 @@ class Cluster:
             self.links = None if link is None else Links.parse(link, world_size)
         except ValueError as error:
             raise ClusterError(str(error)) from None
-        self.speeds = _speeds(speed, world_size, emulated=link is not None)
+        self.speeds = speeds_of(speed, world_size, emulated=link is not None)
         self._closed = False
         if job.active():
             here = job.job()
@@ -113,7 +116,9 @@ class Cluster:
             warm_up()
 
     def __repr__(self) -> str:
-        emulated = "" if self.links is None else f" · emulated link: {self.links}"
+        emulated = "" if self.links is None else f" · emulated: {self.links}"
+        if speed := speed_text(self.speeds):
+            emulated += f" · speed {speed}"
         return f"{count(self.world_size, 'rank')} · {self.place}{emulated}"
 
     def __enter__(self) -> Cluster:
@@ -193,31 +198,6 @@ class _Brief(reprlib.Repr):
         return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
     repr_Parameter = repr_Tensor
-
-
-def _speeds(
-    speed: float | Mapping[int, float], world_size: int, *, emulated: bool
-) -> tuple[float, ...]:
-    """The speed of each rank's emulated machine."""
-    each = [1.0] * world_size
-    own = speed if isinstance(speed, Mapping) else dict.fromkeys(range(world_size), speed)
-    for rank, factor in own.items():
-        if rank not in range(world_size):
-            raise ClusterError(
-                f"speed={{{rank!r}: ...}}: a key is a rank from 0 to {world_size - 1}"
-            )
-        if isinstance(factor, bool) or not isinstance(factor, int | float) or not factor > 0:
-            raise ClusterError(
-                f"speed={factor!r}: a speed is a number above 0: 0.5 is half as fast as this "
-                "machine, math.inf computes in no time"
-            )
-        each[rank] = float(factor)
-    if not emulated and set(each) != {1.0}:
-        raise ClusterError(
-            'speed= is of emulated machines: give a link too, as in link="1 Gbit/s, 200 us", or '
-            'link="unlimited"'
-        )
-    return tuple(each)
 
 
 def _definition(function: Any) -> tuple[str, str, int]:

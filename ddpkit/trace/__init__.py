@@ -11,6 +11,7 @@ rounds      how many rounds the messages of an algorithm take, and how many late
 dropped     Dropped: what a rank of a long run did not keep; join: what all have kept
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
+made        how a trace was made: simulated, emulated, or in a machine's own time
 files/      traces on disk: our own format, Perfetto's and torch.profiler's
 """
 
@@ -18,6 +19,7 @@ from ddpkit.text import count, size
 from ddpkit.trace import intervals
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.dropped import Dropped, join
+from ddpkit.trace.made import how_made
 from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import latencies, rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
@@ -36,6 +38,7 @@ __all__ = [
     "Traffic",
     "collectives",
     "count",
+    "how_made",
     "intervals",
     "join",
     "latencies",

@@ -10,6 +10,7 @@ from ddpkit.errors import TraceError
 from ddpkit.text import count
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.intervals import Interval
+from ddpkit.trace.made import how_made
 from ddpkit.trace.span import Scalar, Span
 from ddpkit.trace.traffic import Traffic
 
@@ -30,7 +31,8 @@ class BaseTrace:
         ms = (self.end_ns - self.start_ns) / 1e6
         steps = f", {count(self.steps, 'step')}" if self.steps else ""
         ranks, spans = count(self.world_size, "rank"), count(len(self.spans), "span")
-        return f"<Trace of {ranks}: {spans}{steps}, {ms:.4g} ms>"
+        emulated = ", emulated" if how_made(self.facts) == "emulated" else ""
+        return f"<Trace of {ranks}: {spans}{steps}, {ms:.4g} ms{emulated}>"
 
     @property
     def ranks(self) -> range:

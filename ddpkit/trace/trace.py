@@ -16,8 +16,10 @@ from ddpkit.trace.files import chrome, own, sources
 class Trace(BaseTrace):
     """The spans of a run's ranks, and facts of the run.
 
-    Facts that the views know: "backend", "device", and "emulated", the link in words or "". A run
-    on several hosts adds "hosts", their number, and "clock_error_ns", how far a time may be off. A
+    Facts that the views know: "backend", "device", and "emulated", the links in words or "". A run
+    in emulated time adds "time", which is "emulated", "speed", of each rank, where one is not 1,
+    and "order", where it is not certain that the order is that of emulated time. A run on several
+    hosts adds "hosts", their number, and "clock_error_ns", how far a time may be off. A
     long run adds "kept", the part of it that this trace holds: "the last 812 of 5,000 steps". A run
     for which torchrun had too few ranks adds "skipped", the reason.
 

@@ -48,7 +48,7 @@ def test_the_environment_speaks_for_cells_that_do_not(monkeypatch: pytest.Monkey
     assert repr(Cluster(4)) == "4 ranks · nccl · cuda"
     assert repr(Cluster(4, device="cpu")) == "4 ranks · gloo · cpu"
     linked = Cluster(4, link="1 Gbit/s, 200 us")
-    assert repr(linked).startswith("4 ranks · gloo · cuda · emulated link")
+    assert repr(linked).startswith("4 ranks · gloo · cuda · emulated: 1 Gbit/s")
 
 
 @pytest.mark.processes

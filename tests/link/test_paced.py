@@ -21,7 +21,7 @@ ALPHA, BETA = 200e-6, 125e6
 
 def test_a_cluster_says_that_its_link_is_emulated():
     cluster = Cluster(2, link=LINK)
-    assert repr(cluster) == "2 ranks · gloo · cpu · emulated link: 1 Gbit/s, 200 us"
+    assert repr(cluster) == "2 ranks · gloo · cpu · emulated: 1 Gbit/s, 200 us"
     assert cluster.run(dist.get_rank).trace.facts["emulated"] == LINK
 
 

@@ -98,6 +98,18 @@ def test_recorded_rows_are_the_spans(crowded: Trace, tmp_path: Path) -> None:
     assert [event["dur"] for event in found["step"]] == [90]
 
 
+def test_what_was_collected_later_says_when(tmp_path: Path) -> None:
+    """The slice ends where the operation was done: nothing moved from then on."""
+    spans = [
+        Span(0, "comm", "isend", "comm", 1000, 3000, collected_ns=9000),
+        Span(0, "comm", "send", "comm", 9000, 9500, collected_ns=9500),
+    ]
+    (top,) = exported(Trace(tuple(spans), 1), tmp_path)
+    late, at_once = rows(top)["comm"]
+    assert (late["ts"], late["dur"], late["args"]["collected_us"]) == (0, 2, 8)
+    assert "collected_us" not in at_once["args"]
+
+
 def test_counted_compute_is_what_the_breakdown_counts(crowded: Trace, tmp_path: Path) -> None:
     """In pieces of the innermost span, without the time blocked (from 45 us on)."""
     counted = rows(exported(crowded, tmp_path)[0])["counted: compute"]
@@ -194,6 +206,10 @@ def test_all_ranks_in_one_file(crowded: Trace, tmp_path: Path, name: str) -> Non
     [
         ({"backend": "gloo"}, "rank 1"),
         ({"backend": "gloo", "emulated": "1 Gbit/s, 200 us"}, "rank 1, emulated link"),
+        (
+            {"backend": "gloo", "emulated": "1 Gbit/s, 200 us", "time": "emulated"},
+            "rank 1, emulated",
+        ),
         ({"backend": "simulated", "emulated": "1 Gbit/s, 200 us"}, "rank 1, simulated"),
     ],
 )

@@ -66,10 +66,17 @@ def test_titles_name_the_operations(spans: list[tuple[str, int]], text: str) -> 
 
 
 def test_what_was_simulated_is_not_called_emulated() -> None:
-    """Emulated is what real ranks did on a slowed link."""
+    """Emulated is what real ranks did, in a time that is not the machine's."""
     facts = {"backend": "simulated", "emulated": "1 Gbit/s, 200 us"}
     assert words.title(Trace([], 2, facts)) == "Run on 2 ranks (simulated)"
     assert words.note(facts, compute=True, comm=True) == "Link: 1 Gbit/s, 200 us."
     facts["backend"] = "gloo"
     assert words.title(Trace([], 2, facts)) == "Run on 2 ranks (gloo, emulated link)"
     assert words.note(facts, compute=True, comm=True) == "Emulated link: 1 Gbit/s, 200 us."
+    facts["time"] = "emulated"
+    assert words.title(Trace([], 2, facts)) == "Run on 2 ranks (gloo, emulated)"
+    said = "Emulated time. Links: 1 Gbit/s, 200 us."
+    assert words.note(facts, compute=True, comm=True) == said
+    facts |= {"speed": "1; rank 3: 0.5", "order": "real time's, in 2 places"}
+    more = " Speed: 1; rank 3: 0.5. Order: real time's, in 2 places."
+    assert words.note(facts, compute=True, comm=True) == said + more

@@ -44,6 +44,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from ddpkit.cluster.speeds import speed_text
 from ddpkit.link import Links
 from ddpkit.protocol.emulation import (
     MAIN,
@@ -172,10 +173,9 @@ class Timekeeper(threading.Thread):
     @property
     def facts(self) -> dict[str, Scalar]:
         """What the trace must say of the emulation."""
-        speeds = sorted(set(self._speeds))
         facts: dict[str, Scalar] = {"time": "emulated"}
-        if speeds != [1.0]:
-            facts["speed"] = ", ".join(f"{speed:g}" for speed in self._speeds[:16])
+        if speed := speed_text(self._speeds):
+            facts["speed"] = speed
         if self.standstills:
             facts["order"] = f"real time's, in {count(self.standstills, 'place')}"
         return facts

@@ -16,6 +16,8 @@ Why so, where it is not obvious:
   kernel to the last, and so it becomes the window, idle ends included.
 - Times are whole microseconds, each end of a span rounded on its own, so that what touches or nests
   still does. HTA would round fractions, starts up and ends down, and lose time with every span.
+- A slice of communication ends when it is done. When it was collected, if that was later, is
+  among its facts ("collected_us", on the file's scale): no slice, for nothing moves meanwhile.
 - Slices of one row must nest, else Perfetto drops them: what overlaps gets a row of its own.
 - HTA takes a file's rank from the first ``"rank": ``, with the space, so the first event has it. It
   reads every .json and .gz of the folder. It takes "Sync", "Memcpy", "Memset" in a kernel's name
@@ -36,6 +38,7 @@ from ddpkit.trace.base import BaseTrace
 from ddpkit.trace.files import disk
 from ddpkit.trace.innermost import innermost
 from ddpkit.trace.intervals import Interval
+from ddpkit.trace.made import how_made
 from ddpkit.trace.span import Span
 
 NOTE = (
@@ -130,12 +133,12 @@ class _Writer:
         self.window = trace.window_of(rank)
         self.activity = trace.activity(rank)
         self.origin = trace.start_ns
-        self.made = _how_made(trace)
+        made = how_made(trace.facts)
+        self.name_of_rank = f"rank {rank}, {made}" if made else f"rank {rank}"
         self.correlation = itertools.count(1)  # HTA passes over kernels without
 
     def name(self) -> Iterator[_Event]:
-        name = f"rank {self.rank}{self.made}"
-        yield self._meta("process_name", 0, {"name": name, "rank": self.rank})
+        yield self._meta("process_name", 0, {"name": self.name_of_rank, "rank": self.rank})
         yield self._meta("process_sort_index", 0, {"sort_index": self.rank})
 
     def recorded(self) -> Iterator[_Event]:
@@ -146,7 +149,10 @@ class _Writer:
                 thread = place * _PLACES + n + 1
                 yield from self._name_row(thread, lane)
                 for span in row:
-                    yield self._slice(span.name, span.kind, _times(span), thread, _facts(span))
+                    facts = _facts(span)
+                    if span.collected_ns is not None and span.collected_ns > span.end_ns:
+                        facts["collected_us"] = self._us(span.collected_ns)
+                    yield self._slice(span.name, span.kind, _times(span), thread, facts)
                     if span.ready_ns is not None and span.ready_ns > span.start_ns:
                         waiting = (span.start_ns, min(span.ready_ns, span.end_ns))
                         yield self._slice("waits for peers", span.kind, waiting, thread, {})
@@ -195,13 +201,6 @@ class _Writer:
 
     def _meta(self, name: str, thread: int, args: dict[str, object]) -> _Event:
         return {"ph": "M", "name": name, "pid": self.rank, "tid": thread, "ts": 0, "args": args}
-
-
-def _how_made(trace: BaseTrace) -> str:
-    """What the reader of a picture must know: not all of it is a machine's own time."""
-    if trace.facts.get("backend") == "simulated":
-        return ", simulated"
-    return ", emulated link" if trace.facts.get("emulated") else ""
 
 
 def _row_of(span: Span) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ddpkit.text import columns, count, size
-from ddpkit.trace import Breakdown, Scalar, Trace
+from ddpkit.trace import Breakdown, Scalar, Trace, how_made
 
 
 def ms(ns: int) -> str:
@@ -27,8 +27,8 @@ def title(trace: Trace, subject: str = "Run") -> str:
     """What was run, where: "Step 3 on 2 ranks, 5 all-reduces of 4 MB (gloo, CPU)"."""
     facts = trace.facts
     where = [str(facts.get("backend", "")), str(facts.get("device", "")).upper()]
-    if facts.get("emulated") and not is_simulated(facts):
-        where.append("emulated link")
+    if not is_simulated(facts):  # which its backend says
+        where.append(how_made(facts))
     inside = ", ".join(word for word in where if word)
     operations = _operations(trace)
     said = operations[:2] + ["and more"] * (len(operations) > 2)
@@ -40,7 +40,16 @@ def title(trace: Trace, subject: str = "Run") -> str:
 
 def is_simulated(facts: Mapping[str, Scalar]) -> bool:
     """Whether nothing was measured: neither compute nor a link, emulated or not."""
-    return facts.get("backend") == "simulated"
+    return how_made(facts) == "simulated"
+
+
+def emulated(facts: Mapping[str, Scalar]) -> str:
+    """What the reader must know of emulated time; "" if a trace's time is not emulated."""
+    if how_made(facts) != "emulated":
+        return ""
+    known = (("Links", "emulated"), ("Speed", "speed"), ("Order", "order"))
+    said = (f"{word}: {facts[fact]}." for word, fact in known if facts.get(fact))
+    return " ".join(["Emulated time.", *said])
 
 
 def _operations(trace: Trace) -> list[str]:
@@ -89,7 +98,9 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
     notes = []
     if comm and not compute:
         notes.append('No compute was recorded: "idle" is all time outside communication.')
-    if link := facts.get("emulated"):
+    if said := emulated(facts):
+        notes.append(said)
+    elif link := facts.get("emulated"):
         notes.append(f"{'L' if is_simulated(facts) else 'Emulated l'}ink: {link}.")
     if hosts := facts.get("hosts"):
         error = ms(int(facts.get("clock_error_ns", 0)))

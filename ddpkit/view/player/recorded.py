@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ddpkit.errors import TraceError
 from ddpkit.text import count, size
-from ddpkit.trace import Span, Trace, messages
+from ddpkit.trace import Span, Trace, how_made, messages
 from ddpkit.view.player.model import Message, Moment, Playback, after, check_ranks
 
 
@@ -32,8 +32,8 @@ def playback_of_trace(trace: Trace) -> Playback:
         sent = [Message(send.rank, receive.rank, send.bytes) for send, receive in together]
         moments.append(moment := after(moment, sent))
     title = f"{count(moment.messages_sent, 'message')} of a run on {trace.world_size} ranks"
-    if trace.facts.get("emulated"):
-        title += " (emulated link)"
+    if made := how_made(trace.facts):
+        title += f" ({made})"
     return Playback(title, _notice(moment, len(moments) - 1), tuple(moments), 0, "round")
 
 
