@@ -162,7 +162,9 @@ class Links:
         if not isinstance(spec, Mapping):
             return cls((Link.parse(spec),) * world_size)
         hosts = _hosts(spec)
-        texts = {key: value for key, value in spec.items() if not isinstance(value, int)}
+        texts = {key: text for key, text in spec.items() if not isinstance(text, int)}
+        if no_text := [key for key in spec if key not in texts and key != "hosts of"]:
+            raise ValueError(f"cannot read the link {spec[no_text[0]]!r}: write it as {EXAMPLE}")
         default = Link.parse(texts.get("inside" if hosts else "default", Link()))
         each = [default] * world_size
         for rank in spec:

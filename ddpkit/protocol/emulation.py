@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+STOPPED, GOING, WAITING, MAY_WAIT = range(4)  # what a clock does
 MAIN = 0  # the rank's main thread, among its actors: whatever has a clock of its own
 
 # Operations of the rank by number, and a time in ns after the end of each: the latest counts.
@@ -96,7 +97,7 @@ class ClockReading:
 class ClockPage:
     """The clock of a rank's main thread, in a file that the timekeeper maps too."""
 
-    _LAYOUT = struct.Struct("<qqqq")  # version; whether it goes; time; CPU time
+    _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MAY_WAIT`; time; CPU time
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -112,7 +113,11 @@ class ClockPage:
 
     def stop(self) -> None:
         """Say that the clock stands: whoever reads its CPU time from now on must not count it."""
-        self._memory[8] = 0
+        self._memory[8] = STOPPED
+
+    def wait(self) -> None:
+        """Say that the thread waits for gloo, until the clock goes on."""
+        self._memory[8] = WAITING
 
     def go(self, ns: int, cpu_ns: int, *, may_wait: bool = False) -> None:
         """Say that the clock goes on from a time.
@@ -120,19 +125,25 @@ class ClockPage:
         ``may_wait``: the thread may come to wait for gloo in C++, where it cannot say so.
         """
         self._version += 1
-        self._LAYOUT.pack_into(self._memory, 0, self._version, 1 + may_wait, ns, cpu_ns)
+        how = MAY_WAIT if may_wait else GOING
+        self._LAYOUT.pack_into(self._memory, 0, self._version, how, ns, cpu_ns)
 
     @property
     def in_users_code(self) -> bool:
         """Whether the thread is where nothing but the user's code can make it wait."""
-        return self._memory[8] == 1
+        return self._memory[8] == GOING
+
+    @property
+    def may_wait_for_gloo(self) -> bool:
+        """Whether the thread waits for gloo, or may do so where it cannot say it."""
+        return self._memory[8] in (WAITING, MAY_WAIT)
 
     def read(self) -> ClockReading | None:
         """The clock's last start; None while it stands, or if it is being written."""
         before = bytes(self._memory[: self._LAYOUT.size])
-        _, goes, ns, cpu_ns = self._LAYOUT.unpack(before)
+        _, how, ns, cpu_ns = self._LAYOUT.unpack(before)
         again = bytes(self._memory[: self._LAYOUT.size])
-        return ClockReading(ns, cpu_ns) if goes and before == again else None
+        return ClockReading(ns, cpu_ns) if how in (GOING, MAY_WAIT) and before == again else None
 
     def close(self) -> None:
         """Unmap the file."""

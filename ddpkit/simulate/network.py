@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -57,12 +58,38 @@ class End:
             self.then(self)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sender(LinkSide):
-    """An outgoing side. It carries those messages that are awaited, in the order of their sends."""
+    """An outgoing side. It carries those messages that are awaited, in the order of their sends.
 
-    waiting: list[tuple[int, int, int, End, End]] = field(default_factory=list)  # a heap
-    wakes: bool = False  # whether an event will have it carry the next
+    A message that was sent first, and is awaited only `patience_ns` after it could have left, still
+    goes first: its bytes need not be at the door before. The patience is the latency, or the
+    message's own time on the wire if that is shorter: by then its send might be over.
+    """
+
+    waiting: list[Message] = field(default_factory=list)  # sent and awaited, in that order
+    looks_ns: int = UNKNOWN  # when it looks again what it can carry
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A message both ends of which are posted, before it moves."""
+
+    send: End
+    receive: End
+    out: Sender
+    into: LinkSide
+    latency_ns: int
+    patience_ns: int
+
+    @property
+    def due_ns(self) -> int:
+        """When its side takes it, unless it takes one that was sent before."""
+        return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
+
+    def order(self) -> tuple[int, int, int]:
+        """By this, messages of one side are taken."""
+        return self.send.posted_ns, self.send.rank, self.send.number
 
 
 @dataclass(slots=True, eq=False)
@@ -261,37 +288,44 @@ class Network:
 
     def _match(self, now: int, send: End, receive: End) -> None:
         """Move a message, both ends of which are posted."""
-        out, _, _ = self._route(send.rank, receive.rank)
+        out, into, latency = self._route(send.rank, receive.rank)
         send.matched_ns = receive.matched_ns = now
         receive.nbytes = send.nbytes
+        patience = min(latency, out.link.wire_ns(send.nbytes))
+        message = Message(send, receive, out, into, latency, patience)
 
-        def move(now: int) -> None:
-            heapq.heappush(out.waiting, (send.posted_ns, send.rank, send.number, send, receive))
-            if out.free_ns <= now:
-                self._carry_next(now, out)
-            elif not out.wakes:
-                self._wake(out, send)
+        def ready(now: int) -> None:
+            insort(out.waiting, message, key=Message.order)
+            self._carry(now, out)
 
-        heapq.heappush(self._events, (now, MOVE, 0, send.rank, send.number, move))
+        heapq.heappush(self._events, (now, MOVE, 0, send.rank, send.number, ready))
 
-    def _wake(self, out: Sender, send: End) -> None:
-        """Carry the next message when the side is free."""
-        out.wakes = True
+    def _carry(self, now: int, out: Sender) -> None:
+        """Let a side take what it can take by now, and come back for what it can take later."""
+        while out.waiting:
+            message = next((each for each in out.waiting if each.due_ns <= now), None)
+            if message is None:
+                break
+            out.waiting.remove(message)
+            self._move(now, message)
+        if not out.waiting:
+            return
+        first = min(out.waiting, key=lambda each: each.due_ns)
+        if not now < out.looks_ns <= first.due_ns:
+            out.looks_ns = first.due_ns
+            order = MOVE, 0, first.send.rank, first.send.number
 
-        def wake(now: int) -> None:
-            out.wakes = False
-            self._carry_next(now, out)
+            def look(now: int) -> None:
+                self._carry(now, out)
 
-        heapq.heappush(self._events, (out.free_ns, MOVE, 0, send.rank, send.number, wake))
+            heapq.heappush(self._events, (first.due_ns, *order, look))
 
-    def _carry_next(self, now: int, out: Sender) -> None:
-        """Carry the first message of those that wait for a side, which is free."""
-        _, _, _, send, receive = heapq.heappop(out.waiting)
-        _, into, latency = self._route(send.rank, receive.rank)
-        earliest = max(send.posted_ns, receive.posted_ns - latency)
-        leaves, through = out.take(earliest, send.nbytes)
+    def _move(self, now: int, message: Message) -> None:
+        send, receive, into = message.send, message.receive, message.into
+        earliest = max(send.posted_ns, receive.posted_ns - message.latency_ns)
+        leaves, through = message.out.take(earliest, send.nbytes)
         send.moves_ns = receive.moves_ns = leaves
-        arrives = out.link.arrival_ns(into.link, send.nbytes, leaves)
+        arrives = message.out.link.arrival_ns(into.link, send.nbytes, leaves)
 
         def arrive(now: int) -> None:
             receive.finish(into.take(now, send.nbytes)[1])
@@ -299,8 +333,6 @@ class Network:
         order = ARRIVAL, send.round, send.rank, send.number
         heapq.heappush(self._events, (arrives, *order, arrive))
         send.finish(max(through, now))  # a send is not over before its receive is posted
-        if out.waiting and not out.wakes:
-            self._wake(out, out.waiting[0][3])
 
     def _route(self, src: int, dst: int) -> tuple[Sender, LinkSide, int]:
         """The two sides that a message takes, and its latency in ns."""

@@ -163,11 +163,18 @@ def test_an_operation_costs_what_its_bytes_need(n: int) -> None:
     assert collective_ns("gather", nbytes, links) == collective_ns("scatter", nbytes, links)
 
 
-def test_every_operation_that_is_recorded_has_a_cost_and_the_slowest_link_decides() -> None:
+def test_every_operation_has_a_cost_and_no_link_is_dearer_than_the_slowest() -> None:
     group = pytest.importorskip("ddpkit.rank.group.recorded")
     fast, mixed = "10 Gbit/s, 10 us", {"default": "10 Gbit/s, 10 us", 1: "1 Gbit/s, 1 ms"}
     for operation in set(group.COLLECTIVES.values()):
         slow = collective_ns(operation, 10**6, Links.parse("1 Gbit/s, 1 ms", 3))
         by_events = collective_ns(operation, 10**6, Links.parse(mixed, 3))
-        assert by_events == pytest.approx(slow, rel=1e-5)  # a chunk is a whole number of bytes
-        assert collective_ns(operation, 10**6, Links.parse(fast, 3)) < slow
+        assert collective_ns(operation, 10**6, Links.parse(fast, 3)) < by_events
+        assert by_events <= slow
+        if operation in (
+            "all_reduce",
+            "all_gather",
+            "reduce_scatter",
+            "barrier",
+        ):  # all links count
+            assert by_events == pytest.approx(slow, rel=1e-5)  # a chunk is a whole number of bytes

@@ -15,22 +15,23 @@ from tests.properties import examples
 def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
     """When each rank has its last message, on equal links that move one byte in a nanosecond.
 
-    A message stands at its receiver's door `latency` after it was sent. Each tick, each outgoing
-    side lets the next byte of its message through, if that is at the door, and each incoming side
-    takes in one byte, if it is there, of the message whose first byte came first. A side that is
-    free takes, of the messages that are sent and awaited, the one that was sent first; it has
-    chosen `latency` before the byte is at the door.
+    A side that is free takes, of the messages that are sent and awaited, the one that was sent
+    first, when its patience is over: `latency` after it could leave, or the message's own bytes if
+    they are fewer. A message's bytes come to the door one by one, the first of them `latency` after
+    it was sent or when it was awaited, and not before those that its side took before. Each tick,
+    each incoming side takes in a byte, if one is there, of the message whose first byte came first.
     """
     n = plan.world_size
     programs = [deque(plan.of(rank)) for rank in range(n)]
     sent: dict[_Key, tuple[int, Step]] = {}  # when
-    awaited: set[_Key] = set()
-    ready: list[list[tuple[int, int, int, Step]]] = [[] for _ in range(n)]  # matched, sent, number
-    now_on: list[tuple[int, Step, int] | None] = [None] * n  # (sent, message, bytes to go)
+    awaited: dict[_Key, int] = {}  # when
+    ready: list[list[tuple[int, _Key, int]]] = [[] for _ in range(n)]  # (sent, message, bytes)
+    free = [0] * n  # when each outgoing side is, by its own time
+    arrivals: dict[int, list[tuple[int, _Key]]] = {}  # tick -> (round, message): single bytes
     queue: list[dict[_Key, int]] = [{} for _ in range(n)]  # per receiver, bytes that are there
     taken: dict[_Key, int] = {}
     came: set[_Key] = set()
-    done, now, number = [0] * n, 0, 0
+    done, now = [0] * n, 0
     while any(programs):
         for rank, program in enumerate(programs):
             while program:
@@ -38,31 +39,31 @@ def byte_by_byte(plan: Schedule, latency: int) -> list[int]:
                 if isinstance(step, Send):
                     sent[_sent_key(step)] = now, program.popleft()
                     continue
-                awaited.add(_key(program[0]))
+                awaited.setdefault(_key(program[0]), now)
                 if _key(program[0]) not in came:
                     break
                 program.popleft()
                 done[rank] = now
-        for key in [key for key in sent if key in awaited]:  # in the order of posting
+        for key in [key for key in sent if key in awaited]:
             at, message = sent.pop(key)
-            number += 1
-            ready[message.rank].append((now, at, number, message))
+            ready[message.rank].append((at, key, elements(message.part)))
         for rank in range(n):
-            if now_on[rank] is None and ready[rank]:
-                early = [each for each in ready[rank] if each[0] <= now - latency]
-                chosen = (
-                    min(early, key=lambda each: each[1:3])
-                    if early
-                    else min(ready[rank], key=lambda each: each[:3])
-                )
-                ready[rank].remove(chosen)
-                now_on[rank] = chosen[1], chosen[3], elements(chosen[3].part)
-            current = now_on[rank]
-            if current is not None and now >= current[0] + latency:
-                at, message, left = current
-                key = _sent_key(message)
-                queue[message.peer][key] = queue[message.peer].get(key, 0) + 1
-                now_on[rank] = (at, message, left - 1) if left > 1 else None
+            while True:
+                due = [
+                    each
+                    for each in ready[rank]
+                    if max(each[0], free[rank]) + min(latency, each[2]) <= now
+                ]
+                if not due:
+                    break
+                at, key, nbytes = min(due, key=lambda each: (each[0], each[1][-1]))
+                ready[rank].remove((at, key, nbytes))
+                leaves = max(at, free[rank], awaited[key] - latency)
+                free[rank] = leaves + nbytes
+                for byte in range(nbytes):
+                    arrivals.setdefault(leaves + latency + byte, []).append((key[-1], key))
+        for _, key in sorted(arrivals.pop(now, [])):
+            queue[key[1]][key] = queue[key[1]].get(key, 0) + 1
         for there in queue:
             for key, nbytes in there.items():  # in the order of their first bytes
                 if taken.get(key, 0) < nbytes:

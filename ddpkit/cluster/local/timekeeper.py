@@ -38,7 +38,8 @@ import selectors
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -63,7 +64,7 @@ from ddpkit.simulate.operations import schedule_of
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 
-STANDSTILL = 0.5  # seconds; and for a thread that may well wait for gloo:
+STANDSTILL = 0.5  # seconds; and for a thread that may wait in gloo for what others will post:
 STANDSTILL_IN_GLOO = 0.02
 KEPT = 4096  # operations of a rank whose ends are kept
 SHORT, LONG = 0.001, 0.02  # seconds between two looks at clocks that are waited for
@@ -128,12 +129,12 @@ class Watched:
             return None
         return int(text.split(" ", 1)[0])
 
-    def stands_still(self, now: float) -> bool:
-        """Whether the thread has slept, and used no CPU time, for a while."""
+    def stands_still(self, now: float, seconds: float) -> bool:
+        """Whether the thread has slept, and used no CPU time, for so long."""
         used = self.used_ns()
         if used is not None and (used > self.cpu_ns + 100_000 or self._is_ready()):
             self.cpu_ns, self.since = used, now
-        return now - self.since > (STANDSTILL if self.page.in_users_code else STANDSTILL_IN_GLOO)
+        return now - self.since > seconds
 
     def _is_ready(self) -> bool:
         """Whether the thread runs, or would if it had a core."""
@@ -156,6 +157,9 @@ class Timekeeper(threading.Thread):
         self._selector = selectors.DefaultSelector()
         self._connections: dict[tuple[int, bool], Connection] = {}
         self._operations: dict[tuple[int, int], Pending] = {}  # by rank and number
+        self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
+        self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
+        self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
         self._newest = [0] * len(links)  # the newest operation of each rank
         self._gone: set[tuple[int, int]] = set()  # actors
         self._actors = {(rank, MAIN): Actor(rank, MAIN) for rank in range(len(links))}
@@ -255,9 +259,28 @@ class Timekeeper(threading.Thread):
             operation = self._operations.setdefault((rank, request.number), Pending())
             self._newest[rank] = max(self._newest[rank], request.number)
             self._operations.pop((rank, request.number - KEPT), None)
+            self._meet(rank, request)
             self._when_all_are_done(
                 rank, request.after, lambda ns: self._post(rank, request, operation, ns)
             )
+
+    def _meet(self, rank: int, post: PostedSend | PostedCollective) -> None:
+        """Note that a rank has posted its part: gloo ends what all have posted, and no other."""
+        if isinstance(post, PostedCollective):
+            key: Hashable = post.group, post.seq
+            expected = len(post.members)
+        elif post.peer is None:  # gloo has it when its source is known
+            return
+        else:
+            ends = (post.peer, rank) if post.receives else (rank, post.peer)
+            channel = self._posted[post.group, ends, post.tag]
+            channel[post.receives] += 1
+            key, expected = (post.group, ends, post.tag, channel[post.receives]), 2
+        self._here.setdefault(key, []).append(rank)
+        self._unmet[rank].add(key)
+        if len(self._here[key]) == expected:
+            for each in self._here.pop(key):
+                self._unmet[each].discard(key)
 
     def _post(
         self, rank: int, post: PostedSend | PostedCollective, operation: Pending, after_ns: int
@@ -392,7 +415,10 @@ class Timekeeper(threading.Thread):
 
     def _leave_out_who_stands_still(self, now: float) -> None:
         for (rank, number), actor in self._actors.items():
+            watched = self._watched[rank]
+            in_gloo = watched.page.may_wait_for_gloo and bool(self._unmet[rank])
+            patience = STANDSTILL_IN_GLOO if in_gloo else STANDSTILL
             computes = actor.asks is None and not actor.absent and number == MAIN
-            if computes and self._watched[rank].stands_still(now):
+            if computes and watched.stands_still(now, patience):
                 actor.absent = True
-                self.standstills += self._watched[rank].page.in_users_code
+                self.standstills += watched.page.in_users_code

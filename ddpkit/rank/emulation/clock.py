@@ -56,6 +56,11 @@ class ThreadClock:
             if self._page is not None:
                 self._page.go(self._ns, self._cpu_ns, may_wait=self.may_wait)
 
+    def wait(self) -> None:
+        """Say that the standing clock's thread waits for gloo."""
+        if self._page is not None:
+            self._page.wait()
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """A block in which the clock stands."""

@@ -193,6 +193,7 @@ class EmulatedOperation:
             clock.jump(limit)
             raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
         clock.jump(self.done_ns)
+        clock.wait()
         done = bool(self.inner.wait())
         if self.future is not None:  # c10d reads its value as soon as the wait is over
             self.future.wait_for_gloo()
@@ -205,6 +206,7 @@ class EmulatedOperation:
             return bool(self.inner.is_completed())
         with clock.stopped():
             if self._is_done(clock.now()):
+                clock.wait()
                 self.inner.wait()
                 return True
             if self._looked_since is None:

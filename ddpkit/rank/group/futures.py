@@ -63,6 +63,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
     def wait(self) -> Any:
         clock = self._machine.clocks.mine
         with clock.stopped():
+            clock.wait()
             value = self.wait_for_gloo()
             if isinstance(clock, LaterClock):
                 for operation, _ in self.moment.after:
