@@ -67,12 +67,12 @@ class Sender(LinkSide):
     message's own time on the wire if that is shorter: by then its send might be over.
     """
 
-    waiting: list[Message] = field(default_factory=list)  # sent and awaited, in that order
+    waiting: list[Matched] = field(default_factory=list)  # sent and awaited, in that order
     looks_ns: int = UNKNOWN  # when it looks again what it can carry
 
 
 @dataclass(slots=True, eq=False)
-class Message:
+class Matched:
     """A message both ends of which are posted, before it moves."""
 
     send: End
@@ -88,7 +88,7 @@ class Message:
         return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
 
     def order(self) -> tuple[int, int, int]:
-        """By this, messages of one side are taken."""
+        """Key by which a side takes its messages."""
         return self.send.posted_ns, self.send.rank, self.send.number
 
 
@@ -292,10 +292,10 @@ class Network:
         send.matched_ns = receive.matched_ns = now
         receive.nbytes = send.nbytes
         patience = min(latency, out.link.wire_ns(send.nbytes))
-        message = Message(send, receive, out, into, latency, patience)
+        message = Matched(send, receive, out, into, latency, patience)
 
         def ready(now: int) -> None:
-            insort(out.waiting, message, key=Message.order)
+            insort(out.waiting, message, key=Matched.order)
             self._carry(now, out)
 
         heapq.heappush(self._events, (now, MOVE, 0, send.rank, send.number, ready))
@@ -320,7 +320,7 @@ class Network:
 
             heapq.heappush(self._events, (first.due_ns, *order, look))
 
-    def _move(self, now: int, message: Message) -> None:
+    def _move(self, now: int, message: Matched) -> None:
         send, receive, into = message.send, message.receive, message.into
         earliest = max(send.posted_ns, receive.posted_ns - message.latency_ns)
         leaves, through = message.out.take(earliest, send.nbytes)

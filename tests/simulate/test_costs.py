@@ -171,10 +171,3 @@ def test_every_operation_has_a_cost_and_no_link_is_dearer_than_the_slowest() -> 
         by_events = collective_ns(operation, 10**6, Links.parse(mixed, 3))
         assert collective_ns(operation, 10**6, Links.parse(fast, 3)) < by_events
         assert by_events <= slow
-        if operation in (
-            "all_reduce",
-            "all_gather",
-            "reduce_scatter",
-            "barrier",
-        ):  # all links count
-            assert by_events == pytest.approx(slow, rel=1e-5)  # a chunk is a whole number of bytes

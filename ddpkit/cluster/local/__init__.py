@@ -2,5 +2,6 @@
 
 run        a run, from its start to its end
 launch     processes: start, kill
+watched    the clock of a rank that computes, seen from outside
 timekeeper emulated time: who comes first, and when operations are done
 """
