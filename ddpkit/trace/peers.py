@@ -23,8 +23,10 @@ def collectives(spans: Iterable[Span]) -> list[list[Span]]:
 def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
     """(send, recv) pairs: messages of one group, source, destination and tag keep their order.
 
-    By their number, ``seq``, where they have one: the first of them may have been left out.
+    By their number, ``seq``, where they have one: the first of them may have been left out. Pairs
+    are in the order in which they were sent; of those sent at one time, in the order of the spans.
     """
+    spans = tuple(spans)
     posted: dict[tuple[object, ...], tuple[list[Span], list[Span]]] = defaultdict(lambda: ([], []))
     for span in spans:
         stream = (span.group, span.args.get("tag", 0), span.seq)
@@ -35,7 +37,8 @@ def messages(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
     pairs: list[tuple[Span, Span]] = []
     for sends, receives in posted.values():
         pairs += zip(sorted(sends, key=_posted), sorted(receives, key=_posted), strict=False)
-    return sorted(pairs, key=lambda pair: pair[0].start_ns)
+    place = {id(span): n for n, span in enumerate(spans) if span.is_send}
+    return sorted(pairs, key=lambda pair: (pair[0].start_ns, place[id(pair[0])]))
 
 
 def match_peers(spans: Iterable[Span]) -> tuple[Span, ...]:
