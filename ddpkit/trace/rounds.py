@@ -66,6 +66,6 @@ def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
     """
     events = [(send.start_ns, 1, number) for number, (send, _) in enumerate(pairs)]
     for number, (send, recv) in enumerate(pairs):
-        late = recv.end_ns > send.start_ns
-        events.append((recv.end_ns, 0, number) if late else (send.start_ns, 2, number))
+        late = recv.over_ns > send.start_ns
+        events.append((recv.over_ns, 0, number) if late else (send.start_ns, 2, number))
     return [(number, kind == 1) for _, kind, number in sorted(events)]

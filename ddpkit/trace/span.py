@@ -90,6 +90,11 @@ class Span:
         return self.kind == "comm" and self.name not in SENDS and self.name not in RECEIVES
 
     @property
+    def over_ns(self) -> int:
+        """When it was over for the rank, in ns: collected if it ever was, else done."""
+        return self.end_ns if self.collected_ns is None else max(self.end_ns, self.collected_ns)
+
+    @property
     def duration_ns(self) -> int:
         """How long it took, in ns."""
         return self.end_ns - self.start_ns

@@ -77,6 +77,18 @@ def token_ring(ranks: int = 4, laps: int = 2, hop_ns: int = 180_000) -> Trace:
     return Trace(match_peers(spans), ranks, FACTS)
 
 
+def done_early() -> Trace:
+    """In emulated time: rank 0 computes for 100 ms before it waits for its isend of 4 bytes."""
+    spans = [
+        Span(0, "comm", "isend", "comm", MS, 2 * MS, 4, 1, collected_ns=101 * MS),
+        Span(0, "compute", "busy", "span", MS, 101 * MS),
+        Span(0, "comm", "isend", "comm", 50 * MS, 52 * MS, 4, 1, collected_ns=101 * MS),
+        Span(1, "comm", "recv", "comm", MS, 2 * MS, 4, 0, blocked_ns=MS, collected_ns=2 * MS),
+        Span(1, "comm", "recv", "comm", 50 * MS, 52 * MS, 4, 0, blocked_ns=50 * MS),
+    ]
+    return Trace(spans, 2, FACTS | {"emulated": "1 ms", "time": "emulated"})
+
+
 def compute_only() -> Trace:
     """One process trains: nothing to communicate."""
     spans, at = [], 0

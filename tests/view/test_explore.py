@@ -78,6 +78,18 @@ def test_hovering_knows_bytes_peer_and_waiting() -> None:
     assert columns.ready[i] == (recv.ready_ns or 0) - start > columns.start[i]
 
 
+def test_hovering_knows_when_it_was_collected() -> None:
+    """The bar ends where the operation was done; its lane is taken until the rank waited."""
+    trace = examples.done_early()
+    columns = span_columns(trace)
+    first = columns.rows[1]
+    assert (first.name, first.last - first.first) == ("comm", 1)
+    ms = 1_000_000
+    assert (columns.end[first.first], columns.over[first.first]) == (ms, 100 * ms)
+    assert columns.reach[first.first] == 100 * ms
+    assert columns.described()["extent"] == [0, 100 * ms]
+
+
 def test_hovering_knows_the_name_of_a_group() -> None:
     named = Span(
         0, "comm", "all_reduce", "comm", 0, 9, 4, group="3", args={"group_desc": "tp [0, 1]"}

@@ -1,10 +1,12 @@
 """Watching a run: what ranks report, what is made of it, and that nothing is left."""
 
+import math
 import time
 from pathlib import Path
 
 import pytest
 
+import ddpkit
 from ddpkit import Cluster
 from ddpkit.view import live
 from ddpkit.view.live_run.figure import draw_progress
@@ -31,6 +33,27 @@ def test_loss_throughput_and_lags() -> None:
         f"Step 30 on 3 ranks: loss {1 / 31 + 1:.4g}, 240 samples/s.",
         "What to notice: rank 0 ends its steps 30 ms after the first.",
     ]
+
+
+def test_emulated_time_is_called_so() -> None:
+    emulated = {0: [Report(k, 1.0, 8, emulated=True) for k in range(3)]}
+    assert progress_of(emulated).title == "Step 2 on 1 rank: loss 1, 8 samples/s (emulated)"
+
+
+@pytest.mark.processes
+def test_reports_have_the_time_of_the_emulated_machine() -> None:
+    """20 ms of stated compute, which took no real time."""
+
+    def steps(watch: Reporter) -> None:
+        for _ in range(5):
+            ddpkit.busy("20 ms")
+            watch.report(loss=1.0)
+
+    with live() as watch:
+        Cluster(2, link="unlimited", speed=math.inf).run(steps, watch)
+    rates = watch.progress().rates
+    assert rates[-1] == (4, pytest.approx(2 / 0.02))
+    assert "(emulated)" in watch.progress().title
 
 
 def test_a_step_counts_when_all_ranks_have_done_it() -> None:

@@ -104,6 +104,21 @@ def test_text_of_messages_says_what_idle_means_and_who_sent_what() -> None:
     assert "Most waited for: rank" in text
 
 
+def test_what_is_done_is_not_drawn_as_communication_until_its_wait() -> None:
+    """4 bytes on a link of 1 ms were a bar of 105 ms."""
+    model = timeline_model(examples.done_early())
+    ms = 1_000_000
+    lanes = [[(bar.kind, bar.start, bar.end) for bar in lane] for lane in model.rows[0].lanes]
+    assert lanes == [
+        [("moving", 0, ms), ("done", ms, 100 * ms)],
+        [("moving", 49 * ms, 51 * ms), ("done", 51 * ms, 100 * ms)],
+    ]
+    parts = model.rows[0].breakdown
+    assert (parts.comm_ns, parts.overlapped_ns, parts.idle_ns) == (3 * ms, 3 * ms, 0)
+    assert parts.step_ns == 100 * ms
+    assert all(bar.kind != "done" for lane in model.rows[1].lanes for bar in lane)
+
+
 def test_text_of_compute_alone() -> None:
     text = timeline_model(examples.compute_only()).text
     assert "No communication. Compute fills 96% of the time." in text

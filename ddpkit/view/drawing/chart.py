@@ -57,7 +57,10 @@ class Chart:
 
     def bars(self, drawn: Sequence[Bar], where: Extent) -> None:
         """Draw the bars of a lane. White edges part neighbours, where there is room for them."""
-        wide, thin = self._by_width(drawn, 6)
+        done = [bar for bar in drawn if bar.kind == "done"]
+        inset = (where[1] - where[0]) * (1 - style.THIN) / 2
+        self._bars(done, (where[0] + inset, where[1] - inset), edgecolors="none", linewidth=0)
+        wide, thin = self._by_width([bar for bar in drawn if bar.kind != "done"], 6)
         edges = [EDGE if bar.kind == "waiting" else WHITE for bar in wide]
         line = 0.7 if where[1] - where[0] > LOWEST / 2 else 0.35
         self._bars(wide, where, edgecolors=edges, linewidth=line)
@@ -123,6 +126,7 @@ def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look
         "span": "your own span",
         "moving": "communication",
         "waiting": "waiting for a peer",
+        "done": "done, not yet collected",
     }
     present = {bar.kind for row in rows for bar in row.compute}
     present |= {bar.kind for row in rows for lane in row.lanes for bar in lane}

@@ -24,7 +24,10 @@ Rough = tuple[int, int, str, tuple[str, ...]]  # start, end, kind, texts of a ba
 
 
 def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
-    """Spread spans over as few lanes as possible, so that no two in a lane overlap in time."""
+    """Spread spans over as few lanes as possible, so that no two in a lane overlap in time.
+
+    An operation keeps its place until it is over for its rank.
+    """
     lanes: list[list[Span]] = []
     busy: list[tuple[int, int]] = []  # (free again at, lane)
     free: list[int] = []
@@ -36,7 +39,7 @@ def assign_lanes(spans: Iterable[Span]) -> list[list[Span]]:
             lanes.append([])
         lane = heappop(free)  # the topmost: operations in sequence stay in one line
         lanes[lane].append(span)
-        heappush(busy, (span.end_ns, lane))
+        heappush(busy, (span.over_ns, lane))
     return lanes
 
 

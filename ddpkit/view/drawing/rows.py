@@ -103,7 +103,10 @@ class RowBuilder:
         return lanes
 
     def _comm_bars(self, span: Span, number: int, window: Interval) -> list[Rough]:
-        """Bars of an operation: a light one waits for a peer, a solid one moves bytes."""
+        """Bars of an operation: a light one waits for a peer, a solid one moves bytes.
+
+        If it was done before the rank waited for it, a thin one follows until then.
+        """
         start, ready = waiting(span)
         names: tuple[str, ...] = ()
         waits: tuple[str, ...] = ()
@@ -115,7 +118,9 @@ class RowBuilder:
             if waits and span.is_collective:
                 waits = (f"{names[-1]} {waits[0]}", *waits)
         light = self._bar(start, ready, "waiting", waits, window) if start < ready else []
-        return light + self._bar(ready, span.end_ns, "moving", names, window)
+        done = self._bar(span.end_ns, span.over_ns, "done", (), window)
+        moving = self._bar(ready, span.end_ns, "moving", names, window)
+        return light + moving + (done if span.over_ns > span.end_ns else [])
 
     def _within(self, intervals: Iterable[Interval], kind: str) -> list[Bar]:
         """Bars of overlap or of exposed communication.

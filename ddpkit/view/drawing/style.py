@@ -28,6 +28,7 @@ FACE = {
     "span": SPAN,
     "moving": MOVING,
     "waiting": WAITING,
+    "done": MOVING,
 }
 LABEL = {
     "forward": INK,
@@ -36,7 +37,9 @@ LABEL = {
     "span": INK,
     "moving": INK,
     "waiting": WAITING_INK,
+    "done": INK,
 }
+THIN = 0.2  # of a lane's height: a bar of what is done, but not collected
 
 OVERLAP_HATCH = "\\\\\\\\\\"
 EXPOSED_HATCH = "/////"

@@ -124,6 +124,7 @@ class Explorer {
     for (let i = begin; i < row.last && start[i] < to; i++) {
       const x = LEFT + (start[i] - from) * scale, wide = (end[i] - start[i]) * scale;
       if (wide >= 1 || Math.floor(x) !== pixel) flush();
+      if (this.over[i] > end[i]) this.thin(x + wide, y, (this.over[i] - end[i]) * scale, row.height);
       if (wide >= 1) {
         this.bar(i, x, y, wide, row.height);
       } else {
@@ -132,6 +133,11 @@ class Explorer {
       }
     }
     flush();
+  }
+
+  thin(x, y, wide, high) { // done, and not yet collected
+    this.pen.fillStyle = this.face.done;
+    this.pen.fillRect(x, y + high * (1 - this.thinness) / 2, wide, high * this.thinness);
   }
 
   bar(i, x, y, wide, high) {
@@ -170,11 +176,13 @@ class Explorer {
   tell(i, row) {
     if (i !== this.picked) this.later();
     this.picked = i;
-    const [from, to, ready] = ["start", "end", "ready"].map((name) => this[name][i] * this.tick_ns);
+    const [from, to, ready, over] = ["start", "end", "ready", "over"].map(
+      (name) => this[name][i] * this.tick_ns);
     this.said.textContent = i < 0 ? HELP : [
       this.names[this.name[i]], `rank ${row.rank}`, `${ms(to - from)}, from ${ms(from)} to ${ms(to)}`,
       this.nbytes[i] && size(this.nbytes[i]), this.peer[i] >= 0 && `peer: rank ${this.peer[i]}`,
       ready > from && `waited ${ms(ready - from)} for a peer`,
+      over > to && `collected ${ms(over - to)} after it was done`,
     ].filter(Boolean).join("  ·  ");
   }
 }

@@ -11,6 +11,7 @@ from ddpkit.view.explorer.model import SpanColumns
 LOOK = {
     "face": {**style.FACE},
     "label": {**style.LABEL},
+    "thinness": style.THIN,
     "ink": {
         "text": style.INK,
         "grey": style.GREY,

@@ -46,7 +46,8 @@ class SpanColumns:
     nbytes: array[float] = field(default_factory=lambda: array("d"))
     start: array[int] = field(default_factory=lambda: array("i"))
     end: array[int] = field(default_factory=lambda: array("i"))
-    reach: array[int] = field(default_factory=lambda: array("i"))  # latest end so far in the row
+    over: array[int] = field(default_factory=lambda: array("i"))  # collected, if after the end
+    reach: array[int] = field(default_factory=lambda: array("i"))  # latest `over` so far in the row
     ready: array[int] = field(default_factory=lambda: array("i"))  # until then it waits for peers
     peer: array[int] = field(default_factory=lambda: array("i"))  # -1: none
     name: array[int] = field(default_factory=lambda: array("I"))
@@ -63,7 +64,7 @@ class SpanColumns:
 
     def described(self) -> dict[str, Any]:
         """What the canvas must know besides the columns."""
-        low, high = min(self.start, default=0), max(self.end, default=0)
+        low, high = min(self.start, default=0), max(self.over, default=0)
         return {
             "length": max(self.length, 1),
             "tick_ns": self.tick_ns,
@@ -83,7 +84,7 @@ def span_columns(trace: Trace, step: int | None = None) -> SpanColumns:
     Raises TraceError if there is no such step.
     """
     shown = trace if step is None else trace.step(step)
-    ends = [end for span in shown.spans for end in (span.start_ns, span.end_ns)]
+    ends = [end for span in shown.spans for end in (span.start_ns, span.over_ns)]
     reach = max((abs(end - shown.start_ns) for end in ends), default=0)
     tick = reach // MOST + 1
     columns = SpanColumns((shown.end_ns - shown.start_ns) // tick, tick)
@@ -124,7 +125,7 @@ class _ColumnBuilder:
         columns, first = self.columns, len(self.columns.start)
         for span in spans:
             self._add(span)
-        columns.reach.extend(accumulate(columns.end[first:], max))
+        columns.reach.extend(accumulate(columns.over[first:], max))
         shown_before = any(row.rank == rank for row in columns.rows[-1:])
         title = "" if shown_before else f"rank {rank}"
         row = Lane(rank, title, name, top, height, first, len(columns.start))
@@ -138,6 +139,7 @@ class _ColumnBuilder:
         columns.nbytes.append(span.bytes)
         columns.start.append(self._tick(span.start_ns))
         columns.end.append(self._tick(span.end_ns))
+        columns.over.append(self._tick(span.over_ns))
         columns.ready.append(self._tick(min(max(ready, span.start_ns), span.end_ns)))
         columns.peer.append(-1 if span.peer is None else span.peer)
         columns.kind.append(KINDS.index(kind))

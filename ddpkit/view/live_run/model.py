@@ -16,9 +16,10 @@ MUCH = 0.1  # part of a step: a rank so much later than the first is worth a wor
 class Report(NamedTuple):
     """What one rank reports after one step."""
 
-    at_s: float  # perf_counter, common to the ranks of a host
+    at_s: float  # perf_counter, common to the ranks of a host; or the rank's emulated time
     loss: float
     samples: float
+    emulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ def progress_of(reports: Mapping[int, Sequence[Report]]) -> RunProgress:
     title = f"Step {steps - 1} on {count(len(reports), 'rank')}: loss {loss:.4g}"
     if rates:
         title += f", {rates[-1][1]:,.0f} samples/s"
+    if any(each[0].emulated for each in reports.values()):
+        title += " (emulated)"
     return RunProgress(losses, rates, lags, title, _notice(reports, lags))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ddpkit.rank.emulation import machine
 from ddpkit.view.drawing.display import CSS_PIXELS, display_png, in_ipython
 from ddpkit.view.drawing.shell import display_live, quick_png, spoken
 from ddpkit.view.live_run.model import Report, RunProgress, progress_of
@@ -19,7 +20,7 @@ from ddpkit.view.live_run.model import Report, RunProgress, progress_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RECORD = struct.Struct("<3d")  # a Report
+RECORD = struct.Struct("<3d?")  # a Report
 EVERY_S = 1.0  # at most one picture in this time, and a tenth of a core for them
 
 
@@ -40,7 +41,16 @@ class Reporter:
         if self._file is None:
             rank = sys.modules["torch"].distributed.get_rank()
             self._file = open(Path(self._folder, str(rank)), "ab", buffering=0)  # noqa: SIM115
-        self._file.write(RECORD.pack(time.perf_counter(), float(loss), samples))
+        if (emulated := machine.current()) is None:
+            self._write(time.perf_counter(), loss, samples, emulated=False)
+            return
+        clock = emulated.clocks.mine
+        with clock.stopped():  # the kit's own time is not charged
+            self._write(clock.now() / 1e9, loss, samples, emulated=True)
+
+    def _write(self, at_s: float, loss: float, samples: int, *, emulated: bool) -> None:
+        assert self._file is not None
+        self._file.write(RECORD.pack(at_s, float(loss), samples, emulated))
 
 
 class Live(Reporter):

@@ -43,7 +43,7 @@ def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:
     A message comes one round after the latest that its sender was through with, sent or received,
     when it posted it.
     """
-    ended: dict[int, list[tuple[int, int]]] = {}  # rank -> (end_ns of a send or recv, its round)
+    ended: dict[int, list[tuple[int, int]]] = {}  # rank -> (over_ns of a send or recv, its round)
     highest: dict[int, list[int]] = {}  # rank -> the highest round up to each of them
     grouped: list[list[tuple[Span, Span]]] = []
     for send, receive in sorted(pairs, key=lambda pair: pair[0].start_ns):
@@ -58,8 +58,8 @@ def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:
 
 def _note(ended: list[tuple[int, int]], highest: list[int], span: Span, number: int) -> None:
     """Enter an operation's end, and keep both lists in the order of time."""
-    at = bisect_right(ended, (span.end_ns, number))
-    ended.insert(at, (span.end_ns, number))
+    at = bisect_right(ended, (span.over_ns, number))
+    ended.insert(at, (span.over_ns, number))
     highest.insert(at, max(number, highest[at - 1] if at else 0))
     for later in range(at + 1, len(highest)):
         if highest[later] >= number:

@@ -75,7 +75,8 @@ def _arrows(plot: Plot, model: Timeline, rows: list[RowLayout]) -> None:
     if lines:  # they go behind a rank's lanes, and do not show between them
         for row, place in zip(model.rows, rows, strict=True):
             for lane, above, below in zip(row.lanes, place.lanes, place.lanes[1:], strict=False):
-                gaps = [(bar.start / 1e6, above[1], bar.end / 1e6, below[0]) for bar in lane]
+                solid = [bar for bar in lane if bar.kind != "done"]
+                gaps = [(bar.start / 1e6, above[1], bar.end / 1e6, below[0]) for bar in solid]
                 plot.bars(gaps, facecolor=style.BAND, linewidth=0, zorder=2.7)
     plot.dots([end for _, end in lines], markersize=3.4, color=style.ARROW, zorder=5)
 
