@@ -8,6 +8,7 @@ all_reduce     the schedules of six all-reduces
 collectives    the schedules of the collectives with one root, and of the halves of a ring
 executor       execute: run a schedule on numbers: who ends up with what?
 network        Network: all messages of a cluster, moved in the order of time by the link's rules
+posted         what is posted on a network, and waits: messages, parts in collectives
 timing         time_of: run a schedule on links, event by event: a Trace
 costs          cost, FORMULAS: what an algorithm costs in closed form, and where that is written;
                bus_bandwidth: NCCL tests' busbw, to compare operations and world sizes

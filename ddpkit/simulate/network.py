@@ -24,132 +24,15 @@ import math
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeAlias
 
 from ddpkit.link import Links, LinkSide
-from ddpkit.simulate.schedules import Schedule, Send, Step, elements
+from ddpkit.simulate.posted import UNKNOWN, Channel, End, Matched, Part, Play, Sender
+from ddpkit.simulate.schedules import Schedule, Send, elements
 
 Action: TypeAlias = Callable[[int], None]  # what happens at an event; gets its time in ns
-UNKNOWN = -1
 POST, MOVE, ARRIVAL = range(3)  # what comes first at one time
-
-
-@dataclass(slots=True, eq=False)
-class End:
-    """One end of a message, as its rank has posted it. Times in ns; `UNKNOWN` until known."""
-
-    rank: int
-    posted_ns: int
-    nbytes: int = 0
-    round: int = 0
-    number: int = 0  # grows with what its rank posts
-    peer: int = UNKNOWN  # of a receive from anybody: known when it is matched
-    matched_ns: int = UNKNOWN  # since when both ends are posted
-    moves_ns: int = UNKNOWN  # when its bytes begin to leave
-    done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
-    then: Callable[[End], None] | None = None  # called once `done_ns` is known
-
-    def finish(self, done_ns: int) -> None:
-        """Note when this end is done."""
-        self.done_ns = done_ns
-        if self.then is not None:
-            self.then(self)
-
-
-@dataclass(slots=True, eq=False)
-class Sender(LinkSide):
-    """An outgoing side. It carries those messages that are awaited, in the order of their sends.
-
-    A message that was sent first, and is awaited only `patience_ns` after it could have left, still
-    goes first: its bytes need not be at the door before. The patience is the latency, or the
-    message's own time on the wire if that is shorter: by then its send might be over.
-    """
-
-    waiting: list[Matched] = field(default_factory=list)  # sent and awaited, in that order
-    looks_ns: int = UNKNOWN  # when it looks again what it can carry
-
-
-@dataclass(slots=True, eq=False)
-class Matched:
-    """A message both ends of which are posted, before it moves."""
-
-    send: End
-    receive: End
-    out: Sender
-    into: LinkSide
-    latency_ns: int
-    patience_ns: int
-
-    @property
-    def due_ns(self) -> int:
-        """When its side takes it, unless it takes one that was sent before."""
-        return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
-
-    def order(self) -> tuple[int, int, int]:
-        """Key by which a side takes its messages."""
-        return self.send.posted_ns, self.send.rank, self.send.number
-
-
-@dataclass(slots=True, eq=False)
-class Channel:
-    """The messages from one rank to another that have one end posted."""
-
-    sends: deque[End] = field(default_factory=deque)
-    receives: deque[End] = field(default_factory=deque)
-
-
-@dataclass(slots=True, eq=False)
-class Part:
-    """One rank's part in a collective."""
-
-    rank: int
-    posted_ns: int
-    steps: tuple[Step, ...]
-    play: Play
-    taken: int = 0  # steps
-    open: int = 1  # sends whose end is not known, and 1 until all steps are taken
-    begun_ns: int = UNKNOWN
-    until_ns: int = 0  # the latest end that is known
-    done_ns: int = UNKNOWN
-    ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for who wants a trace
-    then: Callable[[Part], None] | None = None  # called once `done_ns` is known
-    following: Part | None = None  # in the same stream
-    ended: Callable[[Part], None] | None = None  # the network's own
-
-    def closes(self, end: End) -> None:
-        """Note when a send is through."""
-        self.close(end.done_ns)
-
-    def close(self, ns: int) -> None:
-        """Note that one thing less is open; the last one ends the part."""
-        self.until_ns = max(self.until_ns, ns)
-        self.open -= 1
-        if not self.open:
-            self.done_ns = self.until_ns
-            for told in (self.ended, self.then):
-                if told is not None:
-                    told(self)
-
-
-@dataclass(slots=True, eq=False)
-class Play:
-    """A collective: who takes part, and the messages under way in it."""
-
-    key: Hashable
-    members: tuple[int, ...]
-    schedule: Schedule
-    itemsize: int
-    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
-    left: int = 0  # members whose part is not done
-
-    def channel(self, src: int, dst: int) -> Channel:
-        """The channel from one member to another, by their numbers in the group."""
-        found = self.channels.get((src, dst))
-        if found is None:
-            found = self.channels[src, dst] = Channel()
-        return found
 
 
 class Network:
@@ -199,11 +82,16 @@ class Network:
         members: tuple[int, ...],
         schedule: Schedule,
         itemsize: int = 1,
+        *,
+        together: bool = False,
     ) -> Part:
-        """Post a rank's part in the collective `key` at `ns`; it begins after the one before."""
+        """Post a rank's part in the collective `key` at `ns`; it begins after the one before.
+
+        ``together``: it is done for all ranks at one time, the last one's.
+        """
         play = self._plays.get((stream, key))
         if play is None:
-            play = Play((stream, key), members, schedule, itemsize, left=len(members))
+            play = Play((stream, key), members, schedule, itemsize, together=together)
             self._plays[stream, key] = play
         part = Part(rank, ns, schedule.of(members.index(rank)), play, ended=self._part_done)
         before = self._last.get((stream, rank))
@@ -388,10 +276,23 @@ class Network:
         return received
 
     def _part_done(self, part: Part) -> None:
-        play, following = part.play, part.following
-        play.left -= 1
-        if not play.left:
+        """End a rank's part; where all go on together, end all parts when the last one is done."""
+        play = part.play
+        play.done.append(part)
+        everybody = len(play.done) == len(play.members)
+        if everybody:
             del self._plays[play.key]
+        if not play.together:
+            self._end_part(part, part.until_ns)
+        elif everybody:
+            last = max(each.until_ns for each in play.done)
+            for each in play.done:
+                self._end_part(each, last)
+
+    def _end_part(self, part: Part, ns: int) -> None:
+        part.done_ns, following = ns, part.following
+        if part.then is not None:
+            part.then(part)
         if following is not None:
             earliest = max(following.posted_ns, part.done_ns)
             self._posted(earliest, part.rank, lambda now: self._take_steps(now, following))

@@ -7,7 +7,8 @@ its rank go on at once; a receive holds it until the last byte is in; adding tak
 from collections.abc import Iterator, Mapping
 
 from ddpkit.link import Links, LinkSpec
-from ddpkit.simulate.network import UNKNOWN, Network, Part
+from ddpkit.simulate.network import Network
+from ddpkit.simulate.posted import UNKNOWN, Part
 from ddpkit.simulate.schedules import Schedule, Send
 from ddpkit.trace import Span, Trace, match_peers
 

@@ -58,8 +58,9 @@ from ddpkit.protocol.emulation import (
     PostedSend,
     Request,
 )
-from ddpkit.simulate.network import UNKNOWN, End, Network, Part
+from ddpkit.simulate.network import Network
 from ddpkit.simulate.operations import schedule_of
+from ddpkit.simulate.posted import UNKNOWN, End, Part
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 
@@ -288,7 +289,12 @@ class Timekeeper(threading.Thread):
     def _collective(self, rank: int, post: PostedCollective, ns: int) -> Part:
         root = post.members.index(post.root) if post.root is not None else 0
         schedule = schedule_of(post.operation, post.nbytes, len(post.members), root)
-        return self._network.enter(ns, post.group, post.seq, rank, post.members, schedule)
+        # Ranks leave a real barrier up to some latencies apart. What is measured after one would
+        # have that in it.
+        together = post.operation == "barrier"
+        return self._network.enter(
+            ns, post.group, post.seq, rank, post.members, schedule, together=together
+        )
 
     # Time
 

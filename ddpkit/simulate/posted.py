@@ -1,0 +1,126 @@
+"""What is posted on a `Network`: messages, collectives, and the sides that carry them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from ddpkit.link import LinkSide
+from ddpkit.simulate.schedules import Schedule, Step
+
+UNKNOWN = -1  # a time
+
+
+@dataclass(slots=True, eq=False)
+class End:
+    """One end of a message, as its rank has posted it. Times in ns; `UNKNOWN` until known."""
+
+    rank: int
+    posted_ns: int
+    nbytes: int = 0
+    round: int = 0
+    number: int = 0  # grows with what its rank posts
+    peer: int = UNKNOWN  # of a receive from anybody: known when it is matched
+    matched_ns: int = UNKNOWN  # since when both ends are posted
+    moves_ns: int = UNKNOWN  # when its bytes begin to leave
+    done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
+    then: Callable[[End], None] | None = None  # called once `done_ns` is known
+
+    def finish(self, done_ns: int) -> None:
+        """Note when this end is done."""
+        self.done_ns = done_ns
+        if self.then is not None:
+            self.then(self)
+
+
+@dataclass(slots=True, eq=False)
+class Sender(LinkSide):
+    """An outgoing side. It carries those messages that are awaited, in the order of their sends.
+
+    A message that was sent first, and is awaited only `patience_ns` after it could have left, still
+    goes first: its bytes need not be at the door before. The patience is the latency, or the
+    message's own time on the wire if that is shorter: by then its send might be over.
+    """
+
+    waiting: list[Matched] = field(default_factory=list)  # sent and awaited, in that order
+    looks_ns: int = UNKNOWN  # when it looks again what it can carry
+
+
+@dataclass(slots=True, eq=False)
+class Matched:
+    """A message both ends of which are posted, before it moves."""
+
+    send: End
+    receive: End
+    out: Sender
+    into: LinkSide
+    latency_ns: int
+    patience_ns: int
+
+    @property
+    def due_ns(self) -> int:
+        """When its side takes it, unless it takes one that was sent before."""
+        return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
+
+    def order(self) -> tuple[int, int, int]:
+        """Key by which a side takes its messages."""
+        return self.send.posted_ns, self.send.rank, self.send.number
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The messages from one rank to another that have one end posted."""
+
+    sends: deque[End] = field(default_factory=deque)
+    receives: deque[End] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One rank's part in a collective."""
+
+    rank: int
+    posted_ns: int
+    steps: tuple[Step, ...]
+    play: Play
+    taken: int = 0  # steps
+    open: int = 1  # sends whose end is not known, and 1 until all steps are taken
+    begun_ns: int = UNKNOWN
+    until_ns: int = 0  # the latest end that is known
+    done_ns: int = UNKNOWN
+    ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for who wants a trace
+    then: Callable[[Part], None] | None = None  # called once `done_ns` is known
+    following: Part | None = None  # in the same stream
+    ended: Callable[[Part], None] | None = None  # the network's own
+
+    def closes(self, end: End) -> None:
+        """Note when a send is through."""
+        self.close(end.done_ns)
+
+    def close(self, ns: int) -> None:
+        """Note that one thing less is open; the last one ends the part."""
+        self.until_ns = max(self.until_ns, ns)
+        self.open -= 1
+        if not self.open and self.ended is not None:
+            self.ended(self)
+
+
+@dataclass(slots=True, eq=False)
+class Play:
+    """A collective: who takes part, and the messages under way in it."""
+
+    key: Hashable
+    members: tuple[int, ...]
+    schedule: Schedule
+    itemsize: int
+    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    together: bool = False  # whether no rank is done before all are
+    done: list[Part] = field(default_factory=list)
+
+    def channel(self, src: int, dst: int) -> Channel:
+        """The channel from one member to another, by their numbers in the group."""
+        found = self.channels.get((src, dst))
+        if found is None:
+            found = self.channels[src, dst] = Channel()
+        return found
