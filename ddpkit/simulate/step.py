@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 from ddpkit.errors import TraceError
 from ddpkit.simulate.buckets import Bucket, Gradient
-from ddpkit.trace import Span, Trace
+from ddpkit.trace import Span, Trace, how_made
 from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
 
 WARM_UP = 3  # steps: torch's DDP uses one bucket in the first, and rebuilds them after it
@@ -19,7 +19,8 @@ class Step:
     ``gradients`` are in the order in which they become ready; backward's compute ends with the last
     of them. ``finish_ns`` is what backward still does when the buckets are reduced (DDP copies them
     into the gradients). ``other_ns`` is time that is neither recorded compute nor a wait for
-    communication: data, ``zero_grad``, Python; it is put before the forward.
+    communication: data, ``zero_grad``, Python; it is put before the forward. ``emulated`` says that
+    these are times of an emulated machine.
     """
 
     forward_ns: int
@@ -27,6 +28,7 @@ class Step:
     optimizer_ns: int = 0
     finish_ns: int = 0
     other_ns: int = 0
+    emulated: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gradients", tuple(self.gradients))
@@ -70,6 +72,7 @@ class Step:
             round(self.optimizer_ns * factor),
             round(self.finish_ns * factor),
             round(self.other_ns * factor),
+            self.emulated,
         )
 
     def batch_of(self, times: float) -> "Step":
@@ -116,6 +119,7 @@ class Step:
             undisturbed(step.optimizer_ns for step in steps),
             undisturbed(step.finish_ns for step in steps),
             undisturbed(step.other_ns for step in steps),
+            steps[-1].emulated,
         )
 
 
@@ -144,6 +148,7 @@ class _StepReader:
         backward = [span for span in spans if span.kind == "backward"]
         if not backward:
             raise TraceError(f"there is no backward in this step of rank {rank} to replay")
+        self.emulated = how_made(cut.facts) == "emulated"
         self.begin, self.end = backward[0].start_ns, max(span.end_ns for span in backward)
         backward.sort(key=lambda span: span.end_ns)
         said = [span for span in backward if span.bytes or "gradient" in span.args]
@@ -165,6 +170,7 @@ class _StepReader:
             self.computed((self.end, end)),
             self.computed((self.begin, self.end)) - ready[-1],
             total(self.nothing),
+            self.emulated,
         )
 
     def buckets(self, sizes: Sequence[int]) -> tuple[Bucket, ...]:

@@ -6,6 +6,7 @@ from ddpkit.link import Link
 from ddpkit.simulate import Replay, Step, assign_buckets, replay, sweep
 from ddpkit.text import count, size
 from ddpkit.trace import Breakdown, Trace
+from ddpkit.view.drawing import words
 from ddpkit.view.drawing.rows import RankRow, RowBuilder
 from ddpkit.view.drawing.steps import caps
 from ddpkit.view.drawing.words import ms, percent
@@ -76,6 +77,7 @@ def bucket_model(
     done = replay(step, world_size, link, assign_buckets(step.gradients, cap_mb))
     curve = tuple(sweep(step, sorted({*caps(step), cap_mb}), link, world_size))
     title = f"A step of {count(world_size, 'rank')}, {size(step.bytes)} of gradients, {link}"
+    title += words.of_step(step)
     row = _row(done)
     return CapSweep(
         title, _notice(curve, step.compute_ns), cap_mb, curve, done, row, step.compute_ns

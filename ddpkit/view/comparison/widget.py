@@ -10,7 +10,7 @@ from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Step
 from ddpkit.simulate.whatif import recorded_link
 from ddpkit.text import prose
-from ddpkit.trace import Trace
+from ddpkit.trace import Trace, how_made
 from ddpkit.view.comparison.model import Comparison, compare_steps, typical_step
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ASSUMED = "Replayed: each rank computes as recorded; the communication is simulated."
+EMULATED = "The recorded run is emulated."
 TIMES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -53,6 +54,7 @@ def what_if(
     start = {"cap_mb": bucket_cap_mb or 0.0, **numbers_of(now), "slow": slow_rank, "times": times}
     again = simulate.what_if(trace)  # one step: to replay it is as good, and takes no time
     typical = typical_step(trace, rank)
+    assumed = [ASSUMED, *([EMULATED] if how_made(trace.facts) == "emulated" else [])]
 
     def model(**at: Any) -> Comparison:
         changed = _changes(at, was)
@@ -60,7 +62,10 @@ def what_if(
         labels = ["recorded", _label(changed)]
         return compare_steps([(trace, typical), (replayed, 0)], labels, rank)
 
-    view = View(start, model, _draw, _describe, lambda model: f"{model.text}\n{ASSUMED}")
+    def describe(model: Comparison) -> str:
+        return prose(model.title, model.notice, *assumed)
+
+    view = View(start, model, _draw, describe, lambda model: "\n".join([model.text, *assumed]))
     return view.show(lambda view: _controls(view, trace))
 
 
@@ -81,10 +86,6 @@ def _label(changed: Mapping[str, Any]) -> str:
     said += [str(changed["link"])] if "link" in changed else []
     said += [f"rank {r} takes {t:g}× as long" for r, t in changed.get("slow", {}).items()]
     return ", ".join(said) or "replayed as recorded"
-
-
-def _describe(model: Comparison) -> str:
-    return prose(model.title, model.notice, ASSUMED)
 
 
 def _draw(model: Comparison) -> Figure:

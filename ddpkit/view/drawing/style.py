@@ -18,6 +18,7 @@ SPAN = "#CC79A7"
 MOVING = "#E69F00"
 WAITING = "#F7E1AE"
 WAITING_INK = "#6B4E00"
+DONE = "#9AA5B1"
 EXPOSED = "#D55E00"
 EXPOSED_THIN = "#EBA678"  # of its hatching, seen from far away
 
@@ -28,7 +29,7 @@ FACE = {
     "span": SPAN,
     "moving": MOVING,
     "waiting": WAITING,
-    "done": MOVING,
+    "done": DONE,
 }
 LABEL = {
     "forward": INK,

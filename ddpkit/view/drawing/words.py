@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from ddpkit.simulate import Step
 from ddpkit.text import columns, count, size
 from ddpkit.trace import Breakdown, Scalar, Trace, how_made
 
@@ -50,6 +51,11 @@ def emulated(facts: Mapping[str, Scalar]) -> str:
     known = (("Links", "emulated"), ("Speed", "speed"), ("Order", "order"))
     said = (f"{word}: {facts[fact]}." for word, fact in known if facts.get(fact))
     return " ".join(["Emulated time.", *said])
+
+
+def of_step(step: Step) -> str:
+    """What a title adds of a step whose compute was recorded in emulated time; else ""."""
+    return " (compute: emulated)" if step.emulated else ""
 
 
 def _operations(trace: Trace) -> list[str]:

@@ -82,4 +82,4 @@ def scaling_model(
         for strong in (False, True)
     )
     title = f"{words.ms(larger.compute_ns)} of compute, {size(step.bytes)} of gradients, {link}"
-    return Scaling(title, weak, strong, worlds.index(ranks))
+    return Scaling(title + words.of_step(larger), weak, strong, worlds.index(ranks))
