@@ -53,6 +53,7 @@ solutions/*
 :caption: Guides
 docs/teaching
 docs/clusters
+docs/emulation
 docs/pictures
 docs/where
 docs/api

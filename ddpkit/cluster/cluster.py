@@ -75,15 +75,22 @@ class Cluster:
     too, and after `close()` further runs are refused. Under torchrun a cluster uses the first
     `world_size` ranks that torchrun started.
 
-    `link="1 Gbit/s, 200 us"` puts each rank behind an emulated network link of that bandwidth and
-    latency; `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks their own (`ddpkit.link`).
+    `link="1 Gbit/s, 200 us"` gives each rank an emulated machine with a link of that bandwidth and
+    latency. Time is emulated then, and no longer the laptop's: a rank's own is the CPU time that it
+    computes, divided by its speed, and the time that its messages take. `time.perf_counter()` and
+    `time.sleep()` inside a rank, traces and pictures have it, and waits cost no real time
+    (docs/emulation.md). `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks their own
+    links, `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}` hosts
+    of 4 ranks, which share a link to the other hosts; `link="unlimited"` takes no time
+    (`ddpkit.link`). `speed=0.5` makes all machines half as fast as this one, `speed={3: 0.5}` that
+    of rank 3; with `speed=math.inf` compute takes no time.
     `device="cuda"` gives every rank a GPU, the arguments of a run with it, and makes it the default
     device of what the rank creates. They talk NCCL if there are as many GPUs as ranks, else they
     share, and talk gloo. `DDPKIT_DEVICE=cuda` in the environment says it for all cells.
     `record=False` leaves forward, backward and optimizer out of the trace.
 
-    Raises ClusterError if `world_size` is not a number of ranks that can be started, or there is no
-    such device.
+    Raises ClusterError if `world_size` is not a number of ranks that can be started, if a link or a
+    speed cannot be read, for a speed without a link, or if there is no such device.
     """
 
     def __init__(
@@ -117,7 +124,7 @@ class Cluster:
 
     def __repr__(self) -> str:
         emulated = "" if self.links is None else f" · emulated: {self.links}"
-        if speed := speed_text(self.speeds):
+        if emulated and (speed := speed_text(self.speeds)):
             emulated += f" · speed {speed}"
         return f"{count(self.world_size, 'rank')} · {self.place}{emulated}"
 

@@ -64,6 +64,7 @@ def test_no_block_is_without_a_test():
     assert said == {
         "README.md": ["sh", "python", "sh", "sh", "text"],  # the last is checked as a tree
         "docs/clusters.md": ["sh", "sh", "bash"],
+        "docs/emulation.md": ["python"],  # run by test_the_clusters_of_the_page_on_emulation
         "docs/pictures.md": ["python"] * 8,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh", "sh", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 8,  # run when the site is built
@@ -107,6 +108,17 @@ def sh(command: str, folder: Path, limit: float = 200) -> str:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
+
+
+def test_the_clusters_of_the_page_on_emulation() -> None:
+    """Each is as its comment says: 8 ranks in emulated time."""
+    ((_, code),) = BLOCKS["docs/emulation.md"]
+    imports, _, calls = code.partition("\n\n")
+    given: dict[str, object] = {}
+    exec(imports, given)
+    clusters = [eval(line, given) for line in calls.splitlines()]
+    assert len(clusters) == 6
+    assert all("8 ranks · gloo · cpu · emulated: " in repr(cluster) for cluster in clusters)
 
 
 @pytest.mark.parametrize("words", RUN_HERE)

@@ -14,7 +14,7 @@ HELD = {
     "the wording of a deadlock": r"The ranks wait for each other and none can go on",
     "a hint of lab 05": r"Let it be the view: p.grad = view",
     "the colour of exposed communication": r"^EXPOSED = \"#",
-    "the price of a broadcast": r"^    \"broadcast\": Formula",
+    "the price of a broadcast": r"^def broadcast\(n: int, length: int",
     "who counts as the student's file": r"^def is_user_file",
     "the time before a deadlock is declared": r"^PATIENCE_NS = ",
     "what a check says of a blank": r"not answered yet. Write your code",
