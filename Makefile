@@ -8,6 +8,9 @@ READY := $(VENV)/.ready
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
+# Hundreds of processes import the kit in a test run: they should find it compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: lab test quick release docs bench lint perfetto
 lab: $(READY)
 	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=labs $(ARGS)
