@@ -1,7 +1,7 @@
 """Benchmarks: each module without an underscore is run as `python -m benchmarks.NAME`.
 
 cluster    start, memory, large tensors, recording: see BENCHMARKS.md
-link       measured ÷ formula of the emulated link
+emulation  emulated ÷ exact: operations, pipelines, a server; measured compute beside the wall clock
 all_reduce  bus bandwidth of lab 03's six and of gloo's own, on raw gloo and on the link
 ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06's class
 views      what pictures and redraws cost, up to 100,000 spans

@@ -83,6 +83,13 @@ class Due(NamedTuple):
     source: int = -1  # the rank that a received message is from
 
 
+class Source(NamedTuple):
+    """Whose message a receive from anybody has taken; told as soon as it is known."""
+
+    number: int  # of the receive, on its rank
+    rank: int
+
+
 Request: TypeAlias = PostedSend | PostedCollective | Ask | Follow | Left
 
 

@@ -157,7 +157,7 @@ class Network:
             self._anybody.setdefault(place, deque()).append(end)
             return
         _, src, channel = min(there, key=lambda found: found[:2])
-        end.peer = src
+        end.find(src)
         self._match(now, channel.sends.popleft(), end)
 
     def _at_the_door(
@@ -167,7 +167,7 @@ class Network:
         waiting = self._anybody.get(place)
         if waiting and channel.sends and channel.sends[0] is end:
             receive = waiting.popleft()
-            receive.peer = end.rank
+            receive.find(end.rank)
             channel.sends.popleft()
             self._match(now, end, receive)
 

@@ -26,6 +26,13 @@ class End:
     moves_ns: int = UNKNOWN  # when its bytes begin to leave
     done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
+    found: Callable[[End], None] | None = None  # of a receive from anybody: once `peer` is known
+
+    def find(self, peer: int) -> None:
+        """Note whose message a receive from anybody takes."""
+        self.peer = peer
+        if self.found is not None:
+            self.found(self)
 
     def finish(self, done_ns: int) -> None:
         """Note when this end is done."""

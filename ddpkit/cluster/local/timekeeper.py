@@ -39,6 +39,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -57,6 +58,7 @@ from ddpkit.protocol.emulation import (
     PostedCollective,
     PostedSend,
     Request,
+    Source,
 )
 from ddpkit.simulate.network import Network
 from ddpkit.simulate.operations import schedule_of
@@ -64,8 +66,6 @@ from ddpkit.simulate.posted import UNKNOWN, End, Part
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 
-STANDSTILL = 0.5  # seconds; and for a thread that may wait in gloo for what others will post:
-STANDSTILL_IN_GLOO = 0.02
 KEPT = 4096  # operations of a rank whose ends are kept
 SHORT, LONG = 0.001, 0.02  # seconds between two looks at clocks that are waited for
 
@@ -112,6 +112,7 @@ class Timekeeper(threading.Thread):
         self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
         self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
+        self._sources: dict[int, list[Source]] = defaultdict(list)  # by rank; not told yet
         self._newest = [0] * len(links)  # the newest operation of each rank
         self._gone: set[tuple[int, int]] = set()  # actors
         self._actors = {(rank, MAIN): Actor(rank, MAIN) for rank in range(len(links))}
@@ -201,6 +202,7 @@ class Timekeeper(threading.Thread):
             place = rank, request.actor
             actor = self._actors.setdefault(place, Actor(*place))
             actor.ns, actor.asks, actor.absent = request.ns, request, False
+            self._tell_sources(rank)
             self._when_all_are_done(rank, request.after, lambda ns: self._know(actor, request, ns))
         elif isinstance(request, Follow):
             self._follow(rank, request)
@@ -242,9 +244,25 @@ class Timekeeper(threading.Thread):
         if isinstance(post, PostedSend):
             message = self._message(rank, post, ns)
             operation.end, message.then = message, operation.finish
+            if post.receives and post.peer is None:
+                message.found = lambda end: self._found(rank, post, end.peer)
         else:
             part = self._collective(rank, post, ns)
             operation.end, part.then = part, operation.finish
+
+    def _found(self, rank: int, post: PostedSend, source: int) -> None:
+        """Tell a rank whose message it receives: the sender waits in gloo for that."""
+        self._meet(rank, post._replace(peer=source))
+        self._sources[rank].append(Source(post.number, source))
+        self._tell_sources(rank)
+
+    def _tell_sources(self, rank: int) -> None:
+        main = self._actors.get((rank, MAIN))
+        if main is None or main.asks is None:  # it would not read it
+            return
+        for source in self._sources.pop(rank, []):
+            with suppress(OSError):  # the rank has ended
+                self._connections[rank, True].send(source)
 
     def _when_all_are_done(
         self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
@@ -373,9 +391,7 @@ class Timekeeper(threading.Thread):
     def _leave_out_who_stands_still(self, now: float) -> None:
         for (rank, number), actor in self._actors.items():
             watched = self._watched[rank]
-            in_gloo = watched.page.may_wait_for_gloo and bool(self._unmet[rank])
-            patience = STANDSTILL_IN_GLOO if in_gloo else STANDSTILL
             computes = actor.asks is None and not actor.absent and number == MAIN
-            if computes and watched.stands_still(now, patience):
+            if computes and watched.stands_still(now, unmet=bool(self._unmet[rank])):
                 actor.absent = True
                 self.standstills += watched.page.in_users_code

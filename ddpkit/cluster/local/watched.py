@@ -9,6 +9,9 @@ from pathlib import Path
 
 from ddpkit.protocol.emulation import ClockPage
 
+STANDSTILL = 0.5  # seconds in the user's code
+STANDSTILL_IN_GLOO = 0.02  # where it may wait for what others will post
+STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
 
 @dataclass(slots=True, eq=False)
 class Watched:
@@ -42,12 +45,20 @@ class Watched:
             return None
         return int(text.split(" ", 1)[0])
 
-    def stands_still(self, now: float, seconds: float) -> bool:
-        """Whether the thread has slept, and used no CPU time, for so long."""
+    def stands_still(self, now: float, *, unmet: bool) -> bool:
+        """Whether the thread has slept, and used no CPU time, for so long that nobody waits for it.
+
+        ``unmet``: a peer has not posted its part of something that the rank has posted.
+        """
         used = self.used_ns()
         if used is not None and (used > self.cpu_ns + 100_000 or self._is_ready()):
             self.cpu_ns, self.since = used, now
-        return now - self.since > seconds
+        limit = STANDSTILL_FOR_BYTES
+        if self.page.in_users_code:
+            limit = STANDSTILL
+        elif unmet and self.page.may_wait_for_gloo:
+            limit = STANDSTILL_IN_GLOO
+        return now - self.since > limit
 
     def _is_ready(self) -> bool:
         """Whether the thread runs, or would if it had a core."""

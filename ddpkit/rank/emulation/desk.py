@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from itertools import count
 from multiprocessing.connection import Connection
 
-from ddpkit.protocol.emulation import MAIN, After, Ask, Due, Follow, Left, Request
+from ddpkit.protocol.emulation import MAIN, After, Ask, Due, Follow, Left, Request, Source
 
 
 class Desk:
@@ -25,6 +26,7 @@ class Desk:
         self._reader: threading.Thread | None = None
         self._actors = count(MAIN + 1)
         self.numbers = count(1)  # of operations
+        self._from_anybody: dict[int, Callable[[int], None]] = {}  # what to do with the source
 
     def tell(self, request: Request) -> None:
         """Tell of something, before the thread's clock goes on."""
@@ -38,7 +40,9 @@ class Desk:
         """When some operations are done; waits until that is known, or the limit is before it."""
         if threading.get_ident() == self._main_thread:
             self._main.send(Ask(MAIN, after, ns, limit_ns))
-            answer: Due = self._main.recv()
+            while isinstance(said := self._main.recv(), Source):
+                self.found(said)
+            answer: Due = said
             return answer
         actor = next(self._actors)
         self._answers[actor] = queue.SimpleQueue()
@@ -48,6 +52,15 @@ class Desk:
         del self._answers[actor]
         self.tell(Left(actor))  # nobody knows when the user's own thread ends
         return answer
+
+    def when_found(self, number: int, act: Callable[[int], None]) -> None:
+        """Call `act` with the source of a receive from anybody, once that is known."""
+        self._from_anybody[number] = act
+
+    def found(self, source: Source) -> None:
+        """Note a source; what is to be done with it is done once."""
+        if (act := self._from_anybody.pop(source.number, None)) is not None:
+            act(source.rank)
 
     def follow(self, number: int) -> int:
         """Say that something will be done when an operation is; the actor that will have `left`."""

@@ -26,7 +26,8 @@ What must hold:
 
 - An operation is told of before its bytes are handed to gloo, and before the clock goes on.
 - A receive from anybody is handed to gloo when the timekeeper has named its source: gloo itself
-  takes what comes first in real time.
+  takes what comes first in real time. It names it as soon as it knows: the sender waits in gloo,
+  and nobody's time passes the sender's.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from typing import Any, TypeAlias
 import torch
 from torch._C._distributed_c10d import Work
 
-from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend
+from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend, Source
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
 from ddpkit.rank.group.futures import EmulatedFuture
@@ -138,8 +139,12 @@ class EmulatedGroup(RecordedGroup):
             )
             if what.op == "recv" and what.peer is None:
                 tensors, tag = args
-                operation.start_from = lambda source: self._direct(
-                    call, "recv", tensors, source, tag
+                machine.desk.when_found(
+                    number,
+                    lambda rank: operation.start_from(
+                        what.members.index(rank),
+                        lambda source: self._direct(call, "recv", tensors, source, tag),
+                    ),
                 )
             else:
                 operation.inner = self._direct(call, method, *args, **kwargs)
@@ -174,17 +179,17 @@ class EmulatedOperation:
     def __init__(self, machine: Machine, call: RecordedCall, number: int) -> None:
         self._machine, self.call, self.number = machine, call, number
         self.inner: Any = None  # gloo's handle
-        self.start_from: Callable[[int], Any] | None = None  # of a receive from anybody
         self.answer: Due | None = None  # once the timekeeper has said when it is done
         self.future: EmulatedFuture | None = None
         self._looked_since: int | None = None
         self._source = -1
+        self._here = False  # its bytes are
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the operation is done, in emulated time, and its bytes are here."""
         clock = self._machine.clocks.mine
         if isinstance(clock, LaterClock):
-            self.inner.wait()
+            self._take_bytes()
             clock.follow(self)
             return True
         limit = None if timeout is None else clock.now() + int(timeout.total_seconds() * 1e9)
@@ -194,7 +199,7 @@ class EmulatedOperation:
             raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
         clock.jump(self.done_ns)
         clock.wait()
-        done = bool(self.inner.wait())
+        done = self._take_bytes()
         if self.future is not None:  # c10d reads its value as soon as the wait is over
             self.future.wait_for_gloo()
         return done
@@ -207,12 +212,18 @@ class EmulatedOperation:
         with clock.stopped():
             if self._is_done(clock.now()):
                 clock.wait()
-                self.inner.wait()
+                self._take_bytes()
                 return True
             if self._looked_since is None:
                 self._looked_since = clock.now()
             clock.pass_by(LOOK_NS + (clock.now() - self._looked_since) // SHARE)
             return False
+
+    def _take_bytes(self) -> bool:
+        """Wait for gloo, once: a second wait for a message would wait for the next message."""
+        if not self._here:
+            self._here = bool(self.inner.wait())
+        return self._here
 
     def get_future(self) -> EmulatedFuture:
         """The operation's future, whose callbacks run when it is done."""
@@ -248,10 +259,12 @@ class EmulatedOperation:
     def _write_down(self, answer: Due) -> None:
         assert answer.done_ns is not None
         self.call.done = answer.done_ns
-        if self.start_from is not None:
-            self._source = self.call.what.members.index(answer.source)
-            self.inner = self.start_from(self._source)
-            self.start_from = None
+        if self.inner is None:  # unless the timekeeper has said so before
+            self._machine.desk.found(Source(self.number, answer.source))
+
+    def start_from(self, source: int, start: Callable[[int], Any]) -> None:
+        """Hand a receive from anybody to gloo, now that its source is known."""
+        self._source, self.inner = source, start(source)
 
     def _source_rank(self) -> int:
         return self._source if self._source >= 0 else int(self.inner._source_rank())

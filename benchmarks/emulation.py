@@ -1,0 +1,336 @@
+"""How close emulated time comes to its rules, on free cores and beside processes that burn them.
+
+    python -m benchmarks.emulation [--quick] [--markdown]
+
+Prints emulated ÷ exact for five algorithms of sends and receives on real ranks, and for torch's
+all_reduce and broadcast, with compute free (`speed=math.inf`), beside what measured compute
+(`speed=1`) makes of them; 64 ranks; pipelines and an asynchronous server whose compute is stated;
+and measured compute beside the wall clock.
+
+Exact is the closed form (`simulate.cost`) on equal links, else the event engine
+(`simulate.time_of`). Emulated is (last rank done − first rank began), once the ranks' clocks are
+aligned. All is done twice, the second time beside three processes that burn the cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import math
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks._on_ranks import (
+    BY_TORCH,
+    Cell,
+    Moments,
+    asynchronous_server,
+    moments_of,
+    one_all_reduce,
+    pipeline,
+    training,
+)
+from benchmarks._report import as_markdown, as_text, machine
+from ddpkit import Cluster
+from ddpkit.link import Links, LinkSpec
+from ddpkit.simulate import cost, schedule, time_of
+from ddpkit.simulate.operations import collective_ns, schedule_of
+from ddpkit.simulate.timing import makespan_ns
+
+LINKS: tuple[LinkSpec, ...] = (
+    "1 Gbit/s, 200 us",
+    "25 Gbit/s, 10 us",
+    {"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"},
+)
+SCHEDULES = ("ring", "butterfly", "tree", "master_worker", "all_to_all")
+OPERATIONS = (*SCHEDULES, *BY_TORCH)
+WORLDS = (2, 4, 8, 16, 32)
+SIZES = (4 * 1024, 64 * 1024, 1024**2, 4 * 1024**2, 32 * 1024**2)
+GOAL = (0.999, 1.001)
+MOST = 8 * 1024**3  # bytes that a cell may hold, or move through this machine
+BURNING = 3  # processes
+RUNS = 20  # of the server
+AGREES, STEADY = 1.10, 1.15  # measured compute: on free cores, and beside those that burn
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    worlds: tuple[int, ...] = WORLDS
+    sizes: tuple[int, ...] = SIZES
+    many: int = 64
+    stages: tuple[int, ...] = (4, 16)
+    runs: int = RUNS
+    steps: int = 60
+
+
+QUICK = Extent((2, 4), (4 * 1024, 1024**2), 16, (4,), 2, 10)
+
+
+def exact_ns(operation: str, n: int, nbytes: int, links: Links) -> int:
+    """How long an operation takes by the rules, in ns."""
+    if operation in BY_TORCH:
+        return collective_ns(operation.removeprefix("torch "), nbytes, links)
+    if links.equal:
+        return cost(operation, n, nbytes, links.slowest)
+    return time_of(schedule(operation, n, nbytes // 4), links).end_ns
+
+
+def events_ns(operation: str, n: int, nbytes: int, links: Links) -> int:
+    """How long it takes event by event, where each message takes whole nanoseconds."""
+    if operation in BY_TORCH:
+        plan = schedule_of(operation.removeprefix("torch "), nbytes, n)
+        return makespan_ns(plan, links, 1)
+    return makespan_ns(schedule(operation, n, nbytes // 4), links, 4)
+
+
+def needs(operation: str, n: int, nbytes: int) -> int:
+    """Bytes that the ranks hold, or send, together: the more of both."""
+    if operation in BY_TORCH:
+        return 2 * n * nbytes
+    plan = schedule(operation, n, n)
+    return max(2 * n * nbytes, plan.sent() * nbytes // n)
+
+
+def cells_of(n: int, sizes: tuple[int, ...]) -> tuple[list[Cell], list[Cell]]:
+    """The cells of so many ranks: those that are measured, and those that are left out."""
+    cells = [(operation, size) for size in sizes for operation in OPERATIONS]
+    return (
+        [cell for cell in cells if needs(cell[0], n, cell[1]) <= MOST],
+        [cell for cell in cells if needs(cell[0], n, cell[1]) > MOST],
+    )
+
+
+def took(n: int, link: LinkSpec, cells: list[Cell], speed: float = math.inf) -> dict[Cell, int]:
+    """How long each operation took on real ranks, in ns, from the first begin to the last end."""
+    ranks = run(n, link, speed, moments_of, cells)
+    return {cell: span_of([rank[cell] for rank in ranks]) for cell in cells}
+
+
+def run(n: int, link: LinkSpec, speed: float, job: Callable[..., Any], *args: Any) -> list[Any]:
+    """What a job gives on each rank of an emulated cluster."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")  # of many ranks
+        return Cluster(n, link=link, speed=speed, record=False).run(job, *args).results
+
+
+def span_of(moments: list[Moments]) -> int:
+    """From the first rank's begin to the last one's end, in ns."""
+    return max(end for _, end in moments) - min(begin for begin, _ in moments)
+
+
+@contextmanager
+def burning(processes: int) -> Iterator[None]:
+    """A block beside which so many processes compute all the time."""
+    started = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
+    ]
+    try:
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+
+LOADS = {"idle": 0, "loaded": BURNING}
+
+
+@dataclass
+class Ratios:
+    """Emulated ÷ exact of all cells."""
+
+    found: dict[tuple[int, int, Cell], list[float]] = field(default_factory=dict)  # link, n
+    equal: int = 0  # to the event engine, to the nanosecond
+    left_out: list[str] = field(default_factory=list)
+
+    def row(self, link: int, n: int) -> list[str]:
+        """The table's row: for each operation, the least and the greatest ratio of all sizes."""
+        row = [str(Links.parse(LINKS[link], n)), str(n)]
+        for operation in OPERATIONS:
+            ratios = [
+                ratio
+                for (of, ranks, cell), each in self.found.items()
+                if (of, ranks, cell[0]) == (link, n, operation)
+                for ratio in each
+            ]
+            row.append(_between(ratios))
+        return row
+
+    def verdict(self) -> str:
+        """How many lie within the goal."""
+        ratios = [ratio for each in self.found.values() for ratio in each]
+        inside = sum(GOAL[0] <= ratio <= GOAL[1] for ratio in ratios)
+        return (
+            f"{inside} of {len(ratios)} within {GOAL[0]} to {GOAL[1]} ({len(self.found)} cells, "
+            f"{' and '.join(LOADS)}); the least {min(ratios):.6f}, the greatest "
+            f"{max(ratios):.6f}; {self.equal} equal to the event engine to the nanosecond"
+        )
+
+
+def all_ratios(extent: Extent) -> Ratios:
+    """Emulated ÷ exact with compute free, idle and loaded."""
+    ratios = Ratios()
+    cases = [(load, link, n) for load in LOADS for link in range(len(LINKS)) for n in extent.worlds]
+    for load, link, n in tqdm(cases, unit="case", leave=False, disable=None):
+        cells, left_out = cells_of(n, extent.sizes)
+        with burning(LOADS[load]):
+            measured = took(n, LINKS[link], cells)
+        for cell, ns in measured.items():
+            exact = exact_ns(cell[0], n, cell[1], Links.parse(LINKS[link], n))
+            ratios.found.setdefault((link, n, cell), []).append(ns / exact)
+            ratios.equal += ns == events_ns(cell[0], n, cell[1], Links.parse(LINKS[link], n))
+        if load == "idle" and link == 0:
+            ratios.left_out += [
+                f"{operation} of {_bytes(size)} on {n} ranks "
+                f"({needs(operation, n, size) / 1024**3:.0f} GiB)"
+                for operation, size in left_out
+            ]
+    return ratios
+
+
+def measured_compute(extent: Extent) -> list[list[str]]:
+    """What `speed=1` makes of the ratios on the first link: idle, and loaded.
+
+    Each operation has been done before: what is done for the first time takes longer.
+    """
+    rows = []
+    for n in tqdm(extent.worlds, unit="case", leave=False, disable=None):
+        cells, _ = cells_of(n, extent.sizes)
+        warm_up = cells_of(n, extent.sizes[:1])[0]
+        by_load = []
+        for processes in LOADS.values():
+            with burning(processes):
+                by_load.append(took(n, LINKS[0], [*warm_up, *cells], 1.0))
+        for size in extent.sizes:
+            row = [str(n), _bytes(size)]
+            for operation in OPERATIONS:
+                if (operation, size) not in cells:
+                    row.append("left out")
+                    continue
+                exact = exact_ns(operation, n, size, Links.parse(LINKS[0], n))
+                row.append(" · ".join(f"{ns[operation, size] / exact:.3f}" for ns in by_load))
+            rows.append(row)
+    return rows
+
+
+def many_ranks(n: int) -> str:
+    """One all_reduce of many ranks: its time, and what it costs this machine."""
+    nbytes, begin = 1024**2, time.perf_counter()
+    ranks = run(n, LINKS[0], math.inf, one_all_reduce, nbytes)
+    real = time.perf_counter() - begin
+    ratio = span_of([moments for moments, _ in ranks]) / exact_ns(
+        "torch all_reduce", n, nbytes, Links.parse(LINKS[0], n)
+    )
+    memory = sum(bytes_ for _, bytes_ in ranks) / 1e9
+    return (
+        f"an all_reduce of 1 MB on {n} ranks: emulated ÷ exact {ratio:.6f}, in {real:.1f} s of "
+        f"real time, {memory:.2f} GB of memory"
+    )
+
+
+def pipelines(extent: Extent) -> Iterator[str]:
+    """Pipelines beside (M + S - 1)(F + B): 8 micro-batches, forward 20 ms, backward 40 ms."""
+    for stages in extent.stages:
+        for order in ("gpipe", "1f1b"):
+            by_load = []
+            for processes in LOADS.values():
+                with burning(processes):
+                    ranks = run(stages, "unlimited", math.inf, pipeline, order, 8, "20 ms", "40 ms")
+                by_load.append(span_of(ranks) / 1e6)
+            exact = (8 + stages - 1) * 60
+            text = ", ".join(f"{ms:.3f} ms" for ms in by_load)
+            ok = all(abs(ms / exact - 1) <= 0.001 for ms in by_load)
+            yield f"{order} of {stages} stages: {text}; exact {exact} ms {_ok(ok)}"
+
+
+def servers(runs: int) -> str:
+    """The arrivals at an asynchronous server, in many runs, every second one loaded."""
+    seen: dict[str, int] = {}
+    for each in range(runs):
+        with burning(BURNING * (each % 2)):
+            came = run(5, LINKS[0], math.inf, asynchronous_server, 10, 20, 4)[0]
+        seen[str(came)] = seen.get(str(came), 0) + 1
+    return (
+        f"arrivals at an asynchronous server, 4 workers, one four times slower: "
+        f"{len(seen)} order{'s' * (len(seen) != 1)} and times in {runs} runs {_ok(len(seen) == 1)}"
+    )
+
+
+def wall_clock(steps: int) -> Iterator[str]:
+    """A training step's emulated time beside its real time, and beside processes that burn.
+
+    With DDP the real step holds what gloo takes to move gradients; the emulated one has a link
+    that takes nothing. So those two are not compared.
+    """
+    for name, n, together in (("1 rank", 1, False), ("2 ranks", 2, False), ("2 of DDP", 2, True)):
+        emulated, real = [], []
+        for processes in LOADS.values():
+            with burning(processes):
+                ranks = run(n, "unlimited", 1.0, training, steps, together)
+            kept = [each for rank in ranks for each in rank[steps // 4 :]]
+            emulated.append(statistics.median(e for e, _ in kept) * 1e3)
+            real.append(statistics.median(r for _, r in kept) * 1e3)
+        agrees, changes = emulated[0] / real[0], emulated[1] / emulated[0]
+        judged = "" if together else f": {agrees:.3f} {_ok(1 / AGREES <= agrees <= AGREES)}"
+        yield (
+            f"a training step, {name}: emulated {emulated[0]:.1f} ms, real {real[0]:.1f} ms{judged}"
+            f"; loaded: emulated {emulated[1]:.1f} ms, ×{changes:.3f} "
+            f"{_ok(1 / STEADY <= changes <= STEADY)}, real {real[1]:.1f} ms, "
+            f"×{real[1] / real[0]:.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few ranks, sizes and repetitions")
+    parser.add_argument("--markdown", action="store_true", help="the tables as for BENCHMARKS.md")
+    options = parser.parse_args()
+    extent = QUICK if options.quick else Extent()
+    layout = as_markdown if options.markdown else as_text
+    print(machine())
+    ratios = all_ratios(extent)
+    print("\nemulated ÷ exact, compute free: the least and the greatest of all sizes\n")
+    rows = [ratios.row(link, n) for link in range(len(LINKS)) for n in extent.worlds]
+    print(layout([["link", "ranks", *OPERATIONS], *rows]))
+    print(f"\n{ratios.verdict()}")
+    print(f"left out, above 8 GiB: {'; '.join(ratios.left_out) or 'nothing'}")
+    print(f"\nemulated ÷ exact with measured compute, {LINKS[0]}: {' · '.join(LOADS)}\n")
+    print(layout([["ranks", "S", *OPERATIONS], *measured_compute(extent)]))
+    print()
+    print(many_ranks(extent.many))
+    for lines in (pipelines(extent), [servers(extent.runs)], wall_clock(extent.steps)):
+        for line in lines:
+            print(line)
+
+
+def _between(ratios: list[float]) -> str:
+    if not ratios:
+        return "left out"
+    low, high = f"{min(ratios):.6f}", f"{max(ratios):.6f}"
+    return low if low == high else f"{low}–{high}"
+
+
+def _bytes(n: int) -> str:
+    return f"{n // 1024:,} kB"
+
+
+def _ok(reached: bool) -> str:
+    return "ok" if reached else "MISSED"
+
+
+if __name__ == "__main__":
+    main()

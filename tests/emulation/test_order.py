@@ -1,0 +1,208 @@
+"""What depends on order: one order for all ranks, that of emulated time, however busy the cores."""
+
+import math
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from benchmarks._on_ranks import asynchronous_server
+from ddpkit import Cluster, busy
+from ddpkit.rank.group import emulated
+from ddpkit.simulate import cost
+
+pytestmark = pytest.mark.processes
+
+LINK = "1 GB/s, 10 us"
+SLOW = 0.3  # real seconds in which a rank gets no core
+
+
+def slow_to_gloo(rank: int) -> None:
+    """Let a rank stand for a while between telling of an operation and handing it to gloo."""
+    whole = emulated.EmulatedGroup._emulated
+
+    def slow(self, call, method, *args, **kwargs):
+        direct = self._direct
+
+        def late(*args, **kwargs):
+            threading.Event().wait(SLOW)  # real, and no CPU time
+            return direct(*args, **kwargs)
+
+        self._direct = late
+        try:
+            return whole(self, call, method, *args, **kwargs)
+        finally:
+            self._direct = direct
+
+    if dist.get_rank() == rank:
+        emulated.EmulatedGroup._emulated = slow
+
+
+def beside_later_messages(how: str, slow: bool) -> int:
+    """Two ranks all-reduce twice at the beginning; two others meet a second later."""
+    rank = dist.get_rank()
+    if slow:
+        slow_to_gloo(1)
+    pair = dist.new_group([0, 1])
+    begin = time.perf_counter_ns()
+    if rank > 1:
+        time.sleep(1)
+        dist.send(torch.ones(9), 3) if rank == 2 else dist.recv(torch.ones(9), 2)
+    elif how == "all_reduce":
+        for _ in range(2):
+            dist.all_reduce(torch.ones(250), group=pair)
+    else:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(249, 1), process_group=pair)
+        begin = time.perf_counter_ns()
+        for _ in range(2):
+            model(torch.ones(1, 249)).sum().backward()
+    return time.perf_counter_ns() - begin
+
+
+@pytest.mark.parametrize("how", ["all_reduce", "backward"])
+def test_a_rank_that_gloo_keeps_waiting_is_not_left_out(how):
+    cluster = Cluster(4, link=LINK, speed=math.inf)
+    slow, quick = (cluster.run(beside_later_messages, how, slow) for slow in (True, False))
+    assert slow.results == quick.results
+    assert max(slow.results[:2]) < 1_000_000
+    if how == "all_reduce":
+        assert slow.results[0] == 2 * cost("ring", 2, 1000, LINK)
+    assert "order" not in slow.trace.facts
+
+
+def first_come() -> list[tuple[int, int]]:
+    """On rank 0: whose message came, and when. The rank that sends first is slow in real time."""
+    rank, came = dist.get_rank(), []
+    if rank == 0:
+        for _ in range(2):
+            source = dist.recv(torch.empty(1000))
+            came.append((source, time.perf_counter_ns()))
+        return came
+    time.sleep(rank / 1000)
+    until = time.process_time() + 0.3  # real CPU time: free where compute is
+    while rank == 1 and time.process_time() < until:
+        pass
+    dist.send(torch.ones(1000), 0)
+    return came
+
+
+def test_a_receive_from_anybody_takes_what_was_sent_first():
+    first, second = Cluster(3, link=LINK, speed=math.inf).run(first_come).results[0]
+    assert first == (1, 1_000_000 + 10_000 + 4000)
+    assert second == (2, 2_000_000 + 10_000 + 4000)
+
+
+def late_for_anybody() -> int:
+    """How long a receive from anybody takes that is posted long after its message."""
+    if dist.get_rank() == 1:
+        dist.send(torch.ones(1_000_000), 0)
+        return 0
+    time.sleep(0.05)
+    begin = time.perf_counter_ns()
+    dist.recv(torch.empty(1_000_000))
+    return time.perf_counter_ns() - begin
+
+
+def test_a_receive_from_anybody_is_timed_by_its_senders_departure():
+    """Its latency is over; its bytes have waited for it."""
+    took = Cluster(2, link="1 GB/s, 200 us", speed=math.inf).run(late_for_anybody).results[0]
+    assert took == 4_000_000
+
+
+def test_arrivals_at_a_server_are_equal_in_all_runs():
+    cluster = Cluster(4, link="1 Gbit/s, 200 us", speed=math.inf)
+    runs = [cluster.run(asynchronous_server, 5, 20, 4).results[0] for _ in range(4)]
+    assert runs[0] == runs[1] == runs[2] == runs[3]
+    assert [source for source, _ in runs[0]].count(3) == 5
+    assert {source for source, _ in runs[0][-4:]} == {3}
+
+
+def looks() -> tuple[int, int, bool]:
+    """When a loop that asks whether a message has come ends; how often it asked."""
+    x, rank = torch.ones(1_000_000), dist.get_rank()
+    if rank == 1:
+        time.sleep(0.01)
+        dist.send(x, 0)
+        return 0, 0, True
+    work, asked = dist.irecv(x, 1), 0
+    while not work.is_completed():
+        asked += 1
+    return time.perf_counter_ns(), asked, work.is_completed()
+
+
+def test_a_loop_that_asks_whether_it_is_done_ends_soon_after_it_is():
+    cluster = Cluster(2, link="1 GB/s, 200 us", speed=math.inf)
+    ends, asked, still = cluster.run(looks).results[0]
+    assert still
+    assert 14_200_000 <= ends <= 14_200_000 * (1 + 1 / 64) + 1_000
+    assert 1 < asked < 2000
+    assert cluster.run(looks).results[0] == (ends, asked, still)
+
+
+def with_a_limit() -> tuple[int, int, str]:
+    """When a wait with a limit gave up; when the next one was over."""
+    from datetime import timedelta
+
+    if dist.get_rank() == 1:
+        time.sleep(0.1)
+        dist.send(torch.ones(1000), 0)
+        return 0, 0, ""
+    work, said = dist.irecv(torch.empty(1000), 1), ""
+    try:
+        work.wait(timedelta(milliseconds=30))
+    except RuntimeError as error:
+        said = str(error)
+    gave_up = time.perf_counter_ns()
+    work.wait(timedelta(milliseconds=300))
+    return gave_up, time.perf_counter_ns(), said
+
+
+def test_a_limit_of_a_wait_is_in_emulated_time():
+    gave_up, over, said = Cluster(2, link=LINK, speed=math.inf).run(with_a_limit).results[0]
+    assert (gave_up, over) == (30_000_000, 100_000_000 + 10_000 + 4000)
+    assert "Timed out" in said
+
+
+def everything() -> list[float]:
+    """Groups that share links, a model, messages by whoever comes: all that order could change."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    groups = [dist.new_group([0, 1]), dist.new_group([1, 2]), dist.new_group(range(n))]
+    mine = [group for group in groups if dist.get_rank(group) >= 0]
+    works = [dist.all_reduce(torch.ones(10_000), group=group, async_op=True) for group in mine]
+    model = nn.parallel.DistributedDataParallel(
+        nn.Sequential(*(nn.Linear(64, 64) for _ in range(3))), bucket_cap_mb=0.02
+    )
+    for _ in range(3):
+        busy(0.001 * (rank + 1))
+        model(torch.ones(4, 64)).sum().backward()
+    works += [dist.all_reduce(torch.ones(5000), group=group, async_op=True) for group in mine]
+    for work in works:
+        work.wait()
+    came = []
+    for _ in range(4):
+        if rank == 0:
+            came += [dist.recv(torch.empty(3000)) for _ in range(n - 1)]
+        else:
+            busy(0.0001 * rank)
+            dist.send(torch.ones(3000), 0)
+    return [*came, time.perf_counter_ns()]
+
+
+def test_times_are_equal_to_the_nanosecond_in_every_run():
+    cluster = Cluster(3, link={"default": "1 Gbit/s, 100 us", 2: "300 Mbit/s"}, speed=math.inf)
+    runs = [cluster.run(everything) for _ in range(4)]
+    for run in runs[1:]:
+        assert run.results == runs[0].results
+        assert moments(run.trace) == moments(runs[0].trace)
+
+
+def moments(trace):
+    """All moments of a trace's communication."""
+    return sorted(
+        (s.rank, s.name, s.group, s.start_ns, s.end_ns, s.collected_ns or 0)
+        for s in trace.spans
+        if s.kind == "comm"
+    )
