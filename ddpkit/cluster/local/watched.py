@@ -13,6 +13,7 @@ STANDSTILL = 0.5  # seconds in the user's code
 STANDSTILL_IN_GLOO = 0.02  # where it may wait for what others will post
 STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
 
+
 @dataclass(slots=True, eq=False)
 class Watched:
     """The main thread of a rank that computes, as seen from outside."""
