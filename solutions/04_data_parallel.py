@@ -398,7 +398,7 @@ for name, ms in zip(names, formulas):
 # %% [markdown]
 # **What to notice:** the first change saves bytes on the busiest link, the second one latencies. This
 # model has six parameters; one with hundreds of small ones would gain more from the second. What is
-# measured on top of the formulas is this machine: ranks that wait for each other, or for a core.
+# measured on top of the formulas is what a rank computes meanwhile: copies, and Python's part.
 #
 # All three compute the same means, up to rounding. Only the way is different.
 
@@ -522,20 +522,19 @@ show(trained, step=4)
 # *Strong scaling*: the same batch on more ranks. *Weak scaling*: as many images per rank, so the
 # batch grows.
 #
-# The ranks share the cores of this machine, so more of them do not compute more. Let each have an
-# emulated device: it sleeps 50 µs for an image.
+# Each rank has an emulated machine of its own. How fast should that be? Say it: `busy` puts a rank's
+# clock forward, here by 50 µs for an image, whatever your laptop would take.
 
 # %%
 import time
-from ddpkit import span
+from ddpkit import busy
 
 
 def step_time(images):
     gradient, times = torch.ones(size // 4), []
     for _ in range(5):
         start = time.perf_counter()
-        with span("forward and backward"):
-            time.sleep(images * 50e-6)
+        busy(images * 50e-6, "forward and backward")
         dist.all_reduce(gradient)
         times.append(time.perf_counter() - start)
     return sorted(times)[2]  # the median, in s

@@ -74,8 +74,8 @@ plt.show()
 # %% [markdown]
 # **What to notice:** each all-reduce costs its latency, 2 × 200 µs here, whatever its size. Below
 # some size latency is nearly all there is; above it, nearly nothing. Figure 2 of the DDP paper (Li
-# and others, 2020) shows the same on GPUs. (Where points lie above the line, Python and the processor
-# cost something, too.)
+# and others, 2020) shows the same on GPUs. (Where points lie above the line, Python's part of each
+# call costs something, too.)
 #
 # A model's parameters are often small: every bias, every norm. So put gradients together.
 
@@ -384,8 +384,7 @@ print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(m
 
 # %% [markdown]
 # **What to notice:** a U. On the left latency is paid too often, on the right bytes wait too long.
-# (Where the points lie above the line, an all-reduce costs more than its link: Python, copying, a
-# busy processor.)
+# (Where the points lie above the line, an all-reduce costs more than its link: Python, and copying.)
 # The floor is wide: a cap that is twice too large costs little. Torch's 25 MB are made for models
 # of hundreds of MB on fast links.
 
