@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import ddpkit
 from ddpkit import Cluster
 from ddpkit.trace import Breakdown, Span, Trace
 
@@ -77,7 +78,46 @@ def train(steps: int = 3) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_recorded_ddp(ranks: int, tmp_path: Path) -> None:
     """The whole run, and a step, whose window differs from rank to rank."""
-    run = Cluster(ranks).run(train).trace
+    assert_run_and_step_agree(Cluster(ranks).run(train).trace, tmp_path)
+
+
+@pytest.mark.slow
+def test_emulated_ddp(tmp_path: Path) -> None:
+    """Its times are those of the emulated machines, on which a rank is slow."""
+    run = Cluster(4, link="1 Gbit/s, 200 us", speed={3: 0.5}).run(train).trace
+    assert run.facts["time"] == "emulated"
+    assert_run_and_step_agree(run, tmp_path)
+
+
+@pytest.mark.slow
+def test_emulated_messages_that_were_done_before_their_wait(tmp_path: Path) -> None:
+    """What lies between done and collected is no communication, here and there."""
+    run = Cluster(2, link="1 ms").run(waits_late).trace
+    sent = next(span for span in run.of(0) if span.name == "send")
+    assert sent.collected_ns is not None
+    assert sent.collected_ns - sent.end_ns > 90 * MS
+    assert run.breakdown()[0].comm_ns < 10 * MS
+    run.to_chrome(tmp_path)
+    (theirs,) = hta(tmp_path)
+    assert_same(run.breakdown(), theirs)
+
+
+def waits_late() -> None:
+    """Rank 0 computes for 100 ms before it waits for its isend."""
+    import torch
+    import torch.distributed as dist
+
+    message = torch.zeros(1)
+    if dist.get_rank():
+        dist.recv(message, 0)
+        return
+    work = dist.isend(message, 1)
+    ddpkit.busy("100 ms")
+    assert work is not None
+    work.wait()
+
+
+def assert_run_and_step_agree(run: Trace, tmp_path: Path) -> None:
     traces = [run, run.step(-1)]
     folders = [tmp_path / "run", tmp_path / "step"]
     for trace, folder in zip(traces, folders, strict=True):

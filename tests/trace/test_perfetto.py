@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpkit.trace import Trace
+from ddpkit import Cluster
+from ddpkit.trace import Trace, how_made
 from tests.trace.perfetto import Perfetto
 from tests.trace.test_chrome import crowded_trace
+from tests.trace.test_hta import waits_late
 from tests.view.examples import ddp
 
 if TYPE_CHECKING:
@@ -30,8 +32,14 @@ LOST = "select name, value from stats where severity in ('error', 'data_loss') a
 CASES: dict[str, Callable[[], Trace]] = {
     "crowded": crowded_trace,
     "step_of_four": lambda: ddp(4, steps=2).step(1),
+    "emulated": lambda: emulated_run(),
 }
 Slice = tuple[str, str, int, int, int]  # rank, name, start and length in ns, bytes
+
+
+def emulated_run() -> Trace:
+    """What two ranks did in emulated time: messages, one of which is done before its wait."""
+    return Cluster(2, link="1 Gbit/s, 200 us", speed={1: 0.5}).run(waits_late).trace
 
 
 def slices_of(trace: Trace) -> list[Slice]:
@@ -49,7 +57,9 @@ def slices_of(trace: Trace) -> list[Slice]:
         for name, start, end in times:
             at, until = ns(span.rank, start), ns(span.rank, end)
             size = span.bytes if span.is_comm and name == span.name else 0
-            found.append((f"rank {span.rank}", name, at, until - at, size))
+            made = how_made(trace.facts)
+            rank = f"rank {span.rank}, {made}" if made else f"rank {span.rank}"
+            found.append((rank, name, at, until - at, size))
     return sorted(found)
 
 
