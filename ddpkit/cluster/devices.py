@@ -33,7 +33,7 @@ def choose(
     """A place for `ranks_here` ranks on a machine with so many GPUs.
 
     NCCL wants a GPU for each rank: two ranks of it on one GPU are an error. Where there are fewer,
-    gloo carries CUDA tensors through the host. So it does on an emulated link, which paces gloo.
+    gloo carries CUDA tensors through the host. So it does in emulated time.
 
     Raises ClusterError if `device` is no device, or this machine has none of that kind. `asked`
     names what chose it.

@@ -5,9 +5,9 @@ buckets before it are posted, it posts the bucket. All buckets go through one st
 all_reduce begins when every rank has posted it and the one before it is done. When the last one is
 done, backward finishes and the optimizer steps.
 
-An all_reduce takes what `cost` says on the slowest rank's link; the emulated link charges that too.
-Compared with `timing`, event by event, this is right within 1 % for a ring over unequal bandwidths,
-and up to twice as long over unequal latencies.
+An all_reduce takes what `cost` says on the slowest rank's link. On equal links that is
+what it takes ranks in emulated time. Compared with `timing`, event by event, it is right within 1 %
+for a ring over unequal bandwidths, and up to twice as long over unequal latencies.
 
 Ranks that compute alike are worked out once: 4,096 of them cost no more than one.
 """
