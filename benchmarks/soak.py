@@ -1,4 +1,6 @@
-"""Hundreds of random faults in a row: `python -m benchmarks.soak [N]` (300 by default).
+"""Hundreds of random faults in a row: `python -m benchmarks.soak [N [SEED]]` (300 by default).
+
+With `--emulated` they happen on emulated clusters, every other one of which computes for nothing.
 
 After each fault the same cluster must work; at the end no process, no file descriptor and no folder
 may be left. The order is drawn from a fixed seed. Prints a table, and exits 1 on any surprise.
@@ -8,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import random
 import statistics
 import sys
+import threading
 import time
 from collections import defaultdict
 
@@ -22,18 +26,22 @@ from ddpkit.errors import RunFailed
 from tests.cluster.faults import FAULTS, Fault
 from tests.cluster.processes import becomes_true, descriptors, folders, ranks_alive
 
+LINK = "1 Gbit/s, 200 us"
 
-def main(count: int = 300, seed: int = 0) -> int:
+
+def main(count: int = 300, seed: int = 0, *, emulated: bool = False) -> int:
     rng = random.Random(seed)
-    clusters = {size: Cluster(size) for size in {fault.world_size for fault in FAULTS}}
-    for cluster in clusters.values():
+    sizes = sorted({fault.world_size for fault in FAULTS})
+    kinds = [{"link": LINK}, {"link": LINK, "speed": math.inf}] if emulated else [{}]
+    clusters = [{size: Cluster(size, **kind) for size in sizes} for kind in kinds]
+    for cluster in [cluster for of_kind in clusters for cluster in of_kind.values()]:
         cluster.run(dist.get_rank)
     before = descriptors()
     seconds: dict[str, list[float]] = defaultdict(list)
     surprises: list[str] = []
     progress = tqdm([rng.choice(FAULTS) for _ in range(count)], unit="fault", mininterval=1)
     for number, fault in enumerate(progress):
-        took, surprise = one(clusters[fault.world_size], fault)
+        took, surprise = one(clusters[number % len(kinds)][fault.world_size], fault)
         seconds[fault.name].append(took)
         if surprise:
             surprises.append(f"{number} {fault.name}: {surprise}")
@@ -54,7 +62,7 @@ def one(cluster: Cluster, fault: Fault) -> tuple[float, str]:
     surprise = ""
     if type(error) is not fault.error:
         surprise = f"{type(error).__name__} instead of {fault.error.__name__}: {error}"
-    elif missing := fault.missing(str(error)):
+    elif missing := fault.missing(str(error), "script" if cluster.links is None else "emulated"):
         surprise = f"{missing} not in: {error}"
     results = cluster.run(dist.get_rank).results
     if results != list(range(cluster.world_size)):
@@ -76,6 +84,8 @@ def left_behind(descriptors_before: int) -> list[str]:
         found.append(f"processes left: {ranks_alive()}")
     if descriptors() != descriptors_before:
         found.append(f"file descriptors: {descriptors_before} before, {descriptors()} after")
+    if threads := [each.name for each in threading.enumerate() if "ddpkit" in each.name]:
+        found.append(f"threads left: {threads}")
     if folders():
         found.append(f"folders left: {folders()}")
     return found
@@ -90,4 +100,5 @@ def report(seconds: dict[str, list[float]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    numbers = [int(word) for word in sys.argv[1:] if word != "--emulated"]
+    sys.exit(main(*numbers, emulated="--emulated" in sys.argv))

@@ -48,12 +48,16 @@ class PostedCollective(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """When is it ``after`` some operations? ``actor`` waits until then, or until ``limit_ns``."""
+    """When is it ``after`` some operations? ``actor`` waits until then, or until ``limit_ns``.
+
+    ``question`` is the rank's number of it: a signal's handler may end a wait before the answer.
+    """
 
     actor: int
     after: After
     ns: int
     limit_ns: int | None
+    question: int = 0
 
 
 class Follow(NamedTuple):
@@ -73,11 +77,13 @@ class Due(NamedTuple):
     """When the operations of an `Ask` are done, and what is known of the first.
 
     ``done_ns`` is None if they are not done at the limit; it may lie behind the limit, where it is
-    known already.
+    known already. ``now_ns`` is the cluster's time, where the rank stood still and is behind it.
     """
 
     actor: int
+    question: int
     done_ns: int | None
+    now_ns: int = 0
     matched_ns: int = -1  # since when all that take part were there
     moves_ns: int = -1  # when the bytes begin to leave
     source: int = -1  # the rank that a received message is from

@@ -282,6 +282,7 @@ class Network:
         everybody = len(play.done) == len(play.members)
         if everybody:
             del self._plays[play.key]
+            play.channels.clear()  # somebody may keep the part
         if not play.together:
             self._end_part(part, part.until_ns)
         elif everybody:

@@ -5,7 +5,8 @@ third line, that of its `def` being the first, and `{#3}` is that line's number 
 
 This is the table of every launcher: a script's Cluster meets all faults (test_faults.py), others
 meet those that name them: a notebook's Cluster (tests/notebook/test_errors.py), torchrun
-(test_torchrun.py), and torchrun on two hosts (test_hosts.py). `benchmarks.soak` reads it too.
+(test_torchrun.py), and torchrun on two hosts (test_hosts.py). An emulated cluster meets all of them
+too (tests/emulation/test_faults_table.py). `benchmarks.soak` reads it too.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ class Fault:
         words = self.elsewhere.get(launcher) or (*self.words, *marked)
         return [re.sub(r"\{(#?)(\d+)\}", lambda at: named(*at.groups()), text) for text in words]
 
-    def missing(self, message: str) -> list[str]:
+    def missing(self, message: str, launcher: str = "script") -> list[str]:
         """What the message should say, of a run that a script's Cluster started, and does not."""
         message = re.sub("  #.*?<-", "", message)  # it shows the marked lines as they are
-        return [wanted for wanted in self.says("script", self._line) if wanted not in message]
+        return [wanted for wanted in self.says(launcher, self._line) if wanted not in message]
 
     def source(self) -> str:
         """The function as a reader would write it: no decorator, and nothing marked."""
@@ -603,7 +604,11 @@ def shorter_message():
     "rank 1 was killed by SIGKILL",
     "SIGKILL comes from outside",
     why="signal",
-    elsewhere={"torchrun": ("rank 1 has gone", "last seen in faults.py", "SIGKILL")} | NOTEBOOK,
+    elsewhere={
+        "torchrun": ("rank 1 has gone", "last seen in faults.py", "SIGKILL"),
+        "emulated": ("rank 1 was killed by SIGKILL", "in killed"),  # its second takes no real time
+        **NOTEBOOK,
+    },
 )
 def killed():
     if dist.get_rank() == 1:

@@ -28,7 +28,8 @@ what has been posted before a time is there to be read when the clock is seen to
 What would break it: a rank that stands in something that passes no seam of ours, a lock, a thread's
 `join`, the store. It neither computes nor waits for what the network knows. After `STANDSTILL`
 seconds without CPU time it is no longer waited for; what it posts then counts from the present
-time on. The run's trace says so in its fact "order".
+time on. Meanwhile nobody's clock goes faster than real time only by looking at what is not done:
+else a loop around `is_completed` would be years ahead. The run's trace says so in its fact "order".
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from ddpkit.cluster.local.watched import Watched
 from ddpkit.cluster.speeds import speed_text
@@ -66,7 +67,7 @@ from ddpkit.simulate.posted import UNKNOWN, End, Part
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 
-KEPT = 4096  # operations of a rank whose ends are kept
+KEPT = 16384  # operations of a rank whose ends are kept, once they are done
 SHORT, LONG = 0.001, 0.02  # seconds between two looks at clocks that are waited for
 
 
@@ -79,21 +80,38 @@ class Actor:
     ns: int = 0
     asks: Ask | None = None
     absent: bool = False  # stands still: nobody waits for it
+    stood_still: bool = False  # in the user's code, until what it asks is answered
+
+
+class Told(NamedTuple):
+    """What is told of an operation beside its end."""
+
+    matched_ns: int = UNKNOWN
+    moves_ns: int = UNKNOWN
+    source: int = UNKNOWN
+
+    @classmethod
+    def of(cls, end: End | Part | None) -> Told:
+        """What is known now."""
+        if isinstance(end, Part):
+            return cls(end.begun_ns, end.begun_ns)
+        return cls() if end is None else cls(end.matched_ns, end.moves_ns, end.peer)
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
     """What a rank has posted, or will have when others are done."""
 
-    end: End | Part | None = None
+    end: End | Part | None = None  # until it is done
+    told: Told = field(default_factory=Told)  # once it is done
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
 
     def finish(self, end: End | Part) -> None:
         """Note when it is done."""
-        self.done_ns = end.done_ns
-        told, self.then = self.then, []
-        for tell in told:
+        self.done_ns, self.told, self.end = end.done_ns, Told.of(end), None
+        waiting, self.then = self.then, []
+        for tell in waiting:
             tell(self.done_ns)
 
 
@@ -112,13 +130,14 @@ class Timekeeper(threading.Thread):
         self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
         self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
-        self._sources: dict[int, list[Source]] = defaultdict(list)  # by rank; not told yet
         self._newest = [0] * len(links)  # the newest operation of each rank
-        self._gone: set[tuple[int, int]] = set()  # actors
+        self._to_come: set[tuple[int, int]] = set()  # actors that follow what is not done yet
+        self._gone: set[tuple[int, int]] = set()  # actors that left before they were heard of
         self._actors = {(rank, MAIN): Actor(rank, MAIN) for rank in range(len(links))}
         self._watched: dict[int, Watched] = {}
         self._known: list[tuple[Actor, int]] = []  # who can be answered, and when it is done
         self._over = threading.Event()
+        self._stands_since: tuple[float, int] | None = None  # who stands still: real time, and ns
 
     def serve(self, rank: int, pid: int, main: Connection, others: Connection) -> None:
         """Serve a rank that has been started; before `start`."""
@@ -145,6 +164,10 @@ class Timekeeper(threading.Thread):
         self._selector.close()
         for connection in self._connections.values():
             connection.close()
+        for watched in self._watched.values():
+            watched.close()
+        for page in self._pages[len(self._watched) :]:  # of ranks that could not be started
+            page.close()
 
     def run(self) -> None:
         try:
@@ -154,7 +177,7 @@ class Timekeeper(threading.Thread):
 
     def _serve(self) -> None:
         wait, idle_since = 0.2, time.monotonic()
-        while not self._over.is_set():
+        while not self._over.is_set() and self._selector.get_map():
             # First the clocks, then what was posted before: a clock that is past a time has told
             # of everything before that time.
             seen = self._clocks() if wait < 0.2 else {}
@@ -202,17 +225,25 @@ class Timekeeper(threading.Thread):
             place = rank, request.actor
             actor = self._actors.setdefault(place, Actor(*place))
             actor.ns, actor.asks, actor.absent = request.ns, request, False
-            self._tell_sources(rank)
-            self._when_all_are_done(rank, request.after, lambda ns: self._know(actor, request, ns))
+            # What was done so long ago that nobody knows when was done by now.
+            earliest = request.ns if self._is_forgotten(rank, request.after) else 0
+            self._when_all_are_done(
+                rank, request.after, lambda ns: self._know(actor, request, max(ns, earliest))
+            )
         elif isinstance(request, Follow):
             self._follow(rank, request)
         elif isinstance(request, Left):
-            self._actors.pop((rank, request.actor), None)
-            self._gone.add((rank, request.actor))
+            place = rank, request.actor
+            if place in self._to_come:
+                self._to_come.remove(place)
+            elif self._actors.pop(place, None) is None:
+                self._gone.add(place)  # told by another connection than what it follows
         else:
             operation = self._operations.setdefault((rank, request.number), Pending())
             self._newest[rank] = max(self._newest[rank], request.number)
-            self._operations.pop((rank, request.number - KEPT), None)
+            old = rank, request.number - KEPT
+            if old in self._operations and self._operations[old].done_ns != UNKNOWN:
+                del self._operations[old]
             self._meet(rank, request)
             self._when_all_are_done(
                 rank, request.after, lambda ns: self._post(rank, request, operation, ns)
@@ -253,23 +284,14 @@ class Timekeeper(threading.Thread):
     def _found(self, rank: int, post: PostedSend, source: int) -> None:
         """Tell a rank whose message it receives: the sender waits in gloo for that."""
         self._meet(rank, post._replace(peer=source))
-        self._sources[rank].append(Source(post.number, source))
-        self._tell_sources(rank)
-
-    def _tell_sources(self, rank: int) -> None:
-        main = self._actors.get((rank, MAIN))
-        if main is None or main.asks is None:  # it would not read it
-            return
-        for source in self._sources.pop(rank, []):
-            with suppress(OSError):  # the rank has ended
-                self._connections[rank, True].send(source)
+        self._send(rank, False, Source(post.number, source))
 
     def _when_all_are_done(
         self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
     ) -> None:
         """Call `tell` with the latest of the times, once all are known."""
         for place, (number, later) in enumerate(after):
-            if number <= self._newest[rank] - KEPT:  # it was long ago
+            if self._is_forgotten(rank, ((number, later),)):
                 continue
             # What one thread of a rank has posted may be heard of after what another says of it.
             operation = self._operations.setdefault((rank, number), Pending())
@@ -284,6 +306,11 @@ class Timekeeper(threading.Thread):
     ) -> None:
         self._when_all_are_done(rank, after, tell, latest)
 
+    def _is_forgotten(self, rank: int, after: After) -> bool:
+        """Whether one of the operations was done so long ago that its end is not kept."""
+        oldest = self._newest[rank] - KEPT
+        return any(n <= oldest and (rank, n) not in self._operations for n, _ in after)
+
     def _know(self, actor: Actor, ask: Ask, done_ns: int) -> None:
         if actor.asks is ask:
             self._known.append((actor, done_ns))
@@ -291,9 +318,14 @@ class Timekeeper(threading.Thread):
     def _follow(self, rank: int, follow: Follow) -> None:
         """Wait, from the end of an operation on, for what an actor does then."""
         place = rank, follow.actor
+        if place in self._gone:
+            self._gone.remove(place)
+            return
+        self._to_come.add(place)
 
         def begin(done_ns: int) -> None:
-            if place not in self._gone:
+            if place in self._to_come:
+                self._to_come.remove(place)
                 self._actors[place] = Actor(*place, done_ns)
 
         self._when_all_are_done(rank, ((follow.number, 0),), begin)
@@ -329,7 +361,7 @@ class Timekeeper(threading.Thread):
                 network.happen()
             if self._known:
                 continue
-            if limited is None or limit >= computing:
+            if limited is None or limit >= computing or limit > self._as_far_as_real_time():
                 return moved
             self._answer(limited[1], None)
             moved = True
@@ -356,23 +388,25 @@ class Timekeeper(threading.Thread):
         assert asks is not None
         actor.asks = None
         limits = [ns for ns in (done_ns, asks.limit_ns) if ns is not None]
-        actor.ns = max(actor.ns, min(limits))
+        now_ns = self._network.now_ns if actor.stood_still else 0
+        actor.stood_still = False
+        actor.ns = max(actor.ns, min(limits), now_ns)
         self._watched[actor.rank].since = time.monotonic()
-        try:
-            self._connections[actor.rank, actor.number == MAIN].send(
-                self._answer_of(actor, asks, done_ns)
-            )
-        except OSError:  # the rank has ended
+        operation = self._operations.get((actor.rank, asks.after[0][0])) if asks.after else None
+        told = Told()
+        if operation is not None:
+            told = operation.told if operation.end is None else Told.of(operation.end)
+        due = Due(asks.actor, asks.question, done_ns, now_ns, *told)
+        if not self._send(actor.rank, actor.number == MAIN, due):
             self._actors.pop((actor.rank, actor.number), None)
 
-    def _answer_of(self, actor: Actor, asks: Ask, done_ns: int | None) -> Due:
-        operation = self._operations.get((actor.rank, asks.after[0][0])) if asks.after else None
-        end = operation.end if operation is not None else None
-        if done_ns is None or end is None:
-            return Due(asks.actor, done_ns)
-        if isinstance(end, Part):
-            return Due(asks.actor, done_ns, end.begun_ns, end.begun_ns)
-        return Due(asks.actor, done_ns, end.matched_ns, end.moves_ns, end.peer)
+    def _send(self, rank: int, to_main: bool, message: Due | Source) -> bool:
+        """Tell a rank something; False if it has ended."""
+        try:
+            self._connections[rank, to_main].send(message)
+        except OSError:
+            return False
+        return True
 
     # Ranks that compute
 
@@ -390,8 +424,27 @@ class Timekeeper(threading.Thread):
 
     def _leave_out_who_stands_still(self, now: float) -> None:
         for (rank, number), actor in self._actors.items():
+            if actor.asks is not None or actor.absent:
+                continue
             watched = self._watched[rank]
-            computes = actor.asks is None and not actor.absent and number == MAIN
-            if computes and watched.stands_still(now, unmet=bool(self._unmet[rank])):
+            if number != MAIN and watched.process_stands_still(now):  # a callback
                 actor.absent = True
-                self.standstills += watched.page.in_users_code
+                self.standstills += 1
+            elif number == MAIN and watched.stands_still(now, unmet=bool(self._unmet[rank])):
+                actor.absent, actor.stood_still = True, watched.page.in_users_code
+                self.standstills += actor.stood_still
+
+    def _as_far_as_real_time(self) -> float:
+        """Where looks at what is not done may bring the time, while a rank stands still."""
+        asking = {actor.rank for actor in self._actors.values() if actor.asks is not None}
+        if not any(
+            actor.absent and actor.stood_still and actor.rank not in asking
+            for actor in self._actors.values()
+        ):
+            self._stands_since = None
+            return math.inf
+        if self._stands_since is None:
+            clocks = [self._network.now_ns, *(actor.ns for actor in self._actors.values())]
+            self._stands_since = time.monotonic(), max(clocks)
+        real, ns = self._stands_since
+        return ns + 1e9 * (time.monotonic() - real)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
-from dataclasses import dataclass
-from pathlib import Path
+import time
+from dataclasses import dataclass, field
 
 from ddpkit.protocol.emulation import ClockPage
 
 STANDSTILL = 0.5  # seconds in the user's code
 STANDSTILL_IN_GLOO = 0.02  # where it may wait for what others will post
 STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
+TICKS = 3  # of 10 ms: a process that stands still uses less in `STANDSTILL`
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +24,10 @@ class Watched:
     pid: int
     speed: float
     cpu_ns: int = 0
-    since: float = 0.0  # when its CPU time was seen to have grown
+    since: float = field(default_factory=time.monotonic)  # when its CPU time was seen to have grown
+    ticks: int = 0
+    ticks_since: float = field(default_factory=time.monotonic)  # so of the process
+    files: dict[str, int] = field(default_factory=dict)  # of the system's, that tell of it
 
     def ns(self) -> int:
         """A time that the rank's clock has reached; 0 if that cannot be told."""
@@ -38,13 +43,26 @@ class Watched:
 
     def used_ns(self) -> int | None:
         """The CPU time of the thread; None where the system does not tell."""
+        told = self._tells(f"/proc/{self.pid}/task/{self.pid}/schedstat")
+        return int(told.split(b" ", 1)[0]) if told else None
+
+    def _tells(self, path: str) -> bytes:
+        """What a file of the system's says now; nothing where there is none."""
         if not sys.platform.startswith("linux"):
-            return None
+            return b""
         try:
-            text = Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text("ascii")
-        except OSError:
-            return None
-        return int(text.split(" ", 1)[0])
+            if path not in self.files:
+                self.files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(self.files[path], 1024, 0)
+        except OSError:  # the process has ended
+            return b""
+
+    def close(self) -> None:
+        """Close what has been opened to watch it."""
+        for descriptor in self.files.values():
+            os.close(descriptor)
+        self.files.clear()
+        self.page.close()
 
     def stands_still(self, now: float, *, unmet: bool) -> bool:
         """Whether the thread has slept, and used no CPU time, for so long that nobody waits for it.
@@ -63,8 +81,13 @@ class Watched:
 
     def _is_ready(self) -> bool:
         """Whether the thread runs, or would if it had a core."""
-        try:
-            text = Path(f"/proc/{self.pid}/task/{self.pid}/stat").read_text("ascii", "replace")
-        except OSError:
-            return False
-        return text.rpartition(")")[2].split()[:1] in (["R"], ["D"])
+        told = self._tells(f"/proc/{self.pid}/task/{self.pid}/stat")
+        return told.rpartition(b")")[2].split()[:1] in ([b"R"], [b"D"])
+
+    def process_stands_still(self, now: float) -> bool:
+        """Whether no thread of the process has used CPU time to speak of for a while."""
+        told = self._tells(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
+        ticks = int(told[11]) + int(told[12]) if len(told) > 12 else 0  # user's, and the system's
+        if ticks > self.ticks + TICKS:
+            self.ticks, self.ticks_since = ticks, now
+        return now - max(self.since, self.ticks_since) > STANDSTILL

@@ -19,7 +19,8 @@ from ddpkit.rank.record.clock import Ends, Later, Mark, Moment
 _cpu_ns = time.thread_time_ns
 FREE_LOOKS = 16  # that a thread may take at a clock that stands
 LOOK_NS = 1_000  # what each further look costs, and
-SHARE = 256  # this part of the time that has passed in looking
+SHARE = 256  # this part of the time that has passed in looking, but
+LOOK_AT_MOST_NS = 1_000_000_000  # no more, so that the clock of a loop without end stays a number
 
 
 class ThreadClock:
@@ -61,6 +62,10 @@ class ThreadClock:
         if self._page is not None:
             self._page.wait()
 
+    def forget_page(self) -> None:
+        """Write on no page any more: it is another process's."""
+        self._page = None
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """A block in which the clock stands."""
@@ -93,7 +98,8 @@ class ThreadClock:
                 self._looking_since = self._ns
             if self._looks > FREE_LOOKS:
                 looks = self._looks
-                self.pass_by(LOOK_NS + (self._ns - self._looking_since) // SHARE)
+                share = (self._ns - self._looking_since) // SHARE
+                self.pass_by(min(LOOK_NS + share, LOOK_AT_MOST_NS))
                 self._looks = looks
         return self.now()
 

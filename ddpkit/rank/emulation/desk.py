@@ -24,7 +24,7 @@ class Desk:
         self._lock = threading.Lock()
         self._answers: dict[int, queue.SimpleQueue[Due]] = {}
         self._reader: threading.Thread | None = None
-        self._actors = count(MAIN + 1)
+        self._actors, self._questions = count(MAIN + 1), count(1)
         self.numbers = count(1)  # of operations
         self._from_anybody: dict[int, Callable[[int], None]] = {}  # what to do with the source
 
@@ -38,29 +38,26 @@ class Desk:
 
     def ask(self, after: After, ns: int, limit_ns: int | None = None) -> Due:
         """When some operations are done; waits until that is known, or the limit is before it."""
+        question = next(self._questions)
         if threading.get_ident() == self._main_thread:
-            self._main.send(Ask(MAIN, after, ns, limit_ns))
-            while isinstance(said := self._main.recv(), Source):
-                self.found(said)
-            answer: Due = said
-            return answer
+            self._main.send(Ask(MAIN, after, ns, limit_ns, question))
+            while True:
+                answer: Due = self._main.recv()
+                if answer.question == question:  # else of a wait that a signal's handler has ended
+                    return answer
         actor = next(self._actors)
         self._answers[actor] = queue.SimpleQueue()
         self._read_answers()
-        self.tell(Ask(actor, after, ns, limit_ns))
+        self.tell(Ask(actor, after, ns, limit_ns, question))
         answer = self._answers[actor].get()
         del self._answers[actor]
         self.tell(Left(actor))  # nobody knows when the user's own thread ends
         return answer
 
     def when_found(self, number: int, act: Callable[[int], None]) -> None:
-        """Call `act` with the source of a receive from anybody, once that is known."""
+        """Call `act`, in a thread of the kit's, with a receive's source once that is known."""
         self._from_anybody[number] = act
-
-    def found(self, source: Source) -> None:
-        """Note a source; what is to be done with it is done once."""
-        if (act := self._from_anybody.pop(source.number, None)) is not None:
-            act(source.rank)
+        self._read_answers()
 
     def follow(self, number: int) -> int:
         """Say that something will be done when an operation is; the actor that will have `left`."""
@@ -71,6 +68,11 @@ class Desk:
     def left(self, actor: int = MAIN) -> None:
         """Say that an actor does nothing more; the main thread, when the function has returned."""
         self.tell(Left(actor))
+
+    def close(self) -> None:
+        """Leave the timekeeper's connections to another process."""
+        self._main.close()
+        self._others.close()
 
     def _read_answers(self) -> None:
         with self._lock:
@@ -83,7 +85,10 @@ class Desk:
     def _read(self) -> None:
         while True:
             try:
-                answer: Due = self._others.recv()
+                answer: Due | Source = self._others.recv()
             except (EOFError, OSError):
                 return
-            self._answers[answer.actor].put(answer)
+            if isinstance(answer, Source):
+                self._from_anybody.pop(answer.number)(answer.rank)
+            else:
+                self._answers[answer.actor].put(answer)

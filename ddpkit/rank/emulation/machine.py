@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ from ddpkit.protocol.emulation import ClockPage
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
 from ddpkit.rank.emulation.seen import seen
-from ddpkit.rank.record.clock import Later
+from ddpkit.rank.record.clock import HOST, Later
 from ddpkit.rank.record.recorder import Recorder
 
 
@@ -74,6 +75,7 @@ class Machine:
         recorder.clock = self.clocks
         recorder.host_now = self.clocks.now
         with ExitStack() as undo:
+            self._undo, self._recorder = undo, recorder
             undo.enter_context(seen(self.clocks, self._epoch_ns))
             for name in ("backward", "grad"):
                 original = getattr(torch.autograd, name)
@@ -103,6 +105,18 @@ class Machine:
     def left(self) -> None:
         """Say that the rank does nothing more."""
         self.desk.left()
+
+    def forked(self) -> None:
+        """Give a child of the rank, which has been forked, real time, and take what is the rank's.
+
+        The child shares the rank's clock page and its way to the timekeeper.
+        """
+        global _current
+        _current = None
+        self._undo.close()
+        self._recorder.clock, self._recorder.host_now = HOST, HOST.now
+        self.clocks.main.forget_page()
+        self.desk.close()
 
     # DDP's wait
 
@@ -157,6 +171,15 @@ class Machine:
 
 
 _current: Machine | None = None
+
+
+def _in_child() -> None:
+    if _current is not None:
+        _current.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def current() -> Machine | None:

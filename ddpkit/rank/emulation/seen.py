@@ -23,7 +23,11 @@ from ddpkit.rank.emulation.clock import Clocks
 
 # Of the standard library, these show time to people, or wait for it on the user's behalf.
 FOR_USERS = frozenset({"asyncio", "timeit", "logging", "sched", "profile", "cProfile", "pstats"})
-REAL = (sys.stdlib_module_names - FOR_USERS - {"__main__"}) | {"ddpkit"}
+# These wait for other processes, for files or for the net, with a limit on how long.
+WAIT = {"filelock", "portalocker", "psutil", "joblib", "zmq", "tornado", "urllib3", "requests"}
+WAIT |= {"httpx", "httpcore", "fsspec", "huggingface_hub", "triton"}
+WAIT_IN_TORCH = tuple(f"torch.{name}" for name in ("distributed", "_inductor", "_dynamo"))
+REAL = (sys.stdlib_module_names - FOR_USERS - {"__main__"}) | {"ddpkit"} | WAIT
 USERS_OF_THE_KIT = ("ddpkit.answers", "ddpkit.checks")
 SLEEP_AT_LEAST = 50e-6  # real seconds, in which other threads get to run
 
@@ -35,7 +39,7 @@ def _is_real(name: str) -> bool:
     package = name.partition(".")[0]
     if package == "ddpkit":
         return not name.startswith(USERS_OF_THE_KIT)
-    return package in REAL or name.startswith("torch.distributed")
+    return package in REAL or name.startswith(WAIT_IN_TORCH)
 
 
 def _caller() -> str:

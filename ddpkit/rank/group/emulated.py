@@ -26,8 +26,9 @@ What must hold:
 
 - An operation is told of before its bytes are handed to gloo, and before the clock goes on.
 - A receive from anybody is handed to gloo when the timekeeper has named its source: gloo itself
-  takes what comes first in real time. It names it as soon as it knows: the sender waits in gloo,
-  and nobody's time passes the sender's.
+  takes what comes first in real time. It names it as soon as it knows, whatever the rank does: the
+  sender waits in gloo, and nobody's time passes the sender's.
+- Receives of one tag are handed to gloo in the order in which the network has matched them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from typing import Any, TypeAlias
 import torch
 from torch._C._distributed_c10d import Work
 
-from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend, Source
+from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
 from ddpkit.rank.group.futures import EmulatedFuture
@@ -53,7 +54,8 @@ from ddpkit.rank.record.recorder import Recorder
 Start: TypeAlias = Callable[..., Any]  # (call, method, *args): `recorded.Direct.start`
 CALLBACKS = "callbacks"  # in the name of what they post on
 LOOK_NS = 1_000  # what a look costs that finds an operation under way, and
-SHARE = 64  # this part of the time that has passed in looking
+SHARE = 64  # this part of the time that has passed in looking, but
+LOOK_AT_MOST_NS = 1_000_000_000  # no more, so that the clock of a loop without end stays a number
 
 
 class EmulatedGroup(RecordedGroup):
@@ -74,6 +76,7 @@ class EmulatedGroup(RecordedGroup):
         self._make_twin = start_of_callbacks
         self._twin: Start | None = None
         self._twin_lock = threading.Lock()
+        self._from_anybody: dict[int, list[EmulatedOperation]] = {}  # by tag: what has no source
 
     @property
     def _label(self) -> str:
@@ -125,6 +128,15 @@ class EmulatedGroup(RecordedGroup):
         after = clock.after() if isinstance(clock, LaterClock) else ()
         ns = 0 if after else clock.now()
         if what.op in ("send", "recv"):
+            if what.op == "recv":
+                self._await_sources(what.tag)
+            if what.op == "recv" and what.peer is None:
+                tensors, tag = args
+                operation.start_from = lambda source: self._direct(
+                    call, "recv", tensors, what.members.index(source), tag
+                )
+                self._from_anybody.setdefault(tag, []).append(operation)
+                machine.desk.when_found(number, operation.source_is_known)
             machine.desk.tell(
                 PostedSend(
                     number,
@@ -137,16 +149,7 @@ class EmulatedGroup(RecordedGroup):
                     after,
                 )
             )
-            if what.op == "recv" and what.peer is None:
-                tensors, tag = args
-                machine.desk.when_found(
-                    number,
-                    lambda rank: operation.start_from(
-                        what.members.index(rank),
-                        lambda source: self._direct(call, "recv", tensors, source, tag),
-                    ),
-                )
-            else:
+            if what.op == "send" or what.peer is not None:
                 operation.inner = self._direct(call, method, *args, **kwargs)
             return operation
         machine.desk.tell(
@@ -166,6 +169,14 @@ class EmulatedGroup(RecordedGroup):
         operation.inner = start(call, method, *args, **kwargs)
         return operation
 
+    def _await_sources(self, tag: int) -> None:
+        """Let receives from anybody go first, if what they take has come before this moment."""
+        waiting = [each for each in self._from_anybody.pop(tag, []) if not each.started.is_set()]
+        while waiting and waiting[0].has_source():
+            waiting.pop(0).started.wait()
+        if waiting:
+            self._from_anybody[tag] = waiting
+
     def _start_of_callbacks(self) -> Start:
         with self._twin_lock:
             if self._twin is None:
@@ -184,6 +195,9 @@ class EmulatedOperation:
         self._looked_since: int | None = None
         self._source = -1
         self._here = False  # its bytes are
+        self.start_from: Callable[[int], Any] | None = None  # of a receive from anybody
+        self.started = threading.Event()  # so: handed to gloo
+        self._error: Exception | None = None  # that gloo has raised then
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the operation is done, in emulated time, and its bytes are here."""
@@ -208,7 +222,7 @@ class EmulatedOperation:
         """Whether it is done at this time. A look that finds it under way costs a little."""
         clock = self._machine.clocks.mine
         if isinstance(clock, LaterClock):
-            return bool(self.inner.is_completed())
+            return self.inner is not None and bool(self.inner.is_completed())
         with clock.stopped():
             if self._is_done(clock.now()):
                 clock.wait()
@@ -216,12 +230,14 @@ class EmulatedOperation:
                 return True
             if self._looked_since is None:
                 self._looked_since = clock.now()
-            clock.pass_by(LOOK_NS + (clock.now() - self._looked_since) // SHARE)
+            share = (clock.now() - self._looked_since) // SHARE
+            clock.pass_by(min(LOOK_NS + share, LOOK_AT_MOST_NS))
             return False
 
     def _take_bytes(self) -> bool:
         """Wait for gloo, once: a second wait for a message would wait for the next message."""
         if not self._here:
+            self._wait_for_source()
             self._here = bool(self.inner.wait())
         return self._here
 
@@ -251,6 +267,7 @@ class EmulatedOperation:
             machine = self._machine
             now = machine.clocks.mine.now()
             self.answer = machine.desk.ask(((self.number, 0),), now, limit_ns)
+            machine.clocks.mine.jump(self.answer.now_ns)
             if self.answer.done_ns is not None:
                 self._write_down(self.answer)
         done = self.answer.done_ns
@@ -259,12 +276,31 @@ class EmulatedOperation:
     def _write_down(self, answer: Due) -> None:
         assert answer.done_ns is not None
         self.call.done = answer.done_ns
-        if self.inner is None:  # unless the timekeeper has said so before
-            self._machine.desk.found(Source(self.number, answer.source))
+        self._wait_for_source()
 
-    def start_from(self, source: int, start: Callable[[int], Any]) -> None:
-        """Hand a receive from anybody to gloo, now that its source is known."""
-        self._source, self.inner = source, start(source)
+    # Of a receive from anybody
+
+    def has_source(self) -> bool:
+        """Whether it is known by now who has sent what it takes."""
+        self._is_done(self._machine.clocks.mine.now())
+        return self.answer is not None and self.answer.source >= 0
+
+    def source_is_known(self, rank: int) -> None:
+        """Hand it to gloo, as a receive from a rank. A thread of the kit's calls this."""
+        assert self.start_from is not None
+        try:
+            self._source = self.call.what.members.index(rank)
+            self.inner = self.start_from(rank)
+        except Exception as error:
+            self._error = error
+        self.start_from = None
+        self.started.set()
+
+    def _wait_for_source(self) -> None:
+        if self.inner is None:
+            self.started.wait()
+            if self._error is not None:
+                raise self._error
 
     def _source_rank(self) -> int:
         return self._source if self._source >= 0 else int(self.inner._source_rank())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
 from ddpkit.rank.record.clock import Ends, Later
+from ddpkit.rank.record.recorder import current
 
 
 class Chain:
@@ -62,7 +63,9 @@ class EmulatedFuture(torch.futures.Future[Any]):
 
     def wait(self) -> Any:
         clock = self._machine.clocks.mine
-        with clock.stopped():
+        with clock.stopped(), self._said_to_wait():
+            if not isinstance(clock, LaterClock):  # callbacks are not done before the operation
+                clock.jump(self._operation.done_ns)
             clock.wait()
             value = self.wait_for_gloo()
             if isinstance(clock, LaterClock):
@@ -71,6 +74,19 @@ class EmulatedFuture(torch.futures.Future[Any]):
             else:
                 clock.jump(self.moment.ns())
             return value
+
+    @contextmanager
+    def _said_to_wait(self) -> Iterator[None]:
+        """A block in which the agent knows for what the thread waits."""
+        recorder, thread = current(), threading.get_ident()
+        if recorder is None:
+            yield
+            return
+        recorder.waits[thread] = self._operation.call
+        try:
+            yield
+        finally:
+            recorder.waits.pop(thread, None)
 
     def done(self) -> bool:
         if not super().done():

@@ -53,6 +53,10 @@ class Ends(Protocol):
     """An operation on an emulated network."""
 
     @property
+    def call(self) -> Any:
+        """The record of it."""
+
+    @property
     def number(self) -> int:
         """The rank's number of it."""
 
