@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import Cluster, RunTimeout
-from ddpkit.cluster.local import timekeeper
+from ddpkit.cluster.local import kept
 
 pytestmark = pytest.mark.processes
 LINK = "1 Gbit/s, 200 us"
@@ -125,7 +125,7 @@ def test_who_polls_for_what_nobody_sends_meets_the_timeout():
 
 def test_an_operation_that_is_old_is_not_taken_for_done(monkeypatch):
     """The timekeeper forgets operations that are done, and those alone."""
-    monkeypatch.setattr(timekeeper, "KEPT", 8)
+    monkeypatch.setattr(kept, "KEPT", 8)
 
     def work():
         rank, stop, values = dist.get_rank(), torch.zeros(1), torch.ones(1)
@@ -145,7 +145,7 @@ def test_an_operation_that_is_old_is_not_taken_for_done(monkeypatch):
 
 
 def test_the_end_of_a_forgotten_operation_is_not_before_its_post(monkeypatch):
-    monkeypatch.setattr(timekeeper, "KEPT", 8)
+    monkeypatch.setattr(kept, "KEPT", 8)
 
     def work():
         time.sleep(1)

@@ -39,18 +39,16 @@ import selectors
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import NamedTuple
 
+from ddpkit.cluster.local.kept import Operations, Pending
 from ddpkit.cluster.local.watched import Watched
 from ddpkit.cluster.speeds import speed_text
 from ddpkit.link import Links
 from ddpkit.protocol.emulation import (
     MAIN,
-    After,
     Ask,
     ClockPage,
     Due,
@@ -63,11 +61,10 @@ from ddpkit.protocol.emulation import (
 )
 from ddpkit.simulate.network import Network
 from ddpkit.simulate.operations import schedule_of
-from ddpkit.simulate.posted import UNKNOWN, End, Part
+from ddpkit.simulate.posted import End, Part
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 
-KEPT = 16384  # operations of a rank whose ends are kept, once they are done
 SHORT, LONG = 0.001, 0.02  # seconds between two looks at clocks that are waited for
 
 
@@ -83,38 +80,6 @@ class Actor:
     stood_still: bool = False  # in the user's code, until what it asks is answered
 
 
-class Told(NamedTuple):
-    """What is told of an operation beside its end."""
-
-    matched_ns: int = UNKNOWN
-    moves_ns: int = UNKNOWN
-    source: int = UNKNOWN
-
-    @classmethod
-    def of(cls, end: End | Part | None) -> Told:
-        """What is known now."""
-        if isinstance(end, Part):
-            return cls(end.begun_ns, end.begun_ns)
-        return cls() if end is None else cls(end.matched_ns, end.moves_ns, end.peer)
-
-
-@dataclass(slots=True, eq=False)
-class Pending:
-    """What a rank has posted, or will have when others are done."""
-
-    end: End | Part | None = None  # until it is done
-    told: Told = field(default_factory=Told)  # once it is done
-    done_ns: int = UNKNOWN
-    then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
-
-    def finish(self, end: End | Part) -> None:
-        """Note when it is done."""
-        self.done_ns, self.told, self.end = end.done_ns, Told.of(end), None
-        waiting, self.then = self.then, []
-        for tell in waiting:
-            tell(self.done_ns)
-
-
 class Timekeeper(threading.Thread):
     """Serves the ranks of one run; see the module's docstring."""
 
@@ -126,11 +91,10 @@ class Timekeeper(threading.Thread):
         self._network = Network(links)
         self._selector = selectors.DefaultSelector()
         self._connections: dict[tuple[int, bool], Connection] = {}
-        self._operations: dict[tuple[int, int], Pending] = {}  # by rank and number
+        self._operations = Operations(len(links))
         self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
         self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
-        self._newest = [0] * len(links)  # the newest operation of each rank
         self._to_come: set[tuple[int, int]] = set()  # actors that follow what is not done yet
         self._gone: set[tuple[int, int]] = set()  # actors that left before they were heard of
         self._actors = {(rank, MAIN): Actor(rank, MAIN) for rank in range(len(links))}
@@ -226,8 +190,8 @@ class Timekeeper(threading.Thread):
             actor = self._actors.setdefault(place, Actor(*place))
             actor.ns, actor.asks, actor.absent = request.ns, request, False
             # What was done so long ago that nobody knows when was done by now.
-            earliest = request.ns if self._is_forgotten(rank, request.after) else 0
-            self._when_all_are_done(
+            earliest = request.ns if self._operations.is_forgotten(rank, request.after) else 0
+            self._operations.when_all_are_done(
                 rank, request.after, lambda ns: self._know(actor, request, max(ns, earliest))
             )
         elif isinstance(request, Follow):
@@ -239,13 +203,9 @@ class Timekeeper(threading.Thread):
             elif self._actors.pop(place, None) is None:
                 self._gone.add(place)  # told by another connection than what it follows
         else:
-            operation = self._operations.setdefault((rank, request.number), Pending())
-            self._newest[rank] = max(self._newest[rank], request.number)
-            old = rank, request.number - KEPT
-            if old in self._operations and self._operations[old].done_ns != UNKNOWN:
-                del self._operations[old]
+            operation = self._operations.posted(rank, request.number)
             self._meet(rank, request)
-            self._when_all_are_done(
+            self._operations.when_all_are_done(
                 rank, request.after, lambda ns: self._post(rank, request, operation, ns)
             )
 
@@ -286,31 +246,6 @@ class Timekeeper(threading.Thread):
         self._meet(rank, post._replace(peer=source))
         self._send(rank, False, Source(post.number, source))
 
-    def _when_all_are_done(
-        self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
-    ) -> None:
-        """Call `tell` with the latest of the times, once all are known."""
-        for place, (number, later) in enumerate(after):
-            if self._is_forgotten(rank, ((number, later),)):
-                continue
-            # What one thread of a rank has posted may be heard of after what another says of it.
-            operation = self._operations.setdefault((rank, number), Pending())
-            if operation.done_ns == UNKNOWN:
-                operation.then.append(partial(self._look_again, rank, after[place:], tell, latest))
-                return
-            latest = max(latest, operation.done_ns + later)
-        tell(latest)
-
-    def _look_again(
-        self, rank: int, after: After, tell: Callable[[int], None], latest: int, _: int
-    ) -> None:
-        self._when_all_are_done(rank, after, tell, latest)
-
-    def _is_forgotten(self, rank: int, after: After) -> bool:
-        """Whether one of the operations was done so long ago that its end is not kept."""
-        oldest = self._newest[rank] - KEPT
-        return any(n <= oldest and (rank, n) not in self._operations for n, _ in after)
-
     def _know(self, actor: Actor, ask: Ask, done_ns: int) -> None:
         if actor.asks is ask:
             self._known.append((actor, done_ns))
@@ -328,7 +263,7 @@ class Timekeeper(threading.Thread):
                 self._to_come.remove(place)
                 self._actors[place] = Actor(*place, done_ns)
 
-        self._when_all_are_done(rank, ((follow.number, 0),), begin)
+        self._operations.when_all_are_done(rank, ((follow.number, 0),), begin)
 
     def _message(self, rank: int, post: PostedSend, ns: int) -> End:
         if post.receives:
@@ -392,10 +327,7 @@ class Timekeeper(threading.Thread):
         actor.stood_still = False
         actor.ns = max(actor.ns, min(limits), now_ns)
         self._watched[actor.rank].since = time.monotonic()
-        operation = self._operations.get((actor.rank, asks.after[0][0])) if asks.after else None
-        told = Told()
-        if operation is not None:
-            told = operation.told if operation.end is None else Told.of(operation.end)
+        told = self._operations.told(actor.rank, asks.after)
         due = Due(asks.actor, asks.question, done_ns, now_ns, *told)
         if not self._send(actor.rank, actor.number == MAIN, due):
             self._actors.pop((actor.rank, actor.number), None)

@@ -1,0 +1,93 @@
+"""What ranks have posted, as the timekeeper keeps it: when each operation is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from ddpkit.protocol.emulation import After
+from ddpkit.simulate.posted import UNKNOWN, End, Part
+
+KEPT = 16384  # operations of a rank whose ends are kept, once they are done
+
+
+class Told(NamedTuple):
+    """What is told of an operation beside its end."""
+
+    matched_ns: int = UNKNOWN
+    moves_ns: int = UNKNOWN
+    source: int = UNKNOWN
+
+    @classmethod
+    def of(cls, end: End | Part | None) -> Told:
+        """What is known now."""
+        if isinstance(end, Part):
+            return cls(end.begun_ns, end.begun_ns)
+        return cls() if end is None else cls(end.matched_ns, end.moves_ns, end.peer)
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """What a rank has posted, or will have when others are done."""
+
+    end: End | Part | None = None  # until it is done
+    told: Told = field(default_factory=Told)  # once it is done
+    done_ns: int = UNKNOWN
+    then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
+
+    def finish(self, end: End | Part) -> None:
+        """Note when it is done."""
+        self.done_ns, self.told, self.end = end.done_ns, Told.of(end), None
+        waiting, self.then = self.then, []
+        for tell in waiting:
+            tell(self.done_ns)
+
+
+class Operations:
+    """The operations of all ranks, by number. Of those that are done, the newest are kept."""
+
+    def __init__(self, ranks: int) -> None:
+        self._all: dict[tuple[int, int], Pending] = {}  # by rank and number
+        self._newest = [0] * ranks
+
+    def posted(self, rank: int, number: int) -> Pending:
+        """An operation that a rank has just posted."""
+        self._newest[rank] = max(self._newest[rank], number)
+        old = rank, number - KEPT
+        if old in self._all and self._all[old].done_ns != UNKNOWN:
+            del self._all[old]
+        return self._all.setdefault((rank, number), Pending())
+
+    def told(self, rank: int, after: After) -> Told:
+        """What is known by now of the first of some operations."""
+        operation = self._all.get((rank, after[0][0])) if after else None
+        if operation is None:
+            return Told()
+        return operation.told if operation.end is None else Told.of(operation.end)
+
+    def when_all_are_done(
+        self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
+    ) -> None:
+        """Call `tell` with the latest of the times, once all are known."""
+        for place, (number, later) in enumerate(after):
+            if self.is_forgotten(rank, ((number, later),)):
+                continue
+            # What one thread of a rank has posted may be heard of after what another says of it.
+            operation = self._all.setdefault((rank, number), Pending())
+            if operation.done_ns == UNKNOWN:
+                operation.then.append(partial(self._look_again, rank, after[place:], tell, latest))
+                return
+            latest = max(latest, operation.done_ns + later)
+        tell(latest)
+
+    def _look_again(
+        self, rank: int, after: After, tell: Callable[[int], None], latest: int, _: int
+    ) -> None:
+        self.when_all_are_done(rank, after, tell, latest)
+
+    def is_forgotten(self, rank: int, after: After) -> bool:
+        """Whether one of the operations was done so long ago that its end is not kept."""
+        oldest = self._newest[rank] - KEPT
+        return any(n <= oldest and (rank, n) not in self._all for n, _ in after)
