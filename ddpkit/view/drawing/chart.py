@@ -126,7 +126,7 @@ def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look
         "span": "your own span",
         "moving": "communication",
         "waiting": "waiting for a peer",
-        "done": "done, not yet collected",
+        "done": "done",
     }
     present = {bar.kind for row in rows for bar in row.compute}
     present |= {bar.kind for row in rows for lane in row.lanes for bar in lane}
