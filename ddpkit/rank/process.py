@@ -42,7 +42,9 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
     if os.name == "posix":
         os.setpgid(0, 0)  # its children die with it, and Ctrl-C in a terminal is the launcher's
         _die_with(pipes.lifeline)
-    threading.Thread(target=_watch, args=(pipes.lifeline,), daemon=True).start()
+    lifeline = threading.Thread(target=_watch, args=(pipes.lifeline,), daemon=True)
+    lifeline.name = "ddpkit-lifeline"
+    lifeline.start()
     if hasattr(os, "register_at_fork"):  # a child would keep the launcher from seeing its end
         os.register_at_fork(after_in_child=pipes.reply.close)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

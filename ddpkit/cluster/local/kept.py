@@ -13,7 +13,7 @@ from ddpkit.simulate.posted import UNKNOWN, End, Part
 KEPT = 16384  # operations of a rank whose ends are kept, once they are done
 
 
-class Told(NamedTuple):
+class Details(NamedTuple):
     """What is told of an operation beside its end."""
 
     matched_ns: int = UNKNOWN
@@ -21,7 +21,7 @@ class Told(NamedTuple):
     source: int = UNKNOWN
 
     @classmethod
-    def of(cls, end: End | Part | None) -> Told:
+    def of(cls, end: End | Part | None) -> Details:
         """What is known now."""
         if isinstance(end, Part):
             return cls(end.begun_ns, end.begun_ns)
@@ -33,13 +33,13 @@ class Pending:
     """What a rank has posted, or will have when others are done."""
 
     end: End | Part | None = None  # until it is done
-    told: Told = field(default_factory=Told)  # once it is done
+    details: Details = field(default_factory=Details)  # once it is done
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
 
     def finish(self, end: End | Part) -> None:
         """Note when it is done."""
-        self.done_ns, self.told, self.end = end.done_ns, Told.of(end), None
+        self.done_ns, self.details, self.end = end.done_ns, Details.of(end), None
         waiting, self.then = self.then, []
         for tell in waiting:
             tell(self.done_ns)
@@ -60,12 +60,12 @@ class Operations:
             del self._all[old]
         return self._all.setdefault((rank, number), Pending())
 
-    def told(self, rank: int, after: After) -> Told:
+    def details(self, rank: int, after: After) -> Details:
         """What is known by now of the first of some operations."""
         operation = self._all.get((rank, after[0][0])) if after else None
         if operation is None:
-            return Told()
-        return operation.told if operation.end is None else Told.of(operation.end)
+            return Details()
+        return operation.details if operation.end is None else Details.of(operation.end)
 
     def when_all_are_done(
         self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0

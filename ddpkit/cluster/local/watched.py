@@ -43,8 +43,8 @@ class Watched:
 
     def used_ns(self) -> int | None:
         """The CPU time of the thread; None where the system does not tell."""
-        told = self._tells(f"/proc/{self.pid}/task/{self.pid}/schedstat")
-        return int(told.split(b" ", 1)[0]) if told else None
+        text = self._tells(f"/proc/{self.pid}/task/{self.pid}/schedstat")
+        return int(text.split(b" ", 1)[0]) if text else None
 
     def _tells(self, path: str) -> bytes:
         """What a file of the system's says now; nothing where there is none."""
@@ -81,13 +81,13 @@ class Watched:
 
     def _is_ready(self) -> bool:
         """Whether the thread runs, or would if it had a core."""
-        told = self._tells(f"/proc/{self.pid}/task/{self.pid}/stat")
-        return told.rpartition(b")")[2].split()[:1] in ([b"R"], [b"D"])
+        text = self._tells(f"/proc/{self.pid}/task/{self.pid}/stat")
+        return text.rpartition(b")")[2].split()[:1] in ([b"R"], [b"D"])
 
     def process_stands_still(self, now: float) -> bool:
         """Whether no thread of the process has used CPU time to speak of for a while."""
-        told = self._tells(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
-        ticks = int(told[11]) + int(told[12]) if len(told) > 12 else 0  # user's, and the system's
+        fields = self._tells(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
+        ticks = sum(map(int, fields[11:13]))  # the user's, and the system's
         if ticks > self.ticks + TICKS:
             self.ticks, self.ticks_since = ticks, now
         return now - max(self.since, self.ticks_since) > STANDSTILL

@@ -6,14 +6,18 @@ limit, a queue, a process that is waited for. With an emulated clock they would 
 that waits for a queue uses no CPU). So each function looks at who calls it.
 
 asyncio's loop waits for its timers by the emulated clock: where nothing else is to be done, the
-clock is put forward. `datetime` and torch.profiler have clocks in C, and stay real, and so does CPU
-time (`time.process_time`).
+clock is put forward. While another thread works, or a child or a socket may yet say something, the
+loop waits in real time, and the clock goes with it. `datetime` and torch.profiler have clocks in C,
+and stay real, and so does CPU time (`time.process_time`).
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,6 +33,8 @@ WAIT |= {"httpx", "httpcore", "fsspec", "huggingface_hub", "triton"}
 WAIT_IN_TORCH = tuple(f"torch.{name}" for name in ("distributed", "_inductor", "_dynamo"))
 REAL = (sys.stdlib_module_names - FOR_USERS - {"__main__"}) | {"ddpkit"} | WAIT
 USERS_OF_THE_KIT = ("ddpkit.answers", "ddpkit.checks")
+LOOK = 0.01  # real seconds between two looks at what else is done
+AT_REST = ("threading.py", os.path.join("concurrent", "futures", "thread.py"))  # a thread in these
 SLEEP_AT_LEAST = 50e-6  # real seconds, in which other threads get to run
 
 real_sleep = time.sleep
@@ -159,11 +165,43 @@ def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
             return real(self, timeout)
         if events := real(self, 0):
             return events
-        clocks.mine.pass_by(round(timeout * 1e9))
+        begun = time.monotonic()
+        left = timeout
+        while left > 0 and (len(self.get_map()) > 1 or _another_thread_works()):
+            events = real(self, min(left, LOOK))
+            clocks.mine.pass_by(round(min(left, time.monotonic() - begun) * 1e9))
+            if events:
+                return events
+            left -= time.monotonic() - begun
+            begun = time.monotonic()
+        clocks.mine.pass_by(round(max(0.0, left) * 1e9))
         return real(self, 0)
 
     undo.callback(setattr, kind, "select", real)
     setattr(kind, "select", select)  # noqa: B010  # a method, to mypy
+
+
+def _another_thread_works() -> bool:
+    """Whether a thread of the user's, beside the one that asks, may be at something."""
+    others = {
+        thread.ident
+        for thread in threading.enumerate()
+        if thread is not threading.current_thread() and not thread.name.startswith("ddpkit-")
+    }
+    if not others:
+        return False
+    collects = gc.isenabled()
+    gc.disable()  # while frames of other threads are looked at (`rank.agent`)
+    try:
+        files = [
+            frame.f_code.co_filename
+            for thread, frame in sys._current_frames().items()
+            if thread in others
+        ]
+    finally:
+        if collects:
+            gc.enable()
+    return not all(file.endswith(AT_REST) for file in files)
 
 
 def _replace_import(undo: ExitStack, clocks: Clocks) -> None:
