@@ -51,9 +51,16 @@ def beside_later_messages(how: str, slow: bool) -> int:
     if rank > 1:
         time.sleep(1)
         dist.send(torch.ones(9), 3) if rank == 2 else dist.recv(torch.ones(9), 2)
-    elif how == "all_reduce":
+    elif how != "backward":
+        late = dist.irecv(torch.ones(9), 1, tag=5) if (how, rank) == ("unmet", 0) else None
         for _ in range(2):
             dist.all_reduce(torch.ones(250), group=pair)
+        took = time.perf_counter_ns() - begin
+        if late is not None:
+            late.wait()
+        elif how == "unmet":
+            dist.send(torch.ones(9), 0, tag=5)
+        return took
     else:
         model = nn.parallel.DistributedDataParallel(nn.Linear(249, 1), process_group=pair)
         begin = time.perf_counter_ns()
@@ -62,13 +69,13 @@ def beside_later_messages(how: str, slow: bool) -> int:
     return time.perf_counter_ns() - begin
 
 
-@pytest.mark.parametrize("how", ["all_reduce", "backward"])
+@pytest.mark.parametrize("how", ["all_reduce", "unmet", "backward"])
 def test_a_rank_that_gloo_keeps_waiting_is_not_left_out(how):
     cluster = Cluster(4, link=LINK, speed=math.inf)
     slow, quick = (cluster.run(beside_later_messages, how, slow) for slow in (True, False))
     assert slow.results == quick.results
     assert max(slow.results[:2]) < 1_000_000
-    if how == "all_reduce":
+    if how != "backward":
         assert slow.results[0] == 2 * cost("ring", 2, 1000, LINK)
     assert "order" not in slow.trace.facts
 

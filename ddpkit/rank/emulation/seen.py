@@ -132,25 +132,22 @@ def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
                 if id(value) in by_real:
                     undo.callback(setattr, module, attribute, value)
                     setattr(module, attribute, by_real[id(value)])
-        _replace_timer(undo, emulated["perf_counter"])
+        _replace_timer(undo, by_real)
         _replace_selector(undo, clocks)
         _replace_import(undo, clocks)
         yield
 
 
-def _replace_timer(undo: ExitStack, timer: Callable[[], float]) -> None:
+def _replace_timer(undo: ExitStack, by_real: dict[int, Callable[..., Any]]) -> None:
     """timeit keeps its timer as a default of its functions."""
     import timeit
 
     for function in (timeit.Timer.__init__, timeit.timeit, timeit.repeat):
-        before = function.__defaults__
+        before = function.__defaults__ or ()
         undo.callback(setattr, function, "__defaults__", before)
-        real = timeit.default_timer
-        function.__defaults__ = tuple(
-            timer if value in (real, time.perf_counter) else value for value in before or ()
-        )
+        function.__defaults__ = tuple(by_real.get(id(value), value) for value in before)
     undo.callback(setattr, timeit, "default_timer", timeit.default_timer)
-    timeit.default_timer = timer
+    timeit.default_timer = by_real.get(id(timeit.default_timer), timeit.default_timer)
 
 
 def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:

@@ -212,7 +212,6 @@ class EmulatedOperation:
             clock.jump(limit)
             raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
         clock.jump(self.done_ns)
-        clock.wait()
         done = self._take_bytes()
         if self.future is not None:  # c10d reads its value as soon as the wait is over
             self.future.wait_for_gloo()
@@ -225,7 +224,6 @@ class EmulatedOperation:
             return self.inner is not None and bool(self.inner.is_completed())
         with clock.stopped():
             if self._is_done(clock.now()):
-                clock.wait()
                 self._take_bytes()
                 return True
             if self._looked_since is None:
