@@ -43,8 +43,8 @@ class Network:
         self._out: dict[int, Sender] = {}
         self._into: dict[int, LinkSide] = {}
         self._routes: dict[tuple[int, int], tuple[Sender, LinkSide, int]] = {}
-        # When, `POST` … `ARRIVAL`, round, rank, number, and what to do.
-        self._events: list[tuple[int, int, int, int, int, Action]] = []
+        # When, `POST` … `ARRIVAL`, round, rank, number, which event, and what to do.
+        self._events: list[tuple[int, int, int, int, int, int, Action]] = []
         self._numbers = count()
         self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> by src
         self._anybody: dict[Hashable, deque[End]] = {}  # receives from anybody
@@ -123,7 +123,12 @@ class Network:
         action(self.now_ns)
 
     def _posted(self, ns: int, rank: int, action: Action, round: int = 0) -> None:
-        heapq.heappush(self._events, (ns, POST, round, rank, next(self._numbers), action))
+        self._at(ns, POST, round, rank, next(self._numbers), action)
+
+    def _at(self, ns: int, kind: int, round: int, rank: int, number: int, action: Action) -> None:
+        """Do something at a time; a message can have several events at one."""
+        event = next(self._numbers)
+        heapq.heappush(self._events, (ns, kind, round, rank, number, event, action))
 
     # Messages
 
@@ -186,7 +191,7 @@ class Network:
             insort(out.waiting, message, key=Matched.order)
             self._carry(now, out)
 
-        heapq.heappush(self._events, (now, MOVE, 0, send.rank, send.number, ready))
+        self._at(now, MOVE, 0, send.rank, send.number, ready)
 
     def _carry(self, now: int, out: Sender) -> None:
         """Let a side take what it can take by now, and come back for what it can take later."""
@@ -201,12 +206,11 @@ class Network:
         first = min(out.waiting, key=lambda each: each.due_ns)
         if not now < out.looks_ns <= first.due_ns:
             out.looks_ns = first.due_ns
-            order = MOVE, 0, first.send.rank, first.send.number
 
             def look(now: int) -> None:
                 self._carry(now, out)
 
-            heapq.heappush(self._events, (first.due_ns, *order, look))
+            self._at(first.due_ns, MOVE, 0, first.send.rank, first.send.number, look)
 
     def _move(self, now: int, message: Matched) -> None:
         send, receive, into = message.send, message.receive, message.into
@@ -218,8 +222,7 @@ class Network:
         def arrive(now: int) -> None:
             receive.finish(into.take(now, send.nbytes)[1])
 
-        order = ARRIVAL, send.round, send.rank, send.number
-        heapq.heappush(self._events, (arrives, *order, arrive))
+        self._at(arrives, ARRIVAL, send.round, send.rank, send.number, arrive)
         send.finish(max(through, now))  # a send is not over before its receive is posted
 
     def _route(self, src: int, dst: int) -> tuple[Sender, LinkSide, int]:

@@ -19,10 +19,11 @@ pytestmark = pytest.mark.processes
 
 LENGTHS = (0, 1, 10_000)  # elements of a message
 LATE = 0.05  # s, by which a recv is posted after its send
+LATER = 1.0  # s of emulated time: ranks that see a file at one time have clocks far apart
 LINKS = pytest.mark.parametrize("link", [None, "10 Gbit/s, 10 us"], ids=["gloo", "link"])
 
 
-def to_a_late_receiver(how: str, folder: Path) -> list[bool]:
+def to_a_late_receiver(how: str, folder: Path, late: float) -> list[bool]:
     """On rank 0: whether each message was called complete before anybody had to receive it."""
     early, recorder = [], current()
     for length in LENGTHS:
@@ -36,7 +37,7 @@ def to_a_late_receiver(how: str, folder: Path) -> list[bool]:
         if dist.get_rank() == 1:
             while not sent.exists():
                 time.sleep(0.001)
-            time.sleep(LATE)
+            time.sleep(late)
             dist.recv(x, src=0)
         elif how == "send":
             teller = threading.Thread(target=tell_when_posted)
@@ -54,7 +55,7 @@ def to_a_late_receiver(how: str, folder: Path) -> list[bool]:
 @LINKS
 @pytest.mark.parametrize("how", ["send", "isend and wait"])
 def test_a_send_is_over_only_when_its_recv_is_posted(link, how, tmp_path):
-    run = Cluster(2, link=link).run(to_a_late_receiver, how, tmp_path)
+    run = Cluster(2, link=link).run(to_a_late_receiver, how, tmp_path, LATER if link else LATE)
     sends = [span for span in run.trace.spans if span.is_send]
     recvs = [span for span in run.trace.spans if span.is_recv]
     assert [span.bytes for span in sends] == [4 * length for length in LENGTHS]

@@ -5,8 +5,11 @@ import pickle
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ddpkit.link import Link, Links
+from ddpkit.link import Hosts, Link, Links
+from tests.properties import examples
 
 
 @pytest.mark.parametrize(
@@ -131,6 +134,60 @@ def test_without_a_default_other_ranks_are_unlimited() -> None:
 def test_bad_links_of_ranks_are_one_sentence(spec: object) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         Links.parse(spec, 4)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+@st.composite
+def links_of_ranks(draw: st.DrawFn) -> Links:
+    """Links of 1 to 6 ranks, which may differ, and may stand in hosts."""
+    latencies = st.sampled_from((0, 1, 7_000, 200_000, 1_500_000, 2_000_000_000))
+    rates = st.sampled_from((math.inf, 1.0, 12.5e6, 125e6, 1.25e9, 300e9))
+    link = st.builds(lambda ns, rate: Link(ns / 1e9, rate), latencies, rates)
+    each = draw(st.lists(link, min_size=1, max_size=6))
+    hosts = st.builds(Hosts, st.integers(1, 7), link)
+    return Links(tuple(each), draw(st.none() | hosts))
+
+
+@examples(200)
+@given(links=links_of_ranks())
+def test_any_links_can_be_written_and_read_again(links: Links) -> None:
+    assert Links.parse(str(links), len(links)) == links
+    assert pickle.loads(pickle.dumps(links)) == links
+
+
+@examples(50)
+@given(
+    size=st.integers(1, 5),
+    inside=st.sampled_from(("300 GB/s, 3 us", "1 us", "unlimited")),
+    between=st.sampled_from(("100 Gbit/s, 10 us", "1 Gbit/s", "unlimited")),
+    own=st.dictionaries(st.integers(0, 4), st.sampled_from(("1 MB/s", "5 us", "2 B/s, 1 s"))),
+)
+def test_links_of_hosts_are_read_from_a_mapping(
+    size: int, inside: str, between: str, own: dict[int, str]
+) -> None:
+    links = Links.parse({"hosts of": size, "inside": inside, "between": between, **own}, 5)
+    assert links.hosts == Hosts(size, Link.parse(between))
+    for rank in range(5):
+        assert rank in own or links[rank] == Link.parse(inside)
+    assert Links.parse(str(links), 5) == links
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"hosts of": 2, "inside": "1 GB/s"},
+        {"inside": "1 GB/s", "between": "1 GB/s"},
+        {"hosts of": 0, "inside": "1 GB/s", "between": "1 GB/s"},
+        {"hosts of": True, "inside": "1 GB/s", "between": "1 GB/s"},
+        {"hosts of": 2.0, "inside": "1 GB/s", "between": "1 GB/s"},
+        {"hosts of": 2, "inside": "1 GB/s", "between": "slow"},
+        {"hosts of": 2, "inside": "1 GB/s", "between": "1 GB/s", "default": "1 GB/s"},
+        {"hosts of": 2, "inside": "1 GB/s", "between": "1 GB/s", 4: "1 GB/s"},
+    ],
+)
+def test_bad_links_of_hosts_are_one_sentence(spec: dict[int | str, str]) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        Links.parse(spec, 4)
     assert "\n" not in str(caught.value)
 
 

@@ -3,11 +3,12 @@
 from collections import deque
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddpkit.link import Link, Links
+from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Recv, Schedule, Send, schedule, time_of
+from ddpkit.simulate.network import Network
 from ddpkit.simulate.schedules import Step, elements
 from tests.properties import examples
 
@@ -186,3 +187,47 @@ def test_a_deadlock_is_said() -> None:
     steps = (Recv(0, 1, (0, 1), 0), Recv(1, 0, (0, 1), 0))
     with pytest.raises(ValueError, match=r"ranks \[0, 1\]"):
         time_of(Schedule("wrong", "p2p", 2, 1, steps), "1 us")
+
+
+NETWORKS = (
+    "1 GB/s, 7 us",
+    {"hosts of": 2, "inside": "2 GB/s, 1 us", "between": "1 GB/s, 5 us"},
+    {"default": "1 GB/s, 7 us", 1: "500 MB/s"},
+)
+POSTS = st.lists(
+    st.tuples(
+        st.permutations(range(4)),  # the first sends, to the second
+        st.sampled_from((0, 1000, 5000, 7000, 12_000)),  # when it is sent
+        st.sampled_from((0, 1000, 5000, 7000, 14_000)),  # when it is awaited
+        st.sampled_from((0, 1000, 4000, 7000)),  # bytes
+    ),
+    max_size=12,
+)
+
+
+@examples(100)
+@given(posts=POSTS, links=st.sampled_from(NETWORKS))
+@example(  # two events of one message, at one time
+    posts=[
+        ([2, 0, 1, 3], 5000, 5000, 4000),
+        ([2, 3, 0, 1], 0, 5000, 7000),
+        ([2, 1, 0, 3], 5000, 1000, 0),
+    ],
+    links=NETWORKS[2],
+)
+def test_messages_at_equal_times_all_come_whatever_is_told_first(
+    posts: list[tuple[list[int], int, int, int]], links: LinkSpec
+) -> None:
+    def ends(order: list[int]) -> list[tuple[int, int]]:
+        network, found = Network(Links.parse(links, 4)), {}
+        for each in order:
+            (src, dst, *_), sent, awaited, nbytes = posts[each]
+            send = network.send(sent, "", src, dst, nbytes, each)
+            found[each] = send, network.recv(awaited, "", dst, src, nbytes, each)
+        network.advance()
+        return [(found[each][0].done_ns, found[each][1].done_ns) for each in range(len(posts))]
+
+    usual = ends(list(range(len(posts))))
+    for (_, sent, awaited, _), (through, came) in zip(posts, usual, strict=True):
+        assert came >= through >= max(sent, awaited)
+    assert ends(sorted(range(len(posts)), key=lambda k: posts[k][0][0])) == usual  # rank by rank
