@@ -6,9 +6,12 @@ import math
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -156,6 +159,50 @@ def test_a_rank_that_is_killed_while_others_ask():
     with pytest.raises(RankDied):
         run(work, world_size=3)
     assert becomes_true(lambda: not ranks_alive())
+
+
+def test_ranks_die_with_a_launcher_that_is_killed():
+    script = """
+import os, time, torch, torch.distributed as dist
+from ddpkit import Cluster
+
+def work():
+    print("rank", os.getpid(), flush=True)
+    if dist.get_rank() == 0:
+        while True: pass
+    dist.recv(torch.ones(1), 0)
+
+Cluster(2, link="1 Gbit/s, 200 us").run(work)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        pids = [int(launcher.stdout.readline().rpartition(" ")[2]) for _ in range(2)]
+        launcher.kill()
+    assert becomes_true(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+def test_workers_of_a_data_loader():
+    def work():
+        class Numbers(torch.utils.data.Dataset):
+            def __len__(self):
+                return 16
+
+            def __getitem__(self, number):
+                time.sleep(0.001)
+                return torch.tensor([float(number)])
+
+        loader = torch.utils.data.DataLoader(
+            Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork", timeout=60
+        )
+        total = 0.0
+        for _ in range(2):
+            for batch in loader:
+                dist.all_reduce(values := batch.sum())
+                total += values.item()
+        return total
+
+    assert run(work).results == [480.0, 480.0]
 
 
 def test_a_run_in_a_thread_of_the_notebook():
