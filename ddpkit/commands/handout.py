@@ -25,7 +25,13 @@ from ddpkit.files import CHECKOUT, write_whole
 # Beside labs/ and ddpkit/: what installs the kit, and the pages that README leads to.
 PAGES = [
     *("README.md", "LICENSE", "Makefile", "pyproject.toml", "constraints.txt", "environment.yml"),
-    *("docs/where.md", "docs/clusters.md", "docs/pictures.md", "docs/pictures/*.png"),
+    *(
+        "docs/where.md",
+        "docs/clusters.md",
+        "docs/emulation.md",
+        "docs/pictures.md",
+        "docs/pictures/*.png",
+    ),
     *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),
 ]
 KINDS = {".py", ".js", ".mplstyle", ".npz", ".md", ".typed"}  # kinds of files in ddpkit/
