@@ -151,11 +151,10 @@ check(token_ring)
 # %% [markdown]
 # ## The first timeline
 #
-# Inside a laptop messages are too fast to watch, and the ranks share its few cores. So the next
-# cluster is *emulated*: the ranks are as real as before, but each has the time of a machine of its
-# own, behind a link of 1 Gbit/s, which takes 33 ms for 4 MB.
+# Inside a laptop messages are too fast to watch. So the next cluster is *emulated*: real ranks, each
+# with the time of a machine of its own, behind a link of 1 Gbit/s, which takes 33 ms for 4 MB.
 #
-# The kit draws a row for each rank; that time runs to the right.
+# The kit draws a row for each rank; time runs to the right.
 #
 # **Predict:** what shape will the four rows make, when 4 MB go around? How long does it take?
 
