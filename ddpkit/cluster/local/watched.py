@@ -6,7 +6,9 @@ import math
 import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ddpkit.protocol.emulation import ClockPage
 
@@ -80,9 +82,15 @@ class Watched:
         return now - self.since > limit
 
     def _is_ready(self) -> bool:
-        """Whether the thread runs, or would if it had a core."""
-        text = self._tells(f"/proc/{self.pid}/task/{self.pid}/stat")
-        return text.rpartition(b")")[2].split()[:1] in ([b"R"], [b"D"])
+        """Whether a thread of the process runs, or would if it had a core.
+
+        Not the main one alone: it may wait for the GIL, whose holder waits for a core.
+        """
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with suppress(OSError):  # the thread has ended
+                if stat.read_bytes().rpartition(b")")[2].split()[:1] in ([b"R"], [b"D"]):
+                    return True
+        return False
 
     def process_stands_still(self, now: float) -> bool:
         """Whether no thread of the process has used CPU time to speak of for a while."""
