@@ -74,7 +74,7 @@ class Left(NamedTuple):
 
 
 class Due(NamedTuple):
-    """When the operations of an `Ask` are done, and what is known of the first.
+    """When the operations of an `Ask` are done.
 
     ``done_ns`` is None if they are not done at the limit; it may lie behind the limit, where it is
     known already. ``now_ns`` is the cluster's time, where the rank stood still and is behind it.
@@ -84,9 +84,7 @@ class Due(NamedTuple):
     question: int
     done_ns: int | None
     now_ns: int = 0
-    matched_ns: int = -1  # since when all that take part were there
-    moves_ns: int = -1  # when the bytes begin to leave
-    source: int = -1  # the rank that a received message is from
+    source: int = -1  # the rank that the first of them, a receive, has its message from
 
 
 class Source(NamedTuple):

@@ -182,7 +182,6 @@ class Network:
     def _match(self, now: int, send: End, receive: End) -> None:
         """Move a message, both ends of which are posted."""
         out, into, latency = self._route(send.rank, receive.rank)
-        send.matched_ns = receive.matched_ns = now
         receive.nbytes = send.nbytes
         patience = min(latency, out.link.wire_ns(send.nbytes))
         message = Matched(send, receive, out, into, latency, patience)
@@ -216,7 +215,6 @@ class Network:
         send, receive, into = message.send, message.receive, message.into
         earliest = max(send.posted_ns, receive.posted_ns - message.latency_ns)
         leaves, through = message.out.take(earliest, send.nbytes)
-        send.moves_ns = receive.moves_ns = leaves
         arrives = message.out.link.arrival_ns(into.link, send.nbytes, leaves)
 
         def arrive(now: int) -> None:
@@ -242,8 +240,6 @@ class Network:
         """Take a rank's steps until one has to wait."""
         play, members = part.play, part.play.members
         me = members.index(part.rank)
-        if part.begun_ns == UNKNOWN:
-            part.begun_ns = now
         while part.taken < len(part.steps):
             step = part.steps[part.taken]
             part.taken += 1

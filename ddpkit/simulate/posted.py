@@ -22,8 +22,6 @@ class End:
     round: int = 0
     number: int = 0  # grows with what its rank posts
     peer: int = UNKNOWN  # of a receive from anybody: known when it is matched
-    matched_ns: int = UNKNOWN  # since when both ends are posted
-    moves_ns: int = UNKNOWN  # when its bytes begin to leave
     done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
     found: Callable[[End], None] | None = None  # of a receive from anybody: once `peer` is known
@@ -93,7 +91,6 @@ class Part:
     play: Play
     taken: int = 0  # steps
     open: int = 1  # sends whose end is not known, and 1 until all steps are taken
-    begun_ns: int = UNKNOWN
     until_ns: int = 0  # the latest end that is known
     done_ns: int = UNKNOWN
     ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for who wants a trace

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from ddpkit.protocol.emulation import After
 from ddpkit.simulate.posted import UNKNOWN, End, Part
@@ -13,33 +12,18 @@ from ddpkit.simulate.posted import UNKNOWN, End, Part
 KEPT = 16384  # operations of a rank whose ends are kept, once they are done
 
 
-class Details(NamedTuple):
-    """What is told of an operation beside its end."""
-
-    matched_ns: int = UNKNOWN
-    moves_ns: int = UNKNOWN
-    source: int = UNKNOWN
-
-    @classmethod
-    def of(cls, end: End | Part | None) -> Details:
-        """What is known now."""
-        if isinstance(end, Part):
-            return cls(end.begun_ns, end.begun_ns)
-        return cls() if end is None else cls(end.matched_ns, end.moves_ns, end.peer)
-
-
 @dataclass(slots=True, eq=False)
 class Pending:
     """What a rank has posted, or will have when others are done."""
 
     end: End | Part | None = None  # until it is done
-    details: Details = field(default_factory=Details)  # once it is done
+    source: int = UNKNOWN  # of what it receives, once it is done
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
 
     def finish(self, end: End | Part) -> None:
         """Note when it is done."""
-        self.done_ns, self.details, self.end = end.done_ns, Details.of(end), None
+        self.done_ns, self.source, self.end = end.done_ns, _source(end), None
         waiting, self.then = self.then, []
         for tell in waiting:
             tell(self.done_ns)
@@ -60,12 +44,12 @@ class Operations:
             del self._all[old]
         return self._all.setdefault((rank, number), Pending())
 
-    def details(self, rank: int, after: After) -> Details:
-        """What is known by now of the first of some operations."""
+    def source(self, rank: int, after: After) -> int:
+        """The rank that the first of some operations has its message from, once known."""
         operation = self._all.get((rank, after[0][0])) if after else None
         if operation is None:
-            return Details()
-        return operation.details if operation.end is None else Details.of(operation.end)
+            return UNKNOWN
+        return operation.source if operation.end is None else _source(operation.end)
 
     def when_all_are_done(
         self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
@@ -91,3 +75,7 @@ class Operations:
         """Whether one of the operations was done so long ago that its end is not kept."""
         oldest = self._newest[rank] - KEPT
         return any(n <= oldest and (rank, n) not in self._all for n, _ in after)
+
+
+def _source(end: End | Part) -> int:
+    return end.peer if isinstance(end, End) else UNKNOWN

@@ -327,8 +327,8 @@ class Timekeeper(threading.Thread):
         actor.stood_still = False
         actor.ns = max(actor.ns, min(limits), now_ns)
         self._watched[actor.rank].since = time.monotonic()
-        details = self._operations.details(actor.rank, asks.after)
-        due = Due(asks.actor, asks.question, done_ns, now_ns, *details)
+        source = self._operations.source(actor.rank, asks.after)
+        due = Due(asks.actor, asks.question, done_ns, now_ns, source)
         if not self._send(actor.rank, actor.number == MAIN, due):
             self._actors.pop((actor.rank, actor.number), None)
 

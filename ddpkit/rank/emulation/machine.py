@@ -12,48 +12,19 @@ from ddpkit.protocol.emulation import ClockPage
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
 from ddpkit.rank.emulation.seen import seen
-from ddpkit.rank.record.clock import HOST, Later
+from ddpkit.rank.record.clock import HOST, Ends
 from ddpkit.rank.record.recorder import Recorder
 
 
-class Chained(Protocol):
-    """The callbacks that follow an operation."""
-
-    @property
-    def moments(self) -> list[Later]:
-        """When those that have run were done."""
-
-
-class Followed(Protocol):
-    """A future of the emulated network's."""
-
-    @property
-    def chain(self) -> Chained:
-        """The callbacks that follow it."""
-
-
-class Awaited(Protocol):
+class Awaited(Ends, Protocol):
     """An operation whose future somebody has taken."""
 
-    @property
-    def number(self) -> int:
-        """The rank's number of it."""
+    call: Any  # the record of it
+    answer: Any  # what the timekeeper has said, if anybody has waited for it
 
     @property
-    def done_ns(self) -> int:
-        """When it is done."""
-
-    @property
-    def answer(self) -> Any:
-        """What the timekeeper has said, if anybody has waited for it."""
-
-    @property
-    def future(self) -> Followed | None:
-        """The future."""
-
-    @property
-    def call(self) -> Any:
-        """The record of it."""
+    def over_ns(self) -> int:
+        """When it is done, and all callbacks that follow it."""
 
 
 class Machine:
@@ -159,15 +130,8 @@ class Machine:
             whole = sum(operation.call.what.bytes for operation in waited) or 1
             now = float(self._last_post_ns)
             for operation in waited:
-                now = max(now, self._end_of(operation)) + copying * (
-                    operation.call.what.bytes / whole
-                )
+                now = max(now, operation.over_ns) + copying * (operation.call.what.bytes / whole)
             clock.jump(round(now))
-
-    def _end_of(self, operation: Awaited) -> int:
-        """When an operation is done, and all callbacks that follow it."""
-        moments = [] if operation.future is None else operation.future.chain.moments
-        return max([operation.done_ns, *(moment.ns() for moment in moments)])
 
 
 _current: Machine | None = None

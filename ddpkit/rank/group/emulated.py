@@ -259,6 +259,12 @@ class EmulatedOperation:
         assert done is not None
         return done
 
+    @property
+    def over_ns(self) -> int:
+        """When it is done, and all callbacks that follow it."""
+        moments = [] if self.future is None else self.future.chain.moments
+        return max([self.done_ns, *(moment.ns() for moment in moments)])
+
     def _is_done(self, limit_ns: int | None) -> bool:
         """Whether it is done at the limit, and what is known of it then."""
         if self.answer is None or self.answer.done_ns is None:
