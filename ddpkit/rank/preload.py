@@ -39,6 +39,7 @@ import ddpkit.rank.group.backend
 import ddpkit.rank.life
 import ddpkit.rank.main
 import ddpkit.rank.record.compute  # noqa: F401
+from ddpkit.rank.emulation.seen import look_for_tellers
 
 IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
@@ -51,6 +52,7 @@ def _import_a_slice(*_: Any) -> None:
     """Import the next of `SLICES`, and come back for the one after it. A signal's handler."""
     with suppress(ImportError):  # not every torch has all of them
         importlib.import_module(SLICES.pop(0))
+    look_for_tellers()
     gc.freeze()
     if SLICES:
         signal.setitimer(signal.ITIMER_REAL, BREATH)
@@ -63,6 +65,7 @@ def _end_unless_a_rank() -> None:
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)
 
 
+look_for_tellers()
 # What is loaded by now is left out of garbage collection: in a rank it would look at every object,
 # and so copy every page that the ranks share.
 gc.freeze()

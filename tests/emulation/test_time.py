@@ -148,3 +148,16 @@ def test_the_trace_says_that_its_time_is_emulated():
     assert trace.facts["emulated"] == "unlimited"
     assert "0.5" in str(trace.facts["speed"])
     assert "time" not in Cluster(2).run(dist.barrier).trace.facts
+
+
+def test_an_emulated_rank_shares_its_pages_as_others_do() -> None:
+    """Looking for the functions of `time` in a rank touched every object: 37 MB copied by each."""
+
+    def faults() -> int:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    plain, emulated = (Cluster(2, link=link) for link in (None, "unlimited"))
+    plain.run(faults)  # so that the forkserver is there
+    assert max(emulated.run(faults).results) < 1.5 * max(plain.run(faults).results)

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Any
 
 from ddpkit.rank.emulation.clock import Clocks
@@ -36,6 +37,9 @@ USERS_OF_THE_KIT = ("ddpkit.answers", "ddpkit.checks")
 LOOK = 0.01  # real seconds between two looks at what else is done
 AT_REST = ("threading.py", os.path.join("concurrent", "futures", "thread.py"))  # a thread in these
 SLEEP_AT_LEAST = 50e-6  # real seconds, in which other threads get to run
+
+TELLS = [name + suffix for name in ("time", "monotonic", "perf_counter") for suffix in ("", "_ns")]
+SHOWN = (*TELLS, "sleep", "clock_gettime", "clock_gettime_ns")
 
 real_sleep = time.sleep
 
@@ -82,11 +86,7 @@ def _replacements(clocks: Clocks, epoch_ns: int) -> dict[str, Callable[..., Any]
         clocks.mine.pass_by(round(seconds * 1e9))
         real_sleep(0 if clocks.mine is clocks.main else SLEEP_AT_LEAST)
 
-    found = {
-        name + suffix: tells(name + suffix, epoch_ns if name == "time" else 0)
-        for name in ("time", "monotonic", "perf_counter")
-        for suffix in ("", "_ns")
-    }
+    found = {name: tells(name, epoch_ns if name in ("time", "time_ns") else 0) for name in TELLS}
     found["sleep"] = sleep
     if not hasattr(time, "clock_gettime"):  # Windows
         return _named(found)
@@ -118,20 +118,46 @@ def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., 
     return functions
 
 
+_tellers: list[tuple[Any, str]] = []  # modules, and their names for a function of `time`
+_looked_at = 0  # modules
+
+
+def look_for_tellers() -> None:
+    """Find out which modules know the functions of `time` by names of their own.
+
+    That touches every object of every module: in a forked rank it would copy most of the pages that
+    the ranks share, 37 MB of them. So the forkserver looks (`ddpkit.rank.preload`), and a rank only
+    at what it has imported since.
+    """
+    _tellers.clear()
+    _look_at(list(sys.modules.values()))
+
+
+def _look_at(modules: list[Any]) -> None:
+    global _looked_at
+    _looked_at = len(sys.modules)
+    shown = {id(getattr(time, name)) for name in SHOWN if hasattr(time, name)}
+    for module in modules:
+        name = getattr(module, "__name__", "")
+        if module is not time and (not isinstance(name, str) or _is_real(name)):
+            continue
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            if id(value) in shown:
+                _tellers.append((module, attribute))
+
+
 @contextmanager
 def seen(clocks: Clocks, epoch_ns: int) -> Iterator[None]:
     """A block in which the user's code sees the rank's clock; `epoch_ns` is the date of its 0."""
     with ExitStack() as undo:
         emulated = _replacements(clocks, epoch_ns)
         by_real = {id(getattr(time, name)): function for name, function in emulated.items()}
-        for module in list(sys.modules.values()):
-            name = getattr(module, "__name__", "")
-            if module is not time and (not isinstance(name, str) or _is_real(name)):
-                continue
-            for attribute, value in list(getattr(module, "__dict__", {}).items()):
-                if id(value) in by_real:
-                    undo.callback(setattr, module, attribute, value)
-                    setattr(module, attribute, by_real[id(value)])
+        _look_at(list(islice(reversed(sys.modules.values()), len(sys.modules) - _looked_at)))
+        for module, attribute in _tellers:
+            value = getattr(module, attribute, None)
+            if id(value) in by_real:
+                undo.callback(setattr, module, attribute, value)
+                setattr(module, attribute, by_real[id(value)])
         _replace_timer(undo, by_real)
         _replace_selector(undo, clocks)
         _replace_import(undo, clocks)
