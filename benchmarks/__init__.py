@@ -7,6 +7,7 @@ ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06'
 views      what pictures and redraws cost, up to 100,000 spans
 whatif     predicted ÷ measured steps of runs that a replay of another run predicts
 grading    seconds for a submission, and a class of 60 of which a third is hostile
+mutate     machine-made mistakes in the answers, and those that no check refuses
 statements  what an exercise costs its author: statements of its checks and answers
 soak       hundreds of faults in a row, after each of which everything works and nothing is left
 
