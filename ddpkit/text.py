@@ -5,6 +5,7 @@ Whatever two rooms of the kit must write alike has its one home here. Widths are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from textwrap import fill
 
@@ -19,6 +20,10 @@ REASON = 100  # a library's own words for what is wrong with a file
 EXCERPT = 80  # a line that is quoted to say where something is
 
 PASS, FAIL = "✓", "✗"
+# What commands a terminal, turns the text around, or is half a character and cannot be written.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
 _PLAIN = str.maketrans({PASS: "+", FAIL: "x", "…": "...", "·": "-"})
 
 BLANK = "your code here"  # how the message of an exercise as shipped begins
@@ -32,6 +37,15 @@ def sign(passed: bool) -> str:
 def plain(text: str) -> str:
     """``text`` for a console that knows only ASCII: ``plain("✓ 2 ranks") == "+ 2 ranks"``."""
     return text.translate(_PLAIN).encode("ascii", "replace").decode()
+
+
+def visible(text: str) -> str:
+    """``text`` in which nothing acts on who reads it: ``visible("\\x1b[1mA") == r"\\x1b[1mA"``.
+
+    Characters that command a terminal or reverse the direction of writing, and halves of characters
+    (surrogates, which no file can hold), become their escapes. Tabs and ends of lines stay.
+    """
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def placeholder(lines: int) -> str:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from xml.etree import ElementTree
@@ -90,7 +91,7 @@ def _csv(results: Sequence[Result]) -> str:
     """Lines of CSV, one a submission; a cell that a spreadsheet would compute is made text."""
     names = list(dict.fromkeys(one.name for result in results for one in result.exercises))
     stream = io.StringIO()
-    table = csv.writer(stream, lineterminator="\n")
+    table = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
     table.writerow(["submission", "lab", "status", "earned", "points", *names])
     for result in results:
         earned = {one.name: one.earned for one in result.exercises}
@@ -101,7 +102,9 @@ def _csv(results: Sequence[Result]) -> str:
 
 
 def _text(value: str) -> str:
-    return f"'{value}" if value.lstrip()[:1] in tuple("=+-@|%") or value[:1] in "\t\r\n" else value
+    """A cell that no spreadsheet takes for a formula, in letters of any width."""
+    first = unicodedata.normalize("NFKC", value).lstrip()[:1]
+    return f"'{value}" if first in tuple("=+-@|%−") or value[:1] in tuple("\t\r\n") else value
 
 
 FORMATS: dict[str, Callable[[Sequence[Result]], str]] = {

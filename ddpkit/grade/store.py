@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ddpkit.errors import GradeError
 from ddpkit.files import write_whole
 from ddpkit.grade.score import Score
+from ddpkit.text import visible
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one submission; `earned` points are None where the machine failed."""
+    """What became of one submission; `earned` points are None where the machine failed.
+
+    Names, notes and feedback quote what students wrote: what no report could hold, or what would
+    command a terminal, is escaped here, so every form of a report can be written.
+    """
 
     name: str  # path from the folder that was given
     key: str  # digest of the submission's bytes and of what it was graded by
@@ -31,6 +36,16 @@ class Result:
     seconds: float = 0.0
     exercises: tuple[Score, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        told = (replace(one, feedback=_visible(one.feedback)) for one in self.exercises)
+        object.__setattr__(self, "name", visible(self.name))
+        object.__setattr__(self, "exercises", tuple(told))
+        object.__setattr__(self, "notes", _visible(self.notes))
+
+
+def _visible(lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(visible, lines))
 
 
 def file_of(out: Path, name: str) -> Path:

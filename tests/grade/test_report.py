@@ -5,19 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 
+from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
 from ddpkit.grade import store
 from ddpkit.grade.report import FORMATS, report
 from ddpkit.grade.score import Score
 from ddpkit.grade.store import Result
+from ddpkit.text import visible
 
-EVIL = '=HYPERLINK("http://x")</pre><script>alert(1)</script>\x00\x1b[0m&"\''
+EVIL = '=HYPERLINK("http://x")</pre><script>alert(1)</script>\x00\x1b[0m\ud800\u202e\x9b1m&"\''
 RESULTS = [
     Result(
         EVIL, "k", "graded", "00", "bwrap", 4.0, 3.0, 5.5,
@@ -55,6 +59,42 @@ def test_html_shows_and_never_runs_what_students_wrote() -> None:
     assert "none" in parser.texts  # infra_error is not 0 points
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_m03_m04_every_form_is_written_whatever_it_quotes(form: str, tmp_path: Path) -> None:
+    """Half a character, in a refusal and in feedback, once left the whole class without reports."""
+    for result in RESULTS[:1] if form == "gradescope" else RESULTS:
+        store.save(tmp_path, result)
+    written = CliRunner().invoke(main, ["report", str(tmp_path), "--format", form])
+    assert written.exit_code == 0, written.output
+    text = written.stdout_bytes.decode()  # as no terminal could with a surrogate
+    assert not [c for c in "\x00\x1b\x9b\u202e\ud800" if c in text]
+    assert "ud800" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a;=1+1;b.ipynb",
+        "\uff1d1+1",
+        "\uff0b1",
+        "\uff0d1",
+        "\uff20x",
+        "−1",
+        "  =1",
+        "\t=1",
+        "\n=1",
+        '"=1',
+    ],
+)
+def test_m18_no_cell_is_a_formula(name: str) -> None:
+    """Neither with another separator nor in full-width letters."""
+    line = report([Result(name, "k", "refused")], "csv").partition("\n")[2]
+    (row,) = csv.reader(io.StringIO(line))
+    assert row[0] in (name, f"'{name}")
+    assert unicodedata.normalize("NFKC", row[0]).strip()[0] not in "=+-@|%−"
+    assert line.count('"') == 2 * len(row) + 2 * name.count('"')  # each is quoted
+
+
 def test_csv_has_no_formula() -> None:
     rows = list(csv.DictReader(io.StringIO(report(RESULTS, "csv"))))
     assert [row["submission"][:2] for row in rows] == ["'=", "'-", "un"]
@@ -88,7 +128,7 @@ def test_results_are_kept_as_they_are(tmp_path: Path) -> None:
     for result in RESULTS:
         store.save(tmp_path, result)
     assert store.load(tmp_path) == sorted(RESULTS, key=lambda result: result.name)
-    assert json.loads(report(store.load(tmp_path), "json"))[1]["name"] == EVIL
+    assert json.loads(report(store.load(tmp_path), "json"))[1]["name"] == visible(EVIL)
     assert {path.parent for path in tmp_path.rglob("*.json")} == {tmp_path / "results"}
 
 

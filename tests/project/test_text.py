@@ -48,3 +48,8 @@ def test_prose_leaves_out_what_is_empty():
 
 def test_columns():
     assert text.columns([["", "step"], ["rank 10", "5 ms"]]) == ["         step", "rank 10  5 ms"]
+
+
+@pytest.mark.parametrize("active", ["\x1b", "\x00", "\x7f", "\x9b", "\u202e", "\u2028", "\ud800"])
+def test_what_acts_on_its_reader_is_shown_as_its_escape(active: str):
+    assert text.visible(f"ä{active}ü\n\t") == f"ä{ascii(active)[1:-1]}ü\n\t"
