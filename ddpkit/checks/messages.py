@@ -6,9 +6,6 @@ from ddpkit.exercises.hint import Hint
 
 # fmt: off
 MESSAGES = (  # a lab's table of hints begins with these
-    Hint("never waited for", lambda s: s.kind == "never waited for",
-         "isend and irecv only start a message. Keep what they return, and wait() for it before "
-         "you return: until then the tensor belongs to the network, and nothing may have come."),
     Hint("from anybody", lambda s: s.kind == "empty from anybody",
          "A recv that names no rank takes what comes first, from anybody, and gloo breaks where "
          "that is empty: name the rank."),

@@ -2,12 +2,14 @@
 
 exercise         what a lab's module registers: cases, points
   hint           named hints, and what they look at
+  guard          what every answer is held to, and the hints that come first
   raised         what an answer ended in, as data
 check            asks an answer and tells the student
   judge          the asking: every case, whatever the answer does
   seeds          where the inputs come from
   values         what was observed, as plain data, and as text
   compare        the first difference from what was expected
+  counts         what was sent, in words
   explain        an exception, and the student's own line
   tail           the last lines that an answer prints
   ranks          an answer on real ranks: what it returned, and what it sent to whom

@@ -13,11 +13,12 @@ from ddpkit.exercises.seeds import current_seed
 from ddpkit.exercises.verdict import Verdict, verdict_text
 
 
-def check(answer: object) -> Verdict:
+def check(answer: object, *, hint: int = 1) -> Verdict:
     """Put the exercise's cases to your function or class, and print what it did and the verdict.
 
     The exercise is known by the name that the function was defined with. Wrong answers never raise.
-    When all cases pass, your version is kept for `carry`.
+    When all cases pass, your version is kept for `carry`. A hint is a nudge at first;
+    ``check(ring, hint=2)`` says more.
 
     With `DDPKIT_SEED` set (the grader's secret) the inputs change, and no expected value is shown.
 
@@ -30,7 +31,7 @@ def check(answer: object) -> Verdict:
     verdict = judge(exercise, answer, seed)
     notes = list(_remember(verdict, answer)) if speaks() else []
     # What is kept depends on the student's folder; the grader compares what the answer did.
-    say(verdict_text(verdict, [] if seed.secret else notes, secret=seed.secret))
+    say(verdict_text(verdict, [] if seed.secret else notes, secret=seed.secret, hint=hint))
     return verdict
 
 

@@ -33,12 +33,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ddpkit.errors import LessonError
+from ddpkit.exercises.guard import FOR_ALL, returning
 from ddpkit.exercises.hint import Advice, Hint, Seen, first_that_fits
 from ddpkit.exercises.raised import Trouble
 
 Observed = Mapping[str, Any]
 Cases = Callable[[Any, random.Random], Iterator["Case"]]
-StopIf = Literal["", "wrong", "raised", "stuck"]
+StopIf = Literal["", "wrong", "raised"]
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,17 @@ class Case:
     right answer does (plain data, tensors, `Close`); a name that only `observe` has is shown and
     not compared. Call the answer nowhere else: what it raises there fails this case alone.
 
-    `hints` is a table of sentences for wrong answers; the first that fits is shown. A hint knows
-    what was observed, what the answer raised, and all in `given`: names and values, or an object
-    with attributes.
+    `hints` is a table of sentences for wrong answers; the first that fits is shown, after those
+    that hold for all exercises (`guard.FOR_ALL`). A hint knows what was observed, what the answer
+    raised, and all in `given`: names and values, or an object with attributes.
 
-    `stop_if` ends the exercise: if this case is "wrong" (however it fails), has "raised", or is
-    "stuck" (a deadlock, a mismatch, a timeout), later cases are not tried and count as wrong. An
-    answer that fails a plain case would fail the others too, and take time for it.
+    `trivial` is what an answer that does nothing gets right too: one rank alone, an empty tensor,
+    a single micro-batch. Such a case has to pass, and its points count only beside those of a case
+    that is not trivial.
+
+    `stop_if` ends the exercise: if this case is "wrong" (however it fails) or has "raised", later
+    cases are not tried and count as wrong. An answer that fails a plain case would fail the others
+    too, and take time for it. A case that hung (a deadlock, a mismatch, a timeout) always does so.
 
     A grader runs `observe` beside the student's code, with secret inputs: `observe` must know the
     inputs and nothing else. Code that compares values with the right ones goes into `read`, which
@@ -73,6 +78,7 @@ class Case:
     hints: Sequence[Hint] = ()
     given: object = None  # what the hints may know besides: it stays outside the sandbox
     stop_if: StopIf = ""
+    trivial: bool = False
 
     def reading(self, observed: Observed) -> Observed:
         """The observed values that are shown, and compared with `expect`."""
@@ -86,7 +92,7 @@ class Case:
     ) -> Advice | None:
         """The hint for values that are wrong, or for an exception; None if no hint fits."""
         seen = Seen(observed, self.expect, self.given, error, trouble)
-        return first_that_fits(self.hints, seen)
+        return first_that_fits([*FOR_ALL, *self.hints], seen)
 
     def stops(self, passed: bool, trouble: Trouble | None) -> bool:
         """Whether this end of the case is the end of the exercise: no later case is tried."""
@@ -94,15 +100,27 @@ class Case:
 
 
 def stops(stop_if: StopIf, passed: bool, trouble: Trouble | None) -> bool:
-    """Whether a case of this `stop_if` ends the exercise; `trouble` is None if it gave values."""
-    match stop_if:
-        case "wrong":
-            return not passed
-        case "raised":
-            return trouble is not None
-        case "stuck":
-            return trouble is not None and trouble.hung
-    return False
+    """Whether a case of this `stop_if` ends the exercise; `trouble` is None if it gave values.
+
+    The notebook's check and the grader ask alike: by this rule.
+    """
+    if trouble is None:
+        return stop_if == "wrong" and not passed
+    return trouble.hung or stop_if != ""
+
+
+def earned(points: float, cases: Sequence[tuple[Case, bool]]) -> float:
+    """The points for cases, each of which passed or not, by their weights; all if all passed.
+
+    The notebook's check and the grader count alike: by this rule.
+    """
+    if cases and all(passed for _, passed in cases):
+        return float(points)
+    right = [case for case, passed in cases if passed]
+    if all(case.trivial for case in right):
+        return 0.0
+    whole = sum(case.weight for case, _ in cases)
+    return round(points * sum(case.weight for case in right) / whole, 2)
 
 
 @dataclass(frozen=True)
@@ -114,16 +132,24 @@ class Exercise:
     points: float
     about: str  # first line of the docstring of `cases`
     cases: Cases = field(repr=False)
+    returns: bool = True
+
+    def asks(self, answer: Any, rng: random.Random) -> Iterator[Case]:
+        """The cases for an answer, which has to return something if `returns`."""
+        return self.cases(returning(answer) if self.returns else answer, rng)
 
 
 REGISTRY: dict[str, Exercise] = {}
 
 
-def exercise(name: str, *, lab: str, points: float = 1) -> Callable[[Cases], Cases]:
+def exercise(
+    name: str, *, lab: str, points: float = 1, returns: bool = True
+) -> Callable[[Cases], Cases]:
     """Register `cases(answer, rng)`, a generator of `Case`, as the check of exercise `name`.
 
     The first line of the docstring of `cases` says what the exercise asks. `lab` is two digits:
-    "00". Raises LessonError if another lab has an exercise of this name.
+    "00". ``returns=False`` if a right answer returns None: any other is told of a missing `return`.
+    Raises LessonError if another lab has an exercise of this name.
     """
 
     def register(cases: Cases) -> Cases:
@@ -134,7 +160,7 @@ def exercise(name: str, *, lab: str, points: float = 1) -> Callable[[Cases], Cas
                 f"{there.cases.__module__} and {cases.__module__}."
             )
         about = (inspect.getdoc(cases) or "").partition("\n")[0]
-        REGISTRY[name] = Exercise(name, lab, points, about, cases)
+        REGISTRY[name] = Exercise(name, lab, points, about, cases, returns)
         return cases
 
     return register

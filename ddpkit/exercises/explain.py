@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from ddpkit.errors import DdpkitError, RunFailed
+from ddpkit.exercises.guard import Careless
 from ddpkit.source import is_user_file, locate, source_line
 from ddpkit.text import BLANK, MESSAGE
 
 MAX_LINES = 6  # lines of a run's explanation; the student's own run shows the rest
+CARELESS = f" raised {Careless.__name__}: "  # of ranks; the message says it all
+WHY = "Why: "  # how the best line of an explanation begins
 ELSEWHERE = "Not in a line of yours: raised as the check called your code, or read what came back."
 
 
@@ -27,13 +30,25 @@ def explain(error: BaseException) -> Explanation:
     if isinstance(error, DdpkitError):  # written for the student already
         first, *rest = str(error).strip().splitlines() or [type(error).__name__]
         lines = [line.strip() for line in rest if line.strip()]
-        if len(lines) > MAX_LINES:
-            left = len(lines) - MAX_LINES + 1
-            lines[MAX_LINES - 1 :] = [f"… ({left} more lines when you run it yourself)"]
-        return Explanation(first, tuple(lines))
+        return Explanation(first.replace(CARELESS, ": "), tuple(_shortened(lines)))
+    if isinstance(error, Careless):
+        return Explanation(str(error), tuple(filter(None, [student_line(error)])))
     summary = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
     place = student_line(error)
     return Explanation(summary, (place or ELSEWHERE,))
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """At most `MAX_LINES` lines and why: of many ranks that wait, the first ones will do."""
+    at = next((at for at, line in enumerate(lines) if line.startswith(WHY)), len(lines))
+    before, why = lines[:at], lines[at:]
+    if len(lines) <= MAX_LINES:
+        return lines
+    room = max(MAX_LINES - len(why), 2)
+    left = len(before) - room + 1
+    if left > 1:
+        before[room - 1 :] = [f"… ({left} more lines when you run it yourself)"]
+    return [*before, *why[:MAX_LINES]]
 
 
 def _message(error: BaseException) -> str:

@@ -4,7 +4,8 @@
         Hint("x changed", lambda s: not s.kept, "x has changed: work on x.clone()."),
         Hint("all receive", lambda s: s.stuck == "receive", "One of them has to send first."),
         Hint("backwards", lambda s: s.sent == "1→0 0→1", "It goes the wrong way round."),
-        Hint("lacks one", say=lambda s: f"The sum lacks what rank {missing(s)} gave."),
+        Hint("lacks one", say=lambda s: f"The sum lacks what rank {missing(s)} gave.",
+             more="Receive from each of the others, and add."),
     )
 
 The first that fits is shown. A case takes such a table as `hints=`.
@@ -88,37 +89,41 @@ class Hint:
 
     Without `when` a hint fits every answer that did not raise. A hint that raises an error itself,
     or has nothing to say, does not fit: so `when` need not guard against other mistakes.
+
+    `say` is a nudge, which leaves the thinking to the student; `more`, what `check(f, hint=2)` says
+    besides, may give it away.
     """
 
     name: str
     when: Callable[[Seen], object] = values_are_wrong
     say: str | Callable[[Seen], str | None] = ""
+    more: str | Callable[[Seen], str] = ""
 
     def __post_init__(self) -> None:
         if not self.name or not self.say:
             raise ValueError(f"a hint has a name and something to say: {self}")
 
-    def sentence(self, s: Seen) -> str | None:
+    def advice(self, s: Seen) -> Advice | None:
         """What to say of this answer; None if the hint does not fit."""
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 if not self.when(s):
                     return None
-                return (self.say if isinstance(self.say, str) else self.say(s)) or None
+                says = self.say if isinstance(self.say, str) else self.say(s)
+                more = self.more if isinstance(self.more, str) else self.more(s)
         except Exception:
             return None
+        return Advice(self.name, says, more) if says else None
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The hint that is shown: its name and its sentence."""
+    """The hint that is shown: its name, its sentence, and what is said on request."""
 
     name: str
     says: str
+    more: str = ""
 
 
 def first_that_fits(hints: Sequence[Hint], s: Seen) -> Advice | None:
-    for hint in hints:
-        if (says := hint.sentence(s)) is not None:
-            return Advice(hint.name, says)
-    return None
+    return next((advice for hint in hints if (advice := hint.advice(s))), None)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddpkit.cluster.torchrun.job import TooFewRanks, active
-from ddpkit.errors import LessonError, RunTimeout
+from ddpkit.errors import LessonError
 from ddpkit.exercises.compare import Difference, difference
-from ddpkit.exercises.exercise import Case, Exercise, Observed
+from ddpkit.exercises.counts import counted, differs
+from ddpkit.exercises.exercise import Case, Exercise, Observed, earned
 from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank, student_line
 from ddpkit.exercises.raised import trouble_of
 from ddpkit.exercises.seeds import Seed, current_seed
@@ -30,8 +31,8 @@ class Unanswered(Exception):
 def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdict:
     """Put every case to the answer and count the points.
 
-    All cases are asked, also after a failure, for partial points; only a run that took all of its
-    time ends the asking, or a case that says so itself (`Case.stop_if`).
+    All cases are asked, also after a failure, for partial points; only a case that hung ends the
+    asking, or one that says so itself (`Case.stop_if`).
 
     Raises:
         LessonError: the exercise itself is broken.
@@ -39,41 +40,34 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     """
     seed = seed or current_seed()
     results: list[CaseResult] = []
-    whole = got = 0.0
-    skipped, out_of_time, stopped = 0, False, False
+    cases: list[tuple[Case, bool]] = []
+    skipped, stopped = 0, False
     try:
         for case in _ask_for_cases(exercise, answer, seed):
-            if out_of_time:
-                whole += case.weight
-                results.append(CaseResult(case.title, False, "not tried after the timeout"))
-                continue
             if stopped:
-                whole += case.weight
-                results.append(CaseResult(case.title, False, NOT_TRIED, tried=False))
-                continue
-            result, error = _ask(exercise, case)
-            if isinstance(error, TooFewRanks) and active():
-                skipped += 1
-                continue
-            out_of_time = isinstance(error, RunTimeout)
-            stopped = case.stops(result.passed, result.trouble)
-            whole += case.weight
-            got += case.weight * result.passed
+                result = CaseResult(case.title, False, NOT_TRIED, tried=False)
+            else:
+                result, error = _ask(exercise, case)
+                if isinstance(error, TooFewRanks) and active():
+                    skipped += 1
+                    continue
+                stopped = case.stops(result.passed, result.trouble)
+            cases.append((case, result.passed))
             results.append(result)
     except Unanswered as blank:
         return Verdict(exercise.name, False, exercise.points, 0.0, blank=blank.size)
     if not results and not skipped:
         raise LessonError(f"The check of `{exercise.name}` has no cases.")
     passed = bool(results) and all(result.passed for result in results)
-    earned = exercise.points if passed else round(exercise.points * got / whole, 2) if whole else 0
+    points = exercise.points
     return Verdict(
-        exercise.name, passed, exercise.points, float(earned), tuple(results), skipped=skipped
+        exercise.name, passed, points, earned(points, cases), tuple(results), skipped=skipped
     )
 
 
 def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed) -> Iterator[Case]:
     """The exercise's cases; one that cannot be observed stands for those that never came."""
-    cases = exercise.cases(answer, seed.rng(exercise.name))
+    cases = exercise.asks(answer, seed.rng(exercise.name))
     while True:
         output = Tail()
         try:
@@ -125,6 +119,7 @@ def _ask(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | No
             details=explanation.lines,
             printed=output.last(),
             hint_name=advice.name if advice else "",
+            more=advice.more if advice else "",
             trouble=trouble,
         ), error
 
@@ -134,15 +129,16 @@ def _compare(case: Case, observed: dict[str, Any], printed: tuple[str, ...]) -> 
     for key, expected in case.expect.items():
         found = difference(observed[key], expected) if key in observed else _missing(expected)
         if found is not None:
-            wrong.append(f"{key}{found.where} {found}")
+            wrong.append(differs(key, found))
+    if not wrong:
+        said = (counted(key, observed[key]) for key in case.expect)
+        return CaseResult(case.title, True, ", ".join(filter(None, said)))
     names = [*case.expect, *(key for key in observed if key not in case.expect)]
     got = ", ".join(
         f"{key} {show_value(observed[key], digits_of(case.expect.get(key)))}"
         for key in names
         if key in observed
     )
-    if not wrong:
-        return CaseResult(case.title, True, got)
     if len(wrong) > WRONG:
         wrong[WRONG:] = [f"and {len(wrong) - WRONG} more"]
     advice = case.advice(observed)
@@ -154,6 +150,7 @@ def _compare(case: Case, observed: dict[str, Any], printed: tuple[str, ...]) -> 
         advice.says if advice else None,
         printed=printed,
         hint_name=advice.name if advice else "",
+        more=advice.more if advice else "",
     )
 
 

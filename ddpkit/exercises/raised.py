@@ -16,6 +16,7 @@ from ddpkit.protocol.raised import Raised
 
 # kind -> words that are found in no other message. The first row that fits is taken.
 KINDS: tuple[tuple[str, str], ...] = (
+    ("returned None", r"it returned None: is there"),  # `guard`
     ("never waited for", r"was never waited for"),
     ("empty from anybody", r"offset < this->size"),  # gloo, of an empty message to recv(src=None)
     ("to itself", r"to or from itself|should not be the same as the rank of the current"),

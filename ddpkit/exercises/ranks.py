@@ -9,6 +9,7 @@ from typing import Any
 
 from ddpkit.cluster import Cluster, Run
 from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.guard import NEVER_WAITED, Careless
 from ddpkit.exercises.values import digest
 from ddpkit.link import LinkSpec
 from ddpkit.protocol.per_rank import PerRank, pick
@@ -18,7 +19,6 @@ from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval
 
 CALL = "a call of the answer"  # the span around each, which a check leaves out again
-NEVER_WAITED = "was never waited for"
 Arguments = Sequence[tuple[Any, ...]]  # the arguments of one call, by rank
 
 
@@ -203,7 +203,7 @@ def _refuse_unfinished() -> None:
     recorder = current()
     for one in recorder.under_way() if recorder else ():
         if (what := one.what).op in ("send", "recv"):
-            raise RuntimeError(f"the i{what.op} in line {what.where[1]} {NEVER_WAITED}")
+            raise Careless(f"the i{what.op} in line {what.where[1]} {NEVER_WAITED}")
 
 
 def _windows(spans: Sequence[Span]) -> list[Interval]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddpkit.text import VALUE
+from ddpkit.text import VALUE, cut
 
 DIGITS = 6  # significant digits shown of a float
 SHORT = 8  # elements up to which a tensor is shown element by element
@@ -141,7 +141,10 @@ def _numbers(value: Any) -> Iterator[float]:
 
 
 def show_value(value: object, digits: int = DIGITS, width: int = VALUE) -> str:
-    """One line for any value; a long one is shown as its size and a digest of all of it."""
+    """One line for any value; a long one is shown as its size and a digest of all of it.
+
+    Of a long text the beginning is shown.
+    """
     value = plain(value)
     if isinstance(value, Close):
         digits = value.digits
@@ -149,7 +152,9 @@ def show_value(value: object, digits: int = DIGITS, width: int = VALUE) -> str:
     text = _text(value, digits)
     if len(text) <= width or isinstance(value, PlainTensor | Opaque):
         return text
-    size = f" of {len(value)}" if isinstance(value, list | tuple | dict | str | bytes) else ""
+    if isinstance(value, str):
+        return cut(text, width)
+    size = f" of {len(value)}" if isinstance(value, list | tuple | dict | bytes) else ""
     return f"{type(value).__name__}{size}, {_sha(text)}"
 
 

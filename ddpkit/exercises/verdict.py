@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpkit.exercises.raised import Trouble
 from ddpkit.text import LINE, count, cut, sign, under
 
-NOT_TRIED = "not tried: first mend what is wrong above"
+NOT_TRIED = "not tried"
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,13 @@ class CaseResult:
 
     title: str
     passed: bool
-    got: str  # "token 18, bytes 24": every value observed, or the headline of an exception
+    got: str  # every value observed, or an exception's headline; of a right answer, what it sent
     wrong: str = ""  # "token got 12, expected 18": only what differs; "" if it raised
     hint: str | None = None
     details: tuple[str, ...] = ()  # lines about an exception
     printed: tuple[str, ...] = ()  # last lines that the answer printed
     hint_name: str = ""  # the hint's name, if it has one
+    more: str = ""  # what the hint says on request
     trouble: Trouble | None = None  # what the answer ended in; None if it gave values
     tried: bool = True  # not after a case that stops the exercise
 
@@ -46,39 +47,41 @@ class Verdict:
         """Called by IPython in place of showing the repr."""
 
     @property
+    def first_wrong(self) -> CaseResult | None:
+        """The first case that failed; None if all passed."""
+        return next((case for case in self.cases if not case.passed), None)
+
+    @property
     def hint(self) -> str | None:
-        """The first hint there is for a case that failed."""
-        return next((case.hint for case in self._helped), None)
+        """The hint for the first case that failed, if there is one."""
+        return self.first_wrong.hint if self.first_wrong else None
 
     @property
     def hint_name(self) -> str:
         """The name of that hint; "" if there is none, or it has none."""
-        return next((case.hint_name for case in self._helped), "")
+        return self.first_wrong.hint_name if self.first_wrong else ""
 
     @property
     def trouble(self) -> Trouble | None:
         """What the answer ended in, in the first case in which it raised."""
         return next((case.trouble for case in self.cases if case.trouble), None)
 
-    @property
-    def _helped(self) -> Iterator[CaseResult]:
-        return (case for case in self.cases if not case.passed and case.hint)
 
-
-def verdict_text(verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = False) -> str:
+def verdict_text(
+    verdict: Verdict, notes: Sequence[str] = (), *, secret: bool = False, hint: int = 1
+) -> str:
     """The report of a check: a row a case, help with the first that failed, and what to do next.
 
     `notes` are sentences that follow the verdict. Under a secret seed nothing expected is shown.
+    `hint` is 1 for a nudge, 2 for more.
     """
     lines = list(_rows(verdict, secret))
-    lines += _help(verdict)
+    lines += _help(verdict, hint)
     return "\n".join([*lines, *_closing(verdict, notes)]) + "\n"
 
 
 def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     cases = [case for case in verdict.cases if case.tried]
-    if left := len(verdict.cases) - len(cases):
-        cases.append(CaseResult(f"{left} more", False, NOT_TRIED))
     width = max((len(case.title) for case in cases), default=0)
     raised = 0
     for case in cases:
@@ -87,10 +90,12 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
         if case.details:  # a message of any length: two lines for the first, one for the others
             raised += 1
             text = cut(text, (LINE - len(lead)) * (2 if raised == 1 else 1) - 8)
-        yield under(lead, text)
+        yield under(lead, text) if text else lead.rstrip()
+    if left := len(verdict.cases) - len(cases):
+        yield f"  {count(left, 'more case')} {'was' if left == 1 else 'were'} not tried."
 
 
-def _help(verdict: Verdict) -> Iterator[str]:
+def _help(verdict: Verdict, step: int) -> Iterator[str]:
     """One of each kind, from the first case that has it: more would bury it."""
     failed = [case for case in verdict.cases if not case.passed]
     details = next((case.details for case in failed if case.details), ())
@@ -98,8 +103,15 @@ def _help(verdict: Verdict) -> Iterator[str]:
     printed = next((case.printed for case in failed if case.printed), ())
     leads = ["  Printed: ", *["           "] * len(printed)]
     yield from (under(lead, line) for lead, line in zip(leads, printed, strict=False))
-    if verdict.hint:
-        yield under("  Hint: ", verdict.hint)
+    if verdict.first_wrong is None or not verdict.hint:
+        return
+    more = verdict.first_wrong.more
+    if step > 1:
+        yield under("  Hint: ", " ".join(filter(None, [verdict.hint, more])))
+        return
+    yield under("  Hint: ", verdict.hint)
+    if more:
+        yield f"        More: check({verdict.name}, hint=2)"
 
 
 def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:

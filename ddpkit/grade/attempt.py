@@ -180,9 +180,7 @@ def _leave_out(
     status, at = STATUS.get(outcome.why, "error"), outcome.stopped_at - 1
     if at >= len(plan):
         question = asked[at - len(plan)]
-        state.rows[question.key] = CaseScore(
-            str(question.case.title), question.case.weight, status, (words,)
-        )
+        state.rows[question.key] = CaseScore(question.case, status, (words,))
         state.dropped[question.exercise] = (status, "not tried after that")
     else:
         state.removed.add(cells[at])
@@ -206,7 +204,7 @@ def _score(course: Course, name: str, merged: Merged, state: _State) -> Score:
     if not any(known):
         return none(exercise, status, *notes, words)
     rows = [
-        each or CaseScore(str(question.case.title), question.case.weight, status, (words,))
+        each or CaseScore(question.case, status, (words,))
         for each, question in zip(known, course.questions[name], strict=True)
     ]
     return score(exercise, until_one_stops(rows, course.questions[name]), notes)

@@ -86,7 +86,7 @@ def exercises_of(lab: str) -> list[Exercise]:
 def _cases(
     exercise: Exercise, seed: Seed, pickle: Callable[[Exercise, Case], bytes]
 ) -> Iterator[tuple[Case, bytes]]:
-    cases = exercise.cases(Answer(exercise.name), seed.rng(exercise.name))
+    cases = exercise.asks(Answer(exercise.name), seed.rng(exercise.name))
     for case in cases:  # pickled as they come: a closure may use a variable of the loop
         yield case, pickle(exercise, case)
 

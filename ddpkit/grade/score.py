@@ -11,7 +11,7 @@ from typing import Any
 import ddpkit.errors
 from ddpkit.errors import LessonError
 from ddpkit.exercises.compare import difference
-from ddpkit.exercises.exercise import Case, Exercise
+from ddpkit.exercises.exercise import Case, Exercise, earned
 from ddpkit.exercises.hint import Advice
 from ddpkit.exercises.raised import Trouble, from_claim
 from ddpkit.exercises.verdict import NOT_TRIED
@@ -28,13 +28,17 @@ ENDS = {"Deadlock": "deadlock", "RunTimeout": "timeout", "RankDied": "exited"}
 class CaseScore:
     """One case: whether it is right, and what to tell the student."""
 
-    title: str
-    weight: float
+    case: Case
     status: str
     says: tuple[str, ...] = ()
     hint: str = ""
     hint_name: str = ""  # "" for a hint without one
     trouble: Trouble | None = None  # what the answer ended in; None if it gave values
+
+    @property
+    def title(self) -> str:
+        """The case's."""
+        return str(self.case.title)
 
 
 @dataclass(frozen=True)
@@ -53,23 +57,20 @@ def score_case(question: SealedCase, claim: Any) -> CaseScore:
     try:
         return _score_case(question, claim)
     except Exception:  # forged: no claim of ours makes this raise
-        return CaseScore(
-            str(question.case.title), question.case.weight, "error", ("it gave no values",)
-        )
+        return CaseScore(question.case, "error", ("it gave no values",))
 
 
 def left_blank(question: SealedCase) -> CaseScore:
     """The score of a case whose answer is not there yet."""
-    return CaseScore(str(question.case.title), question.case.weight, "fail", (BLANK,))
+    return CaseScore(question.case, "fail", (BLANK,))
 
 
 def _score_case(question: SealedCase, claim: Any) -> CaseScore:
     case = question.case
-    title = str(case.title)
     if not isinstance(claim, dict) or claim.get("key") != question.key:
-        return CaseScore(title, case.weight, "error", ("it gave no values",))
+        return CaseScore(case, "error", ("it gave no values",))
     if claim.get("undefined"):
-        return CaseScore(title, case.weight, "error", (f"{question.exercise} is not defined",))
+        return CaseScore(case, "error", (f"{question.exercise} is not defined",))
     if "blank" in claim:
         return left_blank(question)
     if "seen" not in claim:
@@ -81,10 +82,10 @@ def _score_case(question: SealedCase, claim: Any) -> CaseScore:
         seen = case.reading(seen)
         wrong = tuple(_wrong(question, seen))
     except (LessonError, RecursionError) as error:
-        return CaseScore(title, case.weight, "error", (str(error),))
+        return CaseScore(case, "error", (str(error),))
     if not wrong:
-        return CaseScore(title, case.weight, "pass")
-    return CaseScore(title, case.weight, "fail", wrong, *_advice(case.advice(seen)))
+        return CaseScore(case, "pass")
+    return CaseScore(case, "fail", wrong, *_advice(case.advice(seen)))
 
 
 def _wrong(question: SealedCase, seen: Mapping[str, Any]) -> Iterator[str]:
@@ -105,7 +106,7 @@ def _raised(case: Case, claim: Mapping[str, Any]) -> CaseScore:
     error = _rebuilt(kinds, str(claim.get("message", "")))
     trouble = from_claim(claim.get("trouble"))
     advice = _advice(case.advice({}, error, trouble))
-    return CaseScore(str(case.title), case.weight, status, tuple(says), *advice, trouble)
+    return CaseScore(case, status, tuple(says), *advice, trouble)
 
 
 def _advice(advice: Advice | None) -> tuple[str, str]:
@@ -135,18 +136,15 @@ def until_one_stops(rows: Sequence[CaseScore], questions: Sequence[SealedCase]) 
 
 def not_tried(case: Case) -> CaseScore:
     """The score of a case that comes after one that stops the exercise."""
-    return CaseScore(str(case.title), case.weight, "fail", (NOT_TRIED,))
+    return CaseScore(case, "fail", (NOT_TRIED,))
 
 
 def score(exercise: Exercise, rows: Sequence[CaseScore], notes: Sequence[str] = ()) -> Score:
-    """The score of an exercise: the points of its right cases, by their weights."""
-    whole = sum(each.weight for each in rows)
-    right = sum(each.weight for each in rows if each.status == "pass")
+    """The score of an exercise: the points of its right cases, as `earned` counts them."""
     status = next((each.status for each in rows if each.status != "pass"), "pass")
-    earned = float(exercise.points) if status == "pass" else 0.0
-    if status != "pass" and whole:
-        earned = round(exercise.points * right / whole, 2)
-    return Score(exercise.name, status, float(exercise.points), earned, (*notes, *_feedback(rows)))
+    points = float(exercise.points)
+    got = earned(points, [(each.case, each.status == "pass") for each in rows])
+    return Score(exercise.name, status, points, got, (*notes, *_feedback(rows)))
 
 
 def none(exercise: Exercise, status: str, *says: str) -> Score:

@@ -67,19 +67,19 @@ def test_a_hint_has_a_name_and_something_to_say():
         Hint("empty")
 
 
-@pytest.mark.parametrize(("stop_if", "asked"), [("", 3), ("wrong", 1), ("raised", 3), ("stuck", 3)])
+@pytest.mark.parametrize(("stop_if", "asked"), [("", 3), ("wrong", 1), ("raised", 3)])
 def test_after_a_wrong_plain_case_nothing_more_is_tried(stop_if, asked):
     tried = []
-    verdict = judge(doubled(stop_if), lambda n: tried.append(n))
+    verdict = judge(doubled(stop_if), lambda n: tried.append(n) or 0)
     assert len(tried) == asked
     assert len(verdict.cases) == 3
     assert verdict.earned == 0
-    assert ("2 more   not tried: first mend" in verdict_text(verdict)) == (asked == 1)
+    assert ("2 more cases were not tried." in verdict_text(verdict)) == (asked == 1)
 
 
 @pytest.mark.parametrize(
     ("error", "stop_if", "asked"),
-    [(ValueError(), "raised", 1), (ValueError(), "stuck", 3), (Deadlock(""), "stuck", 1)],
+    [(ValueError(), "raised", 1), (ValueError(), "", 3), (Deadlock(""), "", 1)],
 )
 def test_after_an_exception_nothing_more_is_tried(error, stop_if, asked):
     tried = []

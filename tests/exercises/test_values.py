@@ -56,7 +56,7 @@ def test_text(value, text):
 
 def test_long_values_are_shown_by_size_and_digest():
     assert show_value(list(range(100))) == "list of 100, 51f2696d83d6"
-    assert show_value("x" * 100).startswith("str of 100, ")
+    assert show_value("x" * 100) == f"'{'x' * 71}…"  # a text is for people
     assert show_value(torch.arange(100)).startswith("int64[100] ")
     assert show_value(10**5000).startswith("int, ")  # Python refuses to write it out
     assert show_value(list(range(100))) != show_value([*range(99), 0])

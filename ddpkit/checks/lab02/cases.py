@@ -87,37 +87,37 @@ RING_ROWS: list[Row] = [
 ]
 
 
-@exercise("broadcast", lab="02", points=3)
+@exercise("broadcast", lab="02", points=3, returns=False)
 def broadcast(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """x of one rank to all ranks, by a binomial tree."""
     yield from _cases("broadcast", TREE_ROWS, answer, rng)
 
 
-@exercise("reduce", lab="02", points=3)
+@exercise("reduce", lab="02", points=3, returns=False)
 def reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The sum of all x on one rank, by a binomial tree."""
     yield from _cases("reduce", TREE_ROWS, answer, rng)
 
 
-@exercise("scatter", lab="02", points=1)
+@exercise("scatter", lab="02", points=1, returns=False)
 def scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A chunk for each rank, from one."""
     yield from _cases("scatter", CHUNK_ROWS, answer, rng)
 
 
-@exercise("gather", lab="02", points=1)
+@exercise("gather", lab="02", points=1, returns=False)
 def gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A chunk from each rank, to one."""
     yield from _cases("gather", CHUNK_ROWS, answer, rng)
 
 
-@exercise("all_gather", lab="02", points=2)
+@exercise("all_gather", lab="02", points=2, returns=False)
 def all_gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """All chunks on all ranks, around a ring."""
     yield from _cases("all_gather", RING_ROWS, answer, rng)
 
 
-@exercise("reduce_scatter", lab="02", points=3)
+@exercise("reduce_scatter", lab="02", points=3, returns=False)
 def reduce_scatter(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The sum of one chunk on each rank, around a ring."""
     yield from _cases("reduce_scatter", RING_ROWS, answer, rng)
@@ -137,11 +137,10 @@ def _cases(op: str, rows: Sequence[Row], answer: Answer, rng: random.Random) -> 
                 expect,
                 hints=COLLECTIVES[op],
                 given=each,
-                stop_if="stuck",
             )
 
 
-@exercise("barrier", lab="02", points=2)
+@exercise("barrier", lab="02", points=2, returns=False)
 def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """No rank leaves before all have come."""
     for n in (4, 2, 3, 5, 8, 1):
@@ -151,7 +150,6 @@ def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {"left early": "nobody", "rounds": schedule("barrier", n, 0).rounds},
             hints=BARRIER,
             given={"n": n},
-            stop_if="stuck",
         )
 
 

@@ -48,7 +48,7 @@ TRAININGS = (  # title, lengths of the parts [step][rank], momentum
 )
 
 
-@exercise("broadcast_parameters", lab="04", points=2)
+@exercise("broadcast_parameters", lab="04", points=2, returns=False)
 def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Parameters, frozen ones and all buffers as one rank has them, in place."""
     for n, src in ((2, 0), (4, 0), (3, 2), (1, 0)):
@@ -137,25 +137,25 @@ def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-@exercise("average_by_gather", lab="04", points=2)
+@exercise("average_by_gather", lab="04", points=2, returns=False)
 def average_by_gather(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The mean of all ranks' gradients, through rank 0."""
     yield from _average("average_by_gather", answer, rng)
 
 
-@exercise("average_per_parameter", lab="04", points=1)
+@exercise("average_per_parameter", lab="04", points=1, returns=False)
 def average_per_parameter(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The mean of all ranks' gradients, one all_reduce a parameter."""
     yield from _average("average_per_parameter", answer, rng)
 
 
-@exercise("average_flat", lab="04", points=3)
+@exercise("average_flat", lab="04", points=3, returns=False)
 def average_flat(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The mean of all ranks' gradients, one all_reduce a dtype."""
     yield from _average("average_flat", answer, rng)
 
 
-@exercise("train", lab="04", points=3)
+@exercise("train", lab="04", points=3, returns=False)
 def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """After every step what one process has that trains on the whole batches."""
     for about, lengths, momentum in TRAININGS:

@@ -68,8 +68,7 @@ def _stops(key: str, claim: dict[str, Any]) -> bool:
     if "trouble" not in claim:
         return False
     file = Path(os.environ["DDPKIT_QUESTIONS"], "stops.json")
-    stop_if = json.loads(file.read_text()).get(key, "")
-    return stop_if in ("wrong", "raised") or (stop_if == "stuck" and claim["trouble"]["hung"])
+    return bool(claim["trouble"]["hung"]) or key in json.loads(file.read_text())
 
 
 def _shell() -> Any:
