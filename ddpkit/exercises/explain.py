@@ -39,7 +39,7 @@ def explain(error: BaseException) -> Explanation:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """At most `MAX_LINES` lines and why: of many ranks that wait, the first ones will do."""
+    """The lines, cut to `MAX_LINES` but for why: of many ranks that wait, the first will do."""
     at = next((at for at, line in enumerate(lines) if line.startswith(WHY)), len(lines))
     before, why = lines[:at], lines[at:]
     if len(lines) <= MAX_LINES:

@@ -38,8 +38,6 @@ def used(s: Seen) -> list[int]:
 AVERAGE = (
     Hint("waits", lambda s: s.stuck,
          "It waits for the other ranks before it returns: async_op=True, and no wait()."),
-    Hint("no Work", lambda s: s.kind == "None",
-         "Return the Work that all_reduce gives with async_op=True."),
     Hint("not started", lambda s: s["all-reduces"] == 0,
          "It has started no all_reduce when it returns. In wait() that is too late, and a reduce "
          "tells rank 0 alone."),

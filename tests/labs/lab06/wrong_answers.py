@@ -24,7 +24,7 @@ edits(
     ("average", "waits", "return dist.all_reduce(flat, async_op=True)",
      "work = dist.all_reduce(flat, async_op=True)\n    work.wait()\n    return work", "waits"),
     ("average", "blocking", ", async_op=True", "", "waits"),
-    ("average", "nothing_returned", "return dist.all_reduce", "dist.all_reduce", "no Work"),
+    ("average", "nothing_returned", "return dist.all_reduce", "dist.all_reduce", "returned None"),
     ("average", "rank_0_only", "all_reduce(flat", "reduce(flat, 0", "not started"),
     ("average", "a_copy", "bucket.buffer()\n", "bucket.buffer().clone()\n", "a copy"),
     ("average", "always_two", "dist.get_world_size()", "2", "another number"),
@@ -135,7 +135,7 @@ edits(
      "swallows"),
     ("no_sync", "toggles", {f"{FLAG} = False": f"{FLAG} = not {FLAG}",
                             f"{FLAG} = before": f"{FLAG} = not {FLAG}"}, "not False"),
-    ("no_sync", "no_context", {"@contextmanager\n": "", FINALLY: ""}, "not for with"),
+    ("no_sync", "no_context", {"@contextmanager\n": "", FINALLY: ""}, "returned None"),
     ("no_sync", "no_yield", FINALLY, "", "not for with"),
 )
 
