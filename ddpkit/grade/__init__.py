@@ -4,7 +4,8 @@ classroom    all submissions, some at a time
 course       a lab's cells and questions, under the secret seed
 freshness    what a score depends on, found from the imports
 submission   a notebook, read as hostile data
-merge        its answers in the course's lab: which cells run
+merge        the notebook as the grader runs it: which cells, and where the questions come
+cellnames    what a cell's code binds, changes, calls and needs
 questions    what is asked, without what is expected
 attempt      one submission: as many runs as it takes
 engine       one run, watched from outside

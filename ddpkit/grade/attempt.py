@@ -42,7 +42,11 @@ WORDS = {
     "disk": "it wrote more than {disk} MB into files",
     "processes": "it started too many processes",
 }
+MOST_LEFT_OUT = 3  # cells of one's own that end a run, until only those that are needed run
 STATUS = {"timeout": "timeout", "exited": "exited"}  # the others are errors
+
+
+Step = PlannedCell | SealedCase
 
 
 class InfraError(Exception):
@@ -57,6 +61,7 @@ class _State:
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> what its cell raised
     dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
     removed: set[int] = field(default_factory=set)  # cells that may not run again
+    left_out: int = 0  # cells of no exercise among them, of which each ended a run
     notes: list[str] = field(default_factory=list)
 
 
@@ -74,11 +79,9 @@ def grade(
     answered = [name for name in course.names if _is_answered(name, merged)]
     failures = 0
     while asked := _open_questions(course, answered, state):
-        cells = [n for n in range(len(merged.cells)) if n not in state.removed]
-        plan = [merged.cells[n] for n in cells]
-        job, count = _job(work, plan, asked), 1 + len(plan) + len(asked)
-        outcome = engine.run(course.package, job, limits, count)
-        _keep_claims(outcome, plan, asked, state)
+        steps = _steps(merged, asked, state)
+        outcome = engine.run(course.package, _job(work, steps), limits, 1 + len(steps))
+        _keep_claims(outcome, steps, state)
         if outcome.why == "infra_error" or (outcome.why and not outcome.stopped_at):
             failures += 1
             if failures > 1:
@@ -86,7 +89,7 @@ def grade(
             continue
         if not outcome.why:
             break
-        _leave_out(outcome, cells, plan, asked, state, limits)
+        _leave_out(outcome, steps, merged, state, limits)
     return [_score(course, name, merged, state) for name in course.names], state.notes
 
 
@@ -104,18 +107,37 @@ def _open_questions(course: Course, names: Sequence[str], state: _State) -> list
     ]
 
 
-def _job(work: Path, plan: Sequence[PlannedCell], asked: Sequence[SealedCase]) -> Path:
+def _steps(merged: Merged, asked: Sequence[SealedCase], state: _State) -> list[Step]:
+    """The cells of a run in their order, and each exercise's questions at their place among them.
+
+    A cell after the last question would run for nothing.
+    """
+    last = max(merged.places[question.exercise] for question in asked)
+    steps: list[Step] = []
+    for place in range(last + 1):
+        steps += [each for each in asked if merged.places[each.exercise] == place]
+        if place < last and place not in state.removed:
+            steps.append(merged.cells[place])
+    return steps
+
+
+def _job(work: Path, steps: Sequence[Step]) -> Path:
     """The folder that the sandbox gets: the notebook and the questions."""
     job = work / "job"
     shutil.rmtree(job, ignore_errors=True)
     (job / "questions").mkdir(parents=True)
-    for question in asked:
-        (job / "questions" / question.key).write_bytes(question.pickled)
-    stops = {question.key: question.case.stop_if for question in asked if question.case.stop_if}
+    stops, labels, sources = {}, {}, [PREPARE]
+    for step in steps:
+        if isinstance(step, PlannedCell):
+            labels[step.source] = step.label
+            sources.append(step.source)
+            continue
+        (job / "questions" / step.key).write_bytes(step.pickled)
+        sources.append(ASK.format(key=step.key))
+        if step.case.stop_if:
+            stops[step.key] = step.case.stop_if
     (job / "questions" / "stops.json").write_text(json.dumps(stops))
-    labels = {cell.source: cell.label for cell in plan}
     (job / "questions" / "labels.json").write_text(json.dumps(labels))
-    sources = [PREPARE, *(cell.source for cell in plan), *(ASK.format(key=q.key) for q in asked)]
     (job / "graded.ipynb").write_text(json.dumps(_notebook(sources)))
     return job
 
@@ -136,25 +158,17 @@ def _notebook(sources: Sequence[str]) -> dict[str, Any]:
     return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _keep_claims(
-    outcome: engine.SandboxRun,
-    plan: Sequence[PlannedCell],
-    asked: Sequence[SealedCase],
-    state: _State,
-) -> None:
-    """Keep what cells that came to their end have said."""
-    first = 1 + len(plan)  # the first question's cell
-    for cell, error in outcome.errors.items():
-        if 1 <= cell < first and (name := plan[cell - 1].exercise):
-            state.errors[name] = _error_in_words(error)
-    ended = set(outcome.claims) | set(outcome.errors)
-    for cell in sorted(ended):
-        if first <= cell < first + len(asked):
-            question = asked[cell - first]
-            state.rows[question.key] = score_case(question, outcome.claims.get(cell))
-    if not outcome.why:
-        for question in asked:  # it came to its end without a word
-            state.rows.setdefault(question.key, score_case(question, None))
+def _keep_claims(outcome: engine.SandboxRun, steps: Sequence[Step], state: _State) -> None:
+    """Keep what cells that came to their end have said; cell 0 prepares, and says nothing."""
+    for cell, step in enumerate(steps, start=1):
+        error = outcome.errors.get(cell)
+        if isinstance(step, PlannedCell):
+            if error is not None:
+                state.errors |= dict.fromkeys(step.exercises, _error_in_words(error))
+        elif cell in outcome.claims or error is not None:
+            state.rows[step.key] = score_case(step, outcome.claims.get(cell))
+        elif not outcome.why:  # it came to its end without a word
+            state.rows.setdefault(step.key, score_case(step, None))
 
 
 def _error_in_words(error: Sequence[str]) -> str:
@@ -165,29 +179,28 @@ def _error_in_words(error: Sequence[str]) -> str:
 
 
 def _leave_out(
-    outcome: engine.SandboxRun,
-    cells: Sequence[int],
-    plan: Sequence[PlannedCell],
-    asked: Sequence[SealedCase],
-    state: _State,
-    limits: Limits,
+    outcome: engine.SandboxRun, steps: Sequence[Step], merged: Merged, state: _State, limits: Limits
 ) -> None:
     """Note what ended the run, and keep it out of the next one."""
     assert outcome.stopped_at is not None
     words = WORDS[outcome.why].format(
         limit=limits.cell_s, memory=limits.memory >> 30, disk=limits.disk >> 20
     )
-    status, at = STATUS.get(outcome.why, "error"), outcome.stopped_at - 1
-    if at >= len(plan):
-        question = asked[at - len(plan)]
-        state.rows[question.key] = CaseScore(question.case, status, (words,))
-        state.dropped[question.exercise] = (status, "not tried after that")
-    else:
-        state.removed.add(cells[at])
-        if plan[at].exercise:
-            state.dropped[plan[at].exercise] = (status, f"its cell: {words}")
-        else:
-            state.notes.append(f"A cell of your own was left out: {words}.")
+    status, step = STATUS.get(outcome.why, "error"), steps[outcome.stopped_at - 1]
+    if isinstance(step, SealedCase):
+        state.rows[step.key] = CaseScore(step.case, status, (words,))
+        state.dropped[step.exercise] = (status, "not tried after that")
+        return
+    state.removed.add(next(n for n, cell in enumerate(merged.cells) if cell is step))
+    for name in step.exercises:
+        state.dropped[name] = (status, f"its cell: {words}")
+    if not step.exercises:
+        state.notes.append(f"A cell of your own was left out: {words}.")
+        state.left_out += 1
+    if state.left_out >= MOST_LEFT_OUT:  # each costs a sandbox, and as much time as there is
+        state.removed |= {n for n, cell in enumerate(merged.cells) if not cell.is_needed}
+    if state.left_out >= 3 * MOST_LEFT_OUT:
+        state.removed |= {n for n, cell in enumerate(merged.cells) if cell.label == "helper"}
 
 
 def _score(course: Course, name: str, merged: Merged, state: _State) -> Score:

@@ -15,8 +15,8 @@ from ddpkit.errors import GradeError
 from ddpkit.exercises.exercise import Exercise, exercises
 from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import sandbox
+from ddpkit.grade.cellnames import names_in
 from ddpkit.grade.freshness import digest_of
-from ddpkit.grade.merge import names_in
 from ddpkit.grade.questions import SealedCase, exercises_of, questions
 from ddpkit.grade.submission import Submission, SubmittedCell, read
 

@@ -1,30 +1,40 @@
-"""The student's answers in the course's lab: which cells run, and in which order.
+"""The student's notebook as the grader runs it: from the top, with its questions at the checks.
 
-Only what the answers need is taken from a submission: the answers, and cells of the student's own
-that define a name that the answers use. The lab's demonstrations do not run, and its check cells
-are replaced by the grader's questions; so it does not matter what became of them.
+A submission runs as Run All would run it, so that what the student saw pass is what is graded:
+every cell of the student's own that defines or changes anything, in order, and the questions of an
+exercise where its `check(...)` stands. What cannot matter is left out: the lab's demonstrations,
+and cells that only look (`show(run)`). An error in a cell of one's own costs nothing, and `check`
+does nothing.
+
+Where a notebook was not run from the top, it is read in the student's favour: an exercise whose
+check stands above its answer, or above something that the answer needs, is asked at the end.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
-import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from ddpkit.exercises.sources import annotation_names, needed_names
+from ddpkit.grade.cellnames import STAR, CellNames, names_in, without
 from ddpkit.grade.submission import Submission, SubmittedCell
-from ddpkit.text import BLANK, REASON
+
+# Calls that change nothing that an answer could need; a notebook is full of them.
+ONLY_LOOK = {
+    *("check", "ddpkit.check", "show", "print", "display", "len", "repr", "str", "int", "float"),
+    *("list", "tuple", "dict", "set", "sorted", "range", "type", "isinstance", "sum", "min", "max"),
+    *("enumerate", "zip", "abs", "round", "help", "dir", "Cluster", "Cluster().run", "torch.ones"),
+    *("torch.zeros", "torch.arange", "torch.tensor", "torch.full"),
+}
 
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell to run before the questions."""
+    """A cell to run, among the questions."""
 
     source: str
-    label: str  # what a message calls it: an exercise, or "helper"
-    exercise: str = ""
+    label: str  # what a message calls it: an exercise, "given" or "helper"
+    exercises: tuple[str, ...] = ()  # of which it is the answer
+    is_needed: bool = True  # an answer names what it binds or changes
 
 
 @dataclass
@@ -32,6 +42,7 @@ class Merged:
     """What runs of a submission, and which of its answers do not."""
 
     cells: list[PlannedCell] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)  # exercise -> cells before its questions
     missing: list[str] = field(default_factory=list)  # exercises without an answer
     broken: dict[str, str] = field(default_factory=dict)  # exercise -> its syntax error
     blank: set[str] = field(default_factory=set)  # exercises as they were handed out
@@ -39,161 +50,211 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class CellNames:
-    """Names at the top level of a cell's code."""
+class _Cell:
+    """A cell of the submission, and what is known of it."""
 
-    binds: frozenset[str] = frozenset()
-    changes: frozenset[str] = frozenset()  # stores into, or calls a method of
-    needs: frozenset[str] = frozenset()
-    error: str = ""
+    source: str
+    names: CellNames
+    claims: frozenset[str]  # exercises that its id or metadata name
+    checks: frozenset[str]  # exercises whose check stands here
+    is_given: bool  # one of the lab's, unchanged
+    is_demonstration: bool  # one of the lab's that the student has changed
 
 
 def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submission) -> Merged:
     """Merge a submission into the code cells of its lab, which has exercises `names`."""
     merged = Merged(notes=list(submission.notes))
-    answers: dict[int, str] = {}  # position in the submission -> exercise
-    for name in names:
-        position = _answer(name, submission.cells)
-        if position is None:
-            merged.missing.append(name)
-        elif error := names_in(submission.cells[position].source).error:
-            merged.broken[name] = error
-        else:
-            answers[position] = name
+    cells = _without_stubs(_read(lab, names, submission), names)
+    answers, asked_at = _answers(cells, names, merged)
     given = [cell.source for cell in lab if not cell.exercise and not cell.check]
-    known = {text.strip() for text in given}
-    own = {
-        position: cell.source
-        for position, cell in enumerate(submission.cells)
-        if position not in answers and not _is_check(cell) and cell.source.strip() not in known
-        and cell.exercise not in names and cell.id.removeprefix("answer-") not in names
-    }  # fmt: skip
-    wanted = _needed(answers, submission.cells, [*map(names_in, given)], own)
-    merged.cells = [PlannedCell(text, "given") for text in given if names_in(text).binds & wanted]
-    for position, cell in enumerate(submission.cells):
-        if position in answers:
-            merged.cells.append(PlannedCell(cell.source, answers[position], answers[position]))
-        elif (
-            position in own
-            and (names_in(cell.source).binds | names_in(cell.source).changes) & wanted
-        ):
-            merged.cells.append(PlannedCell(cell.source, "helper"))
-    merged.blank = _blank(lab, submission.cells, answers, own.values())
-    checks = {cell.check for cell in submission.cells}
-    if set(names) - checks:
+    own, wanted = _running(cells, answers, given)
+    needed = _needed(cells, set(answers.values()), given, set(answers))[1]
+    plan = [PlannedCell(text, "given") for text in given if names_in(text).binds & wanted]
+    count = [len(plan)]  # of planned cells before position n of the submission
+    for position, cell in enumerate(cells):
+        of = tuple(name for name, place in answers.items() if place == position)
+        if position in own:
+            label = of[0] if of else "helper"
+            is_needed = bool(of or (cell.names.binds | cell.names.changes) & needed)
+            plan.append(PlannedCell(cell.source, label, of, is_needed))
+        elif cell.is_given and _comes_again(cell, [cells[n] for n in own if n < position], wanted):
+            plan.append(PlannedCell(cell.source, "given"))
+        count.append(len(plan))
+    merged.cells = plan
+    merged.places = {
+        name: count[_place(asked_at[name], answers[name], cells, own) + 1] for name in answers
+    }
+    merged.blank = _blank(lab, cells, answers, own)
+    if set(names) - {name for cell in cells for name in cell.checks}:
         merged.notes.append("Check cells are missing or changed; the course's were used.")
     return merged
 
 
-def _blank(
-    lab: Sequence[SubmittedCell],
-    cells: Sequence[SubmittedCell],
-    answers: dict[int, str],
-    own: Iterable[str],
-) -> set[str]:
-    """Exercises whose cell is as it was handed out, and that no other cell completes."""
-    handed_out = {cell.exercise: cell.source.strip() for cell in lab if cell.exercise}
-    same = {
-        name
-        for position, name in answers.items()
-        if cells[position].source.strip() == handed_out.get(name)
-    }
-    return same - {name for text in own for name in names_in(text).changes}
+def _read(
+    lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submission
+) -> list[_Cell]:
+    given = {cell.source.strip() for cell in lab if not cell.exercise and not cell.check}
+    ids = {cell.id for cell in lab if cell.id and not cell.exercise and not cell.check}
+    exercises = set(names)
+    found = []
+    for cell in submission.cells:
+        known = names_in(cell.source)
+        claims = {cell.exercise, cell.id.removeprefix("answer-")} & exercises
+        checks = ({cell.check, cell.id.removeprefix("check-")} | known.checks) & exercises
+        is_given = cell.source.strip() in given
+        found.append(
+            _Cell(
+                cell.source,
+                known,
+                frozenset(claims),
+                frozenset(checks),
+                is_given,
+                not is_given and not claims and cell.id in ids,
+            )
+        )
+    return found
 
 
-def _answer(name: str, cells: Sequence[SubmittedCell]) -> int | None:
-    """The place of the answer among the cells: by id, else by metadata, else by what is defined.
+def _without_stubs(cells: Sequence[_Cell], names: Sequence[str]) -> list[_Cell]:
+    """The cells, in which an exercise as handed out gives way to another definition of its name."""
+    result = list(cells)
+    for name in names:
+        stubs = [n for n, cell in enumerate(result) if name in cell.names.blank]
+        binds = [n for n, cell in enumerate(result) if name in cell.names.binds]
+        if len(stubs) == len(binds):
+            continue
+        for n in stubs:
+            source = without(result[n].source, name)
+            result[n] = replace(result[n], source=source, names=names_in(source))
+    return result
 
-    A cell that was left blank gives way to another that defines the name.
+
+def _answers(
+    cells: Sequence[_Cell], names: Sequence[str], merged: Merged
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Where the answers are, and where they are checked: by exercise, positions of cells.
+
+    The answer is what the last check sees: the last definition above it. It is found by what cells
+    define; only where none does, by its id and metadata.
     """
-    by_id = [n for n, cell in enumerate(cells) if cell.id == f"answer-{name}"]
-    by_role = [n for n, cell in enumerate(cells) if cell.exercise == name]
-    defining = [n for n, cell in enumerate(cells) if name in names_in(cell.source).binds]
-    filled = [n for n in defining if BLANK not in cells[n].source]
-    for found in (by_id, by_role):
-        if good := [n for n in found if n in filled or names_in(cells[n].source).error]:
-            return good[-1]
-    return next((found[-1] for found in (filled, defining) if found), None)
+    answers: dict[str, int] = {}
+    asked_at: dict[str, int] = {}
+    for name in names:
+        claimed = [n for n, cell in enumerate(cells) if name in cell.claims]
+        binding = [
+            n for n, cell in enumerate(cells) if name in cell.names.binds and not cell.is_given
+        ]
+        broken = [n for n in claimed if cells[n].names.error]
+        found = binding or [n for n in claimed if n not in broken]
+        if not found and broken:
+            merged.broken[name] = cells[broken[-1]].names.error
+        elif not found:
+            merged.missing.append(name)
+        else:
+            checks = [n for n, cell in enumerate(cells) if name in cell.checks and n >= found[0]]
+            asked_at[name] = checks[-1] if checks else len(cells) - 1
+            answers[name] = max(n for n in found if n <= asked_at[name])
+            if found[-1] > asked_at[name]:
+                merged.notes.append(
+                    f"{name} is defined again below its check; what the check saw was graded."
+                )
+            if binding and broken:
+                merged.notes.append(
+                    f"The cell of {name} is no Python ({cells[broken[-1]].names.error}); another "
+                    "cell that defines it was graded."
+                )
+    return answers, asked_at
 
 
-def _is_check(cell: SubmittedCell) -> bool:
-    return bool(cell.check) or cell.id.startswith("check-")
+def _running(
+    cells: Sequence[_Cell], answers: dict[str, int], given: Sequence[str]
+) -> tuple[list[int], set[str]]:
+    """The student's cells that run, and all names that they and the answers need."""
+    bound = {name for cell in cells if not cell.is_given for name in cell.names.binds} - {*answers}
+    codes = [cell.names for cell in cells] + [names_in(text) for text in given]
+    clusters = {name for code in codes for name in code.clusters}
+    doing = {
+        n
+        for n, cell in enumerate(cells)
+        if _is_own(cell) and not _looks(cell, bound, clusters, answers)
+    }
+    return _needed(cells, doing | set(answers.values()), given, set(answers))
+
+
+def _is_own(cell: _Cell) -> bool:
+    return not cell.is_given and not cell.names.error and bool(cell.source.strip())
+
+
+def _looks(cell: _Cell, bound: set[str], clusters: set[str], answers: Container[str]) -> bool:
+    """Whether a cell changes nothing but the names that it binds: what it calls only looks."""
+    if cell.is_demonstration:
+        return True
+    if cell.names.acts:
+        return False
+    for call in cell.names.calls:
+        root, _, method = call.partition(".")
+        is_known = call in answers or (call in ONLY_LOOK and root not in bound)
+        if not is_known and not (root in clusters and method == "run"):
+            return False
+    return True
 
 
 def _needed(
-    answers: Iterable[int],
-    cells: Sequence[SubmittedCell],
-    given: Sequence[CellNames],
-    own: dict[int, str],
-) -> set[str]:
-    """All names that the answers need, and what defines these needs."""
-    wanted = {name for position in answers for name in names_in(cells[position].source).needs}
+    cells: Sequence[_Cell], running: set[int], given: Sequence[str], wanted: set[str]
+) -> tuple[list[int], set[str]]:
+    """The cells that must run so that `running` ones can and what is `wanted` is there.
+
+    Returns their positions, and all names that they need.
+    """
+    running = set(running)
+    wanted = wanted | {name for n in running for name in cells[n].names.needs}
     while True:
         more = set(wanted)
-        for code in given:
-            if code.binds & wanted:
-                more |= code.needs
-        for code in map(names_in, own.values()):
-            if (code.binds | code.changes) & wanted:
-                more |= code.needs
+        for text in given:
+            if names_in(text).binds & wanted:
+                more |= names_in(text).needs
+        for n, cell in enumerate(cells):
+            if _is_own(cell) and (cell.names.binds | cell.names.changes) & wanted:
+                running.add(n)
+                more |= cell.names.needs
         if more == wanted:
-            return wanted
+            return sorted(running), wanted
         wanted = more
 
 
-@functools.lru_cache(maxsize=4096)
-def names_in(source: str) -> CellNames:
-    """Names that a cell binds, changes and needs; `error` says why nobody knows. Never raises."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            text = _python(source)  # a magic becomes a call
-            tree = ast.parse(text)
-            needs = needed_names(text) | annotation_names(text)
-            binds, changes = _names(tree)
-    except SyntaxError as error:
-        return CellNames(error=f"line {error.lineno or 1}: {error.msg}")
-    except Exception as error:  # a null byte, nesting without end, whatever a tokenizer raises
-        return CellNames(error=f"line 1: {type(error).__name__}: {str(error)[:REASON]}")
-    return CellNames(frozenset(binds), frozenset(changes), frozenset(needs))
+def _comes_again(cell: _Cell, earlier: Sequence[_Cell], wanted: set[str]) -> bool:
+    """Whether one of the lab's cells, which ran at the top, runs at its own place too.
+
+    There it has what only the student's cells bring, and the last word on the names that it binds.
+    """
+    bound = {name for each in earlier for name in each.names.binds}
+    if not cell.names.binds & wanted:
+        return False
+    return STAR in bound or bool((cell.names.binds | cell.names.needs) & bound)
 
 
-def _names(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Names that a cell binds at its top level, and those whose objects it changes."""
-    binds: set[str] = set()
-    changes: set[str] = set()
-    for node in _top_level(tree.body):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                binds.add(name)
-            case ast.ClassDef(name=name):
-                binds.add(name)
-            case ast.alias(name=name, asname=asname):
-                binds.add(asname or name.partition(".")[0])
-            case ast.Name(id=name, ctx=ast.Store()):
-                binds.add(name)
-            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
-                changes |= _base(node)
-            case ast.Expr(value=ast.Call(func=ast.Attribute() as function)):
-                changes |= _base(function)
-    return binds, changes
+def _place(asked_at: int, answer: int, cells: Sequence[_Cell], own: Sequence[int]) -> int:
+    """The position after which an exercise is asked: its check's, if all that it needs is above."""
+    needs = set(cells[answer].names.needs)
+    while (
+        more := {name for n in own if cells[n].names.binds & needs for name in cells[n].names.needs}
+        - needs
+    ):
+        needs |= more
+    above = {name for cell in cells[: asked_at + 1] for name in cell.names.binds}
+    if STAR in above:
+        return asked_at
+    below = {name for n in own if n > asked_at for name in cells[n].names.binds}
+    return len(cells) - 1 if needs & below - above else asked_at
 
 
-def _python(source: str) -> str:
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    return str(TransformerManager().transform_cell(source))  # type: ignore[no-untyped-call]
-
-
-def _top_level(body: Iterable[ast.AST]) -> Iterable[ast.AST]:
-    """All nodes outside functions and classes, these themselves included."""
-    for node in body:
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from _top_level(ast.iter_child_nodes(node))
-
-
-def _base(node: ast.AST) -> set[str]:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return {node.id} if isinstance(node, ast.Name) else set()
+def _blank(
+    lab: Sequence[SubmittedCell],
+    cells: Sequence[_Cell],
+    answers: dict[str, int],
+    own: Iterable[int],
+) -> set[str]:
+    """Exercises whose cell is as it was handed out, and that no other cell completes."""
+    handed_out = {cell.exercise: cell.source.strip() for cell in lab if cell.exercise}
+    same = {name for name, n in answers.items() if cells[n].source.strip() == handed_out.get(name)}
+    return same - {name for n in own for name in cells[n].names.changes}

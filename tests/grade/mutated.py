@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.exercises.sources import source_of
-from ddpkit.grade.merge import names_in
+from ddpkit.grade.cellnames import names_in
 from ddpkit.grade.questions import exercises_of
 from ddpkit.grade.store import Result
 from tests.grade.attacks import ROOT, answer, cell

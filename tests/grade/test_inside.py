@@ -15,6 +15,7 @@ INSIDE = "ddpkit.grade.inside"
 # All that it takes from the rest of ddpkit: to run ranks, and to put into words what was raised.
 TAKEN = {
     "ddpkit.cluster.local.launch",
+    "ddpkit.exercises",
     "ddpkit.exercises.explain",
     "ddpkit.exercises.raised",
     "ddpkit.exercises.tail",

@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from ddpkit.grade.inside.claims import MIME, encode
@@ -28,6 +29,9 @@ def prepare() -> None:
     warm_up()  # first: ranks' torch is imported on the other core
     import torch  # noqa: F401
 
+    from ddpkit import exercises
+
+    exercises.check = _unasked  # type: ignore[assignment]  # `ddpkit.check` looks it up there
     shell = _shell()
     shell.user_ns |= {"quit": _quit, "exit": _quit}  # Jupyter's end the kernel some cells later
     labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
@@ -36,6 +40,11 @@ def prepare() -> None:
     shell.compile.format_code_name = lambda file: (
         ("your cell", files[file]) if file in files else usual(file)
     )
+
+
+def _unasked(answer: object) -> SimpleNamespace:
+    """What `check` is here: nothing but the grader's questions asks an answer."""
+    return SimpleNamespace(name=getattr(answer, "__name__", ""), passed=True)
 
 
 def _quit(*_: object, **__: object) -> NoReturn:

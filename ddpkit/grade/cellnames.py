@@ -1,0 +1,280 @@
+"""What a cell's code binds, changes, calls and needs, read from its syntax tree; nothing runs."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ddpkit.exercises.sources import annotation_names, needed_names
+from ddpkit.text import BLANK, REASON
+
+STAR = "*"  # what a star import binds: any name
+FEW = 20  # magics of a cell that IPython itself is asked about: it takes long for each
+RUN_THEIR_BODY = {"time", "capture", "prun"}  # cell magics whose cell binds names as any other
+ONLY_TELL = {
+    *("timeit", "prun", "memit", "matplotlib", "pip", "conda", "config", "who", "whos", "pinfo"),
+    *("history", "lsmagic", "load_ext", "autoreload"),
+}  # line magics that change nothing that an answer could need
+MAGIC = re.compile(r"^(\s*)(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")
+
+
+@dataclass(frozen=True)
+class CellNames:
+    """Names at the top level of a cell's code."""
+
+    binds: frozenset[str] = frozenset()  # STAR among them: any
+    changes: frozenset[str] = frozenset()  # stores into, or calls a method of
+    needs: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()  # what is called, as it is written: "cluster.run"
+    clusters: frozenset[str] = frozenset()  # bound to a new Cluster
+    checks: frozenset[str] = frozenset()  # what `check(...)` is given
+    blank: frozenset[str] = frozenset()  # functions and classes as they were handed out
+    acts: bool = False  # may change any object, whatever it calls
+    error: str = ""  # why nobody knows
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(source: str) -> CellNames:
+    """Names that a cell binds, changes and needs; `error` says why nobody knows. Never raises."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            text, tree = _python(source)
+            needs = needed_names(text) | annotation_names(text)
+            reader = _Reader()
+            reader.read(tree.body)
+    except SyntaxError as error:
+        return CellNames(error=f"line {error.lineno or 1}: {error.msg}")
+    except Exception as error:  # a null byte, nesting without end, whatever a tokenizer raises
+        return CellNames(error=f"line 1: {type(error).__name__}: {str(error)[:REASON]}")
+    blank = {node.name for node in tree.body if isinstance(node, Definition) and _is_stub(node)}
+    return CellNames(
+        frozenset(reader.binds),
+        frozenset(reader.changes),
+        frozenset(needs),
+        frozenset(reader.calls),
+        frozenset(reader.clusters),
+        frozenset(reader.checks),
+        frozenset(blank),
+        reader.acts,
+    )
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def _is_stub(node: ast.AST) -> bool:
+    """Whether a definition is nothing but the line that an exercise is handed out with.
+
+    A class is one while any of its methods is.
+    """
+    if isinstance(node, ast.ClassDef):
+        return any(map(_is_stub, node.body))
+    if not isinstance(node, Definition):
+        return False
+    body = node.body
+    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]  # after the docstring
+    match body:
+        case [ast.Raise(exc=ast.Call(args=[ast.Constant(value=str() as says)]))]:
+            return says.startswith(BLANK)
+    return False
+
+
+def without(source: str, name: str) -> str:
+    """A cell's code with the lines of its definition of `name` empty; other lines stay in place."""
+    lines = source.splitlines(keepends=True)
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return source
+    for node in tree.body:
+        if isinstance(node, Definition) and node.name == name:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            last = node.end_lineno or first
+            lines[first - 1 : last] = ["\n"] * (last - first + 1)
+    return "".join(lines)
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks what runs when a cell runs: definitions' decorators and defaults, not their bodies."""
+
+    def __init__(self) -> None:
+        self.binds: set[str] = set()
+        self.changes: set[str] = set()
+        self.calls: set[str] = set()
+        self.clusters: set[str] = set()
+        self.checks: set[str] = set()
+        self.acts = False
+        self._inner = 0  # depth in classes and comprehensions, whose names are their own
+
+    def read(self, body: Iterable[ast.AST]) -> None:
+        for node in body:
+            self.visit(node)
+
+    def _bind(self, name: str | None) -> None:
+        if name and not self._inner:
+            self.binds.add(name)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._bind(node.name)
+        self.acts |= bool(node.decorator_list)
+        defaults = (each for each in node.args.kw_defaults if each is not None)
+        self.read([*node.decorator_list, *node.args.defaults, *defaults])
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.read([*node.args.defaults, *(each for each in node.args.kw_defaults if each)])
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._bind(node.name)
+        self.acts |= bool(node.decorator_list or node.bases or node.keywords)
+        self.read([*node.decorator_list, *node.bases, *node.keywords])
+        self._inside(node.body)
+
+    def _inside(self, nodes: Iterable[ast.AST]) -> None:
+        self._inner += 1
+        self.read(nodes)
+        self._inner -= 1
+
+    def visit_ListComp(self, node: ast.AST) -> None:
+        self._inside(ast.iter_child_nodes(node))
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.binds.add(node.target.id)  # also from inside a comprehension
+        self.visit(node.value)
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for each in node.names:
+            self._bind(each.asname or each.name.partition(".")[0])
+            self.acts |= each.name == STAR
+
+    visit_ImportFrom = visit_Import
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self._bind(node.id)
+        self.acts |= isinstance(node.ctx, ast.Del)
+
+    def visit_MatchAs(self, node: ast.MatchAs | ast.MatchStar) -> None:
+        self._bind(node.name)
+        self.generic_visit(node)
+
+    visit_MatchStar = visit_MatchAs
+
+    def visit_Attribute(self, node: ast.Attribute | ast.Subscript) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            self.changes |= _base(node)
+            self.acts = True
+        self.generic_visit(node)
+
+    visit_Subscript = visit_Attribute
+
+    def visit_With(self, node: ast.AST) -> None:
+        self.acts = True
+        self.generic_visit(node)
+
+    visit_AsyncWith = visit_AsyncFor = visit_Await = visit_With
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called)):
+                if _dotted(called).rpartition(".")[2] == "Cluster":
+                    self.clusters.add(name)
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        match node.value:
+            case ast.Call(func=ast.Attribute() as function):
+                self.changes |= _base(function)
+            case ast.BinOp():  # of a class of the student's own, for its effect
+                self.acts = True
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = _dotted(node.func)
+        self.calls.add(name)
+        if name in ("check", "ddpkit.check"):
+            self.checks |= {each.id for each in node.args if isinstance(each, ast.Name)}
+        self.generic_visit(node)
+
+
+def _dotted(node: ast.AST) -> str:
+    """What is called, as it is written: "cluster.run", "Cluster().run", "?" for anything else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name):
+            return f"{_dotted(value)}.{name}"
+        case ast.Call(func=called):
+            return f"{_dotted(called)}()"
+    return "?"
+
+
+def _base(node: ast.AST) -> set[str]:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return {node.id} if isinstance(node, ast.Name) else set()
+
+
+# Magics
+
+
+def _python(source: str) -> tuple[str, ast.Module]:
+    """The code as plain Python, which binds and calls what the cell does, and its tree.
+
+    Raises SyntaxError, as ast.parse does, and what it raises else.
+    """
+    try:
+        return source, ast.parse(source)
+    except SyntaxError:
+        if not any(mark in source for mark in "%!?") and not source[:1].isspace():
+            raise
+    text = _without_magics(source)
+    try:
+        return text, ast.parse(text)
+    except SyntaxError:
+        if sum(bool(MAGIC.match(line)) for line in source.splitlines()) > FEW:
+            raise
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        text = str(TransformerManager().transform_cell(source))  # type: ignore[no-untyped-call]
+        return text, ast.parse(text)
+
+
+def _without_magics(source: str) -> str:
+    """The code with a plain statement in place of each magic; lines keep their numbers.
+
+    IPython's own transformer tokenizes a cell anew for each of them, which may take hours.
+    """
+    first, newline, body = source.lstrip("\n").partition("\n")
+    if first.startswith("%%"):
+        name, *words = first[2:].split() or [""]
+        if name not in RUN_THEIR_BODY:
+            return "get_ipython()"  # does what nobody knows
+        named = [word for word in words if name == "capture" and word.isidentifier()]
+        return f"{' = '.join([*named, 'None'])}{newline}{_without_magics(body)}"
+    return "\n".join(map(_without_magic, source.split("\n")))
+
+
+def _without_magic(line: str) -> str:
+    if line.rstrip().endswith("?") and "#" not in line:
+        return line[: len(line) - len(line.lstrip())] + "pass"
+    found = MAGIC.match(line)
+    if found is None:
+        return line
+    indent, sign, name, rest = found.groups()
+    assigned = line[: found.start(2)].strip()
+    if assigned:  # x = !ls
+        return f"{indent}{assigned} None"
+    if sign == "%" and name == "time":
+        return indent + (rest.strip() or "pass")
+    harmless = sign != "%" or name in ONLY_TELL
+    return indent + ("pass" if harmless else "get_ipython()")
