@@ -24,6 +24,7 @@ from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.protocol.ship import pack_call
+from ddpkit.rank.script.launched import LaunchedScript
 from ddpkit.text import count
 from ddpkit.trace import Trace, Traffic, how_made, join
 
@@ -179,6 +180,7 @@ class Cluster:
             record=self.record,
             links=self.links,
             speeds=() if self.links is None else self.speeds,
+            script=isinstance(function, LaunchedScript),
         )
         if job.active():
             outcome = run_in_place(request, expect_error=expect_error)
@@ -208,6 +210,8 @@ class _Brief(reprlib.Repr):
 
 
 def _definition(function: Any) -> tuple[str, str, int]:
+    if isinstance(function, LaunchedScript):
+        return function.definition
     name = getattr(function, "__name__", repr(function))
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (name, code.co_filename, code.co_firstlineno) if code else (name, "", 0)

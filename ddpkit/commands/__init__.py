@@ -3,6 +3,7 @@
 main       the command line itself
 lab        opens a lab, or copies the labs to a folder
 script     a lab as a plain script
+run        a script for torchrun, on our ranks
 check      one's own notebook, run from the top
 doctor     is this machine ready?
 diagnosis  what doctor says of what it saw

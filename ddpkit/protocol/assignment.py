@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+# The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
+# rank that rightly waits for a slow peer.
+GROUP_TIMEOUT = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,7 @@ class Assignment:
     seed: int  # the run's seed
     record: bool  # whether compute is recorded beside the calls
     speed: float = 1.0  # of its emulated machine, compared with this one
+    script: bool = False  # whether it runs a script, which joins the others by itself
 
 
 @dataclass(frozen=True)
@@ -44,3 +50,4 @@ class RankPipes:
     lifeline: Connection  # its end of file means that the launcher is gone
     main: Connection | None = None  # asks the timekeeper, for the rank's main thread
     others: Connection | None = None  # and for its other threads
+    typed: Connection | None = None  # what a script reads as its standard input

@@ -5,6 +5,7 @@ life       a rank's part in a run: join the group, call the function, pack the r
 process    its process: environment, output, and end
 group/     the process group, through which all communication passes, and the emulated network
 emulation/ the emulated machine: its clock, and what the user's code sees of it
+script/    a script for torchrun, as the function that a rank calls
 record/    what a rank writes down about itself: calls, compute, steps
 agent      the thread that says where the rank is and what it waits for
 where      where a thread is: in which line of the reader's, and in which call there

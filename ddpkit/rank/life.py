@@ -11,7 +11,6 @@ import random
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.protocol.assignment import Assignment
@@ -22,10 +21,6 @@ from ddpkit.rank.report import UnsendableResultError
 
 if TYPE_CHECKING:  # needs torch, which a launcher need not have
     from ddpkit.rank.emulation.machine import Machine
-
-# The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
-# rank that rightly waits for a slow peer.
-GROUP_TIMEOUT = timedelta(days=7)
 
 ShippedCall = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -51,13 +46,15 @@ def live(
     Raises what the function raises, and UnsendableResultError if its result cannot be pickled.
     """
     activate(recorder)
-    _seed_all(mine.seed, mine.rank)
+    if not mine.script:
+        _seed_all(mine.seed, mine.rank)
     _use_device(mine, recorder)
     with machine.shown(recorder) if machine else nullcontext():
         _join(mine, store)
         function, args, kwargs = read_call()
         args, kwargs = pick(args, mine.rank), pick(kwargs, mine.rank)
-        _start_together()
+        if not mine.script:
+            _start_together()
         begin()
         with (
             _compute_watched(mine, recorder),
@@ -102,7 +99,8 @@ def _use_device(mine: Assignment, recorder: Recorder) -> None:
 
     gpu = torch.device("cuda", mine.local_rank % torch.cuda.device_count())
     torch.cuda.set_device(gpu)
-    torch.set_default_device(gpu)
+    if not mine.script:
+        torch.set_default_device(gpu)
     recorder.clock = GpuClock()
 
 
@@ -115,21 +113,15 @@ def _leave_device(mine: Assignment) -> None:
 
 
 def _join(mine: Assignment, store: Any) -> None:
-    """Join the default process group of the run."""
-    import torch.distributed as dist
+    """Join the default process group of the run, or let a script do that when it wants to."""
+    from ddpkit.rank.group.backend import join
 
-    from ddpkit.rank.group.backend import register
+    if mine.script:
+        from ddpkit.rank.script.joining import let_join
 
-    register()
-    hook = sys.excepthook
-    dist.init_process_group(
-        f"ddpkit_{mine.backend}",
-        store=store,
-        rank=mine.rank,
-        world_size=mine.world_size,
-        timeout=GROUP_TIMEOUT,
-    )
-    sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere
+        let_join(mine, store)
+    else:
+        join(mine, store)
 
 
 def _start_together() -> None:

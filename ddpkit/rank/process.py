@@ -57,7 +57,7 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
     os.environ["RANK"] = str(mine.rank)
     os.environ["LOCAL_RANK"] = str(mine.local_rank)
     os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(mine.world_size)
-    _redirect(pipes)
+    _redirect(pipes, mine)
     os.chdir(settings.cwd)
 
 
@@ -73,13 +73,18 @@ def loopback() -> dict[str, str]:
     return {name: value for name, value in wanted.items() if name not in os.environ}
 
 
-def _redirect(pipes: RankPipes) -> None:
-    """Send file descriptors 1 and 2, so C++'s output too, to the launcher."""
-    os.dup2(_descriptor(pipes.output), 1)
-    os.dup2(_descriptor(pipes.output), 2)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+def _redirect(pipes: RankPipes, mine: Assignment) -> None:
+    """Send file descriptors 1 and 2, so C++'s output too, to the launcher; a script keeps them."""
+    if not mine.script:
+        os.dup2(_descriptor(pipes.output), 1)
+        os.dup2(_descriptor(pipes.output), 2)
+    if pipes.typed is not None:
+        os.dup2(_descriptor(pipes.typed), 0)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    else:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = open(  # noqa: SIM115
             number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False

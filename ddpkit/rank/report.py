@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from types import TracebackType
 from typing import Any
 
 import cloudpickle
@@ -40,11 +41,19 @@ def report(error: BaseException) -> Raised:
         type=type(error).__name__,
         message=message,
         frames=_frames(error),
-        traceback="".join(traceback.format_exception(error)),
+        traceback="".join(traceback.format_exception(type(error), error, _from_users(error))),
         exit_code=_exit_code(error.code) if isinstance(error, SystemExit) else None,
         unsendable=isinstance(error, UnsendableResultError),
         pickled=pickled,
     )
+
+
+def _from_users(error: BaseException) -> TracebackType | None:
+    """The traceback from the user's first line on: what lies outside of it only led there."""
+    inner = error.__traceback__
+    while inner is not None and not is_user_file(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner or error.__traceback__
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:

@@ -52,6 +52,9 @@ ELSEWHERE = {
     "doctor": "tests/commands/test_cli.py::test_doctor_of_a_sound_machine",
     "--version": "tests/commands/test_cli.py::test_version_and_help",
     "check 00_ranks.ipynb": "tests/commands/test_cli.py::test_check_tells_right_from_wrong",
+    'run -n 8 --link "10 Gbit/s, 50 us" train.py': (
+        "tests/commands/test_run.py::test_emulated_time_says_so_and_changes_no_value"
+    ),
     "release": "tests/authoring/test_release.py::test_a_released_repository_is_right",
     "release --check": "tests/commands/test_cli.py::test_release_check_of_this_tree",
 }

@@ -17,13 +17,14 @@ import time
 import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from ddpkit.cluster.local.typed import standard_input
 from ddpkit.errors import ClusterError
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
 from ddpkit.rank.main import main
@@ -145,13 +146,14 @@ def _start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
             undo.callback(there.close)
             asked.append(here)
             ends.append(there)
+        typed = standard_input() if mine.script and mine.rank == 0 else None
         # Not a daemon: a rank may start processes of its own (a DataLoader's workers).
-        given = (mine, settings, RankPipes(*ends))
+        given = (mine, settings, replace(RankPipes(*ends), typed=typed))
         process = _context().Process(target=main, args=given, name=f"rank {mine.rank}")
         with _nameless_main():
             process.start()
         undo.pop_all()
-    for end in ends:
+    for end in filter(None, [*ends, typed]):
         end.close()
     # multiprocessing would wait for it at the exit of the notebook; the lifeline ends it instead.
     multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]

@@ -60,6 +60,7 @@ class Request:
     record: bool
     links: Links | None
     speeds: tuple[float, ...] = ()  # of the emulated machines
+    script: bool = False  # whether the function is a script: `rank.script`
 
     def assignment(self, rank: int, local_rank: int) -> Assignment:
         """What rank `rank` does in the run; `local_rank` is its number on its host."""
@@ -72,6 +73,7 @@ class Request:
             seed=self.seed,
             record=self.record,
             speed=self.speeds[rank] if self.speeds else 1.0,
+            script=self.script,
         )
 
     @property

@@ -22,7 +22,7 @@ from ddpkit.cluster.torchrun.hosts import Seat
 from ddpkit.cluster.torchrun.messenger import Messenger
 from ddpkit.cluster.torchrun.watcher import Watcher
 from ddpkit.errors import ClusterError, Death
-from ddpkit.rank.life import GROUP_TIMEOUT
+from ddpkit.protocol.assignment import GROUP_TIMEOUT
 from ddpkit.rank.report import report
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

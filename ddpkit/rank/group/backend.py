@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -9,11 +10,31 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
+from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group import nccl
 from ddpkit.rank.group.emulated import EmulatedGroup
 from ddpkit.rank.group.recorded import Direct, RecordedGroup
 from ddpkit.rank.record.recorder import current
+
+_init_process_group = dist.init_process_group  # torch's own: a script is given another
+_times_joined = 1
+
+
+def join(mine: Assignment, store: Any, times: int = 1) -> None:
+    """Join the default process group of the run; a script may leave it and join several times."""
+    global _times_joined
+    register()
+    _times_joined = times
+    hook = sys.excepthook
+    _init_process_group(
+        f"ddpkit_{mine.backend}",
+        store=store,
+        rank=mine.rank,
+        world_size=mine.world_size,
+        timeout=GROUP_TIMEOUT,
+    )
+    sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere
 
 
 def register() -> None:
@@ -35,6 +56,8 @@ def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup
     # `Agent` reads these two here, while gloo waits for the members.
     members = tuple(options.global_ranks_in_group)  # empty for the default group
     name = str(options.group_id) if members else ""
+    if name and _times_joined > 1:
+        name += f" of time {_times_joined}"  # torch begins to number its groups again
     with emulated.clocks.mine.stopped() if emulated else nullcontext():
         inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
     members = members or tuple(range(size))

@@ -1,0 +1,209 @@
+"""`ddpkit run -n 8 train.py ARGS`: a script that runs under torchrun, as it is, on our ranks."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ddpkit.errors import ClusterError, Interrupted, RankDied, RunFailed
+
+if TYPE_CHECKING:
+    from ddpkit.cluster import Run
+    from ddpkit.rank.script.launched import LaunchedScript
+    from ddpkit.trace import Trace
+
+STOPPED = 130  # the exit code of a command that Ctrl-C has ended
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    options_metavar="-n RANKS [OPTIONS]",
+)
+@click.option("-n", "ranks", type=int, required=True, metavar="RANKS", help="How many ranks.")
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@click.option(
+    "--link",
+    metavar="LINK",
+    help='Emulated time: each rank has a machine, and a link. "10 Gbit/s, 50 us", or JSON: '
+    '{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}.',
+)
+@click.option(
+    "--speed",
+    multiple=True,
+    metavar="[RANK=]SPEED",
+    help="With --link: how fast machines are, compared with this one. 0.5, inf, or 3=0.5 of rank "
+    "3 alone.",
+)
+@click.option("--timeout", type=float, metavar="S", help="End the run after S seconds.")
+@click.option(
+    "--trace",
+    "saved",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Save the trace: FILE.json or .json.gz for `ddpkit trace`, FILE.chrome.json for Perfetto, "
+    "a folder for HolisticTraceAnalysis.",
+)
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(
+    ranks: int,
+    is_module: bool,
+    link: str | None,
+    speed: tuple[str, ...],
+    timeout: float | None,
+    saved: Path | None,
+    script: str,
+    args: tuple[str, ...],
+) -> None:
+    """Run SCRIPT with its ARGS on RANKS ranks, as torchrun would, and say where its time went.
+
+    The script needs no change and no GPU. Its output is its own; what ddpkit says goes to stderr.
+    A deadlock is explained. The exit code is the script's.
+    """
+    cluster = _cluster(ranks, link, speed)
+    called = _script(script, args, is_module, cluster)
+    _check_target(saved)
+    failed: RunFailed | None = None
+    try:
+        done = cluster.run(called, timeout=timeout)
+    except RunFailed as error:
+        done, failed = error.run, error
+    except KeyboardInterrupt as stopped:
+        _say(str(stopped) if isinstance(stopped, Interrupted) else "you stopped the run.")
+        sys.exit(STOPPED)
+    _say(summary(done) if failed is None else explanation(failed))
+    if saved is not None:
+        save(done.trace, saved)
+    if failed is not None:
+        sys.exit(exit_code(failed))
+
+
+def _cluster(ranks: int, link: str | None, speed: tuple[str, ...]) -> Any:
+    from ddpkit.cluster import Cluster
+    from ddpkit.cluster.torchrun import job
+
+    if job.active():
+        raise ClusterError(
+            f"{', '.join(job.LAUNCHED)} are set: `ddpkit run` starts ranks, and cannot be one. "
+            "Unset them, or leave torchrun out."
+        )
+    return Cluster(ranks, link=_read(link), speed=_speeds(speed))
+
+
+def _read(text: str | None) -> Any:
+    """What an option says: a text as it is, or what is written as JSON; its keys may be ranks."""
+    if text is None or not text.lstrip().startswith("{"):
+        return text
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ClusterError(f"--link {text!r} is not JSON: {error}") from None
+    return {int(key) if key.isdigit() else key: value for key, value in found.items()}
+
+
+def _speeds(texts: tuple[str, ...]) -> float | dict[int, float]:
+    """A speed for all ranks, or of single ones."""
+    own: dict[int, float] = {}
+    for text in texts:
+        rank, equals, factor = text.rpartition("=")
+        try:
+            value = float(factor)
+            if not equals:
+                return value
+            own[int(rank)] = value
+        except ValueError:
+            raise ClusterError(
+                f"cannot read --speed {text}: write 0.5, inf, or 3=0.5 for rank 3"
+            ) from None
+    return own or 1.0
+
+
+def _script(target: str, args: tuple[str, ...], is_module: bool, cluster: Any) -> LaunchedScript:
+    """The script. Raises ClusterError if there is none of that name."""
+    from ddpkit.rank.script.launched import LaunchedScript
+
+    if not is_module and not os.path.exists(target):
+        raise ClusterError(f"There is no script {target!r}. (A module's name stands after -m.)")
+    if is_module:
+        first = target.partition(".")[0]
+        if importlib.machinery.PathFinder.find_spec(first, [os.getcwd(), *sys.path]) is None:
+            raise ClusterError(f"There is no module {first!r} in this folder or this environment.")
+    hosts = cluster.links.hosts if cluster.links else None
+    return LaunchedScript(
+        target, args, is_module, secrets.token_hex(8), _free_port(), hosts.size if hosts else 0
+    )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+# What is left of a run
+
+
+def _check_target(path: Path | None) -> None:
+    """Raise ClusterError for a file that cannot be written when the run is over."""
+    if path is None:
+        return
+    if path.suffix and not path.name.endswith((".json", ".json.gz")):
+        raise ClusterError(
+            f"--trace {path}: write FILE.json or FILE.json.gz, FILE.chrome.json for Perfetto, or a "
+            "folder"
+        )
+    if not path.parent.is_dir():
+        raise ClusterError(f"{path} cannot be written: there is no folder {path.parent}.")
+
+
+def save(trace: Trace, path: Path) -> None:
+    """Save a trace; the name of the file says in which format."""
+    written = [path]
+    if path.suffix and not path.name.endswith((".chrome.json", ".chrome.json.gz")):
+        trace.save(path)
+    else:
+        written = trace.to_chrome(path)
+    for each in written:
+        _say(f"wrote {each}")
+    if not written:
+        _say("Nothing was recorded, so no trace was written.")
+
+
+# What is said in the end
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def explanation(error: RunFailed) -> str:
+    """What a failed run says: a traceback, if a rank has raised, and the kit's own words."""
+    notes = getattr(error, "__notes__", [])
+    return "\n".join([*notes, f"{type(error).__name__}: {error}"])
+
+
+def exit_code(error: RunFailed) -> int:
+    """The exit code of a run that failed: that of the first rank that left with one."""
+    if isinstance(error, RankDied) and error.rank is not None:
+        death = error.deaths[error.rank]
+        if death.exit_code:
+            return death.exit_code
+        with suppress(KeyError):
+            return 128 + signal.Signals[death.signal]
+    return 1
+
+
+def summary(done: Run[None]) -> str:
+    """Where the time of a run went."""
+    from ddpkit.view.timeline.model import timeline_model
+
+    return timeline_model(done.trace).text

@@ -1,0 +1,5 @@
+"""A script that runs under torchrun, run as it is on a rank of ours.
+
+launched   the script as the function that a rank calls
+joining    init_process_group in a script joins the run
+"""

@@ -1,0 +1,124 @@
+"""`LaunchedScript`: a script for torchrun as a function, which a rank calls to run it as it is."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib.machinery
+import io
+import multiprocessing
+import os
+import runpy
+import sys
+import threading
+import types
+from contextlib import suppress
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LaunchedScript:
+    """A script and its arguments; called on a rank, it runs there as `__main__`.
+
+    target       the script's file, or with `is_module` a module's name, as after `python -m`
+    run_id       what torchrun calls the job
+    master_port  a port that is free, for scripts that meet by MASTER_ADDR and MASTER_PORT
+    host_size    how many ranks a host has, where the emulated network has hosts; 0 without them
+    """
+
+    target: str
+    args: tuple[str, ...] = ()
+    is_module: bool = False
+    run_id: str = "ddpkit"
+    master_port: int = 29500
+    host_size: int = 0
+
+    @property
+    def definition(self) -> tuple[str, str, int]:
+        """Its name, file and first line, for an error that knows nothing nearer."""
+        name = self.target if self.is_module else os.path.basename(self.target)
+        return name, "" if self.is_module else os.path.abspath(self.target), 1
+
+    def __call__(self) -> None:
+        """Run the script. Raises what it raises, and SystemExit if it leaves with another code."""
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        os.environ.update(self.environ(rank, size))
+        sys.argv[1:] = self.args
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()  # forked ranks share its state; Python's own is seeded by the fork
+        multiprocessing.set_start_method(None, force=True)  # no choice yet
+        try:
+            self._run()
+        except SystemExit as left:
+            if isinstance(left.code, str):  # as the interpreter does
+                print(left.code, file=sys.stderr)
+            if left.code not in (None, 0):
+                raise
+        finally:
+            _flush_files()
+        _end_as_an_interpreter()
+
+    def _run(self) -> None:
+        if not sys.flags.safe_path:
+            here = os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.target))
+            sys.path[0] = here
+        if self.is_module:
+            runpy.run_module(self.target, run_name="__main__", alter_sys=True)
+        elif os.path.isdir(self.target):
+            runpy.run_path(self.target, run_name="__main__")
+        else:
+            sys.argv[0] = self.target
+            _run_file(os.path.abspath(self.target))
+
+    def environ(self, rank: int, size: int) -> dict[str, str]:
+        """The variables that torchrun sets for a rank. Emulated hosts are its nodes."""
+        per_host = self.host_size or size
+        host, local = divmod(rank, per_host)
+        on_host = min(per_host, size - host * per_host)
+        known = {
+            "LOCAL_RANK": local,
+            "RANK": rank,
+            "GROUP_RANK": host,
+            "ROLE_RANK": rank,
+            "ROLE_NAME": "default",
+            "LOCAL_WORLD_SIZE": on_host,
+            "WORLD_SIZE": size,
+            "GROUP_WORLD_SIZE": -(-size // per_host),
+            "ROLE_WORLD_SIZE": size,
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": self.master_port,
+            "TORCHELASTIC_RESTART_COUNT": 0,
+            "TORCHELASTIC_MAX_RESTARTS": 0,
+            "TORCHELASTIC_RUN_ID": self.run_id,
+            "TORCHELASTIC_USE_AGENT_STORE": False,  # who asks for a store on that port makes it
+        }
+        return {name: str(value) for name, value in known.items()}
+
+
+def _run_file(path: str) -> None:
+    """Run a file as the interpreter does, as the main module, which stays there afterwards."""
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, main.__dict__)
+
+
+def _flush_files() -> None:
+    """Write what open files still hold. The rank's process will be killed, not ended."""
+    for file in gc.get_objects():
+        if isinstance(file, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+            with suppress(OSError, ValueError):  # a closed one, a pipe that nobody reads
+                file.flush()
+
+
+def _end_as_an_interpreter() -> None:
+    """Wait for the script's threads, and call what it has registered for the end."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()
+    _flush_files()

@@ -1,0 +1,39 @@
+"""A script that ends in the way that its argument names."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+how, rank = sys.argv[1], int(os.environ["RANK"])
+
+
+def end():
+    if how == "exits with 3" and rank == 1:
+        sys.exit(3)
+    if how == "exits with 0":
+        sys.exit(0)
+    if how == "exits with words":
+        sys.exit("there is no data")
+    if how == "leaves with 7":
+        os._exit(7)
+    if how == "raises" and rank == 1:
+        raise ValueError("a bad </script> batch")
+    if how == "deadlock":
+        dist.recv(torch.ones(3), 1 - rank)
+    if how == "mismatch":
+        dist.all_reduce(torch.ones(3 + rank))
+    if how == "is killed" and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "sleeps":
+        print("asleep", flush=True)
+        time.sleep(100)
+
+
+if how != "never joins" and not (how == "one joins" and rank):
+    dist.init_process_group("gloo")
+end()
+print("done", rank)

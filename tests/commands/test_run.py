@@ -1,0 +1,211 @@
+"""`ddpkit run`: scripts for torchrun, as they are, on ranks of ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from ddpkit import Cluster, Run, RunFailed
+from ddpkit.commands.main import main
+from ddpkit.commands.run import exit_code, explanation, save
+from ddpkit.rank.script.launched import LaunchedScript
+from ddpkit.trace import Trace
+from tests.view import examples
+
+pytestmark = pytest.mark.processes
+
+SCRIPTS = Path(__file__).parent / "scripts"
+COMMAND = [sys.executable, "-m", "ddpkit", "run"]
+
+
+def ddpkit_run(
+    *words: str | Path, cwd: Path = SCRIPTS, stdin: str = "", **environ: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, words)],
+        cwd=cwd,
+        input=stdin,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def ran(*words: str | Path, **how: object) -> subprocess.CompletedProcess[str]:
+    """A run that ended well."""
+    done = ddpkit_run(*words, **how)  # type: ignore[arg-type]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def on(ranks: int, name: str, *args: str, **how: Any) -> Run[None]:
+    """A run of one of the scripts, from here: it needs no command, and so no new forkserver."""
+    return Cluster(ranks, **how).run(LaunchedScript(str(SCRIPTS / name), args))
+
+
+def test_a_script_runs_as_under_torchrun() -> None:
+    done = ran("-n", "2", "ddp.py", "--epochs", "2", "-n", "128")
+    first, second = done.stdout.splitlines()
+    assert first.startswith("epoch 0: 2 ranks, loss 0.")
+    assert second.startswith("epoch 1: 2 ranks, loss 0.")
+    assert "Run on 2 ranks, 8 all-reduces of " in done.stderr
+    assert "rank 1 " in done.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_on_other_numbers_of_ranks(ranks: int) -> None:
+    run = on(ranks, "ddp.py")
+    assert run.trace.steps == 4 // ranks
+    assert run.traffic.collectives(0)["all_reduce"].times == run.trace.steps
+
+
+def test_emulated_time_says_so_and_changes_no_value(tmp_path: Path) -> None:
+    trace = tmp_path / "run.json.gz"
+    link = '{"hosts of": 1, "inside": "300 GB/s, 3 us", "between": "10 Gbit/s, 10 us"}'
+    speed = ("--speed", "inf")
+    done = ran("-n", "2", "--link", link, *speed, "--trace", trace, SCRIPTS / "ddp.py")
+    assert done.stdout.startswith("epoch 0: 1 ranks, loss 0.")  # of a host
+    assert "emulated" in done.stderr
+    assert f"wrote {trace}" in done.stderr
+    assert Trace.load(trace).facts["speed"] == "infinite"
+
+
+@pytest.mark.parametrize("link", [None, "1 Gbit/s, 50 us"])
+def test_a_script_joins_and_leaves_and_joins_again(link: str | None) -> None:
+    run = on(3, "joins_twice.py", link=link)
+    assert run.traffic.collectives(1)["all_reduce"].times == 2
+    assert run.traffic.collectives(2)["all_reduce"].times == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "says"),
+    [
+        ("exits with 3", 3, "rank 1 called sys.exit(3)"),
+        ("exits with words", 1, "ranks 0, 1 called sys.exit(there is no data)"),
+        ("leaves with 7", 7, "rank 0 left with exit code 7"),
+        ("is killed", 137, "rank 1 was killed by SIGKILL\n  "),
+        ("raises", 1, "rank 1 raised ValueError: a bad </script> batch\n  ends.py, line "),
+        ("deadlock", 1, "Why: ranks 0, 1 each wait to receive before they send"),
+        ("mismatch", 1, "Every rank must pass a tensor of the same shape."),
+        ("one joins", 1, "rank 1, which has returned without calling\n  init_process_group."),
+    ],
+)
+def test_an_end_is_explained_and_has_its_own_code(how: str, code: int, says: str) -> None:
+    with pytest.raises(RunFailed) as failed:
+        on(2, "ends.py", how)
+    said = explanation(failed.value)
+    assert (exit_code(failed.value), says in said) == (code, True), said
+    assert "ends.py, line " in said
+    assert "ddpkit" not in said
+
+
+@pytest.mark.parametrize("how", ["exits with 0", "never joins"])
+def test_an_end_without_a_word(how: str) -> None:
+    assert on(2, "ends.py", how).trace.spans == ()
+
+
+def test_a_traceback_is_the_scripts() -> None:
+    done = ddpkit_run("-n", "2", "ends.py", "raises")
+    assert done.returncode == 1
+    frames = [line for line in done.stderr.splitlines() if line.startswith('  File "')]
+    assert all("ends.py" in frame for frame in frames)
+    assert len(frames) == 2
+
+
+def test_ctrl_c_ends_all_and_says_where(tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        [*COMMAND, "-n", "2", "ends.py", "sleeps"],
+        cwd=SCRIPTS,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(2)] == ["asleep\n"] * 2
+    children = psutil.Process(running.pid).children(recursive=True)
+    assert len(children) >= 3
+    os.killpg(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.startswith("you stopped the run. At that moment,\n  rank 0 was in ends.py, line ")
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert alive == []
+
+
+def test_a_module_its_folder_and_its_input(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "other.py").write_text("name = 'other'\n")
+    (package / "main.py").write_text(
+        "import os, sys\nfrom . import other\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    print(__name__, other.name, sys.argv[1:], sys.stdin.read().upper())\n"
+    )
+    done = ran("-n", "2", "-m", "package.main", "--lr", "1", cwd=tmp_path, stdin="what is read")
+    assert done.stdout == "__main__ other ['--lr', '1'] WHAT IS READ\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["-n", "2", "nothing.py"], 1, "There is no script 'nothing.py'."),
+        (["-n", "2", "-m", "nothing.at_all"], 1, "There is no module 'nothing'"),
+        (["-n", "0", "ends.py"], 1, "Cluster(0): a cluster has 1 to 256 ranks"),
+        (["-n", "2", "--link", "10 x", "ends.py"], 1, "cannot read the link '10 x'"),
+        (["-n", "2", "--link", "{", "ends.py"], 1, "--link '{' is not JSON"),
+        (["-n", "2", "--speed", "2", "ends.py"], 1, "speed= is of emulated machines"),
+        (["-n", "2", "--speed", "a=2", "ends.py"], 1, "cannot read --speed a=2"),
+        (["-n", "2", "--trace", "run.txt", "ends.py"], 1, "--trace run.txt: write FILE.json"),
+        (["-n", "2", "--trace", "no/run.json", "ends.py"], 1, "there is no folder no"),
+        (["ends.py"], 2, "Missing option '-n'"),
+    ],
+)
+def test_what_cannot_run_is_one_sentence(
+    words: list[str], code: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SCRIPTS)
+    done = CliRunner().invoke(main, ["run", *words])
+    assert done.exit_code == code
+    assert says in done.output
+
+
+def test_under_torchrun_it_says_that_it_starts_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "0")
+    done = CliRunner().invoke(main, ["run", "-n", "2", str(SCRIPTS / "ends.py")])
+    assert done.exit_code == 1
+    assert "`ddpkit run` starts ranks" in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "holds"),
+    [("all.chrome.json", '"traceEvents"'), ("own.json", '"ddpkit_trace"'), ("hta", "")],
+)
+def test_the_name_of_a_file_says_the_format(tmp_path: Path, name: str, holds: str) -> None:
+    save(examples.ddp(2), tmp_path / name)
+    if holds:
+        assert holds in (tmp_path / name).read_text("utf-8")
+    else:
+        assert len(list((tmp_path / name).iterdir())) == 2
+
+
+def test_what_a_script_leaves_open_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    on(2, "leaves_open.py")
+    for rank in "01":
+        assert (tmp_path / f"log{rank}").read_text() == "a line, a thread"
+        assert (tmp_path / f"left{rank}").read_text() == "at the exit"
