@@ -1,12 +1,15 @@
 """`ddpkit check LAB.ipynb`: run one's own notebook from the top, and see which exercises pass.
 
-For self-study: the notebook runs with its owner's rights, and what it says is believed.
+For self-study: the notebook runs with its owner's rights, and what it says is believed. With
+`--as-graded` it takes the grader's own way, and says what the grader would say.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
+import shlex
 import sys
 import tempfile
 from contextlib import suppress
@@ -17,26 +20,59 @@ from typing import Any
 import click
 
 from ddpkit.errors import LessonError
-from ddpkit.text import sign
+from ddpkit.text import sign, visible
 
 CHECK = re.compile(r"^\s*check\((\w+)\)", re.MULTILINE)
 
 
 @click.command()
 @click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--timeout", default=300, show_default=True, help="Seconds that one cell may take.")
-def check(notebook: Path, timeout: int) -> None:
+@click.option("--timeout", type=int, help="Seconds that one cell may take: 300, as graded 60.")
+@click.option("--as-graded", is_flag=True, help="Say what the grader would, with other inputs.")
+@click.option("--seed", help="Draw the inputs of --as-graded from this text, to try them again.")
+def check(notebook: Path, timeout: int | None, as_graded: bool, seed: str | None) -> None:
     """Run your NOTEBOOK from the top and list which of its exercises pass.
 
-    It runs with your rights, like Run All in Jupyter; your file is left as it is.
+    It runs with your rights, like Run All in Jupyter; your file is left as it is. Run it once more
+    with --as-graded before you hand in.
     """
-    results = run_checks(notebook, timeout)
+    if as_graded:
+        _as_graded(notebook, timeout or 60, seed or secrets.token_hex(3))
+        return
+    results = run_checks(notebook, timeout or 300)
     width = max((len(result.name) for result in results), default=0)
     for result in results:
         click.echo(f"{sign(result.passed)} {result.name:{width}}  {result.says}")
     passed = sum(result.passed for result in results)
     click.echo(f"{passed} of {len(results)} exercises pass.")
     if passed < len(results):
+        sys.exit(1)
+    click.echo(f"Before you hand in: ddpkit check --as-graded {shlex.quote(str(notebook))}")
+
+
+def _as_graded(notebook: Path, limit: float, seed: str) -> None:
+    """Print what the grader would say of a notebook; exit code 1 unless it gets all points."""
+    from ddpkit.commands.lab import labs_folder
+    from ddpkit.exercises.keep import kept_path
+    from ddpkit.grade.practice import practise
+
+    kept = notebook.resolve().parent / kept_path("any").parent
+    done = practise(notebook, labs_folder(), kept, seed, limit)
+    width = max(len(one.name) for one in done.scores)
+    for one in done.scores:
+        passed = one.status == "pass"
+        points = f"{one.earned:g} of {one.points:g}"
+        click.echo(f"{sign(passed)} {one.name:{width}}  {points}{'' if passed else ', '}", nl=False)
+        click.echo("" if passed else one.status)
+        if not passed:
+            click.echo("".join(f"    {visible(line)}\n" for line in one.feedback), nl=False)
+    for note in done.notes:
+        click.echo(visible(note))
+    earned, points = (
+        sum(getattr(one, name) for one in done.scores) for name in ("earned", "points")
+    )
+    click.echo(f"{earned:g} of {points:g} points as graded, with inputs of --seed {seed}.")
+    if earned < points:
         sys.exit(1)
 
 

@@ -12,10 +12,12 @@ engine       one run, watched from outside
 levels       which sandbox there can be on this machine
 bwrap        the sandbox proper
 other_user   a lesser one, for root where the kernel refuses the other
+own_account  none, for one's own notebook
 sandbox      what both have in common: limits, the course inside, the command line
 inside/      what runs in the sandbox, beside hostile code; nothing else of this folder does
 decode       values out of a claim
 score        claims against expectations: points and feedback
+practice     one's own notebook, graded as the grader would
 store        results on disk, one file a submission
 report       the results for other programs
 page         the results for people: one HTML page

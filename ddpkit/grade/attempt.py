@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddpkit.grade import engine
+from ddpkit.grade import engine, levels
 from ddpkit.grade.course import Course
 from ddpkit.grade.merge import Merged, PlannedCell, merge
 from ddpkit.grade.questions import SealedCase
-from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.sandbox import Limits, Sandbox
 from ddpkit.grade.score import (
     CaseScore,
     Score,
@@ -66,11 +66,16 @@ class _State:
 
 
 def grade(
-    course: Course, submission: Submission, work: Path, limits: Limits
+    course: Course,
+    submission: Submission,
+    work: Path,
+    limits: Limits,
+    sandbox_for: Callable[[Path, Path, Limits], Sandbox] = levels.sandbox_for,
 ) -> tuple[list[Score], list[str]]:
     """Scores of all exercises of the lab, in their order, and notes on the submission.
 
-    work  an empty folder, for the files of one sandbox after the other
+    work         an empty folder, for the files of one sandbox after the other
+    sandbox_for  makes the sandbox of a run
 
     Raises InfraError: nothing can be said about the student's work, because the machine failed.
     """
@@ -80,7 +85,8 @@ def grade(
     failures = 0
     while asked := _open_questions(course, answered, state):
         steps = _steps(merged, asked, state)
-        outcome = engine.run(course.package, _job(work, steps), limits, 1 + len(steps))
+        job = _job(work, steps)
+        outcome = engine.run(course.package, job, limits, 1 + len(steps), sandbox_for)
         _keep_claims(outcome, steps, state)
         if outcome.why == "infra_error" or (outcome.why and not outcome.stopped_at):
             failures += 1

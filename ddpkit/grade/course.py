@@ -61,6 +61,17 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
     return Course(lab, cells, found, asked, package, solution, digest.hexdigest())
 
 
+def practice_course(labs: Path, lab: str, seed: Seed, work: Path) -> Course:
+    """Lab NN of the folder `labs`, for a seed that is no secret: without a solution to prove it by.
+
+    Raises GradeError: there is no such lab there.
+    """
+    found = tuple(exercises_of(lab))
+    asked = {each.name: questions(each, seed) for each in found}
+    given = _file(labs.parent, labs.name, lab)
+    return Course(lab, read(given).cells, found, asked, sandbox.copy_course(work, lab), given, "")
+
+
 def _file(root: Path, folder: str, lab: str) -> Path:
     found = sorted((root / folder).glob(f"{lab}_*.ipynb"))
     if not found:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.grade import levels
-from ddpkit.grade.sandbox import Limits, Usage
+from ddpkit.grade.sandbox import Limits, Sandbox, Usage
 
 TICK = 0.2  # seconds between two looks at what is used
 PATIENCE = 10  # times the limit, after which a machine is too busy to tell
@@ -33,9 +33,15 @@ class SandboxRun:
     log: str = ""  # what pytest said, for the teacher
 
 
-def run(course: Path, job: Path, limits: Limits, cells: int) -> SandboxRun:
+def run(
+    course: Path,
+    job: Path,
+    limits: Limits,
+    cells: int,
+    sandbox_for: Callable[[Path, Path, Limits], Sandbox] = levels.sandbox_for,
+) -> SandboxRun:
     """Run job/graded.ipynb, a notebook of so many `cells`, in a sandbox with this `course`."""
-    box = levels.sandbox_for(course, job, limits)
+    box = sandbox_for(course, job, limits)
     reading, writing = os.pipe()
     try:
         try:

@@ -61,6 +61,8 @@ class SealedCase:
 def questions(exercise: Exercise, seed: Seed) -> list[SealedCase]:
     """All questions of an exercise, for inputs drawn from `seed`.
 
+    Under a secret seed only those expected values are shown that another seed would give too.
+
     Raises:
         LessonError: a case calls the answer while it is made, or cannot be shipped.
     """
@@ -68,7 +70,8 @@ def questions(exercise: Exercise, seed: Seed) -> list[SealedCase]:
     made = []
     for number, (case, pickled) in enumerate(_cases(exercise, seed, _pickle)):
         known = public[number].expect if number < len(public) else {}
-        made.append(SealedCase(exercise.name, number, case, pickled, _alike(case.expect, known)))
+        shown = _alike(case.expect, known) if seed.secret else frozenset(case.expect)
+        made.append(SealedCase(exercise.name, number, case, pickled, shown))
     if not made:
         raise LessonError(f"The check of `{exercise.name}` has no cases.")
     return made

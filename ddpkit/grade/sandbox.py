@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
+from typing import Protocol
 
 from ddpkit.exercises.exercise import exercises
 from ddpkit.files import PACKAGE
@@ -26,6 +27,19 @@ class Limits:
     disk: int = 256 << 20  # bytes of each folder in memory
     processes: int = 150  # processes of all together; threads do not count
     output: int = 64 << 20  # bytes that come out
+
+
+class Sandbox(Protocol):
+    """A place for one run: `Bwrap`, `OtherUser`, or one's own account."""
+
+    def start(self, record: int, log: int) -> None:
+        """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
+
+    def usage(self) -> Usage:
+        """What it uses now, and has used."""
+
+    def end(self) -> None:
+        """End all that runs in it."""
 
 
 def copy_course(folder: Path, lab: str) -> Path:

@@ -55,6 +55,9 @@ ELSEWHERE = {
     'run -n 8 --link "10 Gbit/s, 50 us" train.py': (
         "tests/commands/test_run.py::test_emulated_time_says_so_and_changes_no_value"
     ),
+    "check --as-graded 00_ranks.ipynb": (
+        "tests/grade/test_practice.py::test_the_command_tells_what_the_grader_would"
+    ),
     "release": "tests/authoring/test_release.py::test_a_released_repository_is_right",
     "release --check": "tests/commands/test_cli.py::test_release_check_of_this_tree",
 }
@@ -69,7 +72,7 @@ def test_no_block_is_without_a_test():
         "docs/clusters.md": ["sh", "sh", "bash"],
         "docs/emulation.md": ["python"],  # run by test_the_clusters_of_the_page_on_emulation
         "docs/pictures.md": ["python"] * 8,  # run by tests/docs/test_more_pictures.py
-        "docs/teaching.md": ["sh", "sh", "sh", "sh"],
+        "docs/teaching.md": ["sh"] * 5,
         "docs/api.md": ["{eval-rst}"] * 8,  # run when the site is built
         "CONTRIBUTING.md": [*["python"] * 7, "sh"],  # followed by tests/project/test_add_a_lab.py
         "ARCHITECTURE.md": ["text", ""],  # the table of layers, which tests read; a drawing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import inspect
 import json
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from ddpkit.grade.cellnames import names_in
 from ddpkit.grade.questions import exercises_of
 from ddpkit.grade.store import Result
 from tests.grade.attacks import ROOT, answer, cell
-from tests.labs.answers import Wrong, wrong_answers
+from tests.labs.answers import Wrong, right_answers, wrong_answers
 
 
 @dataclass(frozen=True)
@@ -78,21 +79,39 @@ def needs(lab: str) -> dict[str, set[str]]:
     return found
 
 
+def of_other_makes(lab: str) -> list[dict[str, Any]]:
+    """Notebooks of lab NN with every right answer that is not the kit's, in cells of their own."""
+    of: dict[str, list[str]] = {}
+    for name, other in right_answers(lab):
+        if f"lab{lab}." not in inspect.getsource(other):  # the kit's, which a student has not
+            of.setdefault(name, []).append(source_in_a_cell(name, other))
+    made = [copy.deepcopy(solution(lab)) for _ in range(max(map(len, of.values())))]
+    for name, sources in of.items():
+        for notebook, source in zip(made, sources, strict=False):
+            answer_cell = cell(notebook, f"answer-{name}")
+            answer_cell["source"] = f"{''.join(answer_cell['source'])}\n\n{source}"
+    return made
+
+
 def wrong_source(wrong: Wrong) -> str:
     """Code that binds the exercise's name to a mutant, in a cell below the right answer."""
-    made = wrong.make()
+    return source_in_a_cell(wrong.exercise, wrong.make())
+
+
+def source_in_a_cell(exercise: str, made: Any) -> str:
+    """Code that binds the exercise's name to an answer of these tests."""
     module = sys.modules.get(made.__module__)
     if module is None:  # an edit of the kit's answer, which uses what the notebook has
-        return f"{source_of(made)}\n\n{wrong.exercise} = {made.__name__}\n"
+        return f"{source_of(made)}\n\n{exercise} = {made.__name__}\n"
     tree = ast.parse(Path(str(module.__file__)).read_text())
     kept = [node for node in tree.body if _is_needed(node, made.__name__)]
     for node in kept:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             node.decorator_list = [each for each in node.decorator_list if not _registers(each)]
     body = ast.unparse(ast.Module(kept, []))
-    made_by = f"_mutant_of_{wrong.exercise}"
+    made_by = f"_mutant_of_{exercise}"
     lines = textwrap.indent(f"{body}\nreturn {made.__name__}", "    ")
-    return f"def {made_by}():\n{lines}\n\n{wrong.exercise} = {made_by}()\n"
+    return f"def {made_by}():\n{lines}\n\n{exercise} = {made_by}()\n"
 
 
 def _is_needed(node: ast.stmt, name: str) -> bool:
@@ -100,7 +119,7 @@ def _is_needed(node: ast.stmt, name: str) -> bool:
     match node:
         case ast.FunctionDef() | ast.ClassDef():
             return node.name == name or not any(map(_registers, node.decorator_list))
-        case ast.ImportFrom(module="tests.labs.answers"):
+        case ast.ImportFrom(module="tests.labs.answers" | "ddpkit.answers"):
             return False
         case ast.Import() | ast.ImportFrom() | ast.Assign():
             return True
@@ -108,4 +127,4 @@ def _is_needed(node: ast.stmt, name: str) -> bool:
 
 
 def _registers(decorator: ast.expr) -> bool:
-    return ast.unparse(decorator).startswith("wrong(")
+    return ast.unparse(decorator).startswith(("wrong(", "right("))

@@ -1,0 +1,58 @@
+"""No sandbox: one's own notebook in one's own account, for `ddpkit check --as-graded`.
+
+Whoever runs their own code needs no wall against it. What the notebook sees is what it sees in the
+grader's sandbox: the course's copy of ddpkit, an empty home, no file beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from ddpkit.grade.sandbox import Limits, Usage, command_line, environment, tree, usage
+
+
+class OwnAccount:
+    """One run without a sandbox; arguments are those of `Bwrap`."""
+
+    def __init__(self, course: Path, job: Path, limits: Limits) -> None:
+        self.course, self.job, self.limits = course, job, limits
+        self.folder = job.parent / "own"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, record: int, log: int) -> None:
+        """Run the notebook, as `Bwrap.start` does."""
+        home, tmp = self.folder / "home", self.folder / "tmp"
+        for folder in (home, tmp):
+            folder.mkdir(parents=True, exist_ok=True)
+        path = os.environ.get("PATH", "")
+        self.process = subprocess.Popen(
+            command_line(self.job, self.limits),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.job,
+            env={**environment(record, self.course.parent, self.job, home, tmp), "PATH": path},
+            pass_fds=[record],
+            start_new_session=True,
+        )
+
+    def usage(self) -> Usage:
+        """What its processes use now, and have used; nothing where there is no /proc to ask."""
+        assert self.process is not None
+        return usage(tree(self.process.pid)) if Path("/proc/self/stat").exists() else Usage()
+
+    def end(self) -> None:
+        """End its processes: those below it, and all of its session."""
+        if self.process is None:
+            return
+        pids = tree(self.process.pid) if Path("/proc/self/stat").exists() else set()
+        for pid in pids - {self.process.pid}:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()

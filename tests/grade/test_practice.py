@@ -1,0 +1,148 @@
+"""`ddpkit check --as-graded`: the grader's own way, with a seed that is no secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ddpkit.commands.main import main
+from ddpkit.exercises.seeds import Seed
+from ddpkit.grade import levels, practice
+from ddpkit.grade.practice import Practised, practise
+from ddpkit.grade.questions import exercises_of, questions
+from tests.grade.attacks import ROOT, SHIFT, TOKEN, answer, before, cell, code, notebook, solution
+from tests.grade.conftest import needs_sandbox
+from tests.grade.mutated import of_other_makes
+from tests.labs.answers import labs
+
+
+def unusual() -> dict[str, Any]:
+    """Lab 00, right, with all that lost points once (h03 to h09, h21) in one notebook."""
+    made = solution()
+    before(made, TOKEN, "from torch.distributed import *")
+    before(made, TOKEN, "%%capture said\ndef my_copy(t):\n    return t.clone()")
+    before(made, TOKEN, "WAYS = {}\ndef way(f):\n    WAYS[f.__name__] = f\n    return f")
+    before(made, TOKEN, "@way\ndef add_rank(t):\n    t += get_rank() + 1")
+    before(made, TOKEN, "class Step:\n    pass\ndef fill():\n    Step.last = -1")
+    before(made, TOKEN, "fill()")
+    text = (
+        code(made, TOKEN).replace("token.clone()", "my_copy(token)").replace("- 1", "+ Step.last")
+    )
+    answer(made, TOKEN, f"%%time\n{text}")
+    better = code(made, SHIFT).replace("x.clone()", "like(x)")
+    check = cell(made, f"check-{SHIFT}")
+    check["source"] = f"def like(t):\n    return t.clone()\n\ncheck({SHIFT})"
+    answer(
+        made,
+        SHIFT,
+        f"def {SHIFT}(x):\n    # raise NotImplementedError('your code here')\n    1 / 0",
+    )
+    at = made["cells"].index(check)
+    own = {"cell_type": "code", "id": "own", "metadata": {}, "source": better, "outputs": []}
+    made["cells"].insert(at, own)
+    return made
+
+
+def practised(made: dict[str, Any], folder: Path, limit: float = 60) -> Practised:
+    path = folder / "lab.ipynb"
+    path.write_text(json.dumps(made))
+    return practise(path, ROOT / "labs", folder / ".ddpkit" / "answers", "a seed", limit)
+
+
+@pytest.fixture(params=["bwrap", "own account"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "bwrap":
+        needs_sandbox()
+    else:
+        monkeypatch.setattr(levels, "level", lambda: levels.USER)
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.usefixtures("place")
+def test_unusual_and_right_gets_all_points(tmp_path: Path) -> None:
+    done = practised(unusual(), tmp_path)
+    told = [line for one in done.scores for line in one.feedback]
+    assert [(one.name, one.earned) for one in done.scores] == [(TOKEN, 2), (SHIFT, 2)], told
+    assert done.lab == "00"
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("lab", labs())
+def test_right_answers_of_other_makes_get_all_points(
+    lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As graded, all right answers that these tests know: 80 and more."""
+    monkeypatch.setattr(levels, "level", lambda: levels.USER)
+    for made in of_other_makes(lab):
+        for one in practised(made, tmp_path).scores:
+            assert (one.name, one.status, one.earned) == (one.name, "pass", one.points), (
+                one.feedback
+            )
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_the_command_tells_what_the_grader_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "level", lambda: levels.USER)
+    (path := tmp_path / "00_ranks.ipynb").write_text(json.dumps(notebook("wrong_and_deadlocked")))
+    before = path.read_bytes()
+    done = CliRunner().invoke(main, ["check", "--as-graded", str(path), "--seed", "a seed"])
+    assert done.exit_code == 1
+    assert f"✗ {TOKEN}  " in done.output
+    assert "of 2, deadlock\n" in done.output
+    assert "Hint: " in done.output
+    assert ", expected " in done.output  # the seed is no secret
+    assert "points as graded, with inputs of --seed a seed." in done.output
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "it is not JSON"),
+        ('{"nbformat": 4, "cells": []}', "has no answer of any lab"),
+    ],
+)
+def test_what_is_no_lab_is_said(tmp_path: Path, content: str, says: str) -> None:
+    (path := tmp_path / "x.ipynb").write_text(content)
+    done = CliRunner().invoke(main, ["check", "--as-graded", str(path)])
+    assert done.exit_code == 1
+    assert says in done.output
+    assert "Traceback" not in done.output
+
+
+def test_what_is_expected_is_shown_under_a_seed_that_is_no_secret() -> None:
+    (exercise,) = (each for each in exercises_of("00") if each.name == TOKEN)
+    shown: Callable[[Seed], bool] = lambda seed: all(  # noqa: E731
+        each.shown >= set(each.case.expect) for each in questions(exercise, seed)
+    )
+    assert shown(Seed("a seed"))
+    assert not shown(Seed("a seed", secret=True))
+
+
+def test_own_earlier_answers_come_along_where_the_kit_has_none(tmp_path: Path) -> None:
+    """In the archive that a class gets, answers of labs that are open are not there."""
+    answers, kept = tmp_path / "course" / "answers", tmp_path / "kept"
+    for folder in (answers, kept):
+        folder.mkdir(parents=True)
+    (answers / "__init__.py").write_text("LABS = {'token_ring': 'lab00'}\n")
+    (answers / "lab00.py").write_text("")
+    for name in ("token_ring", "reduce", "unknown"):
+        (kept / f"{name}.py").write_text(f"def {name}(x):\n    return x\n")
+    (kept / "gather.py").write_text("def gather(x):\n    return y +\n")
+    practice._carry_along(kept, answers.parent)
+    assert sorted(path.name for path in answers.glob("kept_*")) == ["kept_reduce.py"]
+    space: dict[str, Any] = {}
+    exec((answers / "__init__.py").read_text(), space)
+    assert space["LABS"] == {"token_ring": "lab00", "reduce": "kept_reduce"}
