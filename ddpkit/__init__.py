@@ -15,7 +15,7 @@ DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
 
 The rooms, from the top (ARCHITECTURE.md says which may import which): commands; grade; authoring;
 checks and exercises; cluster; rank and view; protocol; simulate; trace; and the plain things link,
-data, answers, files, source, text.
+machine, data, answers, files, source, text.
 """
 
 from __future__ import annotations

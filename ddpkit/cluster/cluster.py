@@ -22,11 +22,12 @@ from ddpkit.cluster.torchrun import job
 from ddpkit.cluster.torchrun.run import run as run_in_place
 from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
+from ddpkit.machine import MachineSpec, machine_text, machines_of
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.protocol.ship import pack_call
 from ddpkit.rank.script.launched import LaunchedScript
 from ddpkit.text import count
-from ddpkit.trace import Trace, Traffic, how_made, join
+from ddpkit.trace import Scalar, Trace, Traffic, how_made, join
 
 Result = TypeVar("Result")
 
@@ -85,13 +86,18 @@ class Cluster:
     of 4 ranks, which share a link to the other hosts; `link="unlimited"` takes no time
     (`ddpkit.link`). `speed=0.5` makes all machines half as fast as this one, `speed={3: 0.5}` that
     of rank 3; with `speed=math.inf` compute takes no time.
+    `machine="A100"` counts compute instead of measuring it: each operation takes what it would on
+    that machine, to the nanosecond the same in every run (docs/emulation.md lists the names). By
+    numbers: `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`; from a file: `machine="mine.json"`; per
+    rank: `machine={"default": "V100", 3: "K80"}`. Without `link=` the network takes no time, as
+    with `link="unlimited"`. `speed=` counts on top: `speed=0.5` doubles what operations take.
     `device="cuda"` gives every rank a GPU, the arguments of a run with it, and makes it the default
     device of what the rank creates. They talk NCCL if there are as many GPUs as ranks, else they
     share, and talk gloo. `DDPKIT_DEVICE=cuda` in the environment says it for all cells.
     `record=False` leaves forward, backward and optimizer out of the trace.
 
-    Raises ClusterError if `world_size` is not a number of ranks that can be started, if a link or a
-    speed cannot be read, for a speed without a link, or if there is no such device.
+    Raises ClusterError if `world_size` is not a number of ranks that can be started, if a link, a
+    machine or a speed cannot be read, for a speed without both, or if there is no such device.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class Cluster:
         world_size: int,
         *,
         link: LinkSpec | None = None,
+        machine: MachineSpec | None = None,
         speed: float | Mapping[int, float] = 1.0,
         device: str | None = None,
         record: bool = True,
@@ -106,16 +113,19 @@ class Cluster:
         _check_world_size(world_size)
         self.world_size, self.record = world_size, record
         try:
+            self.machines = () if machine is None else machines_of(machine, world_size)
+            if machine is not None and link is None:
+                link = "unlimited"
             self.links = None if link is None else Links.parse(link, world_size)
         except ValueError as error:
             raise ClusterError(str(error)) from None
-        self.speeds = speeds_of(speed, world_size, emulated=link is not None)
+        self.speeds = speeds_of(speed, world_size, emulated=self.links is not None)
         self._closed = False
         if job.active():
             here = job.job()
             if self.links is not None:
-                job.say_once("Under torchrun the network is the real one: link= is left out.")
-                self.links = None
+                job.say_once(_said_under_torchrun(machine is not None))
+                self.links, self.machines = None, ()
             ranks_here = len(here.on_this_host())
             self.place = here.agree(devices.place(device, ranks_here, emulated=False))
         else:
@@ -125,6 +135,8 @@ class Cluster:
 
     def __repr__(self) -> str:
         emulated = "" if self.links is None else f" · emulated: {self.links}"
+        if self.machines:
+            emulated += f" · machine {machine_text(self.machines)}"
         if emulated and (speed := speed_text(self.speeds)):
             emulated += f" · speed {speed}"
         return f"{count(self.world_size, 'rank')} · {self.place}{emulated}"
@@ -181,6 +193,7 @@ class Cluster:
             links=self.links,
             speeds=() if self.links is None else self.speeds,
             script=isinstance(function, LaunchedScript),
+            machines=self.machines,
         )
         if job.active():
             outcome = run_in_place(request, expect_error=expect_error)
@@ -188,7 +201,9 @@ class Cluster:
             outcome = run_local(request)
         emulated = "" if self.links is None else str(self.links)
         known = {"backend": self.place.backend, "device": self.place.device, "emulated": emulated}
-        facts = {**known, **outcome.facts}
+        facts: dict[str, Scalar] = {**known, **outcome.facts}
+        if self.machines:
+            facts["machine"] = machine_text(self.machines)
         trace, earlier = join(outcome.spans, outcome.dropped, self.world_size, facts)
         run = Run(outcome.results, outcome.output, trace, outcome.error, earlier)
         if outcome.error is None:
@@ -215,6 +230,13 @@ def _definition(function: Any) -> tuple[str, str, int]:
     name = getattr(function, "__name__", repr(function))
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (name, code.co_filename, code.co_firstlineno) if code else (name, "", 0)
+
+
+def _said_under_torchrun(machine: bool) -> str:
+    """What is said of an emulated cluster where torchrun has started the ranks."""
+    what = "link= and machine= are" if machine else "link= is"
+    real = "network and the machines are the real ones" if machine else "network is the real one"
+    return f"Under torchrun the {real}: {what} left out."
 
 
 def _check_world_size(world_size: Any) -> None:

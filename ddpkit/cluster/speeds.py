@@ -29,7 +29,7 @@ def speeds_of(
     if not emulated and set(each) != {1.0}:
         raise ClusterError(
             'speed= is of emulated machines: give a link too, as in link="1 Gbit/s, 200 us", or '
-            'link="unlimited"'
+            'link="unlimited", or a machine'
         )
     return tuple(each)
 

@@ -8,6 +8,8 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from ddpkit.machine import MachineModel
+
 # The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
 # rank that rightly waits for a slow peer.
 GROUP_TIMEOUT = timedelta(days=7)
@@ -24,8 +26,9 @@ class Assignment:
     device: str  # "cpu" or "cuda"
     seed: int  # the run's seed
     record: bool  # whether compute is recorded beside the calls
-    speed: float = 1.0  # of its emulated machine, compared with this one
     script: bool = False  # whether it runs a script, which joins the others by itself
+    speed: float = 1.0  # of its emulated machine, compared with this one, or with `machine`
+    machine: MachineModel | None = None  # by which its compute is counted
 
 
 @dataclass(frozen=True)

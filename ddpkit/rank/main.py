@@ -64,7 +64,8 @@ def _live(
         assert pipes.main is not None
         assert pipes.others is not None
         page = ClockPage(settings.folder / f"clock{mine.rank}")
-        machine = Machine(mine.speed, page, Desk(pipes.main, pipes.others), settings.epoch_ns)
+        desk = Desk(pipes.main, pipes.others)
+        machine = Machine(mine.speed, page, desk, settings.epoch_ns, mine.machine)
     return live(
         mine,
         recorder,

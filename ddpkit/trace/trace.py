@@ -17,7 +17,8 @@ class Trace(BaseTrace):
     """The spans of a run's ranks, and facts of the run.
 
     Facts that the views know: "backend", "device", and "emulated", the links in words or "". A run
-    in emulated time adds "time", which is "emulated", "speed", of each rank, where one is not 1,
+    in emulated time adds "time", which is "emulated", "machine", where compute is counted, and
+    whose it is, "speed", of each rank, where one is not 1,
     and "order", where it is not certain that the order is that of emulated time. A run on several
     hosts adds "hosts", their number, and "clock_error_ns", how far a time may be off. A
     long run adds "kept", the part of it that this trace holds: "the last 812 of 5,000 steps". A run

@@ -70,7 +70,10 @@ def test_no_block_is_without_a_test():
     assert said == {
         "README.md": ["sh", "python", "sh", "sh", "text"],  # the last is checked as a tree
         "docs/clusters.md": ["sh", "sh", "bash"],
-        "docs/emulation.md": ["python"],  # run by test_the_clusters_of_the_page_on_emulation
+        "docs/emulation.md": [
+            "python",
+            "python",
+        ],  # run by test_the_clusters_of_the_page_on_emulation
         "docs/pictures.md": ["python"] * 8,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh"] * 5,
         "docs/api.md": ["{eval-rst}"] * 8,  # run when the site is built
@@ -118,12 +121,12 @@ def sh(command: str, folder: Path, limit: float = 200) -> str:
 
 def test_the_clusters_of_the_page_on_emulation() -> None:
     """Each is as its comment says: 8 ranks in emulated time."""
-    ((_, code),) = BLOCKS["docs/emulation.md"]
+    (_, code), (_, modelled) = BLOCKS["docs/emulation.md"]
     imports, _, calls = code.partition("\n\n")
     given: dict[str, object] = {}
     exec(imports, given)
-    clusters = [eval(line, given) for line in calls.splitlines()]
-    assert len(clusters) == 6
+    clusters = [eval(line, given) for line in (calls + modelled).splitlines()]
+    assert len(clusters) == 10
     assert all("8 ranks · gloo · cpu · emulated: " in repr(cluster) for cluster in clusters)
 
 

@@ -33,6 +33,7 @@ from ddpkit.errors import (
     RunFailed,
 )
 from ddpkit.link import Links
+from ddpkit.machine import MachineModel
 from ddpkit.protocol.assignment import Assignment, ProcessSettings
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.emulation import ClockPage
@@ -61,6 +62,7 @@ class Request:
     links: Links | None
     speeds: tuple[float, ...] = ()  # of the emulated machines
     script: bool = False  # whether the function is a script: `rank.script`
+    machines: tuple[MachineModel, ...] = ()  # by which compute is counted
 
     def assignment(self, rank: int, local_rank: int) -> Assignment:
         """What rank `rank` does in the run; `local_rank` is its number on its host."""
@@ -74,6 +76,7 @@ class Request:
             record=self.record,
             speed=self.speeds[rank] if self.speeds else 1.0,
             script=self.script,
+            machine=self.machines[rank] if self.machines else None,
         )
 
     @property
@@ -113,7 +116,8 @@ class LocalRun:
         self.timekeeper: Timekeeper | None = None
         if request.links is not None:
             pages = [ClockPage.create(folder / f"clock{rank}") for rank in range(size)]
-            self.timekeeper = Timekeeper(request.links, request.speeds, pages)
+            counted = bool(request.machines)
+            self.timekeeper = Timekeeper(request.links, request.speeds, pages, counted=counted)
             stack.callback(self.timekeeper.stop)
         self.monitor = Monitor(self.boxes)
         self.output = Output(size)

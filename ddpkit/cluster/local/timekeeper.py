@@ -83,8 +83,16 @@ class Actor:
 class Timekeeper(threading.Thread):
     """Serves the ranks of one run; see the module's docstring."""
 
-    def __init__(self, links: Links, speeds: Sequence[float], pages: Sequence[ClockPage]) -> None:
+    def __init__(
+        self,
+        links: Links,
+        speeds: Sequence[float],
+        pages: Sequence[ClockPage],
+        *,
+        counted: bool = False,
+    ) -> None:
         super().__init__(name="ddpkit-timekeeper", daemon=True)
+        self._counted = counted  # compute: the pages know all that passes
         self.error: BaseException | None = None
         self.standstills = 0
         self._links, self._pages, self._speeds = links, pages, speeds
@@ -105,7 +113,8 @@ class Timekeeper(threading.Thread):
 
     def serve(self, rank: int, pid: int, main: Connection, others: Connection) -> None:
         """Serve a rank that has been started; before `start`."""
-        self._watched[rank] = Watched(self._pages[rank], pid, self._speeds[rank])
+        speed = math.inf if self._counted else self._speeds[rank]
+        self._watched[rank] = Watched(self._pages[rank], pid, speed)
         for connection, is_main in ((main, True), (others, False)):
             self._connections[rank, is_main] = connection
             self._selector.register(connection, selectors.EVENT_READ, (rank, connection))

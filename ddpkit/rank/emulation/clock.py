@@ -2,7 +2,8 @@
 
 A thread's clock goes with the CPU time that the thread uses, divided by the machine's speed; it
 stands while the thread is inside the kit; and it jumps over what the thread waits for. So a rank's
-time does not depend on how many others share its cores.
+time does not depend on how many others share its cores. On a modelled machine the speed is
+infinite, and what operations cost is counted (`counted`).
 """
 
 from __future__ import annotations
@@ -74,6 +75,18 @@ class ThreadClock:
             yield
         finally:
             self.leave()
+
+    @property
+    def stands(self) -> bool:
+        """Whether the kit works, so that the clock stands."""
+        return self._inside > 0
+
+    def advance(self, ns: int) -> None:
+        """Put the going clock forward by what the thread has computed, where that is counted."""
+        self._ns += ns
+        self._looks = 0
+        if self._page is not None:
+            self._page.go(self._ns, 0, may_wait=self.may_wait)
 
     def jump(self, ns: int) -> None:
         """Put the standing clock forward to a time, unless it is past that."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ddpkit.machine import MachineModel
 from ddpkit.protocol.emulation import ClockPage
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
 from ddpkit.rank.emulation.seen import seen
 from ddpkit.rank.record.clock import HOST, Ends
 from ddpkit.rank.record.recorder import Recorder
+
+if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+    from ddpkit.rank.emulation.counted import Counted
 
 
 class Awaited(Ends, Protocol):
@@ -28,11 +33,26 @@ class Awaited(Ends, Protocol):
 
 
 class Machine:
-    """The machine of a rank during one run. `epoch_ns` is the date at which its clock is 0."""
+    """The machine of a rank during one run. `epoch_ns` is the date at which its clock is 0.
 
-    def __init__(self, speed: float, page: ClockPage, desk: Desk, epoch_ns: int) -> None:
-        self.clocks, self.desk = Clocks(speed, page), desk
+    ``model`` is the modelled machine by which compute is counted, if it is.
+    """
+
+    def __init__(
+        self,
+        speed: float,
+        page: ClockPage,
+        desk: Desk,
+        epoch_ns: int,
+        model: MachineModel | None = None,
+    ) -> None:
+        self.clocks, self.desk = Clocks(speed if model is None else math.inf, page), desk
         self._epoch_ns = epoch_ns
+        self._counted: Counted | None = None
+        if model is not None:
+            from ddpkit.rank.emulation.counted import Counted
+
+            self._counted = Counted(model, speed, self.clocks)
         self._in_backward: list[Awaited] | None = None
         self._last_post_ns = 0
 
@@ -48,6 +68,8 @@ class Machine:
         with ExitStack() as undo:
             self._undo, self._recorder = undo, recorder
             undo.enter_context(seen(self.clocks, self._epoch_ns))
+            if self._counted is not None:
+                undo.enter_context(self._counted.in_threads())
             for name in ("backward", "grad"):
                 original = getattr(torch.autograd, name)
                 undo.callback(setattr, torch.autograd, name, original)
@@ -66,12 +88,17 @@ class Machine:
         clock = self.clocks.main
         clock.leave()
         try:
-            yield
+            with self.counting():
+                yield
         finally:
             clock.enter()
         for call in recorder.under_way():
             if call.work is not None:
                 call.work.ask(clock.now())
+
+    def counting(self) -> AbstractContextManager[None]:
+        """A block in which what this thread computes is counted, if that is what is charged."""
+        return nullcontext() if self._counted is None else self._counted.here()
 
     def left(self) -> None:
         """Say that the rank does nothing more."""
@@ -85,6 +112,8 @@ class Machine:
         global _current
         _current = None
         self._undo.close()
+        if self._counted is not None:
+            self._counted.stop()
         self._recorder.clock, self._recorder.host_now = HOST, HOST.now
         self.clocks.main.forget_page()
         self.desk.close()

@@ -139,8 +139,9 @@ class Callbacks:
     def _run(self, machine: Machine) -> None:
         clock = LaterClock(machine.clocks.speed)
         machine.clocks.use(clock)
-        while True:
-            self._do(machine, clock, self._tasks.get())
+        with machine.counting():
+            while True:
+                self._do(machine, clock, self._tasks.get())
 
     def _do(self, machine: Machine, clock: LaterClock, task: Task) -> None:
         future, chain = task.future, task.future.chain

@@ -48,7 +48,7 @@ def emulated(facts: Mapping[str, Scalar]) -> str:
     """What the reader must know of emulated time; "" if a trace's time is not emulated."""
     if how_made(facts) != "emulated":
         return ""
-    known = (("Links", "emulated"), ("Speed", "speed"), ("Order", "order"))
+    known = (("Links", "emulated"), ("Machine", "machine"), ("Speed", "speed"), ("Order", "order"))
     said = (f"{word}: {facts[fact]}." for word, fact in known if facts.get(fact))
     return " ".join(["Emulated time.", *said])
 

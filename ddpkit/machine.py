@@ -1,0 +1,298 @@
+"""Modelled machines: what an operation costs on one, by counting.
+
+An operation that does F floating-point operations and moves B bytes of memory takes
+
+    launch + max(F / (peak · efficiency), B / (bandwidth · efficiency))
+
+the roofline of S. Williams, A. Waterman and D. Patterson ("Roofline: an insightful visual
+performance model for multicore architectures", CACM 52(4), 2009), and a launch: what it costs to
+start any operation at all. The peak is that of the operation's dtype. A measured machine has, for
+each kind of operation, a launch of its own and an efficiency for each size.
+
+Machines are named (`NAMED`, in data/machines.json, each number with its source), said in numbers,
+"1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file that `ddpkit machine --measure` has written.
+"""
+
+import json
+import math
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from ddpkit.link import Link
+from ddpkit.text import by_rank
+
+NAMED_FILE = Path(__file__).with_name("data") / "machines.json"
+EXAMPLE = '"A100", "1 TFLOP/s, 100 GB/s, 64 MB, 5 us" or "mine.json"'
+# What is counted alike: a measured machine has an efficiency for each.
+KINDS = ("matmul", "convolution", "attention", "elementwise", "copy")
+# A dtype without a peak of its own is computed as another.
+_COMPUTED_AS = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "complex64": "float32",
+    "complex128": "float64",
+    "float64": "float32",
+    "float8_e4m3fn": "float16",
+    "float8_e5m2": "float16",
+}
+_PART = re.compile(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([^\W\d]+(?:/s)?)\s*")
+_FLOPS = re.compile(r"([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)")
+_SIZE = re.compile(r"(?i:[kmgt]i?)?B")
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+@dataclass(frozen=True, slots=True)
+class KindCost:
+    """What one kind of operation costs on a measured machine.
+
+    ``points`` are (FLOPs or bytes, efficiency), in rising order; between two the efficiency is
+    read off the line in the logarithm of the size, outside them it is that of the nearest.
+    """
+
+    launch_ns: float
+    points: tuple[tuple[float, float], ...]
+
+    def efficiency(self, work: float) -> float:
+        """The part of the peak, or of the bandwidth, that so much work reaches."""
+        points = self.points
+        at = bisect_left(points, (work, 0.0))
+        if at in (0, len(points)):
+            return points[min(at, len(points) - 1)][1]
+        (less, low), (more, high) = points[at - 1], points[at]
+        share = math.log(work / less) / math.log(more / less)
+        return low + (high - low) * share
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MachineModel:
+    """A modelled machine: its name, and what it costs to compute on it.
+
+    flops       peak FLOP/s by dtype, "float32" at least
+    bandwidth   bytes/s of its memory; math.inf: unlimited
+    memory      bytes; None: unlimited
+    launch_ns   what starting an operation costs
+    efficiency  the part that is reached of the peak, and of the bandwidth
+    kinds       of a measured machine: what each kind of operation costs
+    title       in words; source, by the name of a number, where that is from
+    """
+
+    name: str
+    flops: Mapping[str, float]
+    bandwidth: float = math.inf
+    memory: int | None = None
+    launch_ns: float = 0.0
+    efficiency: tuple[float, float] = (1.0, 1.0)
+    kinds: Mapping[str, KindCost] = field(default_factory=dict, hash=False)
+    title: str = ""
+    source: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def peak(self, dtype: str = "float32") -> float:
+        """FLOP/s of a dtype, by torch's name: that of the one it is computed as, if need be."""
+        while dtype not in self.flops:
+            dtype = _COMPUTED_AS.get(dtype, "float32")
+        return self.flops[dtype]
+
+    def cost_ns(self, kind: str, flops: float, nbytes: int, dtype: str = "float32") -> int:
+        """How long an operation of one of `KINDS` takes, in ns."""
+        launch, (of_peak, of_bandwidth) = self.launch_ns, self.efficiency
+        if (own := self.kinds.get(kind)) is not None:
+            launch = own.launch_ns
+            if flops:
+                of_peak = own.efficiency(flops)
+            elif nbytes:
+                of_bandwidth = own.efficiency(nbytes)
+        computing = flops / (self.peak(dtype) * of_peak) if flops else 0.0
+        return round(launch + 1e9 * max(computing, nbytes / (self.bandwidth * of_bandwidth)))
+
+    @classmethod
+    def parse(cls, text: "str | os.PathLike[str] | MachineModel") -> "MachineModel":
+        """A machine by its name, by its numbers, or from a file; raises ValueError, in a sentence.
+
+        Numbers are told apart by their units: FLOP/s the peak of every dtype, B/s or bit/s the
+        memory's bandwidth, B its size, s the launch. The peak must be there; without another number
+        it is unlimited, and a launch takes no time. They are what is reached: the efficiency is 1.
+        """
+        if isinstance(text, MachineModel):
+            return text
+        if not isinstance(text, str | os.PathLike):
+            raise ValueError(f"cannot read the machine {text!r}: write it as {EXAMPLE}")
+        words = os.fspath(text).strip()
+        if words.endswith(".json"):
+            return _from_file(Path(words))
+        for name, machine in named().items():
+            if name.lower() == words.lower():
+                return machine
+        if words[:1].isdigit() or words[:1] == ".":
+            return _from_numbers(words)
+        near = get_close_matches(words.lower(), [name.lower() for name in named()], 1, 0.4)
+        meant = [name for name in named() if name.lower() in near]
+        hint = f'Did you mean "{meant[0]}"?' if meant else f"Named are {', '.join(named())}."
+        raise ValueError(
+            f'there is no machine "{words}". {hint} Or give its numbers, as in '
+            '"1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or a file that ddpkit machine --measure wrote'
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """What a machine file holds."""
+        found: dict[str, Any] = {"title": self.title, "flops": dict(self.flops)}
+        if self.bandwidth < math.inf:
+            found["bandwidth"] = self.bandwidth
+        if self.memory is not None:
+            found["memory"] = self.memory
+        found["launch_us"] = self.launch_ns / 1e3
+        found["efficiency"] = dict(zip(("flops", "bytes"), self.efficiency, strict=True))
+        if self.kinds:
+            found["kinds"] = {
+                kind: {"launch_us": cost.launch_ns / 1e3, "efficiency": [*map(list, cost.points)]}
+                for kind, cost in self.kinds.items()
+            }
+        return {**found, "source": dict(self.source)}
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<MachineModel {self.name}>"
+
+
+MachineSpec: TypeAlias = (
+    str
+    | os.PathLike[str]
+    | MachineModel
+    | Mapping[int | str, "str | os.PathLike[str] | MachineModel"]
+)
+
+
+def machines_of(spec: MachineSpec, world_size: int) -> tuple[MachineModel, ...]:
+    """The machine of each rank: one for all, or ``{"default": "V100", 3: "K80"}``.
+
+    Raises ValueError, in one sentence.
+    """
+    if not isinstance(spec, Mapping):
+        return (MachineModel.parse(spec),) * world_size
+    for rank in spec:
+        if rank != "default" and (isinstance(rank, str) or rank not in range(world_size)):
+            raise ValueError(
+                f"machine={{{rank!r}: ...}}: a key is a rank from 0 to {world_size - 1}, or "
+                '"default"'
+            )
+    if missing := [r for r in range(world_size) if r not in spec and "default" not in spec]:
+        raise ValueError(
+            f"machine= says nothing of rank {missing[0]}: give it a machine, or all a "
+            '"default", as in {"default": "V100", 3: "K80"}'
+        )
+    parsed = {key: MachineModel.parse(text) for key, text in spec.items()}
+    return tuple(parsed.get(rank, parsed.get("default")) for rank in range(world_size))  # type: ignore[misc]
+
+
+def machine_text(machines: tuple[MachineModel, ...]) -> str:
+    """The machines of all ranks in words; "" without any."""
+    return by_rank([machine.name for machine in machines]) if machines else ""
+
+
+@cache
+def named() -> Mapping[str, MachineModel]:
+    """The machines that have a name."""
+    found = json.loads(NAMED_FILE.read_text("utf-8"))
+    return MappingProxyType({name: _read(name, facts) for name, facts in found.items()})
+
+
+def _from_file(path: Path) -> MachineModel:
+    """The machine of a file."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read the machine file {path}: {error.strerror}") from None
+    except ValueError:
+        raise ValueError(f"the machine file {path} is no JSON") from None
+    try:
+        return _read(path.stem, found)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ValueError(
+            f"{path} is no machine file ({type(error).__name__}: {error}): "
+            "ddpkit machine --measure -o mine.json writes one"
+        ) from None
+
+
+def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
+    """The machine that a file tells of. Raises KeyError, TypeError or ValueError."""
+    efficiency = found.get("efficiency", {})
+    kinds = {
+        kind: KindCost(
+            1e3 * float(cost["launch_us"]),
+            tuple(sorted((float(work), float(part)) for work, part in cost["efficiency"])),
+        )
+        for kind, cost in found.get("kinds", {}).items()
+    }
+    flops = {dtype: float(peak) for dtype, peak in found["flops"].items()}
+    machine = MachineModel(
+        name,
+        flops,
+        float(found.get("bandwidth", math.inf)),
+        None if found.get("memory") is None else int(found["memory"]),
+        1e3 * float(found.get("launch_us", 0)),
+        (float(efficiency.get("flops", 1)), float(efficiency.get("bytes", 1))),
+        kinds,
+        str(found.get("title", "")),
+        dict(found.get("source", {})),
+    )
+    parts = [*machine.efficiency, *(part for cost in kinds.values() for _, part in cost.points)]
+    if "float32" not in flops:
+        raise ValueError("flops has no float32")
+    if not all(number > 0 for number in (*flops.values(), machine.bandwidth, *parts)):
+        raise ValueError("a peak, a bandwidth or an efficiency is not above 0")
+    if unknown := [kind for kind in kinds if kind not in KINDS or not kinds[kind].points]:
+        raise ValueError(f"no kind of operation: {unknown[0]}")
+    return machine
+
+
+def _from_numbers(text: str) -> MachineModel:
+    """The machine of "1 TFLOP/s, 100 GB/s, 64 MB, 5 us"."""
+    numbers: dict[str, float] = {}
+    for part in text.split(","):
+        name, value = _number(part, text)
+        if name in numbers:
+            raise ValueError(f"the machine {text!r} has two numbers of one kind: {part.strip()!r}")
+        numbers[name] = value
+    if not numbers.get("flops"):
+        raise ValueError(f'the machine {text!r} has no peak: give one, as in "1 TFLOP/s"')
+    memory = numbers.get("memory")
+    return MachineModel(
+        ", ".join(part.strip() for part in text.split(",")),
+        {"float32": numbers["flops"], "float64": numbers["flops"]},
+        numbers.get("bandwidth", math.inf),
+        None if memory is None else round(memory),
+        numbers.get("launch", 0.0),
+        title="by its numbers",
+        source=dict.fromkeys(numbers, "given"),
+    )
+
+
+def _number(part: str, text: str) -> tuple[str, float]:
+    """What one number of a machine is, and how much: in FLOP/s, bytes/s, bytes or ns."""
+    match = _PART.fullmatch(part)
+    try:
+        if match is not None:
+            number, unit = match.groups()
+            if flops := _FLOPS.fullmatch(unit):
+                return "flops", float(number) * 1000 ** _PREFIXES.index(flops[1])
+            if _SIZE.fullmatch(unit):
+                return "memory", Link.parse(f"{number} {unit}/s").bytes_per_s
+            link = Link.parse(f"{number} {unit}")
+            if link.bytes_per_s < math.inf:
+                return "bandwidth", link.bytes_per_s
+            return "launch", float(link.latency_ns)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"cannot read {part.strip()!r} in the machine {text!r}: write it as "
+        '"1 TFLOP/s, 100 GB/s, 64 MB, 5 us"'
+    )

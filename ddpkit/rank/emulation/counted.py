@@ -1,0 +1,297 @@
+"""Counted compute: each operation of torch's costs what a modelled machine takes for it.
+
+A `TorchDispatchMode` sees the operations of the thread in which it is entered: those of forward, of
+backward (on the CPU it runs in the thread that calls it), of optimizers, of DDP's reducer in C++,
+of FSDP2. It lets each run as it is, counts its FLOPs and the bytes that it reads and writes, and
+puts the thread's clock forward by that. The clock knows no other compute: Python takes no time.
+
+FLOPs are those of torch's own registry (`torch.utils.flop_counter`). Bytes are those of the tensors
+that go in and come out, each at its full shape, once for reading and once for writing. What makes
+only another view of a tensor costs nothing, nor does allocating. A lookup in a table moves the rows
+that it takes, and not the table.
+
+What must hold: an operation on a subclass of tensors, such as DTensor, is left to the subclass,
+which comes by here again with the local ones: the operation on all ranks' parts is not counted.
+What would break it: operations that pass no dispatcher (NumPy, a C++ extension's own loops).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from ddpkit.machine import MachineModel
+from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# They allocate, or tell of a tensor, and touch no element.
+_FREE = _words(
+    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided _unsafe_view lift "
+    "lift_fresh _local_scalar_dense is_same_size set_ resize_ resize_as_ record_stream is_pinned "
+    "_reshape_alias _to_sparse_semi_structured"
+)
+_FREE_ROOMS = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "prim", "profiler")
+# They write their first argument, and do not read it.
+_FILL = _words(
+    "copy_ _foreach_copy_ fill_ zero_ _foreach_zero_ normal_ uniform_ bernoulli_ random_ "
+    "exponential_ geometric_ log_normal_ cauchy_"
+)
+_COPY = _words(
+    "copy_ _foreach_copy_ clone _to_copy contiguous cat stack split_with_sizes_copy "
+    "all_gather_copy_in chunk_cat"
+)
+# They take some rows or elements of their first argument: as much as comes out.
+_TAKE = _words("embedding index_select index gather take nll_loss_forward")
+# They put as much into it as the argument of this name, or of the ones after it, has.
+_PUT = {"index_put_": "values", "index_add_": "source", "scatter_add_": "src", "scatter_": "src"}
+
+
+def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))  # type: ignore[no-untyped-call]
+
+
+def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    shapes = grad.shape, query.shape, key.shape, value.shape
+    return int(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
+
+
+def _lstm(x: Any, weight: Any, recurrent: Any, *_: Any, **__: Any) -> int:
+    """One layer of a recurrent network: two products for each element of a sequence."""
+    return int(2 * (x.numel() // x.shape[-1]) * (weight.numel() + recurrent.numel()))
+
+
+# What torch's registry leaves out: the CPU's own.
+_OWN_FLOPS: dict[str, Callable[..., int]] = {
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "mkldnn_rnn_layer": _lstm,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRule:
+    """How one operation of torch's is counted: `kind` is one of `machine.KINDS`."""
+
+    kind: str
+    flops: Callable[..., int] | None
+    weights: tuple[int, ...]  # how often each argument is read and written, by its place
+    names: dict[str, int]  # and by its name, where it is not once
+    outputs: int  # how often what comes out is
+
+
+def _kind(name: str, flops: object) -> str:
+    if "attention" in name:
+        return "attention"
+    if "conv" in name:
+        return "convolution"
+    if flops is not None:
+        return "matmul"
+    return "copy" if name in _COPY else "elementwise"
+
+
+def rule_of(func: Any) -> OperationRule | None:
+    """How an operation is counted; None if it costs nothing."""
+    room, _, name = func._schema.name.rpartition("::")
+    if room in _FREE_ROOMS or (room == "aten" and name in _FREE) or func.is_view:
+        return None
+    if torch.Tag.inplace_view in func.tags:
+        return None
+    flops = flop_registry.get(func._overloadpacket)
+    if flops is None and room == "aten":
+        flops = _OWN_FLOPS.get(name)
+    weights, names = [], {}
+    for place, argument in enumerate(func._schema.arguments):
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        weight = 1
+        if name in _PUT:
+            weight = 0 if place == 0 else 3 if argument.name == _PUT[name] else 1
+        elif place == 0 and name in _TAKE:
+            weight = 0
+        elif written and not argument.is_out and not (place == 0 and name in _FILL):
+            weight = 2
+        weights.append(weight)
+        names[argument.name] = weight
+    new = [found for found in func._schema.returns if found.alias_info is None]
+    outputs = (2 if name in _TAKE else 1) if new else 0
+    return OperationRule(_kind(name, flops), flops, tuple(weights), names, outputs)
+
+
+@cache
+def is_plain(kind: type) -> bool:
+    """Whether tensors of a class are nothing but tensors to the dispatcher, as parameters are."""
+    return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+
+
+@cache
+def is_traced(kind: type) -> bool:
+    """Whether tensors of a class have no values: one of torch's own modes follows them alone."""
+    return hasattr(kind, "_mode_key")
+
+
+def nbytes(value: Any) -> int:
+    """The bytes of a tensor, or of those in a list, at their full shapes; of another value 0."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, list | tuple):
+        return sum(map(nbytes, value))
+    return 0
+
+
+def _first(value: Any) -> torch.Tensor | None:
+    """The first tensor among values, floating-point where there is one."""
+    found = None
+    for each in value:
+        tensor = _first(each) if isinstance(each, list | tuple) else each
+        if isinstance(tensor, torch.Tensor):
+            if tensor.is_floating_point() or tensor.is_complex():
+                return tensor
+            found = tensor if found is None else found
+    return found
+
+
+def _shapes(value: Any) -> Any:
+    """What a count of FLOPs depends on, so that it can be kept."""
+    if isinstance(value, torch.Tensor):
+        return value.shape
+    return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
+
+
+class Meter:
+    """What operations cost on a machine of some speed. All threads of a rank share it."""
+
+    def __init__(self, model: MachineModel, speed: float) -> None:
+        self.free = math.isinf(speed)
+        self._rules: dict[Any, OperationRule | None] = {}
+        self._flops: dict[Any, int] = {}
+        self._dtypes: dict[torch.dtype, str] = {}
+
+        def cost_ns(kind: str, flops: int, moved: int, dtype: str) -> int:
+            return round(model.cost_ns(kind, flops, moved, dtype) / speed)
+
+        self._cost_ns = lru_cache(8192)(cost_ns)
+
+    def ns(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+        """What an operation has cost, in ns."""
+        try:
+            rule = self._rules[func]
+        except KeyError:
+            rule = self._rules[func] = rule_of(func)
+        if rule is None or self.free:
+            return 0
+        tensor = _first(args) if args else None
+        if tensor is None:
+            tensor = _first((out,))
+        if tensor is None or tensor.is_meta or not is_plain(type(tensor)):
+            return 0
+        moved = rule.outputs * nbytes(out)
+        for weight, value in zip(rule.weights, args, strict=False):
+            if weight:
+                moved += weight * nbytes(value)
+        for name, value in kwargs.items():
+            moved += rule.names.get(name, 1) * nbytes(value)
+        flops = 0 if rule.flops is None else self._flops_of(func, rule.flops, args, kwargs, out)
+        dtype = self._dtypes.get(tensor.dtype)
+        if dtype is None:
+            dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
+        return self._cost_ns(rule.kind, flops, moved, dtype)
+
+    def _flops_of(
+        self, func: Any, count: Callable[..., int], args: Any, kwargs: dict[str, Any], out: Any
+    ) -> int:
+        key = func, _shapes(args), _shapes(tuple(kwargs.items()))
+        try:
+            return self._flops[key]
+        except KeyError:
+            if len(self._flops) > 8192:  # a loop may have a new shape each time
+                self._flops.clear()
+            found = self._flops[key] = int(count(*args, **kwargs, out_val=out))
+            return found
+
+
+class Counting(TorchDispatchMode):
+    """Counts what a thread computes, and puts its clock forward."""
+
+    def __init__(self, meter: Meter, clock: ThreadClock) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._meter, self._clock = meter, clock
+        # gloo's threads have the mode of the thread that has posted, and copy what they receive.
+        self._thread = threading.get_ident()
+        self.on = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if types and not all(map(is_plain, types)):
+            return func(*args, **kwargs) if any(map(is_traced, types)) else NotImplemented
+        out = func(*args, **kwargs)
+        if self.on and not self._clock.stands and threading.get_ident() == self._thread:
+            ns = self._meter.ns(func, args, kwargs, out)
+            if ns:
+                self._clock.advance(ns)
+        return out
+
+
+class Counted:
+    """Counts the compute of all threads of a rank."""
+
+    def __init__(self, model: MachineModel, speed: float, clocks: Clocks) -> None:
+        self._meter, self._clocks = Meter(model, speed), clocks
+        self._modes: list[Counting] = []
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """A block in which the compute of this thread is counted, on the thread's clock."""
+        mode = Counting(self._meter, self._clocks.mine)
+        self._modes.append(mode)
+        try:
+            with mode:
+                yield
+        finally:
+            self._modes.remove(mode)
+
+    @contextmanager
+    def in_threads(self) -> Iterator[None]:
+        """A block in which threads that the user's code starts count, from its own time on."""
+        start, run = threading.Thread.start, threading.Thread.run
+        began: dict[threading.Thread, int] = {}
+
+        def started(thread: threading.Thread) -> None:
+            clock = self._clocks.mine
+            if not thread.name.startswith("ddpkit-") and not isinstance(clock, LaterClock):
+                began[thread] = clock.now()
+            start(thread)
+
+        def counted(thread: threading.Thread) -> None:
+            if (ns := began.pop(thread, None)) is None:
+                run(thread)
+                return
+            self._clocks.use(ThreadClock(self._clocks.speed, ns))
+            self._clocks.mine.leave()
+            with self.here():
+                run(thread)
+
+        kind: Any = threading.Thread
+        kind.start, kind.run = started, counted
+        try:
+            yield
+        finally:
+            kind.start, kind.run = start, run
+
+    def stop(self) -> None:
+        """Count no more, for good: this process is another one than the rank's."""
+        for mode in self._modes:
+            mode.on = False

@@ -1,0 +1,126 @@
+"""Modelled machines: named, by numbers, from files; and what an operation costs on one."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from ddpkit import Cluster, ClusterError
+from ddpkit.machine import KindCost, MachineModel, machine_text, machines_of, named
+
+
+def test_each_number_of_a_named_machine_has_a_source():
+    for name, machine in named().items():
+        numbers = set(machine.as_json()) - {"title", "source"}
+        assert set(machine.source) == numbers, name
+        assert machine.title
+        assert machine.peak() > 0
+    assert {"V100", "A100", "H100", "T4", "K80", "laptop core"} <= set(named())
+
+
+def test_a_name_is_found_in_any_case():
+    assert MachineModel.parse("a100") is named()["A100"]
+    assert str(MachineModel.parse("A100")) == "A100"
+    assert repr(MachineModel.parse("A100")) == "<MachineModel A100>"
+    assert MachineModel.parse(named()["T4"]) is named()["T4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "flops", "bandwidth", "memory", "launch_ns"),
+    [
+        ("1 TFLOP/s, 100 GB/s, 64 MB, 5 us", 1e12, 100e9, 64_000_000, 5000),
+        ("5 us, 64 MiB, 100 GB/s, 1 TFLOPS", 1e12, 100e9, 64 * 2**20, 5000),
+        ("2.5 GFLOP/s", 2.5e9, math.inf, None, 0),
+        ("1e3 flops, 8 Gbit/s", 1e3, 1e9, None, 0),
+    ],
+)
+def test_numbers_are_told_apart_by_their_units(text, flops, bandwidth, memory, launch_ns):
+    machine = MachineModel.parse(text)
+    found = (machine.peak("float16"), machine.bandwidth, machine.memory, machine.launch_ns)
+    assert found == (flops, bandwidth, memory, launch_ns)
+    assert machine.peak("float64") == flops
+    assert str(machine) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("A10", 'there is no machine "A10". Did you mean "A100"?'),
+        ("zebra", "Named are V100, A100"),
+        ("1 TB/s", 'has no peak: give one, as in "1 TFLOP/s"'),
+        ("0 GFLOP/s", "has no peak"),
+        ("1 TFLOP/s, 2 TFLOP/s", "two numbers of one kind"),
+        ("1 TFLOP/s, 5 apples", "cannot read '5 apples'"),
+        ("1 TFLOP/s, 0 GB/s", "cannot read '0 GB/s'"),
+        ("nowhere.json", "cannot read the machine file nowhere.json: No such file"),
+        (3, "cannot read the machine 3"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_a_sentence(text, said):
+    with pytest.raises(ValueError, match="machine") as raised:
+        MachineModel.parse(text)
+    assert said in str(raised.value)
+    with pytest.raises(ClusterError):
+        Cluster(2, machine=text)
+
+
+def test_each_rank_may_have_its_own():
+    found = machines_of({"default": "V100", 3: "K80"}, 4)
+    assert [machine.name for machine in found] == ["V100", "V100", "V100", "K80"]
+    assert machine_text(found) == "V100; rank 3: K80"
+    assert machine_text(()) == ""
+    assert machines_of({0: "T4", 1: "T4"}, 2) == machines_of("T4", 2)
+
+
+@pytest.mark.parametrize("spec", [{4: "K80", "default": "T4"}, {"x": "T4"}, {0: "T4"}])
+def test_a_rank_that_is_not_there_and_one_without_a_machine_are_named(spec):
+    with pytest.raises(ValueError, match=r"machine="):
+        machines_of(spec, 2)
+
+
+def test_the_more_of_flops_and_bytes_counts_and_the_dtype_says_which_peak():
+    a100 = named()["A100"]
+    slow = 1e12 / (19.5e12 * 0.7)
+    assert a100.cost_ns("matmul", 1e9, 0) == round(5000 + 1e6 * slow)
+    assert a100.cost_ns("matmul", 1e12, 0, "bfloat16") == round(5000 + 1e9 / (312 * 0.7))
+    assert a100.cost_ns("matmul", 1e12, 0, "int64") == a100.cost_ns("matmul", 1e12, 0)
+    assert a100.cost_ns("copy", 0, 10**9) == round(5000 + 1e18 / (2039e9 * 0.8))
+    assert named()["K80"].peak("float16") == named()["K80"].peak("float32")
+    assert named()["V100"].peak("bfloat16") == named()["V100"].peak("float32")
+
+
+def test_an_efficiency_between_two_sizes_lies_between_theirs():
+    cost = KindCost(100.0, ((1e3, 0.1), (1e5, 0.5)))
+    assert [cost.efficiency(work) for work in (1, 1e3, 1e5, 1e9)] == [0.1, 0.1, 0.5, 0.5]
+    assert cost.efficiency(1e4) == pytest.approx(0.3)
+
+
+def test_a_file_holds_a_machine(tmp_path: Path):
+    kinds = {"matmul": {"launch_us": 2, "efficiency": [[1e6, 0.5], [1e3, 0.25]]}}
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"flops": {"float32": 1e9}, "bandwidth": 1e9, "kinds": kinds}))
+    machine = MachineModel.parse(path)
+    assert machine.name == "mine"
+    assert machine.cost_ns("matmul", 1e6, 0) == 2000 + 2_000_000
+    assert machine.cost_ns("copy", 0, 1000) == 1000
+    path.write_text(json.dumps(machine.as_json()))
+    assert MachineModel.parse(str(path)) == machine
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "{}",
+        "[]",
+        '{"flops": {"float16": 1}}',
+        '{"flops": {"float32": 0}}',
+        '{"flops": {"float32": 1}, "kinds": {"other": {"launch_us": 1, "efficiency": []}}}',
+    ],
+)
+def test_a_file_that_is_none_is_named(tmp_path: Path, content: str):
+    path = tmp_path / "mine.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"mine\.json"):
+        MachineModel.parse(path)
