@@ -4,5 +4,6 @@ cases   its exercises
 hints   what to say of wrong answers
 flat    what `flatten` and `unflatten` are given, and what they made of it
 views   parameters with gradients, and whether these are views of the buckets
-rules   which bucket and which cap, by the right rule and by wrong ones that people write
+rules   which bucket, by the right rule and by wrong ones that people write
+caps    which cap is best, by the right model of the network and by wrong ones
 """

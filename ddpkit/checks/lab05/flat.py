@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
-from ddpkit.exercises.values import digest
 
 Answer = Callable[..., Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -34,28 +34,38 @@ def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
 
 
 def flattened(answer: Answer, tensors: list[Any]) -> Observed:
-    before = digest(tensors)
-    flat = answer(tensors)
-    own = {t.untyped_storage().data_ptr() for t in tensors if t.numel()}
+    """The flat tensor; the tensors, as they are then; the flat tensor when these have changed."""
+    mine = [tensor.clone() for tensor in tensors]  # with the strides of each
+    flat = answer(mine)
+    seen = {"flat": flat.clone(), "inputs": [tensor.clone() for tensor in mine]}
+    for tensor in mine:
+        tensor += 1
+    return {**seen, "then": flat}
+
+
+def looked_at_flat(seen: Observed, tensors: list[Any]) -> Observed:
     return {
-        "flat": flat,
-        "memory": "shared" if flat.untyped_storage().data_ptr() in own else "new",
-        "inputs": "kept" if digest(tensors) == before else "changed",
+        "flat": seen["flat"],
+        "memory": "new" if same(seen["then"], seen["flat"]) else "shared",
+        "inputs": "kept" if same(seen["inputs"], tensors) else "changed",
     }
 
 
 def unflattened(answer: Answer, flat: Any, like: list[Any]) -> Observed:
-    import torch
-
-    given = digest(like)
+    """The pieces; the tensors, as they are then; the pieces when the flat tensor has grown by 1."""
     pieces = answer(flat, like)
     if not isinstance(pieces, list | tuple):
         raise TypeError(f"unflatten gave a {type(pieces).__name__}, not a list")
-    before = [piece.clone() for piece in pieces]
+    seen = {"pieces": [piece.clone() for piece in pieces], "tensors": list(like)}
     flat += 1
-    moved = all(torch.equal(a + 1, b) for a, b in zip(before, pieces, strict=True))
+    return {**seen, "then": list(pieces)}
+
+
+def looked_at_pieces(seen: Observed) -> Observed:
+    grown = [piece + 1 for piece in seen["pieces"]]
+    untouched = all(bool((tensor == -1).all()) for tensor in seen["tensors"])
     return {
-        "pieces": before,
-        "memory": "views of flat" if moved else "copies",
-        "tensors": "kept" if digest(like) == given else "changed",
+        "pieces": seen["pieces"],
+        "memory": "views of flat" if same(seen["then"], grown) else "copies",
+        "tensors": "kept" if untouched else "changed",
     }

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from ddpkit.checks.lab05.rules import TELLING, WRONG_MODELS, WRONG_RULES, CapProblem, Model, Rule
-from ddpkit.checks.lab05.views import BUCKETS
+from ddpkit.checks.lab05.caps import WRONG_MODELS, CapProblem
+from ddpkit.checks.lab05.rules import WRONG_RULES, Rule
+from ddpkit.checks.lab05.views import NUMBER
+from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
+
+Chooser = Callable[[CapProblem], float]
 
 # fmt: off
 FLAT = (
@@ -53,6 +58,8 @@ BUCKETED = (
     Hint("iterator", lambda s: s.kind == "iterator",
          "parameters may be an iterator, as model.parameters() is: make a list of it first."),
     *(Hint(name, partial(follows, rule), says) for name, rule, says in WRONG_RULES),
+    Hint("no parameter", lambda s: "no parameter" in chain(*s.buckets),
+         "A bucket is a list of the parameters themselves."),
     Hint("not each once", lambda s: sorted(chain(*s.buckets)) != list(range(len(s.parameters))),
          "Each parameter belongs into one bucket: here some are missing, or in two."),
     Hint("an empty one", lambda s: [] in s.buckets,
@@ -68,12 +75,20 @@ BUCKETED = (
 
 
 def flats(values: Any) -> Any:
-    return values[: len(BUCKETS)]
+    return values[:NUMBER]
 
 
 def gradients(s: Seen) -> list[tuple[Any, Any]]:
     """Pairs: a gradient that was found, and the right one."""
-    return list(zip(s["values"], s.expect["values"], strict=True))[len(BUCKETS):]
+    return list(zip(s["values"], s.expect["values"], strict=True))[NUMBER:]
+
+
+def with_held(s: Seen) -> Iterator[tuple[Any, Any, Any]]:
+    """Of gradients: what was found, what is right, and what its view held before."""
+    import torch
+
+    for (got, right), factor in zip(gradients(s), s.held, strict=True):
+        yield got, right, factor * torch.arange(1, right.numel() + 1).reshape(right.shape)
 
 
 def differ(one: Any, other: Any) -> bool:
@@ -90,6 +105,10 @@ VIEWS = (
          "elements."),
     Hint("None", lambda s: any(right is None is not got for got, right in gradients(s)),
          "A gradient that is None stays None: only its place in flat[i] becomes 0."),
+    Hint("added", lambda s: any(s.held) and all(
+        same(got, (right + held).to(right.dtype)) for got, right, held in with_held(s)),
+         "The view still held the gradients of the backward before, and these were added to them: "
+         "copy the values over."),
     Hint("values lost",
          lambda s: any(differ(got, right) for got, right in gradients(s) if right is not None),
          "A gradient has lost its values. Copy them into the view, before the view takes the "
@@ -109,13 +128,14 @@ VIEWS = (
 )
 
 
-def chooses_as(model: Model, s: Seen) -> bool:
-    return bool(s.caps == [model.best(problem) for problem in TELLING])
+def chooses_as(choose: Chooser, s: Seen) -> bool:
+    """Whether the answer's caps are those of a wrong way, on problems that tell it."""
+    return s.telling and bool(s.caps == [choose(problem) for problem in s.problems])
 
 
 def first_wrong(s: Seen) -> tuple[CapProblem, float]:
     """The first problem of a case for which another cap was chosen than the best, and that cap."""
-    pairs = [(s.problem, s.cap)] if "cap" in s.observed else zip(TELLING, s.caps, strict=True)
+    pairs = zip(s.problems, s.caps, strict=True)
     return next((problem, cap) for problem, cap in pairs if cap != problem.best())
 
 
@@ -126,7 +146,11 @@ def later(problem: CapProblem, cap: float) -> str:
 
 
 CAP = (
-    *(Hint(name, partial(chooses_as, model), says) for name, model, says in WRONG_MODELS),
+    *(Hint(name, partial(chooses_as, model.best), says) for name, model, says in WRONG_MODELS),
+    Hint("smallest", partial(chooses_as, lambda problem: min(problem.caps)),
+         "It is the smallest cap each time."),
+    Hint("largest", partial(chooses_as, lambda problem: max(problem.caps)),
+         "It is the largest cap each time."),
     Hint("none of caps", lambda s: first_wrong(s)[1] not in first_wrong(s)[0].caps,
          "The answer is one of `caps`, in MB."),
     Hint("not the first", lambda s: first_wrong(s)[0].world_size == 1,

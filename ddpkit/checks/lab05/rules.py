@@ -1,12 +1,15 @@
-"""Which bucket and which cap, by the right rule and by wrong ones that people write."""
+"""Which bucket, by the right rule and by wrong ones that people write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 MB = 2**20
+KB = 1024
+Kind = tuple[Any, str]  # a dtype (torch's, or its name), and the name of a device
 
 
 @dataclass(frozen=True)
@@ -22,19 +25,23 @@ class Rule:
     devices: bool = True
     first: str = "of each kind"  # "of all", "never", "always"
     rest: bool = True  # what is open at the end closes too
+    short: int = 0  # bytes that a closed bucket may lack
 
     def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
         """The places in `parameters` of each bucket's members."""
-        kinds = [
-            (p.dtype if self.dtypes else 0, str(p.device) if self.devices else 0)
-            for p in parameters
-        ]
-        sizes = [p.numel() * (1 if self.elements else p.element_size()) for p in parameters]
+        kinds = [(p.dtype, str(p.device)) for p in parameters]
+        sizes = [p.numel() * p.element_size() for p in parameters]
         return self.filled(kinds, sizes, cap_mb, first_mb)
 
     def filled(
-        self, kinds: Sequence[Any], sizes: Sequence[int], cap_mb: float, first_mb: float
+        self, kinds: Sequence[Kind], sizes: Sequence[int], cap_mb: float, first_mb: float
     ) -> list[list[int]]:
+        """The same, of parameters of these kinds and so many bytes."""
+        if self.elements:
+            sizes = [size // dtype.itemsize for size, (dtype, _) in zip(sizes, kinds, strict=True)]
+        kinds = [
+            (dtype if self.dtypes else 0, device if self.devices else "") for dtype, device in kinds
+        ]
         closed: list[list[int]] = []
         filling: dict[Any, list[int]] = {}
         begun: set[Any] = set()
@@ -42,7 +49,7 @@ class Rule:
             kind = kinds[i]
             counter = kind if self.first == "of each kind" else 0
             early = self.first == "always" or (self.first != "never" and counter not in begun)
-            cap = (first_mb if early else cap_mb) * self.unit
+            cap = (first_mb if early else cap_mb) * self.unit - self.short
             held = filling.setdefault(kind, [])
             size = sum(sizes[j] for j in [*held, i])
             if self.hard and held and size > cap:
@@ -95,105 +102,25 @@ def by_torchs_rule(parameters: Sequence[Any], cap: float, first: float) -> list[
     return [[int(name) for name in bucket.gradients] for bucket in buckets]
 
 
-@dataclass(frozen=True)
-class CapProblem:
-    """What `best_cap` is asked."""
-
-    caps: tuple[float, ...]
-    ready: tuple[float, ...]  # s
-    sizes: tuple[int, ...]  # bytes
-    latency: float  # s
-    bandwidth: float  # bytes/s
-    world_size: int
-
-    def done(self, cap: float) -> float:
-        """When the last all-reduce is done, in s: by the kit's simulator."""
-        from ddpkit.simulate import Gradient, Link, Step, assign_buckets, replay
-
-        gradients = tuple(
-            Gradient(str(i), size, round(at * 1e9))
-            for i, (at, size) in enumerate(zip(self.ready, self.sizes, strict=True))
-        )
-        link = Link(self.latency, self.bandwidth)
-        buckets = assign_buckets(gradients, cap, cap)
-        return (
-            replay(Step(0, gradients), self.world_size, link, buckets).all_reduces[-1].done_ns / 1e9
-        )
-
-    def best(self) -> float:
-        return min(self.caps, key=self.done)
-
-    def clear(self) -> bool:
-        """Whether the best is so by 1 %: rounding must not decide, nor which of two is first."""
-        first, second = sorted(map(self.done, self.caps))[:2]
-        return second > 1.01 * first
+# Sizes to draw from, in KB: sums of the first are exactly a cap, those of the others a bit less.
+WHOLE, SHORT = [64 * n for n in range(1, 17)], [64 * n - 24 for n in range(4, 17)]
 
 
-@dataclass(frozen=True)
-class Model:
-    """A wrong idea of how long it takes."""
+def sizes_that_tell(
+    rng: random.Random, kinds: Sequence[Kind], cap: float, first: float, mistakes: Iterable[str]
+) -> list[int]:
+    """Bytes of parameters, for which these wrong rules are known by their buckets.
 
-    ready: str = "the last"  # of a bucket's gradients that is waited for: "the first", "none"
-    queue: bool = True  # ... and for the all-reduce before
-    rule: Rule = Rule(reverse=False)
-    alphas: Callable[[int], float] = lambda n: 2 * (n - 1)  # latencies, of n ranks
-    wires: Callable[[int], float] = lambda n: 2 * (n - 1) / n  # how often the bytes go over a link
+    Each of them, named as in `WRONG_RULES`, gives other buckets than the right rule, and no two of
+    all wrong rules give the same wrong ones. A kind is the name of a dtype, and of a device.
+    """
+    import torch
 
-    def best(self, problem: CapProblem) -> float:
-        return min(problem.caps, key=lambda cap: self.done(problem, cap))
-
-    def done(self, problem: CapProblem, cap: float) -> float:
-        n, free, last = problem.world_size, 0.0, 0.0
-        for members in self.rule.filled([0] * len(problem.sizes), problem.sizes, cap, cap):
-            ready = {"the last": problem.ready[members[-1]], "the first": problem.ready[members[0]]}
-            start = max(ready.get(self.ready, 0.0), free if self.queue else 0.0)
-            nbytes = sum(problem.sizes[i] for i in members)
-            free = start + self.alphas(n) * problem.latency
-            free += self.wires(n) * nbytes / problem.bandwidth
-            last = max(last, free)
-        return last
-
-
-LATENCIES = "An all-reduce takes 2(n - 1) messages in a row, and so many latencies."
-BYTES = "Of a bucket's B bytes 2(n - 1)/n go over each link: 2(n - 1)/n · B / bandwidth."
-
-# fmt: off
-WRONG_MODELS: tuple[tuple[str, Model, str], ...] = (
-    ("not ready", Model(ready="none"),
-     "An all-reduce cannot start before the last gradient of its bucket is ready, whatever came "
-     "first: take the later of that and the end of the one before."),
-    ("first is ready", Model(ready="the first"),
-     "An all-reduce cannot start before the last gradient of its bucket is ready: that of the "
-     "first is too early."),
-    ("no queue", Model(queue=False),
-     "All-reduces go one after the other: one starts when the one before it is done, even if its "
-     "own gradients were ready earlier."),
-    ("decimal", Model(rule=Rule(reverse=False, unit=10**6)),
-     "1 MB is 2**20 bytes here, as in torch."),
-    ("no rest", Model(rule=Rule(reverse=False, rest=False)),
-     "The gradients that are left at the end make a bucket too."),
-    ("past the cap", Model(rule=Rule(reverse=False, strict=True)),
-     "A bucket closes when its bytes reach the cap: no more need fit in then."),
-    ("below the cap", Model(rule=Rule(reverse=False, hard=True)),
-     "A bucket closes when it has reached the cap: the gradient that reaches it is still in it."),
-    ("latencies", Model(alphas=lambda n: 1), LATENCIES),
-    ("latencies", Model(alphas=lambda n: n - 1), LATENCIES),
-    ("no latency", Model(alphas=lambda n: 0),
-     "Without the latency the smallest cap always wins: add 2(n - 1) of it."),
-    ("no bytes", Model(wires=lambda n: 0),
-     "Without the bytes the largest cap always wins: add 2(n - 1)/n · B / bandwidth."),
-    ("bytes", Model(wires=lambda n: 2 * (n - 1)), BYTES),
-    ("bytes", Model(wires=lambda n: (n - 1) / n), BYTES),
-)
-# fmt: on
-
-# Each wrong model chooses otherwise on these three networks: its sentence fits.
-TELLING = [
-    CapProblem(
-        (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0),
-        (0.0, 0.04, 0.07, 0.1, 0.11, 0.14, 0.15, 0.17, 0.2, 0.23),
-        tuple(MB // 4 * n for n in (3, 4, 1, 6, 12, 6, 8, 6, 3, 4)),
-        *network,
-    )
-    for network in ((10e-3, 200e6, 4), (2e-3, 200e6, 4), (10e-3, 60e6, 3))
-]
+    kinds = [(getattr(torch, dtype), device) for dtype, device in kinds]
+    while True:
+        sizes = [KB * rng.choice(rng.choice((WHOLE, SHORT))) for _ in kinds]
+        right = Rule().filled(kinds, sizes, cap, first)
+        made = {name: rule.filled(kinds, sizes, cap, first) for name, rule, _ in WRONG_RULES}
+        wrong = [str(buckets) for buckets in made.values() if buckets != right]
+        if len(set(wrong)) == len(wrong) and all(made[name] != right for name in mistakes):
+            return sizes

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
-SHAPES = ((2, 3), (4,), (3, 1))
-BUCKETS = ((2, 1), (0,))  # places in SHAPES
+NUMBER = 2  # of buckets
 Step = tuple[Any, ...]  # a method of `Story`, and its arguments: ("backward", 3)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Parameters of some shapes, and which are in each bucket."""
+
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    buckets: tuple[tuple[int, ...], ...]  # places in `shapes`
+
+    def parameters(self) -> list[Any]:
+        import torch
+
+        kind = getattr(torch, self.dtype)
+        return [torch.nn.Parameter(torch.zeros(shape, dtype=kind)) for shape in self.shapes]
+
+
+def drawn_layout(rng: random.Random, dtype: str) -> Layout:
+    """Three parameters in two buckets."""
+    a, b, c = (rng.randrange(2, 5) for _ in range(3))
+    first, *others = rng.sample(range(3), 3)
+    return Layout(
+        dtype,
+        tuple(rng.sample([(a, b), (c + 3,), (b + 2, 1)], 3)),
+        rng.choice(((tuple(others), (first,)), ((first,), tuple(others)))),
+    )
 
 
 class Story:
     """Parameters with gradients of known values, and what happens to them."""
 
-    def __init__(self, answer: Answer, dtype: str) -> None:
-        self.answer, self.parameters = answer, parameters_of(dtype)
+    def __init__(self, answer: Answer, layout: Layout) -> None:
+        self.answer, self.layout, self.parameters = answer, layout, layout.parameters()
 
     def backward(self, factor: int) -> None:
         """Add to each gradient: factor · (1, 2, 3, ...)."""
@@ -32,63 +59,70 @@ class Story:
 
     def forget(self, *places: int) -> None:
         """What `zero_grad()` does."""
-        for place in places or range(len(SHAPES)):
+        for place in places or range(len(self.parameters)):
             self.parameters[place].grad = None
 
     def build(self) -> None:
-        self.buckets = self.answer([[self.parameters[i] for i in bucket] for bucket in BUCKETS])
+        buckets = [[self.parameters[i] for i in bucket] for bucket in self.layout.buckets]
+        self.buckets = self.answer(buckets)
 
     def collect(self, *buckets: int) -> None:
         for i in buckets:
             self.buckets.collect(i)
 
     def seen(self) -> Observed:
-        """The flat tensors and the gradients; how much memory they hold, and whether as views."""
+        """The flat tensors and the gradients; the bytes that they hold together.
+
+        Then what views and gradients are when the flat tensors are filled with -7.
+        """
         flats = [flat.detach().clone() for flat in self.buckets.flat]
         gradients = [None if p.grad is None else p.grad.clone() for p in self.parameters]
         held = [*self.buckets.flat, *(p.grad for p in self.parameters if p.grad is not None)]
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in held}
-        memory = f"{sum(storages.values())} bytes, {self._kind_of_memory()}"
-        return {"values": [*flats, *gradients], "memory": memory}
-
-    def _kind_of_memory(self) -> str:
         for flat in self.buckets.flat:
             flat.fill_(-7)
-        there = [p.grad for p in self.parameters if p.grad is not None]
-        views = [view for views in self.buckets.views for view in views]
-        shapes = [tuple(view.shape) for view in views]
-        if shapes != [SHAPES[place] for bucket in BUCKETS for place in bucket]:
-            return "views of other shapes"
-        if not all(bool((view == -7).all()) for view in views):
-            return "copies"
-        return "views" if all(bool((g == -7).all()) for g in there) else "gradients of their own"
+        return {
+            "values": [*flats, *gradients],
+            "bytes": sum(storages.values()),
+            "views": [view for views in self.buckets.views for view in views],
+            "gradients": [p.grad for p in self.parameters if p.grad is not None],
+        }
 
 
-def parameters_of(dtype: str) -> list[Any]:
-    import torch
+def looked_at(layout: Layout, seen: Observed) -> Observed:
+    """The values, and how they lie in memory."""
+    memory = f"{seen['bytes']} bytes, {_kind_of_memory(layout, seen)}"
+    return {"values": seen["values"], "memory": memory}
 
-    kind = getattr(torch, dtype)
-    return [torch.nn.Parameter(torch.zeros(shape, dtype=kind)) for shape in SHAPES]
+
+def _kind_of_memory(layout: Layout, seen: Observed) -> str:
+    shapes = [tuple(view.shape) for view in seen["views"]]
+    if shapes != [layout.shapes[place] for bucket in layout.buckets for place in bucket]:
+        return "views of other shapes"
+    if not all(bool((view == -7).all()) for view in seen["views"]):
+        return "copies"
+    own = not all(bool((g == -7).all()) for g in seen["gradients"])
+    return "gradients of their own" if own else "views"
 
 
-def play(answer: Answer, dtype: str, steps: Sequence[Step]) -> Observed:
-    story = Story(answer, dtype)
+def play(answer: Answer, layout: Layout, steps: Sequence[Step]) -> Observed:
+    story = Story(answer, layout)
     for name, *arguments in steps:
         getattr(story, name)(*arguments)
     return story.seen()
 
 
-def right_story(dtype: str, factors: Sequence[int], none: Sequence[int]) -> Observed:
+def right_story(layout: Layout, factors: Sequence[int], none: Sequence[int]) -> Observed:
     """Gradients of factor · (1, 2, 3, ...); those of `none` are None."""
     import torch
 
-    parameters = parameters_of(dtype)
+    parameters = layout.parameters()
     size = parameters[0].element_size()
     values = [
         (factor * torch.arange(1, p.numel() + 1)).to(p.dtype).reshape(p.shape)
         for factor, p in zip(factors, parameters, strict=True)
     ]
-    flats = [torch.cat([values[place].reshape(-1) for place in b]) for b in BUCKETS]
+    flats = [torch.cat([values[place].reshape(-1) for place in b]) for b in layout.buckets]
     gradients = [None if i in none else value for i, value in enumerate(values)]
     memory = f"{sum(flat.numel() * size for flat in flats)} bytes, views"
     return {"values": [*flats, *gradients], "memory": memory}
