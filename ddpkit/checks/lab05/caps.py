@@ -156,13 +156,17 @@ def shuffled(rng: random.Random, caps: Sequence[float]) -> tuple[float, ...]:
     return tuple(rng.sample(caps, len(caps)))
 
 
-def a_byte_short(rng: random.Random) -> CapProblem:
-    """A problem in which it makes a difference that the first bucket lacks one byte of a cap."""
+def a_byte_short(rng: random.Random, place: int) -> CapProblem:
+    """A problem in which it makes a difference that gradient `place` lacks one byte.
+
+    It is in the first bucket if it is the first; else in a later one.
+    """
     early = Model(rule=Rule(reverse=False, short=1))
 
     def draw() -> CapProblem:
         sizes = [MB // 4 * rng.choice((1, 2)) for _ in range(20)]
-        sizes[0] -= 1
+        sizes[0] = 4 * MB if place else sizes[0]
+        sizes[place] -= 1
         latency, speed = rng.uniform(1e-3, 8e-3), rng.uniform(60e6, 200e6)
         ready = tuple(0.01 * i for i in range(20))
         return CapProblem(shuffled(rng, CAPS[1:5]), ready, tuple(sizes), latency, speed, 3)

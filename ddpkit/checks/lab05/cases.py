@@ -45,7 +45,7 @@ def flatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
             observe=partial(flattened, answer, tensors),
             expect={"flat": tensors[0].new_tensor(elements), "memory": "new", "inputs": "kept"},
             read=partial(looked_at_flat, tensors=tensors),
-            weight=1 if len(shapes) > 1 else 0.25,
+            trivial=len(shapes) == 1,
             hints=FLAT,
         )
 
@@ -63,7 +63,7 @@ def unflatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
             observe=partial(unflattened, answer, flat, [torch.full_like(t, -1) for t in wanted]),
             expect={"pieces": wanted, "memory": "views of flat", "tensors": "kept"},
             read=looked_at_pieces,
-            weight=1 if len(shapes) > 1 else 0.25,
+            trivial=len(shapes) == 1,
             hints=PIECES,
         )
 
@@ -72,7 +72,6 @@ def unflatten(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 F32, F64, OTHER = ("float32", "cpu"), ("float64", "cpu"), ("float32", "meta")
 PLAIN = ("forward", "below the cap", "past the cap", "no rest", "elements", "decimal")
-WEIGHTS: dict[float, float] = {0: 0.25, 25: 0.5}  # by cap: one in each, all in one
 LAYOUTS: tuple[tuple[tuple[Kind, ...], float, float | None, tuple[str, ...]], ...] = (
     # dtypes and devices, cap and first cap in MB, what each draw tells
     ((F32,) * 8, 1, None, PLAIN),
@@ -101,7 +100,7 @@ def assign_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
             _named(kinds, cap, first),
             observe=partial(_bucketed, answer, parameters, cap, first),
             expect={"buckets": by_torchs_rule(parameters, cap, opened)},
-            weight=WEIGHTS.get(cap, 1.0),
+            trivial=cap in (0, 25) and kinds == (F32,) * 8,  # one in each, all in one
             hints=BUCKETED,
             given={"parameters": parameters, "cap": cap, "first": opened},
         )
@@ -142,14 +141,14 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
     begin = [("backward", first), ("build",)]
     forgotten = [*begin, ("forget",), ("backward", later), ("collect", 0, 1)]
     without = [first * (place != none) for place in range(3)]
-    for title, dtype, steps, factors, nones, held, weight in (
-        ("before any backward", "float32", [("build",)], [0] * 3, [0, 1, 2], 0, 0.25),
-        ("after backward", "float32", begin, [first] * 3, [], 0, 1),
-        ("float64", "float64", begin, [first] * 3, [], 0, 1),
-        ("backward twice", "float32", [*begin, ("backward", later)], [first + later] * 3, [], 0, 1),
-        ("zero_grad, backward", "float32", forgotten, [later] * 3, [], first, 1),
+    for title, dtype, steps, factors, nones, held in (
+        ("before any backward", "float32", [("build",)], [0] * 3, [0, 1, 2], 0),
+        ("after backward", "float32", begin, [first] * 3, [], 0),
+        ("float64", "float64", begin, [first] * 3, [], 0),
+        ("backward twice", "float32", [*begin, ("backward", later)], [first + later] * 3, [], 0),
+        ("zero_grad, backward", "float32", forgotten, [later] * 3, [], first),
         ("a gradient is None", "float32", [*begin, ("forget", none), ("collect", other, 1 - other)],
-         without, [none], 0, 1),
+         without, [none], 0),
     ):  # fmt: skip
         layout = drawn_layout(rng, dtype)
         yield Case(
@@ -157,7 +156,7 @@ def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
             partial(play, answer, layout, steps),
             right_story(layout, factors, nones),
             read=partial(looked_at, layout),
-            weight=weight,
+            trivial=steps == [("build",)],
             hints=VIEWS,
             given={"held": [held] * 3},
         )
@@ -179,14 +178,16 @@ def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("no latency, much of it, all ready at once",
          [small(2, (0, 0), (60, 200), CAPS[:4]), small(2, (15e3, 30e3), (500, 1000), CAPS[:5]),
           small(4, (500, 2000), (60, 200), CAPS[:6], at_once=True)], 2),
-        ("a byte less than a cap, a large one first", [a_byte_short(rng), a_large_one(rng)], 2),
-        ("1 rank: all equal", [alone(rng)], 0.25),
+        ("a byte less than a cap, a large one first",
+         [a_byte_short(rng, 0), a_byte_short(rng, 10), a_large_one(rng)], 2),
+        ("1 rank: all equal", [alone(rng)], 1),
     ):  # fmt: skip
         yield Case(
             title,
             observe=partial(_chosen, answer, [astuple(problem) for problem in problems]),
             expect={"caps": [problem.best() for problem in problems]},
             weight=weight,
+            trivial=title.startswith("1 rank"),
             hints=CAP,
             given={"problems": problems, "telling": problems is telling},
         )
