@@ -84,7 +84,7 @@ def gradients(s: Seen) -> list[tuple[Any, Any]]:
 
 
 def with_held(s: Seen) -> Iterator[tuple[Any, Any, Any]]:
-    """Of gradients: what was found, what is right, and what its view held before."""
+    """Each gradient that was found, the right one, and what its view held before."""
     import torch
 
     for (got, right), factor in zip(gradients(s), s.held, strict=True):

@@ -36,7 +36,7 @@ class Rule:
     def filled(
         self, kinds: Sequence[Kind], sizes: Sequence[int], cap_mb: float, first_mb: float
     ) -> list[list[int]]:
-        """The same, of parameters of these kinds and so many bytes."""
+        """The places of each bucket's members, of parameters of these kinds and bytes."""
         if self.elements:
             sizes = [size // dtype.itemsize for size, (dtype, _) in zip(sizes, kinds, strict=True)]
         kinds = [
