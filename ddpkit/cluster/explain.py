@@ -200,6 +200,11 @@ def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[
     ]
     verb = "waits" if len(group) == 1 else "wait"
     have = "has" if len(gone) == 1 else "have"
+    if calls[first].makes_group and calls[first].group.isdigit():
+        return (
+            f"{ranks(group)} {verb} in group number {calls[first].group} for {ranks(gone)}, which "
+            f"{have} returned after making fewer. {GROUPS}"
+        )
     return (
         f"{ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
         f"{_undone(calls[first])}."
@@ -274,11 +279,22 @@ def raised(reports: Mapping[int, Raised]) -> str:
     first, same = reports[min(reports)], causes.alike(reports)
     if first.unsendable:
         return "\n".join([f"{ranks(same)}: {first.message}", *_frames(first)])
-    lines = [_headline(same, first), *_frames(first)]
+    lines = [_headline(same, first), *_frames(first), *_behind(first)]
     for rank, other in sorted(reports.items()):
         if rank not in same:
-            lines += [_headline([rank], other, blank=False), *_frames(other)]
+            lines += [_headline([rank], other, blank=False), *_frames(other), *_behind(other)]
     return "\n".join(lines)
+
+
+def _behind(one: Raised) -> list[str]:
+    """What an exception was raised from, and what a group of exceptions holds."""
+    lines = []
+    for part in one.parts:
+        lines += [f"with {part.type}: {part.message}", *_frames(part), *_behind(part)]
+    if one.cause is not None:
+        lines += [f"because of {one.cause.type}: {one.cause.message}", *_frames(one.cause)]
+        lines += _behind(one.cause)
+    return lines
 
 
 def _headline(rank_list: list[int], one: Raised, *, blank: bool = True) -> str:

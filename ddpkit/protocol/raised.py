@@ -26,13 +26,26 @@ class Raised:
     exit_code: int | None = None  # what a SystemExit would end the process with
     unsendable: bool = False  # the function returned; what it returned cannot be sent back
     pickled: bytes = b""  # the exception; b"" where it cannot be pickled, or came as JSON
+    cause: Raised | None = None  # what it was raised from
+    parts: tuple[Raised, ...] = ()  # of an ExceptionGroup
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, without the pickle."""
-        return {**vars(self), "frames": [list(frame) for frame in self.frames], "pickled": ""}
+        return {
+            **vars(self),
+            "frames": [list(frame) for frame in self.frames],
+            "pickled": "",
+            "cause": self.cause and self.cause.to_json(),
+            "parts": [part.to_json() for part in self.parts],
+        }
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Raised:
         """The data again, without the pickle."""
-        frames = tuple(Frame(*frame) for frame in plain["frames"])
-        return cls(**{**plain, "frames": frames, "pickled": b""})
+        more = {
+            "frames": tuple(Frame(*frame) for frame in plain["frames"]),
+            "pickled": b"",
+            "cause": plain["cause"] and cls.from_json(plain["cause"]),
+            "parts": tuple(map(cls.from_json, plain["parts"])),
+        }
+        return cls(**{**plain, **more})

@@ -109,6 +109,8 @@ class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
         # Looked up, not imported: where torch is not loaded there is no tensor, and a notebook's
         # first run should not wait for it.
         torch: Any = sys.modules.get("torch")
+        if torch is not None and obj is type(torch.distributed.Work):
+            return type, (torch.distributed.Work,)  # pybind11's metaclass, in no module
         if torch is None or type(obj) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(obj)
         if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():

@@ -10,5 +10,6 @@ record/    what a rank writes down about itself: calls, compute, steps
 agent      the thread that says where the rank is and what it waits for
 where      where a thread is: in which line of the reader's, and in which call there
 report     exceptions as plain data
+keyboard   what asks the keyboard is told that there is none
 preload    what the forkserver imports ahead of all ranks
 """

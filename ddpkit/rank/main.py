@@ -7,14 +7,17 @@ closed by peer", which hides the cause. Nothing is torn down; a dead process has
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.emulation import ClockPage
+from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.reply import Reply, send_reply
 from ddpkit.protocol.ship import read_call
 from ddpkit.rank import process
@@ -26,6 +29,7 @@ from ddpkit.rank.report import report
 
 def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     """Live through a run, reply, and wait for the end. Never returns."""
+    pid = os.getpid()
     process.set_up(mine, settings, pipes)
     box = BlackBox(settings.folder / f"rank{mine.rank}")
     recorder = Recorder(mine.rank, box)
@@ -36,12 +40,27 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
         result = _live(mine, settings, pipes, recorder, agent)
     except BaseException as error:
         raised = report(error)
+    if os.getpid() != pid:  # a fork that has come back from the function: not the rank
+        _leave(raised)
     agent.phase = "returned"
     box.write_status(agent.status())
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     send_reply(pipes.reply, Reply(recorder.spans(), recorder.log.dropped(), raised, result))
     threading.Event().wait()  # until the launcher ends this process
+
+
+def _leave(raised: Raised | None) -> NoReturn:
+    """End a child of the rank, as the script that it believes to be would end."""
+    if raised is not None:
+        sys.stderr.write(raised.traceback)
+    _flush()
+    os._exit(0 if raised is None else 1)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # the user's code may have closed it
+            stream.flush()
 
 
 def _live(

@@ -27,6 +27,7 @@ What would break it: a child of the rank that makes a process group or a session
 from __future__ import annotations
 
 import faulthandler
+import multiprocessing
 import os
 import signal
 import sys
@@ -35,6 +36,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
+from ddpkit.rank import keyboard
 
 
 def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
@@ -58,6 +60,12 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
     os.environ["LOCAL_RANK"] = str(mine.local_rank)
     os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(mine.world_size)
     _redirect(pipes, mine)
+    if pipes.typed is None:
+        keyboard.take_away()
+    if sys.platform.startswith("linux"):
+        # A forkserver's child would start its own children from a forkserver: a DataLoader's
+        # workers could not have a Dataset of a cell, as they can in the notebook.
+        multiprocessing.set_start_method("fork", force=True)
     os.chdir(settings.cwd)
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from bdb import BdbQuit
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import cloudpickle
 
 from ddpkit.protocol.raised import Frame, Raised
+from ddpkit.rank.keyboard import NO_DEBUGGER
 from ddpkit.source import is_user_file
+
+DEEP, MANY = 5, 5  # causes of causes, and parts of an ExceptionGroup, that are told
 
 
 class UnsendableResultError(Exception):
@@ -33,18 +38,22 @@ def report(error: BaseException) -> Raised:
         pickled = cloudpickle.dumps(error)  # its class may be one of a cell
     except Exception:
         pickled = b""
-    try:
-        message = str(error)
-    except Exception as failed:
-        message = f"<its __str__ raised {type(failed).__name__}>"
+    text = "".join(traceback.format_exception(type(error), error, _from_users(error)))
+    return replace(_told(error, DEEP), traceback=text, pickled=pickled)
+
+
+def _told(error: BaseException, deep: int) -> Raised:
+    """What is known of an exception, of what it was raised from, and of its parts."""
+    cause = error.__cause__ if deep else None
+    parts = error.exceptions if deep and isinstance(error, BaseExceptionGroup) else ()
     return Raised(
         type=type(error).__name__,
-        message=message,
+        message=_message(error),
         frames=_frames(error),
-        traceback="".join(traceback.format_exception(type(error), error, _from_users(error))),
         exit_code=_exit_code(error.code) if isinstance(error, SystemExit) else None,
         unsendable=isinstance(error, UnsendableResultError),
-        pickled=pickled,
+        cause=None if cause is None else _told(cause, deep - 1),
+        parts=tuple(_told(part, deep - 1) for part in parts[:MANY]),
     )
 
 
@@ -54,6 +63,15 @@ def _from_users(error: BaseException) -> TracebackType | None:
     while inner is not None and not is_user_file(inner.tb_frame.f_code.co_filename):
         inner = inner.tb_next
     return inner or error.__traceback__
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, BdbQuit):
+        return NO_DEBUGGER
+    try:
+        return str(error)
+    except Exception as failed:
+        return f"<its __str__ raised {type(failed).__name__}>"
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:

@@ -75,8 +75,13 @@ def test_a_call_knows_its_ends():
 
 
 def test_an_exception_is_the_same_on_both_ends_but_for_its_pickle():
-    again = Raised.from_json(json.loads(json.dumps(VALUE_ERROR.to_json())))
-    assert again == Raised("ValueError", "no", (Frame(*LINE, "f"),), "Traceback")
+    def sent(raised):
+        return Raised.from_json(json.loads(json.dumps(raised.to_json())))
+
+    again = Raised("ValueError", "no", (Frame(*LINE, "f"),), "Traceback")
+    assert sent(VALUE_ERROR) == again
+    group = Raised("ExceptionGroup", cause=VALUE_ERROR, parts=(VALUE_ERROR, Raised("KeyError")))
+    assert sent(group) == Raised("ExceptionGroup", cause=again, parts=(again, Raised("KeyError")))
 
 
 @pytest.mark.parametrize("waiting", [RECV, None])
