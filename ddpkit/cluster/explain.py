@@ -289,8 +289,8 @@ def raised(reports: Mapping[int, Raised]) -> str:
 def _behind(one: Raised) -> list[str]:
     """What an exception was raised from, and what a group of exceptions holds."""
     lines = []
-    for part in one.parts:
-        lines += [f"with {part.type}: {part.message}", *_frames(part), *_behind(part)]
+    for each in one.exceptions:
+        lines += [f"with {each.type}: {each.message}", *_frames(each), *_behind(each)]
     if one.cause is not None:
         lines += [f"because of {one.cause.type}: {one.cause.message}", *_frames(one.cause)]
         lines += _behind(one.cause)

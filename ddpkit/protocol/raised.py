@@ -27,7 +27,7 @@ class Raised:
     unsendable: bool = False  # the function returned; what it returned cannot be sent back
     pickled: bytes = b""  # the exception; b"" where it cannot be pickled, or came as JSON
     cause: Raised | None = None  # what it was raised from
-    parts: tuple[Raised, ...] = ()  # of an ExceptionGroup
+    exceptions: tuple[Raised, ...] = ()  # of an ExceptionGroup
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, without the pickle."""
@@ -36,7 +36,7 @@ class Raised:
             "frames": [list(frame) for frame in self.frames],
             "pickled": "",
             "cause": self.cause and self.cause.to_json(),
-            "parts": [part.to_json() for part in self.parts],
+            "exceptions": [each.to_json() for each in self.exceptions],
         }
 
     @classmethod
@@ -46,6 +46,6 @@ class Raised:
             "frames": tuple(Frame(*frame) for frame in plain["frames"]),
             "pickled": b"",
             "cause": plain["cause"] and cls.from_json(plain["cause"]),
-            "parts": tuple(map(cls.from_json, plain["parts"])),
+            "exceptions": tuple(map(cls.from_json, plain["exceptions"])),
         }
         return cls(**{**plain, **more})

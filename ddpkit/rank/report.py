@@ -15,7 +15,7 @@ from ddpkit.protocol.raised import Frame, Raised
 from ddpkit.rank.keyboard import NO_DEBUGGER
 from ddpkit.source import is_user_file
 
-DEEP, MANY = 5, 5  # causes of causes, and parts of an ExceptionGroup, that are told
+DEEP, MANY = 5, 5  # causes of causes, and exceptions of a group, that are told
 
 
 class UnsendableResultError(Exception):
@@ -39,21 +39,21 @@ def report(error: BaseException) -> Raised:
     except Exception:
         pickled = b""
     text = "".join(traceback.format_exception(type(error), error, _from_users(error)))
-    return replace(_told(error, DEEP), traceback=text, pickled=pickled)
+    return replace(_known(error, DEEP), traceback=text, pickled=pickled)
 
 
-def _told(error: BaseException, deep: int) -> Raised:
-    """What is known of an exception, of what it was raised from, and of its parts."""
+def _known(error: BaseException, deep: int) -> Raised:
+    """What is known of an exception, of what it was raised from, and of those it groups."""
     cause = error.__cause__ if deep else None
-    parts = error.exceptions if deep and isinstance(error, BaseExceptionGroup) else ()
+    grouped = error.exceptions if deep and isinstance(error, BaseExceptionGroup) else ()
     return Raised(
         type=type(error).__name__,
         message=_message(error),
         frames=_frames(error),
         exit_code=_exit_code(error.code) if isinstance(error, SystemExit) else None,
         unsendable=isinstance(error, UnsendableResultError),
-        cause=None if cause is None else _told(cause, deep - 1),
-        parts=tuple(_told(part, deep - 1) for part in parts[:MANY]),
+        cause=None if cause is None else _known(cause, deep - 1),
+        exceptions=tuple(_known(each, deep - 1) for each in grouped[:MANY]),
     )
 
 
