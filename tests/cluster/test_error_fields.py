@@ -80,8 +80,12 @@ def test_an_exception_is_the_same_on_both_ends_but_for_its_pickle():
 
     again = Raised("ValueError", "no", (Frame(*LINE, "f"),), "Traceback")
     assert sent(VALUE_ERROR) == again
-    group = Raised("ExceptionGroup", cause=VALUE_ERROR, exceptions=(VALUE_ERROR, Raised("KeyError")))
-    assert sent(group) == Raised("ExceptionGroup", cause=again, exceptions=(again, Raised("KeyError")))
+    group = Raised(
+        "ExceptionGroup", cause=VALUE_ERROR, exceptions=(VALUE_ERROR, Raised("KeyError"))
+    )
+    assert sent(group) == Raised(
+        "ExceptionGroup", cause=again, exceptions=(again, Raised("KeyError"))
+    )
 
 
 @pytest.mark.parametrize("waiting", [RECV, None])
