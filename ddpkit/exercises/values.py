@@ -81,8 +81,11 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(item, depth + 1) for item in value]
     if kind is tuple or kind is _of("torch", "Size"):
         return tuple(plain(item, depth + 1) for item in value)
+    if is_numpy_scalar(kind):
+        number = value.item()
+        return number if type(number) in SCALARS else Opaque(kind.__name__)
     if kind is dict:
-        items = list(value.items())
+        items = [(_key(key), item) for key, item in value.items()]
         if all(type(key) in SCALARS for key, _ in items):
             return {key: plain(item, depth + 1) for key, item in items}
     if kind in (_of("torch", "Tensor"), _of("torch.nn", "Parameter")):
@@ -90,6 +93,17 @@ def plain(value: Any, depth: int = 0) -> Any:
     if kind is _of("numpy", "ndarray"):
         return _plain_tensor(value, "numpy")
     return Opaque(kind.__name__)
+
+
+def is_numpy_scalar(kind: type) -> bool:
+    """Whether a class is one of numpy's own numbers: they count as Python's of the same value."""
+    generic = _of("numpy", "generic")
+    is_one = generic is not None and issubclass(kind, generic)
+    return is_one and _of("numpy", kind.__name__) is kind  # no subclass of a student's
+
+
+def _key(key: Any) -> Any:
+    return key.item() if is_numpy_scalar(type(key)) else key
 
 
 def _of(module: str, name: str) -> type | None:
@@ -102,7 +116,9 @@ def _plain_tensor(value: Any, library: str) -> PlainTensor | Opaque:
 
     try:
         tensor = torch.from_numpy(value.copy()) if library == "numpy" else value
-        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().clone()
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        # contiguous() leaves the strides of what is empty or has one element, as they may be.
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
         if tensor.is_floating_point():
             tensor = tensor + 0.0  # -0.0 + 0.0 is 0.0
         data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -61,7 +61,7 @@ class _State:
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> what its cell raised
     dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
     removed: set[int] = field(default_factory=set)  # cells that may not run again
-    left_out: int = 0  # cells of no exercise among them, of which each ended a run
+    ended_by_own: int = 0  # runs that a cell of no exercise has ended
     notes: list[str] = field(default_factory=list)
 
 
@@ -118,10 +118,10 @@ def _steps(merged: Merged, asked: Sequence[SealedCase], state: _State) -> list[S
 
     A cell after the last question would run for nothing.
     """
-    last = max(merged.places[question.exercise] for question in asked)
+    last = max(merged.asked_after[question.exercise] for question in asked)
     steps: list[Step] = []
     for place in range(last + 1):
-        steps += [each for each in asked if merged.places[each.exercise] == place]
+        steps += [each for each in asked if merged.asked_after[each.exercise] == place]
         if place < last and place not in state.removed:
             steps.append(merged.cells[place])
     return steps
@@ -202,10 +202,10 @@ def _leave_out(
         state.dropped[name] = (status, f"its cell: {words}")
     if not step.exercises:
         state.notes.append(f"A cell of your own was left out: {words}.")
-        state.left_out += 1
-    if state.left_out >= MOST_LEFT_OUT:  # each costs a sandbox, and as much time as there is
+        state.ended_by_own += 1
+    if state.ended_by_own >= MOST_LEFT_OUT:  # each costs a sandbox, and as much time as there is
         state.removed |= {n for n, cell in enumerate(merged.cells) if not cell.is_needed}
-    if state.left_out >= 3 * MOST_LEFT_OUT:
+    if state.ended_by_own >= 3 * MOST_LEFT_OUT:
         state.removed |= {n for n, cell in enumerate(merged.cells) if cell.label == "helper"}
 
 

@@ -42,7 +42,9 @@ class Merged:
     """What runs of a submission, and which of its answers do not."""
 
     cells: list[PlannedCell] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)  # exercise -> cells before its questions
+    asked_after: dict[str, int] = field(
+        default_factory=dict
+    )  # exercise -> cells before its questions
     missing: list[str] = field(default_factory=list)  # exercises without an answer
     broken: dict[str, str] = field(default_factory=dict)  # exercise -> its syntax error
     blank: set[str] = field(default_factory=set)  # exercises as they were handed out
@@ -81,7 +83,7 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
             plan.append(PlannedCell(cell.source, "given"))
         count.append(len(plan))
     merged.cells = plan
-    merged.places = {
+    merged.asked_after = {
         name: count[_place(asked_at[name], answers[name], cells, own) + 1] for name in answers
     }
     merged.blank = _blank(lab, cells, answers, own)

@@ -115,10 +115,12 @@ class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return super().reducer_override(obj)
         if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():
             return NotImplemented  # torch knows how
-        flat = obj.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        flat = obj.detach().cpu().contiguous().reshape(-1)
+        if flat.stride(0) != 1:  # of what is empty or has one element contiguous() makes no copy
+            flat = flat.clone(memory_format=torch.contiguous_format)
         parameter = type(obj) is torch.nn.Parameter
         details = (obj.dtype, tuple(obj.shape), obj.requires_grad, parameter)
-        return _tensor, (pickle.PickleBuffer(flat), *details)
+        return _tensor, (pickle.PickleBuffer(flat.view(torch.uint8).numpy()), *details)
 
 
 def is_module_by_name(value: Any) -> bool:

@@ -27,7 +27,9 @@ def tensor(*values):
         ([1], (1,)),
         (None, 0),
         (tensor(3), 3),
-        (numpy.int64(3), 3),
+        (numpy.float64(3), 3),
+        (numpy.int64(1), True),
+        (numpy.array(3), 3),
         (Agreeable(), 3),
         ([Agreeable()], [3]),
         (tensor(1.0, 2.0), tensor(1, 2)),
@@ -47,6 +49,8 @@ def test_different(got, expected):
 @pytest.mark.parametrize(
     ("got", "expected"),
     [
+        (numpy.int64(3), 3),  # a number of numpy's is a number
+        ([numpy.float64(0.5)], [0.5]),
         (True, True),
         (-0.0, 0.0),
         (math.nan, math.nan),

@@ -578,7 +578,7 @@ def answered(plan: Merged) -> dict[str, Any]:
     kernel = Kernel()
     gave: dict[str, Any] = {}
     for place in range(len(plan.cells) + 1):
-        for name in (name for name, at in plan.places.items() if at == place):
+        for name in (name for name, at in plan.asked_after.items() if at == place):
             try:
                 gave[name] = kernel.space[name](7)
             except Exception as error:

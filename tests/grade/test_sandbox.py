@@ -156,12 +156,12 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / "in" / f"{number:02}.ipynb").write_text("no notebook")
     (tmp_path / "secret").write_text("x" * 16)
-    places = [
+    asked_after = [
         tmp_path / "disk",
         sys.executable,
         *(tmp_path / n for n in ("in", "secret", "a", "b")),
     ]
-    command = ["unshare", "-m", "sh", "-c", FULL, "sh", *map(str, places)]
+    command = ["unshare", "-m", "sh", "-c", FULL, "sh", *map(str, asked_after)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     if done.returncode == 77 or "unshare failed" in done.stderr:
         pytest.skip(f"no file system can be mounted here: {done.stderr.strip()[:100]}")

@@ -90,8 +90,10 @@ def test_tensors(dtype, shape):
         torch.randn(3, dtype=torch.complex64).conj(),
         torch.randn(3, dtype=torch.complex64).conj().imag,
         torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.arange(9)[::3][:1],  # one element: contiguous whatever its strides
+        torch.from_numpy(np.sum([np.zeros(0, np.int64)] * 3, axis=0)),  # as is an empty one
     ],
-    ids=lambda tensor: f"{tuple(tensor.shape)}",
+    ids=lambda tensor: f"{tuple(tensor.shape)}-{tensor.stride()}",
 )
 def test_unusual_tensors(tensor):
     same(tensor, there_and_back(tensor))
