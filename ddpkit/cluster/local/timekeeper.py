@@ -103,6 +103,7 @@ class Timekeeper(threading.Thread):
         self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
         self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
+        self._begun = False  # an actor, since clocks were looked at
         self._to_come: set[tuple[int, int]] = set()  # actors that follow what is not done yet
         self._gone: set[tuple[int, int]] = set()  # actors that left before they were heard of
         self._actors = {(rank, MAIN): Actor(rank, MAIN) for rank in range(len(links))}
@@ -271,6 +272,7 @@ class Timekeeper(threading.Thread):
             if place in self._to_come:
                 self._to_come.remove(place)
                 self._actors[place] = Actor(*place, done_ns)
+                self._begun = True
 
         self._operations.when_all_are_done(rank, ((follow.number, 0),), begin)
 
@@ -303,6 +305,8 @@ class Timekeeper(threading.Thread):
             limit = math.inf if limited is None else limited[0]
             while network.next_ns < computing and network.next_ns <= limit and not self._known:
                 network.happen()
+                if self._begun:  # a callback, which can post from this moment on
+                    computing, self._begun = self._first_that_computes(), False
             if self._known:
                 continue
             if limited is None or limit >= computing or limit > self._as_far_as_real_time():

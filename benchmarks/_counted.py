@@ -1,0 +1,144 @@
+"""Training programs of torch's own kind, whose compute is counted: each gives its steps' ns.
+
+Tests and the benchmark of machines run them again and again, and compare whole traces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ddpkit import Trace
+
+STEPS, ROWS, WIDTH, LAYERS = 4, 16, 32, 8
+
+
+def digest(trace: Trace) -> str:
+    """A short name of all that a trace holds, in whatever order the ranks replied."""
+    spans = sorted(map(repr, trace.spans))
+    held = (spans, sorted(trace.facts.items()), trace.world_size)
+    return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
+
+
+def layers(width: int = WIDTH, count: int = LAYERS) -> Any:
+    """A model of equal layers, the same on all ranks."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(count)))
+
+
+def train(net: Any, optimizer: Any, steps: int = STEPS) -> list[int]:
+    """Train on rows that each rank draws, and give the ns of each step."""
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(dist.get_rank())
+    took = []
+    for _ in range(steps):
+        begin = time.perf_counter_ns()
+        optimizer.zero_grad()
+        net(torch.randn(ROWS, WIDTH)).square().mean().backward()
+        optimizer.step()
+        took.append(time.perf_counter_ns() - begin)
+    return took
+
+
+def of_torch(hook: str = "", views: bool = True) -> list[int]:
+    """torch's DDP, with one of its communication hooks."""
+    import torch
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    net = DistributedDataParallel(layers(), bucket_cap_mb=0.01, gradient_as_bucket_view=views)
+    if hook == "fp16":
+        net.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif hook == "PowerSGD":
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=1
+        )
+        net.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return train(net, torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9))
+
+
+def of_lab_06() -> list[int]:
+    """The class that a reader writes in lab 06."""
+    import torch
+
+    from ddpkit import answers
+
+    net = answers.get("DistributedDataParallel")(layers(), bucket_cap_mb=0.01)
+    return train(net, torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9))
+
+
+def sharded() -> list[int]:
+    """FSDP2, layer by layer."""
+    import torch
+    from torch.distributed.fsdp import fully_shard
+
+    net = layers()
+    for layer in net:
+        fully_shard(layer)
+    fully_shard(net)
+    return train(net, torch.optim.AdamW(net.parameters(), lr=0.01))
+
+
+def pipelined(schedule: str) -> list[int]:
+    """torch's pipeline, a stage on each rank: "GPipe" or "1F1B"."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+    rank, n = dist.get_rank(), dist.get_world_size()
+    net = layers(count=n)
+    stage = PipelineStage(net[rank], rank, n, torch.device("cpu"))
+    kinds = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
+    plan = kinds[schedule](stage, 2 * n, loss_fn=lambda out, _: out.square().mean())
+    x = torch.ones(2 * n * ROWS, WIDTH)
+    took = []
+    for _ in range(STEPS):
+        begin = time.perf_counter_ns()
+        if rank == 0:
+            plan.step(x)
+        else:
+            plan.step(target=x, losses=[]) if rank == n - 1 else plan.step()
+        took.append(time.perf_counter_ns() - begin)
+    return took
+
+
+def served() -> list[int]:
+    """An asynchronous server on rank 0, and workers of unequal work: who came, and when."""
+    import torch
+    import torch.distributed as dist
+
+    rank, n = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    x, weight, came = torch.zeros(WIDTH, WIDTH), torch.eye(WIDTH), []
+    if rank == 0:
+        for _ in range((n - 1) * 10):
+            source = dist.recv(x)
+            weight -= 0.01 * x
+            came += [source, time.perf_counter_ns()]
+            dist.send(weight, source)
+        return came
+    rows = torch.randn(ROWS * 2**rank, WIDTH)
+    for _ in range(10):
+        dist.send(rows.T @ (rows @ weight) / len(rows), 0)
+        dist.recv(weight, 0)
+    return came
+
+
+PROGRAMS: dict[str, Callable[[], list[int]]] = {
+    "torch's DDP": of_torch,
+    "torch's DDP, no views": lambda: of_torch(views=False),
+    "DDP, fp16 hook": lambda: of_torch("fp16"),
+    "DDP, PowerSGD hook": lambda: of_torch("PowerSGD"),
+    "lab 06's DDP": of_lab_06,
+    "FSDP2": sharded,
+    "GPipe": lambda: pipelined("GPipe"),
+    "1F1B": lambda: pipelined("1F1B"),
+    "server": served,
+}
