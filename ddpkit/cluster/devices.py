@@ -60,6 +60,11 @@ def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
     return choose(device, ranks_here, gpus, nccl=nccl, emulated=emulated, asked=asked)
 
 
+def has_gpus() -> bool:
+    """Whether there are GPUs here, and DDPKIT_DEVICE does not say to leave them."""
+    return os.environ.get(VARIABLE) != "cpu" and _look()[0] > 0
+
+
 def _look() -> tuple[int, bool]:
     """How many GPUs torch would use, and whether it has NCCL. Does not start CUDA."""
     if sys.platform.startswith("linux") and not any(map(os.path.exists, DRIVERS)):

@@ -89,7 +89,7 @@ def run(
 
 
 def _cluster(ranks: int, link: str | None, speed: tuple[str, ...]) -> Any:
-    from ddpkit.cluster import Cluster
+    from ddpkit.cluster import Cluster, devices
     from ddpkit.cluster.torchrun import job
 
     if job.active():
@@ -97,7 +97,8 @@ def _cluster(ranks: int, link: str | None, speed: tuple[str, ...]) -> Any:
             f"{', '.join(job.LAUNCHED)} are set: `ddpkit run` starts ranks, and cannot be one. "
             "Unset them, or leave torchrun out."
         )
-    return Cluster(ranks, link=_read(link), speed=_speeds(speed))
+    device = "cuda" if link is None and devices.has_gpus() else None
+    return Cluster(ranks, link=_read(link), speed=_speeds(speed), device=device)
 
 
 def _read(text: str | None) -> Any:
@@ -140,7 +141,13 @@ def _script(target: str, args: tuple[str, ...], is_module: bool, cluster: Any) -
             raise ClusterError(f"There is no module {first!r} in this folder or this environment.")
     hosts = cluster.links.hosts if cluster.links else None
     return LaunchedScript(
-        target, args, is_module, secrets.token_hex(8), _free_port(), hosts.size if hosts else 0
+        target,
+        args,
+        is_module,
+        run_id=secrets.token_hex(8),
+        master_port=_free_port(),
+        host_size=hosts.size if hosts else 0,
+        gpus=cluster.place.device == "cuda",
     )
 
 

@@ -256,5 +256,10 @@ def step() -> Iterator[None]:
             _current.log.end_step("step", "step", start, _now())
 
 
+def moment_ns() -> int:
+    """This moment, in ns of the rank's own clock."""
+    return (HOST if _current is None else _current.clock).ns(_now())
+
+
 def _now() -> Moment:
     return HOST.now() if _current is None else _current.clock.now()

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import count
-from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
@@ -22,6 +21,7 @@ from torch._C._distributed_c10d import PrefixStore
 from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group.backend import join
+from ddpkit.rank.script.callers import is_torchs
 
 OURS = frozenset({"gloo", "nccl"})  # backends whose work the kit's groups do
 REPLACED = ("init_process_group", "new_group", "get_backend")
@@ -47,11 +47,6 @@ def _instead_of(original: Callable[..., Any], replacement: Callable[..., Any]) -
         return replacement(*args, **kwargs)
 
     return wrapper
-
-
-def is_torchs(frame: FrameType) -> bool:
-    """Whether code is torch's own, and not the script's."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch"
 
 
 class Joining:

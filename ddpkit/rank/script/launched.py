@@ -24,6 +24,7 @@ class LaunchedScript:
     run_id       what torchrun calls the job
     master_port  a port that is free, for scripts that meet by MASTER_ADDR and MASTER_PORT
     host_size    how many ranks a host has, where the emulated network has hosts; 0 without them
+    gpus         whether it gets GPUs; else cuda means the CPU
     """
 
     target: str
@@ -32,6 +33,7 @@ class LaunchedScript:
     run_id: str = "ddpkit"
     master_port: int = 29500
     host_size: int = 0
+    gpus: bool = False
 
     @property
     def definition(self) -> tuple[str, str, int]:
@@ -44,6 +46,8 @@ class LaunchedScript:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         os.environ.update(self.environ(rank, size))
         sys.argv[1:] = self.args
+        if not self.gpus:
+            _let_cuda_mean_the_cpu()
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # forked ranks share its state; Python's own is seeded by the fork
         multiprocessing.set_start_method(None, force=True)  # no choice yet
@@ -93,6 +97,18 @@ class LaunchedScript:
             "TORCHELASTIC_USE_AGENT_STORE": False,  # who asks for a store on that port makes it
         }
         return {name: str(value) for name, value in known.items()}
+
+
+def _let_cuda_mean_the_cpu() -> None:
+    """And say so, once the script asks for a GPU."""
+    from ddpkit.rank.emulation.machine import current
+    from ddpkit.rank.script import cuda, stand_ins
+
+    why = "no GPU here" if current() is None else "in emulated time"
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # emulated time has none, where the machine has
+    gpus = cuda.Gpus(why)
+    cuda.become_the_cpu(gpus)
+    stand_ins.stand_in(gpus, int(os.environ["LOCAL_WORLD_SIZE"]))
 
 
 def _run_file(path: str) -> None:

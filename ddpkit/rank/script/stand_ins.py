@@ -1,0 +1,220 @@
+"""`torch.cuda` and `torch.accelerator` on a machine without a GPU, as a script sees them.
+
+A rank has as many GPUs as its host has ranks; the one that `set_device` names is as good as any.
+torch's own code is told that there is none, so that it takes no way that needs one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpkit.rank.record.recorder import moment_ns
+from ddpkit.rank.script.callers import is_torchs
+from ddpkit.rank.script.cuda import Gpus, on_a_gpu
+
+NAME = "the CPU, where ddpkit run finds no GPU"
+CAPABILITY = (8, 0)  # of CUDA, an A100's: scripts ask before they choose bfloat16
+MEMORY = 80 << 30  # bytes, of which none is ever in use
+# Functions of torch.cuda that have nothing to do here, and those that have nothing to count.
+IDLE = (
+    *("synchronize", "empty_cache", "ipc_collect", "init", "set_per_process_memory_fraction"),
+    *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"),
+    *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
+    *("reset_accumulated_memory_stats", "reset_peak_host_memory_stats", "set_sync_debug_mode"),
+)
+COUNTS = (
+    *("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
+    *("memory_cached", "max_memory_cached", "utilization", "memory_usage", "temperature"),
+    *("power_draw", "clock_rate"),
+)
+
+
+class CpuStream:
+    """A stream of a GPU that is none: what is put on it has been done."""
+
+    cuda_stream, stream_id = 0, 0
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.device, self.priority = torch.device("cuda", 0), priority
+
+    def __enter__(self) -> CpuStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave it: there is no other."""
+
+    def _nothing(self, *_: Any) -> None:
+        """There is nothing to wait for."""
+
+    synchronize = wait_stream = wait_event = _nothing
+
+    def query(self) -> bool:
+        """Whether all of it is done."""
+        return True
+
+    def record_event(self, event: CpuEvent | None = None) -> CpuEvent:
+        """An event that has happened now."""
+        event = event or CpuEvent()
+        event.record()
+        return event
+
+
+class CpuEvent:
+    """A moment of the rank's own clock, where a script wants one of a GPU."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.ns = 0
+
+    def record(self, stream: Any = None) -> None:
+        """Note this moment."""
+        self.ns = moment_ns()
+
+    def query(self) -> bool:
+        """Whether it has happened."""
+        return True
+
+    def _nothing(self, *_: Any) -> None:
+        """There is nothing to wait for."""
+
+    synchronize = wait = _nothing
+
+    def elapsed_time(self, end_event: CpuEvent) -> float:
+        """Milliseconds from this event to another."""
+        return (end_event.ns - self.ns) / 1e6
+
+
+def stand_in(gpus: Gpus, count: int) -> None:
+    """Let a script see `count` GPUs, for good."""
+    seen = _Seen(gpus, count)
+    for name, told in (
+        ("is_available", True),
+        ("device_count", count),
+        ("is_bf16_supported", True),
+        ("get_device_name", NAME),
+        ("get_device_capability", CAPABILITY),
+        ("get_device_properties", _properties()),
+        ("can_device_access_peer", True),
+        ("mem_get_info", (MEMORY, MEMORY)),
+        ("memory_stats", {}),
+        ("memory_summary", f"({NAME})"),
+        *((name, None) for name in IDLE),
+        *((name, 0) for name in COUNTS),
+    ):
+        seen.tell(torch.cuda, name, told)
+    torch.Generator = _generators(gpus, torch.Generator)  # type: ignore[misc]
+    for name, told in (
+        ("is_available", True),
+        ("device_count", count),
+        ("current_accelerator", torch.device("cuda")),
+        ("synchronize", None),
+        ("empty_cache", None),
+    ):
+        seen.tell(torch.accelerator, name, told)
+    seen.tell(dist, "is_nccl_available", True)
+    for home, names in (
+        (torch.cuda, ("set_device", "current_device")),
+        (torch.accelerator, ("set_device_index", "current_device_index")),
+        (torch.accelerator, ("set_device_idx", "current_device_idx")),
+    ):
+        for name, function in zip(names, (seen.set_device, seen.current_device), strict=True):
+            if hasattr(home, name):
+                setattr(home, name, function)
+    cuda: Any = torch.cuda
+    cuda.Stream = cuda.ExternalStream = CpuStream
+    cuda.Event = CpuEvent
+    cuda.current_stream = cuda.default_stream = lambda device=None: CpuStream()
+    cuda.stream = lambda stream: contextlib.nullcontext(stream)
+    cuda.device = cuda.device_of = seen.device
+    cuda.get_rng_state = lambda device="cuda": torch.get_rng_state()
+    cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * count
+    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+        setattr(cuda.nvtx, name, lambda *_, **__: 0)
+    torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]
+
+
+def _generators(gpus: Gpus, original: Any) -> Any:
+    """A class whose call makes a generator of random numbers, on the CPU also for a GPU."""
+
+    class Kind(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+    class Generator(metaclass=Kind):
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return original("cpu" if gpus.means(device) else device)
+
+    return Generator
+
+
+def _properties() -> SimpleNamespace:
+    major, minor = CAPABILITY
+    return SimpleNamespace(
+        name=NAME, major=major, minor=minor, total_memory=MEMORY, multi_processor_count=1
+    )
+
+
+class _Seen:
+    """Which of its GPUs a script has chosen."""
+
+    def __init__(self, gpus: Gpus, count: int) -> None:
+        self._gpus, self._count, self._current = gpus, count, 0
+        chosen = self
+
+        class device(contextlib.ContextDecorator):  # torch's name of it
+            def __init__(self, device: Any) -> None:
+                self.idx = chosen._number(device)
+
+            def __enter__(self) -> Any:
+                self.prev_idx = chosen._current
+                chosen._current = self.idx
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                chosen._current = self.prev_idx
+
+        self.device = device
+
+    def tell(self, home: Any, name: str, told: Any) -> None:
+        """Let a function tell the script so, and torch's own code what is true."""
+        original: Callable[..., Any] | None = getattr(home, name, None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if is_torchs(sys._getframe(1)):
+                return original(*args, **kwargs)
+            self._gpus.used()
+            if name in COUNTS:
+                self._gpus.say_once(f"torch.cuda.{name}() is 0: nothing is on a GPU")
+            return told
+
+        setattr(home, name, wrapper)
+
+    def set_device(self, device: Any) -> None:
+        """Choose a GPU. Raises ValueError if there is none of that number."""
+        self._gpus.used()
+        self._current = self._number(device)
+
+    def current_device(self) -> int:
+        """The number of the chosen GPU."""
+        self._gpus.used()
+        return self._current
+
+    def _number(self, device: Any) -> int:
+        if isinstance(device, str):
+            device = torch.device(device)
+        number = device.index if isinstance(device, torch.device) else device
+        if number is None or (isinstance(number, int) and number < 0):
+            return self._current
+        if not on_a_gpu(number) or number >= self._count:
+            raise ValueError(f"there is no GPU {device}: this rank's host has {self._count}")
+        return int(number)

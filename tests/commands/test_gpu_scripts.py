@@ -1,0 +1,38 @@
+"""Scripts for GPUs, where there is none: cuda means the CPU, and no value is silently another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.test_run import SCRIPTS, on, ran
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DDPKIT_DEVICE", "cpu")
+
+
+def test_a_training_for_gpus_runs_and_says_once_that_there_is_none(tmp_path: Path) -> None:
+    done = ran("-n", "2", SCRIPTS / "gpu.py", cwd=tmp_path)
+    assert done.stdout.startswith("loss ")
+    said = [line for line in done.stderr.splitlines() if line.startswith("ddpkit run: ")]
+    assert said == [
+        "ddpkit run: no GPU here: cuda means the CPU",
+        "ddpkit run: torch.cuda.max_memory_allocated() is 0: nothing is on a GPU",
+    ]
+    assert "pin_memory" not in done.stderr
+
+
+def test_in_emulated_time() -> None:
+    run = on(2, "gpu.py", link="10 Gbit/s, 20 us")
+    assert run.trace.steps == 2
+    assert run.traffic.collectives(0)["all_reduce"].times == 3
+
+
+def test_moves_copy_as_they_do_on_a_gpu() -> None:
+    assert on(1, "gpu_copies.py").traffic.collectives(0)["barrier"].times == 1
