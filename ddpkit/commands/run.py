@@ -38,10 +38,16 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
     '{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}.',
 )
 @click.option(
+    "--machine",
+    metavar="MACHINE",
+    help='Emulated time, with compute counted on a machine: "A100", "1 TFLOP/s, 100 GB/s, 64 MB, 5 '
+    'us", a file, or JSON: {"default": "V100", "3": "K80"}.',
+)
+@click.option(
     "--speed",
     multiple=True,
     metavar="[RANK=]SPEED",
-    help="With --link: how fast machines are, compared with this one. 0.5, inf, or 3=0.5 of rank "
+    help="Emulated time: how fast machines are, compared with this one. 0.5, inf, or 3=0.5 of rank "
     "3 alone.",
 )
 @click.option("--timeout", type=float, metavar="S", help="End the run after S seconds.")
@@ -59,6 +65,7 @@ def run(
     ranks: int,
     is_module: bool,
     link: str | None,
+    machine: str | None,
     speed: tuple[str, ...],
     timeout: float | None,
     saved: Path | None,
@@ -70,7 +77,7 @@ def run(
     The script needs no change and no GPU. Its output is its own; what ddpkit says goes to stderr.
     A deadlock is explained. The exit code is the script's.
     """
-    cluster = _cluster(ranks, link, speed)
+    cluster = _cluster(ranks, _read("--link", link), _read("--machine", machine), _speeds(speed))
     called = _script(script, args, is_module, cluster)
     _check_target(saved)
     failed: RunFailed | None = None
@@ -88,7 +95,7 @@ def run(
         sys.exit(exit_code(failed))
 
 
-def _cluster(ranks: int, link: str | None, speed: tuple[str, ...]) -> Any:
+def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float]) -> Any:
     from ddpkit.cluster import Cluster, devices
     from ddpkit.cluster.torchrun import job
 
@@ -97,18 +104,19 @@ def _cluster(ranks: int, link: str | None, speed: tuple[str, ...]) -> Any:
             f"{', '.join(job.LAUNCHED)} are set: `ddpkit run` starts ranks, and cannot be one. "
             "Unset them, or leave torchrun out."
         )
-    device = "cuda" if link is None and devices.has_gpus() else None
-    return Cluster(ranks, link=_read(link), speed=_speeds(speed), device=device)
+    emulated = link is not None or machine is not None
+    device = "cuda" if not emulated and devices.has_gpus() else "cpu"
+    return Cluster(ranks, link=link, machine=machine, speed=speed, device=device)
 
 
-def _read(text: str | None) -> Any:
+def _read(option: str, text: str | None) -> Any:
     """What an option says: a text as it is, or what is written as JSON; its keys may be ranks."""
     if text is None or not text.lstrip().startswith("{"):
         return text
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ClusterError(f"--link {text!r} is not JSON: {error}") from None
+        raise ClusterError(f"{option} {text!r} is not JSON: {error}") from None
     return {int(key) if key.isdigit() else key: value for key, value in found.items()}
 
 

@@ -100,7 +100,7 @@ class LaunchedScript:
 
 
 def _let_cuda_mean_the_cpu() -> None:
-    """And say so, once the script asks for a GPU."""
+    """Let the script see GPUs that are the CPU; once it asks for one, that is said."""
     from ddpkit.rank.emulation.machine import current
     from ddpkit.rank.script import cuda, stand_ins
 
