@@ -18,7 +18,9 @@ from pathlib import Path
 from ddpkit.errors import GradeError
 from ddpkit.grade import levels, store
 from ddpkit.grade.attempt import InfraError, grade
-from ddpkit.grade.course import Course, lab_of, open_course
+from ddpkit.grade.course import Course, lab_of, note_on_name, open_course
+from ddpkit.grade.evidence import answers_code, written_answers
+from ddpkit.grade.merge import merge
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.store import Result
 from ddpkit.grade.submission import Refused, Submission, read
@@ -132,7 +134,10 @@ class Classroom:
             round(sum(each.earned for each in scores), 2),
             round(time.monotonic() - begun, 1),
             tuple(scores),
-            tuple(notes),
+            (*note_on_name(notebook.name, course.lab), *notes),
+            os.lstat(notebook.path).st_mtime,
+            tuple(answers_code(merge(course.cells, course.names, submission))),
+            tuple(written_answers(course.texts, submission.texts)),
         )
 
 

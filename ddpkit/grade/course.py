@@ -6,6 +6,7 @@ import functools
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Course:
     package: Path  # the copy of ddpkit that goes into the sandbox
     solution: Path
     key: str  # changes when a score could
+    texts: tuple[str, ...] = ()  # markdown cells
 
     @property
     def names(self) -> list[str]:
@@ -52,13 +54,15 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
     given, solution = _file(root, "labs", lab), _file(root, "solutions", lab)
     found = tuple(exercises_of(lab))
     asked = {each.name: questions(each, seed) for each in found}
-    cells = read(given).cells
+    lesson = read(given)
     digest = hashlib.sha256(seed.text.encode() + VERSION.encode())
     for path in (given, solution):
         digest.update(path.read_bytes())
-    digest.update(digest_of(lab, (cell.source for cell in cells)).encode())
+    digest.update(digest_of(lab, (cell.source for cell in lesson.cells)).encode())
     package = sandbox.copy_course(work, lab)
-    return Course(lab, cells, found, asked, package, solution, digest.hexdigest())
+    return Course(
+        lab, lesson.cells, found, asked, package, solution, digest.hexdigest(), lesson.texts
+    )
 
 
 def practice_course(labs: Path, lab: str, seed: Seed, work: Path) -> Course:
@@ -92,6 +96,14 @@ def read_secret(path: Path) -> bytes:
     if len(secret) < 16:
         raise GradeError(f"{path} is no secret: it needs 16 characters or more.")
     return secret
+
+
+def note_on_name(name: str, lab: str) -> list[str]:
+    """A note if a submission's file begins with the number of another lab than the one graded."""
+    number = re.match(r"(\d\d)_", name.rpartition("/")[2])
+    if number is None or number[1] == lab or number[1] not in _labs().values():
+        return []
+    return [f"The file's name begins with {number[1]}, and it was graded as lab {lab}."]
 
 
 @functools.cache

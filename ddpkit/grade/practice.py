@@ -17,7 +17,7 @@ from ddpkit.exercises.keep import load
 from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import levels
 from ddpkit.grade.attempt import InfraError, grade
-from ddpkit.grade.course import lab_of, practice_course
+from ddpkit.grade.course import lab_of, note_on_name, practice_course
 from ddpkit.grade.own_account import OwnAccount
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Score
@@ -59,7 +59,7 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
             scores, notes = grade(course, submission, work, Limits(cell_s=limit), box)
         except InfraError as error:
             raise GradeError(f"The notebook could not be run: {error}") from error
-    return Practised(lab, tuple(scores), tuple(notes))
+    return Practised(lab, tuple(scores), (*note_on_name(notebook.name, lab), *notes))
 
 
 def _carry_along(kept: Path, package: Path) -> None:

@@ -50,6 +50,7 @@ class Score:
     points: float
     earned: float
     feedback: tuple[str, ...]
+    cases: tuple[tuple[str, str, str], ...] = ()  # title, status and name of the hint, of each
 
 
 def score_case(question: SealedCase, claim: Any) -> CaseScore:
@@ -144,7 +145,8 @@ def score(exercise: Exercise, rows: Sequence[CaseScore], notes: Sequence[str] = 
     status = next((each.status for each in rows if each.status != "pass"), "pass")
     points = float(exercise.points)
     got = earned(points, [(each.case, each.status == "pass") for each in rows])
-    return Score(exercise.name, status, points, got, (*notes, *_feedback(rows)))
+    cases = tuple((each.title, each.status, each.hint_name) for each in rows)
+    return Score(exercise.name, status, points, got, (*notes, *_feedback(rows)), cases)
 
 
 def none(exercise: Exercise, status: str, *says: str) -> Score:

@@ -36,12 +36,17 @@ class Result:
     seconds: float = 0.0
     exercises: tuple[Score, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    handed_in: float = 0.0  # time of the file, in seconds since 1970
+    answers: tuple[tuple[str, str], ...] = ()  # exercise and its code, without comments
+    written: tuple[tuple[str, str], ...] = ()  # question and what was written below it
 
     def __post_init__(self) -> None:
         told = (replace(one, feedback=_visible(one.feedback)) for one in self.exercises)
         object.__setattr__(self, "name", visible(self.name))
         object.__setattr__(self, "exercises", tuple(told))
         object.__setattr__(self, "notes", _visible(self.notes))
+        for name in ("answers", "written"):
+            object.__setattr__(self, name, tuple(map(_visible, getattr(self, name))))
 
 
 def _visible(lines: Iterable[str]) -> tuple[str, ...]:
@@ -96,6 +101,12 @@ def _result(data: dict[str, Any]) -> Result:
     if data.pop("format") != FORMAT:
         raise ValueError("of another version of ddpkit")
     scores = tuple(
-        Score(**{**one, "feedback": tuple(one["feedback"])}) for one in data.pop("exercises")
+        Score(**one | {"feedback": tuple(one["feedback"]), "cases": _tuples(one.get("cases", ()))})
+        for one in data.pop("exercises")
     )
-    return Result(**{**data, "exercises": scores, "notes": tuple(data["notes"])})
+    kept = {name: _tuples(data.get(name, ())) for name in ("answers", "written")}
+    return Result(**data | kept | {"exercises": scores, "notes": tuple(data["notes"])})
+
+
+def _tuples(rows: Iterable[Iterable[Any]]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(map(tuple, rows))

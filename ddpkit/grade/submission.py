@@ -40,6 +40,7 @@ class Submission:
     cells: tuple[SubmittedCell, ...]
     digest: str
     notes: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()  # markdown cells
 
 
 def read(path: Path) -> Submission:
@@ -60,10 +61,16 @@ def read(path: Path) -> Submission:
         raise Refused(f"it has nbformat {str(notebook.get('nbformat'))[:20]}, and 4 is needed")
     if len(notebook["cells"]) > MOST_CELLS:
         raise Refused(f"it has {len(notebook['cells'])} cells; at most {MOST_CELLS} are read")
-    cells = tuple(_cell(cell) for cell in notebook["cells"] if _is_code(cell))
+    cells = tuple(_cell(cell) for cell in notebook["cells"] if _is_a(cell, "code"))
     if sum(len(cell.source) for cell in cells) > MOST_SOURCES:
         raise Refused(f"its code has more than {MOST_SOURCES} characters")
-    return Submission(cells, hashlib.sha256(data).hexdigest(), tuple(_notes(notebook, cells)))
+    texts = tuple(
+        _source(cell.get("source", ""))[:MOST_SOURCE]
+        for cell in notebook["cells"]
+        if _is_a(cell, "markdown")
+    )
+    notes = tuple(_notes(notebook, cells))
+    return Submission(cells, hashlib.sha256(data).hexdigest(), notes, texts)
 
 
 def _bytes(path: Path) -> bytes:
@@ -88,8 +95,8 @@ def _bytes(path: Path) -> bytes:
         return stream.read(MOST_BYTES)
 
 
-def _is_code(cell: Any) -> bool:
-    return isinstance(cell, dict) and cell.get("cell_type") == "code"
+def _is_a(cell: Any, kind: str) -> bool:
+    return isinstance(cell, dict) and cell.get("cell_type") == kind
 
 
 def _cell(cell: dict[str, Any]) -> SubmittedCell:

@@ -7,6 +7,7 @@ import copy
 import functools
 import inspect
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpkit.exercises import find
 from ddpkit.exercises.sources import source_of
 from ddpkit.grade.cellnames import names_in
 from ddpkit.grade.questions import exercises_of
@@ -83,7 +85,7 @@ def of_other_makes(lab: str) -> list[dict[str, Any]]:
     """Notebooks of lab NN with every right answer that is not the kit's, in cells of their own."""
     of: dict[str, list[str]] = {}
     for name, other in right_answers(lab):
-        if f"lab{lab}." not in inspect.getsource(other):  # the kit's, which a student has not
+        if not uses_the_kits(lab, inspect.getsource(other)):  # which a student has not
             of.setdefault(name, []).append(source_in_a_cell(name, other))
     made = [copy.deepcopy(solution(lab)) for _ in range(max(map(len, of.values())))]
     for name, sources in of.items():
@@ -91,6 +93,12 @@ def of_other_makes(lab: str) -> list[dict[str, Any]]:
             answer_cell = cell(notebook, f"answer-{name}")
             answer_cell["source"] = f"{''.join(answer_cell['source'])}\n\n{source}"
     return made
+
+
+def uses_the_kits(lab: str, source: str) -> bool:
+    """Whether an answer to an exercise of lab NN is made of the kit's answers to that lab."""
+    taken = re.findall(r"answers\.get\(\"(\w+)\"", source)
+    return f"lab{lab}." in source or any(find(name).lab == lab for name in taken)
 
 
 def wrong_source(wrong: Wrong) -> str:
