@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpkit.errors import ClusterError, Interrupted, RankDied, RunFailed
+from ddpkit.errors import ClusterError, Interrupted, RankDied, RunFailed, TraceError
 
 if TYPE_CHECKING:
     from ddpkit.cluster import Run
@@ -59,6 +59,12 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
     help="Save the trace: FILE.json or .json.gz for `ddpkit trace`, FILE.chrome.json for Perfetto, "
     "a folder for HolisticTraceAnalysis.",
 )
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write one page, with the run to point at and to zoom; it opens offline in any browser.",
+)
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -69,6 +75,7 @@ def run(
     speed: tuple[str, ...],
     timeout: float | None,
     saved: Path | None,
+    html: Path | None,
     script: str,
     args: tuple[str, ...],
 ) -> None:
@@ -79,7 +86,7 @@ def run(
     """
     cluster = _cluster(ranks, _read("--link", link), _read("--machine", machine), _speeds(speed))
     called = _script(script, args, is_module, cluster)
-    _check_target(saved)
+    _check_targets(saved, html)
     failed: RunFailed | None = None
     try:
         done = cluster.run(called, timeout=timeout)
@@ -91,6 +98,8 @@ def run(
     _say(summary(done) if failed is None else explanation(failed))
     if saved is not None:
         save(done.trace, saved)
+    if html is not None:
+        write_page(done.trace, html)
     if failed is not None:
         sys.exit(exit_code(failed))
 
@@ -167,17 +176,18 @@ def _free_port() -> int:
 # What is left of a run
 
 
-def _check_target(path: Path | None) -> None:
-    """Raise ClusterError for a file that cannot be written when the run is over."""
-    if path is None:
-        return
-    if path.suffix and not path.name.endswith((".json", ".json.gz")):
+def _check_targets(saved: Path | None, html: Path | None) -> None:
+    """Raise ClusterError for a file that could not be written when the run is over."""
+    if saved is not None and saved.suffix and not saved.name.endswith((".json", ".json.gz")):
         raise ClusterError(
-            f"--trace {path}: write FILE.json or FILE.json.gz, FILE.chrome.json for Perfetto, or a "
-            "folder"
+            f"--trace {saved}: write FILE.json or FILE.json.gz, FILE.chrome.json for Perfetto, or "
+            "a folder"
         )
-    if not path.parent.is_dir():
-        raise ClusterError(f"{path} cannot be written: there is no folder {path.parent}.")
+    for path in filter(None, (saved, html)):
+        if not os.access(path.parent, os.W_OK):
+            raise ClusterError(
+                f"{path} cannot be written: there is no folder {path.parent} of yours."
+            )
 
 
 def save(trace: Trace, path: Path) -> None:
@@ -191,6 +201,18 @@ def save(trace: Trace, path: Path) -> None:
         _say(f"wrote {each}")
     if not written:
         _say("Nothing was recorded, so no trace was written.")
+
+
+def write_page(trace: Trace, path: Path, step: int | None = None) -> None:
+    """Write the page of a trace. Raises TraceError if it cannot be written."""
+    from ddpkit.files import write_whole
+    from ddpkit.view.explorer.page import page_bytes
+
+    try:
+        write_whole(path, page_bytes(trace, step))
+    except OSError as error:
+        raise TraceError(f"{path} cannot be written: {error.strerror}.") from None
+    _say(f"wrote {path}")
 
 
 # What is said in the end

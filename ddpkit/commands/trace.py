@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpkit.commands.run import write_page
+
 if TYPE_CHECKING:
     from ddpkit.trace import Trace
 
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
     help="Write Chrome JSON: all ranks into FILE.json (or .json.gz) for Perfetto, or one file per "
     "rank into DIR for HolisticTraceAnalysis.",
 )
-def trace(files: tuple[Path, ...], step: int | None, export: Path | None) -> None:
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write one page, with the trace to point at and to zoom; it opens offline.",
+)
+def trace(
+    files: tuple[Path, ...], step: int | None, export: Path | None, html: Path | None
+) -> None:
     """Show where each rank's time went: compute, communication hidden and exposed, idle.
 
     FILES is a trace saved with `run.trace.save("run.json.gz")`, or what torch.profiler wrote
@@ -34,6 +44,8 @@ def trace(files: tuple[Path, ...], step: int | None, export: Path | None) -> Non
     click.echo(timeline_model(loaded, step).text)
     for line in _remarks(loaded, step):
         click.echo(line)
+    if html is not None:
+        write_page(loaded, html, step)
     if export is None:
         return
     written = (loaded if step is None else loaded.step(step)).to_chrome(export)

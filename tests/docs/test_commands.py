@@ -45,7 +45,8 @@ def lines(page: str) -> list[str]:
 
 RUN_HERE = [
     *("lab --copy DIR", "script 00", "handout --open 03"),
-    *("trace run.json.gz", "trace r*.json --export all.json"),
+    *("trace run.json.gz", "trace run.json.gz --html run.html"),
+    "trace r*.json --export all.json",
 ]
 # Run by other tests, of which each must exist; `ddpkit lab 00` and grading are further down.
 ELSEWHERE = {

@@ -1,6 +1,8 @@
 """A timeline to point at, to move and to zoom.
 
 model      every span as columns of numbers
+look       what canvas.js draws with
+page       a trace as one HTML page, which opens offline
 canvas     the widget that gives them to canvas.js
 widget     `explore`
 """

@@ -25,9 +25,9 @@ async function unpack(model) {
   return picture;
 }
 
-function hatch(color) {
+function hatch(color, paper) {
   const tile = new OffscreenCanvas(6, 6), pen = tile.getContext("2d");
-  Object.assign(pen, { fillStyle: "white", strokeStyle: color });
+  Object.assign(pen, { fillStyle: paper, strokeStyle: color });
   pen.fillRect(0, 0, 6, 6);
   for (const x of [-6, 0, 6]) { pen.moveTo(x, 6); pen.lineTo(x + 6, 0); }
   pen.stroke();
@@ -47,7 +47,7 @@ class Explorer {
   constructor(picture, canvas, said) {
     Object.assign(this, picture, { canvas, said, row: 0, picked: -1, view: [0, picture.length] });
     this.pen = canvas.getContext("2d");
-    this.fills = this.kinds.map((kind) => this.face[kind] ?? hatch(this.ink.exposed));
+    this.fills = this.kinds.map((kind) => this.face[kind] ?? hatch(this.ink.exposed, this.ink.paper));
     this.tell(-1);
   }
 
@@ -217,7 +217,7 @@ async function render({ model, el }) {
   const picture = await unpack(model);
   const canvas = document.createElement("canvas"), said = document.createElement("div");
   Object.assign(canvas, { tabIndex: 0, role: "application", ariaLabel: `${picture.title}. ${HELP}` });
-  canvas.style = `width: 100%; height: ${picture.height + AXIS}px; background: white; ` +
+  canvas.style = `width: 100%; height: ${picture.height + AXIS}px; background: ${picture.ink.paper}; ` +
     "display: block; outline-offset: -2px; touch-action: pan-y";
   Object.assign(said, { role: "status", style: "min-height: 2.6em; font: 13px sans-serif" });
   el.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take the arrow keys

@@ -5,21 +5,8 @@ from pathlib import Path
 import anywidget
 import traitlets
 
-from ddpkit.view.drawing import style
+from ddpkit.view.explorer.look import LOOK
 from ddpkit.view.explorer.model import SpanColumns
-
-LOOK = {
-    "face": {**style.FACE},
-    "label": {**style.LABEL},
-    "thinness": style.THIN,
-    "ink": {
-        "text": style.INK,
-        "grey": style.GREY,
-        "grid": style.GRID,
-        "band": style.BAND,
-        "exposed": style.EXPOSED,
-    },
-}
 
 
 class Canvas(anywidget.AnyWidget):
