@@ -37,5 +37,8 @@ FOR_ALL = (
          "What starts a message or a collective (isend, irecv, async_op=True) gives a Work. Keep "
          "it, and wait() for it before you return: until then the tensor belongs to the network, "
          "and nothing may have come."),
+    Hint("in flight", lambda s: s.kind == "in flight",
+         "From isend to wait() the tensor belongs to the network, and from irecv or async_op=True "
+         "too: do not change it before wait(), and do not even read what is still to come."),
 )
 # fmt: on

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -188,22 +189,35 @@ def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[AnswerCall]
         if number:
             dist.barrier()
         before = digest(arguments)
-        with span(CALL):  # in the trace, whose times are of one clock even on several hosts
+        with span(CALL), _held_to_rules():  # in the trace, whose times are of one clock
             returned = answer(*arguments)
-        _refuse_unfinished()
         done.append(AnswerCall(returned, digest(arguments) == before))
     return done
 
 
-def _refuse_unfinished() -> None:
-    """Raise if the answer returned before its messages were through.
+@contextmanager
+def _held_to_rules() -> Iterator[None]:
+    """Raise `Careless` if a work is not waited for, or its tensors are used before that.
 
     Whether such a message arrives is luck: gloo gives it up when nobody holds its handle any more.
     """
     recorder = current()
-    for one in recorder.under_way() if recorder else ():
-        if (what := one.what).op in ("send", "recv"):
-            raise Careless(f"the i{what.op} in line {what.where[1]} {NEVER_WAITED}")
+    if recorder is None:
+        yield
+        return
+    from ddpkit.rank.group.in_flight import InFlight, TouchedInFlight, started
+
+    watch = recorder.watch = InFlight(recorder.rank)
+    try:
+        with watch:
+            yield
+    except TouchedInFlight as error:
+        says = f"{started(error.what)} {NEVER_WAITED}" if error.dropped else str(error)
+        raise Careless(says).with_traceback(error.__traceback__) from None
+    finally:
+        recorder.watch = None
+    for what in watch.left():
+        raise Careless(f"{started(what)} {NEVER_WAITED}")
 
 
 def _windows(spans: Sequence[Span]) -> list[Interval]:

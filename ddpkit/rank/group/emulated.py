@@ -110,7 +110,7 @@ class EmulatedGroup(RecordedGroup):
         with self._machine.clocks.mine.stopped():
             return super().recv_anysource(tensors, tag)
 
-    def _started(self, inner: Any, call: RecordedCall) -> Work:
+    def _started(self, inner: Any, call: RecordedCall, payload: Any = ()) -> Work:
         call.work = inner
         return EmulatedWork(inner, call, self._recorder, self._machine)
 

@@ -117,7 +117,7 @@ class RecordedGroup(dist.ProcessGroup):
             options=options,
         )
         inner = self._start(call, method, *args, **kwargs)
-        work = self._started(inner, call)
+        work = self._started(inner, call, args)
         # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
         if inner is not None and getattr(options, "asyncOp", True):
             self._tell_when_done(inner, call)
@@ -154,12 +154,12 @@ class RecordedGroup(dist.ProcessGroup):
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
         peer = self._peer("send", "dst", dstRank)
         call = self._posted("send", tensors, peer=peer, tag=tag)
-        return self._started(self._start(call, "send", tensors, dstRank, tag), call)
+        return self._started(self._start(call, "send", tensors, dstRank, tag), call, tensors)
 
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         peer = self._peer("recv", "src", srcRank)
         call = self._posted("recv", tensors, peer=peer, tag=tag)
-        return self._started(self._start(call, "recv", tensors, srcRank, tag), call)
+        return self._started(self._start(call, "recv", tensors, srcRank, tag), call, tensors)
 
     @property
     def has_nccl(self) -> bool:
@@ -192,7 +192,7 @@ class RecordedGroup(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
         call = self._posted("recv", tensors, tag=tag)
-        return self._started(self._start(call, "recv_anysource", tensors, tag), call)
+        return self._started(self._start(call, "recv_anysource", tensors, tag), call, tensors)
 
     def _posted(
         self, op: str, payload: Any, *, options: Any = None, **details: Any
@@ -243,7 +243,7 @@ class RecordedGroup(dist.ProcessGroup):
         call.future = future
         future.add_done_callback(self._recorder.teller(call))
 
-    def _started(self, inner: Any, call: RecordedCall) -> Work:
+    def _started(self, inner: Any, call: RecordedCall, payload: Any = ()) -> Work:
         if inner is None and self._batch is not None:
             self._batch.append(call)
             return InStream()
@@ -252,7 +252,10 @@ class RecordedGroup(dist.ProcessGroup):
             self._recorder.done(call)
             return InStream()
         call.work = inner
-        return RecordedWork(inner, call, self._recorder)
+        work = RecordedWork(inner, call, self._recorder)
+        if (watch := self._recorder.watch) is not None:
+            watch.posted(work, call.what, payload)
+        return work
 
 
 def _forward(method: str) -> Any:

@@ -51,6 +51,7 @@ class RecordedWork(Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         recorder, thread = self._recorder, threading.get_ident()
+        self._over()  # now: gloo may copy into the tensors as it is waited for
         recorder.waits[thread] = self._call
         if self._call.blocked is None:
             self._call.blocked = recorder.now(self._call)
@@ -66,6 +67,11 @@ class RecordedWork(Work):
             self._collected()
             alive.waited(self)
 
+    def _over(self) -> None:
+        """Give the tensors back to who posted them."""
+        if (watch := self._recorder.watch) is not None:
+            watch.over(self)
+
     def _collected(self) -> None:
         """Note when the wait was over: when it was done, or at once if that was before."""
         call = self._call
@@ -74,7 +80,9 @@ class RecordedWork(Work):
         call.collected = blocked if was_done else done
 
     def is_completed(self) -> bool:
-        return bool(self._inner.is_completed())
+        if completed := bool(self._inner.is_completed()):
+            self._over()
+        return completed
 
     def is_success(self) -> bool:
         return bool(self._inner.is_success())
@@ -83,6 +91,7 @@ class RecordedWork(Work):
         return self._inner.exception()
 
     def get_future(self) -> Any:
+        self._over()  # who has the future may wait for that
         return self._inner.get_future()
 
     def result(self) -> Any:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from ddpkit.protocol.blackbox import BlackBox, encode
 from ddpkit.protocol.call import Call
@@ -38,6 +38,16 @@ class Known:
     numbers: Iterator[int]  # gives the number of the next such call
 
 
+class Watch(Protocol):
+    """What hears of each work: `group.in_flight`."""
+
+    def posted(self, work: Any, what: Call, payload: Any) -> None:
+        """Hear of a work, and of the tensors of its operation."""
+
+    def over(self, work: Any) -> None:
+        """Hear that a work was waited for."""
+
+
 @dataclass
 class Recorder:
     """The calls and the compute of one rank during one run."""
@@ -49,6 +59,7 @@ class Recorder:
     pending: dict[int, RecordedCall] = field(default_factory=dict)
     waits: dict[int, RecordedCall] = field(default_factory=dict)  # now, of each thread
     backward: Backward | None = None  # the one under way
+    watch: Watch | None = None  # hears of works, where a check wants to know
     moved: int = 0  # grows whenever a call is posted or done
     host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet

@@ -173,7 +173,7 @@ edits(
      {"isend(total, rank ^ distance)": "isend(total, (rank + distance) % world_size)",
       "recv(received, rank ^ distance)": "recv(received, (rank - distance) % world_size)"},
      "other peers"),
-    ("butterfly", "never_waits", "        sending.wait()\n", "", "never waited for"),
+    ("butterfly", "never_waits", "        sending.wait()\n", "", "in flight"),
     ("butterfly", "keeps_the_sum", "dist.send(total, rank + doubled)", "pass", "has returned"),
 
     ("ring", "to_the_left", "right, left =", "left, right =", "other peers"),

@@ -197,9 +197,9 @@ class ByAccumulators(_Given):
 
     def finish(self):
         self.expected = self.expected - 1
+        self.reducer.wait()
         if sum(map(len, self.reducer.missing)):
             raise self.missing_gradients()
-        self.reducer.wait()
         if self.find_unused_parameters:
             lab06.share_unused(self.reducer.buckets)
         if self.first_order is None:

@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from tests.labs.answers import edits, wrong
-from tests.labs.lab06.right_answers import asks_autograd
+from tests.labs.lab06.right_answers import ByAccumulators, asks_autograd
 
 
 @wrong("average", "too large")
@@ -205,5 +205,13 @@ edits(
      f"{NOTE_ORDER}        for p in self.trained:\n            p.grad = p.grad.clone()\n",
      "other memory"),
     (DDP, "begins_once", "order\n        self.reducer.begin()", "order", "one average each"),
+)
+edits(
+    (DDP, "raises_before_it_waits",
+     {"        self.reducer.wait()\n        if sum": "        if sum",
+      "            raise self.missing_gradients()\n":
+      "            raise self.missing_gradients()\n        self.reducer.wait()\n"},
+     "never waited for"),
+    of=ByAccumulators,
 )
 # fmt: on

@@ -1,0 +1,177 @@
+"""What the network owns between a post and its wait: refused by luck no more, in every exercise."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddpkit.exercises.exercise import Case, Exercise
+from ddpkit.exercises.judge import judge
+from ddpkit.exercises.ranks import asked
+
+
+def swapping() -> Exercise:
+    """Two ranks give each other a tensor."""
+
+    def cases(answer, rng):
+        x = torch.tensor([1.0, 2.0])
+        yield Case("2 ranks", asked(answer, x, world_size=2, see={"y": "returned"}), {"y": [x, x]})
+
+    return Exercise("toy_swap", "99", 1, "", cases)
+
+
+def other():
+    return 1 - dist.get_rank()
+
+
+def changes_what_it_sends(x):
+    y = torch.empty_like(x)
+    sending = dist.isend(x, other())
+    dist.recv(y, other())
+    x += 1
+    sending.wait()
+    return y
+
+
+def changes_a_part_of_it(x):
+    y = torch.empty_like(x)
+    sending = dist.isend(x, other())
+    x[1:].zero_()
+    dist.recv(y, other())
+    sending.wait()
+    return y
+
+
+def reads_what_has_not_come(x):
+    y = torch.empty_like(x)
+    receiving = dist.irecv(y, other())
+    dist.send(x, other())
+    total = y + 0
+    receiving.wait()
+    return total
+
+
+def receives_into_what_it_sends(x):
+    sending = dist.isend(x, other())
+    dist.recv(x, other())
+    sending.wait()
+    return x
+
+
+def two_into_one(x):
+    y = torch.empty_like(x)
+    works = [dist.irecv(y, other(), tag=tag) for tag in (1, 2)]
+    for tag in (1, 2):
+        dist.send(x, other(), tag=tag)
+    for work in works:
+        work.wait()
+    return y
+
+
+def divides_an_all_reduce(x):
+    y = x.clone()
+    work = dist.all_reduce(y, async_op=True)
+    y /= 2
+    work.wait()
+    return y
+
+
+@pytest.mark.processes("some")
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (changes_what_it_sends, "it changes a tensor in flight: the isend in line "),
+        (changes_a_part_of_it, "it changes a tensor in flight: the isend in line "),
+        (reads_what_has_not_come, "it reads a tensor in flight: the irecv in line "),
+        (receives_into_what_it_sends, "it receives into a tensor in flight: the isend in line "),
+        (two_into_one, "it receives into a tensor in flight: the irecv in line "),
+        (divides_an_all_reduce, "it changes a tensor in flight: the all_reduce in line "),
+    ],
+)
+def test_a_tensor_in_flight_is_not_to_be_touched(answer, says):
+    verdict = judge(swapping(), answer)
+    assert verdict.hint_name == "in flight"
+    assert says in verdict.cases[0].got
+
+
+def drops_its_work(x):
+    y = torch.empty_like(x)
+    dist.isend(x, other())
+    dist.recv(y, other())
+    return y
+
+
+def waits_for_no_all_reduce(x):
+    y = x / 2
+    dist.all_reduce(y, async_op=True)
+    return y
+
+
+def reads_what_it_dropped(x):
+    y = torch.empty_like(x)
+    dist.irecv(y, other())
+    dist.send(x, other())
+    return y + 0
+
+
+@pytest.mark.processes("some")
+@pytest.mark.parametrize("answer", [drops_its_work, waits_for_no_all_reduce, reads_what_it_dropped])
+def test_a_work_that_nobody_waits_for_is_told(answer):
+    verdict = judge(swapping(), answer)
+    assert verdict.hint_name == "never waited for"
+    assert "was never waited for" in verdict.cases[0].got
+
+
+def another_part(x):
+    """It changes one half while the other is on its way."""
+    room = torch.cat([x, x])
+    sending = dist.isend(room[:2], other())
+    y = torch.empty_like(room[2:])
+    room[2:] += 1
+    dist.recv(y, other())
+    sending.wait()
+    room += 1
+    return y
+
+
+def asks_whether_it_is_done(x):
+    y = x / 2
+    work = dist.all_reduce(y, async_op=True)
+    while not work.is_completed():
+        time.sleep(0.001)
+    return y + 0
+
+
+def by_a_future(x):
+    y = x / 2
+    return dist.all_reduce(y, async_op=True).get_future().wait()[0] + 0
+
+
+def looks_at_its_shape(x):
+    y = torch.empty_like(x)
+    receiving = dist.irecv(y, other())
+    room = torch.empty_like(y), y.new_zeros(2), y.view(-1, 1).shape, y.numel()
+    dist.send(x, other())
+    receiving.wait()
+    return y + room[1]
+
+
+def sends_twice_at_once(x):
+    rooms = [torch.empty_like(x), torch.empty_like(x)]
+    works = [dist.isend(x, other(), tag=tag) for tag in (1, 2)]
+    works += [dist.irecv(room, other(), tag=tag) for tag, room in enumerate(rooms, 1)]
+    total = x + x
+    for work in works:
+        work.wait()
+    return total - rooms[1]
+
+
+@pytest.mark.processes("some")
+@pytest.mark.parametrize(
+    "answer",
+    [another_part, asks_whether_it_is_done, by_a_future, looks_at_its_shape, sends_twice_at_once],
+)
+def test_what_is_right_is_not_refused(answer):
+    verdict = judge(swapping(), answer)
+    assert verdict.passed, verdict.cases
