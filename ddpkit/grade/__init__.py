@@ -22,4 +22,5 @@ evidence     what a result keeps for people: written answers, the answers' code
 store        results on disk, one file a submission
 report       the results for other programs
 page         the results for people: one HTML page
+publish/     what a teacher of many makes of results: gradebook, Canvas, Moodle, pages
 """

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from ddpkit.grade.publish.statistics import statistics
 from ddpkit.grade.store import Result
 
 STYLE = """
@@ -21,12 +22,21 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 def page(results: Sequence[Result]) -> str:
     """The page: the class in a picture, a table, and what each student is told."""
+    cases = "<details><summary>Which case fails how often, and with which hint</summary>"
+    return framed(
+        "Grades",
+        f"<p>{escape(_summary(results))}</p>\n{_picture(results)}\n"
+        f"{cases}<pre>{escape(statistics(results))}</pre></details>\n"
+        f"{''.join(_table(results))}\n{''.join(details(results))}",
+    )
+
+
+def framed(title: str, body: str) -> str:
+    """A whole page; `title` is text, `body` is HTML."""
     head = f'<meta charset=utf-8><meta http-equiv=Content-Security-Policy content="{POLICY}">'
     return (
-        f"<!doctype html>\n<html lang=en><head>{head}<title>Grades</title>"
-        f"<style>{STYLE}</style></head><body>\n<h1>Grades</h1>\n<p>{escape(_summary(results))}</p>\n"
-        f"{_picture(results)}\n{''.join(_table(results))}\n{''.join(_details(results))}\n"
-        "</body></html>\n"
+        f"<!doctype html>\n<html lang=en><head>{head}<title>{escape(title)}</title>"
+        f"<style>{STYLE}</style></head><body>\n<h1>{escape(title)}</h1>\n{body}\n</body></html>\n"
     )
 
 
@@ -52,9 +62,11 @@ def _table(results: Sequence[Result]) -> Iterator[str]:
     yield "</table>"
 
 
-def _details(results: Sequence[Result]) -> Iterator[str]:
+def details(results: Sequence[Result]) -> Iterator[str]:
+    """What students are told of their submissions, as HTML."""
     for each in results:
-        yield f"<h2>{escape(each.name)}</h2>\n"
+        earned = "no points" if each.earned is None else f"{each.earned:g} of {each.points:g}"
+        yield f"<h2>{escape(each.name)}: {earned}</h2>\n"
         yield "".join(f"<p>{escape(note)}</p>\n" for note in each.notes)
         for one in each.exercises:
             title = f"{one.name}: {one.status}, {one.earned:g} of {one.points:g}"

@@ -96,12 +96,12 @@ def _csv(results: Sequence[Result]) -> str:
     for result in results:
         earned = {one.name: one.earned for one in result.exercises}
         total = "" if result.earned is None else result.earned
-        head = [_text(result.name), result.lab, result.status, total, result.points]
+        head = [plain_cell(result.name), result.lab, result.status, total, result.points]
         table.writerow([*head, *(earned.get(name, "") for name in names)])
     return stream.getvalue()
 
 
-def _text(value: str) -> str:
+def plain_cell(value: str) -> str:
     """A cell that no spreadsheet takes for a formula, in letters of any width."""
     first = unicodedata.normalize("NFKC", value).lstrip()[:1]
     return f"'{value}" if first in tuple("=+-@|%−") or value[:1] in tuple("\t\r\n") else value

@@ -145,8 +145,14 @@ def score(exercise: Exercise, rows: Sequence[CaseScore], notes: Sequence[str] = 
     status = next((each.status for each in rows if each.status != "pass"), "pass")
     points = float(exercise.points)
     got = earned(points, [(each.case, each.status == "pass") for each in rows])
-    cases = tuple((each.title, each.status, each.hint_name) for each in rows)
+    cases = tuple((each.title, _tried(each), each.hint_name) for each in rows)
     return Score(exercise.name, status, points, got, (*notes, *_feedback(rows)), cases)
+
+
+def _tried(row: CaseScore) -> str:
+    """The status of a case, which is its own word where nobody tried it."""
+    says = row.says[0] if len(row.says) == 1 else ""
+    return {NOT_TRIED: "not tried", BLANK: "blank"}.get(says, row.status)
 
 
 def none(exercise: Exercise, status: str, *says: str) -> Score:

@@ -1,0 +1,98 @@
+"""One row a person, all labs: of several submissions to a lab the best, or the newest."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ddpkit.grade.publish.roster import Person, Roster
+from ddpkit.grade.report import plain_cell
+from ddpkit.grade.store import Result
+
+BEST, NEWEST = "best", "newest"
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Gradebook:
+    """The results of a course by person and lab."""
+
+    labs: dict[str, float]  # lab -> its points
+    rows: tuple[tuple[Person, dict[str, Result]], ...]
+    strangers: tuple[Result, ...]  # results that are nobody's of the roster
+
+
+def gradebook(results: Sequence[Result], roster: Roster, keep: str) -> Gradebook:
+    """The book of a course; `keep` is "best" or "newest". Raises GradeError as `Roster.owner`."""
+    theirs: dict[str, dict[str, list[Result]]] = {person.id: {} for person in roster.people}
+    strangers = []
+    labs: dict[str, float] = {}
+    for result in results:
+        lab = lab_of_result(result)
+        if lab:
+            labs[lab] = max(labs.get(lab, 0.0), result.points)
+        person = roster.owner(result.name)
+        if person is None or not lab:
+            strangers.append(result)
+        else:
+            theirs[person.id].setdefault(lab, []).append(result)
+    rows = tuple(
+        (person, {lab: _kept(found, keep) for lab, found in theirs[person.id].items()})
+        for person in roster.people
+    )
+    return Gradebook(dict(sorted(labs.items())), rows, tuple(strangers))
+
+
+def lab_of_result(result: Result) -> str:
+    """The lab of a result: of a file that was refused, the number that its name begins with."""
+    number = re.search(r"(?:^|/|_)(\d\d)_[^/]*$", result.name)
+    return result.lab or (number[1] if number else "")
+
+
+def _kept(results: Iterable[Result], keep: str) -> Result:
+    def worth(result: Result) -> tuple[float, float]:
+        earned = -1.0 if result.earned is None else result.earned
+        return (earned, result.handed_in) if keep == BEST else (result.handed_in, earned)
+
+    return max(results, key=worth)
+
+
+def text_of(book: Gradebook) -> str:
+    """The book as CSV, for a spreadsheet: no cell is a formula.
+
+    A lab that somebody has not handed in is "missing"; one that was not graded has its status.
+    """
+    stream = io.StringIO()
+    table = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    per_lab = [f"lab {lab}{more}" for lab in book.labs for more in ("", " handed in")]
+    table.writerow(["id", "name", *per_lab, "total", "points", "notes"])
+    total = sum(book.labs.values())
+    for person, found in book.rows:
+        cells = [cell for lab in book.labs for cell in _cells(found.get(lab))]
+        earned = sum(result.earned or 0.0 for result in found.values())
+        notes = "; ".join(f"{lab}: {note}" for lab in found for note in found[lab].notes)
+        who = [plain_cell(person.id), plain_cell(person.name)]
+        table.writerow([*who, *cells, round(earned, 2), total, plain_cell(notes)])
+    for result in book.strangers:
+        cells = [
+            cell
+            for lab in book.labs
+            for cell in (_cells(result) if lab == lab_of_result(result) else ("", ""))
+        ]
+        worth = "" if result.earned is None else result.earned
+        note = "; ".join(["not in the roster", *result.notes])
+        table.writerow(["", plain_cell(result.name), *cells, worth, total, plain_cell(note)])
+    return stream.getvalue()
+
+
+def _cells(result: Result | None) -> tuple[float | str, str]:
+    """Points, and when it was handed in."""
+    if result is None:
+        return MISSING, ""
+    when = datetime.fromtimestamp(result.handed_in).astimezone() if result.handed_in else None
+    earned = result.status if result.earned is None else result.earned
+    return earned, when.strftime("%Y-%m-%d %H:%M %z") if when else ""

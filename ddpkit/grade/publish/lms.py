@@ -1,0 +1,104 @@
+"""A gradebook as Canvas and Moodle import it.
+
+Canvas matches people by ID, SIS User ID or SIS Login ID, and assignments by their title, with the
+number in brackets that its own export has; an empty cell changes nothing there. Moodle's grading
+worksheet of an assignment goes back as it came, with grades and comments. Late days and penalties
+are theirs to count.
+
+Sources: Canvas, lib/gradebook_importer.rb; Moodle, mod/assign/feedback/offline/importgradeslib.php.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from html import escape
+
+from ddpkit.errors import GradeError
+from ddpkit.grade.publish.gradebook import Gradebook
+from ddpkit.grade.publish.roster import CANVAS, MOODLE, Person, Roster
+from ddpkit.grade.store import Result
+
+PEOPLE = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]  # columns of Canvas
+POSSIBLE = "    Points Possible"  # as Canvas exports it
+
+
+def canvas(book: Gradebook, roster: Roster) -> str:
+    """The book as Canvas imports it (Grades, Import): a column for each lab."""
+    stream = io.StringIO()
+    table = csv.writer(stream, lineterminator="\n")
+    titles = [_assignment(lab, roster) for lab in book.labs]
+    table.writerow([*PEOPLE, *titles])
+    table.writerow([POSSIBLE, *[""] * (len(PEOPLE) - 1), *(f"{p:g}" for p in book.labs.values())])
+    for person, found in book.rows:
+        table.writerow(
+            [*_canvas_person(person, roster), *(_grade(found.get(n)) for n in book.labs)]
+        )
+    return stream.getvalue()
+
+
+def _assignment(lab: str, roster: Roster) -> str:
+    """The title of a lab's column: that of the export which has its number, else a new one."""
+    known = [] if roster.kind != CANVAS else [n for n in roster.columns if n not in PEOPLE]
+    number = re.compile(rf"(?<!\d)0?{int(lab)}(?!\d)")
+    titles = [name for name in known if number.search(re.sub(r"\(\d+\)\s*$", "", name))]
+    if len(titles) > 1:
+        raise GradeError(f"Canvas has two assignments for lab {lab}: {', '.join(titles)}.")
+    return titles[0] if titles else f"Lab {lab}"
+
+
+def _canvas_person(person: Person, roster: Roster) -> list[str]:
+    if roster.kind == CANVAS:
+        return [person.row.get(name, "") for name in PEOPLE]
+    return [person.name, "", person.id, person.id, ""]
+
+
+def _grade(result: Result | None) -> str:
+    return "" if result is None or result.earned is None else f"{result.earned:g}"
+
+
+def moodle(book: Gradebook, roster: Roster) -> str:
+    """Moodle's grading worksheet of one assignment, with grades and comments filled in.
+
+    Grades are scaled to the worksheet's Maximum Grade.
+
+    Raises GradeError: the roster is no worksheet, or the results are of several labs.
+    """
+    if roster.kind != MOODLE:
+        raise GradeError(
+            "Moodle takes back its own worksheet: in the assignment, Download grading worksheet, "
+            "and name that file as --roster."
+        )
+    if len(book.labs) != 1:
+        labs = ", ".join(book.labs)
+        raise GradeError(f"A worksheet is of one assignment: choose with --lab one of {labs}.")
+    ((lab, points),) = book.labs.items()
+    stream = io.StringIO()
+    table = csv.DictWriter(stream, roster.columns, lineterminator="\n")
+    table.writeheader()
+    for person, found in book.rows:
+        row = dict(person.row)
+        result = found.get(lab)
+        if result is not None and result.earned is not None:
+            most = _number(row.get("Maximum Grade", ""), points)
+            row["Grade"] = f"{round(result.earned / (points or 1.0) * most, 2):g}"
+            if "Feedback comments" in row:
+                row["Feedback comments"] = comments(result)
+        table.writerow(row)
+    return stream.getvalue()
+
+
+def _number(text: str, otherwise: float) -> float:
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        return otherwise
+
+
+def comments(result: Result) -> str:
+    """A result's notes and feedback as HTML, in which nothing of a student's is code."""
+    lines = [*result.notes]
+    for one in result.exercises:
+        lines += [f"{one.name}: {one.earned:g} of {one.points:g}, {one.status}", *one.feedback]
+    return f"<pre>{escape(chr(10).join(lines))}</pre>"

@@ -1,0 +1,111 @@
+"""A teacher's own points and comments: a file beside the results, merged whenever a report is made.
+
+    [[override]]
+    name = "emil/00_ranks.ipynb"      # as the reports name the submission
+    exercise = "token_ring"           # without it, the points of the whole submission
+    points = 2                        # without it, only the comment is added
+    comment = "It was our typo."
+
+So no regrade loses them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ddpkit.errors import GradeError
+from ddpkit.grade.store import Result
+
+FILE = "overrides.toml"  # beside the folder of results
+KEYS = {"name", "exercise", "points", "comment"}
+
+
+@dataclass(frozen=True)
+class Override:
+    """One entry of the file."""
+
+    name: str
+    exercise: str = ""
+    points: float | None = None
+    comment: str = ""
+
+    @property
+    def told(self) -> str:
+        """The line that the student reads."""
+        what = "" if self.points is None else f"Set to {self.points:g} by your teacher. "
+        return f"{what}{self.comment}".strip()
+
+
+def read_overrides(path: Path) -> list[Override]:
+    """The entries of an overrides file. Raises GradeError: it is damaged, and where."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise GradeError(f"{path} cannot be read: {error}.") from error
+    entries = data.pop("override", [])
+    if data or not isinstance(entries, list):
+        raise GradeError(f"{path} must hold nothing but entries that begin with [[override]].")
+    return [_override(path, number, entry) for number, entry in enumerate(entries, start=1)]
+
+
+def _override(path: Path, number: int, entry: Any) -> Override:
+    where = f"Entry {number} of {path}"
+    if unknown := sorted(set(entry) - KEYS):
+        raise GradeError(f"{where} has {unknown[0]!r}; it may have {', '.join(sorted(KEYS))}.")
+    texts = [entry.get(key, "") for key in ("name", "exercise", "comment")]
+    if not entry.get("name") or not all(isinstance(text, str) for text in texts):
+        raise GradeError(f"{where} needs a name, in quotes, as the reports give it.")
+    points = entry.get("points")
+    if points is not None and (
+        isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points < 1e6
+    ):
+        raise GradeError(f"{where}: points must be a number, not {points!r}.")
+    if points is None and not entry.get("comment"):
+        raise GradeError(f"{where} changes nothing: it has neither points nor a comment.")
+    return Override(texts[0], texts[1], points, texts[2])
+
+
+def overridden(results: Sequence[Result], overrides: Sequence[Override]) -> list[Result]:
+    """The results with the teacher's points and comments.
+
+    Raises GradeError: an entry names a submission or an exercise that is not there.
+    """
+    by_name = {result.name: result for result in results}
+    for each in overrides:
+        if each.name not in by_name:
+            close = difflib.get_close_matches(each.name, list(by_name), n=1)
+            guess = f" Did you mean {close[0]}?" if close else ""
+            raise GradeError(f"{FILE} names {each.name}, which is no submission.{guess}")
+        by_name[each.name] = _changed(by_name[each.name], each)
+    return list(by_name.values())
+
+
+def _changed(result: Result, override: Override) -> Result:
+    if not override.exercise:
+        earned = result.earned if override.points is None else float(override.points)
+        return replace(result, earned=earned, notes=(*result.notes, override.told))
+    names = [one.name for one in result.exercises]
+    if override.exercise not in names:
+        raise GradeError(
+            f"{FILE} names {override.exercise}, which is no exercise of {result.name}: "
+            f"it has {', '.join(names) or 'none'}."
+        )
+    exercises = tuple(
+        replace(
+            one,
+            earned=one.earned if override.points is None else float(override.points),
+            feedback=(override.told, *one.feedback),
+        )
+        if one.name == override.exercise
+        else one
+        for one in result.exercises
+    )
+    earned = result.earned
+    if override.points is not None:
+        earned = round(sum(one.earned for one in exercises), 2)
+    return replace(result, exercises=exercises, earned=earned)

@@ -1,0 +1,65 @@
+"""Pages for people: each student's own, and all written answers to one question side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from ddpkit.grade import store
+from ddpkit.grade.page import details, framed
+from ddpkit.grade.publish.gradebook import lab_of_result
+from ddpkit.grade.publish.roster import Roster
+from ddpkit.grade.store import Result, file_of
+
+
+def pages(results: Sequence[Result], roster: Roster, folder: Path) -> list[Path]:
+    """Write a page for each person with submissions, and return the files.
+
+    They are named by the person's id; what is nobody's of the roster, by its submission. Raises
+    GradeError: a file cannot be written.
+    """
+    theirs: dict[str, list[Result]] = {}
+    for result in results:
+        person = roster.owner(result.name)
+        theirs.setdefault(person.id if person else result.name, []).append(result)
+    written = []
+    for who, found in theirs.items():
+        path = folder / f"{file_of(folder, who).stem}.html"
+        text = framed(who, "".join(details(sorted(found, key=lab_of_result))))
+        store.write(path, text.rstrip("\n"))
+        written.append(path)
+    return written
+
+
+def written_page(results: Sequence[Result]) -> str:
+    """A page of all that students wrote in words, by lab and question, for grading by hand."""
+    return framed("Written answers", "".join(_questions(results)))
+
+
+def _questions(results: Sequence[Result]) -> Iterator[str]:
+    by: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for result in results:
+        for question, text in result.written:
+            by.setdefault((result.lab, question), []).append((result.name, text))
+    for (lab, question), answers in sorted(by.items(), key=lambda item: item[0][0]):
+        yield f"<h2>lab {escape(lab)}: {escape(question or 'before the first question')}</h2>\n"
+        for name, text in answers:
+            yield f"<h3>{escape(name)}</h3>\n<pre>{escape(text)}</pre>\n"
+
+
+def sources(results: Sequence[Result], folder: Path) -> int:
+    """Write each answer's code as FOLDER/LAB/EXERCISE/SUBMISSION.py; returns how many there are.
+
+    Programs that look for copies compare the files of one exercise's folder. Raises GradeError: a
+    file cannot be written.
+    """
+    count = 0
+    for result in results:
+        for exercise, code in result.answers:
+            name = re.sub(r"\W+", "_", exercise)
+            path = folder / f"lab{result.lab}" / name / f"{file_of(folder, result.name).stem}.py"
+            store.write(path, code)
+            count += 1
+    return count

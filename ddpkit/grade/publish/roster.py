@@ -1,0 +1,157 @@
+"""Who takes the course, and which submissions are theirs.
+
+A roster is a CSV file of one of three kinds, told apart by their columns:
+
+    id,name,folder                                     one's own; name and folder may be missing
+    Student,ID,SIS User ID,SIS Login ID,Section,...    Canvas: what its gradebook exports
+    Identifier,Full name,Email address,...             Moodle: an assignment's grading worksheet
+
+Columns as Canvas reads them (lib/gradebook_importer.rb) and as Moodle does
+(mod/assign/feedback/offline/importgradeslib.php).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import cached_property
+from pathlib import Path
+
+from ddpkit.errors import GradeError
+
+OWN, CANVAS, MOODLE = "own", "Canvas", "Moodle"
+NEEDED = {  # columns by which a kind is known
+    OWN: {"id"},
+    CANVAS: {"Student", "ID", "Section"},
+    MOODLE: {"Identifier", "Grade", "Last modified (grade)"},
+}
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who takes the course."""
+
+    id: str
+    name: str
+    folders: tuple[str, ...]  # what the first part of a submission's path may be
+    pattern: str = ""  # or what it looks like: * stands for anything
+    row: dict[str, str] = field(default_factory=dict, hash=False)  # of the roster, by column
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All who take the course, in the order of the file."""
+
+    people: tuple[Person, ...]
+    kind: str = OWN
+    columns: tuple[str, ...] = ()
+
+    def owner(self, submission: str) -> Person | None:
+        """The person whose submission, a path as results name it, this is; None if it is nobody's.
+
+        Raises GradeError: it could be two people's.
+        """
+        first = submission.split("/")[0]
+        found = {
+            person.id: person
+            for name in (first, first.removesuffix(".ipynb"))
+            for person in self._by_folder.get(name, ())
+        }
+        for person, pattern in self._patterns:
+            if pattern.match(first):
+                found[person.id] = person
+        if len(found) > 1:
+            one, other, *_ = found
+            raise GradeError(
+                f"{submission} could be of {one} and of {other}: name their folders in the "
+                "roster's column folder."
+            )
+        return next(iter(found.values()), None)
+
+    @cached_property
+    def _by_folder(self) -> dict[str, list[Person]]:
+        found: dict[str, list[Person]] = {}
+        for person in self.people:
+            for name in person.folders:
+                found.setdefault(name, []).append(person)
+        return found
+
+    @cached_property
+    def _patterns(self) -> list[tuple[Person, re.Pattern[str]]]:
+        return [(each, re.compile(translate(each.pattern))) for each in self.people if each.pattern]
+
+
+def read_roster(path: Path) -> Roster:
+    """Read a roster of any of the three kinds.
+
+    Raises GradeError: it is none, or two people have the same id.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise GradeError(f"The roster {path} cannot be read: {error}.") from error
+    first = text.partition("\n")[0]
+    separator = ";" if first.count(";") > first.count(",") else ","
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, restval="")
+    columns = [name.strip() for name in reader.fieldnames or []]
+    reader.fieldnames = columns
+    kind = next((kind for kind, needed in NEEDED.items() if needed <= set(columns)), None)
+    if kind is None:
+        known = "; ".join(f"{kind}: {', '.join(sorted(names))}" for kind, names in NEEDED.items())
+        raise GradeError(f"{path} is no roster: it needs the columns of one of these ({known}).")
+    rows = [{key: value.strip() for key, value in row.items() if key} for row in reader]
+    people = [person for row in rows if (person := PERSONS[kind](row)) is not None]
+    _require_different(path, people)
+    return Roster(tuple(people), kind, tuple(columns))
+
+
+def _require_different(path: Path, people: Iterable[Person]) -> None:
+    seen: set[str] = set()
+    for person in people:
+        if person.id in seen:
+            raise GradeError(f"{path} has two people with the id {person.id}.")
+        seen.add(person.id)
+    if not seen:
+        raise GradeError(f"{path} names nobody.")
+
+
+def _own(row: dict[str, str]) -> Person | None:
+    folder = row.get("folder", "")
+    folders = () if folder else (row["id"],)
+    return Person(row["id"], row.get("name", ""), folders, folder, row) if row["id"] else None
+
+
+def _canvas(row: dict[str, str]) -> Person | None:
+    """A row of Canvas. Its download calls a file "lovelaceada_1234_567_00_ranks.ipynb".
+
+    The first number is the person's ID; "LATE_" may stand before it.
+    """
+    if not row["ID"].isdigit():  # "Points Possible", and rows of remarks
+        return None
+    folders = tuple(filter(None, (row.get("SIS Login ID"), row.get("SIS User ID"))))
+    who = next(iter(folders), row["ID"])
+    return Person(who, row["Student"], folders, f"*_{row['ID']}_*_*.ipynb", row)
+
+
+def _moodle(row: dict[str, str]) -> Person | None:
+    """A row of Moodle. Its download has a folder "Ada Lovelace_1234_assignsubmission_file"."""
+    number = re.search(r"(\d+)$", row["Identifier"])
+    if number is None:
+        return None
+    folder = f"*_{number[1]}_assignsubmission_*"
+    mail = row.get("Email address", "")
+    folders = (mail,) if mail else ()
+    return Person(mail or row["Identifier"], row.get("Full name", ""), folders, folder, row)
+
+
+PERSONS = {OWN: _own, CANVAS: _canvas, MOODLE: _moodle}
+
+
+def without_roster(submissions: Iterable[str]) -> Roster:
+    """A roster of the first parts of paths: a folder each is a person."""
+    folders = dict.fromkeys(name.split("/")[0] for name in submissions)
+    return Roster(tuple(Person(name, "", (name,)) for name in folders))
