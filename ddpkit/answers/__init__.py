@@ -47,6 +47,17 @@ LABS: dict[str, str] = {
     "who_waits": "lab00",
 }
 
+# The stem of each lab's notebook, and the minutes that it takes.
+TITLES: dict[str, tuple[str, str]] = {
+    "lab00": ("00_ranks", "30"),
+    "lab01": ("01_sgd", "40"),
+    "lab02": ("02_collectives", "90"),
+    "lab03": ("03_all_reduce", "90"),
+    "lab04": ("04_data_parallel", "70"),
+    "lab05": ("05_bucketing", "60"),
+    "lab06": ("06_overlap", "90"),
+}
+
 
 def get(name: str) -> Any:
     """The kit's answer to an exercise: a function or a class. KeyError: no such exercise."""

@@ -1,15 +1,17 @@
-"""One source, five products: what `make release` makes of solutions/NN_name.py.
+"""One source, six products: what `make release` makes of solutions/NN_name.py.
 
     solutions/NN_name.py                    written by hand (jupytext py:percent)
     ├── labs/NN_name.ipynb                  the answers blank, no outputs: what students open
     ├── solutions/NN_name.ipynb             the same cells solved and executed: what readers see
     ├── ddpkit/answers/labNN.py             the answers as a module: what `carry` falls back on
     ├── ddpkit/answers/__init__.py          which answer lies in which module, over all lessons
+    ├── labs/start.ipynb                    the map of the course, from solutions/start.md
     └── README.md, its table of labs         a row for each lesson, of what its header says
 
 `release` makes them and `check` says what is stale, both by `parse` and the `make_*` functions;
 `execute` runs a notebook. Modules, in reading order: blocks (the solution markers), lesson,
-notebook, answers, readme, kernel; outputs, leaks and rules (what must not be); stale; pipeline.
+notebook, answers, readme, start, kernel; outputs, leaks and rules (what must not be); stale;
+pipeline.
 """
 
 from ddpkit.authoring.answers import make_answers, make_index

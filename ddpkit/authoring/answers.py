@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ddpkit.authoring.lesson import Lesson
+from ddpkit.authoring.lesson import SUMMARY, Lesson
 from ddpkit.errors import LessonError
 
 _MODULE_NAMES = {"__name__", "__file__", "__doc__"}
@@ -44,8 +44,16 @@ def make_index(lessons: Sequence[Lesson]) -> str:
     """The text of ddpkit/answers/__init__.py."""
     names = sorted((name, lesson.number) for lesson in lessons for name in lesson.exercises)
     entries = "".join(f'    "{name}": "lab{number}",\n' for name, number in names)
-    table = f"{{\n{entries}}}" if entries else "{}"
-    return _INDEX.replace("{}", table)
+    labs = "".join(
+        f'    "lab{lesson.number}": {_titles(lesson)},\n' for lesson in lessons if lesson.summary
+    )
+    tables = [f"{{\n{rows}}}" if rows else "{}" for rows in (entries, labs)]
+    return _INDEX.replace("{exercises}", tables[0]).replace("{labs}", tables[1])
+
+
+def _titles(lesson: Lesson) -> str:
+    """A row of `TITLES`: the lab's stem and its minutes."""
+    return f'("{lesson.stem}", "{lesson.summary[SUMMARY.index("minutes")]}")'
 
 
 _INDEX = '''"""The kit's answers, by the name of the exercise.
@@ -56,7 +64,10 @@ Generated from solutions/*.py by `make release`; do not edit.
 from importlib import import_module
 from typing import Any
 
-LABS: dict[str, str] = {}
+LABS: dict[str, str] = {exercises}
+
+# The stem of each lab's notebook, and the minutes that it takes.
+TITLES: dict[str, tuple[str, str]] = {labs}
 
 
 def get(name: str) -> Any:

@@ -23,12 +23,12 @@ _RESULTS = ("outputs", "execution_count")  # of a code cell; the rest is the les
 
 def make_lab(lesson: Lesson) -> Notebook:
     """The notebook that students open: answers blank, nothing executed."""
-    return _notebook([_cell(cell, cell.blank) for cell in lesson.cells])
+    return framed([_cell(cell, cell.blank) for cell in lesson.cells])
 
 
 def make_solution(lesson: Lesson) -> Notebook:
     """The lab's cells, solved and not yet executed: `execute` adds the outputs."""
-    return _notebook([_cell(cell, cell.solved) for cell in lesson.cells])
+    return framed([_cell(cell, cell.solved) for cell in lesson.cells])
 
 
 def to_text(notebook: Notebook) -> str:
@@ -89,7 +89,8 @@ def _without_results(cell: Notebook) -> Notebook:
     return {**rest, "source": text_of(cell.get("source", ""))}
 
 
-def _notebook(cells: list[Notebook]) -> Notebook:
+def framed(cells: list[Notebook]) -> Notebook:
+    """The cells as a notebook."""
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
     return {
         "cells": cells,

@@ -15,6 +15,7 @@ from ddpkit.authoring.lesson import FILE_NAME, Lesson, parse
 from ddpkit.authoring.notebook import make_lab, to_text
 from ddpkit.authoring.readme import make_readme
 from ddpkit.authoring.rules import rule_problems
+from ddpkit.authoring.start import make_start
 from ddpkit.errors import LessonError
 from ddpkit.files import write_whole
 
@@ -100,11 +101,15 @@ def _release_one(root: Path, lesson: Lesson, force: bool) -> list[Path]:
 
 
 def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
-    """What all lessons make together: the index of the answers, and README with its table."""
+    """What all lessons make together: the index of the answers, README's table, the start page."""
     texts = {root / "ddpkit" / "answers" / "__init__.py": make_index(lessons)}
     readme = root / "README.md"
     if readme.exists():
         texts[readme] = make_readme(readme.read_text("utf-8"), lessons)
+    start = root / "solutions" / "start.md"
+    if start.exists():
+        page = make_start(start.read_text("utf-8"), lessons)
+        texts[root / "labs" / "start.ipynb"] = to_text(page)
     return texts
 
 

@@ -20,14 +20,22 @@ def make_readme(text: str, lessons: Sequence[Lesson]) -> str:
     if not head:
         return text
     rest = re.sub(r"\A(\|.*\n)*", "", after)
-    return "".join([before, head, *map(_row, lessons), rest])
+    return "".join([before, table_of_labs(lessons, "labs/"), rest])
 
 
-def _row(lesson: Lesson) -> str:
+def table_of_labs(lessons: Sequence[Lesson], folder: str) -> str:
+    """A row for each lesson, with a link to its lab in `folder` ("" or "labs/").
+
+    LessonError: a lesson does not say what its row is to tell.
+    """
+    return HEAD + "".join(_row(lesson, folder) for lesson in lessons)
+
+
+def _row(lesson: Lesson, folder: str) -> str:
     if not lesson.summary:
         raise LessonError(
             f"{lesson.label}: README's table of labs has a row for each lab: say in the header, "
             f"under `jupyter:` and `ddpkit:`, {', '.join(SUMMARY)}."
         )
-    link = f"[{lesson.number} {lesson.name}](labs/{lesson.stem}.ipynb)"
+    link = f"[{lesson.number} {lesson.name}]({folder}{lesson.stem}.ipynb)"
     return f"| {' | '.join([link, *lesson.summary])} |\n"

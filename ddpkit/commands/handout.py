@@ -24,7 +24,15 @@ from ddpkit.files import CHECKOUT, write_whole
 
 # Beside labs/ and ddpkit/: what installs the kit, and the pages that README leads to.
 PAGES = [
-    *("README.md", "LICENSE", "Makefile", "pyproject.toml", "constraints.txt", "environment.yml"),
+    *(
+        "labs/start.ipynb",
+        "README.md",
+        "LICENSE",
+        "Makefile",
+        "pyproject.toml",
+        "constraints.txt",
+        "environment.yml",
+    ),
     *(
         "docs/where.md",
         "docs/clusters.md",
@@ -34,7 +42,7 @@ PAGES = [
     ),
     *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),
 ]
-KINDS = {".py", ".js", ".mplstyle", ".npz", ".md", ".typed"}  # kinds of files in ddpkit/
+KINDS = {".py", ".js", ".json", ".mplstyle", ".npz", ".md", ".typed"}  # kinds of files in ddpkit/
 ANSWERS = re.compile(r"lab(\d\d)\.py")
 TEACHERS = re.compile(r"<!-- for teachers -->\n.*?<!-- for all -->\n", re.DOTALL)  # in README
 NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|release)) .*\n?")

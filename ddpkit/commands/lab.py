@@ -31,7 +31,7 @@ from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 )
 @click.argument("jupyter", nargs=-1, type=click.UNPROCESSED)
 def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple[str, ...]) -> None:
-    """Open JupyterLab on the labs, or on lab NUMBER ("0", "00", "00_ranks").
+    """Open JupyterLab on the start page, or on lab NUMBER ("0", "00", "00_ranks").
 
     What follows `--` goes to jupyter: ddpkit lab 00 -- --no-browser --port 8899
     """
@@ -44,14 +44,14 @@ def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple
     if folder is not None:
         for name, done in copy_labs(folder):
             click.echo(f"{name:24} {done}")
-        click.echo(f"Open them: jupyter lab {folder}")
+        click.echo(f"Open them: jupyter lab {folder / start_page().name}")
         return
     if labs_folder().is_relative_to(PACKAGE):
         raise click.ClickException(
             "The labs are inside the installed package. Copy them to a folder of yours first: "
             "ddpkit lab --copy DIR"
         )
-    target = labs_folder() if number is None else lab_named(number, there)
+    target = start_page() if number is None else lab_named(number, there)
     from jupyterlab.labapp import main as jupyter_lab
 
     sys.argv[1:] = [str(target), *jupyter]
@@ -67,6 +67,18 @@ def labs_folder() -> Path:
 def labs() -> list[Path]:
     """The kit's labs, in their order."""
     return sorted(labs_folder().glob("[0-9][0-9]_*.ipynb"))
+
+
+def notebooks() -> list[Path]:
+    """All that a reader gets: the start page, then the labs."""
+    page = start_page()
+    return [*([page] if page.is_file() else []), *labs()]
+
+
+def start_page() -> Path:
+    """The notebook with the map of the course, beside the labs; their folder if it is not there."""
+    page = labs_folder() / "start.ipynb"
+    return page if page.is_file() else labs_folder()
 
 
 def lab_named(number: str, labs: Sequence[Path]) -> Path:
@@ -90,7 +102,7 @@ def copy_labs(folder: Path) -> Iterator[tuple[str, str]]:
     try:
         (folder / ".ddpkit").mkdir(parents=True, exist_ok=True)
         copied = _read(folder)
-        for lab in labs():
+        for lab in notebooks():
             yield lab.name, _copy(lab.read_bytes(), folder / lab.name, copied)
             write_whole(folder / ".ddpkit" / "labs.json", json.dumps(copied, indent=1).encode())
     except OSError as error:

@@ -17,11 +17,13 @@ check            asks an answer and tells the student
 carry            an earlier lab's answer
   keep, sources  an answer made into a file that runs on its own
   progress       what went green so far
+  course         the map of the course: the labs, and what is solved in each
 """
 
 from ddpkit.cluster.torchrun import job
 from ddpkit.exercises.carry import carry
 from ddpkit.exercises.check import check
+from ddpkit.exercises.course import course
 from ddpkit.exercises.exercise import Case, Exercise, exercise, exercises, find
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.judge import judge
@@ -38,6 +40,7 @@ __all__ = [
     "Verdict",
     "carry",
     "check",
+    "course",
     "digest",
     "exercise",
     "exercises",

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from ddpkit.commands import lab as lab_command
 from ddpkit.commands.main import main
 
-SHIPPED = {path.name: path.read_bytes() for path in lab_command.labs()}
+SHIPPED = {path.name: path.read_bytes() for path in lab_command.notebooks()}
 FIRST = min(SHIPPED)
 
 

@@ -1,0 +1,41 @@
+"""The start page, labs/start.ipynb: made from solutions/start.md and the heads of all lessons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ddpkit.authoring.lesson import Lesson
+from ddpkit.authoring.notebook import Notebook, framed
+from ddpkit.authoring.readme import table_of_labs
+
+CODE = re.compile(r"^```python\n(.*?)\n```\n", re.DOTALL | re.MULTILINE)
+SECTION = re.compile(r"^(?=## )", re.MULTILINE)
+
+
+def make_start(text: str, lessons: Sequence[Lesson]) -> Notebook:
+    """The notebook of a page of Markdown: its blocks of Python are cells, its sections too.
+
+    `{labs}` in the text becomes the table of the labs.
+    """
+    text = text.replace("{labs}", table_of_labs(lessons, folder=""))
+    return framed([_cell(f"start-{n}", *each) for n, each in enumerate(_pieces(text))])
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str]]:
+    """The kind and the source of each cell."""
+    for number, piece in enumerate(CODE.split(text)):
+        sources = [piece] if number % 2 else SECTION.split(piece)
+        for source in sources:
+            if source.strip():
+                yield ("code" if number % 2 else "markdown"), source.strip()
+
+
+def _cell(name: str, kind: str, source: str) -> Notebook:
+    made: Notebook = {
+        "cell_type": kind,
+        "id": name,
+        "metadata": {},
+        "source": source.splitlines(keepends=True),
+    }
+    return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
