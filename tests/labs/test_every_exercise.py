@@ -13,7 +13,7 @@ from ddpkit.exercises.verdict import verdict_text
 from tests.labs.answers import labs, wrong_answers
 
 ROOT = Path(__file__).parents[2]
-LABS = sorted((ROOT / "labs").glob("*.ipynb"))
+LABS = sorted((ROOT / "labs").glob("[0-9]*.ipynb"))
 EXERCISES = exercises()
 WRONG = [each for lab in labs() for each in wrong_answers(lab)]
 LEAST = 3  # wrong answers to each exercise, each with a hint of its own
