@@ -100,7 +100,8 @@ def test_doctor_says_what_a_failed_run_says(monkeypatch):
 
 def test_labs_are_listed():
     result = ddpkit_command("lab", "--list")
-    assert result.stdout.split() == [path.stem for path in sorted((ROOT / "labs").glob("[0-9]*.ipynb"))]
+    labs = sorted((ROOT / "labs").glob("[0-9]*.ipynb"))
+    assert result.stdout.split() == [path.stem for path in labs]
 
 
 @pytest.mark.parametrize("name", ["99", "ranks of", "0_"])
