@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ddpkit.errors import GradeError
 from ddpkit.files import CHECKOUT
 
 if TYPE_CHECKING:
+    from ddpkit.grade.classroom import HandedIn
     from ddpkit.grade.store import Result
 
 FILE = click.Path(path_type=Path)
@@ -25,6 +27,8 @@ FILE = click.Path(path_type=Path)
 @click.option("--jobs", default=1, show_default=True, help="Submissions graded at a time.")
 @click.option("--limit", default=60.0, show_default=True, help="Seconds for a cell or a case.")
 @click.option("--resume", is_flag=True, help="Go on: what is graded in OUT is not graded again.")
+@click.option("--only", help="Of what is graded, these statuses again: infra_error,timeout")
+@click.option("--again", multiple=True, help="This submission, or this folder's, again.")
 def grade(
     submissions: tuple[Path, ...],
     out: Path,
@@ -33,6 +37,8 @@ def grade(
     jobs: int,
     limit: float,
     resume: bool,
+    only: str | None,
+    again: tuple[str, ...],
 ) -> None:
     """Grade notebooks, in files and folders, each in a sandbox of its own."""
     from tqdm import tqdm
@@ -43,9 +49,12 @@ def grade(
     if secret is not None and not secret.is_file():
         raise GradeError(f"There is no secret {secret}. Without --secret, OUT/secret is made.")
     levels.require([*submissions, out, *([secret] if secret else [])])
-    if (out / "results").exists() and not resume:
+    if (out / "results").exists() and not (resume or only or again):
         raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")
     notebooks = classroom.find(submissions)
+    if only or again:
+        statuses = {status.strip() for status in (only or "").split(",")}
+        notebooks = _once_more(notebooks, out, statuses, again)
     _make_folder(out)
     number = lab.zfill(2) if lab else None
     limits = sandbox.Limits(cell_s=limit)
@@ -65,6 +74,30 @@ def grade(
 
         classroom.grade_class(notebooks, room, number, jobs, finished)
     _print(results, out)
+
+
+def _once_more(
+    notebooks: Sequence[HandedIn], out: Path, statuses: set[str], again: Sequence[str]
+) -> list[HandedIn]:
+    """The notebooks that have such a result or name; their results are removed.
+
+    Raises GradeError: there is none.
+    """
+    from ddpkit.grade import store
+
+    chosen = []
+    for notebook in notebooks:
+        earlier = store.saved(out, notebook.name)
+        ended = {earlier.status, *(one.status for one in earlier.exercises)} if earlier else set()
+        named = any(f"{notebook.name}/".startswith(f"{name.strip('/')}/") for name in again)
+        if named or ended & statuses:
+            chosen.append(notebook)
+    if not chosen:
+        asked = ", ".join(sorted([*statuses - {""}, *again]))
+        raise GradeError(f"Nothing in {out} is to be graded again for {asked}.")
+    for notebook in chosen:
+        store.file_of(out, notebook.name).unlink(missing_ok=True)
+    return chosen
 
 
 def _make_folder(out: Path) -> None:

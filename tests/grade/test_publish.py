@@ -226,6 +226,30 @@ def test_an_override_of_nothing_is_said(grades: Path) -> None:
         assert says in done.output
 
 
+def test_some_are_graded_again(grades: Path) -> None:
+    """--only by status, --again by name; the others' results stay."""
+    from ddpkit.commands.grade import _once_more
+    from ddpkit.grade.classroom import HandedIn
+
+    everybody = [HandedIn(each.name, Path(each.name)) for each in RESULTS]
+
+    def chosen(statuses: str, *again: str) -> list[str]:
+        for each in RESULTS:
+            store.save(grades, each)
+        found = [one.name for one in _once_more(everybody, grades, {statuses}, again)]
+        left = [one.name for one in store.load(grades)]
+        assert sorted([*found, *left]) == sorted(each.name for each in RESULTS)
+        return found
+
+    assert chosen("infra_error") == ["b0b_00.ipynb"]
+    assert chosen("fail") == ["ada/00_again.ipynb"]
+    assert chosen("", "ada/", "dan/00_ranks.ipynb") == [
+        *("ada/00_ranks.ipynb", "ada/00_again.ipynb", "ada/01_sgd.ipynb", "dan/00_ranks.ipynb")
+    ]
+    with pytest.raises(GradeError, match="Nothing in .* for da, deadlock"):
+        chosen("deadlock", "da")
+
+
 # For people
 
 
