@@ -55,6 +55,9 @@ def grade(
     if only or again:
         statuses = {status.strip() for status in (only or "").split(",")}
         notebooks = _once_more(notebooks, out, statuses, again)
+        if not notebooks:
+            click.echo(f"No result in {out} is {only}: nothing is graded again.")
+            return
     _make_folder(out)
     number = lab.zfill(2) if lab else None
     limits = sandbox.Limits(cell_s=limit)
@@ -81,23 +84,24 @@ def _once_more(
 ) -> list[HandedIn]:
     """The notebooks that have such a result or name; their results are removed.
 
-    Raises GradeError: there is none.
+    Raises GradeError: a name is nobody's.
     """
     from ddpkit.grade import store
 
-    chosen = []
-    for notebook in notebooks:
-        earlier = store.saved(out, notebook.name)
-        ended = {earlier.status, *(one.status for one in earlier.exercises)} if earlier else set()
-        named = any(f"{notebook.name}/".startswith(f"{name.strip('/')}/") for name in again)
-        if named or ended & statuses:
-            chosen.append(notebook)
-    if not chosen:
-        asked = ", ".join(sorted([*statuses - {""}, *again]))
-        raise GradeError(f"Nothing in {out} is to be graded again for {asked}.")
-    for notebook in chosen:
-        store.file_of(out, notebook.name).unlink(missing_ok=True)
-    return chosen
+    chosen = {
+        notebook.name: notebook
+        for notebook in notebooks
+        if (earlier := store.saved(out, notebook.name)) is not None
+        and {earlier.status, *(one.status for one in earlier.exercises)} & statuses
+    }
+    for name in again:
+        named = [one for one in notebooks if f"{one.name}/".startswith(f"{name.strip('/')}/")]
+        if not named:
+            raise GradeError(f"There is no submission and no folder {name} to grade again.")
+        chosen |= {notebook.name: notebook for notebook in named}
+    for name in chosen:
+        store.file_of(out, name).unlink(missing_ok=True)
+    return list(chosen.values())
 
 
 def _make_folder(out: Path) -> None:

@@ -6,6 +6,7 @@ README's Python by tests/project/test_readme.py.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -76,7 +77,7 @@ def test_no_block_is_without_a_test():
             "python",
         ],  # run by test_the_clusters_of_the_page_on_emulation
         "docs/pictures.md": ["python"] * 8,  # run by tests/docs/test_more_pictures.py
-        "docs/teaching.md": ["sh"] * 5,
+        "docs/teaching.md": ["sh", "sh", "sh", "sh", "sh", "toml", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 8,  # run when the site is built
         "CONTRIBUTING.md": [*["python"] * 7, "sh"],  # followed by tests/project/test_add_a_lab.py
         "ARCHITECTURE.md": ["text", ""],  # the table of layers, which tests read; a drawing
@@ -220,18 +221,69 @@ def test_what_a_class_gets_holds_no_answer_of_an_open_lab(tmp_path: Path):
     assert left == []
 
 
+ROSTERS = {  # as the page describes them; bob hands in nothing
+    "roster.csv": "id,name\nada,Ada\nemil,Emil\nbob,Bob\n",
+    "canvas.csv": "Student,ID,SIS User ID,SIS Login ID,Section,Lab 00 (7)\n"
+    '    Points Possible,,,,,4\n"Lovelace, Ada",11,s1,ada,A,\n'
+    "Emil,12,s2,emil,A,\nBob,13,s3,bob,A,\n",
+    "worksheet.csv": "Identifier,Full name,Email address,Status,Grade,Maximum Grade,"
+    "Last modified (grade),Feedback comments\n"
+    "Participant 11,Ada,ada,Submitted,,100.00,-,\nParticipant 12,Emil,emil,Submitted,,100.00,-,\n",
+}
+
+
 @pytest.mark.slow
-def test_a_class_is_graded_and_reported(tmp_path: Path):
-    """Every line of the page, in its order, on one solved notebook."""
+@pytest.mark.timeout(900)
+def test_a_day_as_a_teacher(tmp_path: Path):
+    """Every line of the page, in its order; the first grader is killed, the next one goes on."""
     needs_sandbox()
-    (tmp_path / "handed-in" / "ada").mkdir(parents=True)
-    shutil.copy(SOLVED, tmp_path / "handed-in" / "ada")
-    said = [sh(line, tmp_path) for line in GRADING]
-    assert [line.split()[1] for line in GRADING] == ["grade"] * 2 + ["report"] * 4
-    for text in said[:2]:  # the second time it is not graded again
-        assert re.search(r"^graded +(\d+) of \1 +ada/00_ranks\.ipynb", text, re.MULTILINE), text
-    assert sorted(path.suffix for path in tmp_path.glob("grades.*")) == [".csv", ".html", ".xml"]
-    assert json.loads(said[-1])
+    for name, source in (("ada", SOLVED), ("emil", ROOT / "labs" / "00_ranks.ipynb")):
+        (tmp_path / "handed-in" / name).mkdir(parents=True)
+        shutil.copy(source, tmp_path / "handed-in" / name / "00_ranks.ipynb")
+    for name, text in ROSTERS.items():
+        (tmp_path / name).write_text(text)
+    grade = [line for line in GRADING if line.startswith("ddpkit grade ")]
+    killed_at_the_first_result(grade[0], tmp_path)
+    said = [sh(line, tmp_path, 600) for line in grade[1:]]
+    assert re.search(r"^graded +(\d+) of \1 +ada/00_ranks\.ipynb", said[0], re.MULTILINE), said
+    assert re.search(r"^graded +0 of 4 +emil/00_ranks\.ipynb", said[0], re.MULTILINE), said
+    assert "ada" not in said[-1]  # emil's alone is graded again
+
+    (overrides,) = (code for kind, code in BLOCKS["docs/teaching.md"] if kind == "toml")
+    (tmp_path / "grades" / "overrides.toml").write_text(overrides)
+    reports = [line for line in GRADING if line.startswith("ddpkit report ")]
+    told = "".join(sh(line, tmp_path) for line in reports)
+    formats = {line.split("--format ")[1].split()[0] for line in reports}
+    choices = next(each for each in main.commands["report"].params if each.name == "form").type
+    assert formats == set(choices.choices) - {"gradescope"}  # which is of one submission
+    assert "lab 00: 2 graded" in told
+    assert {row["earned"] for row in table(tmp_path / "grades.csv")} == {"4.0", "1.0"}
+    assert [row["lab 00"] for row in table(tmp_path / "course.csv")] == ["4.0", "1.0", "missing"]
+    assert [row["Lab 00 (7)"] for row in table(tmp_path / "to-canvas.csv")] == ["4", "4", "1", ""]
+    assert [row["Grade"] for row in table(tmp_path / "to-moodle.csv")] == ["100", "25"]
+    assert len(list((tmp_path / "pages").glob("*.html"))) == 2
+    assert len(list((tmp_path / "sources").rglob("*.py"))) == 2  # emil's are blank
+    assert "see my mail" in (tmp_path / "grades.html").read_text()
+    assert "emil" not in (tmp_path / "unnamed.html").read_text()
+    assert json.loads((tmp_path / "grades.json").read_text())
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def killed_at_the_first_result(command: str, folder: Path) -> None:
+    """Start a grader, and kill it as soon as it has graded one notebook."""
+    words = [str(Path(sys.executable).parent / "ddpkit"), *command.split()[1:]]
+    process = subprocess.Popen(words, cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        while not list(folder.glob("grades/results/*.json")):
+            assert process.poll() is None, "it ended before it had a result"
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_scripts_for_gradescope_are_bash_and_their_commands_ours():
