@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from ddpkit.grade import store
+from ddpkit.errors import GradeError
 from ddpkit.grade.page import details, framed
 from ddpkit.grade.publish.gradebook import lab_of_result
 from ddpkit.grade.publish.roster import Roster
@@ -28,7 +28,7 @@ def pages(results: Sequence[Result], roster: Roster, folder: Path) -> list[Path]
     for who, found in theirs.items():
         path = folder / f"{file_of(folder, who).stem}.html"
         text = framed(who, "".join(details(sorted(found, key=lab_of_result))))
-        store.write(path, text.rstrip("\n"))
+        _write(path, text)
         written.append(path)
     return written
 
@@ -60,6 +60,15 @@ def sources(results: Sequence[Result], folder: Path) -> int:
         for exercise, code in result.answers:
             name = re.sub(r"\W+", "_", exercise)
             path = folder / f"lab{result.lab}" / name / f"{file_of(folder, result.name).stem}.py"
-            store.write(path, code)
+            _write(path, code + "\n")
             count += 1
     return count
+
+
+def _write(path: Path, text: str) -> None:
+    """Write one of many files, which the next report would make again: nothing waits for a disk."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise GradeError(f"{path} cannot be written: {error.strerror}.") from error
