@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -14,14 +16,19 @@ from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
 Build = Callable[[list[Any]], Any]  # five parameters -> the model's output
+Graph = tuple[str, Callable[..., Observed], Build, list[int]]  # title, how to ask, what is unused
 
+NO_GRAPH = "an output without a graph"  # of which all are unused
 FOR_EVER = 20  # seconds: an answer that notes the nodes takes milliseconds
 
 
-def unused(answer: Answer, build: Build) -> Observed:
-    """The numbers of the parameters that the answer calls unused, or what it did to the model."""
-    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(5)]
-    output = build(parameters)
+def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
+    """The numbers of the parameters that the answer calls unused, or what it did to the model.
+
+    `order` says which of the parameters `build` gets first.
+    """
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in order]
+    output = build([parameters[i] for i in order])
     number = {id(p): i for i, p in enumerate(parameters)}
     found = [number.get(id(p), "no parameter") for p in answer(output, parameters)]
     if any(p.grad is not None for p in parameters):
@@ -34,22 +41,54 @@ def unused(answer: Answer, build: Build) -> Observed:
     return {"unused": found}
 
 
-def unused_in_time(answer: Answer, build: Build) -> Observed:
+def unused_in_time(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
     """Asks on a rank that is ended after some seconds, for who walks each path takes for ever."""
     alone = Cluster(1, device="cpu")
-    return dict(alone.run(unused, answer, build, timeout=FOR_EVER).results[0])
+    return dict(alone.run(unused, answer, build, order, timeout=FOR_EVER).results[0])
+
+
+@dataclass(frozen=True)
+class Random:
+    """A model that combines what it has, at random; `steps` are pairs of places."""
+
+    steps: tuple[tuple[int, int], ...]
+    outputs: tuple[int, ...]
+
+    def __call__(self, p: list[Any]) -> Any:
+        values = list(p)
+        for a, b in self.steps:
+            values.append(values[a] * values[b])
+        return {"all": [values[i] for i in self.outputs]}
+
+    def used(self, parameters: int) -> set[int]:
+        """Places of parameters that an output depends on."""
+        reached, todo = set(), [*self.outputs]
+        while todo:
+            place = todo.pop()
+            reached.add(place)
+            todo += self.steps[place - parameters] if place >= parameters else ()
+        return {place for place in reached if place < parameters}
+
+
+def drawn(rng: random.Random, parameters: int = 5) -> tuple[Random, list[int]]:
+    """A model at random of which some parameters are not used, and which these are."""
+    while True:
+        steps = tuple((rng.randrange(n), rng.randrange(n)) for n in range(parameters, 12))
+        made = Random(steps, (rng.randrange(parameters, 12), rng.randrange(parameters, 12)))
+        unused = [i for i in range(parameters) if i not in made.used(parameters)]
+        if 2 <= len(unused) <= parameters - 2:
+            return made, unused
 
 
 # fmt: off
-GRAPHS: tuple[tuple[str, Callable[..., Observed], Build, list[int]], ...] = (
+GRAPHS: tuple[Graph, ...] = (
     ("a layer", unused, lambda p: (p[0] * p[1]).sum(), [2, 3, 4]),
     ("branches", unused, lambda p: p[0] * p[2] + p[4], [1, 3]),
     ("a dict of lists", unused,
      lambda p: {"loss": p[1].sum(), "more": [p[3] * 2, ("text", p[4].exp())], "epoch": 3}, [0, 2]),
     ("a parameter is an output", unused, lambda p: [p[2], p[0].sum()], [1, 3, 4]),
     ("a detached factor", unused, lambda p: (p[0] * p[1].detach()).sum() + p[3].sum(), [1, 2, 4]),
-    ("an output without a graph", unused, lambda p: p[0].detach() + p[1].detach(),
-     [0, 1, 2, 3, 4]),
+    (NO_GRAPH, unused, lambda p: p[0].detach() + p[1].detach(), [0, 1, 2, 3, 4]),
     ("3,000 nodes in a row", unused, lambda p: reduce(lambda x, _: x + 1, range(3000), p[1]),
      [0, 2, 3, 4]),
     ("60 nodes, 2**60 paths", unused_in_time, lambda p: reduce(lambda x, _: x + x, range(60), p[3]),

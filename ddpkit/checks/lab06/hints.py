@@ -24,9 +24,23 @@ def starts(text: str) -> list[str]:
     return events(text, "s")
 
 
-def orders(s: Seen) -> list[list[int]]:
+def orders(s: Seen) -> list[list[Any]]:
     """The parameters as they lie in rebuilt buckets, by rank."""
     return [[i for bucket in buckets for i in bucket] for buckets in s.buckets]
+
+
+def near(got: Any, wanted: Any) -> bool:
+    """Whether these are the gradients, up to rounding."""
+    return same(got, Close(wanted))
+
+
+def left(s: Seen, failing: bool) -> bool:
+    """Whether the flag, True before, is False after tries in which something failed, or nothing."""
+    return any(
+        before and not after
+        for (before, fails), after in zip(s.tries, s.after, strict=True)
+        if fails is failing
+    )
 
 
 def used(s: Seen) -> list[int]:
@@ -55,6 +69,8 @@ AVERAGE = (
          lambda s: f"With {s.n} ranks, divide by {s.n}: dist.get_world_size()."),
 )
 REDUCER = (
+    Hint("no bucket", lambda s: s.attribute in ("buffer", "index"),
+         "start gets bucket i as a hook sees it: grad_bucket(self.buckets, i)."),
     Hint("waits in the hook", lambda s: "w" in s.events.partition("|")[0],
          "It waits inside the hook: backward stands still meanwhile, and nothing overlaps. Wait in "
          "wait() alone."),
@@ -78,22 +94,27 @@ REDUCER = (
          "A bucket starts with its last gradient: not earlier, and not later."),
     Hint("not waited for", lambda s: s.wrong("events"),
          "After backward wait once for each bucket that was started."),
+    Hint("collected late", lambda s: s.flat[0] == s.own[0],
+         "flat[0] holds this rank's own gradients when all is over: who collects after the average "
+         "has started puts them over the mean."),
     Hint("not collected", lambda s: not any(map(any, s.flat)),
          "collect(i) before you start bucket i: what is not collected is not averaged."),
     Hint("copies True", lambda s: set(s.flat[0]) == {1},
          "What a Work's wait() returns is True, and no tensor: copy a tensor only."),
-    Hint("result dropped", lambda s: s.wrong("flat"),
+    Hint("result dropped", lambda s: s.flat[1::2] == s.own[1::2],
          "A hook's wait() may return a new tensor: copy it into flat[i] of its bucket."),
     Hint("no order", lambda s: s.wrong("order"),
          "self.order lists the parameters as their gradients became ready: add each."),
 )
 REBUILT = (
+    Hint("no parameter", lambda s: any("no parameter" in order for order in orders(s)),
+         "A bucket is a list of the parameters themselves: parameters[place]."),
     Hint("its own order", lambda s: orders(s) == s.ready != s.ready[:1] * len(s.ready),
          "Each rank keeps the order that it saw itself: they have to agree on rank 0's."),
     Hint("no agreement", lambda s: any(each != s.buckets[0] for each in s.buckets),
          "The ranks have different buckets: all take rank 0's order."),
-    Hint("the last rank's", lambda s: orders(s)[0] == s.ready[-1] != s.ready[0],
-         "That is the last rank's order: broadcast rank 0's."),
+    Hint("another rank's", lambda s: orders(s)[0] in s.ready[1:] and orders(s)[0] != s.ready[0],
+         lambda s: f"That is rank {s.ready.index(orders(s)[0])}'s order: broadcast rank 0's."),
     Hint("back to front", lambda s: orders(s)[0] == s.ready[0][::-1],
          "The buckets are back to front. assign_buckets goes from the last parameter to the first: "
          "hand it the reverse of the order of readiness."),
@@ -133,18 +154,22 @@ UNUSED = (
 NO_SYNC = (
     Hint("not for with", lambda s: s.kind in ("no context manager", "iterator", "None"),
          "It is for `with`: keep @contextmanager above it, and yield in between."),
-    Hint("not False", lambda s: s.inside is not False,
+    Hint("no gradients", lambda s: s.kind == "no graph",
+         "Inside, backward makes gradients as ever, which stay on this rank: no torch.no_grad()."),
+    Hint("not False", lambda s: s.wrong("inside"),
          "Inside, ddp.require_backward_grad_sync must be False."),
-    Hint("swallows", lambda s: s.fails and s["raised"] == "nothing",
+    Hint("swallows", lambda s: s.wrong("raised"),
          "The exception has vanished: `finally:` sets the flag back, and lets it pass."),
-    Hint("no finally", lambda s: s.fails and s.after is False,
+    Hint("no finally", lambda s: left(s, True) and not left(s, False),
          "After an exception the flag stays False: set it back in a `finally:`."),
-    Hint("not set back", lambda s: s.before and s.after is False,
+    Hint("not set back", lambda s: left(s, True) or left(s, False),
          "Afterwards the flag must be what it was before."),
-    Hint("always True", lambda s: s.after is True and not s.before,
+    Hint("always True", lambda s: all(s.after),
          "Inside another no_sync the flag was False before, and must stay so afterwards."),
 )
 DDP = (
+    Hint("torch's own", lambda s: s.raised == "TorchsOwn",
+         "That is torch's class: here you build your own."),
     Hint("unused are missing", lambda s: s.case == "unused parameters"
          and (s.stuck or s.kind == "not ready"),
          "Unused parameters are ready from the start: tell the reducer at the first hook."),
@@ -155,6 +180,9 @@ DDP = (
          and (s.kind == "ready twice" or not s.error),
          "Each forward asks for one average: `finish` makes `expected` less by 1 and begins a new "
          "backward, and one that is not expected stays silent."),
+    Hint("ready twice", lambda s: s.kind == "ready twice",
+         "The reducer was told twice of one gradient in one backward: each parameter has one hook, "
+         "which tells of it once."),
     Hint("no parameters", lambda s: s.raised == "KeyError",
          "The parameters themselves: ready() gets one, and first_order lists them."),
     Hint("frozen hooked", lambda s: s.kind == "no hook",
@@ -172,15 +200,22 @@ DDP = (
     Hint("too few leave", lambda s: s.on_their_way < s.expect["on their way"],
          lambda s: f"{s.on_their_way} all-reduces leave during backward, not "
          f"{s.expect['on their way']}. Do the caps reach assign_buckets?"),
+    Hint("own gradients", lambda s: near(s.gradients, s.own),
+         "Each rank has its own gradients still: the average has to change the bucket's buffer."),
     Hint("not yet averaged", lambda s: s.wrong("ranks agree"),
-         "backward() returned before the averages were there: queue `finish`, and wait in it. Or a "
-         "hook came before p.grad was there: register_post_accumulate_grad_hook comes after."),
-    Hint("no mean", lambda s: s.wrong("gradients"),
-         "The gradients are not the mean over the ranks: is each parameter's hook set?"),
+         "When backward() returned, the ranks had different gradients. Is `finish` queued, does it "
+         "wait for all that was started, and is p.grad there when the hook is called "
+         "(register_post_accumulate_grad_hook)?"),
+    Hint("the sum", lambda s: near(s.gradients, s.n * s.mean),
+         "That is the sum over the ranks: `average` divides by their number."),
+    Hint("divided twice", lambda s: near(s.gradients, s.mean / s.n),
+         lambda s: f"The gradients are {s.n} times too small: they are divided twice."),
+    Hint("no mean", lambda s: s.wrong("gradients") and s.mean is not None,
+         "The gradients are not the mean over the ranks."),
     Hint("other memory", lambda s: s.wrong("storages"),
          lambda s: f"The gradients do not lie in {s.expect['storages']} buckets. Do the caps reach "
          "assign_buckets, are the gradients views, and is first_order as they became ready?"),
-    Hint("later steps", lambda s: s.storages and s.wrong("as torch's"),
+    Hint("later steps", lambda s: s.storages and s.wrong("as torch's", "steps"),
          "Later steps, or those after no_sync, differ from torch's. Inside no_sync the hook does "
          "nothing; after each backward one less is expected, and a new one begins."),
     Hint("one cap", lambda s: len(s["all-reduces"]) < 2,
@@ -195,6 +230,9 @@ DDP = (
          "first_order holds the parameters as they became ready in the first whole backward."),
     Hint("not shared", lambda s: s.wrong("as torch's", "None"),
          "A gradient that another rank has made must arrive here too: share_unused."),
+    Hint("not waited for", lambda s: s.averages_left and not s.wrong("said"),
+         "`finish` raises while averages are under way: they go on writing into the gradients. "
+         "Wait first."),
     Hint("says nothing", lambda s: s.said == "nothing",
          "A gradient never came, and backward() said nothing of it: raise missing_gradients()."),
 )

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpkit.checks.lab06.models import Chosen, batch, linear, loss_of, model, three_layers
-from ddpkit.exercises.compare import same
+from ddpkit.checks.lab06.models import CAP_MB, Part, loss_of
 from ddpkit.exercises.raised import named
 
 Answer = Callable[..., Any]
-CAP_MB = 0.0001  # 105 bytes: `model` gets 4 buckets
-SIZES = (8, 16, 24, 32)  # of the layers of `other_order`, in elements
 
 torchs = partial(DistributedDataParallel, gradient_as_bucket_view=True)
 
@@ -31,8 +30,14 @@ def started(average: Answer, flat: Any) -> Any:
 
     Each rank begins when the one before has its Work: who waits inside waits for ever.
     """
-    rank = dist.get_rank()
-    bucket = SimpleNamespace(buffer=lambda: flat, index=lambda: 0, is_last=lambda: True)
+    rank, parameter = dist.get_rank(), torch.zeros_like(flat)
+    bucket = SimpleNamespace(
+        buffer=lambda: flat,
+        gradients=lambda: [flat],
+        parameters=lambda: [parameter],
+        index=lambda: 0,
+        is_last=lambda: True,
+    )
     if rank:
         dist.recv(torch.zeros(1), src=rank - 1)
     work = average(bucket)
@@ -42,19 +47,18 @@ def started(average: Answer, flat: Any) -> Any:
     return flat
 
 
-def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -> list[list[int]]:
+def rebuilt(rebuilt_buckets: Answer, order: list[int], *caps_mb: float | None) -> list[list[Any]]:
     """Which parameters are in each bucket, where parameter i has i + 1 times 512 bytes."""
     parameters = [nn.Parameter(torch.zeros(128 * (i + 1))) for i in range(len(order))]
     number = {id(p): i for i, p in enumerate(parameters)}
-    return [
-        [number[id(p)] for p in bucket] for bucket in rebuilt_buckets(parameters, order, *caps_mb)
-    ]
+    buckets = rebuilt_buckets(parameters, order, *caps_mb)
+    return [[number.get(id(p), "no parameter") for p in bucket] for bucket in buckets]
 
 
-def accumulated(no_sync: Answer) -> Any:
-    """The gradient after backwards of 1 + rank, 2 + rank and 3.5 + rank, two of them inside."""
+def accumulated(no_sync: Answer, values: Sequence[float]) -> Any:
+    """The gradient after backwards of these values, all but the last of them inside."""
     ddp = torchs(nn.Linear(2, 1, bias=False))
-    *inside, last = (torch.full((1, 2), value + dist.get_rank()) for value in (1.0, 2.0, 3.5))
+    *inside, last = (torch.full((1, 2), value) for value in values)
     with no_sync(ddp):
         for x in inside:
             ddp(x).sum().backward()
@@ -65,31 +69,42 @@ def accumulated(no_sync: Answer) -> Any:
 # DistributedDataParallel
 
 
+class TorchsOwn(RuntimeError):
+    """The answer is torch's class, or has one within."""
+
+
+def wrap(answer: Answer, module: Any, **options: Any) -> Any:
+    """The module in the student's class, which may not make one of torch's."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise TorchsOwn("this would be torch's DistributedDataParallel")
+
+    with mock.patch.object(DistributedDataParallel, "__init__", refuse):
+        return answer(module, **options)
+
+
 def gradients(ddp: Any) -> list[Any]:
     return [None if p.grad is None else p.grad.clone() for p in ddp.parameters()]
 
 
-def start(answer: Answer) -> bool:
-    """Whether a rank begins with the parameters and buffers of rank 0, whose seed is 0."""
-    mine = model(seed=dist.get_rank())
-    mine[0].requires_grad_(False)
-    mine[1].running_mean += dist.get_rank()
+def start(answer: Answer, mine: Any) -> list[Any]:
+    """The parameters and buffers that a rank begins with."""
     with torch.no_grad():
-        wrapped = answer(mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
-    return same([*wrapped.module.state_dict().values()], [*model().state_dict().values()])
+        wrapped = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
+    return [tensor.detach().clone() for tensor in wrapped.module.state_dict().values()]
 
 
-def one_backward(answer: Answer) -> list[Any]:
+def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
     """The gradients after one backward from rank 0's start."""
-    ddp = answer(linear(seed=dist.get_rank()))
-    loss_of(ddp, 0).backward()
+    ddp = wrap(answer, mine)
+    loss_of(ddp, part).backward()
     return gradients(ddp)
 
 
-def two_forwards(answer: Answer) -> tuple[list[Any], list[Any]]:
+def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list[Any], list[Any]]:
     """The gradients after their two backwards, and what a third one adds."""
-    ddp = answer(linear(), bucket_cap_mb=CAP_MB)
-    losses = [loss_of(ddp, step) for step in range(2)]
+    ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB)
+    losses = [loss_of(ddp, part) for part in parts]
     for loss in losses:
         loss.backward(retain_graph=True)
     both = gradients(ddp)
@@ -97,44 +112,54 @@ def two_forwards(answer: Answer) -> tuple[list[Any], list[Any]]:
     return both, [now - before for now, before in zip(gradients(ddp), both, strict=True)]
 
 
-def three_steps(answer: Answer, micro_batches: int) -> tuple[list[Any], int]:
-    """The gradients of each step with the parameters at the end, and in how much memory they lie.
+def _steps(ddp: Any, steps: Sequence[Sequence[Part]]) -> tuple[list[Any], int]:
+    """The gradients of each step with the parameters and buffers at the end; pieces of memory.
 
-    Memory is counted in pieces. All but the last of a step's micro-batches are inside `no_sync`.
+    These are where the gradients lie. All but the last of a step's micro-batches are inside
+    `no_sync`.
     """
-    ddp, found = answer(model(seed=dist.get_rank()), bucket_cap_mb=CAP_MB), []
+    found: list[Any] = []
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
-    for step in range(3):
+    for *inside, last in steps:
         optimizer.zero_grad()
-        for micro in range(micro_batches - 1):
+        for part in inside:
             with ddp.no_sync():
-                loss_of(ddp, 10 * step + micro).backward()
-        loss_of(ddp, 10 * step + 9).backward()
+                loss_of(ddp, part).backward()
+        loss_of(ddp, last).backward()
         found += gradients(ddp)
         optimizer.step()
     trained = [p for p in ddp.parameters() if p.requires_grad]
     storages = len({p.grad.untyped_storage().data_ptr() for p in trained})
-    return [*found, *ddp.parameters()], storages
+    found += (p.detach() for p in ddp.parameters())
+    if not any(inside for *inside, _ in steps):  # in no_sync torch shares buffers at other times
+        found += ddp.buffers()
+    return found, storages
 
 
-def beside_torchs(answer: Answer, micro_batches: int) -> tuple[bool, int]:
-    """Whether gradients and parameters are torch's, and how many pieces of memory they lie in."""
-    mine, theirs = three_steps(answer, micro_batches), three_steps(torchs, micro_batches)
-    return same(mine[0], theirs[0]), mine[1]
+def beside_torchs(
+    answer: Answer, mine: Any, steps: Sequence[Sequence[Part]]
+) -> tuple[list[Any], list[Any], int]:
+    """What the answer, and what torch's class makes of these steps; the answer's pieces of memory.
+
+    See `_steps`.
+    """
+    theirs = deepcopy(mine)
+    found, storages = _steps(wrap(answer, mine, bucket_cap_mb=CAP_MB), steps)
+    return found, _steps(torchs(theirs, bucket_cap_mb=CAP_MB), steps)[0], storages
 
 
-def late(answer: Answer) -> list[Any]:
+def late(answer: Answer, mine: Any, part: Part) -> list[Any]:
     """The gradients as they are when backward returns on two ranks, of which rank 1 is late.
 
     Rank 1 begins its own when rank 0 has made all its gradients: whoever waits inside a hook waits
     for ever, for rank 1's buckets come later.
     """
     rank, token = dist.get_rank(), torch.zeros(1)
-    x, y = batch(0, rank)
+    x, y = part
     gate = x.requires_grad_().clone()  # its backward comes after those of all layers
     if rank == 0:
         gate.register_hook(lambda _: dist.send(token, dst=1))
-    ddp = answer(model(), bucket_cap_mb=CAP_MB, broadcast_buffers=False)
+    ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
     loss = nn.functional.cross_entropy(ddp(gate), y)
     if rank == 1:
         dist.recv(token, src=0)
@@ -142,43 +167,62 @@ def late(answer: Answer) -> list[Any]:
     return gradients(ddp)
 
 
-def default_caps(answer: Answer) -> None:
+def default_caps(answer: Answer, module: Any) -> None:
     """A backward of more than 1 MB."""
-    layers = nn.Linear(1, 1024), nn.Linear(1024, 256, bias=False), nn.Linear(256, 1)
-    answer(nn.Sequential(*layers))(torch.ones(1, 1)).sum().backward()
+    wrap(answer, module)(torch.ones(1, 1)).sum().backward()
 
 
-def other_order(answer: Answer) -> None:
-    """Three steps; the four layers, of 32 to 128 bytes, are not used in their order."""
-    ddp = answer(Chosen(*(nn.Linear(1, size, bias=False) for size in SIZES)), bucket_cap_mb=0)
+def other_order(answer: Answer, module: Any, use: Sequence[int]) -> None:
+    """Three steps; the layers, each in a bucket of its own, are not used in their order."""
+    ddp = wrap(answer, module, bucket_cap_mb=0)
     for _ in range(3):
         ddp.zero_grad()
-        ddp(torch.ones(1, 1), (2, 0, 3, 1)).backward()
+        ddp(torch.ones(1, 1), use).backward()
         torch.optim.SGD(ddp.parameters(), lr=0.0).step()
 
 
-def two_backwards(answer: Answer, use: Sequence[int]) -> list[Any]:
-    """The gradients after backwards which use only some layers."""
-    ddp = answer(three_layers(), bucket_cap_mb=0, find_unused_parameters=True)
-    for step in range(2):
+def _two_backwards(ddp: Any, x: Any, use: Sequence[int]) -> list[Any]:
+    for factor in (1, 2):
         ddp.zero_grad()
-        ddp(torch.full((1, 4), step + 1.0), use).backward()
+        ddp(factor * x, use).backward()
     return gradients(ddp)
 
 
-def partly_used(answer: Answer, use: Sequence[int]) -> tuple[bool, list[int]]:
-    """Whether gradients are torch's where some layers are not used; which layers have none."""
-    mine = two_backwards(answer, use)
-    return same(mine, two_backwards(torchs, use)), [i for i in range(3) if mine[2 * i] is None]
+def partly_used(
+    answer: Answer, mine: Any, x: Any, use: Sequence[int]
+) -> tuple[list[Any], list[Any]]:
+    """The gradients after backwards which use only some layers, and torch's."""
+    theirs = deepcopy(mine)
+    options: dict[str, Any] = {"bucket_cap_mb": 0, "find_unused_parameters": True}
+    found = _two_backwards(wrap(answer, mine, **options), x, use)
+    return found, _two_backwards(torchs(theirs, **options), x, use)
 
 
-def said_of_missing(answer: Answer) -> str:
-    """What backward names when a layer is left out on all ranks: its error has to name that one."""
-    ddp = answer(three_layers(), bucket_cap_mb=0)
+def said_of_missing(answer: Answer, mine: Any, use: Sequence[int]) -> tuple[list[str], int]:
+    """The parameters that backward names when a layer is left out on all ranks.
+
+    Then how many averages were started and not waited for.
+    """
+    ddp, left = wrap(answer, mine, bucket_cap_mb=0), []
+
+    def hook(_: object, bucket: Any) -> Any:
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        left.append(work)
+
+        def wait() -> Any:
+            left.remove(work)
+            return work.wait()
+
+        return SimpleNamespace(wait=wait)
+
+    ddp.register_comm_hook(None, hook)
+    said: list[str] = []
     try:
-        ddp(torch.ones(1, 4), [0, 2]).backward()
+        ddp(torch.ones(1, 4), use).backward()
     except RuntimeError as error:
-        if "layers.1.weight" not in named(error, dict(ddp.module.named_parameters())):
+        said = named(error, dict(ddp.module.named_parameters()))
+        if not said:
             raise
-        return "names layers.1"
-    return "nothing"
+    for work in left:
+        work.wait()
+    return said, len(left)

@@ -57,7 +57,7 @@ class Notes(list[str]):
 
 def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
     """Backwards in which gradients become ready in these orders: parameter i's is i + 1."""
-    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in backwards[0]]
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(1 + max(backwards[0]))]
     notes, filled = Notes(), Buckets(parameters, buckets)
     reducer = answer(filled, notes.start)
     for backward in backwards:

@@ -1,5 +1,6 @@
 """Wrong answers to lab 06."""
 
+import torch
 import torch.distributed as dist
 
 from tests.labs.answers import edits, wrong
@@ -70,6 +71,17 @@ edits(
     ("Reducer", "starts_nothing", CAN_START, "while False:\n", "starts nothing"),
 )
 
+edits(
+    ("Reducer", "hands_out_the_tensor", "grad_bucket(self.buckets, i)", "self.buckets.flat[i]",
+     "no bucket"),
+    ("Reducer", "collects_in_wait",
+     {COLLECT: "", "            result = work.wait()\n":
+      "            result = work.wait()\n            self.buckets.collect(len(self.waited))\n"
+      "            self.waited.append(work)\n",
+      "        self.works = []": "        self.waited = []\n        self.works = []"},
+     "collected late"),
+)
+
 BROADCAST = "    dist.broadcast(order, src=0)\n"
 edits(
     ("rebuilt_buckets", "own_order", BROADCAST, "", "its own order"),
@@ -77,7 +89,10 @@ edits(
      "    if dist.get_rank() == 1:\n        dist.recv(order, 0)\n"
      "    elif dist.get_rank() == 0 < dist.get_world_size() - 1:\n        dist.send(order, 1)\n",
      "no agreement"),
-    ("rebuilt_buckets", "last_rank", "src=0", "src=dist.get_world_size() - 1", "the last rank's"),
+    ("rebuilt_buckets", "last_rank", "src=0", "src=dist.get_world_size() - 1", "another rank's"),
+    ("rebuilt_buckets", "rank_1", "src=0", "src=1", "another rank's"),
+    ("rebuilt_buckets", "numbers", "return assign_buckets(forward_order, bucket_cap_mb,",
+     "return [order.tolist()] or (forward_order, bucket_cap_mb,", "no parameter"),
     ("rebuilt_buckets", "back_to_front",
      "reversed(order.tolist())", "order.tolist()", "back to front"),
     ("rebuilt_buckets", "ignores_ready",
@@ -131,6 +146,8 @@ edits(
     ("no_sync", "no_finally", FINALLY, f"    yield\n    {FLAG} = before\n", "no finally"),
     ("no_sync", "always_true_afterwards", f"{FLAG} = before", f"{FLAG} = True", "always True"),
     ("no_sync", "never_set_back", BACK, "        pass\n", "not set back"),
+    ("no_sync", "without_gradients",
+     "        yield\n", "        with torch.no_grad():\n            yield\n", "no gradients"),
     ("no_sync", "swallows", "    finally:", "    except Exception:\n        pass\n    finally:",
      "swallows"),
     ("no_sync", "toggles", {f"{FLAG} = False": f"{FLAG} = not {FLAG}",
@@ -159,7 +176,23 @@ edits(
     (DDP, "frozen_in_buckets",
      ASSIGN, "assign_buckets(module.parameters(), *self.caps)", "some are not ready"),
     (DDP, "only_sums", f"({ASSIGN})",
-     f"({ASSIGN}), lambda bucket: dist.all_reduce(bucket.buffer(), async_op=True)", "no mean"),
+     f"({ASSIGN}), lambda bucket: dist.all_reduce(bucket.buffer(), async_op=True)", "the sum"),
+    (DDP, "divides_twice", f"({ASSIGN})",
+     f"({ASSIGN}), lambda b: [b.buffer().div_(dist.get_world_size()), average(b)][1]",
+     "divided twice"),
+    (DDP, "divides_by_another_number", f"({ASSIGN})",
+     f"({ASSIGN}), lambda b: dist.all_reduce(b.buffer().div_(7), async_op=True)", "no mean"),
+    (DDP, "averages_nothing", f"({ASSIGN})",
+     f"({ASSIGN}), lambda bucket: dist.all_reduce(bucket.buffer().clone(), async_op=True)",
+     "own gradients"),
+    (DDP, "each_hook_twice", HOOKS,
+     HOOKS + "            p.register_post_accumulate_grad_hook(self.gradient_ready)\n",
+     "ready twice"),
+    (DDP, "raises_first",
+     "        self.reducer.wait()\n        if any(self.reducer.missing):\n"
+     "            raise self.missing_gradients()\n",
+     "        if any(self.reducer.missing):\n            raise self.missing_gradients()\n"
+     "        self.reducer.wait()\n", "not waited for"),
     (DDP, "no_hooks", HOOKS, "*self.caps)))\n", "none leaves"),
     (DDP, "hooks_for_all",
      HOOKS, HOOKS.replace("self.trained", "module.parameters()"), "frozen hooked"),
@@ -215,3 +248,16 @@ edits(
     of=ByAccumulators,
 )
 # fmt: on
+
+
+@wrong(DDP, "torch's own")
+class TorchsInside(torch.nn.Module):
+    def __init__(self, module, **options):
+        super().__init__()
+        options.setdefault("bucket_cap_mb", 25)
+        self.ddp = torch.nn.parallel.DistributedDataParallel(module, **options)
+        self.module = module
+        self.no_sync = self.ddp.no_sync
+
+    def forward(self, *args, **kwargs):
+        return self.ddp(*args, **kwargs)

@@ -1,0 +1,60 @@
+"""Lab 06: what one process makes of the models and batches that ranks get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+
+from ddpkit.checks.lab06.models import Part, loss_of
+
+
+def vector(tensors: Sequence[Any]) -> Any:
+    """All numbers of tensors in one; None has none."""
+    return torch.cat([tensor.flatten() for tensor in tensors if tensor is not None])
+
+
+def gradients_of(module: Any, of_ranks: Sequence[Part]) -> list[list[Any]]:
+    """Each rank's own gradients after a backward of its part."""
+    found = []
+    for part in of_ranks:
+        net = deepcopy(module)
+        loss_of(net, part).backward()
+        found.append([p.grad for p in net.parameters()])
+    return found
+
+
+def mean(by_rank: Sequence[list[Any]]) -> list[Any]:
+    """The mean of the ranks' gradients; a missing one counts as zeros, None if no rank has it."""
+    columns = ([g for g in column if g is not None] for column in zip(*by_rank, strict=True))
+    return [sum(column) / len(by_rank) if column else None for column in columns]
+
+
+def steps(module: Any, by_rank: Sequence[Sequence[Sequence[Part]]]) -> list[Any]:
+    """The mean gradients of each step, and at last the parameters: [rank][step][micro-batch]."""
+    nets, found = [deepcopy(module) for _ in by_rank], []
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in nets]
+    for of_ranks in zip(*by_rank, strict=True):
+        for net, optimizer, micro_batches in zip(nets, optimizers, of_ranks, strict=True):
+            optimizer.zero_grad()
+            for part in micro_batches:
+                loss_of(net, part).backward()
+        averaged = mean([[p.grad for p in net.parameters()] for net in nets])
+        found += averaged
+        for net, optimizer in zip(nets, optimizers, strict=True):
+            for p, gradient in zip(net.parameters(), averaged, strict=True):
+                p.grad = None if gradient is None else gradient.clone()
+            optimizer.step()
+    return [*found, *(p.detach() for p in nets[0].parameters())]
+
+
+def of_chosen(module: Any, x: Any, by_rank: Sequence[Sequence[int]]) -> list[Any]:
+    """The mean gradients where each rank's forward uses some layers of a `Chosen`."""
+    found = []
+    for use in by_rank:
+        net = deepcopy(module)
+        net(x, use).backward()
+        found.append([p.grad for p in net.parameters()])
+    return mean(found)

@@ -1,0 +1,241 @@
+"""Lab 06: the cases of DistributedDataParallel, and what is read from what its answers did.
+
+What a rank gets is drawn here and shipped to it: its own model and parts of batches, no other's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from ddpkit.checks.lab06 import alone, on_ranks
+from ddpkit.checks.lab06.alone import vector
+from ddpkit.checks.lab06.hints import DDP
+from ddpkit.checks.lab06.models import Chosen, linear, model, parts, three_layers
+from ddpkit.checks.lab06.traces import all_reduces, communicated, on_their_way
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.exercise import Case, Observed
+from ddpkit.exercises.ranks import Looks, asked
+from ddpkit.exercises.values import Close
+from ddpkit.protocol.per_rank import PerRank
+
+Answer = Callable[..., Any]
+GAVE: Looks = {"gave": "returned"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one case asks, of how many ranks, and what is right."""
+
+    about: str
+    n: int
+    run: Callable[..., Any]  # a function of `on_ranks`
+    arguments: Sequence[Any]
+    expect: Observed
+    see: Looks = field(default_factory=lambda: GAVE)
+    read: Callable[[Observed], Observed] | None = None
+    given: Observed = field(default_factory=dict)
+
+
+def questions(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The cases, with models and batches drawn from `rng`."""
+    for ask in (
+        *(_start, _late, _whole_batch, _three_steps, _micro_batches, _default_caps),
+        *(_two_forwards, _other_order, _unused, _missing),
+    ):
+        question = ask(rng)
+        yield Case(
+            question.about,
+            asked(
+                partial(question.run, answer),
+                *question.arguments,
+                world_size=question.n,
+                see=question.see,
+            ),
+            question.expect,
+            read=question.read,
+            hints=DDP,
+            given={"case": question.about, "n": question.n, **question.given},
+        )
+
+
+def _seed(rng: random.Random) -> int:
+    return rng.randrange(10**6)
+
+
+# Averages
+
+
+def _start(rng: random.Random) -> Question:
+    models = [model(_seed(rng)) for _ in range(3)]
+    for rank, each in enumerate(models):
+        each[0].requires_grad_(False)
+        each[1].running_mean += rank
+    begin = [tensor.detach().clone() for tensor in models[0].state_dict().values()]
+    return Question(
+        *("3 ranks start alike", 3, on_ranks.start, [PerRank(models)]),
+        {"rank 0's start": [True] * 3},
+        read=lambda seen: {"rank 0's start": [same(each, begin) for each in seen["gave"]]},
+    )
+
+
+def _late(rng: random.Random) -> Question:
+    net, batch = model(_seed(rng)), parts(_seed(rng), 2)
+    mean = vector(alone.mean(alone.gradients_of(net, batch)))
+    return Question(
+        *("rank 1 is late", 2, on_ranks.late, [net, PerRank(batch)]),
+        {"on their way": 4, "ranks agree": True, "gradients": Close(mean)},
+        see={"on their way": on_their_way, **GAVE},
+        read=_late_gradients,
+        given=_averages(net, batch),
+    )
+
+
+def _late_gradients(seen: Observed) -> Observed:
+    return {
+        "on their way": seen["on their way"],
+        "ranks agree": same(*seen["gave"]),
+        "gradients": vector(seen["gave"][0]),
+    }
+
+
+def _averages(net: Any, batch: Sequence[Any]) -> Observed:
+    """What hints compare gradients with: rank 0's own ones, and the sum of all."""
+    own = alone.gradients_of(net, batch)
+    return {"own": vector(own[0]), "mean": vector(alone.mean(own))}
+
+
+def _whole_batch(rng: random.Random) -> Question:
+    models, batch = [linear(_seed(rng)) for _ in range(4)], parts(_seed(rng), 4)
+    mean = vector(alone.mean(alone.gradients_of(models[0], batch)))
+    return Question(
+        *("4 ranks, the whole batch", 4, on_ranks.one_backward, [PerRank(models), PerRank(batch)]),
+        {"gradients": Close(mean), "ranks agree": True},
+        read=lambda seen: {
+            "gradients": vector(seen["gave"][0]),
+            "ranks agree": all(same(each, seen["gave"][0]) for each in seen["gave"]),
+        },
+        given=_averages(models[0], batch),
+    )
+
+
+# Beside torch's
+
+
+def _three_steps(rng: random.Random) -> Question:
+    return _beside_torchs(rng, "3 steps beside torch's", 1)
+
+
+def _micro_batches(rng: random.Random) -> Question:
+    return _beside_torchs(rng, "micro-batches in no_sync", 3)
+
+
+def _beside_torchs(rng: random.Random, about: str, micro: int) -> Question:
+    models = [model(_seed(rng)) for _ in range(2)]
+    by_rank = [[parts(_seed(rng), micro) for _ in range(3)] for _ in range(2)]
+    right = vector(alone.steps(models[0], by_rank))
+    return Question(
+        *(about, 2, on_ranks.beside_torchs, [PerRank(models), PerRank(by_rank)]),
+        {"as torch's": [True, True], "steps": Close(right), "storages": 4},
+        read=partial(_steps, len(right)),
+    )
+
+
+def _steps(numbers: int, seen: Observed) -> Observed:
+    """Whether all is torch's, what the steps gave without the buffers, and pieces of memory."""
+    mine, _, storages = seen["gave"][0]
+    return {
+        "as torch's": [same(mine, torchs) for mine, torchs, _ in seen["gave"]],
+        "steps": vector(mine)[:numbers],
+        "storages": storages,
+    }
+
+
+# Buckets
+
+
+def _default_caps(rng: random.Random) -> Question:
+    wide, narrow = rng.randrange(1024, 1200), rng.randrange(256, 300)
+    layers = (nn.Linear(1, wide), nn.Linear(wide, narrow, bias=False), nn.Linear(narrow, 1))
+    return Question(
+        *("default caps", 2, on_ranks.default_caps, [nn.Sequential(*layers)]),
+        {"all-reduces": [4 * (narrow + 1 + wide * narrow), 2 * 4 * wide]},
+        see={"all-reduces": lambda did: all_reduces(did.trace)},
+    )
+
+
+def _two_forwards(rng: random.Random) -> Question:
+    net, batches = linear(_seed(rng)), [parts(_seed(rng), 2) for _ in range(2)]  # [step][rank]
+    first, second = (alone.gradients_of(net, of_ranks) for of_ranks in batches)
+    both = vector(alone.mean(first)) + vector(alone.mean(second))
+    return Question(
+        *("2 forwards, 3 backwards", 2, on_ranks.two_forwards),
+        [net, PerRank(list(zip(*batches, strict=True)))],
+        {"gradients": [Close(both)] * 2, "a third adds": [Close(vector(own)) for own in first]},
+        read=lambda seen: {
+            "gradients": [vector(both) for both, _ in seen["gave"]],
+            "a third adds": [vector(third) for _, third in seen["gave"]],
+        },
+    )
+
+
+def _other_order(rng: random.Random) -> Question:
+    sizes = rng.sample([8, 16, 24, 32, 40], 4)
+    use = rng.choice([(2, 0, 3, 1), (1, 3, 0, 2), (1, 0, 3, 2), (2, 3, 1, 0)])
+    net = Chosen(*(nn.Linear(1, size, bias=False) for size in sizes))
+    return Question(
+        *("another order", 2, on_ranks.other_order, [net, use]),
+        {
+            "before": [4 * size for size in reversed(sizes)],
+            "after": [4 * sizes[i] for i in reversed(use)],
+        },
+        see={
+            "before": lambda did: all_reduces(did.trace.step(0)),
+            "after": lambda did: communicated(did.trace.step(2)),
+        },
+    )
+
+
+# Unused parameters
+
+
+def _unused(rng: random.Random) -> Question:
+    net, (x, _) = three_layers(_seed(rng)), parts(_seed(rng), 1)[0]
+    shared, sometimes, never = rng.sample(range(3), 3)
+    x, use = x[:, :4], [[shared, sometimes], [shared]]
+    mean = vector(alone.of_chosen(net, 2 * x, use))
+    return Question(
+        *("unused parameters", 2, on_ranks.partly_used, [net, x, PerRank(use)]),
+        {"as torch's": [True, True], "None": [never], "gradients": Close(mean)},
+        read=_partly_used,
+    )
+
+
+def _partly_used(seen: Observed) -> Observed:
+    mine = seen["gave"][0][0]
+    return {
+        "as torch's": [same(mine, torchs) for mine, torchs in seen["gave"]],
+        "None": [i for i in range(3) if mine[2 * i] is None],
+        "gradients": vector(mine),
+    }
+
+
+def _missing(rng: random.Random) -> Question:
+    left_out = rng.randrange(2)  # the last layer's bucket has left by then
+    use = [i for i in range(3) if i != left_out]
+    return Question(
+        *("a gradient is missing", 2, on_ranks.said_of_missing, [three_layers(_seed(rng)), use]),
+        {"said": f"names layers.{left_out}", "averages left": 0},
+        read=partial(_said, f"layers.{left_out}"),
+    )
+
+
+def _said(layer: str, seen: Observed) -> Observed:
+    said, left = seen["gave"][0]
+    found = f"names {layer}" if f"{layer}.weight" in said else "names others" if said else "nothing"
+    return {"said": found, "averages left": left}
