@@ -230,9 +230,6 @@ DDP = (
          "first_order holds the parameters as they became ready in the first whole backward."),
     Hint("not shared", lambda s: s.wrong("as torch's", "None"),
          "A gradient that another rank has made must arrive here too: share_unused."),
-    Hint("not waited for", lambda s: s.averages_left and not s.wrong("said"),
-         "`finish` raises while averages are under way: they go on writing into the gradients. "
-         "Wait first."),
     Hint("says nothing", lambda s: s.said == "nothing",
          "A gradient never came, and backward() said nothing of it: raise missing_gradients()."),
 )

@@ -198,31 +198,14 @@ def partly_used(
     return found, _two_backwards(torchs(theirs, **options), x, use)
 
 
-def said_of_missing(answer: Answer, mine: Any, use: Sequence[int]) -> tuple[list[str], int]:
-    """The parameters that backward names when a layer is left out on all ranks.
-
-    Then how many averages were started and not waited for.
-    """
-    ddp, left = wrap(answer, mine, bucket_cap_mb=0), []
-
-    def hook(_: object, bucket: Any) -> Any:
-        work = dist.all_reduce(bucket.buffer(), async_op=True)
-        left.append(work)
-
-        def wait() -> Any:
-            left.remove(work)
-            return work.wait()
-
-        return SimpleNamespace(wait=wait)
-
-    ddp.register_comm_hook(None, hook)
-    said: list[str] = []
+def said_of_missing(answer: Answer, mine: Any, use: Sequence[int]) -> list[str]:
+    """The parameters that backward names when a layer is left out on all ranks."""
+    ddp = wrap(answer, mine, bucket_cap_mb=0)
     try:
         ddp(torch.ones(1, 4), use).backward()
     except RuntimeError as error:
         said = named(error, dict(ddp.module.named_parameters()))
         if not said:
             raise
-    for work in left:
-        work.wait()
-    return said, len(left)
+        return said
+    return []

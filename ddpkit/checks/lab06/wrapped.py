@@ -230,12 +230,11 @@ def _missing(rng: random.Random) -> Question:
     use = [i for i in range(3) if i != left_out]
     return Question(
         *("a gradient is missing", 2, on_ranks.said_of_missing, [three_layers(_seed(rng)), use]),
-        {"said": f"names layers.{left_out}", "averages left": 0},
+        {"said": f"names layers.{left_out}"},
         read=partial(_said, f"layers.{left_out}"),
     )
 
 
 def _said(layer: str, seen: Observed) -> Observed:
-    said, left = seen["gave"][0]
-    found = f"names {layer}" if f"{layer}.weight" in said else "names others" if said else "nothing"
-    return {"said": found, "averages left": left}
+    said = seen["gave"][0]
+    return {"said": f"names {layer}" if f"{layer}.weight" in said else ", ".join(said) or "nothing"}

@@ -192,7 +192,7 @@ edits(
      "        self.reducer.wait()\n        if any(self.reducer.missing):\n"
      "            raise self.missing_gradients()\n",
      "        if any(self.reducer.missing):\n            raise self.missing_gradients()\n"
-     "        self.reducer.wait()\n", "not waited for"),
+     "        self.reducer.wait()\n", "never waited for"),
     (DDP, "no_hooks", HOOKS, "*self.caps)))\n", "none leaves"),
     (DDP, "hooks_for_all",
      HOOKS, HOOKS.replace("self.trained", "module.parameters()"), "frozen hooked"),
@@ -201,7 +201,7 @@ edits(
       "p=p: self.gradient_ready": "p=p: self.gradient_ready(p)"}, "not yet averaged"),
     (DDP, "sync_inside_no_sync",
      "        if not self.expected:\n            return\n", "", "later steps"),
-    (DDP, "never_finishes", QUEUE, "", "not yet averaged"),
+    (DDP, "never_finishes", QUEUE, "", "never waited for"),
     (DDP, "finishes_each_time", f"        if not self.reducer.order:\n{QUEUE}",
      "        queue_callback(self.finish)\n        if not self.reducer.order:\n",
      "some are not ready"),
@@ -217,7 +217,7 @@ edits(
      "            for p in self.unused:\n                self.reducer.ready(p)\n", "",
      "unused are missing"),
     (DDP, "expected_for_ever", "        self.expected -= 1\n", "", "one average each"),
-    (DDP, "does_not_wait", "        self.reducer.wait()\n", "", "not yet averaged"),
+    (DDP, "does_not_wait", "        self.reducer.wait()\n", "", "never waited for"),
     (DDP, "no_word_of_missing",
      "        if any(self.reducer.missing):\n            raise self.missing_gradients()\n", "",
      "says nothing"),
