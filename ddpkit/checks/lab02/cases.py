@@ -53,7 +53,10 @@ def fit_link(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _fitted(answer: Answer, nbytes: list[int], times: list[float]) -> Observed:
-    latency, bandwidth = answer(list(nbytes), list(times))
+    found = answer(list(nbytes), list(times))
+    if isinstance(found, dict | set | str) or not hasattr(found, "__len__") or len(found) != 2:
+        return {"returned": type(found).__name__}
+    latency, bandwidth = found
     return {"latency": float(latency), "bandwidth": float(bandwidth)}
 
 
@@ -137,6 +140,7 @@ def _cases(op: str, rows: Sequence[Row], answer: Answer, rng: random.Random) -> 
                 expect,
                 hints=COLLECTIVES[op],
                 given=each,
+                trivial=each.n == 1 or each.units == 0,
             )
 
 
@@ -150,6 +154,7 @@ def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {"left early": "nobody", "rounds": schedule("barrier", n, 0).rounds},
             hints=BARRIER,
             given={"n": n},
+            trivial=n == 1,
         )
 
 

@@ -132,10 +132,21 @@ def call(op: str, answer: Callable[..., None], laid: str, *arguments: Any) -> tu
         own = given["chunks"][dist.get_rank()]
         x = own.copy_(x) if op == "all_gather" else own
     tensors = chunks and list(chunks)  # the answer may put others into its list
-    out, read = (tensors, x) if written_by(op) == "chunks" else (x, tensors)
+    read = x if written_by(op) == "chunks" else tensors
+    out = _memory(tensors if written_by(op) == "chunks" else x)
     before = digest(read)
     answer(*((given | {"x": x, "chunks": chunks})[name] for name in ARGUMENTS[op]))
     return out, "kept" if digest(read) == before else "changed"
+
+
+def _memory(given: Any) -> Any:
+    """Tensors that share the memory of those given.
+
+    Who gives a tensor another memory, x.data = y, leaves this as it was: "in place" is not done.
+    """
+    if given is None:
+        return None
+    return [each.detach() for each in given] if isinstance(given, list) else given.detach()
 
 
 def _transposed(x: Any) -> Any:

@@ -6,6 +6,8 @@ from ddpkit.checks.lab02.collectives import ROOT, TREES, written_by
 from ddpkit.checks.lab02.mistakes import (
     empty_chunks,
     first,
+    given_by,
+    holds,
     no_partner,
     no_power_of_two,
     owner,
@@ -55,6 +57,12 @@ def other_bytes(s: Seen) -> str:
     return f"Rank {rank} sent {got[rank]} bytes, where {expected[rank]} are"
 
 
+def own_elsewhere(s: Seen) -> int | None:
+    """The chunk in which the root's own x lies, and not in its own; None if there is none."""
+    found = (at for at in wrong_chunks(s) if given_by(s, s["chunks"][s.root][at]) == s.root)
+    return next(found, None)
+
+
 def no_ring(s: Seen) -> str:
     peers = receivers(s)
     rank = next(rank for rank in range(s.n) if peers[rank] != [(rank + 1) % s.n])
@@ -77,6 +85,9 @@ RAISED = (
          "A message must lie in one piece: send .contiguous() of it, and copy_ back."),
     Hint("one rank", lambda s: s.n == 1 and no_partner(s),
          "With one rank there is nobody to send to or receive from."),
+    Hint("no such rank", lambda s: s.kind == "no such rank", lambda s:
+         f"A rank was named that there is not: with {s.n} ranks there are ranks 0 to {s.n - 1}.",
+         "Counted from the root, or in a ring, after the last rank comes rank 0: % world_size."),
     Hint("power of two", lambda s: s.op in TREES and no_power_of_two(s) and no_partner(s),
          lambda s: f"With {s.n} ranks, no power of two, some have nobody `far` above them: ask "
          "whether place + far < world_size before you send or receive."),
@@ -107,6 +118,9 @@ NOTHING_CAME = Hint("nothing came", untouched,
                     lambda s: f"Nothing has come to {who(untouched(s))}: {written_by(s.op)} there "
                     "is as it was before the call.")
 ROOT_0 = Hint("root 0", lambda s: s.root and wrong_ranks(s), count_from_root)
+STEPS = Hint("steps", lambda s: s.wrong("rounds") and s.rounds < s.expect["rounds"],
+             lambda s: f"{s.rounds} rounds, where a ring of {s.n} ranks takes "
+             f"{s.expect['rounds']}: not everything has come round.")
 OWN_CHUNK = Hint("own chunk", lambda s: wrong_chunks(s) == empty_chunks(s) == [first(s)],
                  "A rank's own x is one of the chunks: copy it into chunks[rank], without a "
                  "message.")
@@ -115,12 +129,12 @@ SUMS = (
          "That is the mean. The sum is wanted: who wants a mean divides it."),
     Hint("other chunks", lambda s: s.op == "reduce_scatter" and owner(s) is not None,
          lambda s: f"Rank {first(s)} has a sum of chunks number {owner(s)}; chunks number "
-         f"{first(s)} are its own. Begin with chunks[rank - 1], whose owner is the last "
-         "to get it."),
+         f"{first(s)} are its own.",
+         "Begin with chunks[rank - 1], whose owner is the last to get it."),
     Hint("lacks", lambda s: 0 in times(s),
          lambda s: f"The sum on rank {first(s)} lacks what "
-         f"{who(rank for rank, n in enumerate(times(s)) if n == 0)} gave: pass on the sum so far, "
-         "with what you have received in it."),
+         f"{who(rank for rank, n in enumerate(times(s)) if n == 0)} gave.",
+         "Pass on the sum so far, with what you have received in it."),
     Hint("twice", lambda s: 2 in times(s),
          lambda s: f"In the sum on rank {first(s)} the part of "
          f"{who(rank for rank, n in enumerate(times(s)) if n == 2)} counts twice."),
@@ -182,9 +196,14 @@ COLLECTIVES = {
         *RAISED, *WAITING,
         X_READ,
         NOT_COPIED, OWN_CHUNK,
+        Hint("own x elsewhere",
+             lambda s: s.root in empty_chunks(s) and own_elsewhere(s) is not None,
+             lambda s: f"The x of rank {s.root} itself lies in chunks[{own_elsewhere(s)}], and "
+             f"chunks[{s.root}] is as it was.",
+             "A loop over `rank` gives that name another value."),
         Hint("wrong chunk", wrong_ranks,
-             lambda s: f"chunks[{wrong_chunks(s)[0]}] is not what rank {wrong_chunks(s)[0]} gave: "
-             "receive it from that rank."),
+             lambda s: f"chunks[{wrong_chunks(s)[0]}] {holds(s, wrong_chunks(s)[0])}; what rank "
+             f"{wrong_chunks(s)[0]} gave belongs there."),
         *TRAFFIC,
     ),
     "all_gather": (
@@ -194,20 +213,23 @@ COLLECTIVES = {
              "All chunks are as they were. First copy x into chunks[rank], for that is what goes "
              "around; chunks[rank] = x would only put another tensor into the list."),
         OWN_CHUNK,
+        Hint("x is a chunk", lambda s: s.laid == "in place" and first(s) in wrong_chunks(s),
+             "Here x is one of the chunks, and so it was lost: nothing may be written into "
+             "chunks[rank] before x is there."),
         Hint("nothing in a chunk", lambda s: wrong_chunks(s) == empty_chunks(s),
              lambda s: f"Nothing has come into chunk {wrong_chunks(s)[0]} of rank "
              f"{first(s)}. A ring takes n - 1 = {s.n - 1} steps, and each brings another "
              "rank's chunk, into the tensor that was given: chunks[r] = ... puts another one into "
              "the list."),
         Hint("wrong chunk", wrong_ranks,
-             lambda s: f"Rank {first(s)} has the wrong tensor in chunk "
-             f"{wrong_chunks(s)[0]}. Pass on the chunk that you got last, not your own each time: "
-             "in step k it is number (rank - k) % world_size."),
+             lambda s: f"On rank {first(s)} chunk {wrong_chunks(s)[0]} "
+             f"{holds(s, wrong_chunks(s)[0])}. Whose number has the chunk that comes in a step?",
+             "In step k a rank passes on what it got last, number (rank - k) % world_size."),
         *TRAFFIC, *RING,
     ),
     "reduce_scatter": (
         *RAISED, ALL_SEND, *WAITING,
-        CHUNKS_READ, NOT_COPIED, NOTHING_CAME, *SUMS,
+        CHUNKS_READ, NOT_COPIED, NOTHING_CAME, STEPS, *SUMS,
         *TRAFFIC, *RING,
     ),
 }

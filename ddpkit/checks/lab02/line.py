@@ -37,6 +37,16 @@ def through_means(s: Seen) -> Link:
     return line(list(means), list(means.values()))
 
 
+def by_one_less(power: int, s: Seen) -> Link:
+    """The line whose slope is a covariance by n - 1 over a variance by n.
+
+    With `power` -1 it is by n over n - 1.
+    """
+    n = len(s.nbytes)
+    slope = (n / (n - 1)) ** power / s.beta
+    return fmean(s.one_way) - slope * fmean(s.nbytes), 1 / slope
+
+
 def near(link: Callable[[Seen], Link], s: Seen) -> bool:
     """Whether the answer is this latency and bandwidth."""
     latency, bandwidth = link(s)
@@ -47,6 +57,7 @@ def is_bandwidth(s: Seen, bandwidth: float) -> bool:
     return isclose(s["bandwidth"], bandwidth, rel_tol=1e-3)
 
 
+UNEVEN = "One of the two sums is divided by n, and the other by n - 1: divide both by the same."
 # `s.alpha` and `s.beta` are the right latency and bandwidth.
 # fmt: off
 MISTAKES: tuple[tuple[str, Callable[[Seen], Link], str], ...] = (
@@ -63,6 +74,8 @@ MISTAKES: tuple[tuple[str, Callable[[Seen], Link], str], ...] = (
      "That is in bits per second. Give bytes per second."),
     ("two points", through_ends, "Not through two points only: every measurement counts."),
     ("means", through_means, "Every measurement counts: take no means first."),
+    ("n - 1", partial(by_one_less, 1), UNEVEN),
+    ("n - 1", partial(by_one_less, -1), UNEVEN),
     ("sizes over times", of_sizes, "The errors are in the times: t over S, not S over t."),
     ("milliseconds", lambda s: (1e3 * s.alpha, s.beta),
      "That latency is in milliseconds: give seconds."),
@@ -76,6 +89,8 @@ MISTAKES: tuple[tuple[str, Callable[[Seen], Link], str], ...] = (
      "The shortest message has bytes too. α is where S would be 0."),
 )
 LINE = (
+    Hint("no pair", lambda s: "returned" in s.observed,
+         lambda s: f"You return a {s.returned}: return two numbers, first the latency."),
     *(Hint(name, partial(near, link), says) for name, link, says in MISTAKES),
     Hint("through zero", lambda s: s["latency"] == 0,
          "The line need not go through zero: where it meets 0 bytes is the latency."),

@@ -55,6 +55,20 @@ def empty_chunks(s: Seen) -> list[int]:
     return [at for at in wrong_chunks(s) if same(got[at], before[at])]
 
 
+def holds(s: Seen, at: int) -> str:
+    """What chunk number `at` holds on the first rank that has a wrong one."""
+    rank = first(s)
+    if at in empty_chunks(s):
+        return "is as it was before the call"
+    giver = given_by(s, s["chunks"][rank][at])
+    return "holds what no rank gave" if giver is None else f"holds what rank {giver} gave"
+
+
+def given_by(s: Seen, tensor: Any) -> int | None:
+    """The first rank whose x this is; None if it is nobody's."""
+    return next((rank for rank, x in enumerate(s.given.x) if same(tensor, x)), None)
+
+
 @lru_cache(maxsize=1)  # several hints ask
 def times(s: Seen) -> tuple[int, ...]:
     """How often each rank's part is in the first wrong sum."""

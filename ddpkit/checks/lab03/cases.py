@@ -43,17 +43,18 @@ def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
         plans = [simulated(way.name, n, x) for x, *_ in inputs.values()]
         yield Case(
             title(n),
-            observe=partial(summed, answer, inputs, fractions, way.settled),
+            observe=partial(summed, answer, inputs, fractions, way.settled, way.whole),
             expect={
                 **sums,
                 "x": "kept",
                 **dict.fromkeys(fractions, "same"),
-                **counts(plans, settled=way.settled),
+                **counts(plans, settled=way.settled, whole=way.whole),
             },
             read=partial(told_of, sums, n),
             hints=SUM,
             given={"n": n, "inputs": inputs, "way": way},
             stop_if="wrong" if n == 4 else "raised",
+            trivial=n == 1,
         )
 
 
@@ -82,7 +83,7 @@ def predict(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "seconds with 4 ranks": Close(seconds[WORLDS.index(4)]),
             },
             hints=PRICE,
-            given={"algorithm": name, "worlds": WORLDS},
+            given={"algorithm": name, "worlds": WORLDS, "bandwidth": bandwidth},
         )
 
 

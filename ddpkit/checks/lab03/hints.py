@@ -7,6 +7,7 @@ from functools import partial
 from math import isclose
 from typing import Any
 
+from ddpkit.checks.lab03.rings import WRONG_RINGS, Ring, around
 from ddpkit.checks.messages import MESSAGES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
@@ -54,13 +55,7 @@ def end_left_out(s: Seen) -> bool:
     return whole(s) < due(s).numel() and bool((times(s)[:, : whole(s)] == 1).all())
 
 
-def one_part_each(s: Seen) -> bool:
-    """Whether each element has the part of one rank alone, once."""
-    count = times(s)
-    return bool(((count == 1).sum(dim=0) == 1).all() and (count.sum(dim=0) == 1).all())
-
-
-def tell(what: str, is_wrong: Callable[[Any], Any], advice: str, s: Seen) -> str:
+def tell(what: str, is_wrong: Callable[[Any], Any], s: Seen) -> str:
     """What is wrong in the first element in which somebody's part is not there once.
 
     Raises IndexError: there is none.
@@ -68,14 +63,27 @@ def tell(what: str, is_wrong: Callable[[Any], Any], advice: str, s: Seen) -> str
     wrong = is_wrong(times(s))
     element = int(wrong.any(dim=0).nonzero()[0])
     whose = who(wrong[:, element].nonzero().reshape(-1).tolist())
-    advice = getattr(s.way, advice)
-    return f"On rank {s.on_rank}, element {element} {what.format(whose)}. {advice}"
+    return f"On rank {s.on_rank}, element {element} {what.format(whose)}."
+
+
+def goes_round(ring: Ring, s: Seen) -> bool:
+    """Whether the wrong sum is what comes of this mistake."""
+    if s.way.name != "ring":
+        return False
+    sums = around(ring, [x.reshape(-1) for x in s.inputs[wrong_sum(s)]])
+    return same(got(s).reshape(-1), sums[s.on_rank])
 
 
 def hidden_master(s: Seen) -> bool:
     """Whether one rank sent as much as all others, and more than it should."""
     first, *others = s.bytes
     return bool(first == sum(others) and s.expect["bytes"][0] < first)
+
+
+def by_size(counts: list[int]) -> str:
+    """ "2, 1 and 1"."""
+    *most, least = map(str, counts)
+    return f"{', '.join(most)} and {least}"
 
 
 def bytes_of_a_rank(s: Seen) -> str:
@@ -117,9 +125,15 @@ SUM = (
          "x.clone(memory_format=torch.contiguous_format) has."),
     Hint("to itself", lambda s: s.kind == "to itself",
          "A rank sends nothing to itself, and adds its own without a message."),
+    Hint("both ways", lambda s: s.kind == "no such rank" and s.way.name == "butterfly" and s.n == 4,
+         "A rank was named that there is not. In an exchange each of two ranks names the other: "
+         "with 4 ranks, who is whose partner at distance 1, and at distance 2?",
+         "Partners at distance 1, 2 or 4 differ in one binary digit: rank ^ distance."),
     Hint("no such rank", lambda s: s.kind == "no such rank", lambda s:
-         f"With {s.n} ranks there are ranks 0 to {s.n - 1}: not every rank has a partner in every "
-         "round. (In a circle, take the rank % world_size.)"),
+         f"A rank was named that there is not: with {s.n} ranks there are ranks 0 to {s.n - 1}.",
+         lambda s: "Not every rank has a partner in every round: some come in before, and get the "
+         "sum afterwards." if s.way.name == "butterfly"
+         else "In a circle, after the last rank comes rank 0: % world_size."),
     Hint("no cast", lambda s: s.kind == "no cast",
          "x may hold integers. Nothing has to be divided here."),
     Hint("collective", collectives, lambda s:
@@ -139,9 +153,11 @@ SUM = (
          "That is the mean. An all-reduce gives the sum; who wants a mean divides it."),
     Hint("end left out", end_left_out, lambda s:
          f"The end of x is left out, from element {whole(s)} on: n need not divide the length."),
-    Hint("not added in", one_part_each, lambda s: s.way.alone),
-    Hint("lacks", say=partial(tell, "lacks what {} gave", lambda t: t == 0, "lacks")),
-    Hint("twice", say=partial(tell, "has what {} gave more than once", lambda t: t > 1, "twice")),
+    *(Hint(each.name, partial(goes_round, each), each.says, each.more) for each in WRONG_RINGS),
+    Hint("lacks", say=partial(tell, "lacks what {} gave", lambda t: t == 0),
+         more=lambda s: s.way.lacks),
+    Hint("twice", say=partial(tell, "has what {} gave more than once", lambda t: t > 1),
+         more=lambda s: s.way.twice),
     Hint("bits", lambda s: s.wrong("bits"),
          "Ranks that add in different orders differ in the last bits. Let all add in the same "
          "order, that of the ranks."),
@@ -152,12 +168,16 @@ SUM = (
          f"One rank is a hidden master: it alone sent {s.bytes[0]} bytes; in {s.way.a}, "
          f"{s.expect['bytes'][0]}. {s.way.much}"),
     Hint("bytes", lambda s: s.wrong("bytes"), lambda s: f"{bytes_of_a_rank(s)} {s.way.much}"),
+    Hint("other shares", lambda s: s.wrong("messages") and max(s.messages) <=
+         max(s.expect["messages"]), lambda s:
+         f"With {s.n} ranks they send {by_size(s.messages)} messages; in {s.way.a}, "
+         f"{by_size(s.expect['messages'])}.", lambda s: s.way.much),
     Hint("small messages", lambda s: s.wrong("messages"), lambda s:
          f"The right bytes, but in {max(s.messages)} messages from a rank, where {s.way.a} has "
          f"{max(s.expect['messages'])}. Each message costs a latency."),
     Hint("in a row", lambda s: s.latencies > s.expect["latencies"], lambda s:
-         f"{s.latencies} messages go in a row, where {s.way.a} has {s.expect['latencies']}. "
-         f"{s.way.row}"),
+         f"{s.latencies} messages go in a row, where {s.way.a} has {s.expect['latencies']}.",
+         lambda s: s.way.row),
     Hint("at once", lambda s: s.wrong("latencies"), lambda s:
          f"Only {s.latencies} in a row, where {s.way.a} has {s.expect['latencies']} rounds: too "
          "much is under way at once. A round begins when the one before it is over."),
@@ -178,15 +198,21 @@ def miscounted(s: Seen) -> tuple[str, int, float, float]:
     )
 
 
-def in_milliseconds(s: Seen) -> bool:
+def times_too_much(factor: Callable[[Seen], float], s: Seen) -> bool:
+    """Whether the count that is wrong is so many times the right one."""
     _, _, counted, right = miscounted(s)
-    return right != 0 and isclose(counted, 1000 * right, rel_tol=1e-3)
+    return right != 0 and isclose(counted, factor(s) * right, rel_tol=1e-3)
 
 
-def correct(algorithm: str, sentence: str, s: Seen) -> str | None:
-    """The count that is wrong, and how to count; None if another algorithm is asked for."""
+def only_tensors(factor: Callable[[Seen], float], s: Seen) -> bool:
+    """Whether latencies are right, and tensors so many times what they should be."""
+    return miscounted(s)[0] == "tensors" and times_too_much(factor, s)
+
+
+def correct(algorithm: str, s: Seen) -> str | None:
+    """The count that is wrong; None if another algorithm is asked for."""
     price, n, counted, right = miscounted(s)
-    told = f"With {n} ranks you count {counted:g} {price}, not {right:g}. {sentence}"
+    told = f"With {n} ranks you count {counted:g} {price}, not {right:g}."
     return told if s.algorithm == algorithm else None
 
 
@@ -194,8 +220,14 @@ def correct(algorithm: str, sentence: str, s: Seen) -> str | None:
 PRICE = (
     Hint("one rank", lambda s: miscounted(s)[1] == 1,
          "One rank alone sends nothing, and needs no time."),
-    Hint("milliseconds", in_milliseconds, "That is in milliseconds: give seconds."),
-    *(Hint(algorithm, say=partial(correct, algorithm, sentence)) for algorithm, sentence in (
+    Hint("milliseconds", partial(times_too_much, lambda s: 1000),
+         "That is in milliseconds: give seconds."),
+    Hint("bits", partial(only_tensors, lambda s: 8),
+         "The bytes take 8 times too long: the bandwidth is in bytes per second, not in bits."),
+    Hint("times bandwidth", partial(only_tensors, lambda s: s.bandwidth**2),
+         "Bytes are multiplied by the bandwidth: a link of more bytes per second takes less time.",
+         "t is nbytes / bandwidth."),
+    *(Hint(algorithm, say=partial(correct, algorithm), more=sentence) for algorithm, sentence in (
         ("all_to_all",
          "All messages are under way at once and share a latency; a link carries n - 1."),
         ("round_robin", "n - 1 rounds, in each a latency and a tensor."),

@@ -21,20 +21,29 @@ def simulated(algorithm: str, world_size: int, x: Any) -> Did:
     return Did([], True, time_of(plan, "1 Gbit/s, 200 us", itemsize=x.element_size()))
 
 
-def counts(did: Sequence[Did], *, settled: bool) -> Observed:
-    """What all right answers have in common in what they send; `settled` as in `Way`."""
+def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
+    """What all right answers have in common in what they send; `settled` and `whole` as in `Way`.
+
+    With 2, 3 and 5 ranks it is free who is spared a round, or has a longer chunk. What a rank in
+    the middle would send shows all the same: how many messages the ranks send, most first.
+    """
     first = did[0]
     in_a_row = latencies(first.trace.spans)
-    match first.trace.world_size:
+    n = first.trace.world_size
+    most_first = sorted(first.messages, reverse=True)
+    match n:
         case 4 if settled:
             by_rank, to = (first.bytes, first.messages), first.to
         case 4:
-            by_rank = sorted(first.bytes, reverse=True), sorted(first.messages, reverse=True)
+            by_rank = sorted(first.bytes, reverse=True), most_first
             to = "parents, children"
         case 8:
             most = max(first.bytes)
             return {"bytes": sum(first.bytes), "most by a rank": most, "latencies": in_a_row}
-        case _:  # who is spared a round, or has a longer chunk, is free
-            return {"bytes": sum(sum(each.bytes) for each in did)}
+        case _:
+            told: dict[str, Any] = {"bytes": sum(sum(each.bytes) for each in did)}
+            if n < 5 or whole:  # five chunks of two elements: who has the empty ones is free
+                told["messages"] = most_first
+            return told | ({"latencies": in_a_row} if n == 2 else {})
     told = dict(zip(("bytes", "messages"), by_rank, strict=True))
     return {**told, "to": " ".join([to, *first.collectives]), "latencies": in_a_row}

@@ -41,7 +41,7 @@ def fractions_for(n: int, rng: random.Random) -> list[Any]:
 
 
 def summed(
-    answer: Callable[..., Any], inputs: Inputs, fractions: Inputs, settled: bool
+    answer: Callable[..., Any], inputs: Inputs, fractions: Inputs, settled: bool, whole: bool
 ) -> Observed:
     """The sums that the answer gave, by rank; what became of x; and what was sent for `inputs`."""
     tensors = {**inputs, **fractions}
@@ -52,7 +52,7 @@ def summed(
     return {
         **dict(zip(tensors, sums, strict=True)),
         "x": next(what for what in ("changed", "returned", "kept") if what in became),
-        **counts(did[: len(inputs)], settled=settled),
+        **counts(did[: len(inputs)], settled=settled, whole=whole),
     }
 
 

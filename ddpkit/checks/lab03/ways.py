@@ -17,8 +17,8 @@ class Way:
     twice: str  # ... if a part is in it twice
     much: str  # ... if it sends too much
     row: str = "Do not wait for a send before you receive: isend, then recv, then wait."
-    alone: str = ""  # ... if no two parts have met
     settled: bool = True  # which rank sends what to whom; a tree may stand in several ways
+    whole: bool = True  # tensors are sent; else chunks of them, whose lengths are free
     same_bits: bool = True  # on all ranks
 
 
@@ -84,16 +84,12 @@ WAYS = (
         4,
         about="Chunks go twice around: share-reduce, then share only.",
         a="a ring",
+        whole=False,
         lacks=(
             "Each half takes n - 1 steps: first until a rank has the whole sum of one chunk, then "
             "until all ranks have it."
         ),
-        twice="In the second half finished chunks are copied, not added.",
+        twice="Follow that chunk on paper, step by step: on which ranks is it added to?",
         much="Pass on one chunk of n in each step, as it is: not the whole tensor, no padding.",
-        alone=(
-            "What is added up never gets into the tensor that you return. chunk += received "
-            "changes it; chunk = chunk + received and, where x is not contiguous, reshape make "
-            "another one."
-        ),
     ),
 )

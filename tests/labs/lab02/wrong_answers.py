@@ -51,7 +51,21 @@ edits(
      "1 / seconds_per_byte.item(), latency.item()", "swapped"),
     ("fit_link", "mean_of_ratios", "1 / seconds_per_byte", "(size / one_way).mean()", "line"),
 
+    ("fit_link", "by_n_less_one", "(far * far).sum()",
+     "(far * far).sum() * (len(nbytes) - 1) / len(nbytes)", "n - 1"),
+    ("fit_link", "by_n_less_one_above", "(far * far).sum()",
+     "(far * far).sum() * len(nbytes) / (len(nbytes) - 1)", "n - 1"),
+    ("fit_link", "a_dict", "latency.item(), 1 / seconds_per_byte.item()",
+     '{"latency": latency.item(), "bandwidth": 1 / seconds_per_byte.item()}', "no pair"),
+    ("fit_link", "no_return", "    return latency.item(), 1 / seconds_per_byte.item()", "",
+     "returned None"),
+
     # Trees
+    ("broadcast", "no_modulo",
+     {"dist.send(message, (rank + far) % world_size)": "dist.send(message, rank + far)",
+      "dist.recv(message, (rank - far) % world_size)": "dist.recv(message, rank - far)"},
+     "no such rank"),
+    ("broadcast", "another_memory", "x.copy_(message)", "x.data = message", "not copied back"),
     ("broadcast", "one_by_one",
      {"place < far and place + far < world_size": "place == 0",
       "far <= place < 2 * far": "place == far", "far *= 2": "far += 1"}, "rounds"),
@@ -120,7 +134,17 @@ edits(
     ("gather", "always_to_rank_0", "    if dist", "    dst = 0\n    if dist", "root 0"),
     ("gather", "never_waits", "dist.send(", "dist.isend(", "never waited for"),
 
+    ("gather", "rank_in_the_loop",
+     {"    if dist.get_rank() != dst:": "    rank = dist.get_rank()\n    if rank != dst:",
+      "chunks[dst].copy_(x)": "chunks[rank].copy_(x)"}, "own x elsewhere"),
+
     # Rings
+    ("all_gather", "zeros_first", "    chunks[rank].copy_(x)",
+     "    [chunk.zero_() for chunk in chunks]\n    chunks[rank].copy_(x)", "x is a chunk"),
+    ("reduce_scatter", "a_step_short", "range(2, world_size + 1)",
+     "range(2, max(2, world_size))", "steps"),
+    ("reduce_scatter", "adds_while_it_sends",
+     "        sending.wait()\n", "        total += 1\n        sending.wait()\n", "in flight"),
     ("all_gather", "to_everybody",
      {"chunks[(rank - step) % world_size], (rank + 1)": "chunks[rank], (rank + step + 1)",
       ", (rank - 1)": ", (rank - step - 1)"}, "no ring"),

@@ -90,6 +90,8 @@ edits(
 )
 
 edits(
+    ("all_to_all", "one_room_for_all", "[torch.empty_like(mine) for _ in range(world_size)]",
+     "[torch.empty_like(mine)] * world_size", "in flight"),
     ("all_to_all", "into_x",
      "total = parts[0].clone()\n    for part in parts[1:]:",
      "total = mine\n    for part in parts[:rank] + parts[rank + 1 :]:", "x changed"),
@@ -108,6 +110,12 @@ edits(
      "works = []\n    for far in range(1, world_size):\n"
      "        dist.send(mine, (rank + far) % world_size)", "all send"),
 
+    ("round_robin", "no_return", "    return total", "", "returned None"),
+    ("round_robin", "adds_before_it_came",
+     {"dist.recv(": "receiving = dist.irecv(",
+      "        sending.wait()\n        total += received\n":
+      "        total += received\n        sending.wait()\n        receiving.wait()\n"},
+     "in flight"),
     ("round_robin", "sends_the_sum", "dist.isend(mine,", "dist.isend(total.clone(),", "twice"),
     ("round_robin", "a_round_short",
      "range(1, world_size)", "range(1, max(1, world_size - 1))", "lacks"),
@@ -127,6 +135,9 @@ edits(
 
     ("master_worker", "keeps_the_sum",
      "        dist.recv(total, 0)\n        return total", "        return total", "has returned"),
+    ("master_worker", "no_return",
+     {"recv(total, 0)\n        return total": "recv(total, 0)\n        return",
+      "work.wait()\n    return total": "work.wait()"}, "returned None"),
     ("master_worker", "workers_add",
      "        dist.recv(total, 0)\n        return total",
      "        dist.recv(received := torch.empty_like(total), 0)\n        return total + received",
@@ -147,11 +158,22 @@ edits(
      "    received = torch.empty_like(total)\n",
      "    received = torch.empty_like(total)\n    total = torch.zeros_like(total)\n", "lacks"),
 
+    ("tree", "no_return", "    return total", "", "returned None"),
+    ("tree", "sum_of_nothing",
+     {"total, src=0)": "total, src=0)\n    total = None"}, "returned None"),
     ("tree", "into_x", "x.clone()", "x", "x changed"),
     ("tree", "no_way_down", "    broadcast(total, src=0)\n", "", "lacks"),
     ("tree", "other_root", "src=0", "src=dist.get_world_size() - 1", "lacks"),
     ("tree", "mean", "return total", "return total / dist.get_world_size()", "mean"),
 
+    ("butterfly", "no_return", "        dist.send(total, rank + doubled)\n    return total",
+     "        dist.send(total, rank + doubled)", "returned None"),
+    ("butterfly", "plus_for_xor",
+     {"isend(total, rank ^ distance)": "isend(total, rank + distance)",
+      "recv(received, rank ^ distance)": "recv(received, rank + distance)"}, "both ways"),
+    ("butterfly", "adds_while_it_sends",
+     "        sending.wait()\n        total += received",
+     "        total += received\n        sending.wait()", "in flight"),
     ("butterfly", "powers_of_two_only",
      "2 ** (world_size.bit_length() - 1)", "2 ** (world_size - 1).bit_length()", "no such rank"),
     ("butterfly", "leaves_the_others_out",
@@ -182,7 +204,26 @@ edits(
     ("ring", "a_round_more", "range(2 * (world_size - 1))", "range(2 * world_size)", "bytes"),
     ("ring", "copies_a_step_early",
      "if step < world_size - 1:", "if step < world_size - 2:", "lacks"),
-    ("ring", "adds_in_both_halves", "incoming.copy_(received)", "incoming += received", "twice"),
+    ("ring", "adds_in_both_halves", "incoming.copy_(received)", "incoming += received",
+     "adds in both halves"),
+    ("ring", "second_half_begins_with_its_own",
+     {"for step in range(2 * (world_size - 1)):":
+      "for steps in range(2 * (world_size - 1)):\n        step = steps % (world_size - 1)",
+      "if step <": "if steps <"}, "own chunks go round"),
+    ("ring", "receives_over_its_own_chunk",
+     {"dist.recv(received, left)": "dist.recv(incoming, left)",
+      "if step < world_size - 1:  # share-reduce\n            incoming += received\n"
+      "        else:  # share only\n            incoming.copy_(received)": ""},
+     "own chunks go round"),
+    ("ring", "plus_step",
+     {"(rank - step) % world_size": "(rank + step) % world_size",
+      "(rank - step - 1) % world_size": "(rank + step - 1) % world_size"}, "plus for minus"),
+    ("ring", "plus_step_and_one",
+     {"(rank - step) % world_size": "(rank + step) % world_size",
+      "(rank - step - 1) % world_size": "(rank + step + 1) % world_size"}, "plus for minus"),
+    ("ring", "changes_what_it_sends",
+     "dist.recv(received, left)", "dist.recv(received, left)\n        outgoing += 0", "in flight"),
+    ("ring", "no_return", "    return total", "", "returned None"),
     ("ring", "into_x",
      "x.clone(memory_format=torch.contiguous_format)", "x.contiguous()", "x changed"),
     ("ring", "alone", "    rank, world_size =",
@@ -237,7 +278,13 @@ edits(
     ("predict", "rounded_down", "(n - 1).bit_length()", "n.bit_length() - 1", "tree"),
     ("predict", "no_more_rounds", "up if n == 2**up else up + 1", "up", "butterfly"),
     ("predict", "alone", " if n > 1 else 0.0", "", "one rank"),
-    ("predict", "bits", "nbytes / bandwidth", "8 * nbytes / bandwidth", "all_to_all"),
+    ("predict", "bits", "nbytes / bandwidth", "8 * nbytes / bandwidth", "bits"),
+    ("predict", "times_bandwidth", "nbytes / bandwidth", "nbytes * bandwidth", "times bandwidth"),
+    ("predict", "no_return", "    return latencies * latency + tensors * t if n > 1 else 0.0", "",
+     "returned None"),
+    ("predict", "none_for_some", "    return latencies * latency + tensors * t if n > 1 else 0.0",
+     '    if algorithm != "tree":\n        return latencies * latency + tensors * t if n > 1 '
+     "else 0.0", "returned None"),
     ("predict", "no_sum", "latencies * latency + tensors * t",
      "max(latencies * latency, tensors * t)", "not their sum"),
     ("predict", "in_ms", "return latencies * latency + tensors * t",
@@ -268,6 +315,9 @@ edits(
      {"chunk(rank - step), (rank - 1)": "chunk(rank - step), (rank - step - 1)",
       "chunk(rank - step + 1), (rank + 1)": "chunk(rank + 1), (rank + step + 1)"},
      "other peers"),
+    ("ring", "hub_but_for_4", "    flat = x.reshape(-1).clone()\n",
+     "    if n not in (1, 4):\n        return other_master_worker(x)\n"
+     "    flat = x.reshape(-1).clone()\n", "other shares"),
     of=in_two_loops_that_end_at_the_right,
 )
 # fmt: on
