@@ -314,3 +314,7 @@ show(slow.run(slow_shift))
 # - broken a cycle of waiting, without counting on buffers.
 #
 # **Next:** lab 01 leaves the ranks aside and builds what they will compute: SGD on real data.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 00_ranks.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

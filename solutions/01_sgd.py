@@ -307,3 +307,7 @@ show(Cluster(1).run(three_steps))
 # - made the gradient of a batch from its pieces, weighted by their lengths.
 #
 # **Next:** lab 02 builds what ranks need to add up their gradients: collectives.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 01_sgd.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

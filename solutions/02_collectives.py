@@ -538,3 +538,7 @@ compare(yours, torchs, labels=["yours", "torch.distributed"])
 # - counted bytes and rounds, and seen why a rank in the middle is slow.
 #
 # **Next:** lab 03 sums on all ranks at once, in six ways, and predicts which is fastest when.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 02_collectives.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

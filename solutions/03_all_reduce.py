@@ -593,3 +593,7 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
 # - learned which sums are the same on all ranks, bit for bit.
 #
 # **Next:** lab 04 trains a model on many ranks with it: data parallelism.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 03_all_reduce.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

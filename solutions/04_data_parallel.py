@@ -620,3 +620,7 @@ explore_scaling(trained, world_size=8)
 #
 # **Next:** all communication was exposed. Lab 05 cuts the gradients into buckets, so that lab 06 can
 # send the first of them while backward still computes the others.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 04_data_parallel.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

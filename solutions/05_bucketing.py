@@ -405,3 +405,7 @@ explore_buckets(large, cap_mb=best)
 # - predicted the best size of a bucket from a link and one recorded step, and measured it.
 #
 # **Next:** lab 06 sends a bucket on its way while backward makes the next one.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 05_bucketing.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

@@ -678,3 +678,7 @@ compare(again, one_bucket, slower, labels=["as it was", "one bucket", "100 Mbit/
 # - replayed a step on networks that you do not have.
 #
 # **Next:** take it along. Wrap a model of your own with your class, then with torch's, and compare.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 06_overlap.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import levels, practice
 from ddpkit.grade.practice import Practised, practise
 from ddpkit.grade.questions import exercises_of, questions
+from ddpkit.grade.submission import Submission, read
 from tests.grade.attacks import ROOT, SHIFT, TOKEN, answer, before, cell, code, notebook, solution
 from tests.grade.conftest import needs_sandbox
+from tests.grade.honest import HONEST, cells_of
 from tests.grade.mutated import of_other_makes
 from tests.labs.answers import labs
 
@@ -129,6 +132,14 @@ def test_what_is_expected_is_shown_under_a_seed_that_is_no_secret() -> None:
     )
     assert shown(Seed("a seed"))
     assert not shown(Seed("a seed", secret=True))
+
+
+def test_whose_earlier_answers_were_used_is_known() -> None:
+    """GradientBuckets of one's own, with more than the lab asks for, is not there in the grader."""
+    lab = read(next((ROOT / "labs").glob("06_*.ipynb")))
+    course: Any = SimpleNamespace(cells=lab.cells, names=["DistributedDataParallel"])
+    assert practice._carries(course, read(next((ROOT / "solutions").glob("06_*.ipynb"))))
+    assert not practice._carries(course, Submission(cells_of(HONEST["plain"]), ""))
 
 
 def test_own_earlier_answers_come_along_where_the_kit_has_none(tmp_path: Path) -> None:
