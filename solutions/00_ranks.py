@@ -306,6 +306,30 @@ show(slow.run(slow_shift))
 # way round: two rounds, however many ranks there are. (With an odd number it takes a third: why?)
 
 # %% [markdown]
+# ## The way out
+#
+# `Cluster` has started and joined the ranks for you. Without the kit, in a file `hello.py`:
+#
+# ```python
+# import torch, torch.distributed as dist
+#
+# dist.init_process_group("gloo")  # "nccl" on GPUs, with one for each rank
+# rank, world_size = dist.get_rank(), dist.get_world_size()
+# print(f"rank {rank} of {world_size} is here")
+# number = torch.tensor([float(rank)])
+# if rank == 0:
+#     dist.send(number, dst=world_size - 1)
+# if rank == world_size - 1:
+#     dist.recv(number, src=0)
+#     print(f"rank {rank} has got {number.item()}")
+# dist.destroy_process_group()
+# ```
+#
+# In a terminal: `torchrun --nproc-per-node 4 hello.py`. `ddpkit script 00` makes such a script of
+# this whole lab, and `ddpkit run -n 4 hello.py` runs one on the kit's ranks, which explain a
+# deadlock.
+
+# %% [markdown]
 # ## In this lab you have
 #
 # - run one program on many ranks, which share nothing but messages;

@@ -299,6 +299,29 @@ show(Cluster(1).run(three_steps))
 # But inside a step there is a sum over images, and a sum can be split.
 
 # %% [markdown]
+# ## The way out
+#
+# With torch's own classes, in a file `sgd.py`, run by `python sgd.py`:
+#
+# ```python
+# import torch
+# from torch.utils.data import DataLoader, TensorDataset
+#
+# torch.manual_seed(0)
+# x = torch.randn(512, 8)
+# data = TensorDataset(x, x.sum(1, keepdim=True))
+# model = torch.nn.Linear(8, 1)
+# optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+# for epoch in range(5):
+#     for inputs, targets in DataLoader(data, batch_size=32, shuffle=True):
+#         optimizer.zero_grad()
+#         loss = torch.nn.functional.mse_loss(model(inputs), targets)
+#         loss.backward()
+#         optimizer.step()
+#     print(f"epoch {epoch}: loss {loss.item():.4f}")
+# ```
+
+# %% [markdown]
 # ## In this lab you have
 #
 # - followed gradients downhill, and seen a learning rate that is too large;

@@ -530,6 +530,28 @@ compare(yours, torchs, labels=["yours", "torch.distributed"])
 # shows one bar for each collective. What is inside the bars you know now.
 
 # %% [markdown]
+# ## The way out
+#
+# What you have built has these names in torch. In a file `collectives.py`:
+#
+# ```python
+# import torch, torch.distributed as dist
+#
+# dist.init_process_group("gloo")
+# rank, world_size = dist.get_rank(), dist.get_world_size()
+# x = torch.full((2,), float(rank))
+# everybodys = [torch.empty(2) for _ in range(world_size)]
+# dist.all_gather(everybodys, x)
+# dist.reduce(x, dst=0)  # the sum, on rank 0
+# dist.broadcast(x, src=0)
+# dist.barrier()
+# print(f"rank {rank}: the sum is {x.tolist()}, of {len(everybodys)} parts")
+# dist.destroy_process_group()
+# ```
+#
+# In a terminal: `torchrun --nproc-per-node 4 collectives.py`.
+
+# %% [markdown]
 # ## In this lab you have
 #
 # - started a message, worked meanwhile, and waited for it;

@@ -585,6 +585,30 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
 # give all ranks the same bits. It need not give the *right* bits: there are none.
 
 # %% [markdown]
+# ## The way out
+#
+# Measure the machines that you have: α is the time of the smallest, β shows at the largest. In a
+# file `measure.py`:
+#
+# ```python
+# import time, torch, torch.distributed as dist
+#
+# dist.init_process_group("gloo")  # "nccl" on GPUs: then x on the GPU, and torch.cuda.synchronize
+# for power in range(0, 21, 5):
+#     x = torch.ones(2**power)
+#     dist.all_reduce(x)  # the first one makes connections
+#     dist.barrier()
+#     start = time.perf_counter()
+#     for _ in range(10):
+#         dist.all_reduce(x)
+#     if dist.get_rank() == 0:
+#         print(f"{x.nbytes:9,} bytes: {(time.perf_counter() - start) / 10 * 1e3:.3f} ms")
+# dist.destroy_process_group()
+# ```
+#
+# In a terminal: `torchrun --nproc-per-node 2 measure.py`.
+
+# %% [markdown]
 # ## In this lab you have
 #
 # - written six all-reduces, and counted their latencies and bytes;

@@ -611,6 +611,31 @@ from ddpkit.view import explore_scaling
 explore_scaling(trained, world_size=8)
 
 # %% [markdown]
+# ## The way out
+#
+# Torch has a sampler that shares out the data, and a class that averages: labs 05 and 06 build it.
+# In a file `train.py`, for `torchrun --nproc-per-node 4 train.py`:
+#
+# ```python
+# import torch, torch.distributed as dist
+# from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+#
+# dist.init_process_group("gloo")
+# data = TensorDataset(x := torch.randn(512, 8), x.sum(1, keepdim=True))
+# model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+# optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+# sampler = DistributedSampler(data)
+# for epoch in range(3):
+#     sampler.set_epoch(epoch)  # another order in each epoch
+#     for inputs, targets in DataLoader(data, batch_size=16, sampler=sampler):
+#         optimizer.zero_grad()
+#         torch.nn.functional.mse_loss(model(inputs), targets).backward()
+#         optimizer.step()
+# print("rank", dist.get_rank(), [p.sum().item() for p in model.parameters()])
+# dist.destroy_process_group()
+# ```
+
+# %% [markdown]
 # ## In this lab you have
 #
 # - given all ranks the same start, and each its part of every batch;

@@ -398,6 +398,30 @@ from ddpkit.view import explore_buckets
 explore_buckets(large, cap_mb=best)
 
 # %% [markdown]
+# ## The way out
+#
+# Torch's class takes the cap as an argument. A communication hook sees each bucket. In `caps.py`,
+# for `torchrun --nproc-per-node 2 caps.py`:
+#
+# ```python
+# import torch, torch.distributed as dist
+# from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+#
+# dist.init_process_group("gloo")
+# def counted(group, bucket):
+#     if dist.get_rank() == 0:
+#         print(f"bucket {bucket.index()}: {bucket.buffer().numel()} numbers")
+#     return allreduce_hook(group, bucket)
+#
+# layers = [torch.nn.Linear(64, 64) for _ in range(8)]
+# model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.05)
+# model.register_comm_hook(None, counted)
+# for step in range(2):
+#     model(torch.randn(16, 64)).sum().backward()
+# dist.destroy_process_group()
+# ```
+
+# %% [markdown]
 # ## In this lab you have
 #
 # - measured that an all-reduce costs its latency, whatever its size;

@@ -11,6 +11,8 @@ FIRST_CODE_LINES = 2
 CODE_LINES = 15
 ANSWER_LINES = 25
 TEXT_WORDS = 80
+SCRIPT_LINES = 20  # of a whole program that a text shows
+BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
 def rule_problems(lesson: Lesson) -> Iterator[str]:
@@ -20,6 +22,9 @@ def rule_problems(lesson: Lesson) -> Iterator[str]:
         where = lesson.where(cell)
         if cell.kind == "markdown":
             yield from _too_long(where, words(cell.source), TEXT_WORDS, "words of text")
+            for block in BLOCK.findall(cell.source):
+                program = len(block.splitlines()) - 2
+                yield from _too_long(where, program, SCRIPT_LINES, "lines of code in its text")
         elif cell.exercise:
             yield from _too_long(where, answer_lines(cell), ANSWER_LINES, "lines of answer")
         elif cell is code[0]:
@@ -30,8 +35,8 @@ def rule_problems(lesson: Lesson) -> Iterator[str]:
 
 
 def words(text: str) -> int:
-    """The words of a text cell; marks such as `#`, `-` and `|` are none."""
-    return sum(bool(re.search(r"\w", word)) for word in text.split())
+    """The words of a text cell; marks such as `#`, `-` and `|` are none, nor is a block of code."""
+    return sum(bool(re.search(r"\w", word)) for word in BLOCK.sub("", text).split())
 
 
 def lines(cell: Cell) -> int:

@@ -267,8 +267,20 @@ TOO_LONG = {
     "text": ("In this notebook we will add.", "word " * 79 + "ends", "82 words of text"),
     "code": ("print(total([1, 2, 3]))", "a = 1\n" * 16, "16 lines of code"),
     "first": ("import torch.nn as nn, functools", "import os\nimport sys", "3 lines, and is"),
+    "program": (
+        "In this notebook we will add.",
+        "```python\n# " + "a = 1\n# " * 21 + "```",
+        "21 lines of code in its text",
+    ),
     "answer": ("    return running\n", "    values = 1\n" * 24, "27 lines of answer"),
 }
+
+
+def test_a_program_in_a_text_has_no_words(root: Path) -> None:
+    path = root / "solutions" / "00_adding.py"
+    block = "```python\n# " + "a = b + c + d + e + f\n# " * 20 + "```"
+    path.write_text(path.read_text().replace("In this notebook we will add.", block))
+    assert not any("at most" in problem for problem in release.check(root))
 
 
 @pytest.mark.parametrize("name", TOO_LONG)
