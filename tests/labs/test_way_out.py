@@ -13,6 +13,8 @@ from ddpkit.rank.script.launched import LaunchedScript
 from tests.project.source import ROOT
 
 LESSONS = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))
+
+
 def program(path):
     """The block of Python in the last section but one."""
     (text,) = (
