@@ -23,6 +23,7 @@ _ANSWERS = os.path.join(PACKAGE, "answers", "")
 _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
 _shipped: set[str] = set()  # made-up file names of code that runs were given
+_own: set[str] = set()  # what file names of the reader's begin with, wherever they lie
 
 
 @functools.cache
@@ -33,6 +34,8 @@ def is_user_file(filename: str) -> bool:
     """
     if filename.startswith("<"):
         return filename in _shipped or filename.startswith(("<ipython", "<stdin", *MAGICS))
+    if filename.startswith(tuple(_own)):
+        return True
     if any(folder in filename for folder in _INSTALLED):
         return False
     if filename.startswith(PACKAGE):
@@ -50,6 +53,13 @@ def add_user_code(*shipped: object) -> None:
     made_up = {name for name in names if name.startswith("<") and not name.startswith("<frozen")}
     if not made_up <= _shipped:
         _shipped.update(made_up)
+        is_user_file.cache_clear()
+
+
+def add_user_files(beginning: str) -> None:
+    """Count files whose names begin so as the reader's, also in a library's folder."""
+    if beginning not in _own:
+        _own.add(beginning)
         is_user_file.cache_clear()
 
 

@@ -54,6 +54,7 @@ solutions/*
 docs/teaching
 docs/clusters
 docs/emulation
+docs/run
 docs/pictures
 docs/where
 docs/api

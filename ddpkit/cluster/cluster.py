@@ -25,6 +25,7 @@ from ddpkit.link import Links, LinkSpec
 from ddpkit.machine import MachineSpec, machine_text, machines_of
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.protocol.ship import pack_call
+from ddpkit.rank.record.recorder import current
 from ddpkit.rank.script.launched import LaunchedScript
 from ddpkit.text import count
 from ddpkit.trace import Scalar, Trace, Traffic, how_made, join
@@ -97,7 +98,8 @@ class Cluster:
     `record=False` leaves forward, backward and optimizer out of the trace.
 
     Raises ClusterError if `world_size` is not a number of ranks that can be started, if a link, a
-    machine or a speed cannot be read, for a speed without both, or if there is no such device.
+    machine or a speed cannot be read, for a speed without both, if there is no such device, and in
+    a rank.
     """
 
     def __init__(
@@ -111,6 +113,11 @@ class Cluster:
         record: bool = True,
     ) -> None:
         _check_world_size(world_size)
+        if current() is not None:
+            raise ClusterError(
+                "a rank cannot start ranks: make the Cluster outside. A script that has one starts "
+                "its ranks itself, so run it with python and not with `ddpkit run`"
+            )
         self.world_size, self.record = world_size, record
         try:
             self.machines = () if machine is None else machines_of(machine, world_size)

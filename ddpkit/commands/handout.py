@@ -37,6 +37,7 @@ PAGES = [
         "docs/where.md",
         "docs/clusters.md",
         "docs/emulation.md",
+        "docs/run.md",
         "docs/pictures.md",
         "docs/pictures/*.png",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import json
 import os
 import secrets
@@ -18,7 +17,7 @@ import click
 from ddpkit.errors import ClusterError, Interrupted, RankDied, RunFailed, TraceError
 
 if TYPE_CHECKING:
-    from ddpkit.cluster import Run
+    from ddpkit.cluster import Cluster, Run
     from ddpkit.rank.script.launched import LaunchedScript
     from ddpkit.trace import Trace
 
@@ -85,7 +84,7 @@ def run(
     A deadlock is explained. The exit code is the script's.
     """
     cluster = _cluster(ranks, _read("--link", link), _read("--machine", machine), _speeds(speed))
-    called = _script(script, args, is_module, cluster)
+    called = launched(script, args, is_module, cluster)
     _check_targets(saved, html)
     failed: RunFailed | None = None
     try:
@@ -146,18 +145,14 @@ def _speeds(texts: tuple[str, ...]) -> float | dict[int, float]:
     return own or 1.0
 
 
-def _script(target: str, args: tuple[str, ...], is_module: bool, cluster: Any) -> LaunchedScript:
+def launched(
+    target: str, args: tuple[str, ...], is_module: bool, cluster: Cluster
+) -> LaunchedScript:
     """The script. Raises ClusterError if there is none of that name."""
     from ddpkit.rank.script.launched import LaunchedScript
 
-    if not is_module and not os.path.exists(target):
-        raise ClusterError(f"There is no script {target!r}. (A module's name stands after -m.)")
-    if is_module:
-        first = target.partition(".")[0]
-        if importlib.machinery.PathFinder.find_spec(first, [os.getcwd(), *sys.path]) is None:
-            raise ClusterError(f"There is no module {first!r} in this folder or this environment.")
     hosts = cluster.links.hosts if cluster.links else None
-    return LaunchedScript(
+    found = LaunchedScript(
         target,
         args,
         is_module,
@@ -166,6 +161,15 @@ def _script(target: str, args: tuple[str, ...], is_module: bool, cluster: Any) -
         host_size=hosts.size if hosts else 0,
         gpus=cluster.place.device == "cuda",
     )
+    if not found.is_there:
+        first = target.partition(".")[0]
+        raise ClusterError(
+            f"There is no module {first!r} in this folder or this environment."
+            if is_module
+            else f"There is no script {target!r}. (A module's name stands after -m.)"
+        )
+    found.count_as_users()
+    return found
 
 
 def _free_port() -> int:
@@ -240,7 +244,10 @@ def exit_code(error: RunFailed) -> int:
 
 
 def summary(done: Run[None]) -> str:
-    """Where the time of a run went."""
+    """Where the time of a run went, and that of a typical step."""
+    from ddpkit.view.comparison.model import typical_step
     from ddpkit.view.timeline.model import timeline_model
 
-    return timeline_model(done.trace).text
+    trace = done.trace
+    shown = [None, typical_step(trace, None)] if trace.steps > 1 else [None]
+    return "\n\n".join(timeline_model(trace, step).text for step in shown)

@@ -7,10 +7,13 @@ caller: where the ranks meet, where the call comes from, who watches, and where 
 
 from __future__ import annotations
 
+import gc
+import os
 import random
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.protocol.assignment import Assignment
@@ -102,6 +105,17 @@ def _use_device(mine: Assignment, recorder: Recorder) -> None:
     if not mine.script:
         torch.set_default_device(gpu)
     recorder.clock = GpuClock()
+    _keep_in_children()
+
+
+@cache
+def _keep_in_children() -> None:
+    """Keep a child, a DataLoader's worker, from freeing what is on a GPU, which would end it.
+
+    Its garbage collector would find recorded calls with their events and works.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=gc.freeze)
 
 
 def _leave_device(mine: Assignment) -> None:

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 
 from ddpkit import Cluster, Run, RunFailed
 from ddpkit.commands.main import main
-from ddpkit.commands.run import exit_code, explanation, save
-from ddpkit.rank.script.launched import LaunchedScript
+from ddpkit.commands.run import exit_code, explanation, launched, save
 from ddpkit.trace import Trace
 from tests.view import examples
 
@@ -49,7 +48,8 @@ def ran(*words: str | Path, **how: object) -> subprocess.CompletedProcess[str]:
 
 def on(ranks: int, name: str, *args: str, **how: Any) -> Run[None]:
     """A run of one of the scripts, from here: it needs no command, and so no new forkserver."""
-    return Cluster(ranks, **how).run(LaunchedScript(str(SCRIPTS / name), args))
+    cluster = Cluster(ranks, **how)
+    return cluster.run(launched(str(SCRIPTS / name), args, False, cluster))
 
 
 def test_a_script_runs_as_under_torchrun() -> None:

@@ -75,7 +75,7 @@ class Gpus:
         self.used()
         return True
 
-    def put(self, tensor: Any) -> Any:
+    def take(self, tensor: Any) -> Any:
         """A tensor as it is on a GPU: a copy, unless it is there."""
         if not _is_plain(tensor) or _is_marked(tensor):
             return tensor
@@ -195,7 +195,7 @@ def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) 
     if not gpus.means(kwargs.get("device")):
         return original(*args, **kwargs)
     made = original(*args, **{**kwargs, "device": "cpu"})
-    return gpus.put(made) if aliasing else mark(made)
+    return gpus.take(made) if aliasing else mark(made)
 
 
 def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -209,13 +209,13 @@ def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> An
         args = ("cpu", *args[1:])
     moved = original(tensor, *args, **kwargs)
     if there:
-        return gpus.put(moved) if _is_plain(moved) and _same(moved, tensor) else mark(moved)
+        return gpus.take(moved) if _is_plain(moved) and _same(moved, tensor) else mark(moved)
     return gpus.fetch(moved, tensor, by_torch=is_torchs(sys._getframe(2)))
 
 
 def _cuda(gpus: Gpus, _: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     gpus.used()
-    return gpus.put(tensor)
+    return gpus.take(tensor)
 
 
 def _cpu(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -236,12 +236,12 @@ def _module_to(gpus: Gpus, original: Any, module: Any, *args: Any, **kwargs: Any
     rest = args[1:] if args and args[0] is device else args
     if kwargs.get("dtype") or any(isinstance(each, torch.dtype) for each in rest):
         module = original(module, *rest, **kwargs)
-    return module._apply(gpus.put)
+    return module._apply(gpus.take)
 
 
 def _module_cuda(gpus: Gpus, _: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
     gpus.used()
-    return module._apply(gpus.put)
+    return module._apply(gpus.take)
 
 
 def _context(gpus: Gpus, original: Any, context: Any, device: Any) -> None:

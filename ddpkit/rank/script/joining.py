@@ -2,6 +2,10 @@
 
 The script's groups are the kit's, so that they are recorded, explained and emulated. Where it looks
 (`get_backend`), it sees the backend that it has asked for. torch's own code sees the kit's.
+
+A group that the script destroys is kept all the same, out of its sight. The last to let go of it is
+often DDP's reducer, in C++, with the GIL held: gloo's threads, which tell Python when an operation
+has ended, would wait for the GIL, and the group's end for them.
 """
 
 from __future__ import annotations
@@ -57,6 +61,7 @@ class Joining:
         self._times, self._pid = count(1), os.getpid()
         self._asked = ""  # the backend that the script has asked for
         self._own: dict[Any, str] = {}  # and for a group, where that is another
+        self._kept: list[Any] = []  # all groups
         self._new_group, self._get_backend = dist.new_group, dist.get_backend
 
     def init_process_group(
@@ -93,6 +98,7 @@ class Joining:
         emulated, times = machine.current(), next(self._times)
         with emulated.clocks.mine.stopped() if emulated else nullcontext():
             join(self._mine, PrefixStore(f"time {times}", self._store), times)
+        self._kept.append(dist.group.WORLD)
         self._asked = backend or ("nccl" if self._mine.device == "cuda" else "gloo")
         self._own.clear()
 
@@ -110,6 +116,7 @@ class Joining:
             return self._new_group(ranks, timeout, backend, pg_options, *more, **kwargs)
         kwargs.pop("device_id", None)
         group = self._new_group(ranks, GROUP_TIMEOUT, None, None, *more[:2], **kwargs)
+        self._kept.append(group)
         if backend:
             self._own[group] = backend
         return group

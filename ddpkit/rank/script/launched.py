@@ -15,6 +15,8 @@ import types
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ddpkit.source import add_user_files
+
 
 @dataclass(frozen=True)
 class LaunchedScript:
@@ -41,11 +43,20 @@ class LaunchedScript:
         name = self.target if self.is_module else os.path.basename(self.target)
         return name, "" if self.is_module else os.path.abspath(self.target), 1
 
+    def count_as_users(self) -> None:
+        """Count its code as the reader's, in this process, also where it is installed."""
+        if not self.is_module:
+            add_user_files(os.path.abspath(self.target))
+        elif spec := _found(self.target.partition(".")[0]):
+            for folder in spec.submodule_search_locations or [spec.origin or self.target]:
+                add_user_files(folder)
+
     def __call__(self) -> None:
         """Run the script. Raises what it raises, and SystemExit if it leaves with another code."""
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         os.environ.update(self.environ(rank, size))
         sys.argv[1:] = self.args
+        self.count_as_users()
         if not self.gpus:
             _let_cuda_mean_the_cpu()
         if numpy := sys.modules.get("numpy"):
@@ -61,6 +72,13 @@ class LaunchedScript:
         finally:
             _flush_files()
         _end_as_an_interpreter()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a file, or a module of the name's first part."""
+        if self.is_module:
+            return _found(self.target.partition(".")[0]) is not None
+        return os.path.exists(self.target)
 
     def _run(self) -> None:
         if not sys.flags.safe_path:
@@ -97,6 +115,11 @@ class LaunchedScript:
             "TORCHELASTIC_USE_AGENT_STORE": False,  # who asks for a store on that port makes it
         }
         return {name: str(value) for name, value in known.items()}
+
+
+def _found(module: str) -> importlib.machinery.ModuleSpec | None:
+    """Where a module lies that this folder or the environment has; None if there is none."""
+    return importlib.machinery.PathFinder.find_spec(module, [os.getcwd(), *sys.path])
 
 
 def _let_cuda_mean_the_cpu() -> None:

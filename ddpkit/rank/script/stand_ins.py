@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -22,7 +23,6 @@ from ddpkit.rank.script.cuda import Gpus, on_a_gpu
 
 NAME = "the CPU, where ddpkit run finds no GPU"
 CAPABILITY = (8, 0)  # of CUDA, an A100's: scripts ask before they choose bfloat16
-MEMORY = 80 << 30  # bytes, of which none is ever in use
 # Functions of torch.cuda that have nothing to do here, and those that have nothing to count.
 IDLE = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "set_per_process_memory_fraction"),
@@ -102,7 +102,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
         ("get_device_capability", CAPABILITY),
         ("get_device_properties", _properties()),
         ("can_device_access_peer", True),
-        ("mem_get_info", (MEMORY, MEMORY)),
+        ("mem_get_info", (_memory(), _memory())),
         ("memory_stats", {}),
         ("memory_summary", f"({NAME})"),
         *((name, None) for name in IDLE),
@@ -157,8 +157,15 @@ def _generators(gpus: Gpus, original: Any) -> Any:
 def _properties() -> SimpleNamespace:
     major, minor = CAPABILITY
     return SimpleNamespace(
-        name=NAME, major=major, minor=minor, total_memory=MEMORY, multi_processor_count=1
+        name=NAME, major=major, minor=minor, total_memory=_memory(), multi_processor_count=1
     )
+
+
+def _memory() -> int:
+    """The host's memory, in bytes; 0 where the system does not tell it."""
+    if not hasattr(os, "sysconf"):
+        return 0
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class _Seen:
