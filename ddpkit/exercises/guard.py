@@ -40,5 +40,8 @@ FOR_ALL = (
     Hint("in flight", lambda s: s.kind == "in flight",
          "From isend to wait() the tensor belongs to the network, and from irecv or async_op=True "
          "too: do not change it before wait(), and do not even read what is still to come."),
+    Hint("hidden group", lambda s: s.kind == "hidden group",
+         "What goes over a group of another backend is neither seen nor counted: send over the "
+         "group that is there."),
 )
 # fmt: on

@@ -18,6 +18,7 @@ from ddpkit.protocol.raised import Raised
 KINDS: tuple[tuple[str, str], ...] = (
     ("returned None", r"it returned None: is there"),  # `guard`
     ("never waited for", r"was never waited for"),
+    ("hidden group", r"a process group whose messages nobody counts"),
     ("in flight", r"a tensor in flight: the "),
     ("empty from anybody", r"offset < this->size"),  # gloo, of an empty message to recv(src=None)
     ("to itself", r"to or from itself|should not be the same as the rank of the current"),

@@ -197,7 +197,8 @@ def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[AnswerCall]
 
 @contextmanager
 def _held_to_rules() -> Iterator[None]:
-    """Raise `Careless` if a work is not waited for, or its tensors are used before that.
+    """Raise `Careless` if a work is not waited for, its tensors are used before that, or a process
+    group is made that no trace hears of.
 
     Whether such a message arrives is luck: gloo gives it up when nobody holds its handle any more.
     """
@@ -205,15 +206,18 @@ def _held_to_rules() -> Iterator[None]:
     if recorder is None:
         yield
         return
+    from ddpkit.rank.group.hidden import HiddenGroup, no_hidden_groups
     from ddpkit.rank.group.in_flight import InFlight, TouchedInFlight, started
 
     watch = recorder.watch = InFlight(recorder.rank)
     try:
-        with watch:
+        with watch, no_hidden_groups():
             yield
     except TouchedInFlight as error:
         says = f"{started(error.what)} {NEVER_WAITED}" if error.dropped else str(error)
         raise Careless(says).with_traceback(error.__traceback__) from None
+    except HiddenGroup as error:
+        raise Careless(str(error)).with_traceback(error.__traceback__) from None
     finally:
         recorder.watch = None
     for what in watch.left():

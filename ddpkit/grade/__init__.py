@@ -19,6 +19,7 @@ decode       values out of a claim
 score        claims against expectations: points and feedback
 practice     one's own notebook, graded as the grader would
 evidence     what a result keeps for people: written answers, the answers' code
+look         what a teacher may want to look at: never points
 store        results on disk, one file a submission
 report       the results for other programs
 page         the results for people: one HTML page

@@ -43,7 +43,7 @@ def names_in(source: str) -> CellNames:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            text, tree = _python(source)
+            text, tree = as_python(source)
             needs = needed_names(text) | annotation_names(text)
             reader = _Reader()
             reader.read(tree.body)
@@ -227,7 +227,7 @@ def _base(node: ast.AST) -> set[str]:
 # Magics
 
 
-def _python(source: str) -> tuple[str, ast.Module]:
+def as_python(source: str) -> tuple[str, ast.Module]:
     """The code as plain Python, which binds and calls what the cell does, and its tree.
 
     Raises SyntaxError, as ast.parse does, and what it raises else.

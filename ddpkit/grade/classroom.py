@@ -20,6 +20,7 @@ from ddpkit.grade import levels, store
 from ddpkit.grade.attempt import InfraError, grade
 from ddpkit.grade.course import Course, lab_of, note_on_name, open_course
 from ddpkit.grade.evidence import answers_code, written_answers
+from ddpkit.grade.look import looks
 from ddpkit.grade.merge import merge
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.store import Result
@@ -124,6 +125,7 @@ class Classroom:
                         return infra_error(notebook, key, course.lab, str(error))
                 else:
                     break
+        merged = merge(course.cells, course.names, submission)
         return Result(
             notebook.name,
             key,
@@ -136,8 +138,9 @@ class Classroom:
             tuple(scores),
             (*note_on_name(notebook.name, course.lab), *notes),
             os.lstat(notebook.path).st_mtime,
-            tuple(answers_code(merge(course.cells, course.names, submission))),
+            tuple(answers_code(merged)),
             tuple(written_answers(course.texts, submission.texts)),
+            tuple(looks(merged)),
         )
 
 

@@ -51,13 +51,14 @@ def _summary(results: Sequence[Result]) -> str:
 
 
 def _table(results: Sequence[Result]) -> Iterator[str]:
-    yield "<table><tr><th>submission<th>lab<th>status<th>points<th>exercises</tr>\n"
+    yield "<table><tr><th>submission<th>lab<th>status<th>points<th>exercises<th>look</tr>\n"
     for each in results:
         earned = "none" if each.earned is None else f"{each.earned:g} of {each.points:g}"
+        look = "<br>".join(map(escape, each.look))
         marks = ", ".join(f"{escape(one.name)} {escape(one.status)}" for one in each.exercises)
         yield (
             f"<tr class={escape(each.status)}><td>{escape(each.name)}<td>{escape(each.lab)}"
-            f"<td>{escape(each.status)}<td class=n>{earned}<td>{marks}</tr>\n"
+            f"<td>{escape(each.status)}<td class=n>{earned}<td>{marks}<td>{look}</tr>\n"
         )
     yield "</table>"
 

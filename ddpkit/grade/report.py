@@ -92,12 +92,13 @@ def _csv(results: Sequence[Result]) -> str:
     names = list(dict.fromkeys(one.name for result in results for one in result.exercises))
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    table.writerow(["submission", "lab", "status", "earned", "points", *names])
+    table.writerow(["submission", "lab", "status", "earned", "points", *names, "look"])
     for result in results:
         earned = {one.name: one.earned for one in result.exercises}
         total = "" if result.earned is None else result.earned
         head = [plain_cell(result.name), result.lab, result.status, total, result.points]
-        table.writerow([*head, *(earned.get(name, "") for name in names)])
+        look = plain_cell("; ".join(result.look))
+        table.writerow([*head, *(earned.get(name, "") for name in names), look])
     return stream.getvalue()
 
 

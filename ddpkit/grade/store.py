@@ -39,12 +39,14 @@ class Result:
     handed_in: float = 0.0  # time of the file, in seconds since 1970
     answers: tuple[tuple[str, str], ...] = ()  # exercise and its code, without comments
     written: tuple[tuple[str, str], ...] = ()  # question and what was written below it
+    look: tuple[str, ...] = ()  # what a teacher may want to look at: never points (`look`)
 
     def __post_init__(self) -> None:
         told = (replace(one, feedback=_visible(one.feedback)) for one in self.exercises)
         object.__setattr__(self, "name", visible(self.name))
         object.__setattr__(self, "exercises", tuple(told))
         object.__setattr__(self, "notes", _visible(self.notes))
+        object.__setattr__(self, "look", _visible(self.look))
         for name in ("answers", "written"):
             object.__setattr__(self, name, tuple(map(_visible, getattr(self, name))))
 
@@ -104,8 +106,9 @@ def _result(data: dict[str, Any]) -> Result:
         Score(**one | {"feedback": tuple(one["feedback"]), "cases": _tuples(one.get("cases", ()))})
         for one in data.pop("exercises")
     )
-    kept = {name: _tuples(data.get(name, ())) for name in ("answers", "written")}
-    return Result(**data | kept | {"exercises": scores, "notes": tuple(data["notes"])})
+    kept: dict[str, Any] = {name: _tuples(data.get(name, ())) for name in ("answers", "written")}
+    kept |= {"exercises": scores, "notes": tuple(data["notes"])}
+    return Result(**data | kept | {"look": tuple(data.get("look", ()))})
 
 
 def _tuples(rows: Iterable[Iterable[Any]]) -> tuple[tuple[Any, ...], ...]:

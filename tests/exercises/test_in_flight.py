@@ -175,3 +175,39 @@ def sends_twice_at_once(x):
 def test_what_is_right_is_not_refused(answer):
     verdict = judge(swapping(), answer)
     assert verdict.passed, verdict.cases
+
+
+def over_another_backend(x):
+    y = x / 2
+    dist.all_reduce(y, group=dist.new_group(backend="gloo"))
+    return y
+
+
+def over_a_group_by_hand(x):
+    from datetime import timedelta
+
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    store = dist.PrefixStore("mine", _get_default_store())
+    group = dist.ProcessGroupGloo(store, dist.get_rank(), 2, timedelta(seconds=20))
+    y = x / 2
+    group.allreduce([y]).wait()
+    return y
+
+
+@pytest.mark.processes("some")
+@pytest.mark.parametrize("answer", [over_another_backend, over_a_group_by_hand])
+def test_a_process_group_that_nobody_records_is_refused(answer):
+    verdict = judge(swapping(), answer)
+    assert verdict.hint_name == "hidden group"
+
+
+def over_a_new_group(x):
+    y = x / 2
+    dist.all_reduce(y, group=dist.new_group([0, 1]))
+    return y
+
+
+@pytest.mark.processes("some")
+def test_a_new_group_of_the_kit_is_not():
+    assert judge(swapping(), over_a_new_group).passed

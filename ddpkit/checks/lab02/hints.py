@@ -118,7 +118,7 @@ NOTHING_CAME = Hint("nothing came", untouched,
                     lambda s: f"Nothing has come to {who(untouched(s))}: {written_by(s.op)} there "
                     "is as it was before the call.")
 ROOT_0 = Hint("root 0", lambda s: s.root and wrong_ranks(s), count_from_root)
-STEPS = Hint("steps", lambda s: s.wrong("rounds") and s.rounds < s.expect["rounds"],
+STEPS = Hint("steps", lambda s: 0 < s.rounds < s.expect["rounds"],
              lambda s: f"{s.rounds} rounds, where a ring of {s.n} ranks takes "
              f"{s.expect['rounds']}: not everything has come round.")
 OWN_CHUNK = Hint("own chunk", lambda s: wrong_chunks(s) == empty_chunks(s) == [first(s)],

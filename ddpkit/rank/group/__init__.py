@@ -4,6 +4,8 @@ recorded   the group of every cluster: a record of each call around gloo or NCCL
 work       what a recorded group gives for a call
 arguments  what the arguments of a collective say
 in_flight  what the network owns between a post and its wait, for checks
+hidden     groups that are made past the kit, for checks
+making     whether the kit makes a backend just now
 nccl       where NCCL differs from gloo
 emulated   when the emulated network ends an operation
 futures    futures of an emulated group's operations, and their callbacks

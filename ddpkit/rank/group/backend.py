@@ -14,6 +14,7 @@ from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group import nccl
 from ddpkit.rank.group.emulated import EmulatedGroup
+from ddpkit.rank.group.making import by_the_kit
 from ddpkit.rank.group.recorded import Direct, RecordedGroup
 from ddpkit.rank.record.recorder import current
 
@@ -58,16 +59,18 @@ def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup
     name = str(options.group_id) if members else ""
     if name and _times_joined > 1:
         name += f" of time {_times_joined}"  # torch begins to number its groups again
-    with emulated.clocks.mine.stopped() if emulated else nullcontext():
+    with by_the_kit(), emulated.clocks.mine.stopped() if emulated else nullcontext():
         inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
     members = members or tuple(range(size))
     if emulated is None:
-        gpus = nccl.make(options) if on_gpu else None
+        with by_the_kit():
+            gpus = nccl.make(options) if on_gpu else None
         return RecordedGroup(inner, Direct(inner, gpus).start, name, members, recorder, gpus)
 
     def of_callbacks() -> Any:
         store = PrefixStore("callbacks", options.store)
-        return Direct(dist.ProcessGroupGloo(store, rank, size, options.timeout)).start
+        with by_the_kit():
+            return Direct(dist.ProcessGroupGloo(store, rank, size, options.timeout)).start
 
     start = Direct(inner).start
     return EmulatedGroup(inner, start, name, members, recorder, emulated, of_callbacks)

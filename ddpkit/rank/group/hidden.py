@@ -1,0 +1,48 @@
+"""Process groups that are made past the kit, of which no trace would hear.
+
+`dist.new_group(backend="gloo")` makes one, and so does who calls torch's class by hand. Anybody
+may, in a run of one's own; a check that counts what was sent refuses it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch._C._distributed_c10d as c10d
+
+from ddpkit.rank.group.making import making
+
+KINDS = ("ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupMPI", "ProcessGroupUCC")
+
+
+class HiddenGroup(RuntimeError):
+    """A process group was made whose messages nobody counts."""
+
+
+@contextmanager
+def no_hidden_groups() -> Iterator[None]:
+    """Inside, a backend of torch's that the kit has not made itself raises `HiddenGroup`."""
+    usual = {kind: kind.__init__ for name in KINDS if (kind := getattr(c10d, name, None))}
+    for kind, init in usual.items():
+        kind.__init__ = _refusing(init)
+    try:
+        yield
+    finally:
+        for kind, init in usual.items():
+            kind.__init__ = init
+
+
+def _refusing(init: Any) -> Any:
+    @functools.wraps(init)
+    def refuse(self: Any, *arguments: Any, **named: Any) -> None:
+        if not making.ours:
+            raise HiddenGroup(
+                "it makes a process group whose messages nobody counts: dist.new_group(ranks), "
+                "without a backend, makes one that is counted"
+            )
+        init(self, *arguments, **named)
+
+    return refuse
