@@ -197,10 +197,11 @@ def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[AnswerCall]
 
 @contextmanager
 def _held_to_rules() -> Iterator[None]:
-    """Raise `Careless` if a work is not waited for, its tensors are used before that, or a process
-    group is made that no trace hears of.
+    """Raise `Careless` for what no answer may do.
 
-    Whether such a message arrives is luck: gloo gives it up when nobody holds its handle any more.
+    That is a work which nobody waits for, a tensor used before that, a process group that no trace
+    hears of. Whether an unfinished message arrives is luck: gloo gives it up when nobody holds its
+    handle any more.
     """
     recorder = current()
     if recorder is None:
