@@ -211,7 +211,9 @@ class Cluster:
         facts: dict[str, Scalar] = {**known, **outcome.facts}
         if self.machines:
             facts["machine"] = machine_text(self.machines)
-        trace, earlier = join(outcome.spans, outcome.dropped, self.world_size, facts)
+        trace, earlier = join(
+            outcome.spans, outcome.dropped, self.world_size, facts, outcome.memory
+        )
         run = Run(outcome.results, outcome.output, trace, outcome.error, earlier)
         if outcome.error is None:
             return run

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddpkit.errors import RunFailed
-from ddpkit.trace import Dropped, Scalar, Span
+from ddpkit.trace import Dropped, MemoryLevel, Scalar, Span
 
 
 @dataclass
@@ -19,3 +19,4 @@ class RunOutcome:
     dropped: dict[int, Dropped] = field(default_factory=dict)  # by rank
     error: RunFailed | None = None
     facts: dict[str, Scalar] = field(default_factory=dict)  # more of them, for the trace
+    memory: dict[int, tuple[MemoryLevel, ...]] = field(default_factory=dict)  # by rank

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ddpkit.protocol.raised import Raised
-from ddpkit.trace import Dropped, Span
+from ddpkit.trace import Dropped, MemoryLevel, Span
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Reply:
     dropped: Dropped  # what a long run's spans do not hold any more
     raised: Raised | None = None  # None if the function returned
     result: list[Any] = field(default_factory=list)  # of `ship.pack_result`; empty if it raised
+    memory: list[MemoryLevel] = field(default_factory=list)  # of a modelled machine
     printed: list[str] = field(default_factory=list)  # lines, where the launcher has not read them
 
 

@@ -22,6 +22,9 @@ What must hold:
 - While a frame is looked at, no garbage is collected in this thread: to ask for another thread's
   frame makes an object, which may start a collection, whose finalizers may let go of the GIL. The
   main thread then returns from the frame, and Python 3.11 reads freed memory (`_no_collection`).
+- A look keeps no frame (`Stand`), and lets nobody run while it has one, as far as it can: a
+  function that returns meanwhile would leave its variables to the frame, and a tensor would be
+  freed late by chance. Where compute is counted, a thread whose count goes on is not looked at.
 - A wait that is missed hides a deadlock; one too many gives wrong words, but no false deadlock, as
   long as the rank uses its CPU: the monitor looks at that. So a frame in torch.distributed counts
   as a wait unless it can be told that it is none: the thread has used the CPU since the last look,
@@ -44,7 +47,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.call import Call
@@ -55,7 +59,37 @@ from ddpkit.rank.where import user_call
 from ddpkit.source import PACKAGE
 
 
-def _in_compiled_wait(frame: FrameType) -> bool:
+class Stand(NamedTuple):
+    """Where a thread stands: what is looked at of its innermost frame, by the frame's own names."""
+
+    f_code: CodeType
+    f_lasti: int
+    number: int  # of the frame
+    where: tuple[str, int]
+    via: str
+    f_locals: dict[str, Any]  # a few, of two functions that hold no tensors
+
+    @classmethod
+    def of(cls, frame: FrameType) -> Stand:
+        """The stand of a thread, from its frame."""
+        code, known = frame.f_code, dict[str, Any]()
+        if code.co_name == "_make" or os.path.basename(code.co_filename) == "threading.py":
+            names = ("name", "members", "timeout")
+            known = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
+        return cls(code, frame.f_lasti, id(frame), *user_call(frame), known)
+
+
+def _stands() -> dict[int, Stand]:
+    """Where each thread stands. No other thread runs until all frames are let go again."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1)
+    try:
+        return {thread: Stand.of(frame) for thread, frame in sys._current_frames().items()}
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _in_compiled_wait(frame: FrameType | Stand) -> bool:
     """Whether a frame has called `x.wait()` of something compiled, as the future of a Work is."""
     done = (i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti)
     last = deque((i for i in done if i.opname != "PRECALL"), maxlen=1)
@@ -109,6 +143,8 @@ class Agent(threading.Thread):
         self._main = threading.main_thread().ident
         self._beats = 0
         self._at: tuple[int, int] | None = None  # frame and instruction of the main thread
+        self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"  # at the last look
+        self._counted_ns = 0  # too
         self._used: tuple[int, int] | None = None  # when, and the main thread's CPU time then
 
     def run(self) -> None:
@@ -129,14 +165,31 @@ class Agent(threading.Thread):
     def _look(self) -> RankStatus:
         recorder = self.recorder
         recorder.under_way()  # counts as moved what has ended
-        frames = sys._current_frames()
+        if self._goes_on():
+            return self._status(self._where, None)
+        frames = _stands()
         frame = frames.get(self._main or 0)
         computes = frame is not None and self._main_computes()
-        where, via = user_call(frame)
+        where, via = (frame.where, frame.via) if frame else (("", 0), "wrapper")
         waiting = recorder.waits.get(self._main or 0) or self._hidden_wait(frame, computes=computes)
         waiting = waiting or self._wait_for_gpu(frame)
         if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
             waiting = None
+        self._where = where, via
+        return self._status(self._where, waiting)
+
+    def _goes_on(self) -> bool:
+        """Whether the main thread's counted compute has gone on since the last look.
+
+        Then it does not stand in a wait, and its frames are left alone: see the module's docstring.
+        """
+        if self.recorder.counted_ns is None:
+            return False
+        before, self._counted_ns = self._counted_ns, self.recorder.counted_ns()
+        return before != self._counted_ns
+
+    def _status(self, at: tuple[tuple[str, int], str], waiting: RecordedCall | None) -> RankStatus:
+        recorder, (where, via) = self.recorder, at
         self._beats += 1
         return RankStatus(
             beat=self._beats,
@@ -161,32 +214,30 @@ class Agent(threading.Thread):
         self._used = now, used
         return used - used_then > self.BUSY * (now - since)
 
-    def _is_at_work(self, thread: int, frame: FrameType) -> bool:
+    def _is_at_work(self, thread: int, frame: Stand) -> bool:
         """Whether a thread of the user's, beside the main one, may yet end the rank's wait.
 
         It does so unless it waits itself: for communication, or for a lock without a limit.
         """
         if thread in (self._main, self.ident) or thread in self.recorder.waits:
             return False
-        if not user_call(frame)[0][0]:
+        if not frame.where[0]:
             return False
         if os.path.basename(frame.f_code.co_filename) == "threading.py":
             return frame.f_locals.get("timeout") is not None
         return self._hidden_wait(frame) is None
 
-    def _wait_for_gpu(self, frame: FrameType | None) -> RecordedCall | None:
+    def _wait_for_gpu(self, frame: Stand | None) -> RecordedCall | None:
         """A call that the GPU has not done, while the main thread stands at one instruction.
 
         The thread wants a value (`loss.item()`), and so waits for all that is queued before it.
         """
-        at = (id(frame), frame.f_lasti) if frame else None
+        at = (frame.number, frame.f_lasti) if frame else None
         stood, self._at = at == self._at, at
         left = (call for call in self.recorder.under_way() if call.on_gpu)
         return next(left, None) if stood else None
 
-    def _hidden_wait(
-        self, frame: FrameType | None, *, computes: bool = False
-    ) -> RecordedCall | None:
+    def _hidden_wait(self, frame: Stand | None, *, computes: bool = False) -> RecordedCall | None:
         """A wait that passes no Python of ours: for a store, a future, or in DDP's C++ reducer."""
         if frame is None:
             return None
@@ -195,7 +246,7 @@ class Agent(threading.Thread):
         if function == "_engine_run_backward" or (pending and _in_compiled_wait(frame)):
             # It may as well compute: whether the process stands still, its CPU time will tell.
             return next(iter(pending), None)
-        where, via = user_call(frame)
+        where, via = frame.where, frame.via
         if os.path.dirname(filename) == os.path.join(PACKAGE, "rank", "group"):
             making = frame.f_locals if function == "_make" else {}
             group, members = making.get("name", ""), making.get("members", ())

@@ -45,7 +45,8 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     agent.phase = "returned"
     box.write_status(agent.status())
     _flush()
-    send_reply(pipes.reply, Reply(recorder.spans(), recorder.log.dropped(), raised, result))
+    spans, dropped = recorder.spans(), recorder.log.dropped()
+    send_reply(pipes.reply, Reply(spans, dropped, raised, result, recorder.memory))
     threading.Event().wait()  # until the launcher ends this process
 
 
@@ -84,7 +85,7 @@ def _live(
         assert pipes.others is not None
         page = ClockPage(settings.folder / f"clock{mine.rank}")
         desk = Desk(pipes.main, pipes.others)
-        machine = Machine(mine.speed, page, desk, settings.epoch_ns, mine.machine)
+        machine = Machine(mine.speed, page, desk, settings.epoch_ns, mine.machine, mine.rank)
     return live(
         mine,
         recorder,

@@ -11,6 +11,7 @@ rounds      how many rounds the messages of an algorithm take, and how many late
 dropped     Dropped: what a rank of a long run did not keep; join: what all have kept
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
+memory      MemoryLevel: what a rank of a modelled machine held, and for what
 made        how a trace was made: simulated, emulated, or in a machine's own time
 files/      traces on disk: our own format, Perfetto's and torch.profiler's
 """
@@ -20,6 +21,7 @@ from ddpkit.trace import intervals
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.dropped import Dropped, join
 from ddpkit.trace.made import how_made
+from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
 from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import latencies, rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
@@ -28,10 +30,12 @@ from ddpkit.trace.traffic import Count, Traffic
 
 __all__ = [
     "COMPUTE_KINDS",
+    "MEMORY_KINDS",
     "Activity",
     "Breakdown",
     "Count",
     "Dropped",
+    "MemoryLevel",
     "Scalar",
     "Span",
     "Trace",

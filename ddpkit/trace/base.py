@@ -11,6 +11,7 @@ from ddpkit.text import count
 from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.made import how_made
+from ddpkit.trace.memory import MemoryLevel, inside
 from ddpkit.trace.span import Scalar, Span
 from ddpkit.trace.traffic import Traffic
 
@@ -23,6 +24,7 @@ class BaseTrace:
     world_size: int
     facts: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
     bounds: Mapping[int, Interval] = field(default_factory=dict, hash=False)
+    memory: Mapping[int, tuple[MemoryLevel, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spans", tuple(self.spans))  # any iterable will do
@@ -74,6 +76,11 @@ class BaseTrace:
         """Who sent how much to whom. An operation belongs to the window it was posted in."""
         comm = (span for span in self.spans if span.kind == "comm" and self._posted_inside(span))
         return Traffic.of(comm, self.world_size)
+
+    def peak(self, rank: int) -> MemoryLevel | None:
+        """The most memory that the rank held in its window, the first time; None if unknown."""
+        levels = inside(self.memory.get(rank, ()), *self.window_of(rank))
+        return max(levels, key=lambda level: level.total, default=None)
 
     # Windows and steps
 

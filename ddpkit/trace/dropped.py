@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ddpkit.trace.memory import MemoryLevel
 from ddpkit.trace.peers import match_peers
 from ddpkit.trace.span import SENDS, Scalar, Span
 from ddpkit.trace.trace import Trace
@@ -24,6 +25,7 @@ def join(
     gone: Mapping[int, Dropped],
     world_size: int,
     facts: Mapping[str, Scalar],
+    memory: Mapping[int, tuple[MemoryLevel, ...]] | None = None,
 ) -> tuple[Trace, Traffic]:
     """The trace of a run, and the traffic that it leaves out; ``gone`` is by rank.
 
@@ -35,7 +37,7 @@ def join(
         spans, early = _from_a_common_step(Trace(tuple(spans), world_size), gone)
         before += Traffic.of(early, world_size)
         facts = {**facts, "kept": _in_words(Trace(tuple(spans), world_size), gone)}
-    return Trace(match_peers(spans), world_size, facts), before
+    return Trace(match_peers(spans), world_size, facts, memory=memory or {}), before
 
 
 def _from_a_common_step(trace: Trace, gone: Mapping[int, Dropped]) -> tuple[list[Span], list[Span]]:

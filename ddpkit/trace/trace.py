@@ -27,6 +27,9 @@ class Trace(BaseTrace):
     ``bounds`` gives a rank a window of its own, (start, end) in ns: so `step` restricts a trace.
     Without it the window is common to all ranks, from the first start to the last end, so that a
     rank that is done early is seen to stand idle.
+
+    ``memory`` has the bytes that each rank of a modelled machine held, from moment to moment, by
+    what they were for (`MEMORY_KINDS`); `peak` tells the most.
     """
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -41,7 +44,7 @@ class Trace(BaseTrace):
         ranks have empty windows. Raises TraceError, in one sentence, for anything else.
         """
         found = sources.read(paths)
-        return cls(found.spans, found.world_size, found.facts, found.bounds)
+        return cls(found.spans, found.world_size, found.facts, found.bounds, found.memory)
 
     def to_chrome(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write Chrome JSON: all ranks into a file for Perfetto, or a file per rank into a folder.

@@ -40,7 +40,7 @@ from ddpkit.protocol.emulation import ClockPage
 from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.reply import receive_reply
 from ddpkit.protocol.ship import unpack_result, write_call
-from ddpkit.trace import Dropped, Span
+from ddpkit.trace import Dropped, MemoryLevel, Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
 ANSWER = 0.4  # seconds that ranks get to say where they are
@@ -126,6 +126,7 @@ class LocalRun:
         self.died: dict[int, int | None] = {}  # rank -> exit code
         self.spans: list[Span] = []
         self.dropped: dict[int, Dropped] = {}
+        self.memory: dict[int, tuple[MemoryLevel, ...]] = {}
         self.ranks: list[RankProcess] = []
         stack.callback(self.end)
 
@@ -159,7 +160,8 @@ class LocalRun:
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(self.request.world_size)]
         facts = {} if self.timekeeper is None else self.timekeeper.facts
-        return RunOutcome(results, str(self.output), self.spans, self.dropped, error, facts)
+        memory = dict(sorted(self.memory.items()))
+        return RunOutcome(results, str(self.output), self.spans, self.dropped, error, facts, memory)
 
     def _watch(self) -> RunFailed | None:
         begun = time.monotonic()
@@ -221,6 +223,8 @@ class LocalRun:
             return
         self.spans += reply.spans
         self.dropped[rank] = reply.dropped
+        if reply.memory:
+            self.memory[rank] = tuple(reply.memory)
         if reply.raised is not None:
             self.raised[rank] = reply.raised
             return

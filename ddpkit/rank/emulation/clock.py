@@ -173,6 +173,15 @@ class Clocks:
         clock = self.mine
         return clock.moment() if isinstance(clock, LaterClock) else clock.now()
 
+    def moment(self) -> int | Later:
+        """This moment; in a thread without a clock, such as gloo's, the main thread's."""
+        return self.now() if self.is_mine else self.main.now()
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the thread that asks has a clock: gloo's have none."""
+        return threading.get_ident() == self._main_thread or hasattr(self._others, "clock")
+
     def ns(self, moment: Moment) -> int:
         assert not isinstance(moment, Mark)  # a GPU's
         return moment.ns() if isinstance(moment, Later) else moment

@@ -31,6 +31,8 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 
 from ddpkit.machine import MachineModel
 from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
+from ddpkit.rank.emulation.memory import Memory
+from ddpkit.rank.record.recorder import Recorder
 
 
 def _words(text: str) -> frozenset[str]:
@@ -224,9 +226,9 @@ class Meter:
 class Counting(TorchDispatchMode):
     """Counts what a thread computes, and puts its clock forward."""
 
-    def __init__(self, meter: Meter, clock: ThreadClock) -> None:
+    def __init__(self, meter: Meter, memory: Memory, clock: ThreadClock) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._meter, self._clock = meter, clock
+        self._meter, self._memory, self._clock = meter, memory, clock
         # gloo's threads have the mode of the thread that has posted, and copy what they receive.
         self._thread = threading.get_ident()
         self.on = True
@@ -239,6 +241,12 @@ class Counting(TorchDispatchMode):
             return func(*args, **kwargs) if any(map(is_traced, types)) else NotImplemented
         out = func(*args, **kwargs)
         if self.on and not self._clock.stands and threading.get_ident() == self._thread:
+            self._memory.see(args)
+            self._memory.see((out,))
+            error = self._memory.overflow()
+            if error is not None:
+                del out  # else the error would keep it alive
+                raise error
             ns = self._meter.ns(func, args, kwargs, out)
             if ns:
                 self._clock.advance(ns)
@@ -248,14 +256,15 @@ class Counting(TorchDispatchMode):
 class Counted:
     """Counts the compute of all threads of a rank."""
 
-    def __init__(self, model: MachineModel, speed: float, clocks: Clocks) -> None:
+    def __init__(self, model: MachineModel, speed: float, clocks: Clocks, rank: int) -> None:
         self._meter, self._clocks = Meter(model, speed), clocks
+        self.memory = Memory(clocks, rank, model)
         self._modes: list[Counting] = []
 
     @contextmanager
     def here(self) -> Iterator[None]:
         """A block in which the compute of this thread is counted, on the thread's clock."""
-        mode = Counting(self._meter, self._clocks.mine)
+        mode = Counting(self._meter, self.memory, self._clocks.mine)
         self._modes.append(mode)
         try:
             with mode:
@@ -290,6 +299,21 @@ class Counted:
             yield
         finally:
             kind.start, kind.run = start, run
+
+    @contextmanager
+    def running(self, recorder: Recorder) -> Iterator[None]:
+        """A block in which the user's function runs; then the recorder knows what was alive."""
+        read, recorder.counted_ns = self._clocks.ns, self._clocks.main.now
+        try:
+            with self.memory.watched(), self.here():
+                yield
+        except BaseException:
+            # What callbacks follow may never be done now.
+            read = lambda moment: moment if isinstance(moment, int) else self._clocks.main.now()  # noqa: E731
+            raise
+        finally:
+            recorder.counted_ns = None
+            recorder.memory = self.memory.levels(read)
 
     def stop(self) -> None:
         """Count no more, for good: this process is another one than the rank's."""

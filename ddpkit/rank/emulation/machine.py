@@ -19,6 +19,7 @@ from ddpkit.rank.record.recorder import Recorder
 
 if TYPE_CHECKING:  # loads a part of torch that other machines do not need
     from ddpkit.rank.emulation.counted import Counted
+    from ddpkit.rank.emulation.memory import Memory
 
 
 class Awaited(Ends, Protocol):
@@ -30,6 +31,9 @@ class Awaited(Ends, Protocol):
     @property
     def over_ns(self) -> int:
         """When it is done, and all callbacks that follow it."""
+
+    def release(self) -> None:
+        """Let go of its future, which nobody will ask it for again."""
 
 
 class Machine:
@@ -45,6 +49,7 @@ class Machine:
         desk: Desk,
         epoch_ns: int,
         model: MachineModel | None = None,
+        rank: int = 0,
     ) -> None:
         self.clocks, self.desk = Clocks(speed if model is None else math.inf, page), desk
         self._epoch_ns = epoch_ns
@@ -52,7 +57,7 @@ class Machine:
         if model is not None:
             from ddpkit.rank.emulation.counted import Counted
 
-            self._counted = Counted(model, speed, self.clocks)
+            self._counted = Counted(model, speed, self.clocks, rank)
         self._in_backward: list[Awaited] | None = None
         self._last_post_ns = 0
 
@@ -86,15 +91,20 @@ class Machine:
         Afterwards it is known when the operations were done that nobody has waited for.
         """
         clock = self.clocks.main
-        clock.leave()
-        try:
-            with self.counting():
+        with self.counting() if self._counted is None else self._counted.running(recorder):
+            clock.leave()
+            try:
                 yield
-        finally:
-            clock.enter()
-        for call in recorder.under_way():
-            if call.work is not None:
-                call.work.ask(clock.now())
+            finally:
+                clock.enter()
+            for call in recorder.under_way():
+                if call.work is not None:
+                    call.work.ask(clock.now())
+
+    @property
+    def memory(self) -> Memory | None:
+        """What is alive on the modelled machine; None on one that is not modelled."""
+        return None if self._counted is None else self._counted.memory
 
     def counting(self) -> AbstractContextManager[None]:
         """A block in which what this thread computes is counted, if that is what is charged."""
@@ -120,6 +130,11 @@ class Machine:
 
     # DDP's wait
 
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward of the main thread is under way."""
+        return self._in_backward is not None
+
     def future_taken(self, operation: Awaited) -> None:
         """Note that somebody may wait for an operation by its future."""
         if self._in_backward is not None and self.clocks.mine is self.clocks.main:
@@ -138,6 +153,8 @@ class Machine:
             try:
                 result = original(*args, **kwargs)
                 self._replay_waits(self._in_backward)
+                if self.memory is not None:
+                    self.memory.note_gradients()
                 return result
             finally:
                 self._in_backward, self.clocks.main.may_wait = None, False
@@ -161,6 +178,8 @@ class Machine:
             for operation in waited:
                 now = max(now, operation.over_ns) + copying * (operation.call.what.bytes / whole)
             clock.jump(round(now))
+        for operation in operations:
+            operation.release()
 
 
 _current: Machine | None = None

@@ -37,7 +37,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch._C._distributed_c10d import Work
@@ -51,9 +51,14 @@ from ddpkit.rank.group.work import RecordedWork
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
 
+if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+    from ddpkit.rank.emulation.memory import Held, Memory
+
 Start: TypeAlias = Callable[..., Any]  # (call, method, *args): `recorded.Direct.start`
 CALLBACKS = "callbacks"  # in the name of what they post on
 LOOK_NS = 1_000  # what a look costs that finds an operation under way, and
+# What sums over all ranks, and the place of its input: in a backward that is a bucket.
+SUMS = {"all_reduce": 0, "reduce": 0, "reduce_scatter_tensor": 1, "reduce_scatter": 1}
 SHARE = 64  # this part of the time that has passed in looking, but
 LOOK_AT_MOST_NS = 1_000_000_000  # no more, so that the clock of a loop without end stays a number
 
@@ -125,6 +130,8 @@ class EmulatedGroup(RecordedGroup):
         clock = machine.clocks.mine
         number = next(machine.desk.numbers)
         operation = EmulatedOperation(machine, call, number)
+        if machine.memory is not None:
+            operation.carry(machine.memory, args)
         after = clock.after() if isinstance(clock, LaterClock) else ()
         ns = 0 if after else clock.now()
         if what.op in ("send", "recv"):
@@ -192,12 +199,23 @@ class EmulatedOperation:
         self.inner: Any = None  # gloo's handle
         self.answer: Due | None = None  # once the timekeeper has said when it is done
         self.future: EmulatedFuture | None = None
+        self._carried: list[Held] = []
         self._looked_since: int | None = None
         self._source = -1
         self._here = False  # its bytes are
         self.start_from: Callable[[int], Any] | None = None  # of a receive from anybody
         self.started = threading.Event()  # so: handed to gloo
         self._error: Exception | None = None  # that gloo has raised then
+
+    def carry(self, memory: Memory, args: tuple[Any, ...]) -> None:
+        """Note what it carries, where a modelled machine's memory is watched."""
+        if self._machine.in_backward and self.call.what.op in SUMS:
+            memory.note_reduced(args[SUMS[self.call.what.op]])
+        self._carried = memory.carried(args)
+
+    def release(self) -> None:
+        """Let go of its future, which nobody will ask it for again."""
+        self.future = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the operation is done, in emulated time, and its bytes are here."""
@@ -213,6 +231,8 @@ class EmulatedOperation:
             raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
         clock.jump(self.done_ns)
         done = self._take_bytes()
+        for held in self._carried:
+            held.collected_ns = clock.now()
         if self.future is not None:  # c10d reads its value as soon as the wait is over
             self.future.wait_for_gloo()
         return done

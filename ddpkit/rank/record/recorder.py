@@ -26,7 +26,7 @@ from ddpkit.rank.record.clock import HOST, Clock, Moment
 from ddpkit.rank.record.log import Log
 from ddpkit.rank.record.thread_state import keep_thread_state, this_thread
 from ddpkit.rank.where import user_call
-from ddpkit.trace import Span
+from ddpkit.trace import MemoryLevel, Span
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +60,9 @@ class Recorder:
     waits: dict[int, RecordedCall] = field(default_factory=dict)  # now, of each thread
     backward: Backward | None = None  # the one under way
     watch: Watch | None = None  # hears of works, where a check wants to know
+    memory: list[MemoryLevel] = field(default_factory=list)  # of a modelled machine, in the end
     moved: int = 0  # grows whenever a call is posted or done
+    counted_ns: Callable[[], int] | None = None  # the main thread's clock, where it is counted
     host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, Iterator[int]] = field(default_factory=dict)

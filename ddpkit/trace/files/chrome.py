@@ -39,6 +39,7 @@ from ddpkit.trace.files import disk
 from ddpkit.trace.innermost import innermost
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.made import how_made
+from ddpkit.trace.memory import MEMORY_KINDS, inside
 from ddpkit.trace.span import Span
 
 NOTE = (
@@ -98,7 +99,7 @@ def _was_exported(path: Path) -> bool:
 
 def _all_ranks(trace: BaseTrace, ranks: Sequence[int]) -> bytes:
     writers = [_Writer(trace, rank) for rank in ranks]
-    events = (event for writer in writers for event in (*writer.name(), *writer.recorded()))
+    events = (event for writer in writers for event in writer.shown())
     return _text(events, {"ddpkit": {_ALL_RANKS: list(ranks), "facts": dict(trace.facts)}})
 
 
@@ -115,7 +116,7 @@ def _one_rank(trace: BaseTrace, rank: int) -> bytes:
         "baseTimeNanoseconds": trace.start_ns,
         "ddpkit": {"facts": facts, "note": NOTE},
     }
-    return _text(itertools.chain(writer.name(), writer.recorded(), writer.counted()), rest)
+    return _text(itertools.chain(writer.shown(), writer.counted()), rest)
 
 
 def _text(events: Iterable[_Event], rest: dict[str, object]) -> bytes:
@@ -131,6 +132,7 @@ class _Writer:
         self.rank = rank
         self.spans = trace.of(rank)
         self.window = trace.window_of(rank)
+        self.memory = trace.memory.get(rank, ())
         self.activity = trace.activity(rank)
         self.origin = trace.start_ns
         made = how_made(trace.facts)
@@ -140,6 +142,10 @@ class _Writer:
     def name(self) -> Iterator[_Event]:
         yield self._meta("process_name", 0, {"name": self.name_of_rank, "rank": self.rank})
         yield self._meta("process_sort_index", 0, {"sort_index": self.rank})
+
+    def shown(self) -> Iterator[_Event]:
+        """What Perfetto shows."""
+        return itertools.chain(self.name(), self.recorded(), self.held())
 
     def recorded(self) -> Iterator[_Event]:
         """The spans as they are, in rows in which they nest."""
@@ -156,6 +162,13 @@ class _Writer:
                     if span.ready_ns is not None and span.ready_ns > span.start_ns:
                         waiting = (span.start_ns, min(span.ready_ns, span.end_ns))
                         yield self._slice("waits for peers", span.kind, waiting, thread, {})
+
+    def held(self) -> Iterator[_Event]:
+        """Counters of the memory that the rank held, where that is known."""
+        for level in inside(self.memory, *self.window):
+            at = self._us(max(level.ns, self.window[0]))
+            args = dict(zip(MEMORY_KINDS, level.nbytes, strict=True))
+            yield {"ph": "C", "name": "memory (bytes)", "pid": self.rank, "ts": at, "args": args}
 
     def counted(self) -> Iterator[_Event]:
         """What `Activity` counts, as kernels."""

@@ -1,9 +1,11 @@
 """The file of a trace: one JSON object, gzipped if its name ends in ".gz".
 
     {"ddpkit_trace": 2, "world_size": 2, "facts": {...}, "bounds": {"0": [start, end]},
-     "fields": ["rank", "lane", ...], "spans": [[0, "comm", ...], ...]}
+     "fields": ["rank", "lane", ...], "spans": [[0, "comm", ...], ...],
+     "memory": {"0": [[ns, bytes, ...], ...]}}
 
-Rows instead of objects keep 100,000 spans at some 10 MB. Whatever is wrong with a file becomes one
+The memory, of a modelled machine's ranks alone, has bytes in the order of `MEMORY_KINDS`. Rows
+instead of objects keep 100,000 spans at some 10 MB. Whatever is wrong with a file becomes one
 sentence. Format 1 had no `collected_ns`; it is read too.
 """
 
@@ -17,6 +19,7 @@ from ddpkit.errors import TraceError
 from ddpkit.trace.base import BaseTrace
 from ddpkit.trace.files import disk
 from ddpkit.trace.intervals import Interval
+from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
 from ddpkit.trace.span import Span
 
 VERSION = 2
@@ -37,6 +40,7 @@ def write(path: str | os.PathLike[str], trace: BaseTrace) -> None:
             "bounds": {str(rank): list(bounds) for rank, bounds in trace.bounds.items()},
             "fields": _FIELDS,
             "spans": [_row(span) for span in trace.spans],
+            **_memory(trace),
         },
         separators=(",", ":"),
     ).encode()
@@ -65,7 +69,35 @@ def parse(top: Any) -> BaseTrace:
     if top.get("fields") != list(names) or not isinstance(top.get("spans"), list):
         raise TraceError("the list of spans is missing or damaged")
     spans = tuple(_span(number, row, names, world_size) for number, row in enumerate(top["spans"]))
-    return BaseTrace(spans, world_size, facts, _bounds(top.get("bounds", {}), world_size))
+    bounds = _bounds(top.get("bounds", {}), world_size)
+    return BaseTrace(spans, world_size, facts, bounds, _levels(top.get("memory", {}), world_size))
+
+
+def _memory(trace: BaseTrace) -> dict[str, object]:
+    """What the ranks held, if that is known."""
+    if not trace.memory:
+        return {}
+    rows = {
+        str(rank): [[level.ns, *level.nbytes] for level in levels]
+        for rank, levels in trace.memory.items()
+    }
+    return {"memory": rows}
+
+
+def _levels(raw: Any, world_size: int) -> dict[int, tuple[MemoryLevel, ...]]:
+    ranks = {str(rank): rank for rank in range(world_size)}
+    try:
+        rows = {ranks[rank]: [tuple(row) for row in held] for rank, held in raw.items()}
+    except (AttributeError, KeyError, TypeError):
+        raise TraceError("the memory of the ranks is damaged") from None
+    numbers = len(MEMORY_KINDS) + 1
+    for held in rows.values():
+        if not all(len(row) == numbers and all(map(_is_int, row)) for row in held):
+            raise TraceError("the memory of the ranks is damaged")
+    return {
+        rank: tuple(MemoryLevel(ns, tuple(parts)) for ns, *parts in held)
+        for rank, held in rows.items()
+    }
 
 
 def _row(span: Span) -> list[object]:

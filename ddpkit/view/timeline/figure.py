@@ -11,6 +11,7 @@ from ddpkit.view.drawing.layout import LEFT, MIDDLE, PANEL, RIGHT, Heights, RowL
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.plot import Plot
 from ddpkit.view.drawing.rows import RankRow
+from ddpkit.view.timeline.memory import GAP, HIGH, draw_memory
 from ddpkit.view.timeline.model import Timeline
 
 TOP, BOTTOM = 1.08, 0.54
@@ -23,7 +24,8 @@ def draw_timeline(model: Timeline) -> Figure:
     compute, comm = model.has_compute, model.has_comm
     rows = list(lay_out(model.rows, Heights.of(len(model.rows)), compute=compute, comm=comm))
     height = rows[-1].bottom + 0.04
-    page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
+    track = 0.0 if model.memory is None else GAP + HIGH
+    page = Page(TOP + height + track + BOTTOM + (0.2 if model.note else 0.0))
     chart = Chart(page, LEFT, TOP, MIDDLE, height, model.length_ns)
     shares = panel(page, TOP, height, end=100)
     shares.axis((0, 50, 100), ("0", "50", "100%"))
@@ -35,6 +37,8 @@ def draw_timeline(model: Timeline) -> Figure:
         write_numbers(page, TOP + place.header, row, model.whole, compute=compute)
         draw_parts(shares, place.bar, row.breakdown, percent=True)
     _arrows(chart.plot, model, rows)
+    if model.memory is not None:
+        draw_memory(page, model.memory, TOP + height + GAP, MIDDLE, chart.right)
     under = f"time since the first rank began the {model.whole} (ms)", f"share of the {model.whole}"
     write_headings(page, model.rows, model.title, model.headline, model.whole, model.note,
                    compute=compute, under=under)  # fmt: skip

@@ -8,6 +8,7 @@ from ddpkit.trace import Trace
 from ddpkit.trace.waits import waited_for, waiting
 from ddpkit.view.drawing import words
 from ddpkit.view.drawing.rows import PIXELS, RankRow, RowBuilder
+from ddpkit.view.timeline.memory import MemoryTrack, memory_track
 
 MAX_MESSAGES = 60  # more arrows would hide what they connect
 MAX_AT_ONCE = 3  # messages of a rank: with more, nobody sees where an arrow belongs
@@ -36,6 +37,7 @@ class Timeline:
     whole: str  # what the parts add up to: "step" or "run"
     note: str  # what the reader must know to read the numbers right; may be ""
     text: str  # the picture in words and numbers
+    memory: MemoryTrack | None = None  # of a modelled machine
 
     @property
     def has_compute(self) -> bool:
@@ -80,9 +82,12 @@ def timeline_model(
         lines += [waited, prose(note)]
     if comm and rank is None:
         lines.append(shown.traffic.table())
+    memory = memory_track(shown, builder.pixel_ns)
+    if memory is not None:
+        lines.append(memory.text)
     text = "\n".join(line for line in lines if line)
     arrows = _arrows(builder) if max(len(row.lanes) for row in rows) <= MAX_AT_ONCE else []
-    return Timeline(title, finding, rows, arrows, builder.length, whole, note, text)
+    return Timeline(title, finding, rows, arrows, builder.length, whole, note, text, memory)
 
 
 def _alone(trace: Trace, rank: int) -> Trace:
@@ -90,7 +95,8 @@ def _alone(trace: Trace, rank: int) -> Trace:
     if rank not in trace.ranks:
         raise TraceError(f"there is no rank {rank}: this trace has {_range(trace.world_size)}")
     bounds = dict.fromkeys(trace.ranks, (0, 0)) | {rank: trace.window_of(rank)}
-    return Trace(trace.of(rank), trace.world_size, trace.facts, bounds)
+    memory = {each: held for each, held in trace.memory.items() if each == rank}
+    return Trace(trace.of(rank), trace.world_size, trace.facts, bounds, memory)
 
 
 def _range(world_size: int) -> str:

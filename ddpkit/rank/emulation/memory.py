@@ -1,0 +1,276 @@
+"""The memory of a modelled machine: the bytes of a rank's live storages, over emulated time.
+
+A storage counts from the operation that makes it, or from the first that sees it, until it is
+freed: once, however many tensors and views share it, with the bytes that it was asked for. That is
+neither the process's memory nor an allocator's: no rounding, no cache, nothing of Python's.
+
+What a storage is for is often known later than it is made: a gradient is one when `.grad` holds it.
+So a storage has a kind that may change, and counts as its last one for all its life.
+
+When a storage is freed is told by a weak reference to it, in whichever thread drops the last use.
+gloo's threads may be late with that: what they free was free when the operation was waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ddpkit.machine import MachineModel
+from ddpkit.rank.emulation.clock import Clocks
+from ddpkit.rank.record.clock import Moment
+from ddpkit.text import size
+from ddpkit.trace import MEMORY_KINDS, MemoryLevel
+
+MANY = 200_000  # changes that are kept
+Read = Callable[[Moment], int]
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A live storage, and what it is for."""
+
+    nbytes: int
+    kind: str = "activations"
+    ref: Any = None
+    collected_ns: int | None = None  # when an operation that carried it was waited for
+
+
+class Memory:
+    """What is alive on a rank, and what has been. `limit` is the machine's memory, in bytes."""
+
+    def __init__(self, clocks: Clocks, rank: int, model: MachineModel) -> None:
+        self._clocks, self._rank, self._model = clocks, rank, model
+        self._limit = model.memory
+        self._held: dict[int, Held] = {}  # by the address of the storage
+        self._changes: list[tuple[Moment, Held, int]] = []
+        self._base = dict.fromkeys(MEMORY_KINDS, 0)  # of changes that are no longer kept
+        self._parameters: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._live = self._full_by = 0
+        self._lock = threading.RLock()  # gloo's threads free what they have carried
+
+    # What operations make and see
+
+    def see(self, values: Iterable[Any]) -> None:
+        """Note the storages of tensors, and of those in lists."""
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                self._see(value)
+            elif isinstance(value, list | tuple):
+                self.see(value)
+
+    def _see(self, tensor: torch.Tensor) -> None:
+        if type(tensor) is torch.nn.Parameter and id(tensor) not in self._parameters:
+            self._note_parameter(tensor)
+            return
+        self._hold(tensor)
+
+    def _hold(self, tensor: torch.Tensor) -> Held | None:
+        """The entry of a tensor's storage; None for a tensor without one."""
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # sparse
+            return None
+        key = storage._cdata
+        held = self._held.get(key)
+        if held is not None:
+            if held.nbytes != storage.nbytes():
+                self._change(held, storage.nbytes() - held.nbytes)
+            return held
+        if tensor.is_meta:
+            return None
+        held = self._held[key] = Held(0)
+        held.ref = weakref.ref(storage, lambda _: self._freed(key, held))
+        del storage
+        self._change(held, tensor.untyped_storage().nbytes())
+        return held
+
+    def _freed(self, key: int, held: Held) -> None:
+        with self._lock:
+            if self._held.get(key) is held:
+                del self._held[key]
+            by_gloo = not self._clocks.is_mine and held.collected_ns is not None
+            self._change(held, -held.nbytes, held.collected_ns if by_gloo else None)
+
+    def _change(self, held: Held, by: int, at: int | None = None) -> None:
+        """Note that a storage has grown or shrunk."""
+        with self._lock:
+            held.nbytes += by
+            self._live += by
+            if by:
+                moment = self._clocks.moment() if at is None else at
+                self._changes.append((moment, held, by))
+            if len(self._changes) > 2 * MANY:
+                self._forget()
+            if by > 0 and self._limit is not None and self._live > self._limit:
+                self._full_by = by
+
+    def overflow(self) -> torch.OutOfMemoryError | None:
+        """The error to raise, if what was seen last does not fit."""
+        by, self._full_by = self._full_by, 0
+        return torch.OutOfMemoryError(self._too_much(by)) if by else None
+
+    def _forget(self) -> None:
+        """Keep the newest changes."""
+        for _, held, by in self._changes[:MANY]:
+            self._base[held.kind] += by
+        del self._changes[:MANY]
+
+    def _too_much(self, by: int) -> str:
+        assert self._limit is not None
+        self.note_gradients()
+        for optimizer in self._optimizers:
+            self._note_optimizer(optimizer)
+        parts = dict.fromkeys(MEMORY_KINDS, 0)
+        for held in self._held.values():
+            parts[held.kind] += held.nbytes
+        alive = ", ".join(f"{kind} {size(n)}" for kind, n in parts.items() if n)
+        return (
+            f"the machine {self._model.name} of rank {self._rank} has {size(self._limit)} of "
+            f"memory, and {size(by)} more than the {size(self._live - by)} in use do not fit. "
+            f"With them are alive: {alive}. A smaller batch or checkpointing holds fewer "
+            "activations; sharding divides parameters, gradients and optimizer state among ranks."
+        )
+
+    # What they are for
+
+    def _note(self, tensor: Any, kind: str, *, over: tuple[str, ...] = ("activations",)) -> None:
+        """Say what a tensor's storage is for, unless it is for something else than `over`."""
+        local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
+        if isinstance(local, torch.Tensor):
+            held = self._hold(local)
+            if held is not None and held.kind in over:
+                held.kind = kind
+
+    def _note_parameter(self, parameter: torch.Tensor) -> None:
+        key = id(parameter)
+        self._parameters[key] = weakref.ref(
+            parameter, lambda _: self._parameters.pop(key, None) and None
+        )
+        self._note(parameter, "parameters", over=MEMORY_KINDS)
+
+    def carried(self, values: Iterable[Any]) -> list[Held]:
+        """The entries of the tensors that an operation carries."""
+        return [held for tensor in _tensors(values) if (held := self._hold(tensor)) is not None]
+
+    def note_reduced(self, *values: Any) -> None:
+        """Note what all ranks reduce while a backward runs: a bucket, or one gradient."""
+        for tensor in _tensors(values):
+            self._note(tensor, "buckets")
+
+    def note_gradients(self) -> None:
+        """Note what parameters hold as their gradients.
+
+        One that shares a bucket's storage stays a bucket's; one that fills it was handed on itself.
+        """
+        for known in list(self._parameters.values()):
+            parameter = known()
+            gradient = None if parameter is None else parameter.grad
+            if gradient is None:
+                continue
+            local = getattr(gradient, "_local_tensor", gradient)
+            whole = local.untyped_storage().nbytes() == local.numel() * local.element_size()
+            self._note(local, "gradients", over=("activations", "buckets")[: 1 + whole])
+
+    def _note_optimizer(self, optimizer: Any, *_: Any) -> None:
+        for state in optimizer.state.values():
+            for value in state.values() if isinstance(state, dict) else ():
+                self._note(value, "optimizer")
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        self._optimizers.add(optimizer)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in self._parameters:
+                    self._note_parameter(parameter)
+        self.note_gradients()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """A block in which the storages of this process are watched."""
+        with ExitStack() as undo:
+            for handle in (
+                register_module_parameter_registration_hook(
+                    lambda _, __, parameter: self._registered(parameter)
+                ),
+                register_module_buffer_registration_hook(
+                    lambda _, __, buffer: self._note(buffer, "parameters")
+                ),
+                register_optimizer_step_pre_hook(self._before_step),
+                register_optimizer_step_post_hook(self._note_optimizer),
+            ):
+                undo.callback(handle.remove)
+            self._replace(undo, torch.UntypedStorage, "resize_", self._resizing)
+            self._replace(undo, torch._C._distributed_c10d.GradBucket, "buffer", self._of_bucket)
+            yield
+
+    @staticmethod
+    def _replace(undo: ExitStack, home: Any, name: str, made: Callable[..., Any]) -> None:
+        original = getattr(home, name)
+        undo.callback(setattr, home, name, original)
+        setattr(home, name, made(original))
+
+    def _registered(self, parameter: Any) -> None:
+        if isinstance(parameter, torch.Tensor):
+            self._note_parameter(parameter)
+
+    def _resizing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def resize_(storage: Any, nbytes: Any) -> Any:
+            """FSDP frees what it has gathered so: no operation, and no tensor is gone."""
+            result = original(storage, nbytes)
+            held = self._held.get(storage._cdata)
+            if held is not None:
+                self._change(held, storage.nbytes() - held.nbytes)
+            return result
+
+        return resize_
+
+    def _of_bucket(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def buffer(bucket: Any) -> Any:
+            tensor = original(bucket)
+            self.note_reduced(tensor)
+            return tensor
+
+        return buffer
+
+    # What has been
+
+    def levels(self, read: Read) -> list[MemoryLevel]:
+        """What was alive from each moment on; `read` tells a moment in ns."""
+        with self._lock:
+            changes = sorted(
+                ((read(moment), held, by) for moment, held, by in self._changes),
+                key=lambda change: change[0],
+            )
+        parts, found = dict(self._base), list[MemoryLevel]()
+        for ns, held, by in changes:
+            parts[held.kind] += by
+            level = MemoryLevel(ns, tuple(parts.values()))
+            if found and found[-1].ns == ns:
+                found[-1] = level
+            else:
+                found.append(level)
+        return found
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)

@@ -1,0 +1,30 @@
+"""`MemoryLevel`: the bytes that a rank holds from a moment on, by what they are for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# What a rank holds. "activations" is all that is none of the others: inputs and temporaries too.
+MEMORY_KINDS = ("parameters", "gradients", "optimizer", "buckets", "activations")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLevel:
+    """Bytes of live storages of a rank, from ``ns`` on; in the order of `MEMORY_KINDS`."""
+
+    ns: int
+    nbytes: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """All bytes."""
+        return sum(self.nbytes)
+
+    def of(self, kind: str) -> int:
+        """The bytes of one of `MEMORY_KINDS`."""
+        return self.nbytes[MEMORY_KINDS.index(kind)]
+
+
+def inside(levels: Sequence[MemoryLevel], start_ns: int, end_ns: int) -> list[MemoryLevel]:
+    """The levels of a window: the one that it starts with, and those in it."""
+    before = [level for level in levels if level.ns <= start_ns][-1:]
+    return before + [level for level in levels if start_ns < level.ns < end_ns]

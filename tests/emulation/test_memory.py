@@ -1,0 +1,158 @@
+"""The memory of a modelled machine: counts by hand, to the byte; and what does not fit."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from ddpkit import Cluster, RankError, Trace, busy
+from ddpkit.trace import MEMORY_KINDS, MemoryLevel
+from ddpkit.trace.memory import inside
+
+pytestmark = pytest.mark.processes
+
+WIDTH, LAYERS, ROWS = 32, 4, 16
+LAYER = 4 * (WIDTH * WIDTH + WIDTH)  # bytes
+PARAMETERS = LAYERS * LAYER
+ACTIVATION = 4 * ROWS * WIDTH
+
+
+def model(bias: bool = True) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=bias) for _ in range(LAYERS)))
+
+
+def at(trace: Trace, rank: int, ns: int) -> dict[str, int]:
+    """What a rank held at a moment."""
+    level = [each for each in trace.memory[rank] if each.ns <= ns][-1]
+    return dict(zip(MEMORY_KINDS, level.nbytes, strict=True))
+
+
+def now() -> int:
+    """A moment apart from what is freed before it and after it."""
+    busy("1 us")
+    ns = time.perf_counter_ns()
+    busy("1 us")
+    return ns
+
+
+def forward_and_backward() -> list[int]:
+    net, x = model(bias=False), torch.ones(ROWS, WIDTH)
+    y = net(x).sum()
+    moments = [now()]
+    y.backward()
+    moments.append(now())
+    del x, y
+    return [*moments, now()]
+
+
+def test_activations_are_held_from_forward_to_backward():
+    run = Cluster(1, machine="A100").run(forward_and_backward)
+    held = [at(run.trace, 0, ns) for ns in run.results[0]]
+    parameters = LAYERS * 4 * WIDTH * WIDTH
+    assert [each["parameters"] for each in held] == [parameters] * 3
+    # Each layer's input, and the sum; then the first input and the sum, which the caller holds.
+    assert [each["activations"] for each in held] == [LAYERS * ACTIVATION + 4, ACTIVATION + 4, 0]
+    assert [each["gradients"] for each in held] == [0, parameters, parameters]
+    peak = run.trace.peak(0)
+    assert peak is not None
+    assert peak.total == max(level.total for level in run.trace.memory[0])
+
+
+def data_parallel(views: bool) -> int:
+    net = DDP(model(), bucket_cap_mb=0.005, gradient_as_bucket_view=views)
+    for _ in range(3):
+        net.zero_grad()
+        net(torch.ones(ROWS, WIDTH)).sum().backward()
+    return now()
+
+
+@pytest.mark.parametrize("views", [True, False])
+def test_buckets_hold_the_gradients_or_a_copy_of_them(views: bool):
+    run = Cluster(2, machine="A100").run(data_parallel, views)
+    for rank, ns in enumerate(run.results):
+        held = at(run.trace, rank, ns)
+        assert held["parameters"] == PARAMETERS
+        assert held["buckets"] == PARAMETERS
+        assert held["gradients"] == (0 if views else PARAMETERS)
+
+
+def sharded_optimizer(shards: int) -> int:
+    """Adam whose state is divided among `shards` ranks, as in ZeRO's first stage."""
+    net = model()
+    mine = list(net.parameters())[dist.get_rank() % shards :: shards]
+    adam = torch.optim.Adam(mine)
+    for _ in range(2):
+        net.zero_grad()
+        net(torch.ones(ROWS, WIDTH)).sum().backward()
+        for parameter in net.parameters():
+            dist.all_reduce(parameter.grad)
+        adam.step()
+        for place, parameter in enumerate(net.parameters()):
+            dist.broadcast(parameter.detach(), place % shards)
+    return now()
+
+
+def test_sharding_divides_the_optimizers_state():
+    run = Cluster(4, machine="A100", link="10 Gbit/s, 5 us").run(sharded_optimizer, 4)
+    bytes_of = [4 * WIDTH * WIDTH, 4 * WIDTH] * LAYERS
+    for rank, ns in enumerate(run.results):
+        mine = bytes_of[rank::4]
+        held = at(run.trace, rank, ns)
+        assert held == {
+            "parameters": PARAMETERS,
+            "gradients": PARAMETERS,
+            "optimizer": 2 * sum(mine) + 4 * len(mine),  # two moments, and the step's number
+            "buckets": 0,
+            "activations": 0,
+        }
+
+
+def test_the_same_training_fits_on_four_ranks_and_not_on_one():
+    need = 4 * PARAMETERS - 2000  # two copies, and Adam's two; the weights alone are 4 kB each
+    machine = f"1 TFLOP/s, 100 GB/s, {need} B, 5 us"
+    Cluster(4, machine=machine).run(sharded_optimizer, 4)
+    with pytest.raises(RankError) as raised:
+        Cluster(1, machine=machine).run(sharded_optimizer, 1)
+    said = " ".join(str(raised.value).split())
+    assert "rank 0 raised OutOfMemoryError" in said
+    assert "With them are alive: parameters 16.9 kB, gradients 16.9 kB, optimizer" in said
+    assert "sharding divides parameters, gradients and optimizer state" in said
+    assert "(in sharded_optimizer)" in said
+    assert raised.value.run.trace.memory[0]
+
+
+def test_a_rank_may_catch_that_its_memory_is_full():
+    def job() -> str:
+        try:
+            torch.ones(1000)
+        except torch.OutOfMemoryError:
+            return f"{torch.ones(10).sum():.0f}"
+        return "no limit"
+
+    assert Cluster(1, machine="1 GFLOP/s, 1 kB").run(job).results == ["10"]
+
+
+def test_a_file_keeps_what_was_held(tmp_path: Path):
+    trace = Cluster(2, machine="A100").run(data_parallel, True).trace
+    path = tmp_path / "run.json.gz"
+    trace.save(path)
+    assert Trace.load(path).memory == trace.memory
+    trace.to_chrome(tmp_path / "all.json")
+    text = (tmp_path / "all.json").read_text()
+    shown = [inside(trace.memory[rank], *trace.window_of(rank)) for rank in trace.ranks]
+    assert text.count('"ph": "C"') == sum(map(len, shown)) > 100
+
+
+def test_the_peak_of_a_window_is_that_of_its_levels():
+    levels = tuple(MemoryLevel(ns, (ns, 0, 0, 0, 0)) for ns in (10, 20, 30))
+    trace = Trace((), 1, memory={0: levels})
+    assert trace.window(15, 25).peak(0) == levels[1]
+    assert trace.window(31, 32).peak(0) == levels[2]
+    assert trace.window(0, 5).peak(0) is None
+    assert Trace((), 1).peak(0) is None
+    assert levels[0].of("parameters") == levels[0].total == 10
