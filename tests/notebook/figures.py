@@ -36,6 +36,9 @@ CELLS = {  # each cell leaves a picture, its text, and controls if it has any
 }
 
 
+LIVE = ("explore_buckets", "explore_scaling", "play", "what_if", "explore")
+
+
 def _cell(page: NotebookPage, figure: str) -> Locator:
     """The cell of a figure."""
     index = [cell["index"] for cell in page.cells()][list(CELLS).index(figure)]
@@ -116,6 +119,27 @@ def explorer_answers(opened: NotebookPage) -> None:
     assert opened.page.evaluate(f"{PANEL}.content.mode") == "command"
 
 
+def one_picture_each(opened: NotebookPage) -> None:
+    """While controls are there, the still picture and its text are not shown beside them."""
+    for name in LIVE:
+        cell = _cell(opened, name)
+        shown = ".ddpkit-shown canvas, .ddpkit-shown img"
+        cell.locator(shown).first.scroll_into_view_if_needed()
+        assert cell.locator(shown).first.is_visible(), name
+        assert not cell.locator(".jp-RenderedImage img").first.is_visible(), name
+        assert not cell.locator(".jp-RenderedText pre").first.is_visible(), name
+    assert _cell(opened, "show").locator(".jp-RenderedImage img").first.is_visible()
+
+
+def dark(opened: NotebookPage) -> None:
+    """In the dark theme no picture is white."""
+    opened.command("apputils:change-theme", theme="JupyterLab Dark")
+    opened.page.wait_for_selector("[data-jp-theme-light=false]", state="attached")
+    for name in ("show", "play"):
+        picture = _cell(opened, name).locator("img:visible").first
+        assert "invert" in picture.evaluate("node => getComputedStyle(node).filter"), name
+
+
 def all_trusted(page: NotebookPage) -> bool:
     cells = f"{PANEL}.content.widgets.filter(cell => cell.model.type === 'code')"
     return bool(page.page.evaluate(f"() => {cells}.every(cell => cell.model.trusted)"))
@@ -125,7 +149,7 @@ def says_it_is_not_live(page: NotebookPage) -> None:
     """Where controls were: nothing of an error, for a widget that is not there is none."""
     from playwright.sync_api import expect
 
-    for name in ("explore_buckets", "explore_scaling", "play", "what_if", "explore"):
+    for name in LIVE:
         last = _cell(page, name).locator(".jp-OutputArea-output").last
         expect(last).not_to_have_text("Loading widget...")
         shown = last.evaluate("node => getComputedStyle(node, '::before').content")

@@ -149,12 +149,12 @@ class NotebookPage:
     def wait(self, condition: str) -> None:
         self.page.wait_for_function(f"() => !!({condition})", timeout=LIMIT_MS)
 
-    def command(self, name: str) -> None:
+    def command(self, name: str, **args: str) -> None:
         """Start a command of Lab, as its menu does, and do not wait for its end."""
         self.page.evaluate(
-            "name => { window.done = false;"
-            " jupyterapp.commands.execute(name).finally(() => { window.done = true; }); }",
-            name,
+            "([name, args]) => { window.done = false;"
+            " jupyterapp.commands.execute(name, args).finally(() => { window.done = true; }); }",
+            [name, args],
         )
 
     def run_all(self, below: int = -1) -> None:

@@ -122,10 +122,11 @@ def test_a_saved_notebook_keeps_picture_and_text(tmp_path) -> None:
     code = "from ddpkit.view import explore_buckets\nexplore_buckets()"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
-    picture, text, rules, live = notebook.cells[0].outputs
+    picture, dark, text, rules, live = notebook.cells[0].outputs
     assert "image/png" in picture.data
     assert "Best cap: " in picture.metadata["image/png"]["alt"]
     assert "Best cap: " in text.text
+    assert "data-jp-theme-light" in dark.data["text/html"]
     assert NOT_LIVE in rules.data["text/html"]
     assert live.data["text/plain"] == NOT_LIVE
     assert "application/vnd.jupyter.widget-view+json" in live.data

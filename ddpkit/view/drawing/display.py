@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 CSS_PIXELS = round(style.WIDTH * 90)  # half the pixels would be 792; 990 fills a notebook's cell
 
 
+# Pictures are drawn on white, which is a slab of light on JupyterLab's dark page. There they are
+# turned over, colours kept: also those of matplotlib, in a notebook that has one of ours.
+RULES = """<style class="ddpkit-picture">
+.jp-OutputArea-child:has(> * > .ddpkit-picture) { display: none; }
+[data-jp-theme-light="false"] .jp-Notebook:has(.ddpkit-picture) .jp-RenderedImage img,
+[data-jp-theme-light="false"] .ddpkit-shown img { filter: invert(0.93) hue-rotate(180deg); }
+</style>"""
+
+
 def in_ipython() -> bool:
     """Whether pictures can be displayed here."""
     ipython = sys.modules.get("IPython")  # if nobody imported it, we are not in it
@@ -31,3 +40,4 @@ def display_png(figure: Figure, alt: str) -> None:
     figure.savefig(png, format="png")
     picture = Image(png.getvalue(), format="png", width=CSS_PIXELS, alt=" ".join(alt.split()))  # type: ignore[no-untyped-call]
     display(picture)  # type: ignore[no-untyped-call]
+    display({"text/plain": "", "text/html": RULES}, raw=True)  # type: ignore[no-untyped-call]

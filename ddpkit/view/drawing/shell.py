@@ -26,7 +26,11 @@ NOT_LIVE = "(Live only: run this cell.)"  # where no widgets are shown
 # says "Error displaying widget: model not found" there, and has no way to say anything else. These
 # rules let it say NOT_LIVE. Where they do not fit, its own words stay.
 _LOST = ".jp-OutputArea-child:has(.ddpkit-live) ~ * > .jp-OutputArea-output.jupyter-widgets"
+# While the controls are there, with a picture and a text of their own, the still ones are hidden.
+_CHILD = ".jp-OutputArea-child"
 RULES = f"""<style class="ddpkit-live">
+{_CHILD}:has(> .jp-RenderedImage):has(+ * + * + * + * .ddpkit-shown) {{ display: none; }}
+{_CHILD}:has(> .jp-RenderedText):has(+ * + * .ddpkit-shown) {{ display: none; }}
 .jp-OutputArea-child:has(> * > .ddpkit-live) {{ display: none; }}
 {_LOST} {{ visibility: hidden; }}
 {_LOST}::before {{ visibility: visible; content: "{NOT_LIVE}"; }}
@@ -141,6 +145,7 @@ def display_live(widget: Any) -> None:
     from IPython.display import display
 
     display({"text/plain": "", "text/html": RULES}, raw=True)  # type: ignore[no-untyped-call]
+    widget.add_class("ddpkit-shown")
     bundle = {"text/plain": NOT_LIVE, VIEW: {**VERSION, "model_id": widget.model_id}}
     display(bundle, raw=True)  # type: ignore[no-untyped-call]
 
