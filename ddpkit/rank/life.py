@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.protocol.assignment import Assignment
 from ddpkit.protocol.per_rank import pick
 from ddpkit.protocol.ship import pack_result
-from ddpkit.rank.record.recorder import Recorder, activate
+from ddpkit.rank.record.recorder import Recorder, activate, now_of_run
+from ddpkit.rank.record.threads import note_starts
 from ddpkit.rank.report import UnsendableResultError
 
 if TYPE_CHECKING:  # needs torch, which a launcher need not have
@@ -49,6 +50,7 @@ def live(
     Raises what the function raises, and UnsendableResultError if its result cannot be pickled.
     """
     activate(recorder)
+    note_starts(now_of_run)
     if not mine.script:
         _seed_all(mine.seed, mine.rank)
     _use_device(mine, recorder)

@@ -64,8 +64,16 @@ def _in_order(pairs: list[tuple[Span, Span]]) -> list[tuple[int, bool]]:
     At equal times a message that has come in goes before one that is posted; but no message comes
     in before it is posted itself.
     """
-    events = [(send.start_ns, 1, number) for number, (send, _) in enumerate(pairs)]
+    events = [(_posted(send), 1, number) for number, (send, _) in enumerate(pairs)]
     for number, (send, recv) in enumerate(pairs):
-        late = recv.over_ns > send.start_ns
-        events.append((recv.over_ns, 0, number) if late else (send.start_ns, 2, number))
+        late = recv.over_ns > _posted(send)
+        events.append((recv.over_ns, 0, number) if late else (_posted(send), 2, number))
     return [(number, kind == 1) for _, kind, number in sorted(events)]
+
+
+def _posted(send: Span) -> int:
+    """The moment of a message: in a thread of its own, that since which it could be posted.
+
+    Which of two threads comes first, the scheduler says, not the algorithm.
+    """
+    return int(send.args.get("since", send.start_ns))

@@ -1,5 +1,7 @@
 """Rounds are counted from the order of events alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from ddpkit.simulate import schedule, time_of
@@ -30,6 +32,14 @@ def test_who_sends_only_after_having_received_takes_another_round():
 def test_a_chain_is_as_long_as_it_is_however_the_others_hurry():
     chain = [send(0, 1, 0, 5), recv(1, 0, 0, 5), send(1, 2, 6, 9), recv(2, 1, 0, 9)]
     assert rounds([*chain, send(3, 4, 0, 1), recv(4, 3, 0, 1)]) == 2
+
+
+def test_a_send_in_a_thread_counts_from_the_thread_s_start():
+    """It is posted late, by chance: what came meanwhile was not waited for."""
+    late = replace(send(0, 1, 6, 9), args={"since": 1})
+    others = [recv(0, 1, 2, 5), send(1, 0, 0, 5), recv(1, 0, 6, 9)]
+    assert rounds([late, *others]) == 1
+    assert rounds([replace(late, args={}), *others]) == 2
 
 
 def test_a_hub_receives_one_message_a_round():

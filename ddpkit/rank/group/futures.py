@@ -86,7 +86,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
         try:
             yield
         finally:
-            recorder.waits.pop(thread, None)
+            recorder.wait_over(thread)
 
     def done(self) -> bool:
         if not super().done():

@@ -62,7 +62,7 @@ class RecordedWork(Work):
                 recorder.came_from(self._call, self.source_rank())
             return came
         finally:
-            recorder.waits.pop(thread, None)
+            recorder.wait_over(thread)
             recorder.done(self._call)
             self._collected()
             alive.waited(self)

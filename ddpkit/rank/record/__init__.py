@@ -6,5 +6,6 @@ compute       forward, backward and optimizer, by torch's hooks
 backward      what happened in one backward
 log           what ended, as the trace will have it
 clock         moments, on the host and on a GPU
+threads       since when a call of a thread of the user's own could have been made
 thread_state  lets gloo's threads call Python at half the price
 """

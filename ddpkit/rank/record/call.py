@@ -17,6 +17,7 @@ class RecordedCall:
     what: Call  # without its number: a loop makes it once
     seq: int = 0  # a collective's number in its group; a message's from src to dst
     posted: Moment = 0
+    since: Moment | None = None  # of a thread of the user's own: since when it could be made
     blocked: Moment | None = None  # since when the main thread, or its stream, waits for it
     done: Moment = 0
     collected: Moment | None = None  # when a wait for it was over
@@ -35,6 +36,8 @@ class RecordedCall:
         facts["group_size"] = len(what.members)
         if what.group_desc:
             facts["group_desc"] = f"{what.group_desc} {list(what.members)}"
+        if self.since is not None and not self.on_gpu:
+            facts["since"] = read(self.since)
         return Span(
             rank,
             "comm",

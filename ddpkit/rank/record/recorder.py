@@ -25,6 +25,7 @@ from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST, Clock, Moment
 from ddpkit.rank.record.log import Log
 from ddpkit.rank.record.thread_state import keep_thread_state, this_thread
+from ddpkit.rank.record.threads import since
 from ddpkit.rank.where import user_call
 from ddpkit.trace import MemoryLevel, Span
 
@@ -66,6 +67,8 @@ class Recorder:
     host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, Iterator[int]] = field(default_factory=dict)
+    _free: dict[int, Moment] = field(default_factory=dict)  # since when threads wait no more
+    _main: int | None = threading.main_thread().ident
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
 
     def __post_init__(self) -> None:
@@ -110,11 +113,19 @@ class Recorder:
             if self.box is not None:
                 self.box.write_call(known.text, call.seq)
         call.posted = self.now(call)
+        if (thread := threading.get_ident()) != self._main:
+            call.since = since(thread, self._free)
         return call
 
     def now(self, call: RecordedCall) -> Moment:
         """This moment, where the call happens."""
         return self.clock.now() if call.on_gpu else self.host_now()
+
+    def wait_over(self, thread: int) -> None:
+        """Note that a thread has waited for a call, and goes on."""
+        self.waits.pop(thread, None)
+        if thread != self._main:
+            self._free[thread] = self.host_now()
 
     def ended(self, call: RecordedCall) -> None:
         """Note that a call has ended. A wait and a callback may both say so: the first counts.
@@ -223,6 +234,11 @@ _current: Recorder | None = None
 def current() -> Recorder | None:
     """The recorder of the run this process is in; None outside a run."""
     return _current
+
+
+def now_of_run() -> Moment | None:
+    """This moment of the run that this process is in; None outside a run."""
+    return None if _current is None else _current.host_now()
 
 
 def activate(recorder: Recorder | None) -> None:
