@@ -257,8 +257,8 @@ def _without_magics(source: str) -> str:
     first, newline, body = source.lstrip("\n").partition("\n")
     if first.startswith("%%"):
         name, *words = first[2:].split() or [""]
-        if name not in RUN_THEIR_BODY:
-            return "get_ipython()"  # does what nobody knows
+        if name not in RUN_THEIR_BODY:  # else it does what nobody knows
+            return "pass" if name in ONLY_TELL else "get_ipython()"
         named = [word for word in words if name == "capture" and word.isidentifier()]
         return f"{' = '.join([*named, 'None'])}{newline}{_without_magics(body)}"
     return "\n".join(map(_without_magic, source.split("\n")))

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from ddpkit.grade.merge import Merged
 
 MOST = 20_000  # characters kept of a text
-ASKS = re.compile(
-    r"\?|\*\*(Predict|Before you write)\b"
-)  # marks a paragraph of a lab as a question
+ASKS = re.compile(r"\?|\*\*(Predict|Before you write)\b")  # what is in a lab's question
 
 
 def written_answers(lab: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:

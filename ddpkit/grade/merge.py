@@ -60,7 +60,7 @@ class _Cell:
     claims: frozenset[str]  # exercises that its id or metadata name
     checks: frozenset[str]  # exercises whose check stands here
     is_given: bool  # one of the lab's, unchanged
-    is_demonstration: bool  # one of the lab's that the student has changed
+    is_demonstration: bool  # one of the lab's, with other numbers and arguments
 
 
 def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submission) -> Merged:
@@ -96,7 +96,11 @@ def _read(
     lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submission
 ) -> list[_Cell]:
     given = {cell.source.strip() for cell in lab if not cell.exercise and not cell.check}
-    ids = {cell.id for cell in lab if cell.id and not cell.exercise and not cell.check}
+    original = {
+        cell.id: names_in(cell.source)
+        for cell in lab
+        if cell.id and not cell.exercise and not cell.check
+    }
     exercises = set(names)
     found = []
     for cell in submission.cells:
@@ -111,10 +115,17 @@ def _read(
                 frozenset(claims),
                 frozenset(checks),
                 is_given,
-                not is_given and not claims and cell.id in ids,
+                not is_given and not claims and _does_no_more(known, original.get(cell.id)),
             )
         )
     return found
+
+
+def _does_no_more(known: CellNames, original: CellNames | None) -> bool:
+    """Whether a cell calls and binds nothing that the lab's cell in its place does not."""
+    if original is None:
+        return False
+    return known.calls <= original.calls and known.binds <= original.binds
 
 
 def _without_stubs(cells: Sequence[_Cell], names: Sequence[str]) -> list[_Cell]:

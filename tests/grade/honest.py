@@ -468,6 +468,19 @@ double(nothing)
 """),
     "a demonstration changed, and its cluster used":
         usual(DOUBLE).replace("Cluster(4)", "Cluster(3)").replace("double(1)", "double(5)"),
+    "registered in a cell of the lab": usual("""
+# %% answer-double =double
+def double(x):
+    return WAYS["double"](x)
+""").replace("cluster = Cluster(4)\n", """cluster = Cluster(4)
+WAYS = {}
+def way(function):
+    WAYS[function.__name__.strip("_")] = function
+""").replace("# %% code-3\n", """# %% code-3
+@way
+def _double(x):
+    return 2 * x
+"""),
     "a cell of the lab doubled and edited": usual("""
 # %% code-4
 scale = lambda x: 2 * x
