@@ -124,7 +124,7 @@ def become_the_cpu(gpus: Gpus) -> None:
         (torch.Tensor, "cuda", _cuda),
         (torch.Tensor, "cpu", _cpu),
         (torch.Tensor, "pin_memory", _as_it_is),
-        (torch.UntypedStorage, "cuda", _as_it_is),
+        (torch.UntypedStorage, "cuda", _storage_cuda),
         (nn.Module, "to", _module_to),
         (nn.Module, "cuda", _module_cuda),
         (_device.DeviceContext, "__init__", _context),
@@ -226,6 +226,13 @@ def _cpu(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> A
 def _as_it_is(gpus: Gpus, _: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
     gpus.used()
     return given
+
+
+def _storage_cuda(gpus: Gpus, _: Any, storage: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a `map_location` of the script's calls, on a storage that was just read."""
+    gpus.used()
+    setattr(storage, MARK, True)
+    return storage
 
 
 def _module_to(gpus: Gpus, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:

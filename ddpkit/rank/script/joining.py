@@ -28,7 +28,7 @@ from ddpkit.rank.group.backend import join
 from ddpkit.rank.script.callers import is_torchs
 
 OURS = frozenset({"gloo", "nccl"})  # backends whose work the kit's groups do
-REPLACED = ("init_process_group", "new_group", "get_backend")
+REPLACED = ("init_process_group", "new_group", "get_backend", "monitored_barrier")
 
 
 def let_join(mine: Assignment, store: Any) -> None:
@@ -127,6 +127,14 @@ class Joining:
         if is_torchs(sys._getframe(2)) or not found.startswith("ddpkit"):
             return found
         return str(dist.Backend(self._own.get(group, self._asked)))
+
+    def monitored_barrier(
+        self, group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
+    ) -> None:
+        """A barrier, as every one is monitored here; for gloo alone, as torch has it."""
+        if self._own.get(group, self._asked).lower() != "gloo":
+            raise ValueError("monitored_barrier is only implemented for GLOO backend.")
+        dist.barrier(group)
 
     def spawn(
         self,

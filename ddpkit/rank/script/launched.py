@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from ddpkit.source import add_user_files
 
+WRITING = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+
 
 @dataclass(frozen=True)
 class LaunchedScript:
@@ -149,7 +151,9 @@ def _run_file(path: str) -> None:
 def _flush_files() -> None:
     """Write what open files still hold. The rank's process will be killed, not ended."""
     for file in gc.get_objects():
-        if isinstance(file, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+        if issubclass(
+            type(file), WRITING
+        ):  # not isinstance, which asks what a weak proxy stands for
             with suppress(OSError, ValueError):  # a closed one, a pipe that nobody reads
                 file.flush()
 

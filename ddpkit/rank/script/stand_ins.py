@@ -135,6 +135,9 @@ def stand_in(gpus: Gpus, count: int) -> None:
     cuda.device = cuda.device_of = seen.device
     cuda.get_rng_state = lambda device="cuda": torch.get_rng_state()
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * count
+    for name in vars(torch):
+        if name.endswith("Tensor") and hasattr(cuda, name):  # torch.cuda.FloatTensor, of old
+            setattr(cuda, name, getattr(torch, name))
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
     torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]

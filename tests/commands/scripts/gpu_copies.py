@@ -64,6 +64,7 @@ assert not changes(made, made.cpu())
 torch.set_default_device("cpu")
 assert torch.ones(2).cpu().sum() == 2
 
+assert torch.cuda.FloatTensor([1.5]).item() == 1.5
 generator = torch.Generator(device="cuda")
 assert isinstance(generator, torch.Generator)
 assert isinstance(torch.default_generator, torch.Generator)

@@ -1,0 +1,51 @@
+"""What rank 0 of a script reads: a file or a pipe itself, and what is typed at a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from ddpkit.cluster.local import typed
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such terminal")
+
+
+def given(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> typed.Connection:
+    """What the rank gets if this is the launcher's standard input."""
+    duplicate = os.dup
+    monkeypatch.setattr(os, "dup", lambda _: duplicate(descriptor))
+    found = typed.standard_input()
+    assert found is not None
+    return found
+
+
+def test_a_pipe_is_read_by_the_rank_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"for the script")
+    os.close(writer)
+    with given(reader, monkeypatch) as found:
+        assert os.read(found.fileno(), 100) == b"for the script"
+        assert os.read(found.fileno(), 100) == b""
+    os.close(reader)
+
+
+def test_what_is_typed_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    keyboard, terminal = os.openpty()
+    with given(terminal, monkeypatch) as found:
+        assert not os.isatty(found.fileno())
+        os.write(keyboard, b"yes\n")
+        assert os.read(found.fileno(), 100) == b"yes\n"
+        os.write(keyboard, b"\x04")  # Ctrl-D
+        assert os.read(found.fileno(), 100) == b""
+    os.close(keyboard)
+    os.close(terminal)
+
+
+def test_without_a_standard_input_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: int) -> int:
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", closed)
+    assert typed.standard_input() is None
