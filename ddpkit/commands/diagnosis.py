@@ -167,7 +167,7 @@ def launcher(environ: Mapping[str, str]) -> Finding:
     return Finding("launcher", False, says, f"in a notebook: unset {' '.join(LAUNCHED)}")
 
 
-def sandbox(trouble: str) -> Finding:
+def sandbox(trouble: str, lacks: str = "") -> Finding:
     """Which sandbox grading could use; self-study needs none.
 
     trouble  why bwrap cannot be used, or ""
@@ -176,6 +176,8 @@ def sandbox(trouble: str) -> Finding:
         return Finding(
             "sandbox", True, f"none: {trouble}", "only grading others' notebooks needs it"
         )
+    if lacks:
+        return Finding("sandbox", True, f"bwrap, with {lacks}", "it grades, behind fewer walls")
     return Finding("sandbox", True, "bwrap")
 
 

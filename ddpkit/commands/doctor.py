@@ -159,7 +159,7 @@ def _sandbox() -> Finding:
         from ddpkit.grade import bwrap
     except ImportError as error:  # no Linux
         return diagnosis.sandbox(f"grading runs on Linux only ({error})")
-    return diagnosis.sandbox(bwrap.trouble())
+    return diagnosis.sandbox(bwrap.trouble(), bwrap.lacks())
 
 
 LOOKS: tuple[Callable[[], Finding], ...] = (

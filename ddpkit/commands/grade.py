@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,11 @@ from ddpkit.errors import GradeError
 from ddpkit.files import CHECKOUT
 
 if TYPE_CHECKING:
-    from ddpkit.grade.classroom import HandedIn
+    from ddpkit.grade.found import HandedIn
     from ddpkit.grade.store import Result
 
 FILE = click.Path(path_type=Path)
+FAILED, NONE_GRADED = 3, 4  # exit statuses: the machine failed for some; all were refused
 
 
 @click.command()
@@ -40,18 +42,24 @@ def grade(
     only: str | None,
     again: tuple[str, ...],
 ) -> None:
-    """Grade notebooks, in files and folders, each in a sandbox of its own."""
+    """Grade notebooks, in files and folders, each in a sandbox of its own.
+
+    Ends with status 0; with 3 if the machine failed for one or more (infra_error), with 4 if all
+    were refused, with 1 if nothing could be graded.
+    """
     from tqdm import tqdm
 
     from ddpkit.grade import classroom, levels, sandbox
     from ddpkit.grade.course import read_secret
+    from ddpkit.grade.found import find
+    from ddpkit.grade.workplace import workplace
 
     if secret is not None and not secret.is_file():
         raise GradeError(f"There is no secret {secret}. Without --secret, OUT/secret is made.")
     levels.require([*submissions, out, *([secret] if secret else [])])
     if (out / "results").exists() and not (resume or only or again):
         raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")
-    notebooks = classroom.find(submissions)
+    notebooks = find(submissions)
     if only or again:
         statuses = {status.strip() for status in (only or "").split(",")}
         notebooks = _once_more(notebooks, out, statuses, again)
@@ -60,15 +68,16 @@ def grade(
             return
     _make_folder(out)
     number = lab.zfill(2) if lab else None
-    limits = sandbox.Limits(cell_s=limit)
+    limits = sandbox.Limits(cell_s=limit, whole_s=max(sandbox.Limits.whole_s, 30 * limit))
     results: list[Result] = []
     _one_thread()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and tidy up
     with (
-        tempfile.TemporaryDirectory(prefix="ddpkit-", ignore_cleanup_errors=True) as work,
+        workplace() as work,
         tqdm(total=len(notebooks), unit="notebook", disable=None) as bar,
     ):
         room = classroom.Classroom(
-            CHECKOUT, out, read_secret(secret or out / "secret"), Path(work), limits
+            CHECKOUT, out, read_secret(secret or out / "secret"), work, limits
         )
 
         def finished(result: Result) -> None:
@@ -76,7 +85,16 @@ def grade(
             bar.update()
 
         classroom.grade_class(notebooks, room, number, jobs, finished)
-    _print(results, out)
+    _print([*results, *classroom.withdraw(out, submissions, notebooks)], out)
+    if code := _status([each.status for each in results]):
+        click.get_current_context().exit(code)
+
+
+def _status(found: Sequence[str]) -> int:
+    """What a script is told: see the command's own words."""
+    if "infra_error" in found:
+        return FAILED
+    return NONE_GRADED if {*found} == {"refused"} else 0
 
 
 def _once_more(

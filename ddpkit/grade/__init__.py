@@ -1,6 +1,10 @@
 """Grades notebooks of strangers: nbval runs them in a sandbox, values are compared outside.
 
+found        what was handed in: notebooks in folders, under readable names
+reading      a submission read by a process of its own, under limits
 classroom    all submissions, some at a time
+turns        sandboxes side by side, or one alone
+workplace    the grader's temporary folder, swept if it is killed
 course       a lab's cells and questions, under the secret seed
 freshness    what a score depends on, found from the imports
 submission   a notebook, read as hostile data
@@ -13,7 +17,10 @@ levels       which sandbox there can be on this machine
 bwrap        the sandbox proper
 other_user   a lesser one, for root where the kernel refuses the other
 own_account  none, for one's own notebook
-sandbox      what both have in common: limits, the course inside, the command line
+sandbox      what all have in common: limits, the course inside, the command line
+filter       system calls that a sandbox's processes may not make
+users        ids of users that nobody is
+meter        what the processes of a sandbox use, counted from outside
 inside/      what runs in the sandbox, beside hostile code; nothing else of this folder does
 decode       values out of a claim
 score        claims against expectations: points and feedback

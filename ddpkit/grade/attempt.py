@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,12 @@ from ddpkit.grade.score import (
     until_one_stops,
 )
 from ddpkit.grade.submission import Submission
+from ddpkit.grade.turns import turn
 
 PREPARE = "from ddpkit.grade.inside.asking import prepare\n\nprepare()"
 ASK = "from ddpkit.grade.inside.asking import ask\n\nask({key!r})"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+NBVALS = re.compile(r"(?m)^([^\S\n]*#(?:#|[^\S\n])*)(NBVAL_|PYTEST_VALIDATE_)")
 LINE = re.compile(r"^-+> (\d+)", re.MULTILINE)  # the arrow of IPython's traceback
 WORDS = {
     "timeout": "it took longer than {limit:g} s, and was stopped",
@@ -41,9 +44,15 @@ WORDS = {
     "memory": "it used more than {memory} GB of memory",
     "disk": "it wrote more than {disk} MB into files",
     "processes": "it started too many processes",
+    "threads": "it started too many threads",
+    "files": "it opened too many files",
+    engine.BUSY: "it had not ended after {patience:g} s, nor when it was run again alone",
+    "too long": "all that was handed in took longer than {whole:g} s",
 }
 MOST_LEFT_OUT = 3  # cells of one's own that end a run, until only those that are needed run
-STATUS = {"timeout": "timeout", "exited": "exited"}  # the others are errors
+# The others are errors.
+STATUS = {"timeout": "timeout", "exited": "exited", engine.BUSY: "timeout", "too long": "timeout"}
+NEVER_BEGAN = "the sandbox ended twice before its first cell, and without its cells it does not"
 
 
 Step = PlannedCell | SealedCase
@@ -82,21 +91,59 @@ def grade(
     merged = merge(course.cells, course.names, submission)
     state = _State(notes=list(merged.notes))
     answered = [name for name in course.names if _is_answered(name, merged)]
-    failures = 0
+    until = time.monotonic() + limits.whole_s
+    alone = False  # once it has failed in a way that others may have caused
     while asked := _open_questions(course, answered, state):
         steps = _steps(merged, asked, state)
         job = _job(work, steps)
-        outcome = engine.run(course.package, job, limits, 1 + len(steps), sandbox_for)
+        with turn(work.parent, alone=alone):
+            outcome = engine.run(course.package, job, limits, 1 + len(steps), sandbox_for, until)
         _keep_claims(outcome, steps, state)
-        if outcome.why == "infra_error" or (outcome.why and not outcome.stopped_at):
-            failures += 1
-            if failures > 1:
-                raise InfraError(outcome.log[-400:] or "the sandbox did not start")
-            continue
         if not outcome.why:
             break
+        blamed = bool(outcome.stopped_at) and outcome.why != engine.INFRA
+        if not blamed or (outcome.why == engine.BUSY and not alone):
+            if alone:
+                _never_began(course, work, limits, sandbox_for)
+                _drop(answered, "exited", NEVER_BEGAN, state)
+            alone = True
+            continue
         _leave_out(outcome, steps, merged, state, limits)
+        if outcome.why == "too long":
+            _drop(answered, outcome.why, _words(outcome.why, limits), state)
     return [_score(course, name, merged, state) for name in course.names], state.notes
+
+
+def _never_began(
+    course: Course,
+    work: Path,
+    limits: Limits,
+    sandbox_for: Callable[[Path, Path, Limits], Sandbox],
+) -> None:
+    """See whether a sandbox works without any cell of the student's, after two that did not.
+
+    Raises InfraError: it does not, so it is the machine's fault.
+    """
+    with turn(work.parent, alone=True):
+        outcome = engine.run(course.package, _job(work, []), limits, 1, sandbox_for)
+    if outcome.why:
+        raise InfraError(outcome.log[-400:] or "the sandbox did not start")
+
+
+def _drop(names: Iterable[str], why: str, words: str, state: _State) -> None:
+    """Ask these exercises nothing more."""
+    for name in names:
+        state.dropped.setdefault(name, (STATUS.get(why, "error"), words))
+
+
+def _words(why: str, limits: Limits) -> str:
+    return WORDS[why].format(
+        limit=limits.cell_s,
+        memory=limits.memory >> 30,
+        disk=limits.disk >> 20,
+        patience=engine.PATIENCE * limits.cell_s,
+        whole=limits.whole_s,
+    )
 
 
 def _is_answered(name: str, merged: Merged) -> bool:
@@ -157,7 +204,7 @@ def _notebook(sources: Sequence[str]) -> dict[str, Any]:
             "metadata": {},
             "outputs": [],
             # In front, nbval would take a comment such as NBVAL_SKIP for its own.
-            "source": re.sub(r"(?m)^(\s*#\s*)(NBVAL_|PYTEST_VALIDATE_)", r"\1 ~\2", source),
+            "source": NBVALS.sub(r"\1 ~\2", source),
         }
         for number, source in enumerate(sources)
     ]
@@ -189,9 +236,7 @@ def _leave_out(
 ) -> None:
     """Note what ended the run, and keep it out of the next one."""
     assert outcome.stopped_at is not None
-    words = WORDS[outcome.why].format(
-        limit=limits.cell_s, memory=limits.memory >> 30, disk=limits.disk >> 20
-    )
+    words = _words(outcome.why, limits)
     status, step = STATUS.get(outcome.why, "error"), steps[outcome.stopped_at - 1]
     if isinstance(step, SealedCase):
         state.rows[step.key] = CaseScore(step.case, status, (words,))

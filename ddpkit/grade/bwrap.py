@@ -14,42 +14,104 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ddpkit.files import CHECKOUT, PACKAGE
-from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, tree, usage
+from ddpkit.grade import filter
+from ddpkit.grade.meter import Meter, tree
+from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
+from ddpkit.grade.users import free_user
 
 JOB = Path("/job")  # the folder of questions and notebook, inside
 COURSE = Path("/course")
 ISOLATION = [
-    "--unshare-user",
     "--unshare-pid",
     "--unshare-net",
     "--unshare-ipc",
     "--unshare-uts",
+    "--unshare-cgroup-try",
     "--die-with-parent",
     "--new-session",
     "--clearenv",
     "--cap-drop",
     "ALL",
-    "--disable-userns",
 ]
+AS_ONESELF = ["--unshare-user", "--disable-userns"]  # who grades may be anybody
+AS_ANOTHER = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # root, who leaves these two
+FIRST_SEEN = """
+import os, sys, pytest
+sys.exit(0 if os.access(sys.argv[1], os.R_OK) else "the libraries cannot be read")
+"""
 
 
 @functools.cache
 def trouble() -> str:
     """The reason why there is no such sandbox on this machine; "" if there is one."""
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
+    if shutil.which("bwrap") is None:
         return "bwrap is not installed: apt-get install bubblewrap"
-    command = [bwrap, *ISOLATION, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
-    try:
-        tried = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bwrap does not work here: {error}"
-    return f"bwrap is refused here: {tried.stderr.strip()[:200]}" if tried.returncode else ""
+    return "" if not why_root_stays() else _refused([*AS_ONESELF], ["true"])
+
+
+@functools.cache
+def why_root_stays() -> str:
+    """The reason why a student's code would have the grader's user id; "" if it has another.
+
+    Inside, neither has any right over the machine. But root's files and the kernel's switches are
+    root's, and a user of its own has limits of its own.
+    """
+    if os.geteuid() != 0:
+        return "the grader is not root, and has no other user's id to give"
+    if why := filter.trouble() or ("" if shutil.which("setpriv") else "setpriv is not installed"):
+        return why
+    library = Path(sysconfig.get_paths()["purelib"], "torch", "__init__.py")
+    look = [*become(free_user()), sys.executable, "-c", FIRST_SEEN, str(library)]
+    return _refused(AS_ANOTHER, look)
+
+
+def lacks() -> str:
+    """What a sandbox here does without; "" if nothing. docs/teaching.md says what that means."""
+    if why := filter.trouble():
+        return why
+    return f"root's user id: {why_root_stays()}" if os.geteuid() == 0 and why_root_stays() else ""
+
+
+def _refused(rights: Sequence[str], command: Sequence[str]) -> str:
+    """The reason why a command cannot run as it would in a sandbox; "" if it can."""
+    with tempfile.TemporaryDirectory() as folder, _filter() as (arguments, descriptors):
+        (course := Path(folder, "course", "ddpkit")).mkdir(parents=True)
+        (job := Path(folder, "job")).mkdir()
+        arguments = [*rights, *mounts(course, job, 1 << 20), *arguments, "--", *command]
+        try:
+            tried = subprocess.run(
+                ["bwrap", *ISOLATION, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                pass_fds=descriptors,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"bwrap does not work here: {error}"
+        return f"bwrap is refused here: {tried.stderr.strip()[:200]}" if tried.returncode else ""
+
+
+def become(user: int) -> list[str]:
+    """The beginning of a command that is to run as another user."""
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all"]
+
+
+@contextmanager
+def _filter() -> Iterator[tuple[list[str], list[int]]]:
+    """Arguments of bwrap for the filter of system calls, and the descriptors that it needs."""
+    if filter.trouble():
+        yield [], []
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(filter.program())
+        file.seek(0)
+        yield ["--seccomp", str(file.fileno())], [file.fileno()]
 
 
 class Bwrap:
@@ -62,25 +124,34 @@ class Bwrap:
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.course, self.job, self.limits = course, job, limits
         self.process: subprocess.Popen[bytes] | None = None
+        self.meter = Meter(limits)
 
     def start(self, record: int, log: int) -> None:
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
+        open_to_all(self.job)
         arguments = [*mounts(self.course, self.job, self.limits.disk), "--chdir", str(JOB)]
         for name, value in environment(record, COURSE, JOB, Path("/home"), Path("/tmp")).items():
             arguments += ["--setenv", name, value]
-        self.process = subprocess.Popen(
-            ["bwrap", *ISOLATION, *arguments, "--", *command_line(JOB, self.limits)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[record],
-            preexec_fn=functools.partial(confine, self.limits),
-        )
+        command = command_line(JOB, self.limits)
+        rights = AS_ONESELF
+        if not why_root_stays():
+            rights, command = AS_ANOTHER, [*become(free_user()), *command]
+        program = shutil.which("bwrap") or "bwrap"
+        with _filter() as (filtering, descriptors):
+            self.process = subprocess.Popen(
+                [program, *ISOLATION, *rights, *arguments, *filtering, "--", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={},  # the first process inside is bwrap itself, and can be looked into
+                pass_fds=[record, *descriptors],
+                preexec_fn=functools.partial(confine, self.limits),
+            )
 
     def usage(self) -> Usage:
         """What the processes inside use now, and have used."""
         assert self.process is not None
-        return usage(tree(self.process.pid))
+        return self.meter.look(tree(self.process.pid))
 
     def end(self) -> None:
         """End all that is in it: the kernel does so with its first process."""
@@ -93,16 +164,22 @@ class Bwrap:
 def mounts(course: Path, job: Path, disk: int) -> list[str]:
     """Arguments of bwrap: what is seen inside, and where; `disk`: bytes of a folder in memory."""
     arguments = ["--proc", "/proc", "--dev", "/dev"]
+    # The kernel's switches: bwrap covers them only where the folder itself is open for writing.
+    arguments += ["--ro-bind", "/proc/sys", "/proc/sys", "--remount-ro", "/proc"]
     for folder in ("/tmp", "/home", "/dev/shm"):  # first: Python may itself live below /home
-        arguments += ["--size", str(disk), "--tmpfs", folder]
+        arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
     seen = layers(set(_readable()), set(_telling()))
     for path, is_covered in seen:
+        for outer in reversed(path.parents[:-1]):  # by itself bwrap makes them for root alone
+            around = [covered for each, covered in seen if each in (outer, *outer.parents)]
+            if around[-1:] != [False]:
+                arguments += ["--perms", "0755", "--dir", str(outer)]
         arguments += ["--tmpfs", str(path)] if is_covered else ["--ro-bind", str(path), str(path)]
     for name in ("bin", "lib", "lib64"):
         if Path("/", name).is_symlink():
             arguments += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
     arguments += ["--ro-bind", str(course.parent), str(COURSE)]
-    arguments += ["--size", str(disk), "--tmpfs", str(JOB)]
+    arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", str(JOB)]
     for path in sorted(job.iterdir()):
         arguments += ["--ro-bind", str(path), str(JOB / path.name)]
     for final in (*(str(path) for path, is_covered in seen if is_covered), "/dev", "/"):

@@ -7,10 +7,12 @@ import hashlib
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,59 +20,20 @@ from pathlib import Path
 from ddpkit.errors import GradeError
 from ddpkit.grade import levels, store
 from ddpkit.grade.attempt import InfraError, grade
-from ddpkit.grade.course import Course, lab_of, note_on_name, open_course
+from ddpkit.grade.course import Course, note_on_name, open_course, points_of
 from ddpkit.grade.evidence import answers_code, written_answers
+from ddpkit.grade.found import HandedIn
 from ddpkit.grade.look import looks
 from ddpkit.grade.merge import merge
+from ddpkit.grade.reading import grow_by, read_apart
 from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.score import Score, none
 from ddpkit.grade.store import Result
-from ddpkit.grade.submission import Refused, Submission, read
+from ddpkit.grade.submission import Refused, Submission, digest, read
+from ddpkit.text import visible
 
-HOUR = 3600
 AGAIN = 2  # tries of a submission before the machine is blamed
-
-
-@dataclass(frozen=True)
-class HandedIn:
-    """A notebook that was handed in, as it was found."""
-
-    name: str  # its path from the folder given: results and reports call it so
-    path: Path
-
-
-def find(given: Sequence[Path]) -> list[HandedIn]:
-    """The notebooks in files and folders, by name; links to folders are not followed.
-
-    Raises GradeError: there are none, or two would have the same name.
-    """
-    notebooks: dict[str, HandedIn] = {}
-    for path in given:
-        for notebook in _in(path):
-            if notebooks.setdefault(notebook.name, notebook).path != notebook.path:
-                raise GradeError(
-                    f"Two submissions are called {notebook.name}: put them in folders."
-                )
-    if not notebooks:
-        raise GradeError("There are no notebooks (*.ipynb) to grade.")
-    return [notebooks[name] for name in sorted(notebooks)]
-
-
-def _in(path: Path) -> Iterator[HandedIn]:
-    if path.is_dir():
-        for folder, folders, files in os.walk(path):
-            folders[:] = [name for name in folders if name != ".ipynb_checkpoints"]
-            for name in files:
-                if name.endswith(".ipynb"):
-                    found = Path(folder, name)
-                    yield HandedIn(_printable(str(found.relative_to(path))), found)
-    elif path.is_symlink() or path.exists():
-        yield HandedIn(_printable(path.name), path)
-    else:
-        raise GradeError(f"There is no {path}.")
-
-
-def _printable(name: str) -> str:
-    return "".join(c if c.isprintable() else "�" for c in name.encode("utf-8", "replace").decode())
+MEMORY = 4 << 30  # bytes that judging one may take, on top of what the grader has
 
 
 class Classroom:
@@ -125,29 +88,100 @@ class Classroom:
                         return infra_error(notebook, key, course.lab, str(error))
                 else:
                     break
+        result = graded(notebook, key, course, scores, notes, time.monotonic() - begun)
         merged = merge(course.cells, course.names, submission)
-        return Result(
-            notebook.name,
-            key,
-            "graded",
-            course.lab,
-            levels.level(),
-            sum(each.points for each in scores),
-            round(sum(each.earned for each in scores), 2),
-            round(time.monotonic() - begun, 1),
-            tuple(scores),
-            (*note_on_name(notebook.name, course.lab), *notes),
-            os.lstat(notebook.path).st_mtime,
-            tuple(answers_code(merged)),
-            tuple(written_answers(course.texts, submission.texts)),
-            tuple(looks(merged)),
+        return replace(
+            result,
+            answers=tuple(answers_code(merged)),
+            written=tuple(written_answers(course.texts, submission.texts)),
+            look=tuple(looks(merged)),
         )
+
+
+def graded(
+    notebook: HandedIn,
+    key: str,
+    course: Course,
+    scores: Sequence[Score],
+    notes: Sequence[str],
+    seconds: float,
+) -> Result:
+    """The result of a submission with these scores."""
+    return Result(
+        notebook.name,
+        key,
+        "graded",
+        course.lab,
+        levels.level(),
+        sum(each.points for each in scores),
+        round(sum(each.earned for each in scores), 2),
+        round(seconds, 1),
+        tuple(scores),
+        (*note_on_name(notebook.name, course.lab), *notes),
+        os.lstat(notebook.path).st_mtime,
+        source=str(notebook.path.absolute()),
+    )
 
 
 def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
     """A result without points, which is not zero points: `--resume` grades this one again."""
-    note = f"Not graded, and not the student's fault: {why}"
-    return Result(notebook.name, key, "infra_error", lab, earned=None, notes=(note,))
+    return Result(
+        notebook.name,
+        key,
+        "infra_error",
+        lab,
+        points=points_of(lab),
+        earned=None,
+        notes=(f"Not graded, and not the student's fault: {why}",),
+        source=str(notebook.path.absolute()),
+    )
+
+
+def refused(notebook: HandedIn, lab: str | None, why: str) -> Result:
+    """A result of no points, of those that there are: its file's name may say of which lab."""
+    named = notebook.path.name[:2]
+    lab = lab or (named if points_of(named) else "")
+    return Result(
+        notebook.name,
+        "",
+        "refused",
+        lab,
+        points=points_of(lab),
+        notes=(f"Refused: {why}.",),
+        source=str(notebook.path.absolute()),
+    )
+
+
+def withdraw(out: Path, given: Sequence[Path], found: Sequence[HandedIn]) -> list[Result]:
+    """Mark results whose files were in what is given, and are no longer there."""
+    names = {each.name for each in found}
+    roots = [path.absolute() for path in given]
+    gone = []
+    for earlier in store.all_of(out):
+        source = Path(earlier.source)
+        below = any(root in (source, *source.parents) for root in roots)
+        if not earlier.source or earlier.name in names or not below or os.path.lexists(source):
+            continue
+        had = "" if earlier.earned is None else f"; it had {earlier.earned:g} points"
+        note = f"Withdrawn: the file is no longer there{had}."
+        if earlier.status == "withdrawn":
+            note = " ".join(earlier.notes)
+        result = replace(
+            earlier, status="withdrawn", earned=None, key="", exercises=(), notes=(note,)
+        )
+        store.save(out, result)
+        gone.append(result)
+    return gone
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A submission that is to be graded."""
+
+    notebook: HandedIn
+    submission: Submission
+    course: Course
+    key: str
 
 
 def grade_class(
@@ -157,80 +191,121 @@ def grade_class(
     jobs: int,
     finished: Callable[[Result], None],
 ) -> None:
-    """Grade all notebooks, `jobs` at a time; not those that have a result for the same key."""
-    running: dict[int, tuple[BaseProcess, HandedIn, str, str]] = {}
+    """Grade all notebooks, `jobs` at a time; not those that have a result for the same key.
+
+    Of each folder the first come first, so that one with a thousand holds nobody up. A notebook on
+    which the grader's own process ends is tried again when all others are done, alone.
+    """
+    running: dict[int, tuple[BaseProcess, _Task]] = {}
+    again: list[_Task] = []
     try:
-        for notebook in notebooks:
-            if (ready := _ready(notebook, classroom, lab, finished)) is None:
+        for notebook in sorted(notebooks, key=lambda each: (each.turn, each.name)):
+            if (task := _ready(notebook, classroom, lab, finished)) is None:
                 continue
             while len(running) >= jobs:
-                _collect(running, classroom.out, finished)
-            submission, course, key = ready
-            process: BaseProcess = multiprocessing.get_context("fork").Process(
-                target=_child, args=(os.getpid(), classroom, notebook, submission, course, key)
-            )
-            process.start()
-            running[process.sentinel] = (process, notebook, key, course.lab)
+                again += _collect(running, classroom.out, finished)
+            _start(task, classroom, running)
         while running:
-            _collect(running, classroom.out, finished)
+            again += _collect(running, classroom.out, finished)
+        for task in again:
+            _start(task, classroom, running)
+            if _collect(running, classroom.out, finished):
+                result = _unjudged(task)
+                store.save(classroom.out, result)
+                finished(result)
     finally:
-        for process, *_ in running.values():
+        for process, _ in running.values():
             process.kill()
 
 
 def _ready(
     notebook: HandedIn, classroom: Classroom, lab: str | None, finished: Callable[[Result], None]
-) -> tuple[Submission, Course, str] | None:
+) -> _Task | None:
     """What is needed to grade a notebook; None if it has its result already."""
+    earlier = store.saved(classroom.out, notebook.name)
+    if earlier is not None and earlier.status != "graded":
+        earlier = None
+    found = lab
     try:
-        submission = read(notebook.path)
-        found = lab or lab_of(submission)
+        if notebook.refused:
+            raise Refused(notebook.refused)
+        if earlier and points_of(earlier.lab):  # unchanged: it need not be read to know that
+            course = classroom.course(earlier.lab)
+            if earlier.key == _key(digest(notebook.path), course, classroom, lab):
+                finished(earlier)
+                return None
+        submission, own = read_apart(notebook.path)
+        found = lab or own
         if found is None:
             raise Refused("it has no answer of any lab")
     except Refused as error:
-        result = Result(
-            notebook.name, "", "refused", lab or "", earned=0.0, notes=(f"Refused: {error}.",)
-        )
+        result = refused(notebook, found, str(error))
         store.save(classroom.out, result)
         finished(result)
         return None
     course = classroom.course(found)
-    how = f"{classroom.limits} {levels.level()}"  # a longer limit may turn a timeout into points
-    key = hashlib.sha256((submission.digest + course.key + how).encode()).hexdigest()[:24]
-    earlier = store.saved(classroom.out, notebook.name)
-    if earlier and earlier.key == key and earlier.status == "graded":
-        finished(earlier)
-        return None
-    return submission, course, key
+    return _Task(notebook, submission, course, _key(submission.digest, course, classroom, lab))
 
 
-def _child(
-    parent: int,
-    classroom: Classroom,
-    notebook: HandedIn,
-    submission: Submission,
-    course: Course,
-    key: str,
+def _key(content: str, course: Course, classroom: Classroom, lab: str | None) -> str:
+    """A digest of all that a result depends on: a longer limit may turn a timeout into points."""
+    how = f"{content} {course.key} {classroom.limits} {levels.level()} {lab}"
+    return hashlib.sha256(how.encode()).hexdigest()[:24]
+
+
+def _start(
+    task: _Task, classroom: Classroom, running: dict[int, tuple[BaseProcess, _Task]]
 ) -> None:
-    signal.alarm(HOUR)  # for a hint that never ends; all else has limits of its own
+    process: BaseProcess = multiprocessing.get_context("fork").Process(
+        target=_child, args=(os.getpid(), classroom, task)
+    )
+    process.start()
+    running[process.sentinel] = (process, task)
+
+
+def _child(parent: int, classroom: Classroom, task: _Task) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.alarm(round(2 * classroom.limits.whole_s))  # for a hint that never ends, and the like
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: dies with the grader
     if os.getppid() != parent:
         os._exit(1)
-    store.save(classroom.out, classroom.grade(notebook, submission, course, key))
+    grow_by(MEMORY)
+    try:
+        result = classroom.grade(task.notebook, task.submission, task.course, task.key)
+    except (OSError, GradeError) as error:
+        result = infra_error(task.notebook, task.key, task.course.lab, str(error))
+    except Exception:
+        sys.stderr.write(visible(traceback.format_exc()))  # it may quote what the student raised
+        os._exit(1)
+    store.save(classroom.out, result)
 
 
 def _collect(
-    running: dict[int, tuple[BaseProcess, HandedIn, str, str]],
-    out: Path,
-    finished: Callable[[Result], None],
-) -> None:
-    """Wait for a process to end, and take its result."""
+    running: dict[int, tuple[BaseProcess, _Task]], out: Path, finished: Callable[[Result], None]
+) -> list[_Task]:
+    """Wait for a process to end, and take its result; returns those that left none."""
+    without = []
     for sentinel in wait(list(running)):
         assert isinstance(sentinel, int)
-        process, notebook, key, lab = running.pop(sentinel)
+        process, task = running.pop(sentinel)
         process.join()
-        result = store.saved(out, notebook.name)
-        if result is None or result.key != key:
-            result = infra_error(notebook, key, lab, f"its process ended with {process.exitcode}")
-            store.save(out, result)
-        finished(result)
+        result = store.saved(out, task.notebook.name)
+        if process.exitcode or result is None or result.key != task.key:
+            without.append(task)
+        else:
+            finished(result)
+    return without
+
+
+def _unjudged(task: _Task) -> Result:
+    """The result where the grader's own process has ended twice: of this notebook it can be chosen.
+
+    So it is no `infra_error`. A person has to look.
+    """
+    says = "what it sent back could not be judged"
+    scores = [none(each, "error", says) for each in task.course.exercises]
+    note = (
+        "The grader's own process ended twice on this notebook, the second time with nothing "
+        "beside it: no points until somebody has looked."
+    )
+    return graded(task.notebook, task.key, task.course, scores, [note], 0.0)

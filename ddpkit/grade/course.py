@@ -107,6 +107,12 @@ def note_on_name(name: str, lab: str) -> list[str]:
 
 
 @functools.cache
+def points_of(lab: str) -> float:
+    """The points of a lab; 0 if there is none of this number."""
+    return float(sum(one.points for one in exercises().values() if one.lab == lab))
+
+
+@functools.cache
 def _labs() -> dict[str, str]:
     return {name: one.lab for name, one in exercises().items()}
 

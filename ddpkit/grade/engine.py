@@ -7,6 +7,7 @@ starts another without it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import time
@@ -15,22 +16,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpkit.cluster.cores import cores
 from ddpkit.grade import levels
 from ddpkit.grade.sandbox import Limits, Sandbox, Usage
 
 TICK = 0.2  # seconds between two looks at what is used
 PATIENCE = 10  # times the limit, after which a machine is too busy to tell
+INFRA, BUSY = "infra_error", "busy"  # ends that no cell is blamed for, or not at once
+MOST_LOG = 4000  # bytes of what pytest says that are kept
 
 
 @dataclass
 class SandboxRun:
-    """How the run of a notebook in a sandbox ended. Cells count from 0."""
+    """How the run of a notebook in a sandbox ended. Cells count from 0, which prepares."""
 
     claims: dict[int, Any] = field(default_factory=dict)  # claims of cells that came to their end
     errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
     stopped_at: int | None = None  # the cell that ended the run; None: before the first
-    why: str = ""  # "": all cells ran; else a key of attempt.WORDS, or infra_error
-    log: str = ""  # what pytest said, for the teacher
+    why: str = ""  # "": all cells ran; else a key of attempt.WORDS, INFRA or BUSY
+    log: str = ""  # what pytest said: for the teacher, if no student's cell has begun
 
 
 def run(
@@ -39,22 +43,29 @@ def run(
     limits: Limits,
     cells: int,
     sandbox_for: Callable[[Path, Path, Limits], Sandbox] = levels.sandbox_for,
+    until: float = math.inf,
 ) -> SandboxRun:
-    """Run job/graded.ipynb, a notebook of so many `cells`, in a sandbox with this `course`."""
+    """Run job/graded.ipynb, a notebook of so many `cells`, in a sandbox with this `course`.
+
+    until  the moment, of `time.monotonic`, at which all of the submission has taken too long
+    """
     box = sandbox_for(course, job, limits)
     reading, writing = os.pipe()
+    hearing, saying = os.pipe()  # no file: who says gigabytes fills no disk
     try:
         try:
-            with open(job.parent / "log", "wb") as log:
-                box.start(writing, log.fileno())
+            box.start(writing, saying)
         finally:
             os.close(writing)
-        outcome = _Watch(box.usage, reading, limits, cells).until_it_ends()
+            os.close(saying)
+        watch = _Watch(box.usage, reading, limits, cells, until)
+        watch.hearing = hearing
+        outcome = watch.until_it_ends()
     finally:
         box.end()
         os.close(reading)
-    with open(job.parent / "log", "rb") as log:
-        outcome.log = log.read(4000).decode(errors="replace")
+        os.close(hearing)
+    outcome.log = watch.heard.decode(errors="replace")
     return outcome
 
 
@@ -62,42 +73,73 @@ class _Watch:
     """Reads the record of a running sandbox, and ends the reading when a limit is reached."""
 
     def __init__(
-        self, usage: Callable[[], Usage], reading: int, limits: Limits, cells: int
+        self,
+        usage: Callable[[], Usage],
+        reading: int,
+        limits: Limits,
+        cells: int,
+        until: float = math.inf,
     ) -> None:
         self.usage, self.reading, self.limits, self.cells = usage, reading, limits, cells
+        self.until = until
         self.outcome = SandboxRun()
         self.current: int | None = None  # the cell that runs, or ran last
         self.ended: set[int] = set()
         self.begun, self.before = time.monotonic(), Usage()
         self.allowed = limits.start_s
-        self.read, self.rest = 0, b""
+        self.read, self.rest = 0, bytearray()
+        self.hearing, self.heard = -1, b""
 
     def until_it_ends(self) -> SandboxRun:
         """Read and look until the run is over; returns how it ended."""
         why: str | None = None
         looked = 0.0
         while why is None:
-            if select.select([self.reading], [], [], TICK)[0]:
+            ready = select.select([self.reading, *self._ear()], [], [], TICK)[0]
+            if self.hearing in ready:
+                self._hear()
+            if self.reading in ready:
                 why = self._read()
             if why is None and time.monotonic() - looked > TICK:
                 looked = time.monotonic()
                 why = self._limit()
         self.outcome.why = why
         self.outcome.stopped_at = self.current if why else None
+        while self._ear() and select.select(self._ear(), [], [], 0)[0]:
+            self._hear()
         return self.outcome
+
+    def _ear(self) -> list[int]:
+        return [self.hearing] if self.hearing >= 0 else []
+
+    def _hear(self) -> None:
+        data = os.read(self.hearing, 1 << 16)
+        self.heard = (self.heard + data)[:MOST_LOG]
+        if not data:
+            self.hearing = -1
 
     def _read(self) -> str | None:
         data = os.read(self.reading, 1 << 20)
         if not data:
-            return "exited" if self.current is not None else "infra_error"
+            return self._ended()
         self.read += len(data)
-        if self.read > self.limits.output:
-            return "flood"
-        *lines, self.rest = (self.rest + data).split(b"\n")
+        *lines, last = data.split(b"\n")
         for line in lines:
-            if (why := self._read_line(line)) is not None:
+            self.rest += line
+            if (why := self._too_much() or self._read_line(bytes(self.rest))) is not None:
                 return why
-        return None
+            self.rest.clear()
+        self.rest += last
+        return self._too_much()
+
+    def _too_much(self) -> str | None:
+        """An end, if too much comes out: read into Python, it takes twenty times as much memory."""
+        much = self.read > self.limits.output or len(self.rest) > self.limits.line
+        return "flood" if much else None
+
+    def _ended(self) -> str:
+        """Whose end it is: once a student's cell has begun, the student's."""
+        return "exited" if self.current else INFRA
 
     def _read_line(self, line: bytes) -> str | None:
         """Read one line of the record, in which anything may stand; returns what ends the run."""
@@ -114,13 +156,11 @@ class _Watch:
                 for name, message, traceback in entry["errors"]:
                     self.outcome.errors[cell] = [str(name), str(message), str(traceback)]
                 self._restart_clock(self.limits.cell_s)
-            elif "died" in entry:
-                return "exited" if self.current is not None else "infra_error"
-            elif entry.get("done"):
+            elif entry.get("done") is True:
                 return ""
-            else:
-                return "infra_error"
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            else:  # it says itself that it has ended
+                return self._ended()
+        except Exception:  # no line of ours
             return "exited"
         return None
 
@@ -137,22 +177,25 @@ class _Watch:
 
     def _limit(self) -> str | None:
         now, elapsed = self.usage(), time.monotonic() - self.begun
-        if now.processes > self.limits.processes:
-            return "processes"
-        if now.memory > self.limits.memory:
-            return "memory"
-        if now.disk > self.limits.disk:
-            return "disk"
-        if elapsed * _served(self.before, now) > self.allowed:
-            return "timeout" if self.current is not None else "infra_error"
-        return "infra_error" if elapsed > PATIENCE * self.allowed else None
+        for name in ("processes", "threads", "files", "memory", "disk"):
+            if getattr(now, name) > getattr(self.limits, name):
+                return name
+        if elapsed * _served(self.before, now, elapsed) > self.allowed:
+            return "timeout" if self.current else INFRA
+        if time.monotonic() > self.until:
+            return "too long" if self.current else INFRA
+        if elapsed > PATIENCE * self.allowed:
+            return BUSY if self.current else INFRA
+        return None
 
 
-def _served(before: Usage, now: Usage) -> float:
+def _served(before: Usage, now: Usage, elapsed: float) -> float:
     """The share of the processor time asked for that was given: a busy machine slows the clock.
 
-    A sleeping process waits for no core, so its clock runs as usual.
+    A sleeping process waits for no core, so its clock runs as usual. And who asks for more than all
+    cores waits for its own processes: that slows no clock.
     """
     computed = max(0.0, now.computed_s - before.computed_s)
     waited = max(0.0, now.waited_s - before.waited_s)
-    return (computed + 0.5) / (computed + waited + 0.5)
+    asked = min(computed + waited, max(computed, cores() * elapsed))
+    return (computed + 0.5) / (asked + 0.5)

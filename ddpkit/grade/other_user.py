@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -19,13 +18,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ddpkit.errors import GradeError
 from ddpkit.files import CHECKOUT, PACKAGE
-from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, usage
+from ddpkit.grade import filter
+from ddpkit.grade.meter import Meter
+from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
+from ddpkit.grade.users import free_user, owned_by, processes_of
 
-SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # where every user may write
-USERS = range(20_000, 60_000)  # ids; they need no names
-THREADS = 20  # threads of a process, on average: the kernel counts threads, we count processes
 FIRST_READABLE = """
 import os, sys, torch
 seen = [path for path in sys.argv[1:] if os.access(path, os.R_OK) or os.access(path, os.X_OK)]
@@ -49,7 +47,7 @@ def trouble(private: Sequence[Path] = ()) -> str:
     try:
         done = subprocess.run(
             looking,
-            preexec_fn=functools.partial(_become, _free_user()),
+            preexec_fn=functools.partial(_become, free_user()),
             env={},
             cwd="/",
             capture_output=True,
@@ -68,15 +66,17 @@ class OtherUser:
     """One run, as a user of its own; arguments are those of `Bwrap`."""
 
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
-        self.limits, self.user = limits, _free_user()
+        self.limits, self.user = limits, free_user()
         self.process: subprocess.Popen[bytes] | None = None
+        self.meter = Meter(limits)
         self.theirs: list[Path] = []
         self.folder = job.parent / "box"  # may be entered by the user's group
         for outer in (job.parent, job.parent.parent):
             outer.chmod(0o711)
         course.parent.chmod(0o700)  # of another lab, maybe: it holds this one's answers
-        _copy(course.parent, self.folder / "course")
-        _copy(job, self.folder / "job")
+        for source, name in ((course.parent, "course"), (job, "job")):
+            shutil.copytree(source, self.folder / name)
+            open_to_all(self.folder / name)
         for name in ("home", "tmp", "job"):  # the kernel's sockets lie in the last
             (self.folder / name).mkdir(exist_ok=True)
             os.chown(self.folder / name, self.user, self.user)
@@ -101,13 +101,13 @@ class OtherUser:
 
     def usage(self) -> Usage:
         """What this user's processes use now and have used, and the bytes of its files."""
-        used = usage(_processes(self.user))
-        used.disk = sum(map(_size, (*self.theirs, *_owned(self.user))))
+        used = self.meter.look(processes_of(self.user))
+        used.disk = sum(map(_size, (*self.theirs, *owned_by(self.user))))
         return used
 
     def end(self) -> None:
         """End all that this user runs, and remove what it has written."""
-        while pids := _processes(self.user):
+        while pids := processes_of(self.user):
             for signalled in (signal.SIGSTOP, signal.SIGKILL):  # stopped, none forks meanwhile
                 for pid in pids:
                     with suppress(ProcessLookupError):
@@ -115,7 +115,7 @@ class OtherUser:
             time.sleep(0.01)
         if self.process is not None:
             self.process.wait()
-        for path in _owned(self.user):
+        for path in owned_by(self.user):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -123,58 +123,18 @@ class OtherUser:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy a folder as root's, to be read by whoever can enter the folder around it."""
-    shutil.copytree(source, target)
-    for path in (target, *target.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-
-
 def _become(user: int, limits: Limits | None = None) -> None:
     """Be that user from here on, for good: a `preexec_fn`."""
     if limits is not None:
-        confine(limits, threads=limits.processes * THREADS)
+        confine(limits)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # no way back through sudo and the like
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
-
-
-def _free_user() -> int:
-    """A user id without a name, a process or a file; two graders begin in different places."""
-    first = os.getpid() % len(USERS)
-    taken = {known.pw_uid for known in pwd.getpwall()}
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            taken.add(path.stat().st_uid)
-    ids: list[int] = [*USERS[first:], *USERS[:first]]
-    for user in ids:
-        if user not in taken and not _owned(user):
-            return user
-    raise GradeError("Every user id from 20000 to 59999 has processes or files.")
-
-
-def _processes(user: int) -> set[int]:
-    """Ids of a user's processes that live."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if path.stat().st_uid == user and ") Z " not in (path / "stat").read_text():
-                found.add(int(path.name))
-    return found
-
-
-def _owned(user: int) -> list[Path]:
-    """Files and folders of a user where everybody may write."""
-    entries = (entry for folder in SHARED if folder.is_dir() for entry in os.scandir(folder))
-    found = []
-    for entry in entries:
-        with suppress(OSError):
-            if entry.stat(follow_symlinks=False).st_uid == user:
-                found.append(Path(entry.path))
-    return found
+    if not filter.trouble():
+        filter.load()
 
 
 def _size(path: Path) -> int:

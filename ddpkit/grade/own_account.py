@@ -12,7 +12,8 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from ddpkit.grade.sandbox import Limits, Usage, command_line, environment, tree, usage
+from ddpkit.grade.meter import Meter, tree
+from ddpkit.grade.sandbox import Limits, Usage, command_line, environment
 
 
 class OwnAccount:
@@ -22,6 +23,7 @@ class OwnAccount:
         self.course, self.job, self.limits = course, job, limits
         self.folder = job.parent / "own"
         self.process: subprocess.Popen[bytes] | None = None
+        self.meter = Meter(limits)
 
     def start(self, record: int, log: int) -> None:
         """Run the notebook, as `Bwrap.start` does."""
@@ -43,7 +45,9 @@ class OwnAccount:
     def usage(self) -> Usage:
         """What its processes use now, and have used; nothing where there is no /proc to ask."""
         assert self.process is not None
-        return usage(tree(self.process.pid)) if Path("/proc/self/stat").exists() else Usage()
+        if not Path("/proc/self/stat").exists():
+            return Usage()
+        return self.meter.look(tree(self.process.pid))
 
     def end(self) -> None:
         """End its processes: those below it, and all of its session."""

@@ -45,6 +45,8 @@ def _summary(results: Sequence[Result]) -> str:
     refused = sum(each.status == "refused" for each in results)
     failed = sum(each.status == "infra_error" for each in results)
     said = [f"{len(graded)} graded", f"{refused} refused"]
+    if gone := sum(each.status == "withdrawn" for each in results):
+        said.append(f"{gone} withdrawn")
     if failed:
         said.append(f"{failed} not graded, for the machine failed: run again with --resume")
     return ", ".join(said) + "."

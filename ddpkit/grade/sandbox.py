@@ -1,9 +1,11 @@
-"""What both kinds of sandbox have in common: limits, the course inside, the command, the usage."""
+"""What both kinds of sandbox have in common: limits, the course inside, the command."""
 
 from __future__ import annotations
 
 import compileall
+import ctypes
 import os
+import platform
 import resource
 import shutil
 import sys
@@ -16,6 +18,10 @@ from typing import Protocol
 from ddpkit.exercises.exercise import exercises
 from ddpkit.files import PACKAGE
 
+SPARE_THREADS = 500  # beyond the limit, which is looked at a few times a second
+KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
+JOIN_SESSION_KEYRING = 1
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -23,10 +29,27 @@ class Limits:
 
     cell_s: float = 60.0  # seconds in which a cell or a case could have computed
     start_s: float = 120.0  # of Jupyter, and of importing torch
+    whole_s: float = 1800.0  # of all that it takes to grade it
     memory: int = 6 << 30  # bytes: address space of a process, and memory of all together
     disk: int = 256 << 20  # bytes of each folder in memory
-    processes: int = 150  # processes of all together; threads do not count
+    processes: int = 150  # processes of all together
+    threads: int = 2000  # threads of all together
+    files: int = 4000  # open files and sockets of all together
+    line: int = 4 << 20  # bytes of one claim that comes out
     output: int = 64 << 20  # bytes that come out
+
+
+@dataclass
+class Usage:
+    """What the processes of a sandbox have used."""
+
+    processes: int = 0
+    memory: int = 0  # bytes
+    computed_s: float = 0.0
+    waited_s: float = 0.0  # seconds waited for a core, while it could have computed
+    disk: int = 0  # bytes of files, where no folder in memory limits them
+    threads: int = 0
+    files: int = 0  # open ones, and sockets
 
 
 class Sandbox(Protocol):
@@ -68,7 +91,14 @@ def copy_course(folder: Path, lab: str) -> Path:
         '    return getattr(import_module(f"{__name__}.{LABS[name]}"), name)\n'
     )
     _compile(target)
+    open_to_all(target.parent)
     return target
+
+
+def open_to_all(folder: Path) -> None:
+    """Let every user read a folder of the grader's; what is around it decides who gets there."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _compile(course: Path) -> None:
@@ -115,60 +145,20 @@ def environment(record: int, course: Path, job: Path, home: Path, tmp: Path) -> 
     }
 
 
-def confine(limits: Limits, threads: int | None = None) -> None:
-    """Limit this process and each that it starts: a `preexec_fn`.
+def confine(limits: Limits) -> None:
+    """Limit this process and each that it starts, and take the grader's keys from it.
 
-    threads  how many an ordinary user may have in all
+    A `preexec_fn`.
     """
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
-    if threads is not None:
-        resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
-
-
-@dataclass
-class Usage:
-    """What the processes of a sandbox have used."""
-
-    processes: int = 0
-    memory: int = 0  # bytes, shared pages counted once for each process
-    computed_s: float = 0.0
-    waited_s: float = 0.0  # seconds waited for a core, while it could have computed
-    disk: int = 0  # bytes of files, where no folder in memory limits them
-
-
-def tree(root: int) -> set[int]:
-    """Ids of process `root` and of all below it."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                text = Path("/proc", entry, "stat").read_text(errors="replace")
-                parents[int(entry)] = int(text.rpartition(")")[2].split()[1])
-    found = {root}
-    fresh = {root}
-    while fresh := {pid for pid, parent in parents.items() if parent in fresh} - found:
-        found |= fresh
-    return found
-
-
-def usage(pids: set[int]) -> Usage:
-    """What the processes that still live use now, and have used."""
-    total = Usage()
-    for pid in pids:
-        with suppress(OSError, ValueError):
-            total.memory += _private_memory(pid)
-            total.processes += 1
-            for task in os.listdir(f"/proc/{pid}/task"):
-                computed, waited, _ = Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()
-                total.computed_s += int(computed) / 1e9
-                total.waited_s += int(waited) / 1e9
-    return total
-
-
-def _private_memory(pid: int) -> int:
-    """Resident bytes of a process that it shares with none: forked ranks share torch."""
-    resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
+    if os.geteuid() == 0:  # of the user that it becomes, who has nothing else; root has no limit
+        most = limits.threads + SPARE_THREADS
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # if the machine's memory ends, this ends first, and not the grader
+    if number := KEYCTL.get(platform.machine()):
+        ctypes.CDLL(None).syscall(number, JOIN_SESSION_KEYRING, None)  # a new one, empty

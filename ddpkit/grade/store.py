@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -28,7 +29,7 @@ class Result:
 
     name: str  # path from the folder that was given
     key: str  # digest of the submission's bytes and of what it was graded by
-    status: str  # graded, refused, infra_error
+    status: str  # graded, refused, infra_error, withdrawn
     lab: str = ""
     level: str = ""  # level of the sandbox
     points: float = 0.0
@@ -40,6 +41,7 @@ class Result:
     answers: tuple[tuple[str, str], ...] = ()  # exercise and its code, without comments
     written: tuple[tuple[str, str], ...] = ()  # question and what was written below it
     look: tuple[str, ...] = ()  # what a teacher may want to look at: never points (`look`)
+    source: str = ""  # the file's path when it was found
 
     def __post_init__(self) -> None:
         told = (replace(one, feedback=_visible(one.feedback)) for one in self.exercises)
@@ -49,6 +51,7 @@ class Result:
         object.__setattr__(self, "look", _visible(self.look))
         for name in ("answers", "written"):
             object.__setattr__(self, name, tuple(map(_visible, getattr(self, name))))
+        object.__setattr__(self, "source", os.fsencode(self.source).decode(errors="replace"))
 
 
 def _visible(lines: Iterable[str]) -> tuple[str, ...]:
@@ -77,13 +80,14 @@ def write(path: Path, text: str) -> None:
 
 def load(out: Path) -> list[Result]:
     """All results, sorted by name. Raises GradeError: there are none, or one is damaged."""
-    found = sorted(_load(out), key=lambda result: result.name)
+    found = sorted(all_of(out), key=lambda result: result.name)
     if not found:
         raise GradeError(f"{out} holds no results of `ddpkit grade`.")
     return found
 
 
-def _load(out: Path) -> Iterator[Result]:
+def all_of(out: Path) -> Iterator[Result]:
+    """Each result, in no order. Raises GradeError: one is damaged."""
     for path in (out / "results").glob("*.json"):
         try:
             yield _result(json.loads(path.read_text("utf-8")))

@@ -71,6 +71,7 @@ ODD = [  # the labs run; doctor says what will be slow, or not work beside them
     (diagnosis.gpus(["T4"], "2.13.0", nccl=False, driver=True), "1 (T4), but", "talk gloo"),
     (diagnosis.gpus([], "2.13.0+cpu", nccl=False, driver=True), "sees none", "CUDA build"),
     (diagnosis.sandbox("bwrap is not installed: apt-get"), "not installed: apt-get", "grading"),
+    (diagnosis.sandbox("", "no filter: apt-get"), "bwrap, with no filter: apt-get", "fewer"),
     (diagnosis.sandbox("bwrap is refused here: no"), "none: bwrap is refused here: no", "grading"),
 ]
 

@@ -9,43 +9,70 @@ import sys
 
 import pytest
 
+from ddpkit.grade import engine
 from ddpkit.grade.engine import PATIENCE, _served, _Watch
-from ddpkit.grade.sandbox import Limits, Usage, tree, usage
+from ddpkit.grade.meter import Meter, tree
+from ddpkit.grade.sandbox import Limits, Usage
 
 
 def test_who_waits_for_a_core_is_served_less() -> None:
     begun = Usage()
-    assert _served(begun, Usage(computed_s=5, waited_s=45)) == pytest.approx(0.11, abs=0.02)
-    assert _served(begun, Usage(computed_s=50, waited_s=0)) == 1.0
+    assert _served(begun, Usage(computed_s=5, waited_s=45), 50) == pytest.approx(0.11, abs=0.02)
+    assert _served(begun, Usage(computed_s=50, waited_s=0), 50) == 1.0
+
+
+def test_m02_who_waits_for_its_own_processes_is_served_as_well_as_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Forty busy processes on two cores, for 60 s: alone, and beside as many of somebody else's."""
+    monkeypatch.setattr(engine, "cores", lambda: 2)
+    assert _served(Usage(), Usage(computed_s=120, waited_s=40 * 60 - 120), 60) == 1.0
+    beside = Usage(computed_s=60, waited_s=40 * 60 - 60)
+    assert _served(Usage(), beside, 60) == pytest.approx(0.5, abs=0.01)
 
 
 def test_the_clock_of_a_sleeper_runs() -> None:
-    assert _served(Usage(computed_s=3, waited_s=9), Usage(computed_s=3, waited_s=9)) == 1.0
+    assert _served(Usage(computed_s=3, waited_s=9), Usage(computed_s=3, waited_s=9), 60) == 1.0
 
 
 def test_usage_of_this_process() -> None:
-    now = usage(tree(os.getpid()))
+    now = Meter(Limits()).look(tree(os.getpid()))
     assert now.processes >= 1
     assert now.computed_s > 0
     assert 1 << 20 < now.memory < 1 << 36
 
 
-def watching(now: Usage, seconds: float) -> str | None:
+def watching(now: Usage, seconds: float, cell: int = 0) -> str | None:
     """What the watch says to a cell that has run for so long, and used this."""
     watch = _Watch(lambda: now, -1, Limits(), cells=2)
     watch.usage = Usage
-    watch._read_line(json.dumps({"begins": 0}).encode())
+    for begun in range(cell + 1):
+        watch._read_line(json.dumps({"begins": begun}).encode())
     watch.usage = lambda: now
     watch.begun -= seconds
     return watch._limit()
 
 
 def test_a_machine_under_load_makes_no_timeout() -> None:
-    allowed = Limits().start_s
-    starved = Usage(computed_s=5, waited_s=allowed)
-    assert watching(Usage(computed_s=5), allowed + 1) == "timeout"
-    assert watching(starved, allowed + 1) is None
-    assert watching(starved, PATIENCE * allowed + 1) == "infra_error"  # and a rerun: test_sandbox
+    allowed = Limits().cell_s
+    starved = Usage(computed_s=1, waited_s=allowed)
+    assert watching(Usage(computed_s=5), allowed + 1, cell=1) == "timeout"
+    assert watching(starved, allowed + 1, cell=1) is None
+
+
+def test_m02_a_cell_that_is_never_served_is_run_again_and_no_infra_error() -> None:
+    limits = Limits()
+    long = Usage(computed_s=1, waited_s=PATIENCE * limits.start_s)
+    assert watching(long, PATIENCE * limits.start_s + 1) == "infra_error"  # nothing of theirs runs
+    assert watching(long, PATIENCE * limits.cell_s + 1, cell=1) == engine.BUSY
+
+
+def test_all_of_it_may_take_so_long_and_no_longer() -> None:
+    """Each cell below its limit."""
+    watch = _Watch(Usage, -1, Limits(), cells=2, until=0.0)
+    for begun in range(2):
+        watch._read_line(json.dumps({"begins": begun}).encode())
+    assert watch._limit() == "too long"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +81,9 @@ def test_a_machine_under_load_makes_no_timeout() -> None:
         (Usage(memory=(6 << 30) + 1), "memory"),
         (Usage(processes=151), "processes"),
         (Usage(disk=(256 << 20) + 1), "disk"),
-        (Usage(150, 6 << 30, 0, 0, 256 << 20), None),
+        (Usage(threads=2001), "threads"),
+        (Usage(files=4001), "files"),
+        (Usage(150, 6 << 30, 0, 0, 256 << 20, 2000, 4000), None),
     ],
     ids=str,
 )
@@ -69,9 +98,77 @@ def test_the_memory_of_many_processes_counts() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     hoarders = [subprocess.Popen([sys.executable, "-c", hoard], **pipes) for _ in range(3)]
     try:
-        before = usage({os.getpid()}).memory
+        before = Meter(Limits()).look({os.getpid()}).memory
         assert all(each.stdout.readline() == b"1\n" for each in hoarders)
-        assert 180 << 20 < usage(tree(os.getpid())).memory - before < 1 << 30
+        assert 180 << 20 < Meter(Limits()).look(tree(os.getpid())).memory - before < 1 << 30
     finally:
         for each in hoarders:
             each.communicate(b"")
+
+
+HELD = """
+import mmap, os, sys, threading
+SIZE = 60 << 20
+kind = sys.argv[1]
+if kind == "memfd":  # written, never mapped
+    held = [os.memfd_create(str(n)) for n in range(3)]
+    for each in held:
+        os.write(each, bytes(SIZE))
+elif kind == "shared":  # in forks, which wait; and no longer in the memory of any
+    for n in range(3):
+        held = mmap.mmap(-1, SIZE)
+        held.write(bytes(range(1, 256)) * (SIZE // 255))
+        if os.fork() == 0:
+            held.madvise(mmap.MADV_DONTNEED)
+            break
+        held.madvise(mmap.MADV_DONTNEED)
+elif kind == "forked":  # one and the same memory, in four processes
+    held = bytearray(b"x") * (3 * SIZE)
+    any(os.fork() == 0 for n in range(3))
+elif kind == "threads":
+    done = threading.Event()
+    for n in range(300):
+        threading.Thread(target=done.wait, daemon=True).start()
+elif kind == "files":
+    held = [open("/dev/null") for n in range(300)]
+os.write(1, b"1\\n")
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["memfd", "shared", "forked", "threads", "files"])
+def test_m08_m09_what_is_really_used_counts(kind: str) -> None:
+    """180 MB that belong to no process, or to four at once; 300 threads; 300 open files."""
+    command = [sys.executable, "-c", HELD, kind]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin
+        assert holder.stdout
+        try:
+            for _ in range(4 if kind == "forked" else 3 if kind == "shared" else 1):
+                assert holder.stdout.readline() == b"1\n"
+            # Limits so low that the meter looks closely.
+            now = Meter(Limits(memory=1 << 20)).look(tree(holder.pid))
+        finally:
+            holder.stdin.close()
+    megabytes = now.memory >> 20
+    assert (megabytes >= 170) == (kind in ("memfd", "shared", "forked"))
+    assert megabytes < 300  # and once
+    assert (now.threads > 300) == (kind == "threads")
+    assert (now.files > 300) == (kind == "files")
+
+
+@pytest.mark.processes
+def test_m02_times_of_what_has_ended_stay_counted() -> None:
+    """Or a process that has computed for long would, by its end, turn the clock back."""
+    burn = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\n"
+    command = [sys.executable, "-c", f"{burn}sys.stdin.read()"]
+    meter = Meter(Limits())
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as burner:
+        assert burner.stdout
+        assert burner.stdout.readline() == b"1\n"
+        before = meter.look({burner.pid}).computed_s
+        burner.communicate(b"")
+    assert before >= 0.3
+    assert meter.look({burner.pid}).computed_s == before

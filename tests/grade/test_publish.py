@@ -229,7 +229,7 @@ def test_an_override_of_nothing_is_said(grades: Path) -> None:
 def test_some_are_graded_again(grades: Path) -> None:
     """--only by status, --again by name; the others' results stay."""
     from ddpkit.commands.grade import _once_more
-    from ddpkit.grade.classroom import HandedIn
+    from ddpkit.grade.found import HandedIn
 
     everybody = [HandedIn(each.name, Path(each.name)) for each in RESULTS]
 

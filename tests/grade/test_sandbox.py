@@ -15,8 +15,9 @@ from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
 from ddpkit.grade import bwrap, classroom, levels, sandbox, store
 from ddpkit.grade.attempt import InfraError, grade
-from ddpkit.grade.classroom import Classroom, HandedIn
+from ddpkit.grade.classroom import Classroom
 from ddpkit.grade.course import open_course
+from ddpkit.grade.found import HandedIn
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Score
 from ddpkit.grade.submission import read
@@ -121,7 +122,9 @@ def test_what_tells_answers_is_covered_where_it_is_installed(
     arguments = bwrap.mounts(course, job, 1 << 20)
     find = ["find", str(prefix), "-name", "*.py"]
     done = subprocess.run(
-        ["bwrap", *bwrap.ISOLATION, *arguments, "--", *find], capture_output=True, text=True
+        ["bwrap", *bwrap.ISOLATION, *bwrap.AS_ONESELF, *arguments, "--", *find],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(path) for path in seen]
@@ -141,7 +144,7 @@ mount -t tmpfs -o size=80k none "$1" || exit 77
 "$2" -m ddpkit grade "$3" --out "$1/out" --secret "$4"; first=$?
 cp -r "$1/out" "$5"
 mount -o remount,size=8m "$1"
-"$2" -m ddpkit grade "$3" --out "$1/out" --secret "$4" --resume || exit 1
+"$2" -m ddpkit grade "$3" --out "$1/out" --secret "$4" --resume; test $? = 4 || exit 1
 cp -r "$1/out" "$6"
 exit $first
 """

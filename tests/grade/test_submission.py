@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
 from ddpkit.grade import store
-from ddpkit.grade.classroom import find
 from ddpkit.grade.course import lab_of
+from ddpkit.grade.found import find
 from ddpkit.grade.submission import MOST_BYTES, Refused, read
 from tests.grade.attacks import ROOT
 

@@ -2,11 +2,13 @@
 
 It writes lines of JSON to the pipe `DDPKIT_RECORD`. nbval runs the cells; what it finds wrong it
 would only print. Two holes of nbval are closed here: a kernel that has died is seen at once, and
-the kernel's sockets are files, no ports.
+the kernel's sockets are files, no ports. And what this process holds, the pipe above all, is closed
+to the kernel's.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
 import os
@@ -41,6 +43,13 @@ def _write(**line: Any) -> None:
 def _end(**line: Any) -> NoReturn:
     _write(**line)
     os._exit(0)  # what is left here ends with the sandbox
+
+
+def pytest_configure() -> None:
+    """Close what this process holds to the kernel's, which is not there yet."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+    os.set_inheritable(RECORD, False)
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -1,0 +1,141 @@
+"""What the processes of a sandbox use, counted from outside, look after look."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpkit.grade.sandbox import Limits, Usage
+
+# Memory that files stand for which nobody can open: of `memfd_create`, `mmap`, `shmget`.
+NAMELESS = ("/memfd:", "/dev/zero (deleted)", "/SYSV")
+BLOCK = 512  # bytes, of st_blocks
+
+
+@dataclass
+class Meter:
+    """Counts what processes use; times of those that have ended stay counted."""
+
+    limits: Limits
+    computed_s: float = 0.0
+    waited_s: float = 0.0
+    times: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # ns, by thread
+
+    def look(self, pids: Iterable[int]) -> Usage:
+        """What the processes that live use now, and have used since the first look."""
+        total = Usage()
+        living = []
+        for pid in pids:
+            with suppress(OSError, ValueError, KeyError):
+                facts = _status(pid)
+                if facts["State"].startswith("Z"):
+                    continue
+                living.append(pid)
+                total.memory += sum(_kilobytes(facts, name) for name in ("RssAnon", "VmSwap"))
+                total.threads += int(facts["Threads"])
+                total.files += _open_files(pid)
+        total.processes = len(living)
+        if total.memory > self.limits.memory:  # forked processes share what neither has changed
+            total.memory = sum(map(_own_memory, living))
+        if _shared_memory() > self.limits.memory // 4:  # of the machine: worth a look whose it is
+            total.memory += _nameless_memory(living)
+        if total.threads <= self.limits.threads:
+            self._add_times(living)
+        total.computed_s, total.waited_s = self.computed_s, self.waited_s
+        return total
+
+    def _add_times(self, pids: Iterable[int]) -> None:
+        now = {}
+        for pid in pids:
+            with suppress(OSError):
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with suppress(OSError, ValueError):
+                        text = Path(f"/proc/{pid}/task/{task}/schedstat").read_text()
+                        computed, waited = map(int, text.split()[:2])
+                        now[pid, int(task)] = computed, waited
+        for thread, (computed, waited) in now.items():
+            before = self.times.get(thread, (0, 0))
+            self.computed_s += max(0, computed - before[0]) / 1e9
+            self.waited_s += max(0, waited - before[1]) / 1e9
+        self.times = now
+
+
+def tree(root: int) -> set[int]:
+    """Ids of process `root` and of all below it."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                text = Path("/proc", entry, "stat").read_text(errors="replace")
+                parents[int(entry)] = int(text.rpartition(")")[2].split()[1])
+    found = {root}
+    fresh = {root}
+    while fresh := {pid for pid, parent in parents.items() if parent in fresh} - found:
+        found |= fresh
+    return found
+
+
+def _status(pid: int) -> dict[str, str]:
+    return _table(f"/proc/{pid}/status")
+
+
+def _table(path: str) -> dict[str, str]:
+    """The lines "name: value" of a file of the kernel's."""
+    lines = Path(path).read_text(errors="replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _kilobytes(facts: dict[str, str], name: str) -> int:
+    """Bytes of what the kernel tells in kB; 0 if it does not tell."""
+    return int(facts.get(name, "0").split()[0]) << 10
+
+
+def _open_files(pid: int) -> int:
+    folder = f"/proc/{pid}/fd"
+    return os.stat(folder).st_size or len(os.listdir(folder))  # before Linux 6.2 it has no size
+
+
+def _own_memory(pid: int) -> int:
+    """Bytes of a process, a page that n processes share counted as an n-th."""
+    try:
+        facts = _table(f"/proc/{pid}/smaps_rollup")
+        return sum(_kilobytes(facts, name) for name in ("Pss_Anon", "SwapPss"))
+    except OSError:
+        return 0  # it has ended
+
+
+def _shared_memory() -> int:
+    """Bytes of the machine's memory that lie in files of memory, whosoever they are."""
+    return _kilobytes(_table("/proc/meminfo"), "Shmem")
+
+
+def _nameless_memory(pids: Iterable[int]) -> int:
+    """Bytes of shared memory without a name that these processes hold, open or mapped."""
+    held: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            held.update(_held_by(pid))
+    return sum(held.values())
+
+
+def _held_by(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Files of memory of one process: device and inode, and bytes."""
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{name}"
+        with suppress(OSError):
+            if os.readlink(path).startswith(NAMELESS):
+                facts = os.stat(path)
+                yield (facts.st_dev, facts.st_ino), facts.st_blocks * BLOCK
+    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+        where, rights, offset, device, inode, *path_or_none = line.split(maxsplit=5)
+        if rights.endswith("s") and path_or_none and path_or_none[0].startswith(NAMELESS):
+            try:
+                facts = os.stat(f"/proc/{pid}/map_files/{where}")
+                yield (facts.st_dev, facts.st_ino), facts.st_blocks * BLOCK
+            except OSError:  # only root may look: as much as it could be
+                first, last = (int(each, 16) for each in where.split("-"))
+                major, minor = (int(each, 16) for each in device.split(":"))
+                yield (os.makedev(major, minor), int(inode)), int(offset, 16) + last - first
