@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ddpkit.files import CHECKOUT, PACKAGE
 from ddpkit.grade import filter
-from ddpkit.grade.meter import Meter, tree
+from ddpkit.grade.meter import UseMeter, tree
 from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
 from ddpkit.grade.users import free_user
 
@@ -124,7 +124,7 @@ class Bwrap:
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.course, self.job, self.limits = course, job, limits
         self.process: subprocess.Popen[bytes] | None = None
-        self.meter = Meter(limits)
+        self.meter = UseMeter(limits)
 
     def start(self, record: int, log: int) -> None:
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""

@@ -16,7 +16,7 @@ BLOCK = 512  # bytes, of st_blocks
 
 
 @dataclass
-class Meter:
+class UseMeter:
     """Counts what processes use; times of those that have ended stay counted."""
 
     limits: Limits

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ddpkit.files import CHECKOUT, PACKAGE
 from ddpkit.grade import filter
-from ddpkit.grade.meter import Meter
+from ddpkit.grade.meter import UseMeter
 from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
 from ddpkit.grade.users import free_user, owned_by, processes_of
 
@@ -68,7 +68,7 @@ class OtherUser:
     def __init__(self, course: Path, job: Path, limits: Limits) -> None:
         self.limits, self.user = limits, free_user()
         self.process: subprocess.Popen[bytes] | None = None
-        self.meter = Meter(limits)
+        self.meter = UseMeter(limits)
         self.theirs: list[Path] = []
         self.folder = job.parent / "box"  # may be entered by the user's group
         for outer in (job.parent, job.parent.parent):

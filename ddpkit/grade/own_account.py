@@ -12,7 +12,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from ddpkit.grade.meter import Meter, tree
+from ddpkit.grade.meter import UseMeter, tree
 from ddpkit.grade.sandbox import Limits, Usage, command_line, environment
 
 
@@ -23,7 +23,7 @@ class OwnAccount:
         self.course, self.job, self.limits = course, job, limits
         self.folder = job.parent / "own"
         self.process: subprocess.Popen[bytes] | None = None
-        self.meter = Meter(limits)
+        self.meter = UseMeter(limits)
 
     def start(self, record: int, log: int) -> None:
         """Run the notebook, as `Bwrap.start` does."""

@@ -11,7 +11,7 @@ import pytest
 
 from ddpkit.grade import engine
 from ddpkit.grade.engine import PATIENCE, _served, _Watch
-from ddpkit.grade.meter import Meter, tree
+from ddpkit.grade.meter import UseMeter, tree
 from ddpkit.grade.sandbox import Limits, Usage
 
 
@@ -36,7 +36,7 @@ def test_the_clock_of_a_sleeper_runs() -> None:
 
 
 def test_usage_of_this_process() -> None:
-    now = Meter(Limits()).look(tree(os.getpid()))
+    now = UseMeter(Limits()).look(tree(os.getpid()))
     assert now.processes >= 1
     assert now.computed_s > 0
     assert 1 << 20 < now.memory < 1 << 36
@@ -98,9 +98,9 @@ def test_the_memory_of_many_processes_counts() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     hoarders = [subprocess.Popen([sys.executable, "-c", hoard], **pipes) for _ in range(3)]
     try:
-        before = Meter(Limits()).look({os.getpid()}).memory
+        before = UseMeter(Limits()).look({os.getpid()}).memory
         assert all(each.stdout.readline() == b"1\n" for each in hoarders)
-        assert 180 << 20 < Meter(Limits()).look(tree(os.getpid())).memory - before < 1 << 30
+        assert 180 << 20 < UseMeter(Limits()).look(tree(os.getpid())).memory - before < 1 << 30
     finally:
         for each in hoarders:
             each.communicate(b"")
@@ -149,7 +149,7 @@ def test_m08_m09_what_is_really_used_counts(kind: str) -> None:
             for _ in range(4 if kind == "forked" else 3 if kind == "shared" else 1):
                 assert holder.stdout.readline() == b"1\n"
             # Limits so low that the meter looks closely.
-            now = Meter(Limits(memory=1 << 20)).look(tree(holder.pid))
+            now = UseMeter(Limits(memory=1 << 20)).look(tree(holder.pid))
         finally:
             holder.stdin.close()
     megabytes = now.memory >> 20
@@ -164,7 +164,7 @@ def test_m02_times_of_what_has_ended_stay_counted() -> None:
     """Or a process that has computed for long would, by its end, turn the clock back."""
     burn = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\n"
     command = [sys.executable, "-c", f"{burn}sys.stdin.read()"]
-    meter = Meter(Limits())
+    meter = UseMeter(Limits())
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as burner:
         assert burner.stdout
         assert burner.stdout.readline() == b"1\n"
