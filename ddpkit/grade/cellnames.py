@@ -19,7 +19,7 @@ ONLY_TELL = {
     *("timeit", "prun", "memit", "matplotlib", "pip", "conda", "config", "who", "whos", "pinfo"),
     *("history", "lsmagic", "load_ext", "autoreload"),
 }  # line magics that change nothing that an answer could need
-MAGIC = re.compile(r"^(\s*)(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")
+MAGIC = re.compile(r"(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")  # of a line without indent
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def as_python(source: str) -> tuple[str, ast.Module]:
     try:
         return text, ast.parse(text)
     except SyntaxError:
-        if sum(bool(MAGIC.match(line)) for line in source.splitlines()) > FEW:
+        if sum(bool(MAGIC.match(line.lstrip())) for line in source.splitlines()) > FEW:
             raise
         from IPython.core.inputtransformer2 import TransformerManager
 
@@ -265,14 +265,15 @@ def _without_magics(source: str) -> str:
 
 
 def _without_magic(line: str) -> str:
-    if line.rstrip().endswith("?") and "#" not in line:
-        return line[: len(line) - len(line.lstrip())] + "pass"
-    found = MAGIC.match(line)
+    code = line.lstrip()
+    indent = line[: len(line) - len(code)]
+    if code.rstrip().endswith("?") and "#" not in code:
+        return f"{indent}pass"
+    found = MAGIC.match(code)
     if found is None:
         return line
-    indent, sign, name, rest = found.groups()
-    assigned = line[: found.start(2)].strip()
-    if assigned:  # x = !ls
+    sign, name, rest = found.groups()
+    if assigned := code[: found.start(1)].strip():  # x = !ls
         return f"{indent}{assigned} None"
     if sign == "%" and name == "time":
         return indent + (rest.strip() or "pass")

@@ -67,6 +67,16 @@ def test_the_last_of_doubled_cells_counts() -> None:
     assert sources(("answer-f", first), ("answer-f", last))[-1] == last
 
 
+def test_cells_that_take_long_to_look_at_are_not_looked_at_for_long() -> None:
+    """IPython tokenizes a cell anew for each magic: m05, 100 cells of 490, took hours."""
+    answer = ("answer-f", "def f():\n    return 1")
+    for line in ("%x", "f?", " " * 40_000 + "a", "a " * 20_000, "= " * 20_000 + "!", "!" * 40_000):
+        cell = "\n".join([f"{line}"] * min(490, 90_000 // len(line)))
+        plan = merged(*[("", f"{cell}\n# {n}") for n in range(20)], answer)
+        assert plan.broken == {}
+        assert plan.missing == []
+
+
 def test_no_answer_and_no_python() -> None:
     assert merged(("code-1", "import torch")).missing == ["f"]
     assert merged(("answer-f", "def f(x):\n    return x +\n")).broken == {

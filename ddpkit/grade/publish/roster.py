@@ -38,7 +38,7 @@ class Person:
     id: str
     name: str
     folders: tuple[str, ...]  # what the first part of a submission's path may be
-    pattern: str = ""  # or what it looks like: * stands for anything
+    pattern: str = ""  # or what it begins with: a regular expression
     row: dict[str, str] = field(default_factory=dict, hash=False)  # of the roster, by column
 
 
@@ -82,7 +82,7 @@ class Roster:
 
     @cached_property
     def _patterns(self) -> list[tuple[Person, re.Pattern[str]]]:
-        return [(each, re.compile(translate(each.pattern))) for each in self.people if each.pattern]
+        return [(each, re.compile(each.pattern)) for each in self.people if each.pattern]
 
 
 def read_roster(path: Path) -> Roster:
@@ -122,7 +122,8 @@ def _require_different(path: Path, people: Iterable[Person]) -> None:
 def _own(row: dict[str, str]) -> Person | None:
     folder = row.get("folder", "")
     folders = () if folder else (row["id"],)
-    return Person(row["id"], row.get("name", ""), folders, folder, row) if row["id"] else None
+    pattern = translate(folder) if folder else ""  # * stands for anything
+    return Person(row["id"], row.get("name", ""), folders, pattern, row) if row["id"] else None
 
 
 def _canvas(row: dict[str, str]) -> Person | None:
@@ -134,7 +135,7 @@ def _canvas(row: dict[str, str]) -> Person | None:
         return None
     folders = tuple(filter(None, (row.get("SIS Login ID"), row.get("SIS User ID"))))
     who = next(iter(folders), row["ID"])
-    return Person(who, row["Student"], folders, f"*_{row['ID']}_*_*.ipynb", row)
+    return Person(who, row["Student"], folders, rf"[^_]+(_LATE)?_{row['ID']}_\d+_", row)
 
 
 def _moodle(row: dict[str, str]) -> Person | None:
@@ -142,7 +143,7 @@ def _moodle(row: dict[str, str]) -> Person | None:
     number = re.search(r"(\d+)$", row["Identifier"])
     if number is None:
         return None
-    folder = f"*_{number[1]}_assignsubmission_*"
+    folder = rf".*_{number[1]}_assignsubmission_"
     mail = row.get("Email address", "")
     folders = (mail,) if mail else ()
     return Person(mail or row["Identifier"], row.get("Full name", ""), folders, folder, row)
