@@ -151,9 +151,7 @@ def _run_file(path: str) -> None:
 def _flush_files() -> None:
     """Write what open files still hold. The rank's process will be killed, not ended."""
     for file in gc.get_objects():
-        if issubclass(
-            type(file), WRITING
-        ):  # not isinstance, which asks what a weak proxy stands for
+        if issubclass(type(file), WRITING):  # isinstance asks what a weak proxy stands for
             with suppress(OSError, ValueError):  # a closed one, a pipe that nobody reads
                 file.flush()
 
