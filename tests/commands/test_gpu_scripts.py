@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpkit import RankError
 from tests.commands.test_run import SCRIPTS, on, ran
 
 pytestmark = pytest.mark.processes
@@ -32,6 +33,13 @@ def test_in_emulated_time() -> None:
     run = on(2, "gpu.py", link="10 Gbit/s, 20 us")
     assert run.trace.steps == 2
     assert run.traffic.collectives(0)["all_reduce"].times == 3
+
+
+def test_memory_is_that_of_a_modelled_machine() -> None:
+    of_64_mb = {"machine": "1 TFLOP/s, 100 GB/s, 64 MB, 5 us"}
+    on(1, "memory.py", str(64_000_000), **of_64_mb)
+    with pytest.raises(RankError, match="OutOfMemoryError.* has 64 MB of memory"):
+        on(1, "memory.py", str(64_000_000), "too much", **of_64_mb)
 
 
 def test_moves_copy_as_they_do_on_a_gpu() -> None:

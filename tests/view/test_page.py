@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ddpkit.commands.main import main
-from ddpkit.trace import Span, Trace
+from ddpkit.trace import MemoryLevel, Span, Trace
 from ddpkit.view.drawing import words
 from ddpkit.view.explorer.look import DARK, LOOK
 from ddpkit.view.explorer.model import span_columns
@@ -100,6 +100,18 @@ def test_emulated_time_is_said() -> None:
     text = page(replace(trace, facts=facts))
     assert "Emulated time. Links: 1 Gbit/s. Machine: A100." in text
     assert ", emulated)</h1>" in text
+
+
+def test_memory_is_a_table_where_it_is_known() -> None:
+    trace = examples.ddp(2)
+    assert "memory" not in Cells(page(trace)).tables
+    levels = [
+        MemoryLevel(trace.start_ns, (1000, 0, 0, 0, 5)),
+        MemoryLevel(trace.end_ns, (9, *[0] * 4)),
+    ]
+    rows = Cells(page(replace(trace, memory={1: tuple(levels)}))).tables["memory"]
+    assert rows[0][1:3] == ["in all", "parameters"]
+    assert rows[1:] == [["rank 1", "1 kB", "1 kB", "0 B", "0 B", "0 B", "5 B"]]
 
 
 def test_a_strangers_words_stay_words() -> None:

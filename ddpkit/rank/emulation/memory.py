@@ -61,8 +61,27 @@ class Memory:
         self._base = dict.fromkeys(MEMORY_KINDS, 0)  # of changes that are no longer kept
         self._parameters: dict[int, weakref.ref[torch.Tensor]] = {}
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._live = self._full_by = 0
+        self._live = self._full_by = self._most = 0
         self._lock = threading.RLock()  # gloo's threads free what they have carried
+
+    @property
+    def model(self) -> MachineModel:
+        """The machine whose memory it is."""
+        return self._model
+
+    @property
+    def live(self) -> int:
+        """The bytes in use."""
+        return self._live
+
+    @property
+    def most(self) -> int:
+        """The most bytes that were in use at a time, since `forget_most`."""
+        return self._most
+
+    def forget_most(self) -> None:
+        """Count from what is in use now."""
+        self._most = self._live
 
     # What operations make and see
 
@@ -112,6 +131,7 @@ class Memory:
         with self._lock:
             held.nbytes += by
             self._live += by
+            self._most = max(self._most, self._live)
             if by:
                 moment = self._clocks.moment() if at is None else at
                 self._changes.append((moment, held, by))

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddpkit.rank.emulation import machine
 from ddpkit.rank.record.recorder import moment_ns
 from ddpkit.rank.script.callers import is_torchs
 from ddpkit.rank.script.cuda import Gpus, on_a_gpu
@@ -27,13 +28,14 @@ CAPABILITY = (8, 0)  # of CUDA, an A100's: scripts ask before they choose bfloat
 IDLE = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "set_per_process_memory_fraction"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"),
-    *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
     *("reset_accumulated_memory_stats", "reset_peak_host_memory_stats", "set_sync_debug_mode"),
 )
+IN_USE = ("memory_allocated", "memory_reserved", "memory_cached")
+RESETS = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
 COUNTS = (
-    *("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
-    *("memory_cached", "max_memory_cached", "utilization", "memory_usage", "temperature"),
-    *("power_draw", "clock_rate"),
+    *IN_USE,
+    *(f"max_{name}" for name in IN_USE),
+    *("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"),
 )
 
 
@@ -94,31 +96,34 @@ class CpuEvent:
 def stand_in(gpus: Gpus, count: int) -> None:
     """Let a script see `count` GPUs, for good."""
     seen = _Seen(gpus, count)
-    for name, told in (
-        ("is_available", True),
-        ("device_count", count),
-        ("is_bf16_supported", True),
-        ("get_device_name", NAME),
-        ("get_device_capability", CAPABILITY),
-        ("get_device_properties", _properties()),
-        ("can_device_access_peer", True),
-        ("mem_get_info", (_memory(), _memory())),
-        ("memory_stats", {}),
-        ("memory_summary", f"({NAME})"),
-        *((name, None) for name in IDLE),
-        *((name, 0) for name in COUNTS),
-    ):
-        seen.tell(torch.cuda, name, told)
+    told: dict[str, Any] = {
+        "is_available": True,
+        "device_count": count,
+        "is_bf16_supported": True,
+        "get_device_name": NAME,
+        "get_device_capability": CAPABILITY,
+        "get_device_properties": _properties(NAME, _memory()),
+        "can_device_access_peer": True,
+        "mem_get_info": (_memory(), _memory()),
+        "memory_stats": {},
+        "memory_summary": f"({NAME})",
+        **dict.fromkeys((*IDLE, *RESETS)),
+        **dict.fromkeys(COUNTS, 0),
+    }
+    modelled = _of_a_modelled_machine()
+    found = {**{name: _always(value) for name, value in told.items()}, **modelled}
+    for name, find in found.items():
+        seen.tell(torch.cuda, name, find, is_zero=name in COUNTS and name not in modelled)
     torch.Generator = _generators(gpus, torch.Generator)  # type: ignore[misc]
-    for name, told in (
+    for name, value in (
         ("is_available", True),
         ("device_count", count),
         ("current_accelerator", torch.device("cuda")),
         ("synchronize", None),
         ("empty_cache", None),
     ):
-        seen.tell(torch.accelerator, name, told)
-    seen.tell(dist, "is_nccl_available", True)
+        seen.tell(torch.accelerator, name, _always(value))
+    seen.tell(dist, "is_nccl_available", _always(True))
     for home, names in (
         (torch.cuda, ("set_device", "current_device")),
         (torch.accelerator, ("set_device_index", "current_device_index")),
@@ -157,10 +162,31 @@ def _generators(gpus: Gpus, original: Any) -> Any:
     return Generator
 
 
-def _properties() -> SimpleNamespace:
+def _always(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _of_a_modelled_machine() -> dict[str, Callable[[], Any]]:
+    """What torch.cuda tells of the memory of a modelled machine; nothing on another one."""
+    emulated = machine.current()
+    memory = None if emulated is None else emulated.memory
+    if memory is None:
+        return {}
+    limit, name = memory.model.memory or 0, f"{memory.model.name}, emulated by ddpkit run"
+    return {
+        "get_device_name": _always(name),
+        "get_device_properties": _always(_properties(name, limit)),
+        "mem_get_info": lambda: (max(0, limit - memory.live), limit),
+        **{name: lambda: memory.live for name in IN_USE},
+        **{f"max_{name}": lambda: memory.most for name in IN_USE},
+        **dict.fromkeys(RESETS, memory.forget_most),
+    }
+
+
+def _properties(name: str, memory: int) -> SimpleNamespace:
     major, minor = CAPABILITY
     return SimpleNamespace(
-        name=NAME, major=major, minor=minor, total_memory=_memory(), multi_processor_count=1
+        name=name, major=major, minor=minor, total_memory=memory, multi_processor_count=1
     )
 
 
@@ -192,8 +218,11 @@ class _Seen:
 
         self.device = device
 
-    def tell(self, home: Any, name: str, told: Any) -> None:
-        """Let a function tell the script so, and torch's own code what is true."""
+    def tell(self, home: Any, name: str, find: Callable[[], Any], *, is_zero: bool = False) -> None:
+        """Let a function tell the script what is found, and torch's own code what is true.
+
+        is_zero  what is told is no number of anything, and the reader is to know
+        """
         original: Callable[..., Any] | None = getattr(home, name, None)
         if original is None:
             return
@@ -203,9 +232,9 @@ class _Seen:
             if is_torchs(sys._getframe(1)):
                 return original(*args, **kwargs)
             self._gpus.used()
-            if name in COUNTS:
+            if is_zero:
                 self._gpus.say_once(f"torch.cuda.{name}() is 0: nothing is on a GPU")
-            return told
+            return find()
 
         setattr(home, name, wrapper)
 

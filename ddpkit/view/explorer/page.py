@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpkit.text import NAME, cut, size
-from ddpkit.trace import Trace
+from ddpkit.trace import MEMORY_KINDS, Trace
 from ddpkit.view.drawing import style, words
 from ddpkit.view.explorer.look import DARK, LOOK
 from ddpkit.view.explorer.model import span_columns
@@ -155,6 +155,13 @@ def _tables(trace: Trace, model: Timeline, step: int | None) -> Iterator[str]:
     if trace.traffic.collective or trace.traffic.p2p:
         yield "<h2>What was sent</h2>"
         yield from _table("traffic", ["", "operation", "times", "bytes"], _traffic(trace))
+    if peaks := {rank: level for rank in trace.ranks if (level := trace.peak(rank))}:
+        yield "<h2>Memory, when a rank held most</h2>"
+        rows = (
+            [f"rank {rank}", size(level.total), *map(size, level.nbytes)]
+            for rank, level in peaks.items()
+        )
+        yield from _table("memory", ["", "in all", *MEMORY_KINDS], rows)
     if trace.facts:
         yield "<h2>What is known of it</h2>"
         known = [[name, str(value)] for name, value in trace.facts.items()]
