@@ -138,6 +138,14 @@ def dark(opened: NotebookPage) -> None:
     for name in ("show", "play"):
         picture = _cell(opened, name).locator("img:visible").first
         assert "invert" in picture.evaluate("node => getComputedStyle(node).filter"), name
+    canvas = _cell(opened, "explore").get_by_role("application")
+    assert "invert" in canvas.evaluate("node => getComputedStyle(node).filter")
+    canvas.scroll_into_view_if_needed()
+    opened.page.wait_for_timeout(1000)  # Lab hides all while it changes its theme
+    assert canvas.evaluate(
+        "node => node.getContext('2d').getImageData(0, 0, node.width || 1, node.height).data"
+        ".some((value) => value > 0)"
+    )
 
 
 def all_trusted(page: NotebookPage) -> bool:

@@ -75,6 +75,7 @@ class Explorer {
   draw() {
     const { pen, canvas } = this, dots = window.devicePixelRatio || 1;
     this.frame = undefined;
+    if (!canvas.clientWidth) return; // hidden for a moment, as while the theme changes: keep it
     this.wide = canvas.clientWidth;
     canvas.width = this.wide * dots; // which also clears it
     canvas.height = (this.height + AXIS) * dots;
