@@ -92,7 +92,7 @@ def test_a_stopped_run_leaves_its_last_picture(displayed: list[object]) -> None:
     with pytest.raises(KeyboardInterrupt):
         stopped()
     assert not seen[0].exists()
-    assert [type(each).__name__ for each in displayed] == ["dict", "dict", "Image"]
+    assert [type(each).__name__ for each in displayed] == ["dict", "dict", "Image", "dict"]
     assert watch.progress().title == "No step is done yet"
 
 
@@ -115,7 +115,7 @@ def test_the_picture_follows_the_ranks_and_nothing_is_left(
     assert [len(losses) for losses in progress.losses.values()] == [20, 20]
     assert progress.losses[1][-1] == 0.05
     assert capsys.readouterr().out == progress.text + "\n"
-    assert [type(each).__name__ for each in displayed] == ["dict", "dict", "Image"]
+    assert [type(each).__name__ for each in displayed] == ["dict", "dict", "Image", "dict"]
     assert not folder.exists()
 
 

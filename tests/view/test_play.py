@@ -39,7 +39,7 @@ def test_a_run_is_played_by_its_trace() -> None:
 
 def test_the_controls_move_the_picture(displayed: list[object]) -> None:
     view = play(schedule("ring", 2, 8))
-    assert [type(each).__name__ for each in displayed] == ["Image", "dict", "dict"]
+    assert [type(each).__name__ for each in displayed] == ["Image", "dict", "dict", "dict"]
     row, image, line = view.controls.children
     slider = next(each for each in row.children if isinstance(each, ipywidgets.IntSlider))
     buttons = {b.description: b for b in row.children if isinstance(b, ipywidgets.Button)}
@@ -63,8 +63,8 @@ def test_a_saved_notebook_keeps_picture_and_text(tmp_path) -> None:
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
     outputs = notebook.cells[0].outputs
     kinds = [output.output_type for output in outputs]
-    assert kinds == ["display_data", "stream", "display_data", "display_data"]
+    assert kinds == ["display_data", "display_data", "stream", "display_data", "display_data"]
     assert base64.b64decode(outputs[0].data["image/png"])[:4] == b"\x89PNG"
-    assert "Step 1 of 6" in outputs[1].text
-    assert "What to notice" in outputs[1].text
-    assert "application/vnd.jupyter.widget-view+json" in outputs[3].data
+    assert "Step 1 of 6" in outputs[2].text
+    assert "What to notice" in outputs[2].text
+    assert "application/vnd.jupyter.widget-view+json" in outputs[4].data

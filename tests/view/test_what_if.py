@@ -74,7 +74,7 @@ def test_the_picture_is_readable(rank: int | None, settings: dict[str, Any]) -> 
 
 def test_the_controls_move_the_picture(displayed: list[object]) -> None:
     view = what_if(RECORDED.trace(), bucket_cap_mb=4)
-    assert [type(each).__name__ for each in displayed] == ["Image", "dict", "dict"]
+    assert [type(each).__name__ for each in displayed] == ["Image", "dict", "dict", "dict"]
     controls, image, line = view.controls.children
     moved = {control.description: control for control in controls.children}
     assert {name: control.value for name, control in moved.items()} == {

@@ -19,7 +19,8 @@ CSS_PIXELS = round(style.WIDTH * 90)  # half the pixels would be 792; 990 fills 
 RULES = """<style class="ddpkit-picture">
 .jp-OutputArea-child:has(> * > .ddpkit-picture) { display: none; }
 [data-jp-theme-light="false"] .jp-Notebook:has(.ddpkit-picture) .jp-RenderedImage img,
-[data-jp-theme-light="false"] .ddpkit-shown :is(img, canvas) { filter: invert(0.93) hue-rotate(180deg); }
+[data-jp-theme-light="false"] .ddpkit-shown :is(img, canvas)
+  { filter: invert(0.93) hue-rotate(180deg); }
 </style>"""
 
 

@@ -11,7 +11,7 @@ from ddpkit.view.drawing.layout import LEFT, MIDDLE, PANEL, RIGHT, Heights, RowL
 from ddpkit.view.drawing.page import Page
 from ddpkit.view.drawing.plot import Plot
 from ddpkit.view.drawing.rows import RankRow
-from ddpkit.view.timeline.memory import GAP, HIGH, draw_memory
+from ddpkit.view.timeline.memory_figure import GAP, HIGH, draw_memory
 from ddpkit.view.timeline.model import Timeline
 
 TOP, BOTTOM = 1.08, 0.54

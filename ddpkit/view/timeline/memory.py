@@ -1,23 +1,10 @@
-"""The memory of the fullest rank, under a timeline: `memory_track`, pure, and `draw_memory`."""
+"""The memory of the fullest rank, over the time of a timeline: `memory_track`."""
 
 from dataclasses import dataclass
 
 from ddpkit.text import prose, size
 from ddpkit.trace import MEMORY_KINDS, MemoryLevel, Trace
 from ddpkit.trace.memory import inside
-from ddpkit.view.drawing import style
-from ddpkit.view.drawing.layout import LEFT, PANEL, RIGHT
-from ddpkit.view.drawing.page import Page
-from ddpkit.view.drawing.plot import Plot
-
-GAP, HIGH = 0.44, 0.62  # inches: below the axis of time, and the track
-COLOR = dict(
-    zip(
-        MEMORY_KINDS,
-        (style.BACKWARD, style.EXPOSED, style.OPTIMIZER, style.MOVING, style.FORWARD),
-        strict=True,
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +47,3 @@ def _by_kind(level: MemoryLevel) -> str:
     """ "parameters 17 kB, gradients 17 kB": what a level holds, and nothing of 0 bytes."""
     pairs = zip(MEMORY_KINDS, level.nbytes, strict=True)
     return ", ".join(f"{kind} {size(part)}" for kind, part in pairs if part) or "nothing"
-
-
-def draw_memory(page: Page, track: MemoryTrack, top: float, width: float, end_ms: float) -> None:
-    """Draw a track at ``top`` inches, over the axis of time that ends at ``end_ms``."""
-    plot = Plot(page, LEFT, top, width, HIGH, end_ms)
-    high = HIGH / max(1, track.peak.total)
-    plot.bars([(0, 0, end_ms, HIGH)], facecolor=style.BAND, zorder=0.2)
-    under = [0] * len(track.steps)
-    for place, kind in enumerate(MEMORY_KINDS):
-        boxes = []
-        for step, (since, until, held) in enumerate(track.steps):
-            low, under[step] = under[step], under[step] + held[place]
-            if held[place]:
-                above = HIGH - under[step] * high
-                boxes.append((since / 1e6, above, until / 1e6, HIGH - low * high))
-        plot.bars(boxes, facecolor=COLOR[kind], linewidth=0, zorder=3)
-    at_ns = next(since for since, _, held in track.steps if sum(held) == track.peak.total)
-    plot.dots([(at_ns / 1e6, 0.0)], markersize=4, color=style.INK, zorder=5)
-    middle = top + HIGH / 2
-    page.write(0.62, middle, f"rank {track.rank}", 9.5, bold=True, ha="right")
-    page.write(LEFT - 0.08, middle, "memory", 8.5, style.GREY, ha="right")
-    words = f"most: {size(track.peak.total)}"
-    page.write_fitting(PANEL, top - 0.02, words, 10, RIGHT, bold=True)
-    pairs = zip(MEMORY_KINDS, track.peak.nbytes, strict=True)
-    shown = [(kind, part) for kind, part in pairs if part]
-    apart = min(0.14, HIGH / max(1, len(shown)))
-    for line, (kind, part) in enumerate(shown):
-        y = top + 0.14 + apart * line
-        page.bars([(PANEL, y - 0.045, PANEL + 0.12, y + 0.045)], facecolor=COLOR[kind])
-        page.write(PANEL + 0.18, y, f"{kind} {size(part)}", 8)
