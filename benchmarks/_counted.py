@@ -142,3 +142,130 @@ PROGRAMS: dict[str, Callable[[], list[int]]] = {
     "1F1B": lambda: pipelined("1F1B"),
     "server": served,
 }
+
+
+# Models whose steps are measured, too
+
+
+def mlp() -> Any:
+    """Lab 06's model."""
+    from torch import nn
+
+    return nn.Sequential(*(nn.Linear(128, 128) for _ in range(48)))
+
+
+def resnet() -> Any:
+    """A small residual network for images of 16 × 16: three stages of two blocks."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, before: int, after: int) -> None:
+            super().__init__()
+            stride = 1 if before == after else 2
+            self.one, self.two = nn.BatchNorm2d(after), nn.BatchNorm2d(after)
+            self.first = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+            self.second = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+            self.down = nn.Conv2d(before, after, 1, stride, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            inner = torch.relu(self.one(self.first(x)))
+            return torch.relu(self.two(self.second(inner)) + self.down(x))
+
+    widths = [(32, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 128)]
+    blocks = [Block(before, after) for before, after in widths]
+    ends = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)]
+    return nn.Sequential(nn.Conv2d(3, 32, 3, 1, 1), *blocks, *ends)
+
+
+def stepped(name: str) -> Callable[[], None]:
+    """A training step of one of the benchmark's models."""
+    import torch
+
+    from benchmarks._ddp import transformer
+
+    torch.manual_seed(0)
+    if name == "ResNet":
+        net, x = resnet(), torch.randn(16, 3, 16, 16)
+    elif name == "transformer":
+        net, x = transformer(), torch.randint(256, (16, 32))
+    else:
+        net, x = mlp(), torch.randn(256, 128)
+    y = torch.randint(10, (len(x),))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
+
+
+def training(name: str, steps: int, clock: Callable[[], int] | None = None) -> list[int]:
+    """How many ns each step of a model takes, on one thread: by the rank's clock, or another."""
+    import torch
+
+    torch.set_num_threads(1)
+    now, step, took = clock or time.perf_counter_ns, stepped(name), []
+    for _ in range(steps):
+        begin = now()
+        step()
+        took.append(now() - begin)
+    return took
+
+
+def cost_of_counting() -> float:
+    """Real µs of CPU time that counting takes for an operation, on a step of small operations."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    step = stepped("lab 06's MLP")
+    operations = counted_operations(step)
+    counted = min(_cpu_ns(step) for _ in range(10))
+    with _disable_current_modes():
+        bare = min(_cpu_ns(step) for _ in range(10))
+    return (counted - bare) / 1e3 / operations
+
+
+def _cpu_ns(step: Callable[[], None]) -> int:
+    begin = time.thread_time_ns()
+    step()
+    return time.thread_time_ns() - begin
+
+
+def counted_operations(step: Callable[[], object]) -> int:
+    """How many operations of a step are counted."""
+    from ddpkit.rank.emulation.counted import OperationCount
+
+    operations = OperationCount()
+    with operations:
+        step()
+    return operations.number
+
+
+def class_against_torch(kind: str) -> tuple[int, int]:
+    """The ns of a step of lab 06's model with "ours" or "torch", and its counted operations."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from ddpkit import answers
+
+    torch.manual_seed(0)
+    net, x = mlp(), torch.randn(256, 128)
+    if kind == "ours":
+        net = answers.get("DistributedDataParallel")(net, bucket_cap_mb=0.5)
+    else:
+        net = DistributedDataParallel(net, bucket_cap_mb=0.5, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
+
+    def step() -> int:
+        dist.barrier()
+        begin = time.perf_counter_ns()
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        return time.perf_counter_ns() - begin
+
+    took = [step() for _ in range(STEPS)]
+    return took[-1], counted_operations(step)

@@ -7,6 +7,7 @@ run        a script for torchrun, on our ranks
 check      one's own notebook, run from the top
 doctor     is this machine ready?
 diagnosis  what doctor says of what it saw
+machine    modelled machines: those with a name, and one measured here
 trace      the table of a trace, and its export
 grade      a class, each notebook in a sandbox
 report     its results in another form

@@ -241,6 +241,10 @@ class Counting(TorchDispatchMode):
             return func(*args, **kwargs) if any(map(is_traced, types)) else NotImplemented
         out = func(*args, **kwargs)
         if self.on and not self._clock.stands and threading.get_ident() == self._thread:
+            if func.is_view:  # of a storage that is known, but for a parameter's
+                if type(args[0]) is torch.nn.Parameter:
+                    self._memory.see(args[:1])
+                return out
             self._memory.see(args)
             self._memory.see((out,))
             error = self._memory.overflow()
@@ -251,6 +255,20 @@ class Counting(TorchDispatchMode):
             if ns:
                 self._clock.advance(ns)
         return out
+
+
+class OperationCount(TorchDispatchMode):
+    """Tells the number of operations that are counted while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.number = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self.number += rule_of(func) is not None
+        return func(*args, **(kwargs or {}))
 
 
 class Counted:

@@ -1,0 +1,62 @@
+"""`ddpkit machine`: the modelled machines that have a name, or one measured from this computer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ddpkit.machine import MachineModel, named
+from ddpkit.text import under
+
+
+@click.command()
+@click.option("--measure", is_flag=True, help="Measure this computer's device.")
+@click.option("--device", default="cpu", show_default=True, help='What to measure: "cpu", "cuda".')
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("machine.json"),
+    show_default=True,
+    help="Where to write what was measured.",
+)
+def machine(measure: bool, device: str, output: Path) -> None:
+    """List the machines that Cluster(machine=) knows, or measure one (--measure)."""
+    if not measure:
+        for each in named().values():
+            click.echo(_told(each))
+        return
+    from ddpkit.measure import measure as measured
+
+    try:
+        found = measured(device, lambda what: click.echo(f"measuring {what}"))
+    except (RuntimeError, AssertionError) as error:  # torch's, of a device that is not there
+        raise click.ClickException(f'cannot measure "{device}": {error}') from None
+    try:
+        output.write_text(json.dumps(found.as_json(), indent=1), "utf-8")
+    except OSError as error:
+        raise click.ClickException(f"cannot write {output}: {error.strerror}") from None
+    click.echo(_told(found))
+    click.echo(f'Use it: Cluster(8, machine="{output}")')
+
+
+def _told(each: MachineModel) -> str:
+    """A machine, its numbers, and where they are from."""
+    found = each.as_json()
+    peaks = ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in each.flops.items())
+    of_peak, of_bandwidth = each.efficiency
+    rows = [
+        ("flops", f"{peaks} TFLOP/s"),
+        ("bandwidth", f"{each.bandwidth / 1e9:,.4g} GB/s"),
+        ("memory", f"{(each.memory or 0) / 2**30:.3g} GiB"),
+        ("launch_us", f"{each.launch_ns / 1e3:.3g} us"),
+        ("efficiency", f"{of_peak:.2g} of the peak, {of_bandwidth:.2g} of the bandwidth"),
+        ("kinds", f"own efficiencies of {', '.join(each.kinds)}"),
+    ]
+    lines = [f"{each.name}: {each.title}"]
+    for name, said in rows:
+        if name in found:
+            lines.append(under(f"  {name:11}", f"{said} ({each.source.get(name, 'stated')})"))
+    return "\n".join(lines)
