@@ -6,6 +6,7 @@ arguments  what the arguments of a collective say
 in_flight  what the network owns between a post and its wait, for checks
 hidden     groups that are made past the kit, for checks
 making     whether the kit makes a backend just now
+staged     messages of ranks that share a GPU, by way of the host
 nccl       where NCCL differs from gloo
 emulated   when the emulated network ends an operation
 futures    futures of an emulated group's operations, and their callbacks

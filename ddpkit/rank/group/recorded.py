@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from ddpkit.protocol.call import Call
-from ddpkit.rank.group import arguments
+from ddpkit.rank.group import arguments, staged
 from ddpkit.rank.group.work import AllOf, InStream, RecordedWork, alive
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Known, Recorder
@@ -298,4 +298,6 @@ class Direct:
         """Call the group's method, and return its Work. `call` is the record of it."""
         group = self._on_gpu if call.on_gpu else self._inner
         found = getattr(group, method, None) or getattr(group, RENAMED[method])
+        if method in staged.MESSAGES and group is self._inner and args[0][0].is_cuda:
+            return staged.start(found, method, *args)
         return found(*args, **kwargs)

@@ -1,0 +1,62 @@
+"""Messages of ranks that share a GPU: gloo sends what the host's memory holds, and nothing else.
+
+gloo's collectives copy CUDA tensors through the host themselves; its messages take the address as
+one of the host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work
+
+MESSAGES = ("send", "recv", "recv_anysource")
+
+
+def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *rest: Any) -> Any:
+    """Begin a message of tensors that are elsewhere, with tensors of the host; its Work."""
+    if method == "send":
+        return begin([tensor.cpu() for tensor in tensors], *rest)
+    landing = [torch.empty_like(tensor, device="cpu") for tensor in tensors]
+    return Landing(begin(landing, *rest), landing, tensors)
+
+
+class Landing(Work):
+    """A message that is received on the host: the wait for it brings it to where it is to be."""
+
+    def __init__(
+        self, inner: Any, landing: list[torch.Tensor], tensors: list[torch.Tensor]
+    ) -> None:
+        super().__init__()
+        self._inner = inner
+        self._pairs = list(zip(tensors, landing, strict=True))
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        came = bool(self._inner.wait(timeout) if timeout else self._inner.wait())
+        for tensor, landed in self._pairs:
+            tensor.copy_(landed)
+        self._pairs = []  # a second wait brings nothing
+        return came
+
+    def is_completed(self) -> bool:
+        return bool(self._inner.is_completed())
+
+    def is_success(self) -> bool:
+        return bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        return self._inner.exception()
+
+    def get_future(self) -> Any:
+        return self._inner.get_future()
+
+    def source_rank(self) -> int:
+        return int(self._inner._source_rank())
+
+    _source_rank = source_rank
+
+    def synchronize(self) -> None:
+        self.wait()
