@@ -5,5 +5,6 @@ hints      a table for each exercise: mistakes, and what to say of them
 replicas   a model with all that a broadcast may forget
 epochs     an epoch, split for every rank
 gradients  modules whose gradients differ by rank, and their averages
+sets       an answer whose sets have another order on each rank
 training   a small training: by an answer on ranks, by one process, and gone wrong
 """

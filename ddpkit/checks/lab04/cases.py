@@ -9,7 +9,8 @@ from typing import Any
 
 from ddpkit.checks.lab04 import gradients as grads
 from ddpkit.checks.lab04 import hints, replicas, training
-from ddpkit.checks.lab04.epochs import LARGE, epoch
+from ddpkit.checks.lab04.epochs import LARGE, drawn, epoch
+from ddpkit.checks.lab04.sets import unordered
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Looks, asked, title
 from ddpkit.exercises.values import Close
@@ -17,7 +18,9 @@ from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
 
-EPOCHS = ((12, 4, 2), (50, 16, 4), (40, 16, 3), (10, 8, 4), (40, 20, 1))
+Missing = dict[int, tuple[int, ...]]  # by rank: numbers of gradients that are None
+
+OTHER_SETS = "2 ranks, sets in another order on each"
 AVERAGES = {  # the calls on a rank, the same in words, which gradients 3 ranks have, hints
     # gloo scatters memory as it lies: a mean with other strides than the gradient would arrive
     # transposed, which is no matter of this exercise.
@@ -40,8 +43,8 @@ AVERAGES = {  # the calls on a rank, the same in words, which gradients 3 ranks 
         hints.AVERAGE_FLAT,
     ),
 }
-TRAININGS = (  # title, lengths of the parts [step][rank], momentum
-    ("2 ranks, even parts", ((3, 3), (3, 3), (3, 3)), 0.0),
+TRAININGS = (  # title, lengths of the parts [step][rank], momentum, None where it is left out
+    ("2 ranks, even parts", ((3, 3), (3, 3), (3, 3)), None),
     ("4 ranks, momentum, uneven parts", ((3, 2, 2, 2), (2, 2, 2, 2), (2, 1, 1, 1)), 0.9),
     ("3 ranks, an empty part", ((2, 2, 2), (1, 1, 0), (2, 2, 1)), 0.5),
     ("1 rank, momentum", ((4,), (4,), (1,)), 0.9),
@@ -51,29 +54,40 @@ TRAININGS = (  # title, lengths of the parts [step][rank], momentum
 @exercise("broadcast_parameters", lab="04", points=2, returns=False)
 def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Parameters, frozen ones and all buffers as one rank has them, in place."""
-    for n, src in ((2, 0), (4, 0), (3, 2), (1, 0)):
-        seed = rng.randrange(1000)
-        sent = replicas.tensors(replicas.model(seed, src))
+    for n, src in ((2, 0), (4, None), (3, 2), (3, 1), (1, 0)):
+        root = src or 0
+        seed = rng.randrange(10**6)
+        models = [replicas.model(seed, rank) for rank in range(n)]
+        sent = {name: tensor.clone() for name, tensor in replicas.tensors(models[root]).items()}
+        nbytes = sum(tensor.numel() * tensor.element_size() for tensor in sent.values())
         call = partial(replicas.broadcast, answer)
         yield Case(
-            title(n, f"from rank {src}"),
-            asked(call, src, seed, world_size=n, see={"replicas": "returned"}),
+            title(n, "src left out" if src is None else f"from rank {src}"),
+            asked(
+                call,
+                PerRank(models),
+                *(() if src is None else (src,)),
+                world_size=n,
+                see={"replicas": "returned", "moved": replicas.moved},
+            ),
             {
                 "model": replicas.flat(sent),
-                f"like rank {src}": "all",
+                f"like rank {root}": "all",
                 "in place": True,
                 "frozen": "as before",
+                "sent": "all",
             },
-            read=partial(replicas.compared, sent=sent, src=src),
+            read=partial(replicas.compared, sent=sent, src=root, nbytes=nbytes if n > 1 else 0),
             hints=hints.BROADCAST_PARAMETERS,
-            given={"src": src},
+            given={"src": root},
+            trivial=n == 1,
         )
 
 
 @exercise("shard", lab="04", points=2)
 def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A partition of every batch and of every epoch, the same permutation on all ranks."""
-    for n, batch_size, world_size in EPOCHS:
+    for n, batch_size, world_size in drawn(rng):
         shuffled = {"order": "shuffled", "next epoch": "another"} if n >= LARGE else {}
         yield Case(
             f"{n} by {batch_size}, {title(world_size)}",
@@ -85,7 +99,8 @@ def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 **shuffled,
             },
             hints=hints.SHARD,
-            given={"n": n, "world_size": world_size},
+            given={"n": n, "batch_size": batch_size, "world_size": world_size},
+            trivial=world_size == 1,
         )
 
 
@@ -98,43 +113,74 @@ def gradients_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("shared and frozen ones, two dtypes", "mixed", ()),
         ("all are None", "mixed", (0, 1, 2, 3)),
     ):
-        seed = rng.randrange(1000)
+        own = grads.drawn_gradients(kind, rng.randrange(10**6), missing)
         yield Case(
             about,
-            partial(grads.listed, answer, kind, seed, missing),
+            partial(grads.listed, answer, grads.module(kind), own),
             {
-                "gradients": grads.due(kind, seed, missing),
+                "gradients": grads.due(kind, own),
                 "the very .grad": True,
                 "frozen .grad": "None",
             },
+            read=partial(grads.looked_at_list, kind),
             hints=hints.GRADIENTS_OF,
+            trivial=about == "a Linear",
         )
 
 
 def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Cases: plain; one missing; shared, frozen ones and two dtypes; one rank, alone."""
     calls, makes, three, table = AVERAGES[name]
-    for about, n, kind, missing in (
+    rows: list[tuple[str, int, str, Missing]] = [
         ("4 ranks", 4, "linear", {}),
         ("3 ranks, one None", 3, three, {1: (0,)}),
         ("2 ranks, mixed", 2, "mixed", {0: (0, 3), 1: (3,)}),
         ("1 rank, one None", 1, "linear", {0: (1,)}),
-    ):
-        seed = rng.randrange(1000)
-        own = grads.by_rank(kind, n, seed, missing)
+    ]
+    if name == "average_flat":
+        rows.insert(3, (OTHER_SETS, 2, "mixed", {}))
+    for about, n, kind, missing in rows:
+        own = [
+            grads.drawn_gradients(kind, rng.randrange(10**6), missing.get(rank, ()))
+            for rank in range(n)
+        ]
+        nets = [grads.module(kind, rng.randrange(1, 50)) for _ in range(n)]
         sums = grads.summed(kind, own)
-        see: Looks = {"means": "returned"}
-        expect: Observed = {"means": [grads.divided(sums, n)] * n}
+        see: Looks = {"gave": "returned"}
+        expect: Observed = {"means": [grads.divided(sums, n)] * n, "parameters": "kept"}
         if n > 1:  # alone, a rank may do without any call
             see = {**see, "calls": grads.calls}
             expect = {**expect, "calls": calls.format(**grads.counts(kind))}
+        ask = partial(_averages, kind == "strided", nets, own, see)
         yield Case(
             about,
-            asked(partial(grads.averaged, answer), kind, seed, missing, world_size=n, see=see),
+            partial(_of_other_sets, ask, answer) if about == OTHER_SETS else partial(ask, answer),
             expect,
+            read=partial(
+                grads.looked_at_means, [[p.detach() for p in net.parameters()] for net in nets]
+            ),
             hints=table,
-            given={"n": n, "missing": missing, "own": own, "sums": sums, "makes": makes},
+            given={
+                "n": n,
+                "missing": missing,
+                "own": own,
+                "sums": sums,
+                "makes": makes,
+                "sets": about == OTHER_SETS,
+            },
+            trivial=n == 1,
         )
+
+
+def _averages(
+    strided: bool, nets: list[Any], own: list[Any], see: Looks, answer: Answer
+) -> Observed:
+    call = partial(grads.averaged, answer, strided)
+    return asked(call, PerRank(nets), PerRank(own), world_size=len(nets), see=see)()
+
+
+def _of_other_sets(ask: Callable[[Answer], Observed], answer: Answer) -> Observed:
+    return ask(unordered(answer))
 
 
 @exercise("average_by_gather", lab="04", points=2, returns=False)
@@ -159,18 +205,26 @@ def average_flat(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """After every step what one process has that trains on the whole batches."""
     for about, lengths, momentum in TRAININGS:
-        task = training.Training(lengths, momentum, rng.randrange(1000))
-        arguments = PerRank(task.by_rank()), momentum, task.seed
-        call = partial(training.steps, answer)
+        task = training.Training(lengths, momentum or 0.0, rng.randrange(10**6))
+        models = [training.model(task.seed + rank) for rank in range(task.n)]
         yield Case(
             about,
-            asked(call, *arguments, world_size=task.n, see=training.SEE),
+            asked(
+                partial(training.steps, answer),
+                PerRank(models),
+                PerRank(task.by_rank()),
+                *(() if momentum is None else (momentum,)),
+                world_size=task.n,
+                see=training.SEE,
+            ),
             {
                 "steps": len(lengths),
                 "start": "alike",
                 "after each": Close(task.trained(), digits=5),
                 "ranks": "alike",
+                "for training": True,
             },
             hints=hints.TRAIN,
             given=task,
+            trivial=task.n == 1,
         )

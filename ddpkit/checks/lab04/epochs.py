@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -70,7 +71,20 @@ def _evenness(split: Split) -> str:
 
 
 def _samples(taken: list[int], n: int) -> str | dict[str, int]:
-    """ "each once", or how many are missing and how many too many."""
+    """ "each once", or how many are missing and how many too many, and which is the largest."""
     different = set(taken)
-    wrong = {"missing": len(set(range(n)) - different), "too many": len(taken) - len(different)}
+    missing, again = len(set(range(n)) - different), len(taken) - len(different)
+    wrong = {"missing": missing, "too many": again, "largest": max(taken, default=-1)}
     return "each once" if taken == list(range(n)) else wrong
+
+
+def drawn(rng: random.Random) -> list[tuple[int, int, int]]:
+    """Numbers in an epoch, batch size and ranks, of each case: the last batch is shorter mostly."""
+    a, b, c, d, e = (rng.randrange(3) for _ in range(5))
+    return [
+        ((3 + a) * (4 + 2 * b), 4 + 2 * b, 2),  # even parts
+        (3 * (14 + c) + 2, 14 + c, 4),  # two ranks have nothing of the last batch
+        (2 * (16 + d) + 8, 16 + d, 3),
+        (8 + e + 2, 8 + e, 4),
+        (40 + a, 20 + b, 1),
+    ]

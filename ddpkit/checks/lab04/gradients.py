@@ -6,9 +6,10 @@ computed, and often no whole number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
 
@@ -16,11 +17,11 @@ Answer = Callable[..., Any]
 Gradients = list[Any]  # one for each parameter: a tensor or None
 
 
-def module(kind: str) -> Any:
+def module(kind: str, fill: float = 0.0) -> Any:
     """A model of the given kind: "linear", "strided" or "mixed".
 
     "linear" is a layer; "strided" one whose weight is transposed; "mixed" a model with two dtypes,
-    a frozen layer, and a layer that stands in it twice.
+    a frozen layer, and a layer that stands in it twice. All parameters are `fill`.
     """
     import torch
     from torch import nn
@@ -28,10 +29,12 @@ def module(kind: str) -> Any:
     linear = nn.Linear(3, 2)
     if kind == "strided":
         linear.weight = nn.Parameter(torch.zeros(3, 2).t())
-    if kind != "mixed":
-        return linear
     frozen = nn.Linear(1, 2).requires_grad_(False)
-    return nn.Sequential(linear, nn.Linear(2, 3).double(), frozen, linear)
+    mixed = nn.Sequential(linear, nn.Linear(2, 3).double(), frozen, linear)
+    net = mixed if kind == "mixed" else linear
+    for p in net.parameters():
+        p.detach().fill_(fill)
+    return net
 
 
 def trained(net: Any) -> list[Any]:
@@ -39,58 +42,71 @@ def trained(net: Any) -> list[Any]:
     return [p for p in net.parameters() if p.requires_grad]
 
 
-def with_gradients(kind: str, seed: int, rank: int, missing: Sequence[int]) -> Any:
-    """The module as a rank's backward may leave it; the gradients numbered `missing` are None."""
+def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradients:
+    """A rank's own, of all parameters; those numbered `missing` and frozen ones' are None."""
     import torch
 
-    net = module(kind)
-    generator = torch.Generator().manual_seed(100 * seed + rank)
-    for number, p in enumerate(trained(net)):
-        if number not in missing:
-            values = 1.5 * torch.randint(1, 99, p.shape, generator=generator)
-            p.grad = torch.empty_like(p).copy_(values).detach()
+    generator, net = torch.Generator().manual_seed(seed), module(kind)
+    numbers = {id(p): number for number, p in enumerate(trained(net))}
+    return [
+        torch.empty_like(p).copy_(1.5 * torch.randint(1, 99, p.shape, generator=generator)).detach()
+        if numbers.get(id(p), -1) >= 0 and numbers[id(p)] not in missing
+        else None
+        for p in net.parameters()
+    ]
+
+
+def given(net: Any, gradients: Gradients, strided: bool = False) -> Any:
+    """The module as a backward may leave it; a matrix lies by columns if `strided`.
+
+    What is shipped to a rank has lost its strides.
+    """
+    for p, gradient in zip(net.parameters(), gradients, strict=True):
+        by_columns = strided and gradient is not None and gradient.dim() == 2
+        p.grad = gradient.t().contiguous().t() if by_columns else gradient
     return net
 
 
 # The list of gradients
 
 
-def due(kind: str, seed: int, missing: Sequence[int]) -> Gradients:
+def due(kind: str, gradients: Gradients) -> Gradients:
     """What `gradients_of` is to return: zeros for the missing ones."""
     import torch
 
-    parameters = trained(with_gradients(kind, seed, 0, missing))
-    return [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    return [
+        torch.zeros_like(p) if g is None else g.clone()
+        for p, g in zip(module(kind).parameters(), gradients, strict=True)
+        if p.requires_grad
+    ]
 
 
-def listed(answer: Answer, kind: str, seed: int, missing: Sequence[int]) -> Observed:
-    """What `gradients_of` returns for a module, without ranks."""
-    net = with_gradients(kind, seed, 0, missing)
-    found = list(answer(net))
-    own = [p.grad for p in net.parameters() if p.grad is not None]
-    frozen = [p.grad for p in net.parameters() if not p.requires_grad]
+def listed(answer: Answer, net: Any, gradients: Gradients) -> Observed:
+    """What `gradients_of` returns for a module, without ranks; then all .grad, 1 added to these."""
+    given(net, gradients)
+    found = answer(net)
+    if not isinstance(found, list | tuple):
+        raise TypeError(f"gradients_of gave a {type(found).__name__}, not a list")
+    seen = [None if g is None else g.detach().clone() for g in found]
+    for g in found:
+        if g is not None:
+            g.detach().add_(1)
+    return {"gradients": seen, "then": [p.grad for p in net.parameters()]}
+
+
+def looked_at_list(kind: str, seen: Observed) -> Observed:
+    """The gradients that were returned, and whether they are those of the parameters."""
+    trains = [p.requires_grad for p in module(kind).parameters()]
+    then = list(zip(seen["then"], trains, strict=True))
+    grown = [None if g is None else g + 1 for g in seen["gradients"]]
     return {
-        "gradients": [None if g is None else g.detach() for g in found],
-        "the very .grad": [_place(g) for g in found] == [_place(g) for g in own],
-        "frozen .grad": "None" if all(g is None for g in frozen) else "made",
+        "gradients": seen["gradients"],
+        "the very .grad": same([g for g, train in then if train], grown),
+        "frozen .grad": "None" if all(g is None for g, train in then if not train) else "made",
     }
 
 
-def _place(gradient: Any) -> object:
-    """Where a gradient lies in memory, and how: of p.grad and p.grad.data it is the same."""
-    return gradient if gradient is None else (gradient.data_ptr(), gradient.stride())
-
-
 # Their averages
-
-
-def by_rank(
-    kind: str, world_size: int, seed: int, missing: Mapping[int, Sequence[int]]
-) -> list[Gradients]:
-    """Every rank's own gradients; `missing[rank]` are the numbers of those that it lacks."""
-    ranks = range(world_size)
-    nets = [with_gradients(kind, seed, rank, missing.get(rank, ())) for rank in ranks]
-    return [[p.grad for p in net.parameters()] for net in nets]
 
 
 def summed(kind: str, own: list[Gradients]) -> Gradients:
@@ -118,14 +134,23 @@ def counts(kind: str) -> dict[str, int]:
     return {"count": len(parameters), "dtypes": dtypes, "nbytes": nbytes, "twice": 2 * nbytes}
 
 
-def averaged(answer: Answer, kind: str, seed: int, missing: Mapping[int, Sequence[int]]) -> Any:
-    """Run on a rank; its gradients after the averaging, frozen parameters' included."""
-    import torch.distributed as dist
+def averaged(
+    answer: Answer, strided: bool, net: Any, gradients: Gradients
+) -> tuple[Gradients, list[Any]]:
+    """Run on a rank; its gradients after the averaging, frozen parameters' included.
 
-    rank = dist.get_rank()
-    net = with_gradients(kind, seed, rank, missing.get(rank, ()))
-    answer(net)
-    return [None if p.grad is None else p.grad.detach().clone() for p in net.parameters()]
+    Then its parameters.
+    """
+    answer(given(net, gradients, strided))
+    found = [None if p.grad is None else p.grad.detach().clone() for p in net.parameters()]
+    return found, [p.detach() for p in net.parameters()]
+
+
+def looked_at_means(parameters: list[list[Any]], seen: Observed) -> Observed:
+    """The gradients by rank, and whether the parameters, these by rank, have stayed."""
+    means, after = (list(column) for column in zip(*seen["gave"], strict=True))
+    kept = "kept" if same(after, parameters) else "changed"
+    return {**seen, "means": means, "parameters": kept}
 
 
 def calls(did: Did) -> str:

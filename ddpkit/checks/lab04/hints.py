@@ -9,9 +9,16 @@ from typing import Any
 from ddpkit.checks.lab04.gradients import Gradients, divided
 from ddpkit.checks.lab04.training import Loss, model, vector, whole
 from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.text import count
 
 MEAN = "1.running_mean"  # of a BatchNorm
 IN_8_BYTES = {"scale", "1.num_batches_tracked"}
+
+
+def undivided(s: Seen) -> int:
+    """How many numbers are left out where each part of a batch is as long as the shortest."""
+    return sum(size % s.world_size for size in s.expect["batches"])
+
 
 # fmt: off
 BROADCAST_PARAMETERS = (
@@ -23,6 +30,9 @@ BROADCAST_PARAMETERS = (
          "The module has other Parameters now: an optimizer would go on with the old ones."),
     Hint("requires_grad", lambda s: s.wrong("frozen"),
          "requires_grad has changed: a frozen parameter is sent, and stays frozen."),
+    Hint("nothing sent", lambda s: s.wrong("sent") and not s.wrong("model"),
+         lambda s: f"The values are right, and {s['sent']} went over the network: a rank can have "
+         f"those of rank {s.src} from rank {s.src} alone."),
     Hint("src changed", lambda s: s.src in s.unlike[MEAN],
          lambda s: f"Rank {s.src} itself has changed: its values are the ones to send, in "
          f"src={s.src}."),
@@ -50,10 +60,16 @@ SHARD = (
          "Every rank gets the whole batch: all would do the same work. Cut it, take one part."),
     Hint("handed out twice", lambda s: not s.samples["missing"],
          "Some numbers are handed out twice: let the parts of a short batch differ by 1."),
-    Hint("missing", lambda s: not s.samples["too many"],
+    Hint("missing", lambda s: s.samples["missing"] == undivided(s) and not s.samples["too many"],
          "Some numbers are left out: what does not divide by the ranks still counts."),
+    Hint("left out", lambda s: not s.samples["too many"],
+         lambda s: f"{count(s.samples['missing'], 'number')} of {s.n} are in no rank's part, and "
+         "none is in two. Put together the parts of all ranks, from 0 to world_size - 1."),
+    Hint("places", lambda s: s.samples["largest"] < s.batch_size < s.n,
+         lambda s: f"All numbers are below {s.batch_size}: these are places in a batch, and the "
+         "numbers at these places are asked for."),
     Hint("permutations", lambda s: s.wrong("samples"),
-         "Some numbers are missing and others twice: the ranks cut different permutations. The "
+         "Some numbers are missing and others twice. Do all ranks cut the same permutation? The "
          "seed is the epoch, on every rank."),
     Hint("uneven", lambda s: s.wrong("parts"),
          "One rank has much more work than the others, who wait: lengths differ by 1 at most."),
@@ -65,6 +81,8 @@ SHARD = (
          "A batch is batch_size for all ranks together, not for each."),
 )
 GRADIENTS_OF = (
+    Hint("no list", lambda s: s.kind == "not a list",
+         "Give back a list: a generator is empty for who goes over it again."),
     Hint("dtype", lambda s: s.kind == "not its gradient",
          "A gradient has the shape and the dtype of its parameter: torch.zeros_like(p)."),
     Hint("no tensor", lambda s: s.kind == "None",
@@ -113,8 +131,33 @@ def ordered(by_rank: list[Gradients]) -> list[Gradients]:
     return [[g if g is None else g.flatten().sort().values for g in of_rank] for of_rank in by_rank]
 
 
+def of_who_has_one(s: Seen) -> list[Gradients]:
+    """The sums, divided by how many ranks have such a gradient, on every rank."""
+    have = [sum(g is not None for g in of_ranks) for of_ranks in zip(*s.own, strict=True)]
+    pairs = zip(s.sums, have, strict=True)
+    return [[None if g is None else g / max(1, ranks) for g, ranks in pairs]] * s.n
+
+
+def from_the_start(s: Seen) -> list[Gradients]:
+    """Means that all begin where the first gradient of their dtype begins in the flat vector."""
+    import torch
+
+    flat: dict[Any, list[Any]] = {}
+    for mean in s.expect["means"][0]:
+        if mean is not None:
+            flat.setdefault(mean.dtype, []).append(mean.flatten())
+    vectors = {dtype: torch.cat(parts) for dtype, parts in flat.items()}
+    return [
+        [None if g is None else vectors[g.dtype][: g.numel()].view(g.shape) for g in of_rank]
+        for of_rank in s.expect["means"]
+    ]
+
+
 # fmt: off
 AVERAGE = (
+    Hint("a set", lambda s: s.sets,
+         "Here each rank has another order of what is in a set, as it may be under torchrun: so "
+         "they reduce different dtypes together. dict.fromkeys keeps an order, which all share."),
     Hint("same list", lambda s: (s.stuck or s.mismatch) and s.missing,
          "Go through the same list of gradients on all ranks: gradients_of(module)."),
     Hint("same calls", lambda s: s.stuck or s.mismatch,
@@ -129,13 +172,21 @@ AVERAGE = (
          "That is the sum: divide by the number of ranks."),
     Hint("divided twice", lambda s: s.n > 1 and near(s.means, everywhere(s, s.n**2)),
          "That is divided by the number of ranks twice."),
+    Hint("parameters", lambda s: s.wrong("parameters"),
+         "The parameters have changed: it is the gradients, p.grad, that are averaged."),
     Hint("own gradients", lambda s: s.n > 1 and near(s.means, s.own),
          "Each rank still has its own gradients: copy the means back into them."),
     Hint("on rank 0 alone", lambda s: s.n > 1 and near(s.means, s.expect["means"][:1] + s.own[1:]),
          "Only rank 0 has the means: the others need them too."),
     Hint("other calls", lambda s: near(s.means, s.expect["means"]),
-         lambda s: f"The means are right, by other calls: {s.calls}. Here it is {s.makes}: "
+         lambda s: f"Here the means are right, by other calls: {s.calls}. It is {s.makes}: "
          f"{s.expect['calls']}."),
+    Hint("of who has one", lambda s: near(s.means, of_who_has_one(s)),
+         lambda s: "A sum was divided by the number of ranks that have such a gradient: a missing "
+         f"one counts as zeros, so with {s.n} ranks divide by {s.n}."),
+    Hint("from the start", lambda s: near(s.means, from_the_start(s)),
+         "Each gradient has got what stands at the beginning of the flat vector: it goes on where "
+         "the gradient before it ends."),
     Hint("frozen", lambda s: any(g is not None and mean is None for g, mean in pairs(s)),
          "A frozen parameter has got a gradient: leave it out."),
     Hint("still None", lambda s: any(g is None and mean is not None for g, mean in pairs(s)),
@@ -191,6 +242,9 @@ TRAIN = (
          "it in each all_reduce."),
     Hint("steps", lambda s: s.wrong("steps"),
          "Each part is one step, on all ranks: take them all, one after the other."),
+    Hint("mode", lambda s: s.wrong("for training"),
+         "The model is not in the mode for training: model.eval() turns dropout and the statistics "
+         "of batch norms off."),
     Hint("start", lambda s: s.wrong("start"),
          "The ranks start from different models: broadcast_parameters(model) comes first."),
     Hint("no change", lambda s: unchanged(s).all(),
@@ -199,6 +253,8 @@ TRAIN = (
          "When the next part is asked for, nothing has changed: take a part, make a step."),
     Hint("momentum", lambda s: s.momentum and leads_there(s, momentum=0.0),
          "Momentum has no effect: the optimizer needs it, and must live on."),
+    Hint("momentum by default", lambda s: not s.momentum and leads_there(s, momentum=0.9),
+         "Nobody asked for momentum here, and there is some: without it momentum is 0."),
     Hint("old gradients", lambda s: leads_there(s, zero_grad=False),
          "Old gradients are still in .grad: zero_grad() before backward."),
     *(Hint(name, partial(leads_there, loss=loss), says) for name, loss, says in LOSSES),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.ranks import Did
 
 Tensors = dict[str, Any]  # by name, of a model
 
@@ -44,27 +45,33 @@ def flat(of: Tensors) -> Any:
     return torch.cat([tensor.double().flatten() for tensor in of.values()])
 
 
-def broadcast(answer: Callable[..., Any], src: int, seed: int) -> tuple[Tensors, bool, bool]:
+def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool]:
     """Run on a rank; its tensors afterwards, and whether Parameters and frozen ones are as before.
 
-    The Parameters are to be the very ones.
+    The Parameters are to be the very ones. `src` is left out where it is the default.
     """
-    import torch.distributed as dist
-
-    net = model(seed, dist.get_rank())
     before = dict(net.named_parameters())
     trains = {name: p.requires_grad for name, p in before.items()}
-    answer(net, src)
+    answer(net, *src)
     after = dict(net.named_parameters())
     in_place = before.keys() == after.keys() and all(after[name] is p for name, p in before.items())
     still = {name: p.requires_grad for name, p in after.items()} == trains
     return tensors(net), in_place, still
 
 
-def compared(seen: Observed, sent: Tensors, src: int) -> Observed:
+def moved(did: Did) -> list[int]:
+    """Bytes that each rank took part in moving."""
+    return [
+        did.bytes[rank] + sum(each.bytes for each in did.trace.traffic.collectives(rank).values())
+        for rank in did.trace.ranks
+    ]
+
+
+def compared(seen: Observed, sent: Tensors, src: int, nbytes: int) -> Observed:
     """The last rank's values, and what differs from what rank `src` had.
 
-    `unlike`, which is there if anything does, tells of each tensor on which ranks.
+    `unlike`, which is there if anything does, tells of each tensor on which ranks. `nbytes` is the
+    least that has to go over the network.
     """
     models, in_place, frozen = zip(*seen["replicas"], strict=True)
     unlike = {
@@ -77,5 +84,6 @@ def compared(seen: Observed, sent: Tensors, src: int) -> Observed:
         f"like rank {src}": list(unlike) or "all",
         "in place": all(in_place),
         "frozen": "as before" if all(frozen) else "changed",
+        "sent": "all" if max(seen["moved"]) >= nbytes else f"{max(seen['moved'])} bytes",
         **({"unlike": unlike} if unlike else {}),
     }

@@ -37,31 +37,33 @@ def vector(net: Any) -> Any:
 # On ranks
 
 
-def steps(answer: Callable[..., Any], mine: Sequence[Part], momentum: float, seed: int) -> Any:
+def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part], *momentum: float) -> Any:
     """Run on a rank; its parameters before each step and after the last.
 
-    Of shape (1 + steps, parameters).
+    Of shape (1 + steps, parameters). Then whether the model was in the mode for training, before
+    each step. `momentum` is left out where it is the default.
     """
     import torch
-    import torch.distributed as dist
 
-    net, seen = model(seed + dist.get_rank()), []
+    seen, modes = [], []
 
     def batches() -> Iterator[Part]:
         for x, y in mine:
             seen.append(vector(net))
             yield x, y
+            modes.append(net.training)
 
-    answer(net, batches(), LR, momentum)
-    return torch.stack([*seen, vector(net)])
+    answer(net, batches(), LR, *momentum)
+    return torch.stack([*seen, vector(net)]), modes
 
 
 def _by_rank(did: Did) -> Any:
     """What `steps` gives on all ranks, (ranks, 1 + steps, parameters)."""
     import torch
 
-    fewest = min(map(len, did.returned))
-    return torch.stack([each[:fewest] for each in did.returned])
+    found = [parameters for parameters, _ in did.returned]
+    fewest = min(map(len, found))
+    return torch.stack([each[:fewest] for each in found])
 
 
 def _alike(by_rank: Any) -> str:
@@ -73,6 +75,7 @@ SEE = {
     "start": lambda did: _alike(_by_rank(did)[:, 0]),
     "after each": lambda did: _by_rank(did)[:, 1:],
     "ranks": lambda did: _alike(_by_rank(did)),
+    "for training": lambda did: all(all(modes) for _, modes in did.returned),
 }
 
 
@@ -110,7 +113,7 @@ class Training:
 
     lengths: Lengths
     momentum: float
-    seed: int
+    seed: int  # of rank 0's model, and of the images; that of rank r's model is `seed` + r
 
     @property
     def n(self) -> int:

@@ -1,5 +1,8 @@
 """Wrong answers to lab 04."""
 
+import torch
+import torch.distributed as dist
+
 from ddpkit import answers
 from tests.labs.answers import edits, wrong
 from tests.labs.lab04.right_answers import flat_by_dtype, gradients_become_views
@@ -25,6 +28,7 @@ edits(
      "all_reduce(tensor.detach(), dist.ReduceOp.MAX)", "src changed"),
     ("broadcast_parameters", "src_alone", "dist.broadcast",
      "dist.get_rank() == src and dist.broadcast", "other calls"),
+    ("broadcast_parameters", "src_is_1", "src: int = 0", "src: int = 1", "src changed"),
     ("broadcast_parameters", "all_frozen", "detach()", "requires_grad_(False)", "requires_grad"),
 )
 edits(
@@ -56,6 +60,10 @@ edits(
       SPLIT: "batches[0].tensor_split(world_size)[rank].split(max(1, batch_size // world_size))"},
      "steps differ"),
     ("shard", "lists_of_numbers", "[rank]", "[rank].tolist()", "no int64"),
+    ("shard", "begins_with_the_next",
+     "batch.tensor_split(world_size)[rank]", "batch[rank + 1 :: world_size]", "left out"),
+    ("shard", "places_for_numbers",
+     "batch.tensor_split", "torch.arange(len(batch)).tensor_split", "places"),
     ("shard", "by_chunk", "tensor_split", "chunk", "chunk"),
 )
 edits(
@@ -70,6 +78,10 @@ edits(
     ("gradients_of", "zeros_in_place", "p.grad = torch.zeros_like(p)", "p.grad.zero_()",
      "no tensor"),
     ("gradients_of", "all_zeros", "if p.grad is None:", "if True:", "gone"),
+    ("gradients_of", "one_at_a_time",
+     "return [p.grad for p in parameters]", "return (p.grad for p in parameters)", "no list"),
+    ("gradients_of", "yields",
+     "return [p.grad for p in parameters]", "yield from [p.grad for p in parameters]", "no list"),
     ("gradients_of", "backwards", "[p.grad for p in parameters]",
      "[p.grad for p in reversed(parameters)]", "order"),
     ("gradients_of", "float32", "torch.zeros_like(p)", "torch.zeros(p.shape)", "dtype"),
@@ -89,7 +101,7 @@ edits(
      "[g.clone() for g in gradients_of(module)]", "own gradients"),
     ("average_by_gather", "whole_numbers", "/ world_size", "// world_size", "no mean"),
     ("average_by_gather", "of_those_who_have_one", "/ world_size",
-     "/ max(1, sum(bool(part.any()) for part in parts))", "no mean"),
+     "/ max(1, sum(bool(part.any()) for part in parts))", "of who has one"),
 )
 edits(
     ("average_per_parameter", "no_division", "gradient /= dist.get_world_size()", "pass", "sum"),
@@ -115,9 +127,31 @@ edits(
         for p in module.parameters() if p.requires_grad
     ]""", "still None"),
     ("average_per_parameter", "not_waited_for", "(gradient)", "(gradient, async_op=True)",
-     "ranks differ"),
+     "in flight"),
+    ("average_per_parameter", "never_waited_for",
+     {"        dist.all_reduce(gradient)\n": "", "size()": "size()\n"
+      "        dist.all_reduce(gradient, async_op=True)"}, "never waited for"),
+    ("average_per_parameter", "divides_in_flight",
+     {"dist.all_reduce(gradient)\n": "work = dist.all_reduce(gradient, async_op=True)\n",
+      "/= dist.get_world_size()": "/= dist.get_world_size()\n        work.wait()"}, "in flight"),
+    ("average_per_parameter", "parameters",
+     "gradients_of(module)", "[p.data for p in module.parameters()]", "parameters"),
+    ("average_per_parameter", "by_those_who_have_one",
+     {"    for gradient in": "    have = [torch.tensor(float(p.grad is not None))\n"
+      "            for p in module.parameters() if p.requires_grad]\n    for gradient in",
+      "dist.get_world_size()": "ranks.clamp(min=1)",
+      "dist.all_reduce(gradient)\n":
+      "dist.all_reduce(gradient)\n        ranks = have.pop(0)\n        dist.all_reduce(ranks)\n"},
+     "other calls"),
 )
 edits(
+    ("average_flat", "by_a_set", "dict.fromkeys(g.dtype for g in gradients)",
+     "set(g.dtype for g in gradients)", "a set"),
+    ("average_flat", "by_a_set_of_braces", "dict.fromkeys(g.dtype for g in gradients)",
+     "{g.dtype for g in gradients}", "a set"),
+    ("average_flat", "offset_stays",
+     "flat.split([g.numel() for g in members])", "[flat[: g.numel()] for g in members]",
+     "from the start"),
     ("average_flat", "no_division", "flat /= dist.get_world_size()", "pass", "sum"),
     ("average_flat", "division_twice", "size()", "size() ** 2", "divided twice"),
     ("average_flat", "only_rank_0", "all_reduce(flat)", "reduce(flat, dst=0)", "ranks differ"),
@@ -149,6 +183,10 @@ edits(
      {"lr, momentum)\n": "lr, momentum)\n    first = None\n",
       "# of the whole batch": "\n        first = images if first is None else first",
       "/ images": "/ first"}, "other batch"),
+    ("train", "evaluates", "broadcast_parameters(model)",
+     "broadcast_parameters(model)\n    model.eval()", "mode"),
+    ("train", "momentum_by_default", "momentum: float = 0.0", "momentum: float = 0.9",
+     "momentum by default"),
     ("train", "no_momentum", "lr, momentum)", "lr)", "momentum"),
     ("train", "new_optimizer_each_step",
      {"    optimizer = torch.optim.SGD(model.parameters(), lr, momentum)\n": "",
@@ -180,3 +218,23 @@ def gather_by_all_reduce(module):
 @wrong("average_flat", "other calls")
 def one_by_one(module):
     answers.get("average_per_parameter")(module)
+
+
+@wrong("broadcast_parameters", "nothing sent")
+def from_nobody(module, src=0):
+    """Makes rank src's values by the formula of the check, which it would have to know."""
+    _send_nothing(module, src)
+
+
+def _send_nothing(module, src):
+    rank = dist.get_rank()
+    for tensor in [*module.parameters(), *module.buffers()]:
+        if tensor.dtype == torch.bool:
+            tensor.data = tensor.data == (rank % 2 == src % 2)
+        else:
+            tensor.data += 100 * (src - rank)
+
+
+@wrong("train", "empty part")
+def waits_for_a_whole_batch(model, batches, lr, momentum=0.0):
+    answers.get("train")(model, (part for part in batches if len(part[1])), lr, momentum)
