@@ -24,6 +24,7 @@ SECRET = Seed("a secret of tests", secret=True)
 GIVEN = {  # what is right is among the inputs: the right answer only passes it on
     "scatter": "",  # the root's chunks
     "flatten": "one of shape (4,)",
+    "gradients_of": "",  # the .grad of the parameters
     "Reducer": "",  # the order in which gradients come
 }
 

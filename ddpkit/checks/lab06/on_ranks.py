@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpkit.checks.lab06.models import CAP_MB, Part, loss_of
+from ddpkit.checks.lab06.models import CAP_MB, Chosen, Part, loss_of
 from ddpkit.exercises.raised import named
 
 Answer = Callable[..., Any]
@@ -172,9 +172,9 @@ def default_caps(answer: Answer, module: Any) -> None:
     wrap(answer, module)(torch.ones(1, 1)).sum().backward()
 
 
-def other_order(answer: Answer, module: Any, use: Sequence[int]) -> None:
+def other_order(answer: Answer, layers: Any, use: Sequence[int]) -> None:
     """Three steps; the layers, each in a bucket of its own, are not used in their order."""
-    ddp = wrap(answer, module, bucket_cap_mb=0)
+    ddp = wrap(answer, Chosen(*layers), bucket_cap_mb=0)
     for _ in range(3):
         ddp.zero_grad()
         ddp(torch.ones(1, 1), use).backward()
@@ -189,18 +189,18 @@ def _two_backwards(ddp: Any, x: Any, use: Sequence[int]) -> list[Any]:
 
 
 def partly_used(
-    answer: Answer, mine: Any, x: Any, use: Sequence[int]
+    answer: Answer, layers: Any, x: Any, use: Sequence[int]
 ) -> tuple[list[Any], list[Any]]:
     """The gradients after backwards which use only some layers, and torch's."""
-    theirs = deepcopy(mine)
+    mine, theirs = Chosen(*layers), Chosen(*deepcopy(layers))
     options: dict[str, Any] = {"bucket_cap_mb": 0, "find_unused_parameters": True}
     found = _two_backwards(wrap(answer, mine, **options), x, use)
     return found, _two_backwards(torchs(theirs, **options), x, use)
 
 
-def said_of_missing(answer: Answer, mine: Any, use: Sequence[int]) -> list[str]:
+def said_of_missing(answer: Answer, layers: Any, use: Sequence[int]) -> list[str]:
     """The parameters that backward names when a layer is left out on all ranks."""
-    ddp = wrap(answer, mine, bucket_cap_mb=0)
+    ddp = wrap(answer, Chosen(*layers), bucket_cap_mb=0)
     try:
         ddp(torch.ones(1, 4), use).backward()
     except RuntimeError as error:

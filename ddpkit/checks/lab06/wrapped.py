@@ -187,9 +187,9 @@ def _two_forwards(rng: random.Random) -> Question:
 def _other_order(rng: random.Random) -> Question:
     sizes = rng.sample([8, 16, 24, 32, 40], 4)
     use = rng.choice([(2, 0, 3, 1), (1, 3, 0, 2), (1, 0, 3, 2), (2, 3, 1, 0)])
-    net = Chosen(*(nn.Linear(1, size, bias=False) for size in sizes))
+    layers = nn.ModuleList(nn.Linear(1, size, bias=False) for size in sizes)
     return Question(
-        *("another order", 2, on_ranks.other_order, [net, use]),
+        *("another order", 2, on_ranks.other_order, [layers, use]),
         {
             "before": [4 * size for size in reversed(sizes)],
             "after": [4 * sizes[i] for i in reversed(use)],
@@ -205,12 +205,12 @@ def _other_order(rng: random.Random) -> Question:
 
 
 def _unused(rng: random.Random) -> Question:
-    net, (x, _) = three_layers(_seed(rng)), parts(_seed(rng), 1)[0]
+    layers, (x, _) = three_layers(_seed(rng)), parts(_seed(rng), 1)[0]
     shared, sometimes, never = rng.sample(range(3), 3)
     x, use = x[:, :4], [[shared, sometimes], [shared]]
-    mean = vector(alone.of_chosen(net, 2 * x, use))
+    mean = vector(alone.of_chosen(Chosen(*layers), 2 * x, use))
     return Question(
-        *("unused parameters", 2, on_ranks.partly_used, [net, x, PerRank(use)]),
+        *("unused parameters", 2, on_ranks.partly_used, [layers, x, PerRank(use)]),
         {"as torch's": [True, True], "None": [never], "gradients": Close(mean)},
         read=_partly_used,
     )
