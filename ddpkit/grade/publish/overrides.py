@@ -35,7 +35,7 @@ class Override:
     comment: str = ""
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """The line that the student reads."""
         what = "" if self.points is None else f"Set to {self.points:g} by your teacher. "
         return f"{what}{self.comment}".strip()
@@ -88,7 +88,7 @@ def overridden(results: Sequence[Result], overrides: Sequence[Override]) -> list
 def _changed(result: Result, override: Override) -> Result:
     if not override.exercise:
         earned = result.earned if override.points is None else float(override.points)
-        return replace(result, earned=earned, notes=(*result.notes, override.told))
+        return replace(result, earned=earned, notes=(*result.notes, override.sentence))
     names = [one.name for one in result.exercises]
     if override.exercise not in names:
         raise GradeError(
@@ -99,7 +99,7 @@ def _changed(result: Result, override: Override) -> Result:
         replace(
             one,
             earned=one.earned if override.points is None else float(override.points),
-            feedback=(override.told, *one.feedback),
+            feedback=(override.sentence, *one.feedback),
         )
         if one.name == override.exercise
         else one
