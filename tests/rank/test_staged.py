@@ -40,13 +40,13 @@ def test_what_is_sent_is_on_the_host() -> None:
 
 
 def test_what_is_received_is_there_after_the_wait_and_once() -> None:
-    gloo, target = Gloo(), torch.zeros(2)
+    gloo, target = Gloo(), torch.zeros(2, requires_grad=True)  # as a pipeline's are
     work = staged.start(gloo.recv, "recv", [target], 3, 0)
     assert work.is_completed()
     assert target.tolist() == [0.0, 0.0]
     assert work.wait()
     assert target.tolist() == [7.0, 7.0]
     assert work._source_rank() == 3
-    target.zero_()
+    target.detach().zero_()
     work.wait()
     assert target.tolist() == [0.0, 0.0]

@@ -19,7 +19,7 @@ MESSAGES = ("send", "recv", "recv_anysource")
 def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *rest: Any) -> Any:
     """Begin a message of tensors that are elsewhere, with tensors of the host; its Work."""
     if method == "send":
-        return begin([tensor.cpu() for tensor in tensors], *rest)
+        return begin([tensor.detach().cpu() for tensor in tensors], *rest)
     landing = [torch.empty_like(tensor, device="cpu") for tensor in tensors]
     return Landing(begin(landing, *rest), landing, tensors)
 
@@ -37,7 +37,7 @@ class Landing(Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         came = bool(self._inner.wait(timeout) if timeout else self._inner.wait())
         for tensor, landed in self._pairs:
-            tensor.copy_(landed)
+            tensor.detach().copy_(landed)  # a pipeline's may require a gradient
         self._pairs = []  # a second wait brings nothing
         return came
 
