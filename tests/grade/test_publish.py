@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,19 @@ def test_who_is_not_in_the_roster_is_said(grades: Path) -> None:
 
 def test_without_a_roster_each_folder_is_a_person(grades: Path) -> None:
     assert [row["id"] for row in rows(grades, "gradebook")] == ["ada", "b0b_00.ipynb", "cy", "dan"]
+
+
+def test_what_was_withdrawn_does_not_count(grades: Path) -> None:
+    gone = replace(RESULTS[1], status="withdrawn", earned=None, exercises=(), handed_in=3e9)
+    store.save(grades, gone)
+    store.save(grades, replace(gone, name="dan/00_ranks.ipynb", written=(("?", "words"),)))
+    (grades.parent / "roster.csv").write_text("id\nada\ndan\n")
+    for keep in ("newest", "best"):
+        more = ["--roster", grades.parent / "roster.csv", "--keep", keep]
+        ada, dan, *_ = rows(grades, "gradebook", *more)
+        assert (ada["lab 00"], dan["lab 00"]) == ("4.0", "withdrawn")
+        assert rows(grades, "canvas", *more)[2]["Lab 00"] == ""
+    assert "words" not in report(grades, "written").output
 
 
 def test_canvas(grades: Path) -> None:

@@ -14,7 +14,7 @@ from ddpkit.grade.report import plain_cell
 from ddpkit.grade.store import Result
 
 BEST, NEWEST = "best", "newest"
-MISSING = "missing"
+MISSING, WITHDRAWN = "missing", "withdrawn"  # the second is a status of results
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,11 @@ def lab_of_result(result: Result) -> str:
 
 
 def _kept(results: Iterable[Result], keep: str) -> Result:
-    def worth(result: Result) -> tuple[float, float]:
+    def worth(result: Result) -> tuple[bool, float, float]:
+        there = result.status != WITHDRAWN  # else it counts only if there is no other
         earned = -1.0 if result.earned is None else result.earned
-        return (earned, result.handed_in) if keep == BEST else (result.handed_in, earned)
+        by = (earned, result.handed_in) if keep == BEST else (result.handed_in, earned)
+        return (there, *by)
 
     return max(results, key=worth)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddpkit.errors import GradeError
 from ddpkit.grade.page import details, framed
-from ddpkit.grade.publish.gradebook import lab_of_result
+from ddpkit.grade.publish.gradebook import WITHDRAWN, lab_of_result
 from ddpkit.grade.publish.roster import Roster
 from ddpkit.grade.store import Result, file_of
 
@@ -40,7 +40,7 @@ def written_page(results: Sequence[Result]) -> str:
 
 def _questions(results: Sequence[Result]) -> Iterator[str]:
     by: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for result in results:
+    for result in _there(results):
         for question, text in result.written:
             by.setdefault((result.lab, question), []).append((result.name, text))
     for (lab, question), answers in sorted(by.items(), key=lambda item: item[0][0]):
@@ -56,13 +56,18 @@ def sources(results: Sequence[Result], folder: Path) -> int:
     file cannot be written.
     """
     count = 0
-    for result in results:
+    for result in _there(results):
         for exercise, code in result.answers:
             name = re.sub(r"\W+", "_", exercise)
             path = folder / f"lab{result.lab}" / name / f"{file_of(folder, result.name).stem}.py"
             _write(path, code + "\n")
             count += 1
     return count
+
+
+def _there(results: Sequence[Result]) -> Iterator[Result]:
+    """The results of files that are still handed in."""
+    return (result for result in results if result.status != WITHDRAWN)
 
 
 def _write(path: Path, text: str) -> None:
