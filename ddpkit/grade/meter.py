@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +24,14 @@ class UseMeter:
     waited_s: float = 0.0
     times: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # ns, by thread
 
-    def look(self, pids: Iterable[int]) -> Usage:
-        """What the processes that live use now, and have used since the first look."""
-        total = Usage()
+    def look(self, pids: Collection[int]) -> Usage:
+        """What the processes that live use now, and have used since the first look.
+
+        Of too many, nothing but their number: they grow while they are looked at.
+        """
+        total = Usage(processes=len(pids), computed_s=self.computed_s, waited_s=self.waited_s)
+        if total.processes > self.limits.processes:
+            return total
         living = []
         for pid in pids:
             with suppress(OSError, ValueError, KeyError):

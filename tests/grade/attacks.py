@@ -320,9 +320,12 @@ def {SHIFT}(x):
     return x""")  # fmt: skip
 
 
-@attack("pass", "exited")
+@attack("pass", "pass")
 def forges_the_record(made: Notebook) -> None:
-    """Quits; and writes into the grader's pipe that a cell has ended which has not begun."""
+    """Quits; and would write into the grader's pipe that a cell has ended which has not begun.
+
+    The pipe cannot be opened (test_machine.py), so both answers are as right as they are.
+    """
     answer(made, TOKEN, code(made, TOKEN) + "\nquit()")
     answer(made, SHIFT, code(made, SHIFT) + """
 import json, os, stat

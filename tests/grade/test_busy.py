@@ -81,9 +81,9 @@ def test_all_of_it_may_take_so_long_and_no_longer() -> None:
         (Usage(memory=(6 << 30) + 1), "memory"),
         (Usage(processes=151), "processes"),
         (Usage(disk=(256 << 20) + 1), "disk"),
-        (Usage(threads=2001), "threads"),
+        (Usage(threads=601), "threads"),
         (Usage(files=4001), "files"),
-        (Usage(150, 6 << 30, 0, 0, 256 << 20, 2000, 4000), None),
+        (Usage(150, 6 << 30, 0, 0, 256 << 20, 600, 4000), None),
     ],
     ids=str,
 )
@@ -157,6 +157,13 @@ def test_m08_m09_what_is_really_used_counts(kind: str) -> None:
     assert megabytes < 300  # and once
     assert (now.threads > 300) == (kind == "threads")
     assert (now.files > 300) == (kind == "files")
+
+
+@pytest.mark.processes
+def test_of_too_many_processes_only_their_number_is_taken() -> None:
+    """They grow while they are looked at, on the same cores."""
+    now = UseMeter(Limits(processes=2)).look([os.getpid()] * 3)
+    assert now == Usage(processes=3)
 
 
 @pytest.mark.processes
