@@ -26,7 +26,7 @@ def machine(measure: bool, device: str, output: Path) -> None:
     """List the machines that Cluster(machine=) knows, or measure one (--measure)."""
     if not measure:
         for each in named().values():
-            click.echo(_told(each))
+            click.echo(_described(each))
         return
     from ddpkit.measure import measure as measured
 
@@ -38,11 +38,11 @@ def machine(measure: bool, device: str, output: Path) -> None:
         output.write_text(json.dumps(found.as_json(), indent=1), "utf-8")
     except OSError as error:
         raise click.ClickException(f"cannot write {output}: {error.strerror}") from None
-    click.echo(_told(found))
+    click.echo(_described(found))
     click.echo(f'Use it: Cluster(8, machine="{output}")')
 
 
-def _told(each: MachineModel) -> str:
+def _described(each: MachineModel) -> str:
     """A machine, its numbers, and where they are from."""
     found = each.as_json()
     peaks = ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in each.flops.items())

@@ -49,7 +49,7 @@ def three_layers(seed: int) -> Any:
         return nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
 
 
-def parts(seed: int, count: int) -> list[Part]:
+def batches(seed: int, count: int) -> list[Part]:
     """So many parts of batches."""
     generator = torch.Generator().manual_seed(seed)
     return [

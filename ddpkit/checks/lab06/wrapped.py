@@ -16,7 +16,7 @@ from torch import nn
 from ddpkit.checks.lab06 import alone, on_ranks
 from ddpkit.checks.lab06.alone import vector
 from ddpkit.checks.lab06.hints import DDP
-from ddpkit.checks.lab06.models import Chosen, linear, model, parts, three_layers
+from ddpkit.checks.lab06.models import Chosen, batches, linear, model, three_layers
 from ddpkit.checks.lab06.traces import all_reduces, communicated, on_their_way
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed
@@ -85,7 +85,7 @@ def _start(rng: random.Random) -> Question:
 
 
 def _late(rng: random.Random) -> Question:
-    net, batch = model(_seed(rng)), parts(_seed(rng), 2)
+    net, batch = model(_seed(rng)), batches(_seed(rng), 2)
     mean = vector(alone.mean(alone.gradients_of(net, batch)))
     return Question(
         *("rank 1 is late", 2, on_ranks.late, [net, PerRank(batch)]),
@@ -111,7 +111,7 @@ def _averages(net: Any, batch: Sequence[Any]) -> Observed:
 
 
 def _whole_batch(rng: random.Random) -> Question:
-    models, batch = [linear(_seed(rng)) for _ in range(4)], parts(_seed(rng), 4)
+    models, batch = [linear(_seed(rng)) for _ in range(4)], batches(_seed(rng), 4)
     mean = vector(alone.mean(alone.gradients_of(models[0], batch)))
     return Question(
         *("4 ranks, the whole batch", 4, on_ranks.one_backward, [PerRank(models), PerRank(batch)]),
@@ -137,7 +137,7 @@ def _micro_batches(rng: random.Random) -> Question:
 
 def _beside_torchs(rng: random.Random, about: str, micro: int) -> Question:
     models = [model(_seed(rng)) for _ in range(2)]
-    by_rank = [[parts(_seed(rng), micro) for _ in range(3)] for _ in range(2)]
+    by_rank = [[batches(_seed(rng), micro) for _ in range(3)] for _ in range(2)]
     right = vector(alone.steps(models[0], by_rank))
     return Question(
         *(about, 2, on_ranks.beside_torchs, [PerRank(models), PerRank(by_rank)]),
@@ -170,7 +170,7 @@ def _default_caps(rng: random.Random) -> Question:
 
 
 def _two_forwards(rng: random.Random) -> Question:
-    net, batches = linear(_seed(rng)), [parts(_seed(rng), 2) for _ in range(2)]  # [step][rank]
+    net, batches = linear(_seed(rng)), [batches(_seed(rng), 2) for _ in range(2)]  # [step][rank]
     first, second = (alone.gradients_of(net, of_ranks) for of_ranks in batches)
     both = vector(alone.mean(first)) + vector(alone.mean(second))
     return Question(
@@ -205,7 +205,7 @@ def _other_order(rng: random.Random) -> Question:
 
 
 def _unused(rng: random.Random) -> Question:
-    layers, (x, _) = three_layers(_seed(rng)), parts(_seed(rng), 1)[0]
+    layers, (x, _) = three_layers(_seed(rng)), batches(_seed(rng), 1)[0]
     shared, sometimes, never = rng.sample(range(3), 3)
     x, use = x[:, :4], [[shared, sometimes], [shared]]
     mean = vector(alone.of_chosen(Chosen(*layers), 2 * x, use))
