@@ -42,5 +42,12 @@ def test_memory_is_that_of_a_modelled_machine() -> None:
         on(1, "memory.py", str(64_000_000), "too much", **of_64_mb)
 
 
+def test_a_model_on_a_gpu_is_held_as_parameters() -> None:
+    run = on(2, "pipeline.py", machine="A100", link="100 Gbit/s, 5 us")
+    peak = run.trace.peak(0)
+    assert peak is not None
+    assert peak.of("parameters") == 4 * (16 * 16 + 16)
+
+
 def test_moves_copy_as_they_do_on_a_gpu() -> None:
     assert on(1, "gpu_copies.py").traffic.collectives(0)["barrier"].times == 1

@@ -63,6 +63,19 @@ def test_activations_are_held_from_forward_to_backward():
     assert peak.total == max(level.total for level in run.trace.memory[0])
 
 
+def moved() -> int:
+    net = model(bias=False).to(torch.bfloat16)  # other storages, in the same parameters
+    with torch.no_grad():
+        net(torch.ones(ROWS, WIDTH, dtype=torch.bfloat16))
+    return now()
+
+
+def test_parameters_that_have_moved_are_parameters():
+    run = Cluster(1, machine="A100").run(moved)
+    held = at(run.trace, 0, run.results[0])
+    assert (held["parameters"], held["activations"]) == (LAYERS * 2 * WIDTH * WIDTH, 0)
+
+
 def data_parallel(views: bool) -> int:
     net = DDP(model(), bucket_cap_mb=0.005, gradient_as_bucket_view=views)
     for _ in range(3):

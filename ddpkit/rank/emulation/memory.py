@@ -97,7 +97,10 @@ class Memory:
         if type(tensor) is torch.nn.Parameter and id(tensor) not in self._parameters:
             self._note_parameter(tensor)
             return
-        self._hold(tensor)
+        held = self._hold(tensor)
+        moved = type(tensor) is torch.nn.Parameter  # perhaps: by `.to(dtype)` or `.cuda()`
+        if moved and held is not None and held.kind == "activations":
+            held.kind = "parameters"
 
     def _hold(self, tensor: torch.Tensor) -> Held | None:
         """The entry of a tensor's storage; None for a tensor without one."""
