@@ -314,12 +314,12 @@ show(slow.run(slow_shift))
 # import torch, torch.distributed as dist
 #
 # dist.init_process_group("gloo")  # "nccl" on GPUs, with one for each rank
-# rank, world_size = dist.get_rank(), dist.get_world_size()
-# print(f"rank {rank} of {world_size} is here")
+# rank, ranks = dist.get_rank(), dist.get_world_size()
+# print(f"rank {rank} of {ranks} is here")
 # number = torch.tensor([float(rank)])
 # if rank == 0:
-#     dist.send(number, dst=world_size - 1)
-# if rank == world_size - 1:
+#     dist.send(number, dst=ranks - 1)
+# if rank == ranks - 1:
 #     dist.recv(number, src=0)
 #     print(f"rank {rank} has got {number.item()}")
 # dist.destroy_process_group()

@@ -538,9 +538,9 @@ compare(yours, torchs, labels=["yours", "torch.distributed"])
 # import torch, torch.distributed as dist
 #
 # dist.init_process_group("gloo")
-# rank, world_size = dist.get_rank(), dist.get_world_size()
+# rank, ranks = dist.get_rank(), dist.get_world_size()
 # x = torch.full((2,), float(rank))
-# everybodys = [torch.empty(2) for _ in range(world_size)]
+# everybodys = [torch.empty(2) for _ in range(ranks)]
 # dist.all_gather(everybodys, x)
 # dist.reduce(x, dst=0)  # the sum, on rank 0
 # dist.broadcast(x, src=0)
