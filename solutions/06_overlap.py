@@ -155,7 +155,8 @@ check(average)
 class Reducer:
     """Averages buckets while backward runs: each when it is complete, all in order.
 
-    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does.
+    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does, of bucket
+    i as a hook sees it: `grad_bucket(buckets, i)`.
     """
 
     def __init__(self, buckets, start=average):
@@ -441,7 +442,8 @@ def sync_buffers(module):
 # ## Your turn: DistributedDataParallel
 #
 # Three places are yours: the end of the constructor, the hook, and what happens when backward is
-# over. Forward is given: it counts how many backwards are `expected` to average.
+# over. Forward is given: it counts how many backwards are `expected` to average. (torch's own class
+# may not be used in yours: the check sees it.)
 
 
 # %% exercise="DistributedDataParallel"

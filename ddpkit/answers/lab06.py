@@ -46,7 +46,8 @@ def average(bucket):
 class Reducer:
     """Averages buckets while backward runs: each when it is complete, all in order.
 
-    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does.
+    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does, of bucket
+    i as a hook sees it: `grad_bucket(buckets, i)`.
     """
 
     def __init__(self, buckets, start=average):
