@@ -70,8 +70,8 @@ WORLDS = (1, 2, 3, 4, 6, 8, 1024)
 def predict(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Seconds of each of the six: so many latencies, and so many tensors over the busiest link."""
     for name in ALL_REDUCE:
-        latency, bandwidth = rng.randint(1, 9) * 1e-3, rng.randint(1, 9) * 1e6
-        nbytes = rng.randint(1, 9) * 1000
+        latency, bandwidth = rng.randint(10, 99) * 1e-4, rng.randint(10, 99) * 1e5
+        nbytes = rng.randint(10, 99) * 100
         prices = [_price(name, n) for n in WORLDS]
         seconds = [a * latency + b * nbytes / bandwidth for a, b in prices]
         yield Case(

@@ -1,0 +1,77 @@
+"""Questions come from the secret: who knows those of the notebook's check knows no answer.
+
+A question that is the same for every secret can be answered from a list. Trivial cases may be: they
+earn nothing alone.
+"""
+
+from __future__ import annotations
+
+import types
+from functools import partial
+
+import pytest
+import torch
+
+from ddpkit.exercises import digest, exercises
+from ddpkit.exercises.seeds import Seed
+from ddpkit.grade.questions import questions
+from tests.grade.test_secrets import loaded
+
+# Exercises, their cases that are the same for every secret, and why that is well.
+ALIKE = {
+    "barrier": (("4 ranks", "2 ranks", "3 ranks", "5 ranks", "8 ranks"), "it has no arguments"),
+    "no_sync": (("an exception inside",), "a flag has two values; the next case mixes them"),
+}
+
+
+def shape(thing: object, above: tuple[int, ...] = ()) -> object:
+    """What a question knows, as data that can be compared: its arguments, and what functions keep.
+
+    Code is left out: it is the same for every secret.
+    """
+    if id(thing) in above:
+        return "itself"
+    parts = partial(shape, above=(*above, id(thing)))
+    match thing:
+        case bool() | int() | float() | str() | bytes() | None:
+            return type(thing).__name__, repr(thing)
+        case torch.Tensor():
+            return digest(thing)
+        case list() | tuple():
+            return [parts(each) for each in thing]
+        case dict():
+            return {repr(key): parts(value) for key, value in thing.items()}
+        case partial():
+            return [parts(thing.func), parts(thing.args), parts(thing.keywords)]
+        case types.MethodType():
+            return parts(thing.__self__)
+        case types.FunctionType():
+            cells = [each.cell_contents for each in thing.__closure__ or ()]
+            return [thing.__name__, parts(cells), parts(thing.__defaults__)]
+        case type() | types.ModuleType():
+            return thing.__name__
+    return type(thing).__name__, parts(getattr(thing, "__dict__", {}))
+
+
+def same_for_all(name: str, *seeds: str) -> list[str]:
+    """The titles of cases whose question is the same for all seeds; trivial ones are left out."""
+    made = [questions(exercises()[name], Seed(each, secret=True)) for each in seeds]
+    return [
+        one.case.title
+        for one, *others in zip(*made, strict=True)
+        if not one.case.trivial
+        and all(shape(loaded(one)) == shape(loaded(other)) for other in others)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(exercises()))
+def test_a_question_is_another_for_another_secret(name: str) -> None:
+    allowed, _ = ALIKE.get(name, ((), ""))
+    assert same_for_all(name, "a secret", "another", "a third", "a fourth") == list(allowed)
+
+
+def test_a_difference_says_something() -> None:
+    """The same secret gives the same questions, all of them."""
+    asked = questions(exercises()["token_ring"], Seed("a secret", secret=True))
+    titles = [each.case.title for each in asked if not each.case.trivial]
+    assert same_for_all("token_ring", "a secret", "a secret") == titles
