@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 
 import pytest
 
@@ -38,6 +39,29 @@ def test_what_is_typed_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         os.write(keyboard, b"yes\n")
         assert os.read(found.fileno(), 100) == b"yes\n"
         os.write(keyboard, b"\x04")  # Ctrl-D
+        assert os.read(found.fileno(), 100) == b""
+    os.close(keyboard)
+    os.close(terminal)
+
+
+def test_what_is_typed_to_the_shell_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the background a read would stop the process, so nothing is read until it is in front."""
+    keyboard, terminal = os.openpty()
+    asked, in_front = threading.Event(), threading.Event()
+
+    def foreground(_: int) -> int:
+        asked.set()
+        return os.getpgrp() if in_front.is_set() else -1
+
+    monkeypatch.setattr(os, "tcgetpgrp", foreground)
+    monkeypatch.setattr(typed, "LOOK", 0.01)
+    with given(terminal, monkeypatch) as found:
+        os.write(keyboard, b"mine\n")
+        assert asked.wait(30)
+        assert not found.poll(0.1)
+        in_front.set()
+        assert os.read(found.fileno(), 100) == b"mine\n"
+        os.write(keyboard, b"\x04")
         assert os.read(found.fileno(), 100) == b""
     os.close(keyboard)
     os.close(terminal)

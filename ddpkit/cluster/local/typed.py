@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
+import time
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+
+LOOK = 0.2  # seconds
 
 
 def standard_input() -> Connection | None:
@@ -29,7 +33,20 @@ def standard_input() -> Connection | None:
 
 
 def _hand_on(here: int, writer: Connection) -> None:
+    typed = b"?"
     with suppress(OSError):  # the rank has ended
-        while typed := os.read(here, 1 << 16):
+        while typed:
+            select.select([here], [], [])
+            if _in_the_background(here):  # what is typed is the shell's; to read it would stop us
+                time.sleep(LOOK)
+                continue
+            typed = os.read(here, 1 << 16)
             os.write(writer.fileno(), typed)
     writer.close()
+
+
+def _in_the_background(terminal: int) -> bool:
+    try:
+        return os.tcgetpgrp(terminal) != os.getpgrp()
+    except OSError:  # a terminal of no shell
+        return False
