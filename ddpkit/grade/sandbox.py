@@ -19,7 +19,7 @@ from ddpkit.exercises.exercise import exercises
 from ddpkit.files import PACKAGE
 
 SPARE_THREADS = 100  # beyond the limit, which is looked at a few times a second
-NICE = 5  # how far all in a sandbox stand back behind other programs
+NICE = 5  # how far all in a sandbox stand back behind other programs, where nobody is root
 KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number
 JOIN_SESSION_KEYRING = 1
 
@@ -159,7 +159,8 @@ def confine(limits: Limits) -> None:
     if os.geteuid() == 0:  # of the user that it becomes, who has nothing else; root has no limit
         most = limits.threads + SPARE_THREADS
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-    os.setpriority(os.PRIO_PROCESS, 0, NICE)  # a thousand of them would leave the grader no time
+    else:  # who is root comes first (`engine`); else a thousand of them would leave us no time
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if the machine's memory ends, this ends first, and not the grader
     if number := KEYCTL.get(platform.machine()):
