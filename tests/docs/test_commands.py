@@ -60,6 +60,10 @@ ELSEWHERE = {
     "check --as-graded 00_ranks.ipynb": (
         "tests/grade/test_practice.py::test_the_command_tells_what_the_grader_would"
     ),
+    "machine": "tests/commands/test_machine.py::test_named_machines_are_listed",
+    "machine --measure -o mine.json": (
+        "tests/commands/test_machine.py::test_what_was_measured_is_a_machine"
+    ),
     "release": "tests/authoring/test_release.py::test_a_released_repository_is_right",
     "release --check": "tests/commands/test_cli.py::test_release_check_of_this_tree",
 }
