@@ -62,6 +62,8 @@ def given(net: Any, gradients: Gradients, strided: bool = False) -> Any:
     What is shipped to a rank has lost its strides.
     """
     for p, gradient in zip(net.parameters(), gradients, strict=True):
+        if strided and p.dim() == 2:  # as its gradient: zeros_like(p) stands for one that is None
+            p.data = p.data.t().contiguous().t()
         by_columns = strided and gradient is not None and gradient.dim() == 2
         p.grad = gradient.t().contiguous().t() if by_columns else gradient
     return net
