@@ -2,7 +2,7 @@
 # Runs once, when Gradescope builds the autograder's image. Beside it: ddpkit.zip, the course's checkout.
 set -euo pipefail
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends bubblewrap unzip python3 python3-venv >/dev/null
+apt-get install -y -qq --no-install-recommends bubblewrap libseccomp2 unzip python3 python3-venv >/dev/null
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
   echo "ddpkit needs Python 3.11: choose a base image that has it, Ubuntu 24.04 for example." >&2
   exit 1
