@@ -170,12 +170,12 @@ def _default_caps(rng: random.Random) -> Question:
 
 
 def _two_forwards(rng: random.Random) -> Question:
-    net, batches = linear(_seed(rng)), [batches(_seed(rng), 2) for _ in range(2)]  # [step][rank]
-    first, second = (alone.gradients_of(net, of_ranks) for of_ranks in batches)
+    net, by_step = linear(_seed(rng)), [batches(_seed(rng), 2) for _ in range(2)]
+    first, second = (alone.gradients_of(net, of_ranks) for of_ranks in by_step)
     both = vector(alone.mean(first)) + vector(alone.mean(second))
     return Question(
         *("2 forwards, 3 backwards", 2, on_ranks.two_forwards),
-        [net, PerRank(list(zip(*batches, strict=True)))],
+        [net, PerRank(list(zip(*by_step, strict=True)))],
         {"gradients": [Close(both)] * 2, "a third adds": [Close(vector(own)) for own in first]},
         read=lambda seen: {
             "gradients": [vector(both) for both, _ in seen["gave"]],
