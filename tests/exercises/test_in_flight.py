@@ -1,14 +1,18 @@
 """What the network owns between a post and its wait: refused by luck no more, in every exercise."""
 
+import threading
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Work
 
 from ddpkit.exercises.exercise import Case, Exercise
 from ddpkit.exercises.judge import judge
 from ddpkit.exercises.ranks import asked
+from ddpkit.protocol.call import Call
+from ddpkit.rank.group.in_flight import InFlight, TouchedInFlight
 
 
 def swapping() -> Exercise:
@@ -211,3 +215,24 @@ def over_a_new_group(x):
 @pytest.mark.processes("some")
 def test_a_new_group_of_the_kit_is_not():
     assert judge(swapping(), over_a_new_group).passed
+
+
+def test_the_networks_own_threads_may_touch_what_it_owns():
+    """gloo's threads run torch under the modes of who has posted; an error there has no way out."""
+    mode, x = InFlight(0), torch.ones(2)
+    what = Call("all_reduce", where=("cell", 3))
+    with mode:
+        mode.posted(work := Work(), what, [[x]])
+        with pytest.raises(TouchedInFlight):
+            x.add_(1)
+        touched = []
+
+        def of_gloo():
+            with mode:
+                touched.append(x.add_(1))
+
+        thread = threading.Thread(target=of_gloo)
+        thread.start()
+        thread.join()
+        mode.over(work)
+    assert torch.equal(touched[0], torch.full((2,), 2.0))

@@ -8,6 +8,7 @@ of the group. It holds for messages and collectives that are posted while it is 
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class InFlight(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._owned: dict[int, Owned] = {}  # by number
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._next = 0
+        self._thread = threading.get_ident()
 
     def posted(self, work: Any, what: Call, payload: Any) -> None:
         """Note an operation on tensors, which must not be under way in others' hands."""
@@ -88,7 +90,10 @@ class InFlight(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._owned and not func.is_view:
+        # gloo's threads have the modes of who has posted. They are the network, and may touch what
+        # it owns; nor can an exception leave them: the waiting thread would get none, but NULL.
+        mine = threading.get_ident() == self._thread
+        if mine and self._owned and not func.is_view:
             for value, changes in _arguments(func, args, kwargs):
                 how = "it changes" if changes else "it reads"
                 self._refuse(value, how, ours="both" if changes else "writes")
