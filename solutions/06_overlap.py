@@ -80,13 +80,15 @@ def average_bucketed(model):
 
 
 # %% [markdown]
+# As in lab 05, the ranks compute like one core of a laptop, counted and not measured.
+#
 # **Predict:** 3.2 MB take 25 ms on the wire. An all-reduce pays 0.4 ms of latency. How long does
 # each of the three communicate: 96 all-reduces, 1, and 12?
 
 # %%
 from ddpkit.view import compare
 
-slow = Cluster(2, link="1 Gbit/s, 200 us")
+slow = Cluster(2, link="1 Gbit/s, 200 us", machine="laptop core")
 naive = slow.run(train, average_per_parameter)
 flat = slow.run(train, average_flat)
 bucketed = slow.run(train, average_bucketed)
