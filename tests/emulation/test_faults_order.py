@@ -6,6 +6,7 @@ may be waited for last.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -96,16 +97,21 @@ def test_a_callback_may_wait_for_one_that_its_peer_has_not_attached_yet():
     assert run(work).results == [2.0, 2.0]
 
 
-def test_a_rank_in_a_lock_holds_nobody_up_and_no_clock_runs_away():
+def test_a_rank_in_a_lock_holds_nobody_up_and_no_clock_runs_away(tmp_path):
+    os.mkfifo(door := tmp_path / "door")
+
     def work():
         token = torch.zeros(1)
         if dist.get_rank() == 0:
-            threading.Event().wait(2)
+            door.open().close()  # stands still until the other rank opens it, too
             dist.send(token, 1)
         else:
-            receive = dist.irecv(token, 0)
+            receive, told = dist.irecv(token, 0), False
             while not receive.is_completed():
                 time.sleep(0.001)
+                if not told and time.perf_counter() > 0.5:  # never, if rank 0 were waited for
+                    door.open("w").close()
+                    told = True
         return time.perf_counter()
 
     done = run(work)

@@ -20,6 +20,7 @@ from tests.grade.test_secrets import loaded
 # Exercises, their cases that are the same for every secret, and why that is well.
 ALIKE = {
     "barrier": (("4 ranks", "2 ranks", "3 ranks", "5 ranks", "8 ranks"), "it has no arguments"),
+    "gradients_of": (("all are None",), "zeros are all that there is"),
     "no_sync": (("an exception inside",), "a flag has two values; the next case mixes them"),
 }
 

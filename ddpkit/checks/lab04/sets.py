@@ -7,6 +7,7 @@ torchrun it has another in each, and a set of dtypes another order.
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,7 +39,8 @@ def unordered(answer: Callable[..., Any]) -> Callable[..., Any]:
     try:
         tree = _Calls().visit(ast.parse(source_of(answer) or ""))
         code = compile(ast.fix_missing_locations(tree), "<answer>", "exec")
-        namespace = {**globals_of(answer), "set": Unordered}
+        enclosed = inspect.getclosurevars(inspect.unwrap(answer)).nonlocals
+        namespace = {**globals_of(answer), **enclosed, "set": Unordered}
         exec(code, namespace)
         made: Callable[..., Any] = namespace[answer.__name__]
     except Exception:  # of any make: then this cannot be asked
