@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -139,9 +138,7 @@ def test_ctrl_c_ends_all_and_says_where(tmp_path: Path) -> None:
     os.killpg(running.pid, signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert said.startswith("you stopped the run. At that moment,\n  rank 0 ")
-    # A rank says five times a second where it is: one that has just begun may not have said so.
-    assert re.search(r"rank [01] was in ends\.py, line |rank [01] was still starting", said)
+    assert said.startswith("you stopped the run. At that moment,\n  rank 0 was in ends.py, line ")
     assert "Traceback" not in said
     _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []

@@ -104,7 +104,8 @@ def test_the_summary_ends_with_a_typical_step() -> None:
 
 
 def page_of(name: str, tmp_path: Path) -> tuple[Run[None], Path]:
-    run = on(2, name, *([str(tmp_path / "checkpoint")] if name == "fsdp.py" else []), **EMULATED)
+    args = {"fsdp.py": [str(tmp_path / "checkpoint")], "gpu.py": ["modelled"]}.get(name, [])
+    run = on(2, name, *args, **EMULATED)
     write_page(run.trace, tmp_path / "run.html")
     return run, tmp_path / "run.html"
 

@@ -42,7 +42,7 @@ with torch.cuda.stream(torch.cuda.Stream()):
 end.record()
 torch.cuda.synchronize()
 assert begin.elapsed_time(end) > 0
-assert torch.cuda.max_memory_allocated() >= 0  # of a modelled machine, more
+assert (torch.cuda.max_memory_allocated() > 0) == ("modelled" in sys.argv)
 
 if dist.get_rank() == 0:
     torch.save(ddp.state_dict(), "checkpoint.pt")
