@@ -16,6 +16,7 @@ operations     collective_ns: what a collective of torch.distributed costs, whic
 buckets        Gradient, Bucket: what is reduced; assign_buckets by the rule of torch's DDP
 step           Step: what a rank computes in a training step; `Step.of_trace` from a recording
 data_parallel  replay, Replay: such a step on any number of ranks, over any link; sweep over caps
+servers        parameter_server, Served: workers that pull and push, and servers that answer
 scaling        scaling, Scaled: such a step on 1, 2, 4, … ranks, the batch growing or shared out
 whatif         what_if: a recorded run with other buckets, another link, or a slow rank: a Trace;
                fit_link: the link on which recorded all_reduces took as long as they did
@@ -32,6 +33,7 @@ from ddpkit.simulate.operations import collective_ns
 from ddpkit.simulate.plans import ALGORITHMS, ALL_REDUCE, COLLECTIVES, schedule
 from ddpkit.simulate.scaling import Scaled, scaling
 from ddpkit.simulate.schedules import Recv, RecvReduce, Schedule, Send
+from ddpkit.simulate.servers import Served, parameter_server
 from ddpkit.simulate.step import Step
 from ddpkit.simulate.timing import time_of
 from ddpkit.simulate.whatif import fit_link, what_if
@@ -53,6 +55,7 @@ __all__ = [
     "Scaled",
     "Schedule",
     "Send",
+    "Served",
     "Step",
     "assign_buckets",
     "bus_bandwidth",
@@ -60,6 +63,7 @@ __all__ = [
     "cost",
     "execute",
     "fit_link",
+    "parameter_server",
     "replay",
     "scaling",
     "schedule",

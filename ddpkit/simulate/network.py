@@ -103,6 +103,10 @@ class Network:
             self._posted(earliest, rank, lambda now: self._take_steps(now, part))
         return part
 
+    def call(self, ns: int, rank: int, action: Action) -> None:
+        """Let a rank's program go on at `ns`: what it posts then counts before what moves then."""
+        self._posted(ns, rank, action)
+
     # Time
 
     @property
