@@ -9,6 +9,7 @@ span       names a stretch of a rank's work for the timeline
 step       marks a training step of a rank, where no optimizer ends it
 busy       a stretch of a rank's work whose time is stated
 check      checks the answer to an exercise
+beside     a prediction beside what was measured, and their ratio
 carry      your own answer to an earlier exercise, or the kit's
 course     the labs, and what you have solved in each
 
@@ -44,7 +45,10 @@ from ddpkit.rank.record.recorder import span, step
 from ddpkit.trace import Trace
 
 if TYPE_CHECKING:
-    from ddpkit.exercises import carry, check, course
+    from ddpkit.exercises.carry import carry
+    from ddpkit.exercises.check import check
+    from ddpkit.exercises.course import course
+    from ddpkit.exercises.guess import beside
     from ddpkit.view import show
 
 __version__ = "0.1.0.dev0"
@@ -66,6 +70,7 @@ __all__ = [
     "RunTimeout",
     "Trace",
     "TraceError",
+    "beside",
     "busy",
     "carry",
     "check",
@@ -78,7 +83,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load what only a reader of lessons needs, when it is asked for: a rank never does."""
-    if name in ("carry", "check", "course"):
+    if name in ("beside", "carry", "check", "course"):
         from ddpkit import exercises
 
         return getattr(exercises, name)

@@ -10,10 +10,13 @@ is solved without the two markers, and is blank with one line in the place of th
         raise NotImplementedError("your code here: about 1 line")
 
 A cell may hold several blocks (methods of a class); each becomes a `raise` of its own.
+
+A guess, `token_ms = 4 * 33.8  # ms`, is blank with dots in the place of its value.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,6 +93,21 @@ def inside(source: str, blocks: Sequence[Block]) -> list[str]:
     """The lines between the markers: the answer itself."""
     lines = source.splitlines()
     return [line for block in blocks for line in lines[block.begin + 1 : block.end]]
+
+
+def guessed(source: str) -> str:
+    """The name that a guess gives a value, on one line; "" if the source is no such thing."""
+    match ast.parse(source).body:
+        case [ast.Assign(targets=[ast.Name(id=name)])] if "\n" not in source.strip():
+            return name
+    return ""
+
+
+def unguessed(source: str) -> str:
+    """A guess with dots in the place of its value."""
+    value = ast.parse(source).body[0].value  # type: ignore[attr-defined]
+    line = source.encode()  # whose bytes the columns count
+    return (line[: value.col_offset] + b"..." + line[value.end_col_offset :]).decode()
 
 
 def is_code(line: str) -> bool:

@@ -6,6 +6,7 @@ The format is jupytext's py:percent; what a cell is for stands on its `# %%` lin
     # %%                          code
     # %% exercise="token_ring"    the answer: a function or class of that name, with solution blocks
     # %% check="token_ring"       check(token_ring)
+    # %% guess="token_ms"         token_ms = 4 * 33.8  # ms: the lab has dots for the number
     # %% tags=["answers"]         a given helper that answers need, so it goes with them
 
 The header, above the first cell, says what README's table of labs tells of it:
@@ -53,6 +54,7 @@ class Cell:
     line: int  # of the file, where `source` starts
     exercise: str = ""
     check: str = ""
+    guess: str = ""
     tags: tuple[str, ...] = ()
     blocks: tuple[blocks.Block, ...] = ()
 
@@ -64,6 +66,8 @@ class Cell:
     @property
     def blank(self) -> str:
         """The source in the lab."""
+        if self.guess:
+            return blocks.unguessed(self.source)
         return blocks.blank(self.source, self.blocks)
 
     @property
@@ -179,14 +183,15 @@ def _cell(path: Path, line: int, node: Any, ids: Counter[str]) -> Cell:
     if not source.strip():
         _fail(path, line, "an empty cell")
     roles = {key: node.metadata[key] for key in node.metadata if key != "lines_to_next_cell"}
-    exercise, check, tags = _roles(path, line, kind, roles)
+    exercise, check, guess, tags = _roles(path, line, kind, roles)
     cell = Cell(
-        id=_id(kind, source, exercise, check, ids),
+        id=_id(kind, source, {"answer": exercise, "check": check, "guess": guess}, ids),
         kind=cast(Kind, kind),
         source=source,
         line=line,
         exercise=exercise,
         check=check,
+        guess=guess,
         tags=tags,
         blocks=_blocks(path, line, kind, source),
     )
@@ -196,12 +201,14 @@ def _cell(path: Path, line: int, node: Any, ids: Counter[str]) -> Cell:
 
 def _roles(
     path: Path, line: int, kind: str, roles: dict[str, Any]
-) -> tuple[str, str, tuple[str, ...]]:
-    """The exercise, the check and the tags that a `# %%` line gives."""
-    exercise, check, tags = roles.pop("exercise", ""), roles.pop("check", ""), roles.pop("tags", [])
+) -> tuple[str, str, str, tuple[str, ...]]:
+    """The exercise, the check, the guess and the tags that a `# %%` line gives."""
+    names = [roles.pop(role, "") for role in ("exercise", "check", "guess")]
+    tags = roles.pop("tags", [])
     if roles:
-        _fail(path, line, f"unknown {', '.join(sorted(roles))}: a cell has exercise, check or tags")
-    for name in (exercise, check):
+        unknown = ", ".join(sorted(roles))
+        _fail(path, line, f"unknown {unknown}: a cell has exercise, check, guess or tags")
+    for name in names:
         if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
             _fail(path, line, f"{name!r} is no name for an exercise (Python's, 50 letters at most)")
     known = isinstance(tags, list) and all(
@@ -209,16 +216,15 @@ def _roles(
     )
     if not known:
         _fail(path, line, f'tags {tags!r}: a lesson knows ["answers"] and the tags of nbval')
-    if (exercise and check) or (kind == "markdown" and (exercise or check or tags)):
-        _fail(path, line, "a cell is a text, or an exercise, or a check: not two of them")
-    return exercise, check, tuple(tags)
+    if sum(map(bool, names)) > 1 or (kind == "markdown" and (any(names) or tags)):
+        _fail(path, line, "a cell is a text, an exercise, a check or a guess: not two of them")
+    return *names, tuple(tags)
 
 
-def _id(kind: str, source: str, exercise: str, check: str, ids: Counter[str]) -> str:
+def _id(kind: str, source: str, named: dict[str, str], ids: Counter[str]) -> str:
     """The id of a cell, wherever the cell stands in its lesson: a grader and a diff go by it."""
-    if exercise or check:
-        base = f"answer-{exercise}" if exercise else f"check-{check}"
-    else:
+    base = "".join(f"{role}-{name}" for role, name in named.items() if name)
+    if not base:
         digest = hashlib.sha256(source.encode()).hexdigest()[:8]
         base = f"{'md' if kind == 'markdown' else 'code'}-{digest}"
     ids[base] += 1
@@ -252,6 +258,8 @@ def _prove(path: Path, cell: Cell) -> None:
             _fail(path, cell.line, f"the lab's cell {cell.id} defines no {cell.exercise}")
     if cell.check and not _checks(cell.source, cell.check):
         _fail(path, cell.line, f"cell {cell.id} does not call check({cell.check})")
+    if cell.guess and blocks.guessed(cell.source) != cell.guess:
+        _fail(path, cell.line, f"cell {cell.id} is not one line, {cell.guess} = a number")
 
 
 def _compile(path: Path, line: int, source: str, what: str) -> None:

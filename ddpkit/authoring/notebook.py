@@ -58,6 +58,23 @@ def text_of(value: Any) -> str:
     return "".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def with_results(notebook: Notebook, executed: Notebook) -> Notebook | None:
+    """The notebook with the outputs of an executed one that has the same code; None if it has not.
+
+    What a kernel does depends on the code alone: the texts between may be others.
+    """
+    code, ran = _code(notebook), _code(executed)
+    if [_without_results(cell) for cell in code] != [_without_results(cell) for cell in ran]:
+        return None
+    results = {cell["id"]: {key: cell[key] for key in _RESULTS if key in cell} for cell in ran}
+    cells = [cell | results.get(cell["id"], {}) for cell in notebook["cells"]]
+    return notebook | {"cells": cells}
+
+
+def _code(notebook: Notebook) -> list[Notebook]:
+    return [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
+
+
 def difference(found: Notebook, expected: Notebook) -> str | None:
     """The first thing, outputs aside, in which `found` is not `expected`; None: they agree."""
     cells = [_without_results(cell) for cell in found["cells"]]
@@ -121,4 +138,6 @@ def _metadata(cell: Cell) -> dict[str, Any]:
         tags, own = ["exercise", *tags], {"exercise": cell.exercise}
     elif cell.check:
         tags, own = ["nbval-check-output", *tags], {"check": cell.check}
+    elif cell.guess:
+        own = {"guess": cell.guess}
     return ({"ddpkit": own} if own else {}) | ({"tags": tags} if tags else {})

@@ -12,7 +12,7 @@ from ddpkit.authoring.answers import make_answers, make_index
 from ddpkit.authoring.kernel import execute
 from ddpkit.authoring.leaks import leaks
 from ddpkit.authoring.lesson import FILE_NAME, Lesson, parse
-from ddpkit.authoring.notebook import make_lab, to_text
+from ddpkit.authoring.notebook import Notebook, load, make_lab, make_solution, to_text, with_results
 from ddpkit.authoring.readme import make_readme
 from ddpkit.authoring.rules import rule_problems
 from ddpkit.authoring.start import make_start
@@ -32,9 +32,10 @@ def release(root: Path, names: Collection[str] | None = None, *, force: bool = F
     """Make the products of the lessons in `root`/solutions; of `names` only, if given.
 
     A name is "00", "00_ranks", "ranks" or a path that ends in solutions/00_ranks.py. A notebook is
-    executed if its lesson changed, if its outputs are not right, or by `force`. A lesson that fails
-    keeps its earlier products, and the others are released all the same; then LessonError, with a
-    line for each failure. Products without a lesson are removed, unless `names` are given.
+    executed if its lesson's code changed, if its outputs are not right, or by `force`. A lesson
+    that fails keeps its earlier products, and the others are released all the same; then
+    LessonError, with a line for each failure. Products without a lesson are removed, unless
+    `names` are given.
     """
     lessons, failures = _read(root)
     failures += _clashes(lessons)
@@ -92,12 +93,22 @@ def _release_one(root: Path, lesson: Lesson, force: bool) -> list[Path]:
     for leak in leaks(lesson, lab):
         raise LessonError(f"{lesson.label}: its lab would give the answer away, in {leak}")
     if force or any(stale.solution_problems(root, lesson)):
-        executed = execute(lesson)
+        executed = (None if force else _as_executed(root, lesson)) or execute(lesson)
         wrong = [f"{lesson.label}: {what}" for what in stale.executed_problems(root, executed)]
         if wrong:
             raise LessonError("\n".join(wrong))
         products[stale.solution_path(root, lesson)] = to_text(executed)
     return _write(root, products)
+
+
+def _as_executed(root: Path, lesson: Lesson) -> Notebook | None:
+    """The solution notebook with the outputs that it has; None if these are of other code."""
+    try:
+        earlier = load(stale.solution_path(root, lesson))
+    except LessonError:
+        return None
+    kept = with_results(make_solution(lesson), earlier)
+    return kept if kept and not any(stale.executed_problems(root, kept)) else None
 
 
 def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:

@@ -15,7 +15,10 @@ from ddpkit.text import count
 )
 @click.option("--force", is_flag=True, help="Execute also the lessons that have not changed.")
 def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
-    """Make labs, executed solutions and answers from solutions/*.py (of all lessons, or NAMES)."""
+    """Make labs, executed solutions and answers from solutions/*.py (of all lessons, or NAMES).
+
+    A lesson is executed if its code has changed; where only texts have, the outputs stay.
+    """
     from ddpkit import authoring
 
     if not (CHECKOUT / "solutions").is_dir():

@@ -18,6 +18,7 @@ carry            an earlier lab's answer
   keep, sources  an answer made into a file that runs on its own
   progress       what went green so far
   course         the map of the course: the labs, and what is solved in each
+guess            a prediction beside what came out
 """
 
 from ddpkit.cluster.torchrun import job
@@ -25,6 +26,7 @@ from ddpkit.exercises.carry import carry
 from ddpkit.exercises.check import check
 from ddpkit.exercises.course import course
 from ddpkit.exercises.exercise import Case, Exercise, exercise, exercises, find
+from ddpkit.exercises.guess import beside
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.judge import judge
 from ddpkit.exercises.values import Close, digest, show_value
@@ -38,6 +40,7 @@ __all__ = [
     "Hint",
     "Seen",
     "Verdict",
+    "beside",
     "carry",
     "check",
     "course",

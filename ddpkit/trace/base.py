@@ -30,11 +30,10 @@ class BaseTrace:
         object.__setattr__(self, "spans", tuple(self.spans))  # any iterable will do
 
     def __repr__(self) -> str:
-        ms = (self.end_ns - self.start_ns) / 1e6
         steps = f", {count(self.steps, 'step')}" if self.steps else ""
         ranks, spans = count(self.world_size, "rank"), count(len(self.spans), "span")
         emulated = ", emulated" if how_made(self.facts) == "emulated" else ""
-        return f"<Trace of {ranks}: {spans}{steps}, {ms:.4g} ms{emulated}>"
+        return f"<Trace of {ranks}: {spans}{steps}, {self.duration_ms:.4g} ms{emulated}>"
 
     @property
     def ranks(self) -> range:
@@ -54,6 +53,11 @@ class BaseTrace:
         """Where the latest window ends; 0 if nothing was recorded."""
         ends = [span.end_ns for span in self.spans] if not self.bounds else []
         return max([*ends, *(end for start, end in self.bounds.values() if start < end)], default=0)
+
+    @property
+    def duration_ms(self) -> float:
+        """How long it took, from the earliest start to the latest end, in milliseconds."""
+        return (self.end_ns - self.start_ns) / 1e6
 
     def of(self, rank: int) -> tuple[Span, ...]:
         """The spans of one rank, in the order they were recorded."""

@@ -61,6 +61,13 @@ def test_comments_that_look_like_magics_stay_comments(tmp_path: Path) -> None:
     assert cells[1].source == "# !important\n# %time\na = 1"
 
 
+def test_a_guess_is_dots_in_the_lab(tmp_path: Path) -> None:
+    text = '# %% guess="token_ms"\ntoken_ms = (2 + 1) * 33.8  # α + β, in ms\n'
+    cell = parse(write(tmp_path, OPENING + text)).cells[1]
+    assert (cell.id, cell.solved) == ("guess-token_ms", "token_ms = (2 + 1) * 33.8  # α + β, in ms")
+    assert cell.blank == "token_ms = ...  # α + β, in ms"
+
+
 ANSWER = "def f():\n    # BEGIN SOLUTION\n    return 1\n    # END SOLUTION\n"
 CHECKED = f'# %% exercise="f"\n{ANSWER}\n# %% check="f"\ncheck(f)\n'
 
@@ -124,6 +131,12 @@ MALFORMED = {
     "an unknown key": (f'# %% excercise="f"\n{ANSWER}', 5, "unknown excercise"),
     "an unknown tag": ('# %% tags=["answer"]\na = 1\n', 5, "tags"),
     "no name": (CHECKED.replace('"f"', '"a b"'), 5, "no name for an exercise"),
+    "a guess of another name": (
+        '# %% guess="ms"\nseconds = 4\n',
+        5,
+        "is not one line, ms = a number",
+    ),
+    "a guess of two lines": ('# %% guess="ms"\nms = 4\nprint(ms)\n', 5, "is not one line"),
     "two roles": (f'# %% exercise="f" check="f"\n{ANSWER}', 5, "not two of them"),
     "a raw cell": ("# %% [raw]\n# hm\n", 5, "a raw cell"),
     "an empty cell": ("# %%\n\n# %%\na = 1\n", 4, "an empty cell"),

@@ -99,6 +99,12 @@ def test_only_what_changed_is_executed(root: Path, monkeypatch: pytest.MonkeyPat
         "solutions/01_other.ipynb",
     ]
     assert executed == ["00_adding", "01_other", "01_other"]
+    edit(root / "solutions" / "00_adding.py", "we will add", "we add")  # a text: no execution
+    before = outputs(root, "check-total")
+    assert len(release.release(root).written) == 2
+    assert outputs(root, "check-total") == before != []
+    assert release.check(root) == []
+    assert len(executed) == 3
     release.release(root, force=True)
     assert len(executed) == 5
 

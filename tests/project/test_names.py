@@ -8,7 +8,7 @@ from ddpkit import errors
 from tests.project.source import PACKAGE, ROOT, modules
 
 NOUNS = ["Cluster", "PerRank", "Run", "Trace"]
-VERBS = ["busy", "carry", "check", "course", "show", "span", "step"]
+VERBS = ["beside", "busy", "carry", "check", "course", "show", "span", "step"]
 ERRORS = [
     "CallError",
     "ClusterError",

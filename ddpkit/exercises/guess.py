@@ -1,0 +1,49 @@
+"""`beside`: a prediction beside what came out, and their ratio."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, SupportsFloat
+
+from ddpkit.exercises.say import say
+
+NOTHING = "Nothing was measured here."
+UNWRITTEN = "No prediction yet: write a number in place of the dots, and run both cells again."
+
+
+def beside(prediction: Any, measured: SupportsFloat | None, unit: str = "") -> None:
+    """Print a prediction beside what was measured, and measured ÷ predicted.
+
+    prediction  a number; `...` stands for one that is not written yet
+    measured    a number; None or 0 where a run was skipped
+    unit        what both are counted in: "ms", "MB", "messages"
+
+    Nothing is wrong with a prediction: whatever it is, this raises nothing.
+    """
+    came = _number(measured)
+    if not came:
+        say(f"{NOTHING}\n")
+        return
+    text = f"measured  {_said(came, unit)}"
+    said = _number(prediction)
+    if said is None:
+        why = UNWRITTEN if prediction is ... else f"{prediction!r:.40} is no number."
+        say(f"{text}\n{why}\n")
+    else:
+        ratio = f"measured ÷ predicted {came / said:.2f}" if said else "which is not nothing"
+        say(f"predicted {_said(said, unit)}\n{text}   {ratio}\n")
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or None; a text is none."""
+    try:
+        found = math.nan if isinstance(value, str) else float(value)
+    except Exception:  # whatever the reader has written there
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _said(value: float, unit: str) -> str:
+    """ "33.8 ms", "350,415 bytes"."""
+    digits = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+    return f"{digits} {unit}".strip()
