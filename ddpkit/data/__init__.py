@@ -1,5 +1,6 @@
 """The data sets that come with ddpkit: nothing is downloaded.
 
+published    numbers of papers, each with its source
 digits       load_digits: 1,797 images of handwritten digits
 make_digits  made the file that is shipped, once
 """

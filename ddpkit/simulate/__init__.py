@@ -13,10 +13,15 @@ timing         time_of: run a schedule on links, event by event: a Trace
 costs          cost, FORMULAS: what an algorithm costs in closed form, and where that is written;
                bus_bandwidth: NCCL tests' busbw, to compare operations and world sizes
 operations     collective_ns: what a collective of torch.distributed costs, which takes one of them
+rounds         ring_ends, butterfly_ends: an all_reduce of thousands of ranks, a round at a time
+prices         price_of: what an all_reduce takes, by any algorithm on any links; Price
+events         step_ends: a step of all ranks, message by message: what `replay` must agree with
 buckets        Gradient, Bucket: what is reduced; assign_buckets by the rule of torch's DDP
 step           Step: what a rank computes in a training step; `Step.of_trace` from a recording
 data_parallel  replay, Replay: such a step on any number of ranks, over any link; sweep over caps
 servers        parameter_server, Served: workers that pull and push, and servers that answer
+models         ModelTable: layers of ResNet, BERT and GPT, with parameters and FLOPs
+noise          noisy_steps: such a step with ranks that are late, each step another one
 scaling        scaling, Scaled: such a step on 1, 2, 4, … ranks, the batch growing or shared out
 whatif         what_if: a recorded run with other buckets, another link, or a slow rank: a Trace;
                fit_link: the link on which recorded all_reduces took as long as they did
@@ -28,9 +33,14 @@ from ddpkit.link import Link, Links
 from ddpkit.simulate.buckets import Bucket, Gradient, assign_buckets
 from ddpkit.simulate.costs import FORMULAS, Formula, bus_bandwidth, cost
 from ddpkit.simulate.data_parallel import AllReduce, Replay, replay, sweep
+from ddpkit.simulate.events import step_ends
 from ddpkit.simulate.executor import execute
+from ddpkit.simulate.models import ModelLayer, ModelTable, bert, gpt, resnet
+from ddpkit.simulate.noise import noisy_steps
 from ddpkit.simulate.operations import collective_ns
 from ddpkit.simulate.plans import ALGORITHMS, ALL_REDUCE, COLLECTIVES, schedule
+from ddpkit.simulate.prices import all_reduce_ns, price_of
+from ddpkit.simulate.rounds import butterfly_ends, ring_ends
 from ddpkit.simulate.scaling import Scaled, scaling
 from ddpkit.simulate.schedules import Recv, RecvReduce, Schedule, Send
 from ddpkit.simulate.servers import Served, parameter_server
@@ -49,6 +59,8 @@ __all__ = [
     "Gradient",
     "Link",
     "Links",
+    "ModelLayer",
+    "ModelTable",
     "Recv",
     "RecvReduce",
     "Replay",
@@ -57,16 +69,25 @@ __all__ = [
     "Send",
     "Served",
     "Step",
+    "all_reduce_ns",
     "assign_buckets",
+    "bert",
     "bus_bandwidth",
+    "butterfly_ends",
     "collective_ns",
     "cost",
     "execute",
     "fit_link",
+    "gpt",
+    "noisy_steps",
     "parameter_server",
+    "price_of",
     "replay",
+    "resnet",
+    "ring_ends",
     "scaling",
     "schedule",
+    "step_ends",
     "sweep",
     "time_of",
     "what_if",

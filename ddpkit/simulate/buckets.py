@@ -46,13 +46,15 @@ def assign_buckets(
     first, cap = int(first_bucket_mb * MB), int(bucket_cap_mb * MB)
     caps: dict[str, int] = {}  # the cap of the bucket that is being filled, by dtype
     filling: dict[str, list[Gradient]] = {}
+    filled: dict[str, int] = {}  # the bytes that are in it
     closed: list[list[Gradient]] = []
     for gradient in gradients:
         dtype = gradient.dtype
         filling.setdefault(dtype, []).append(gradient)
-        if sum(g.bytes for g in filling[dtype]) >= caps.get(dtype, first):
+        filled[dtype] = filled.get(dtype, 0) + gradient.bytes
+        if filled[dtype] >= caps.get(dtype, first):
             closed.append(filling.pop(dtype))
-            caps[dtype] = cap
+            caps[dtype], filled[dtype] = cap, 0
     closed += filling.values()
     return tuple(bucket_of(each) for each in closed)
 

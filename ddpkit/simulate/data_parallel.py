@@ -5,9 +5,10 @@ buckets before it are posted, it posts the bucket. All buckets go through one st
 all_reduce begins when every rank has posted it and the one before it is done. When the last one is
 done, backward finishes and the optimizer steps.
 
-An all_reduce takes what `cost` says on the slowest rank's link. On equal links that is
-what it takes ranks in emulated time. Compared with `timing`, event by event, it is right within 1 %
-for a ring over unequal bandwidths, and up to twice as long over unequal latencies.
+An all_reduce takes what its `Price` says, from when the last rank has posted it, for all ranks
+alike. On equal links that is when the last rank is done, to the nanosecond (`events` plays every
+message): the last one's bytes have to go all the way round. Other ranks may be done a little
+before. On unequal links ranks that are early may have gone ahead, and all be done before.
 
 Ranks that compute alike are worked out once: 4,096 of them cost no more than one.
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.buckets import Bucket, assign_buckets
-from ddpkit.simulate.costs import cost
+from ddpkit.simulate.prices import Price, price_of
 from ddpkit.simulate.step import Step
 from ddpkit.text import count
 from ddpkit.trace import Scalar, Span, Trace
@@ -77,25 +78,32 @@ def replay(
     algorithm: str = "ring",
     overhead_ns: int = 0,
     slow: Mapping[int, float] | None = None,
+    price: Price | None = None,
 ) -> Replay:
     """Simulate one data-parallel step.
 
     ``step`` is the compute of every rank, or a list of one per rank. ``buckets`` are those of
     torch's default caps if not given; see `assign_buckets`. ``overhead_ns`` is what an all_reduce
     takes beyond its link. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its own work.
+    ``algorithm`` is that of the all_reduces, see `price_of`; with a ``price``, a function from
+    bytes to ns, they take what it says, whatever the link.
     Raises ValueError for ranks, steps or buckets that do not fit together.
     """
     steps = _per_rank(step, world_size, slow or {})
     links = Links.parse(link, world_size)
     if buckets is None:
         buckets = assign_buckets(steps[0].gradients)
-    posts = [posted_ns(each, buckets) for each in _different(steps)]
-    slowest, free = links.slowest, 0
+    posts = _all_posted(_different(steps), buckets)
+    free = 0
+    if price is None:
+        price = price_of(algorithm, world_size, links)
+    else:
+        algorithm = "as priced"
     all_reduces: list[AllReduce] = []
     for bucket, posted in zip(buckets, zip(*posts, strict=True), strict=True):
         ready = max(posted)
         start = max(ready, free)
-        free = start + cost(algorithm, world_size, bucket.bytes, slowest) + overhead_ns
+        free = start + price(bucket.bytes) + overhead_ns
         all_reduces.append(AllReduce(bucket, ready, start, free))
     facts = {"backend": "simulated", "emulated": str(links), "algorithm": algorithm}
     return Replay(steps, links, tuple(all_reduces), facts)
@@ -115,14 +123,37 @@ def sweep(
 
 def posted_ns(step: Step, buckets: Sequence[Bucket]) -> list[int]:
     """When a rank posts each bucket, from the start of the step: in order, whatever is ready."""
-    ready = {gradient.name: gradient.ready_ns for gradient in step.gradients}
-    if missing := [name for bucket in buckets for name in bucket.gradients if name not in ready]:
-        raise ValueError(f"the buckets have a gradient {missing[0]!r}, which a step has not")
-    posts, last = [], 0
-    for bucket in buckets:
-        last = max([last, *(ready[name] for name in bucket.gradients)])
-        posts.append(step.begin_ns + last)
+    return _all_posted([step], buckets)[0]
+
+
+def _all_posted(steps: Sequence[Step], buckets: Sequence[Bucket]) -> list[list[int]]:
+    """When each rank posts each bucket.
+
+    Ranks whose gradients become ready in one order wait for the same gradient of a bucket: which
+    one that is, is looked up once.
+    """
+    orders: dict[tuple[str, ...], list[int]] = {}
+    posts = []
+    for step in steps:
+        order = tuple(gradient.name for gradient in step.gradients)
+        last = orders.get(order)
+        if last is None:
+            last = orders[order] = _last_of_each(order, buckets)
+        ready = step.gradients
+        posts.append([step.begin_ns + (ready[i].ready_ns if i >= 0 else 0) for i in last])
     return posts
+
+
+def _last_of_each(order: Sequence[str], buckets: Sequence[Bucket]) -> list[int]:
+    """The place of the gradient that lets a rank post each bucket, -1 if it waits for none."""
+    place = {name: i for i, name in enumerate(order)}
+    if missing := [name for bucket in buckets for name in bucket.gradients if name not in place]:
+        raise ValueError(f"the buckets have a gradient {missing[0]!r}, which a step has not")
+    last, found = -1, []
+    for bucket in buckets:
+        last = max([last, *(place[name] for name in bucket.gradients)])
+        found.append(last)
+    return found
 
 
 def end_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:

@@ -34,17 +34,21 @@ def scaling(
     *,
     strong: bool,
     buckets: Sequence[Bucket] | None = None,
+    algorithm: str = "ring",
 ) -> list[Scaled]:
     """A step on each number of ranks.
 
     Strong scaling shares the batch of ``step`` out; weak scaling gives each rank such a batch.
 
-    ``buckets`` are those of torch's default caps if not given. For the terms: J. L. Gustafson,
+    ``buckets`` are those of torch's default caps if not given; ``algorithm`` as by `price_of`. For
+    the terms: J. L. Gustafson,
     Reevaluating Amdahl's Law, CACM 31 (1988).
     """
     scaled = []
     for n in world_sizes:
-        done = replay(step.batch_of(1 / n) if strong else step, n, link, buckets)
+        done = replay(
+            step.batch_of(1 / n) if strong else step, n, link, buckets, algorithm=algorithm
+        )
         batches = 1 if strong else n
         scaled.append(Scaled(done, batches * step.compute_ns / (done.step_ns or 1)))
     return scaled

@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 
 from ddpkit.errors import TraceError
 from ddpkit.simulate.buckets import Bucket, Gradient
+from ddpkit.simulate.models import ModelTable
 from ddpkit.trace import Span, Trace, how_made
 from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
 
@@ -83,6 +84,21 @@ class Step:
         """
         grown = self.slowed(times)
         return replace(grown, optimizer_ns=self.optimizer_ns, finish_ns=self.finish_ns)
+
+    @classmethod
+    def of_model(cls, model: ModelTable, compute_ns: int, optimizer_ns: int = 0) -> "Step":
+        """A step of a model: ``compute_ns`` of forward and backward, shared out by multiplications.
+
+        Backward takes two thirds of it, for it makes two products where forward makes one. Its
+        gradients become ready in the opposite order, 4 bytes a number; one of a tensor that
+        multiplies nothing, as a bias, with the one before it.
+        """
+        backward_ns, macs, done = compute_ns * 2 // 3, model.macs or 1, 0
+        gradients = []
+        for layer in reversed(model.layers):
+            done += layer.macs
+            gradients.append(Gradient(layer.name, 4 * layer.parameters, backward_ns * done // macs))
+        return cls(compute_ns - backward_ns, tuple(gradients), optimizer_ns)
 
     @classmethod
     def of_trace(

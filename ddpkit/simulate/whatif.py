@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from ddpkit.errors import TraceError
 from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate.buckets import assign_buckets
-from ddpkit.simulate.costs import cost, terms
+from ddpkit.simulate.costs import terms
 from ddpkit.simulate.data_parallel import Replay, replay
+from ddpkit.simulate.prices import price_of
 from ddpkit.simulate.step import WARM_UP, Step, bucket_spans, recorded_buckets, undisturbed
 from ddpkit.trace import Trace
 
@@ -62,7 +63,8 @@ def recorded_link(trace: Trace) -> tuple[Links, int]:
         links = Links.parse(emulated, n)
     except ValueError as error:
         raise TraceError(f"the link that the trace was recorded on: {error}") from None
-    beyond = [max(0, ns - cost("ring", n, nbytes, links.slowest)) for nbytes, ns in samples]
+    price = price_of("ring", n, links)
+    beyond = [max(0, ns - price(nbytes)) for nbytes, ns in samples]
     return links, undisturbed(beyond) if beyond else 0
 
 

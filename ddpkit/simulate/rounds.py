@@ -1,0 +1,154 @@
+"""All-reduces as arrays: a round of all ranks at once, by the rules of `ddpkit.link`.
+
+`simulate.network` moves one message after the other, which is exact for anything and takes minutes
+for a ring of 4,096 ranks. Here a round is a few operations on arrays, one element a rank. That is
+exact, to the nanosecond, where no two messages of a round share a side of a link: in a ring, also
+on hosts, and in recursive doubling where the ranks have links of their own.
+
+Whatever starts later by a constant ends later by it. So once a round has moved all clocks as far
+as the round before it did, the rounds that are left need not be played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ddpkit.link import Links
+from ddpkit.simulate.schedules import doublings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Times: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]  # ns, one a rank
+
+
+def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) -> list[int]:
+    """When each rank is done with a ring all_reduce of ``nbytes`` bytes, in ns.
+
+    ``starts`` is when each rank begins, in ns; all at 0 if not given.
+    """
+    import numpy as np
+
+    n = len(links)
+    at = _starts(n, starts)
+    if n == 1:
+        return [int(at[0])]
+    least, longer = divmod(nbytes, n)
+    shown = n  # ranks that are worked out
+    if starts is None and not longer and links.hosts and not n % links.hosts.size:
+        hosts = [links.each[i : i + links.hosts.size] for i in range(0, n, links.hosts.size)]
+        shown = links.hosts.size if len(set(hosts)) == 1 else n  # all hosts do the same
+    at = at[:shown]
+    edges = _Edges(links, [(rank, (rank + 1) % n) for rank in range(shown)])
+    ranks, ends = np.arange(shown), at
+    before: Times | None = None
+    for number in range(2 * (n - 1)):
+        # Reduce-scatter begins with the chunk left of the rank's own, all-gather with its own.
+        chunk = (ranks - number - 1) % n if number < n - 1 else (ranks - (number - n + 1)) % n
+        got, sent = edges.move(at, np.roll(at, -1), least + (chunk < longer))
+        moved = np.roll(got, 1)
+        ends = np.maximum(moved, sent)
+        state = np.concatenate((moved, edges.out_free, edges.in_free)) - moved[0]
+        if not longer and before is not None and np.array_equal(state, before):
+            left = 2 * (n - 1) - 1 - number
+            ends = ends + left * (moved[0] - at[0])
+            break
+        before, at = state, moved
+    return [int(end) for end in ends] * (n // shown)
+
+
+def butterfly_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) -> list[int]:
+    """When each rank is done with recursive doubling of ``nbytes`` bytes, in ns.
+
+    Ranks beyond a power of two go first and last. Raises ValueError for ranks that share hosts:
+    their messages meet on the hosts' links.
+    """
+    import numpy as np
+
+    if links.host_count > 1:
+        raise ValueError("recursive doubling on hosts has no rounds that are arrays")
+    n = len(links)
+    began = _starts(n, starts)
+    doubled = 2 ** (n.bit_length() - 1)
+    beyond, low = n - doubled, np.arange(doubled)
+    size = np.asarray(nbytes)
+    free = _Free(links)
+    at, ends = began[:doubled].copy(), began.copy()
+    if beyond:
+        folded = free.edges([(doubled + rank, rank) for rank in range(beyond)])
+        at[:beyond], ends[doubled:] = folded.move(began[doubled:], at[:beyond], size)
+    for k in range(doublings(doubled)):
+        pairs = free.edges([(int(rank), int(rank) ^ 2**k) for rank in low])
+        got, sent = pairs.move(at, at[low ^ 2**k], size)
+        at = got[low ^ 2**k]
+        ends[:doubled] = np.maximum(at, sent)
+    if beyond:
+        handed = free.edges([(rank, doubled + rank) for rank in range(beyond)])
+        got, sent = handed.move(at[:beyond], began[doubled:], size)
+        ends[:beyond] = np.maximum(ends[:beyond], sent)
+        ends[doubled:] = np.maximum(ends[doubled:], got)
+    return [int(end) for end in ends]
+
+
+class _Edges:
+    """Messages of one round: each takes sides of links that no other one takes."""
+
+    def __init__(self, links: Links, pairs: Sequence[tuple[int, int]]) -> None:
+        import numpy as np
+
+        routes = [links.route(*pair) for pair in pairs]
+        self.latency = np.array([max(r.out.latency_ns, r.into.latency_ns) for r in routes])
+        self.out_rate = np.array([route.out.bytes_per_s for route in routes])
+        self.in_rate = np.array([route.into.bytes_per_s for route in routes])
+        self.out_free, self.in_free = np.zeros((2, len(pairs)), dtype=np.int64)
+
+    def move(self, sent: Times, awaited: Times, nbytes: Any) -> tuple[Times, Times]:
+        """When each message is received, and when its sending is over."""
+        import numpy as np
+
+        out, into = (
+            np.rint(nbytes / rate * 1e9).astype(np.int64) for rate in (self.out_rate, self.in_rate)
+        )
+        leaves = np.maximum(np.maximum(sent, awaited - self.latency), self.out_free)
+        self.out_free = leaves + out
+        arrives = leaves + self.latency + np.maximum(0, out - into)
+        self.in_free = np.maximum(arrives, self.in_free) + into
+        return self.in_free, np.maximum(self.out_free, awaited)
+
+
+class _Free:
+    """When the sides of the ranks' own links are free, from one round to the next."""
+
+    def __init__(self, links: Links) -> None:
+        import numpy as np
+
+        self.links = links
+        self.out, self.into = np.zeros((2, len(links)), dtype=np.int64)
+
+    def edges(self, pairs: Sequence[tuple[int, int]]) -> _Edges:
+        """The messages of a round, which free their sides of the links for the next."""
+        return _OwnSides(self, pairs)
+
+
+class _OwnSides(_Edges):
+    def __init__(self, free: _Free, pairs: Sequence[tuple[int, int]]) -> None:
+        import numpy as np
+
+        super().__init__(free.links, pairs)
+        self.free = free
+        self.src, self.dst = np.array(pairs).T
+        self.out_free, self.in_free = free.out[self.src], free.into[self.dst]
+
+    def move(self, sent: Times, awaited: Times, nbytes: Any) -> tuple[Times, Times]:
+        moved = super().move(sent, awaited, nbytes)
+        self.free.out[self.src], self.free.into[self.dst] = self.out_free, self.in_free
+        return moved
+
+
+def _starts(n: int, starts: Sequence[int] | None) -> Times:
+    import numpy as np
+
+    if starts is not None and len(starts) != n:
+        raise ValueError(f"{len(starts)} starts for {n} ranks: one for each rank is needed")
+    return np.zeros(n, dtype=np.int64) if starts is None else np.array(starts, dtype=np.int64)
