@@ -24,13 +24,15 @@
 
 # %%
 import torch, torch.distributed as dist
-from ddpkit import Cluster, check, show
+from ddpkit import Cluster, beside, check, show
 
 # %% [markdown]
 # ## Four ranks
 #
 # A *cluster* of four runs your function in four processes at once. Each process is called a
-# **rank**.
+# **rank**. They talk through
+# [`torch.distributed`](https://docs.pytorch.org/docs/stable/distributed.html), which leaves the bytes
+# to a *backend*: to **gloo** between processors, as here, to **NCCL** between GPUs of NVIDIA.
 
 # %%
 cluster = Cluster(4)
@@ -149,14 +151,26 @@ def token_ring(token: torch.Tensor) -> torch.Tensor:
 check(token_ring)
 
 # %% [markdown]
+# <details><summary>An answer</summary>
+#
+# 10 comes back: 1 + 2 + 3 + 4. It takes four messages, one from each rank.
+#
+# </details>
+
+# %% [markdown]
 # ## The first timeline
 #
 # Inside a laptop messages are too fast to watch. So the next cluster is *emulated*: real ranks, each
-# with the time of a machine of its own, behind a link of 1 Gbit/s, which takes 33 ms for 4 MB.
+# with the time of a machine of its own, on a link of 1 Gbit/s. There a message of 4 MB takes 33.8 ms.
 #
 # The kit draws a row for each rank; time runs to the right.
-#
-# **Predict:** what shape will the four rows make, when 4 MB go around? How long does it take?
+
+# %% [markdown]
+# **Predict:** what shape will the four rows make, when 4 MB go around? How long does it take? Write it
+# in place of the dots.
+
+# %% guess="token_ms"
+token_ms = 4 * 33.8  # your prediction, in ms
 
 # %%
 slow = Cluster(4, link="1 Gbit/s, 200 us")
@@ -166,7 +180,9 @@ def slow_token():
     return token_ring(torch.zeros(1_048_576))
 
 
-show(slow.run(slow_token))
+run = slow.run(slow_token)
+show(run)
+beside(token_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
 # **What to notice:** a staircase. A pale bar is a rank that waits for its peer, a solid bar is a
@@ -201,7 +217,8 @@ cluster.run(square).results
 
 
 # %% [markdown]
-# A rank can also die without a word: killed by the system when memory runs out, or crashed in C++.
+# A rank can also die without a word: the system kills it when memory runs out, or it crashes in C++.
+# Then it cannot say which line it was in. The kit says what it knows: the function.
 
 
 # %%
@@ -233,7 +250,7 @@ def after_you():
 run = Cluster(2).run(after_you, expect_error=True)
 
 # %% [markdown]
-# A **deadlock**. No error was raised, no CPU was used: on a real cluster this is a job that costs
+# A **deadlock**. No error was raised and no processor was used: on a real cluster such a job costs
 # money all night and does nothing. Read the explanation from the top: who waits, in which call,
 # in which line, and why it cannot end.
 #
@@ -250,9 +267,10 @@ def me_first():
 run = Cluster(2).run(me_first, expect_error=True)
 
 # %% [markdown]
-# It does not: `send` returns only when the other side has begun to receive. That is what gloo does
-# here and what NCCL does on GPUs. Some systems keep a small message in a buffer and let `send`
-# return early; a program that counts on it works with 10 numbers and hangs with 10 million.
+# It does not: `send` returns only when the other side has begun to receive. gloo does so here, and
+# so does NCCL on GPUs. Some systems keep a small message in a buffer and let `send` return early
+# ([MPI](https://www.mpi-forum.org/docs/) leaves it to each system). A program that counts on such a
+# buffer works with 10 numbers and hangs with 10 million.
 #
 # So write every program as if each `send` waits for its `recv`.
 
@@ -291,7 +309,10 @@ def who_waits(x: torch.Tensor) -> torch.Tensor:
 check(who_waits)
 
 # %% [markdown]
-# **Predict:** around the ring the token took four times 33 ms. How long does this shift take?
+# **Predict:** around the ring the token took four times 33.8 ms. How long does this shift take?
+
+# %% guess="shift_ms"
+shift_ms = 2 * 33.8  # your prediction, in ms
 
 
 # %%
@@ -299,11 +320,31 @@ def slow_shift():
     return who_waits(torch.ones(1_048_576)).shape
 
 
-show(slow.run(slow_shift))
+run = slow.run(slow_shift)
+show(run)
+beside(shift_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
 # **What to notice:** no staircase. The even ranks send while the odd ones receive, then the other
-# way round: two rounds, however many ranks there are. (With an odd number it takes a third: why?)
+# way round. It takes two rounds, however many ranks there are. (Is your picture a staircase? Then one
+# rank receives first and all others send first: that ends too, but only one message moves at a time.)
+#
+# With an odd number of ranks it takes a third round. Why?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# With five ranks, ranks 4 and 0 are neighbours, and both are even: both send first. So the message of
+# rank 4 waits until rank 0 has sent its own. That is the second round. Only then does rank 4 receive
+# from rank 3: the third.
+#
+# </details>
+
+# %% [markdown]
+# **In words:** your token took twice as long as your shift, with the same messages. What does a rank do in the one and not in the other while it waits? Use the numbers of your two timelines.
+
+# %% [markdown]
+# *Your words:*
 
 # %% [markdown]
 # ## The way out
@@ -325,7 +366,8 @@ show(slow.run(slow_shift))
 # dist.destroy_process_group()
 # ```
 #
-# In a terminal: `torchrun --nproc-per-node 4 hello.py`. `ddpkit script 00` makes such a script of
+# In a terminal: `torchrun --nproc-per-node 4 hello.py`
+# ([torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) starts the ranks). `ddpkit script 00` makes such a script of
 # this whole lab, and `ddpkit run -n 4 hello.py` runs one on the kit's ranks, which explain a
 # deadlock.
 

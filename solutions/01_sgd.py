@@ -24,7 +24,7 @@
 
 # %%
 import torch, matplotlib.pyplot as plt
-from ddpkit import Cluster, check, show
+from ddpkit import Cluster, beside, check, show
 
 # %% [markdown]
 # ## The data
@@ -51,8 +51,9 @@ plt.show()
 # ## The model and its loss
 #
 # The simplest classifier: a weight for each pixel and digit, and a bias for each digit. It turns
-# an image into 10 scores; the highest wins. The **loss** of one image is −log of the probability
-# that the model gives to the right digit. We want the mean loss over all images to be small.
+# an image into 10 scores; the highest wins. The **loss** of one image is $-\log p$, where $p$ is the
+# probability that the model gives to the right digit. We want the mean loss over all images to be
+# small.
 
 
 # %%
@@ -67,21 +68,26 @@ def loss_of(parameters, x, y):
 
 # %% [markdown]
 # **Predict:** all parameters are 0, so the model gives each of the ten digits the probability
-# 1/10. What is its loss? (A number, with a decimal or two.)
+# 1/10. What is its loss? (A number, with a decimal or two, in place of the dots.)
+
+# %% guess="first_loss"
+first_loss = 2.30  # your prediction
 
 # %%
 parameters = new_parameters()
-print(f"loss {loss_of(parameters, x, y).item():.4f}")
+beside(first_loss, loss_of(parameters, x, y).item())
 
 # %% [markdown]
-# It is −log(1/10) = log 10 ≈ 2.30. A useful number: a model that starts with another loss than
-# this has a bug, or knows something.
+# It is $-\log(1/10) = \log 10 \approx 2.30$. A useful number: a model that starts with another loss
+# than this has a bug, or it knows something already.
 
 # %% [markdown]
 # ## Down the gradient
 #
-# The gradient says for each parameter how the loss grows with it. One step: subtract a little of
-# it. How little is the **learning rate**.
+# The gradient says for each parameter how the loss grows with it. In one step we subtract a small
+# part of it: the **learning rate** $\eta$ times the gradient $g$,
+#
+# $$p \leftarrow p - \eta \, g$$
 
 
 # %%
@@ -141,12 +147,22 @@ def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
 check(minibatches)
 
 # %% [markdown]
+# <details><summary>An answer</summary>
+#
+# 29 steps: 28 minibatches of 64 make 1,792, and the last one has the 5 images that are left.
+#
+# </details>
+
+# %% [markdown]
 # ## How noisy is a minibatch?
 #
 # Take many minibatches of one size, and measure how far their gradients are from the gradient of
 # all images, on average.
 #
-# **Predict:** if the minibatch is four times as large, by how much does the noise shrink?
+# **Predict:** if the minibatch is four times as large, to how many per cent does the noise shrink?
+
+# %% guess="per_cent"
+per_cent = 50  # your prediction: of the noise before
 
 
 # %%
@@ -167,19 +183,23 @@ plt.xticks(sizes, sizes), plt.xlabel("images in the minibatch"), plt.ylabel("noi
 plt.show()
 for small, large, a, b in zip(sizes, sizes[1:], noises, noises[1:]):
     print(f"from {small:2} to {large:3} images the noise shrinks to {b / a:.0%}")
+beside(per_cent, 100 * noises[2] / noises[1], "per cent, from 4 to 16 images")
 
 # %% [markdown]
-# **What to notice:** four times the images, half the noise: it falls with 1/√B. (The last point is
-# lower still: 256 images are a good part of all there are.) So small batches are cheap progress,
-# and large ones soon give little for their price.
+# **What to notice:** four times the images, half the noise: with $B$ images it falls as $1/\sqrt{B}$.
+# (The last point is lower still: 256 images are a good part of all there are.) So small batches are
+# cheap progress. Large ones soon give little for their price: four times the work for half the noise.
+# [Goyal and others](https://arxiv.org/abs/1706.02677) tell how far large batches can go.
 
 # %% [markdown]
 # ## Your turn: the step
 #
-# With **momentum**, the step follows a running sum of gradients, the *velocity*. As in torch:
+# With **momentum** $\mu$, the step follows a running sum of gradients, the *velocity* $v$:
 #
-# - `velocity = momentum * velocity + gradient`, and at the first step just the gradient;
-# - `parameter -= lr * velocity`.
+# $$v \leftarrow \mu v + g, \qquad p \leftarrow p - \eta \, v$$
+#
+# At the first step $v$ is just the gradient. So does
+# [`torch.optim.SGD`](https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html).
 
 
 # %% exercise="sgd_step"
@@ -229,8 +249,14 @@ for batch_size in (len(x), 64):
     print(f"minibatches of {batch_size:4}: loss {loss:.2f}, {right:.0%} of the digits right")
 
 # %% [markdown]
-# **What to notice:** the same work, many more steps. That is why SGD is used, and it is also what
-# makes it hard to spread over many machines.
+# **What to notice:** the same work, many more steps. That is why SGD is used. It is also what makes
+# SGD hard to spread over many machines: the steps are small, and they come one after the other.
+
+# %% [markdown]
+# **In words:** both trainings have looked at every image five times. Why is the loss of one of them so much lower? Use your two numbers.
+
+# %% [markdown]
+# *Your words:*
 
 # %% [markdown]
 # ## Your turn: a batch in pieces
@@ -263,8 +289,15 @@ def accumulate(loss, parameters, micro_batches):
 check(accumulate)
 
 # %% [markdown]
-# **What to notice:** each micro-batch could have been computed by another rank. Nothing is needed of
-# it but its gradient and its length. That is *data parallelism*: split the batch, add up the
+# <details><summary>An answer</summary>
+#
+# No. The gradient of 64 images is $\frac{48}{64} g_1 + \frac{16}{64} g_2$: each part counts by its length. The plain mean would give an image of the short part three times the weight of one of the long part.
+#
+# </details>
+
+# %% [markdown]
+# **What to notice:** each micro-batch could have been computed by another rank. From that rank nothing
+# is needed but a gradient and a length. That is *data parallelism*: split the batch, add up the
 # gradients.
 
 # %% [markdown]
@@ -292,7 +325,7 @@ def three_steps():
 show(Cluster(1).run(three_steps))
 
 # %% [markdown]
-# **What to notice:** a chain. Step *t* needs the parameters that step *t* − 1 has made, backward
+# **What to notice:** a chain. Step $t$ needs the parameters that step $t - 1$ has made, backward
 # needs forward, the optimizer needs the gradients. Steps cannot run side by side without changing
 # the method.
 #
@@ -325,7 +358,7 @@ show(Cluster(1).run(three_steps))
 # ## In this lab you have
 #
 # - followed gradients downhill, and seen a learning rate that is too large;
-# - drawn minibatches, and measured that their noise falls with 1/√B;
+# - drawn minibatches, and measured that their noise falls with $1/\sqrt{B}$;
 # - written SGD with momentum, equal to torch's;
 # - made the gradient of a batch from its pieces, weighted by their lengths.
 #
