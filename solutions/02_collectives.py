@@ -24,7 +24,16 @@
 
 # %%
 import time, torch, torch.distributed as dist, matplotlib.pyplot as plt
-from ddpkit import Cluster, check, show, span
+from ddpkit import Cluster, beside, check, show, span
+
+# %% [markdown]
+# ## Why collectives?
+#
+# A training step on many ranks needs the same few things again and again: all ranks get what one of
+# them has, or one number is made of what all of them have. A call that all ranks make together for
+# this is a **collective**. [torch has them
+# ready](https://docs.pytorch.org/docs/stable/distributed.html#collective-functions). Who has built
+# them knows what each costs, and why.
 
 # %% [markdown]
 # ## Start, go on, wait
@@ -34,7 +43,14 @@ from ddpkit import Cluster, check, show, span
 #
 # Rank 0 sends 2 MB, which take 169 ms on this link, and has 100 ms of work to do.
 #
-# **Predict:** how long is rank 0 busy with both, by `send`? And by `isend`?
+# **Predict:** how long is rank 0 busy with both, by `send`? And by `isend`? Write your numbers in place
+# of the dots.
+
+# %% guess="send_ms"
+send_ms = 169 + 100  # your prediction, in ms
+
+# %% guess="isend_ms"
+isend_ms = 169  # your prediction, in ms
 
 # %%
 LINK = "100 Mbit/s, 1 ms"
@@ -64,19 +80,25 @@ from ddpkit.view import compare
 
 by_send, by_isend = (slow.run(send_then_work, at_once) for at_once in (False, True))
 compare(by_send, by_isend, labels=["send, then work", "isend, work, wait"])
+beside(send_ms, by_send.trace.duration_ms, "ms, by send")
+beside(isend_ms, by_isend.trace.duration_ms, "ms, by isend")
 
 # %% [markdown]
-# **What to notice:** with `send` the work begins when the message is through; with `isend` it is
-# done while the bytes move. Only the rest of the way is waited for. From `isend` to `wait` the
-# tensor belongs to the network: whoever changes it meanwhile sends anything.
+# **What to notice:** with `send` the work begins when the message is through. With `isend` the work is
+# done while the bytes move, and rank 0 waits only for the rest of the way.
+
+# %% [markdown]
+# From `isend` to `wait` the tensor belongs to the network. If you change it in between, nobody can say
+# whether the old or the new values are sent.
 #
-# To start is not to be done: an `isend` too waits for its `recv`, at the latest in `wait()`.
+# A message that is started is not yet sent. An `isend` too needs its `recv`: its `wait()` returns only
+# when the other rank receives.
 
 # %% [markdown]
 # ## What a message costs
 #
-# Rank 0 sends *S* bytes to rank 1, which sends them back: **ping-pong**. We measure it for several
-# sizes, three times each, and keep the middle one: some are disturbed by what else the machine does.
+# Rank 0 sends $S$ bytes to rank 1, which sends them back: **ping-pong**. We measure it three times for
+# each of several sizes, and keep the middle one: what else the laptop does may disturb a measurement.
 #
 # **Predict:** if the message is twice as long, does it take twice as long?
 
@@ -110,19 +132,21 @@ for nbytes, seconds in zip(sizes, round_trips):
     print(f"{nbytes:7,} bytes there and back: {seconds * 1e3:5.2f} ms")
 
 # %% [markdown]
-# The times lie on a line, but not through zero. A message of *S* bytes takes
+# The times lie on a line, but the line does not go through zero. A message of $S$ bytes takes
 #
 # $$\alpha + S / \beta$$
 #
-# - the **latency** α is what even an empty message takes, in seconds;
-# - the **bandwidth** β says how fast its bytes follow each other, in bytes per second.
+# - the **latency** $\alpha$ is what even an empty message takes, in seconds;
+# - the **bandwidth** $\beta$ says how fast its bytes follow each other, in bytes per second.
 #
 # Two numbers describe a link well enough to predict everything in this lab and the next.
+# ([Thakur, Rabenseifner and Gropp](https://doi.org/10.1177/1094342005051521) choose the collectives of
+# MPICH by them.)
 
 # %% [markdown]
 # ## Your turn: fit a line
 #
-# Through measured points goes no line exactly. **Least squares** takes the line $t = a + bS$ with
+# No line goes exactly through measured points. **Least squares** takes the line $t = a + bS$ with
 # the least sum of squared errors:
 #
 # $$b = \frac{\sum_i (S_i - \bar S)(t_i - \bar t)}{\sum_i (S_i - \bar S)^2},
@@ -152,8 +176,11 @@ def fit_link(nbytes: list[int], round_trips: list[float]) -> tuple[float, float]
 check(fit_link)
 
 # %% [markdown]
-# **Predict:** what will you read off the link that we set to 100 Mbit/s and 1 ms? (A byte has 8
-# bits.)
+# **Predict:** our link was set to 100 Mbit/s and 1 ms. Which bandwidth will you read off, in MB/s? (A
+# byte has 8 bits.)
+
+# %% guess="bandwidth_mb"
+bandwidth_mb = 100 / 8  # your prediction, in MB/s
 
 # %%
 plt.style.use("ddpkit.view.plain")
@@ -165,10 +192,12 @@ plt.plot([s / 1e3 for s in sizes], [t / 2 * 1e3 for t in round_trips], "o", labe
 plt.xlabel("S, in kB"), plt.ylabel("one way, in ms"), plt.ylim(0), plt.legend()
 plt.show()
 print(f"{slow}\nα = {latency * 1e3:.2f} ms, β = {bandwidth / 1e6:.1f} MB/s")
+beside(bandwidth_mb, bandwidth / 1e6, "MB/s")
 
 # %% [markdown]
-# **What to notice:** where the line begins is α, and its slope is 1/β. Small messages pay for
-# latency and large ones for bandwidth; the two are equal at *S* = αβ.
+# **What to notice:** the line begins at $\alpha$, and its slope is $1/\beta$. Small messages pay for
+# latency, large ones for bandwidth. A message of $S = \alpha\beta$ bytes pays as much for the one as
+# for the other:
 
 # %%
 print(f"αβ = {latency * bandwidth / 1e3:.0f} kB")
@@ -181,6 +210,9 @@ print(f"αβ = {latency * bandwidth / 1e3:.0f} kB")
 #
 # **Predict:** 1 MB takes 85 ms from rank to rank. How long does this take on four ranks? And on eight?
 
+# %% guess="star_ms"
+star_ms = 3 * 85  # your prediction for four ranks, in ms
+
 
 # %%
 def one_by_one(x, src):
@@ -192,24 +224,52 @@ def one_by_one(x, src):
         dist.recv(x, src=src)
 
 
-show(slow.run(one_by_one, torch.ones(262_144), src=0))
+run = slow.run(one_by_one, torch.ones(262_144), src=0)
+show(run)
+beside(star_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** rank 0 does all the sending. Rank 1 has the tensor early, and could help.
+# **What to notice:** rank 0 does all the sending, one message after the other: with eight ranks it
+# would take seven times 85 ms. But rank 1 has the tensor early, and could help.
 #
-# If all who have it help, their number doubles in each **round**: 1, 2, 4, 8, … So n ranks take
-# ⌈log₂ n⌉ rounds. The picture of who told whom is a *binomial tree*.
+# If all ranks that have it help, their number doubles in each **round**: 1, 2, 4, 8, … So $n$ ranks
+# take $\lceil \log_2 n \rceil$ rounds. The picture of who told whom is a *binomial tree*. Drag the
+# slider:
+
+# %%
+from ddpkit.simulate import schedule
+from ddpkit.view import play
+
+play(schedule("broadcast", 8, length=8))
+
+# %% [markdown]
+# **Predict:** how many rounds do 5 ranks take? And 1000?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
 #
-# **Predict:** how many rounds take 5 ranks? And 1000?
+# 5 ranks take 3 rounds, 1000 take 10: $2^3$ is the first power of two that is not below 5, and $2^{10}$ the first that is not below 1000.
+#
+# </details>
 
 # %% [markdown]
 # ## Your turn: broadcast
 #
 # With rank 0 as the root: in the round with `far` = 1, 2, 4, … each rank below `far` sends to the
-# rank `far` above it, if there is one. For another root, count from it: `place` is 0 at the root.
+# rank `far` above it, if there is one.
 #
-# Name the rank in each `recv`, here and below. Without one it takes what comes first, from anybody:
-# perhaps what was meant for the next round.
+# With another root, count from the root. The *place* of a rank is how many steps it stands behind the
+# root, around the circle: the root has place 0, the rank after it place 1. What was said of ranks is
+# then said of places.
+
+# %% [markdown]
+# Name the rank in each `recv`, here and below. A `recv` without it takes what comes first, from
+# anybody: perhaps what was meant for the next round.
+#
+# **Predict:** one by one took $3 \cdot 85$ ms on four ranks. How long does the tree take?
+
+# %% guess="tree_ms"
+tree_ms = 2 * 85  # your prediction, in ms
 
 
 # %% exercise="broadcast"
@@ -237,18 +297,20 @@ def broadcast(x: torch.Tensor, src: int) -> None:
 check(broadcast)
 
 # %%
-show(slow.run(broadcast, torch.ones(262_144), src=0))
+run = slow.run(broadcast, torch.ones(262_144), src=0)
+show(run)
+beside(tree_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** two rounds for three messages: in the second, two are on their way at once.
-# Not fewer bytes, but more of them at the same time.
+# **What to notice:** three messages in two rounds: in the second round, two are on their way at once.
+# The tree sends as many bytes as before, but more of them at the same time.
 
 # %% [markdown]
 # ## Your turn: reduce
 #
-# Backwards along the same tree, values can be added up on their way. That is a **reduce**: rank
-# `dst` gets the sum of all. In the round with `far` = 1, 2, 4, … a rank whose place is an odd
-# multiple of `far` hands its sum to the rank `far` below, and is done.
+# Go backwards along a tree, and values can be added up on their way. That is a **reduce**: rank `dst`
+# gets the sum of all. In the round with `far` = 1, 2, 4, … a rank whose place is an odd multiple of
+# `far` hands its sum to the rank `far` below it, and is done.
 #
 # **Predict:** how many messages does a rank send, at most?
 
@@ -286,7 +348,8 @@ show(run)
 print(run.traffic)
 
 # %% [markdown]
-# **What to notice:** the broadcast, run backwards. Its cost is the same: ⌈log₂ n⌉ (α + S/β).
+# **What to notice:** each rank but `dst` sends once, and is done. It is a broadcast, run backwards, and
+# costs the same: $\lceil \log_2 n \rceil \, (\alpha + S/\beta)$.
 
 # %% [markdown]
 # ## To each its own
@@ -294,8 +357,15 @@ print(run.traffic)
 # **Scatter:** rank `src` has a list of tensors, the *chunks*, and gives each rank one. A batch is
 # handed out like this. **Gather** is the way back: rank `dst` collects a chunk from each rank.
 #
-# **Predict:** could a rank not just broadcast everything, and each takes what it needs? How many
-# times as many bytes are sent on four ranks?
+# **Predict:** the root could also broadcast the whole list, and each rank would take what it needs. How
+# many times as many bytes are sent then, on four ranks?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# Four times as many. Each of the three others receives the whole list, where a quarter of it would do. With $n$ ranks it is $n$ times as many.
+#
+# </details>
 
 
 # %% exercise="scatter"
@@ -342,8 +412,11 @@ def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None
 check(gather)
 
 # %% [markdown]
-# **Predict:** 1 MB is scattered over four ranks. Which of them is the slowest, and why would a tree
-# not make it faster? (It would save latencies.)
+# **Predict:** 1 MB is scattered over four ranks. A quarter takes 22 ms from rank to rank. How long does
+# all of it take?
+
+# %% guess="scatter_ms"
+scatter_ms = 3 * 22  # your prediction, in ms
 
 
 # %%
@@ -353,12 +426,19 @@ def hand_out():
     scatter(x, list(torch.ones(262_144).chunk(n)) if rank == 0 else None, src=0)
 
 
-show(slow.run(hand_out))
+run = slow.run(hand_out)
+show(run)
+beside(scatter_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** all bytes leave by the link of one rank, and that takes (n − 1)/n · S/β
-# whatever the order. One rank in the middle is the limit of everything that goes through it. (To
-# broadcast everything is n times as many bytes.)
+# **What to notice:** all bytes leave by the link of one rank. That takes $\frac{n-1}{n} \cdot S/\beta$,
+# whatever the order. If everything goes through one rank, that rank's link is the limit.
+
+# %% [markdown]
+# **In words:** a tree makes a broadcast faster, and hardly a scatter. Why? Say which link carries how many bytes.
+
+# %% [markdown]
+# *Your words:*
 
 # %% [markdown]
 # ## Nobody in the middle
@@ -368,6 +448,13 @@ show(slow.run(hand_out))
 # each step, the chunk that it got last.
 #
 # **Predict:** how many steps does it take, and how many bytes does each rank send?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# It takes $n - 1$ steps. In each of them every rank sends one chunk: $\frac{n-1}{n} \cdot S$ bytes in all, if $S$ is all chunks together.
+#
+# </details>
 
 
 # %% exercise="all_gather"
@@ -392,11 +479,18 @@ def all_gather(chunks: list[torch.Tensor], x: torch.Tensor) -> None:
 check(all_gather)
 
 # %% [markdown]
-# The mirror image is a **reduce-scatter**. Every rank has a list of chunks; rank *r* gets the sum
-# of all chunks number *r*. In the ring, a sum starts at the right of the rank that will own it,
-# and every rank that it comes by adds its own chunk.
+# The mirror image is a **reduce-scatter**. Every rank has a list of chunks; rank $r$ gets the sum of
+# all chunks number $r$. In the ring, a sum starts at the right neighbour of the rank that will own it.
+# It travels to the right, and each rank on its way adds its own chunk.
 #
-# **Predict:** on four ranks, where does the sum of chunk 0 start, and which ways does it go?
+# **Predict:** on four ranks, on which rank does the sum of chunk 0 start, and where does it go?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# It starts on rank 1, goes on to rank 2 and rank 3, and ends on rank 0, which owns it.
+#
+# </details>
 
 
 # %% exercise="reduce_scatter"
@@ -424,6 +518,12 @@ def reduce_scatter(x: torch.Tensor, chunks: list[torch.Tensor]) -> None:
 # %% check="reduce_scatter"
 check(reduce_scatter)
 
+# %% [markdown]
+# **Predict:** 1 MB on four ranks, a quarter takes 22 ms from rank to rank. How long does it take?
+
+# %% guess="ring_ms"
+ring_ms = 3 * 22  # your prediction, in ms
+
 
 # %%
 def sum_up():
@@ -434,12 +534,12 @@ def sum_up():
 run = slow.run(sum_up)
 show(run)
 print(run.traffic)
+beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** every rank is busy all the time, none waits for another, and each sends
-# (n − 1)/n of its 1 MB. With a thousand ranks that is still less than 1 MB each. (The sum of chunk 0
-# starts on rank 1, and comes by 2 and 3 to rank 0.) Remember this picture: lab 03 puts a
-# reduce-scatter and an all-gather together.
+# **What to notice:** every rank is busy all the time, and none waits for another. Each sends
+# $\frac{n-1}{n}$ of its 1 MB. With a thousand ranks that is still less than 1 MB each. Remember this
+# picture: lab 03 puts a reduce-scatter and an all-gather together.
 
 # %% [markdown]
 # ## Waiting for all
@@ -450,7 +550,14 @@ print(run.traffic)
 # Let every rank send in each round, to the rank `far` = 1, 2, 4, … to its right. What it has heard
 # so far travels with the message.
 #
-# **Predict:** after the rounds 1 and 2, of how many ranks has each heard?
+# **Predict:** after round 1, of how many others has each rank heard? And after round 2?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# After round 1 of one other, after round 2 of three. In each round the number of ranks that it knows of, itself included, doubles: 1, 2, 4, 8.
+#
+# </details>
 
 
 # %% exercise="barrier"
@@ -485,9 +592,9 @@ def one_is_late():
 show(slow.run(one_is_late))
 
 # %% [markdown]
-# **What to notice:** the message of the late rank sets all others free, in two rounds: after the
-# first a rank has heard of one other, after the second of three. A barrier costs ⌈log₂ n⌉ α and all
-# the time that the slowest rank is behind. That is why good programs have few.
+# **What to notice:** only when the late rank sends can the others go on, two rounds later. A barrier
+# costs $\lceil \log_2 n \rceil \, \alpha$, and all the time that the slowest rank is behind. That is
+# why good programs have few.
 
 # %% [markdown]
 # ## The same from torch
@@ -526,8 +633,8 @@ if None not in yours.results:  # a job may have fewer ranks
 compare(yours, torchs, labels=["yours", "torch.distributed"])
 
 # %% [markdown]
-# **What to notice:** the same results, in about the same time. Yours shows every message; torch's
-# shows one bar for each collective. What is inside the bars you know now.
+# **What to notice:** the same results, in about the same time. In your rows you see every message. In
+# torch's you see one bar for each collective; you know now what is inside it.
 
 # %% [markdown]
 # ## The way out
@@ -555,8 +662,8 @@ compare(yours, torchs, labels=["yours", "torch.distributed"])
 # ## In this lab you have
 #
 # - started a message, worked meanwhile, and waited for it;
-# - measured a link, and described it by two numbers, α and β;
-# - built trees, which need ⌈log₂ n⌉ rounds, and rings, in which every link is always busy;
+# - measured a link, and described it by two numbers, $\alpha$ and $\beta$;
+# - built trees, which need $\lceil \log_2 n \rceil$ rounds, and rings, in which every link is always busy;
 # - counted bytes and rounds, and seen why a rank in the middle is slow.
 #
 # **Next:** lab 03 sums on all ranks at once, in six ways, and predicts which is fastest when.
