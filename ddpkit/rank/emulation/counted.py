@@ -26,12 +26,12 @@ from functools import cache, lru_cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from ddpkit.machine import MachineModel
 from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
 from ddpkit.rank.emulation.memory import Memory
+from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.record.recorder import Recorder
 
 
@@ -223,11 +223,11 @@ class Meter:
             return found
 
 
-class Counting(TorchDispatchMode):
+class Counting(PlainMode):
     """Counts what a thread computes, and puts its clock forward."""
 
     def __init__(self, meter: Meter, memory: Memory, clock: ThreadClock) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._meter, self._memory, self._clock = meter, memory, clock
         # gloo's threads have the mode of the thread that has posted, and copy what they receive.
         self._thread = threading.get_ident()
@@ -257,11 +257,11 @@ class Counting(TorchDispatchMode):
         return out
 
 
-class OperationCount(TorchDispatchMode):
+class OperationCount(PlainMode):
     """Tells the number of operations that are counted while it is entered."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.number = 0
 
     def __torch_dispatch__(

@@ -1,7 +1,7 @@
 """What the network owns: tensors of works that were posted and not waited for.
 
 Whether an answer that touches one of them goes wrong is luck: bytes may have moved already. Under
-`InFlight` it never is luck, for it sees each operation of torch (`TorchDispatchMode`) and each call
+`InFlight` it never is luck, for it sees each operation of torch (a dispatch mode) and each call
 of the group. It holds for messages and collectives that are posted while it is entered.
 """
 
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ddpkit.protocol.call import Call
 from ddpkit.rank.group import arguments
+from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.where import user_call
 
 IN_PLACE = ("all_reduce", "all_reduce_coalesced", "reduce", "recv")
@@ -56,11 +56,11 @@ class Owned:
         return self.work() is None
 
 
-class InFlight(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InFlight(PlainMode):
     """While it is entered, raises `TouchedInFlight` for what must not be done with such tensors."""
 
     def __init__(self, rank: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._rank = rank
         self._owned: dict[int, Owned] = {}  # by number
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()

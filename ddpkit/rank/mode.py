@@ -1,0 +1,43 @@
+"""The base of the kit's dispatch modes, which load no compiler before anybody else does.
+
+torch wraps a mode's `__torch_dispatch__` so that `torch.compile` leaves it out. The wrapper imports
+`torch._dynamo` when it is first called, although nothing can be compiled before that is there: a
+second of processor time in each rank of a run that the forkserver is not ready for (`preload.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class PlainMode(TorchDispatchMode):
+    """A dispatch mode whose method is called as it stands until `torch._dynamo` is there."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        plain = cls.__dict__["__torch_dispatch__"]
+        super().__init_subclass__(**named)  # type: ignore[no-untyped-call]
+        wrapped = cls.__dict__["__torch_dispatch__"]
+        if wrapped is not plain:
+            cls.__torch_dispatch__ = _plain_at_first(cls, plain, wrapped)  # type: ignore[method-assign]
+
+
+def _plain_at_first(
+    cls: Any, plain: Callable[..., Any], wrapped: Callable[..., Any]
+) -> Callable[..., Any]:
+    def dispatch(
+        self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        # Under import it may be there without what the wrapper calls.
+        if not hasattr(sys.modules.get("torch._dynamo"), "disable"):
+            return plain(self, func, types, args, kwargs)
+        cls.__torch_dispatch__ = wrapped
+        return wrapped(self, func, types, args, kwargs)
+
+    return dispatch
