@@ -45,6 +45,7 @@ IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
 ORPHAN = 20.0  # seconds in which a new process must have become a rank (`process.set_up`)
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
+CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.group.hidden")
 SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
 
 
@@ -65,6 +66,9 @@ def _end_unless_a_rank() -> None:
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)
 
 
+# What each rank of a check would import, 50 ms each. By name: a rank needs none of the exercises.
+for name in CHECKS:
+    importlib.import_module(name)
 look_for_tellers()
 # What is loaded by now is left out of garbage collection: in a rank it would look at every object,
 # and so copy every page that the ranks share.

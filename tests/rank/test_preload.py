@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ddpkit import Cluster
+from ddpkit.exercises.ranks import call
 from tests.project.source import ROOT
 
 pytestmark = pytest.mark.processes
@@ -22,8 +23,10 @@ def test_a_rank_imports_no_module_of_the_kit_itself():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     later = {"torch._dynamo", "sympy", "mpmath"}  # the slices, each with all that it needs
-    in_rank = {name for name in Cluster(1).run(loaded).results[0] if name.startswith("ddpkit.")}
-    assert sorted(in_rank - set(done.stdout.split())) == []
+    (of_a_check,) = call(loaded, world_size=1).returned
+    in_rank = {*Cluster(1).run(loaded).results[0], *of_a_check}
+    kits = {name for name in in_rank if name.startswith("ddpkit.")}
+    assert sorted(kits - set(done.stdout.split())) == []
     assert "torch.distributed.distributed_c10d" in done.stdout.split()
     assert not later & set(done.stdout.split())
 
