@@ -111,24 +111,26 @@ def made(asked: Asked) -> Any:
     return namespace[asked.exercise]
 
 
-class TooLong(KeyboardInterrupt):
-    """The mutant's time is over: a check ends as when Stop is pressed."""
-
-
 def outcome(asked: Asked, seed: Seed, limit_s: float) -> str:
     """How the check refuses a mutant: a hint's name, or what the answer ended in; "" if it passes.
 
     `limit_s` is in seconds.
     """
 
+    is_over = False
+
     def ring(*_: object) -> None:
-        raise TooLong
+        nonlocal is_over
+        is_over = True
+        raise KeyboardInterrupt  # as when Stop is pressed
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         verdict = judge(_hasty(find(asked.exercise)), made(asked), seed)
-    except TooLong:
+    except KeyboardInterrupt:
+        if not is_over:
+            raise
         return "too long"
     except Exception as error:  # while it is defined
         return type(error).__name__

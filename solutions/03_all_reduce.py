@@ -23,13 +23,14 @@
 
 # %%
 import torch, torch.distributed as dist, matplotlib.pyplot as plt
-from ddpkit import Cluster, check, show
+from ddpkit import Cluster, beside, check, show
 
 # %% [markdown]
 # ## A sum on every rank
 #
 # Every rank has a tensor. An **all-reduce** adds them up, and every rank gets the sum. Training on
-# many ranks does it in each step, with the gradients. torch has one built in:
+# many ranks does this in each step, with the gradients. torch has one built in,
+# [`all_reduce`](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce):
 
 # %%
 cluster = Cluster(4)
@@ -59,13 +60,14 @@ cluster.run(torch_sum).results
 # %% [markdown]
 # ## Two prices
 #
-# A message pays a **latency** α, and then its bytes pass at the **bandwidth** β. For a tensor of
-# S bytes we write t = S/β. So what an all-reduce costs comes down to two counts:
+# A message pays a **latency** $\alpha$, and then its bytes pass at the **bandwidth** $\beta$. For a
+# tensor of $S$ bytes we write $t = S/\beta$. So what an all-reduce costs comes down to two counts:
 #
 # - latencies: how many messages go in a row, each waiting for the one before;
 # - bytes: how much the busiest link has to carry.
 #
-# Each check below prints both. (On a real network, put in the α and β that lab 02's `fit_link` found.)
+# Each check below prints both. (On a network of your own, lab 02's `fit_link` finds $\alpha$ and
+# $\beta$.)
 
 # %%
 from ddpkit.simulate import schedule
@@ -81,7 +83,11 @@ print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f
 #
 # Each rank sends its tensor to all others, all at once, and adds up what it gets.
 #
-# **Predict:** on four ranks, how many times t does this take? And how many α?
+# **Predict:** on four ranks, how many times $t$ does this take, and how many $\alpha$? Here $t$ is 105 ms
+# and $\alpha$ is 5 ms: how many ms is that? Write them in place of the dots.
+
+# %% guess="all_to_all_ms"
+all_to_all_ms = 5 + 3 * 105  # your prediction, in ms
 
 
 # %% exercise="all_to_all"
@@ -113,12 +119,15 @@ def all_to_all(x: torch.Tensor) -> torch.Tensor:
 check(all_to_all)
 
 # %%
-show(slow.run(all_to_all, x))
+run = slow.run(all_to_all, x)
+show(run)
+beside(all_to_all_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** α + 3t. All start at once, so there is one latency. But each link has to carry
-# three tensors out and three in, one after the other, and each rank finds room for three more. With n
-# ranks it is α + (n − 1) t: the right way for a few numbers, and hopeless for gradients.
+# **What to notice:** $\alpha + 3t$. All messages start at once, so there is one latency. But each link
+# has to carry three tensors out and three in, one after the other, and each rank needs room for three
+# more tensors. With $n$ ranks it is $\alpha + (n - 1)\,t$: the right way for a few numbers, and
+# hopeless for gradients.
 
 # %% [markdown]
 # ## 2 · One after the other
@@ -127,7 +136,7 @@ show(slow.run(all_to_all, x))
 # it sends to the one after next; and so on. After n − 1 rounds it has met all the others. There is
 # room for one received tensor only, so add each as it comes.
 #
-# **Predict:** what changes, α or t?
+# **Predict:** which of the two counts changes, that of $\alpha$ or that of $t$?
 
 
 # %% exercise="round_robin"
@@ -154,17 +163,21 @@ def round_robin(x: torch.Tensor) -> torch.Tensor:
 check(round_robin)
 
 # %% [markdown]
-# **What to notice:** (n − 1)(α + t). The same bytes, in a row: n − 1 latencies for 1, and room for
-# one tensor instead of n − 1. So far a trade of time for memory. (Is there a catch in adding them as
-# they come? The end of this lab will tell.)
+# **What to notice:** $(n - 1)(\alpha + t)$. The same bytes go, but one message after the other. So it
+# pays $n - 1$ latencies where the first way paid one, and needs room for one tensor instead of $n - 1$:
+# more time for less memory. (Is anything wrong with adding them as they come? The end of this lab will
+# tell.)
 
 # %% [markdown]
 # ## 3 · A master and its workers
 #
 # All send their tensor to rank 0. It adds them up and sends the sum to all.
 #
-# **Predict:** how many bytes does rank 0 send, how many does it receive, and how many does a worker
-# send? What will the four rows of the timeline look like?
+# **Predict:** how many tensors does rank 0 receive, how many does it send, and how many does a worker
+# send? How long does all of it take?
+
+# %% guess="master_ms"
+master_ms = 2 * 5 + 6 * 105  # your prediction, in ms
 
 
 # %% exercise="master_worker"
@@ -191,22 +204,28 @@ def master_worker(x: torch.Tensor) -> torch.Tensor:
 check(master_worker)
 
 # %%
-show(slow.run(master_worker, x))
+run = slow.run(master_worker, x)
+show(run)
+beside(master_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** 2α + 2(n − 1) t. Everything passes the master's link, first in, then out, and
-# the workers mostly wait. It is the slowest of the six for large tensors, and adding ranks makes
-# it slower. Yet few messages are sent, only 2(n − 1) in all: good code for three numbers at the end
-# of an epoch.
+# **What to notice:** $2\alpha + 2(n - 1)\,t$. Everything passes the master's link, first in, then out,
+# and the workers mostly wait. For large tensors it is the slowest of the six, and each further rank
+# makes it slower. But it sends few messages, only $2(n - 1)$ in all: good enough for three numbers at
+# the end of an epoch.
 
 # %% [markdown]
 # ## 4 · A tree
 #
-# The master needs help. In each round, half of those who hold a sum hand it over to the other half:
-# with eight ranks four additions happen at once, then two, then one. After ⌈log₂ n⌉ rounds rank 0
-# has the sum, which goes down again the same way. You have both halves from lab 02.
+# The master needs help. In each round, half of the ranks that hold a sum hand it over to the other
+# half: with eight ranks four additions happen at once, then two, then one. After
+# $\lceil \log_2 n \rceil$ rounds rank 0 has the sum, which goes down again the same way. You have both
+# halves from lab 02.
 #
-# **Predict:** four ranks. How much faster than the master?
+# **Predict:** the master took 640 ms on four ranks. How long does the tree take?
+
+# %% guess="tree_ms"
+tree_ms = 4 * (5 + 105)  # your prediction, in ms
 
 # %%
 play(schedule("tree", 4, length=8))
@@ -235,18 +254,29 @@ def tree(x: torch.Tensor) -> torch.Tensor:
 # %% check="tree"
 check(tree)
 
+# %%
+beside(tree_ms, slow.run(tree, x).trace.duration_ms, "ms")
+
 # %% [markdown]
-# **What to notice:** 2 ⌈log₂ n⌉ (α + t). On four ranks that is 4t, where the master takes 6t; on a
-# thousand it is a hundred times faster. As many messages as the master's, but many at a time. Still,
-# on the way up half of the ranks are through after one round, and wait.
+# **What to notice:** $2 \lceil \log_2 n \rceil (\alpha + t)$. On four ranks that is $4t$, where the
+# master takes $6t$; on a thousand ranks it is a hundred times faster. The tree sends as many messages
+# as the master, but many of them at a time. Still, half of the ranks are done after one round on the
+# way up, and then they wait.
 
 # %% [markdown]
 # ## 5 · A butterfly
 #
 # Why should anybody wait? In a **butterfly** two ranks *exchange* their sums, and both add. Then each
-# exchanges with one at distance 2, then 4, …: the sums double in each round.
+# exchanges with a rank at distance 2, then 4, …: in each round a sum holds twice as many ranks' tensors.
 #
 # **Predict:** how many rounds on 4 ranks, and on 1024?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# 2 rounds on 4 ranks, and 10 on 1024, which is $2^{10}$.
+#
+# </details>
 
 # %%
 play(schedule("butterfly", 4, length=8))
@@ -254,9 +284,9 @@ play(schedule("butterfly", 4, length=8))
 # %% [markdown]
 # The partner of a rank at distance 1, 2 or 4 differs from it in one binary digit: `rank ^ distance`.
 #
-# With six ranks, rank 3 would have to meet rank 7. So let the ranks *beyond* the largest power of two,
-# 4 and 5, first give what they have to a rank below, sit out the butterfly, and get the sum from
-# there in the end: two rounds more.
+# With six ranks, rank 3 would have to meet rank 7, which is not there. The largest power of two in six
+# is four: ranks 0 to 3 make the butterfly. The ranks *beyond*, 4 and 5, first give their tensor to a
+# rank below, wait, and get the sum from that rank at the end: two rounds more.
 
 
 # %% exercise="butterfly"
@@ -293,9 +323,11 @@ def butterfly(x: torch.Tensor) -> torch.Tensor:
 check(butterfly)
 
 # %% [markdown]
-# **What to notice:** log₂ n (α + t), half of the tree, and no rank waits. With one message a round,
-# nothing takes fewer rounds: a sum can at best double. But in each of them the whole tensor goes over
-# the link. With long tensors t is what hurts, and it is paid log₂ n times.
+# **What to notice:** $\log_2 n \, (\alpha + t)$, half of the tree's time, and no rank waits. If a rank
+# sends one message a round, fewer rounds are impossible: in a round, a sum can at best take in as many
+# ranks again. But in each round the whole tensor goes over the link. With long tensors $t$ is what
+# hurts.
+# (Its source: [Thakur and others](https://doi.org/10.1177/1094342005051521).)
 
 # %% [markdown]
 # ## 6 · A ring, first the wrong way
@@ -321,20 +353,29 @@ def pass_around(x):
 print(cluster.run(pass_around, torch.ones(8)).traffic.table())
 
 # %% [markdown]
-# The sum is right, and this program stands in many tutorials. But count: S is 32 bytes here, and each
-# rank sends 96, three whole tensors: no better than everybody to everybody. And all four ranks do the
-# *same* additions, each in an order of its own.
+# The sum is right, and this program stands in many tutorials. But count: $S$ is 32 bytes here, and each
+# rank sends 96, three whole tensors. That is no better than everybody to everybody. And all four ranks
+# add up the *same* numbers, each in an order of its own.
 #
-# Let each rank add up only a quarter.
+# So let each rank add up a quarter.
 
 # %% [markdown]
 # ## A ring, the right way
 #
 # Cut the tensor into n chunks. **Share-reduce:** each round, every rank sends one chunk to the
-# right, and adds the one that comes in. After n − 1 rounds each rank has one chunk summed up over all.
-# **Share only:** n − 1 rounds more, in which finished chunks go around and are copied.
+# right, and adds the one that comes in. After $n - 1$ rounds each rank has one chunk that is summed up
+# over all. **Share only:** $n - 1$ rounds more, in which finished chunks go around and are copied.
+# ([Patarasuk and Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002) show that nothing sends fewer bytes.)
+
+# %% [markdown]
+# **Predict:** with four ranks, how many $S$ does each rank send? And with 1000?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
 #
-# **Predict:** with four ranks, how many S does each rank send? And with 1000?
+# Each rank sends $2(n - 1)$ chunks of $S/n$: $1.5\,S$ with four ranks, $1.998\,S$ with 1000. It is never $2S$.
+#
+# </details>
 
 # %%
 play(schedule("ring", 4, length=8))
@@ -371,8 +412,10 @@ def ring(x: torch.Tensor) -> torch.Tensor:
 check(ring)
 
 # %% [markdown]
-# Two halves: the first is lab 02's `reduce_scatter`, the second its `all_gather`. Here is your own
-# ring, message by message, as it ran on four ranks. Press Play, or drag the slider.
+# The two halves are a reduce-scatter and an all-gather, as in lab 02. One thing differs: here a rank
+# begins with its own chunk, and so the chunk that it has finished after the first half is the *next* one.
+#
+# Here is your own ring, message by message, as it ran on four ranks. Press Play, or drag the slider.
 
 # %%
 play(cluster.run(ring, torch.ones(8)))
@@ -380,23 +423,37 @@ play(cluster.run(ring, torch.ones(8)))
 # %% [markdown]
 # Now on the slow link, where each message takes its time.
 #
-# **Predict:** how much faster than `all_to_all` is it? And which ranks will wait?
+# **Predict:** `all_to_all` took 320 ms. How long does the ring take? And which ranks will wait?
+
+# %% guess="ring_ms"
+ring_ms = 6 * 5 + 1.5 * 105  # your prediction, in ms
 
 # %%
-show(slow.run(ring, x))
+run = slow.run(ring, x)
+show(run)
+beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** 2(n − 1) α + 2 (n − 1)/n · t. Every link is busy all the time, in both directions, and
-# no byte is sent that need not be. However many ranks there are, each sends less than 2 S: that is why
-# the ring carries the gradients of large models. Its price is the latency, 2(n − 1) times.
+# **What to notice:** $2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\,t$. Every link is busy all the time, in both
+# directions, and no byte is sent in vain. However many ranks there are, each sends less than $2S$. That
+# is why the ring carries the gradients of large models
+# ([Horovod](https://arxiv.org/abs/1802.05799) made it common). Its price is the latency, paid
+# $2(n - 1)$ times.
 
 # %% [markdown]
 # ## What does it cost?
 #
 # You have written the price of each above. Now as a function: seconds from latency and bandwidth.
 #
-# **Predict:** four ranks, a latency of 5 ms, a tensor with t = 105 ms. Which of the six is the fastest?
+# **Predict:** four ranks, a latency of 5 ms, a tensor with $t = 105$ ms. Which of the six is the fastest?
 # Which with 1 kB?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# The ring, with 188 ms. A tensor of 1 kB has $t = 0.4$ ms: there latencies are all that counts, and `all_to_all` has only one.
+#
+# </details>
 
 
 # %% exercise="predict"
@@ -498,18 +555,25 @@ print(f"measured ÷ predicted: {ratios[0]:.2f} to {ratios[-1]:.2f}, ", end="")
 print(f"half of them below {ratios[len(ratios) // 2]:.2f}")
 
 # %% [markdown]
-# **What to notice:** lines are predicted, marks measured, and the lines cross. On the left they are
+# **What to notice:** lines are predicted, marks are measured, and the lines cross. On the left they are
 # flat at first: small tensors cost their latencies. Then all rise alike, and what counts is how many
-# t. On the right the master grows with n, the butterfly with log n, and the ring by its latencies
-# only.
+# times $t$ is paid. On the right the master grows with $n$, the butterfly with $\log n$, and the ring by
+# its latencies only.
 #
-# (Marks above their line: Python takes about 0.1 ms of a rank's time for each message.)
+# (Where a mark lies above its line, Python's own work shows: about 0.1 ms for each message.)
 
 # %% [markdown]
 # ## Where they cross
 #
-# **Predict:** on your link, from which size on is a ring faster than a butterfly, with four ranks? Set
-# 2(α + t) equal to 6α + 1.5t.
+# **Predict:** on this link, from which size on is a ring faster than a butterfly, with four ranks?
+# Butterfly: $2(\alpha + t)$. Ring: $6\alpha + 1.5\,t$.
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# Both are equal where $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In 40 ms the link moves 100,000 bytes.
+#
+# </details>
 
 
 # %%
@@ -528,8 +592,8 @@ for (name, nbytes), seconds in sorted(times.items(), key=lambda item: item[0][1]
 # In the middle is the predicted crossover: there both should take about as long. The butterfly wins
 # with a quarter of it, the ring with four times as much.
 #
-# Nobody wants to choose by hand. So choose by `predict`: here for a network of GPUs, 100 Gbit/s and
-# 10 µs.
+# Nobody wants to choose by hand. So choose by `predict`, here for a network between GPUs with
+# 100 Gbit/s and 10 µs:
 
 # %%
 some = {"1 kB": 1e3, "100 kB": 1e5, "10 MB": 1e7, "1 GB": 1e9}
@@ -542,22 +606,29 @@ for n in (4, 32, 256, 2048):
     print(f"{n:5}", *(f"{name:>14}" for name in row))
 
 # %% [markdown]
-# **NCCL** does just this. It has a ring and a tree (two trees at once, in pieces, so that all links are
-# busy), tables of latencies and bandwidths, and takes for each call what its own `predict` says is
-# least.
+# **NCCL** does just this. It has a ring and a tree ([two trees at
+# once](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/), so that all
+# links are busy) and tables of latencies and bandwidths. For each call it takes what its own `predict`
+# says is fastest.
 #
-# **gloo**, as torch calls it, always takes a ring, its chunks cut into segments: one moves while
-# another is added. So small tensors pay 2(n − 1) latencies: one reason why gradients travel in buckets
-# (lab 05).
+# **gloo**, as torch calls it, always takes a ring. It cuts the chunks into segments, and one moves while
+# another is added. So a small tensor pays $2(n - 1)$ latencies: one reason why gradients travel in
+# buckets (lab 05).
+
+# %% [markdown]
+# **In words:** eight GPUs on that network, gradients of 1 GB in each step, and one number, the loss, to be summed at the end of each epoch. Which of the six would you take for the one and for the other? Say why, with numbers from `predict`.
+
+# %% [markdown]
+# *Your words:*
 
 # %% [markdown]
 # ## Does everybody get the same sum?
 #
-# Floating-point numbers have 24 binary digits. 10⁸ + 1 is 10⁸: the 1 is too small to leave a mark. So
-# the order of adding matters.
+# A float32 number has 24 binary digits. So $10^8 + 1$ is $10^8$: the 1 is too small to be kept. That is
+# why the order of adding matters.
 #
-# **Predict:** four ranks have 10⁸, 1, −10⁸ and 1. The sum is 2. Which of your six say so? Do all four
-# ranks say the same?
+# **Predict:** four ranks have $10^8$, $1$, $-10^8$ and $1$. The sum is 2. Which of your six say so? Do all
+# four ranks say the same?
 
 
 # %%
@@ -572,22 +643,23 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
     print(f"{f.__name__:14}", *sums, same)
 
 # %% [markdown]
-# **What to notice:** each line is a way, each bracket a rank with four equal elements.
+# **What to notice:** each line is one of the six, each bracket the four elements of a rank.
 #
-# - The ways differ: each adds in an order of its own.
-# - The ring differs from element to element: each chunk starts on another rank.
-# - Where one rank adds and the others copy, or two partners add the same two numbers, all ranks get the
-#   same bits. In `round_robin` each rank begins with its own number.
+# - The six differ: each adds in an order of its own.
+# - In the ring the elements differ: each is in another chunk, which starts on another rank.
+# - If one rank adds and the others copy, all get the same bits; also if two partners add the same two
+#   numbers. In `round_robin` each rank begins with its own number, so they differ.
 
 # %% [markdown]
-# That was the catch. When ranks train copies of a model, sums that differ in the last bit let the copies
-# drift apart, a little more with each step, and nobody tells you. So an all-reduce for training has to
-# give all ranks the same bits. It need not give the *right* bits: there are none.
+# So this is wrong with adding them as they come: ranks train copies of one model. If their sums differ
+# in the last bit, the copies drift apart, a little more with each step, and nobody tells you. An
+# all-reduce for training has to give all ranks the *same* bits. Which bits matters less: every order of
+# adding rounds in its own way, and all of them are equally good.
 
 # %% [markdown]
 # ## The way out
 #
-# Measure the machines that you have: α is the time of the smallest, β shows at the largest. In a
+# Measure the machines that you have: $\alpha$ shows in the smallest tensor, $\beta$ in the largest. In a
 # file `measure.py`:
 #
 # ```python

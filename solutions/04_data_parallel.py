@@ -26,7 +26,7 @@
 
 # %%
 import torch, torch.distributed as dist
-from ddpkit import Cluster, carry, check, show
+from ddpkit import Cluster, beside, carry, check, show
 
 # %% [markdown]
 # ## The plan
@@ -36,7 +36,8 @@ from ddpkit import Cluster, carry, check, show
 # 3. Average the gradients.
 # 4. Same step: so the ranks have the same parameters again. Back to 2.
 #
-# Nothing travels but gradients.
+# Nothing travels but gradients. (So works
+# [`DistributedDataParallel`](https://docs.pytorch.org/docs/stable/notes/ddp.html), torch's own class.)
 #
 # **Predict:** below, each of four ranks makes a new model. Is it the same on all?
 
@@ -62,9 +63,8 @@ cluster.run(first_weight).results
 # %% [markdown]
 # ## Your turn: same start
 #
-# Four different models: each rank draws its own random numbers. The mean of gradients that were
-# taken at four different points is the gradient of nothing. So give all ranks the model of one of
-# them.
+# These are four different models: each rank draws its own random numbers. Gradients of four different
+# models have no useful mean: it is the gradient of none of them. So give all ranks the model of one.
 #
 # A model is more than its parameters. It may have *buffers*, such as the running mean of a
 # BatchNorm: no gradient, yet part of the model.
@@ -100,7 +100,7 @@ cluster.run(same_first_weight).results
 # ## Split the batch
 #
 # The digits again, and the minibatches of lab 01: the same seed gives the same batches on every
-# rank, without a word between them.
+# rank, and the ranks need not talk about it.
 
 # %%
 from ddpkit.data import load_digits
@@ -136,6 +136,13 @@ def shard(n: int, batch_size: int, epoch: int, rank: int, world_size: int) -> li
 # %% check="shard"
 check(shard)
 
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# Of 5 images the ranks get 2, 1, 1 and 1. Of 2 images they get 1, 1, 0 and 0: two ranks have an empty part. They take part in the step all the same, since the others wait for them.
+#
+# </details>
+
 # %%
 for rank in range(4):
     lengths = [len(part) for part in shard(len(x), 256, epoch=0, rank=rank, world_size=4)]
@@ -146,7 +153,9 @@ for rank in range(4):
 # same permutation. And all have as many steps: a rank that came one step short would leave the
 # others waiting for its gradient.
 #
-# (torch's `DistributedSampler` evens the parts out another way: it hands out a few images twice.)
+# (torch's
+# [`DistributedSampler`](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler)
+# makes all parts equally long another way: it hands out a few images twice.)
 
 # %% [markdown]
 # ## Who has the data?
@@ -156,6 +165,9 @@ for rank in range(4):
 #
 # **Predict:** an image with its label is a row of 65 numbers, 260 bytes. How much does rank 0 send
 # in an epoch of 1,797 images?
+
+# %% guess="served_bytes"
+served_bytes = 1797 * 260 * 3 / 4  # your prediction, in bytes
 
 # %%
 rows = torch.cat([x, y[:, None].float()], dim=1)
@@ -179,15 +191,17 @@ def partitioned():
     return sum(len(rows[part]) for part in shard(len(rows), 256, 0, rank, world_size))
 
 
-print("server:", cluster.run(served).traffic.table(), sep="\n")
+server = cluster.run(served)
+print("server:", server.traffic.table(), sep="\n")
 run = cluster.run(partitioned)
 print("partitioned:", run.traffic.table(), f"images: {run.results}", sep="\n")
+beside(served_bytes, server.traffic.sent(0), "bytes")
 
 # %% [markdown]
-# **What to notice:** the server sends all that the others compute with: (n − 1)/n of every epoch
-# goes out of one machine, and if each rank that joins brings work of its own, it is ever more. With
-# partitioned data nothing is sent. The price: each rank must be able to read any image, or be
-# content with a fixed part of them.
+# **What to notice:** the server sends all that the others compute with: $\frac{n-1}{n}$ of every epoch
+# goes out of one machine. In weak scaling, where each new rank brings images of its own, that grows with
+# the ranks. With partitioned data nothing is sent. The price: each rank must be able to read any image,
+# or it must always train on the same part of them.
 
 # %% [markdown]
 # ## The same list on all ranks
@@ -246,7 +260,14 @@ check(gradients_of)
 # The first way that comes to mind: for each parameter, rank 0 *gathers* the gradients of all
 # ranks, takes the mean, and *scatters* it. `gradients_of` says which.
 #
-# **Predict:** the model's gradients are S bytes. How many go in and out of rank 0, with n ranks?
+# **Predict:** the model's gradients are $S$ bytes. How many go in and out of rank 0, with $n$ ranks?
+
+# %% [markdown]
+# <details><summary>An answer</summary>
+#
+# $(n - 1) S$ bytes go in, and as many go out again.
+#
+# </details>
 
 
 # %% exercise="average_by_gather"
@@ -277,13 +298,23 @@ check(average_by_gather)
 # %% [markdown]
 # ## What it costs
 #
-# A few steps of training on an emulated network, with any way to average.
-#
-# **Predict:** the gradients are 1.2 MB, and 1 Gbit/s moves 1 MB in 8 ms. How long do the four ranks
-# wait in each step?
+# A few steps of training on an emulated network, with any way to average. `machine=` says how fast a
+# rank computes: like one core of a laptop. Its operations are counted, not measured, so a run takes the
+# same time whatever else your laptop does.
+
+# %% [markdown]
+# **Predict:** the gradients are $S$ = 1.2 MB, for which 1 Gbit/s takes 9.7 ms. The six parameters make
+# 12 operations of 0.2 ms latency each. How long do the four ranks communicate in each step?
+
+# %% guess="gather_ms"
+gather_ms = 12 * 0.2 + 6 * 9.7  # your prediction, in ms
 
 # %%
-slow = Cluster(4, link="1 Gbit/s, 200 us")
+slow = Cluster(4, link="1 Gbit/s, 200 us", machine="laptop core")
+
+
+def communication_ms(run):
+    return run.trace.step(4).breakdown()[0].comm_ns / 1e6 if run.trace.steps else None
 
 
 def six_steps(average):
@@ -299,17 +330,18 @@ def six_steps(average):
 # %%
 by_gather = slow.run(six_steps, average_by_gather)
 show(by_gather, step=4)
+beside(gather_ms, communication_ms(by_gather), "ms")
 
 # %% [markdown]
-# **What to notice:** everything goes through rank 0: (n − 1)S bytes in, and (n − 1)S bytes out
+# **What to notice:** everything goes through rank 0: $(n - 1)S$ bytes in, and $(n - 1)S$ bytes out
 # again. Meanwhile nobody computes, except rank 0, which adds up in the gaps between its bars. With
 # twice the ranks it takes about twice as long.
 
 # %% [markdown]
 # ## Your turn: one all_reduce for each parameter
 #
-# An all_reduce as a ring uses the links of all ranks at once: each sends 2(n − 1)/n · S, which is
-# less than 2S for any number of ranks.
+# An all_reduce as a ring uses the links of all ranks at once: each sends $2\,\frac{n-1}{n}\,S$, which is
+# less than $2S$ for any number of ranks.
 
 
 # %% exercise="average_per_parameter"
@@ -329,25 +361,29 @@ def average_per_parameter(module: nn.Module) -> None:
 check(average_per_parameter)
 
 # %% [markdown]
-# **Predict:** now each link carries 2 · 3/4 · S where rank 0's carried 2 · 3 · S. Is the
-# communication four times as fast?
+# **Predict:** now each link carries $2 \cdot \frac{3}{4} \cdot S$ where rank 0's carried $2 \cdot 3 \cdot S$.
+# Is the communication four times as fast? How many ms is it?
+
+# %% guess="per_parameter_ms"
+per_parameter_ms = 6 * 6 * 0.2 + 1.5 * 9.7  # your prediction, in ms
 
 # %%
 per_parameter = slow.run(six_steps, average_per_parameter)
 show(per_parameter, step=4)
+beside(per_parameter_ms, communication_ms(per_parameter), "ms")
 
 # %% [markdown]
-# **What to notice:** six all_reduces, one for each weight and each bias. The three of the biases are
-# tiny, and yet have a width: a ring has 2(n − 1) rounds, and each costs a latency of 200 µs, for a
-# message of one number too.
+# **What to notice:** six all_reduces, one for each weight and each bias. The three for the biases carry
+# next to nothing, but they take their time: a ring has $2(n - 1)$ rounds, and each round costs a latency
+# of 200 µs, however short its message is.
 
 # %% [markdown]
 # ## Your turn: one all_reduce for all
 #
 # Copy all gradients into one long vector, all_reduce that, and copy the means back.
 #
-# A vector has one dtype. Where a model mixes several, take one vector for each: in an order on
-# which the ranks agree, and a Python `set` has none.
+# A vector has one dtype. If a model mixes several, take one vector for each dtype. All ranks have to
+# take them in the same order, and a Python `set` has no order.
 
 
 # %% exercise="average_flat"
@@ -374,8 +410,11 @@ check(average_flat)
 # %% [markdown]
 # ## Three rungs of a ladder
 #
-# **Predict:** one all_reduce instead of six saves five times 2(n − 1) latencies. How many
+# **Predict:** one all_reduce instead of six saves five times $2(n - 1)$ latencies. How many
 # milliseconds is that here?
+
+# %% guess="saved_ms"
+saved_ms = 5 * 6 * 0.2  # your prediction, in ms
 
 # %%
 from ddpkit.view import compare
@@ -383,10 +422,16 @@ from ddpkit.view import compare
 flat = slow.run(six_steps, average_flat)
 names = ["gather and scatter", "per parameter", "flat"]
 compare(by_gather, per_parameter, flat, labels=names)
+if flat.trace.steps:
+    beside(saved_ms, communication_ms(per_parameter) - communication_ms(flat), "ms saved")
 
 # %% [markdown]
-# What the formulas say of such a network: latencies α one after the other, and what the busiest
-# link carries, in multiples of S.
+# What do formulas say of such a network? Count the latencies $\alpha$ that are paid one after the other,
+# and what the busiest link carries, in multiples of $S$:
+#
+# - gather and scatter: $12\,\alpha + 6\,S/\beta$
+# - per parameter: $36\,\alpha + 1.5\,S/\beta$
+# - flat: $6\,\alpha + 1.5\,S/\beta$
 
 # %%
 size = 4 * sum(p.numel() for p in mlp().parameters())  # S, in bytes
@@ -396,11 +441,11 @@ for name, ms in zip(names, formulas):
     print(f"{name}: {ms:.1f} ms")
 
 # %% [markdown]
-# **What to notice:** the first change saves bytes on the busiest link, the second one latencies. This
-# model has six parameters; one with hundreds of small ones would gain more from the second. What is
-# measured on top of the formulas is what a rank computes meanwhile: copies, and Python's part.
+# **What to notice:** the first change saves bytes on the busiest link, the second one saves latencies.
+# This model has six parameters; one with hundreds of small ones would gain more from the second. The
+# rest of a step is what the rank computes itself: forward, backward, sums and copies.
 #
-# All three compute the same means, up to rounding. Only the way is different.
+# All three make the same means, up to rounding. They differ in the way.
 
 # %% [markdown]
 # ## Same step: all together
@@ -421,12 +466,14 @@ losses = [mean_loss(part) for part in batch.tensor_split(4)]
 print(f"mean of the 4 means: {sum(losses) / 4:.4f}, mean over {len(batch)}: {mean_loss(batch):.4f}")
 
 # %% [markdown]
-# A mean of means gives each image of a short part too much weight, as in lab 01's `accumulate`.
+# It is not. A mean of means gives each image of a short part too much weight, as in lab 01's
+# `accumulate`.
 #
 # ## Your turn: train
 #
-# The averaging divides by the number of ranks; the loss has to be divided by the number of images.
-# Which factor makes it right? Nobody tells a rank how long the other parts are: ask.
+# The averaging divides by the number of ranks. But a loss has to be divided by the number of images in
+# the whole batch. Which factor makes it right? A rank does not know how long the other parts are, so
+# the ranks have to ask each other.
 
 
 # %% exercise="train"
@@ -494,11 +541,12 @@ print(f"right after 3 epochs: {right:.0%} of the digits")
 
 # %% [markdown]
 # **What to notice:** the four ranks agree to the last bit. From one process they differ by a few
-# roundings of float32: the same sum, added up in another order. Not "about as good as one process":
-# it *is* the one-process run.
+# roundings of float32: the same sum, added up in another order. So four ranks are not "about as good" as
+# one process: they do what it does.
 #
 # (One exception: a BatchNorm takes its mean over the images it sees, and a rank sees its part only.
-# torch has `SyncBatchNorm` for that.)
+# For that torch has
+# [`SyncBatchNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html).)
 
 # %% [markdown]
 # ## Where the time goes
@@ -512,52 +560,71 @@ trained = slow.run(train_mlp, epochs=1)
 show(trained, step=4)
 
 # %% [markdown]
-# **What to notice:** none. Forward, backward, and only then the network; when it is busy, nobody
-# computes, and when they compute, it is idle. The communication is *exposed*, all of it. (The thin
-# bar at the start of a step counts the images. It is 8 bytes, and costs 2(n − 1) latencies.)
+# **What to notice:** none. A step is forward, backward, and only then the network. While the network is
+# busy nobody computes, and while the ranks compute the network does nothing. All of the communication
+# is *exposed*. (The thin bar at the start of a step counts the images. It is 8 bytes, and costs
+# $2(n - 1)$ latencies.)
+#
+# The whole run, to look into: turn the wheel to zoom (click first), drag to move, point at a bar.
+
+# %%
+from ddpkit.view import explore
+
+explore(trained)
 
 # %% [markdown]
 # ## Does it scale?
 #
-# *Strong scaling*: the same batch on more ranks. *Weak scaling*: as many images per rank, so the
-# batch grows.
-#
-# Each rank has an emulated machine of its own. How fast should that be? Say it: `busy` puts a rank's
-# clock forward, here by 50 µs for an image, whatever your laptop would take.
+# *Strong scaling*: the same batch on more ranks. *Weak scaling*: as many images for each rank, so the
+# batch grows with the ranks. Now the network is a faster one, 10 Gbit/s and 50 µs, and there are up to
+# 16 machines, each like one core of a laptop.
+
 
 # %%
-import time
-from ddpkit import busy
+def three_steps(images):
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[:images]), y[:images]).backward()
+        average_flat(model)
+        optimizer.step()
 
 
-def step_time(images):
-    gradient, times = torch.ones(size // 4), []
-    for _ in range(5):
-        start = time.perf_counter()
-        busy(images * 50e-6, "forward and backward")
-        dist.all_reduce(gradient)
-        times.append(time.perf_counter() - start)
-    return sorted(times)[2]  # the median, in s
+LINK = "10 Gbit/s, 50 us"
+
+
+def measure(images, n):
+    """A step on n ranks with so many images each, in ms; None where a job has fewer ranks."""
+    run = Cluster(n, link=LINK, machine="laptop core").run(three_steps, images)
+    return run.trace.step(1).duration_ms if run.trace.steps else None
 
 
 # %% [markdown]
-# The prediction: compute, then the ring of lab 03, 2(n − 1)(α + S/nβ).
-#
-# **Predict:** 1,024 images, on 8 ranks instead of 1. How many times as fast? And if each of the 8
-# has 512 images?
+# The prediction: the step of one rank alone, and then the ring of lab 03,
+# $2(n - 1)\left(\alpha + \frac{S}{n\beta}\right)$.
 
 # %%
 from ddpkit.simulate import cost
 
-LINK = "1 Gbit/s, 200 us"
+alone = {images: measure(images, 1) for images in (1024, 512, 256, 128, 64, 32)}
+for images, ms in alone.items():
+    print(f"{images:5} images on one rank: {ms:4.1f} ms")
 
 
 def formula(images, n):
-    return images * 50e-6 + cost("ring", n, size, LINK) / 1e9
+    return alone[images] + cost("ring", n, size, LINK) / 1e6
 
 
-def measure(images, n):
-    return Cluster(n, link=LINK).run(step_time, images).results[0]
+# %% [markdown]
+# **Predict:** 1,024 images on 16 ranks instead of 1: how many times as many images a second? And if each
+# of the 16 has 512 images? Use the numbers above, and that the wire alone takes 1 ms for $S$.
+
+# %% guess="strong_16"
+strong_16 = 30.5 / (3.1 + 30 * (0.05 + 0.96 / 16))  # your prediction: times as fast
+
+# %% guess="weak_16"
+weak_16 = 16 * 15.9 / (15.9 + 30 * (0.05 + 0.96 / 16))  # your prediction: times as fast
 
 
 # %%
@@ -569,8 +636,10 @@ def speed_ups(seconds, ranks, strong):
     return {n: each / rate[1] for n, each in rate.items()}
 
 
-measured = {strong: speed_ups(measure, (1, 2, 4, 8), strong) for strong in (True, False)}
+measured = {strong: speed_ups(measure, (1, 2, 4, 8, 16), strong) for strong in (True, False)}
 predicted = {strong: speed_ups(formula, (1, 2, 4, 8, 16, 32), strong) for strong in (True, False)}
+beside(strong_16, measured[True].get(16), "times as fast, 1,024 images in all")
+beside(weak_16, measured[False].get(16), "times as fast, 512 images a rank")
 
 # %%
 import matplotlib.pyplot as plt
@@ -585,30 +654,39 @@ for ax, (strong, title) in zip(axes, titles.items()):
     ax.plot(dots.keys(), dots.values(), "o", label="measured")
     ax.set_xscale("log", base=2), ax.set_yscale("log", base=2)
     ax.set_xticks([*line], [*line]), ax.set_yticks([*line], [*line])
-    ax.set(title=title, xlabel="ranks", ylabel="speed-up")
+    ax.set(title=title, xlabel="ranks", ylabel="times as fast as one rank")
 axes[0].legend()
 plt.show()
 
 # %%
 for n in measured[True]:
     texts = [f"{measured[s][n]:5.2f} (predicted {predicted[s][n]:5.2f})" for s in (True, False)]
-    print(f"n = {n}: strong {texts[0]}, weak {texts[1]}")
+    print(f"n = {n:2}: strong {texts[0]}, weak {texts[1]}")
 
 # %% [markdown]
-# **What to notice:** strong scaling comes to an end: a rank has ever less to compute, while the
-# communication does not shrink, and with many ranks the latencies make it slower again. Weak scaling
-# goes on: compute stays, bytes stay below 2S, only the latencies grow. But the batch grows too, and
-# lab 01 showed what large batches give: less and less for their price.
+# **What to notice:** strong scaling comes to an end. A rank has less and less to compute, the
+# communication does not shrink, and with 32 ranks the latencies make the step longer again. Weak scaling
+# goes on: compute stays, each rank sends less than $2S$, only the latencies grow. But the batch grows
+# too, and lab 01 showed what large batches give: less and less for their price.
+# ([Goyal and others](https://arxiv.org/abs/1706.02677) trained with batches of 8,192 images on 256 GPUs.)
 
 # %% [markdown]
-# To play with: the step that you trained above, on any network and any number of ranks.
+# **In words:** 1,024 images on 16 ranks are not 16 times as fast. How many times is it, and where has the rest gone? Say how many ms of a step are compute and how many communication.
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
+# To play with: the step with 512 images, on any network and any number of ranks. Start where you are,
+# then make the link slower.
 #
-# **Predict:** with a link ten times as fast, on how many ranks is the shared batch fastest?
+# **Predict:** with a link of a tenth of the speed, on how many ranks is a shared batch fastest?
 
 # %%
 from ddpkit.view import explore_scaling
 
-explore_scaling(trained, world_size=8)
+step_of_512 = Cluster(2, link=LINK, machine="laptop core").run(three_steps, 512)
+explore_scaling(step_of_512, world_size=16)
 
 # %% [markdown]
 # ## The way out
