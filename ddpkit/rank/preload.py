@@ -45,6 +45,7 @@ IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
 ORPHAN = 20.0  # seconds in which a new process must have become a rank (`process.set_up`)
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
+NO_COMPILER = "DDPKIT_NO_COMPILER"  # set by who knows that no rank needs `SLICES`
 CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.group.hidden")
 SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
 
@@ -74,8 +75,9 @@ look_for_tellers()
 # and so copy every page that the ranks share.
 gc.freeze()
 if hasattr(signal, "setitimer"):
-    signal.signal(signal.SIGALRM, _import_a_slice)
-    signal.setitimer(signal.ITIMER_REAL, IDLE)
+    if not os.environ.get(NO_COMPILER):
+        signal.signal(signal.SIGALRM, _import_a_slice)
+        signal.setitimer(signal.ITIMER_REAL, IDLE)
     # A launcher that is interrupted between asking for a process and telling it what to do leaves
     # one that would wait for ever.
     os.register_at_fork(after_in_child=_end_unless_a_rank)

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,9 @@ from typing import Any, NoReturn
 from ddpkit.grade.inside.claims import MIME, encode
 
 GAP = "ddpkit: the student's answer"  # what a question's pickle has in the answer's place
+# What makes torch load its compiler, a second of processor time that the forkserver would spend for
+# all ranks: optimizers, DistributedDataParallel and the like.
+COMPILER = re.compile("(?i)optim|parallel|fsdp|compile")
 _stopped: set[str] = set()  # exercises of which no more is asked
 
 
@@ -26,6 +30,9 @@ def prepare() -> None:
     """Load what all need, and let messages name the student's cells: here they have no numbers."""
     from ddpkit.cluster.local.launch import warm_up
 
+    labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
+    if not any(map(COMPILER.search, labels)):
+        os.environ["DDPKIT_NO_COMPILER"] = "1"
     warm_up()  # first: ranks' torch is imported on the other core
     import torch  # noqa: F401
 
@@ -34,7 +41,6 @@ def prepare() -> None:
     exercises.check = _unasked  # type: ignore[assignment]  # `ddpkit.check` looks it up there
     shell = _shell()
     shell.user_ns |= {"quit": _quit, "exit": _quit}  # Jupyter's end the kernel some cells later
-    labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
     files = {shell.compile.get_code_name(text, text, 1): name for text, name in labels.items()}
     usual = shell.compile.format_code_name
     shell.compile.format_code_name = lambda file: (
