@@ -54,8 +54,8 @@ def placeholder(lines: int) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """``plural(1, "rank") == "rank"``, ``plural(0, "rank") == "ranks"``."""
-    return noun if n == 1 else f"{noun}s"
+    """``plural(1, "rank") == "rank"``, ``plural(0, "rank") == "ranks"``; "batch" ends in "es"."""
+    return noun if n == 1 else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
 
 
 def count(n: int, noun: str) -> str:

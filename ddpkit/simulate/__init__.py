@@ -16,6 +16,8 @@ operations     collective_ns: what a collective of torch.distributed costs, whic
 rounds         ring_ends, butterfly_ends: an all_reduce of thousands of ranks, a round at a time
 prices         price_of: what an all_reduce takes, by any algorithm on any links; Price
 events         step_ends: a step of all ranks, message by message: what `replay` must agree with
+pipeline       pipeline_plans, pipeline_time: schedules of a pipeline as data, and their time;
+               bubbles, held: what they cost, of a recorded run too
 buckets        Gradient, Bucket: what is reduced; assign_buckets by the rule of torch's DDP
 step           Step: what a rank computes in a training step; `Step.of_trace` from a recording
 data_parallel  replay, Replay: such a step on any number of ranks, over any link; sweep over caps
@@ -38,6 +40,15 @@ from ddpkit.simulate.executor import execute
 from ddpkit.simulate.models import ModelLayer, ModelTable, bert, gpt, resnet
 from ddpkit.simulate.noise import noisy_steps
 from ddpkit.simulate.operations import collective_ns
+from ddpkit.simulate.pipeline import (
+    PIPELINES,
+    Op,
+    bubbles,
+    held,
+    pipeline_plans,
+    pipeline_time,
+    waits_for_ever,
+)
 from ddpkit.simulate.plans import ALGORITHMS, ALL_REDUCE, COLLECTIVES, schedule
 from ddpkit.simulate.prices import all_reduce_ns, price_of
 from ddpkit.simulate.rounds import butterfly_ends, ring_ends
@@ -53,6 +64,7 @@ __all__ = [
     "ALL_REDUCE",
     "COLLECTIVES",
     "FORMULAS",
+    "PIPELINES",
     "AllReduce",
     "Bucket",
     "Formula",
@@ -61,6 +73,7 @@ __all__ = [
     "Links",
     "ModelLayer",
     "ModelTable",
+    "Op",
     "Recv",
     "RecvReduce",
     "Replay",
@@ -72,6 +85,7 @@ __all__ = [
     "all_reduce_ns",
     "assign_buckets",
     "bert",
+    "bubbles",
     "bus_bandwidth",
     "butterfly_ends",
     "collective_ns",
@@ -79,8 +93,11 @@ __all__ = [
     "execute",
     "fit_link",
     "gpt",
+    "held",
     "noisy_steps",
     "parameter_server",
+    "pipeline_plans",
+    "pipeline_time",
     "price_of",
     "replay",
     "resnet",
@@ -90,5 +107,6 @@ __all__ = [
     "step_ends",
     "sweep",
     "time_of",
+    "waits_for_ever",
     "what_if",
 ]

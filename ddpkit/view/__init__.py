@@ -1,6 +1,7 @@
 """Pictures of traces. Importing this loads neither matplotlib nor IPython; drawing does.
 
-show         the still pictures in a notebook: `show`, `compare`, `heat_map`
+show         the still pictures in a notebook: `show`, `compare`, `heat_map`,
+             `show_pipeline`
 drawing/     what all pictures are made with: pages, plots, bars, colours, words, the widget's shell
 timeline/    who did what, when, and where the time went
 comparison/  several runs on one axis of time; `what_if` beside the recorded run
@@ -8,6 +9,7 @@ heat/        how long each step of each rank took
 player/      `play`: a collective step by step
 buckets/     `explore_buckets`: the step under a bucket cap
 scaling/     `explore_scaling`: how many ranks are worth having
+pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
 live_run/    `live`: a run while it trains
 explorer/    `explore`: every span, to point at
 
@@ -20,9 +22,10 @@ from ddpkit.view.comparison.widget import what_if
 from ddpkit.view.drawing.shell import View
 from ddpkit.view.explorer.widget import explore
 from ddpkit.view.live_run.widget import Live, live
+from ddpkit.view.pipeline.widget import explore_pipeline
 from ddpkit.view.player.widget import play
 from ddpkit.view.scaling.widget import explore_scaling
-from ddpkit.view.show import compare, heat_map, show
+from ddpkit.view.show import compare, heat_map, show, show_pipeline
 from ddpkit.view.timeline.model import Timeline, timeline_model
 
 __all__ = [
@@ -32,11 +35,13 @@ __all__ = [
     "compare",
     "explore",
     "explore_buckets",
+    "explore_pipeline",
     "explore_scaling",
     "heat_map",
     "live",
     "play",
     "show",
+    "show_pipeline",
     "timeline_model",
     "what_if",
 ]

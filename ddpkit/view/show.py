@@ -1,4 +1,4 @@
-"""Pictures that stand still in a notebook, each with its text: `show`, `compare`, `heat_map`."""
+"""Pictures that stand still in a notebook, each with its text: `show`, `compare`, …."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ddpkit.view.comparison.model import comparison
 from ddpkit.view.drawing.display import display_png, in_ipython
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.heat.model import heat_of
+from ddpkit.view.pipeline.model import pipeline_picture
 from ddpkit.view.timeline.model import timeline_model
 
 if TYPE_CHECKING:
@@ -80,6 +81,27 @@ def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
         return draw_heat(model)
 
     return _present(draw, model.notice, model.text)
+
+
+def show_pipeline(*runs_or_traces: HasTrace | Trace, labels: Sequence[str] = ()) -> Figure | None:
+    """Draw which micro-batch each rank works on, and when: of one step of a pipeline, or several.
+
+    Operations are the spans named F0, B0, W0, …: of `ddpkit.simulate.pipeline_time`, or of a run
+    that marks them by `span` or `busy`. The bubble of each rank and what it holds stand beside its
+    row. The picture is shown and returned as by `show`. Raises TraceError for a trace without such
+    spans, ValueError for labels that do not fit.
+    """
+    if why := skipped(*runs_or_traces):
+        print(why)
+        return None
+    model = pipeline_picture([trace_of(each) for each in runs_or_traces], labels)
+
+    def draw() -> Figure:
+        from ddpkit.view.pipeline.figure import draw_pipeline
+
+        return draw_pipeline(model)
+
+    return _present(draw, model.title, model.text)
 
 
 def _present(draw: Callable[[], Figure], finding: str, text: str) -> Figure | None:

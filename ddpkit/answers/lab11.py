@@ -1,0 +1,104 @@
+# mypy: ignore-errors
+"""Answers of lab 11 (pipeline).
+
+Generated from solutions/11_pipeline.py by `make release`; do not edit.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def receive(like, src):
+    """What rank `src` sends next: a new tensor of the shape of `like`."""
+    x = torch.empty_like(like)
+    dist.recv(x, src=src)
+    return x
+
+
+def ticks(stages: int, pieces: int) -> list[list[tuple[int, int]]]:
+    """Who works on what, tick by tick: (stage, piece) pairs, in any order within a tick.
+
+    A piece is at one stage a tick, each stage takes them in order, and nobody waits without need.
+    """
+    return [
+        [(stage, t - stage) for stage in range(stages) if 0 <= t - stage < pieces]
+        for t in range(stages + pieces - 1)
+    ]
+
+
+def rnn_layer(cell, xs, hidden) -> list:
+    """One layer of a recurrent net on each rank.
+
+    On rank 0 `xs` is the sequence of inputs; on the others it says how many there are, and what
+    they look like. Each output goes to the next rank as soon as it is there. The last rank returns
+    all its outputs, the others an empty list.
+    """
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    outputs, works = [], []
+    for x in xs:
+        if rank > 0:
+            x = receive(x, rank - 1)
+        hidden = cell(x, hidden)
+        if rank < last:
+            works.append(dist.isend(hidden, dst=rank + 1))
+        else:
+            outputs.append(hidden)
+    for work in works:
+        work.wait()
+    return outputs
+
+
+def gpipe(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
+    """What a stage does, in order: first all forwards, then all backwards.
+
+    Stages and micro-batches are counted from 0.
+    """
+    return [("F", i) for i in range(micro)] + [("B", i) for i in range(micro)]
+
+
+def bubble(stages: int, micro: int) -> float:
+    """The share of a step in which a stage does nothing, between 0 and 1."""
+    return (stages - 1) / (micro + stages - 1)
+
+
+def pipeline_step(plan, stage, inputs, targets, loss, like):
+    """Run this rank's plan. `stage` is its module; `like` looks like what travels between ranks.
+
+    The first rank has a list of micro-batches, `inputs`, and the last one their `targets`; in place
+    of what a rank does not have there is None. Every parameter's gradient grows by that of the mean
+    over micro-batches of `loss(output, target)`. Returns that mean on the last rank, None elsewhere.
+    No output lives longer than its backward.
+    """
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    held, sends, mean = {}, [], 0.0
+    for kind, i in plan:
+        if kind == "F":
+            x = inputs[i] if rank == 0 else receive(like, rank - 1).requires_grad_()
+            y = stage(x)
+            if rank < last:
+                sends.append(dist.isend(y.detach(), dst=rank + 1))
+            else:
+                y = loss(y, targets[i]) / len(targets)
+                mean += y.item()
+            held[i] = x, y
+        else:
+            x, y = held.pop(i)
+            y.backward(None if rank == last else receive(y, rank + 1))
+            if rank > 0:
+                sends.append(dist.isend(x.grad, dst=rank - 1))
+    for work in sends:
+        work.wait()
+    return mean if rank == last else None
+
+
+def one_f_one_b(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
+    """What a stage does, in order.
+
+    First as few forwards as are needed, then one backward after each forward, then the backwards
+    that are left. Every micro-batch goes once forward, and once backward after it.
+    """
+    first = min(stages - 1 - stage, micro)
+    plan = [("F", i) for i in range(first)]
+    for i in range(micro - first):
+        plan += [("F", first + i), ("B", i)]
+    return plan + [("B", i) for i in range(micro - first, micro)]

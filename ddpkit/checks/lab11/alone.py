@@ -1,0 +1,36 @@
+"""Lab 11: what one process makes of the layers and batches that ranks get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def outputs_of(cells: Sequence[Any], xs: Sequence[Any], start: Any) -> list[Any]:
+    """The last layer's outputs, by torch's recurrent net of as many layers."""
+    width = start.shape[-1]
+    kind = {"RNNCell": nn.RNN, "GRUCell": nn.GRU}[type(cells[0]).__name__]
+    net = kind(width, width, num_layers=len(cells))
+    with torch.no_grad():
+        for layer, cell in enumerate(cells):
+            for name, value in cell.named_parameters():
+                getattr(net, f"{name}_l{layer}").copy_(value)
+        outputs, _ = net(torch.stack(list(xs)), torch.stack([start] * len(cells)))
+    return list(outputs)
+
+
+def whole_batch(
+    weights: Sequence[Any], inputs: Sequence[Any], targets: Sequence[Any]
+) -> tuple[float, list[Any]]:
+    """The mean loss over micro-batches, and its gradient for each layer's weights."""
+    leaves = [weight.clone().requires_grad_() for weight in weights]
+    losses = []
+    for x, target in zip(inputs, targets, strict=True):
+        for weight in leaves:
+            x = torch.tanh(x @ weight)
+        losses.append(nn.functional.mse_loss(x, target))
+    mean = torch.stack(losses).mean()
+    return mean.item(), list(torch.autograd.grad(mean, leaves))

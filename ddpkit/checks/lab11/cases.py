@@ -1,0 +1,234 @@
+"""Lab 11: a pipeline of ranks, each of which has a layer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab11.hints import BUBBLE, GPIPE, ONE_F_ONE_B, PIPELINE_STEP, RNN_LAYER, TICKS
+from ddpkit.checks.lab11.replay import BACKWARD, FORWARD, replayed
+from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.hint import Hint
+from ddpkit.exercises.ranks import asked, title
+from ddpkit.exercises.values import Close
+from ddpkit.protocol.per_rank import PerRank
+from ddpkit.simulate.pipeline import Op, gpipe, one_f_one_b, op_name
+from ddpkit.text import count
+
+Answer = Callable[..., Any]
+
+
+# ticks
+
+
+@exercise("ticks", lab="11", points=1)
+def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Who works on what, tick by tick."""
+    drawn = rng.randrange(3, 6), rng.randrange(6, 9)
+    for stages, pieces in ((3, 4), (2, 1), (4, 2), (1, 3), drawn):
+        whole = [
+            [(stage, t - stage) for stage in range(stages) if 0 <= t - stage < pieces]
+            for t in range(stages + pieces - 1)
+        ]
+        yield Case(
+            f"{count(stages, 'stage')}, {count(pieces, 'piece')}",
+            observe=partial(_ticks, answer, stages, pieces),
+            expect={"ticks": whole},
+            read=_sorted,
+            hints=TICKS,
+            given={"stages": stages, "pieces": pieces},
+        )
+
+
+def _ticks(answer: Answer, stages: int, pieces: int) -> Observed:
+    return {"ticks": answer(stages, pieces)}
+
+
+def _sorted(observed: Observed) -> Observed:
+    """The ticks, each in order, if they are lists of pairs."""
+    ticks = observed["ticks"]
+    try:
+        return {"ticks": [sorted((int(a), int(b)) for a, b in tick) for tick in ticks]}
+    except (TypeError, ValueError):
+        return observed
+
+
+# rnn_layer
+
+
+@exercise("rnn_layer", lab="11", points=3)
+def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """One layer of a recurrent net on each rank, its outputs sent on one by one."""
+    import torch
+    from torch import nn
+
+    from ddpkit.checks.lab11.alone import outputs_of
+    from ddpkit.checks.lab11.on_ranks import forwards_and_sends, layer_of_rank
+
+    for n, steps, kind in ((2, 3, nn.RNNCell), (4, 5, nn.GRUCell), (1, 3, nn.RNNCell)):
+        torch.manual_seed(rng.randrange(10**6))
+        width, batch = rng.randrange(3, 6), 2
+        cells = [kind(width, width) for _ in range(n)]
+        xs, start = [torch.randn(batch, width) for _ in range(steps)], torch.randn(batch, width)
+        empty = [torch.zeros(batch, width) for _ in range(steps)]
+        fresh = outputs_of(cells, xs[:1], start)
+        sends = [batch * width * 4 * steps] * (n - 1)
+        yield Case(
+            title(n, count(steps, "step"), kind.__name__),
+            asked(
+                partial(layer_of_rank, answer),
+                PerRank(cells),
+                PerRank([xs, *[empty] * (n - 1)]),
+                start,
+                world_size=n,
+                see={"outputs": "returned", "bytes": "bytes", "order": forwards_and_sends},
+            ),
+            {
+                "outputs": [*[[]] * (n - 1), Close(outputs_of(cells, xs, start))],
+                "bytes": [*sends, 0],
+                "order": [*["fs" * steps] * (n - 1), "f" * steps],
+            },
+            hints=RNN_LAYER,
+            given={"n": n, "expect_first": fresh[0]},
+        )
+
+
+# gpipe and one_f_one_b
+
+SIZES = ((4, 8), (2, 3), (4, 2), (3, 1), (1, 4))  # stages, micro-batches
+
+
+@exercise("gpipe", lab="11", points=1)
+def gpipe_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """All forwards, then all backwards."""
+    yield from _plans(answer, rng, GPIPE, lambda stages, micro: [micro] * stages)
+
+
+@exercise("one_f_one_b", lab="11", points=3)
+def one_f_one_b_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """One backward after each forward, as soon as may be."""
+    yield from _plans(
+        answer,
+        rng,
+        ONE_F_ONE_B,
+        lambda stages, micro: [min(micro, stages - stage) for stage in range(stages)],
+    )
+
+
+def _plans(
+    answer: Answer,
+    rng: random.Random,
+    hints: Sequence[Hint],
+    held: Callable[[int, int], list[int]],
+) -> Iterator[Case]:
+    """Plans of all stages, carried out: no list of operations is the only right one."""
+    for stages, micro in (*SIZES, (rng.randrange(5, 8), rng.randrange(8, 12))):
+        yield Case(
+            f"{count(stages, 'stage')}, {count(micro, 'micro-batch')}",
+            observe=partial(_all_stages, answer, stages, micro),
+            expect={
+                "flaw": "none",
+                "step in ms": float((micro + stages - 1) * (FORWARD + BACKWARD)),
+                "held": held(stages, micro),
+            },
+            read=partial(replayed, micro=micro),
+            hints=hints,
+            given={"stages": stages, "micro": micro},
+        )
+
+
+def _all_stages(answer: Answer, stages: int, micro: int) -> Observed:
+    return {"plans": [answer(stage, stages, micro) for stage in range(stages)]}
+
+
+# bubble
+
+
+@exercise("bubble", lab="11", points=1)
+def bubble(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The share of a step in which a rank does nothing."""
+    drawn = rng.randrange(5, 9), rng.randrange(10, 40)
+    for stages, micro in ((4, 8), (16, 3), (2, 1), (1, 5), drawn):
+        share = (stages - 1) / (micro + stages - 1)
+        yield Case(
+            f"{count(stages, 'stage')}, {count(micro, 'micro-batch')}",
+            observe=partial(_bubble, answer, stages, micro),
+            expect={"bubble": Close(share, 5)},
+            hints=BUBBLE,
+            given={"stages": stages, "micro": micro, "expect_bubble": share},
+            trivial=stages == 1,
+        )
+
+
+def _bubble(answer: Answer, stages: int, micro: int) -> Observed:
+    return {"bubble": answer(stages, micro)}
+
+
+# pipeline_step
+
+
+def _backwards_as_they_like(stage: int, stages: int, micro: int) -> list[Op]:
+    """A plan of nobody's: three micro-batches, backward 1, 0, 2."""
+    if stage < stages - 1:
+        return [("F", 0), ("F", 1), ("F", 2), ("B", 1), ("B", 0), ("B", 2)]
+    return [("F", 0), ("F", 1), ("B", 1), ("F", 2), ("B", 0), ("B", 2)]
+
+
+STEPS = (  # about, plan, ranks, micro-batches
+    ("GPipe", gpipe, 2, 2),
+    ("1F1B", one_f_one_b, 2, 4),
+    ("another plan", _backwards_as_they_like, 3, 3),
+    ("1F1B", one_f_one_b, 4, 5),
+    ("1F1B", one_f_one_b, 1, 3),
+)
+
+
+@exercise("pipeline_step", lab="11", points=5, returns=False)
+def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """A rank's plan, carried out: gradients of one process, and nothing held in vain."""
+    import torch
+
+    from ddpkit.checks.lab11.alone import whole_batch
+    from ddpkit.checks.lab11.on_ranks import BEFORE, of_ranks, step_of_rank
+
+    for about, make, n, micro in STEPS:
+        torch.manual_seed(rng.randrange(10**6))
+        plans = [make(stage, n, micro) for stage in range(n)]
+        weights = [torch.randn(3, 3) for _ in range(n)]
+        inputs, targets = ([torch.randn(2, 3) for _ in range(micro)] for _ in range(2))
+        loss, gradients = whole_batch(weights, inputs, targets)
+        inner = [micro * ((rank < n - 1) + (rank > 0)) for rank in range(n)]
+        nothing = [None] * micro
+        expected = [BEFORE + gradient for gradient in gradients]
+        yield Case(
+            title(n, about, count(micro, "micro-batch")),
+            asked(
+                partial(step_of_rank, answer),
+                PerRank(plans),
+                PerRank(weights),
+                PerRank([inputs, *[nothing] * (n - 1)]),
+                PerRank([*[nothing] * (n - 1), targets]),
+                torch.zeros(2, 3),
+                world_size=n,
+                see={
+                    "gradient": of_ranks("gradient"),
+                    "loss": of_ranks("loss"),
+                    "order": of_ranks("order"),
+                    "messages": "messages",
+                    "collectives": "collectives",
+                    "too long": of_ranks("too long"),
+                },
+            ),
+            {
+                "gradient": Close(expected),
+                "loss": [*[None] * (n - 1), Close(loss)],
+                "order": [" ".join(map(op_name, plan)) for plan in plans],
+                "messages": inner,
+                "collectives": [],
+                "too long": [0] * n,
+            },
+            hints=PIPELINE_STEP,
+            given={"n": n, "micro": micro, "before": BEFORE, "expect_gradients": expected},
+        )

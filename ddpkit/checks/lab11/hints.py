@@ -1,0 +1,188 @@
+"""Lab 11: what to say of wrong answers, a table for each exercise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.checks.messages import MESSAGES
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.values import Close
+
+
+def works(s: Seen) -> list[tuple[int, int]]:
+    """All pairs of ticks, in order."""
+    return [pair for tick in s.ticks for pair in tick]
+
+
+def crossed(s: Seen) -> list[list[tuple[int, int]]]:
+    """The right ticks, with (piece, stage) in place of (stage, piece)."""
+    return [sorted((i, stage) for stage, i in tick) for tick in s.expect["ticks"]]
+
+
+def near(got: Any, wanted: Any) -> bool:
+    """Whether these are the values, up to rounding."""
+    return same(got, Close(wanted))
+
+
+def waits(s: Seen) -> str:
+    return f"Stage {s.stage} waits for ever for {s.awaited}"
+
+
+def fewest(s: Seen) -> list[int]:
+    """Micro-batches that each stage has to hold at least, at full speed."""
+    return [min(s.micro, s.stages - stage) for stage in range(s.stages)]
+
+
+# fmt: off
+TICKS = (
+    Hint("pairs swapped", lambda s: s.stages != s.pieces and s.ticks == crossed(s),
+         lambda s: f"A pair is (stage, piece), and there are {s.stages} stages."),
+    Hint("no such stage", lambda s: any(stage >= s.stages for stage, _ in works(s)),
+         lambda s: f"Somebody works on stage {max(works(s))[0]} of {s.stages}."),
+    Hint("no such piece", lambda s: any(not 0 <= i < s.pieces for _, i in works(s)),
+         lambda s: f"There are {s.pieces} pieces, and they are numbered from 0."),
+    Hint("an empty tick", lambda s: [] in s.ticks,
+         "In one tick nobody works. How many ticks does the last piece need, after the first?"),
+    Hint("never leaves", lambda s: len({*works(s)}) < s.stages * s.pieces,
+         lambda s: f"Each of {s.pieces} pieces passes each of {s.stages} stages: that makes "
+         f"{s.stages * s.pieces} pairs, and some are missing."),
+    Hint("one after the other", lambda s: len(s.ticks) > len(s.expect["ticks"]),
+         "Somebody waits without need: piece 1 can enter when stage 0 has passed piece 0 on."),
+    Hint("too early", lambda s: s.ticks,
+         "A piece is at a stage before the stage in front of it has passed it on."),
+)
+RNN_LAYER = (
+    *MESSAGES,
+    Hint("has returned", lambda s: s.stuck == "returned",
+         "Count: a rank waits for a message that nobody sends, or sends one that nobody takes. The "
+         "last rank has nobody behind it, and rank 0 nobody before it."),
+    Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
+         "There is nobody behind the last rank, and nobody before rank 0."),
+    Hint("stuck", lambda s: s.stuck,
+         "Draw for three ranks who receives from whom, and when: each output goes one rank on."),
+    Hint("all at the end", lambda s: s.n > 1 and "ff" in s.order[0],
+         "An output waits here until later ones are there, so the next rank cannot begin. Start to "
+         "send it as soon as it is there."),
+    Hint("one message", lambda s: s.wrong("bytes"),
+         "Each output is a message of its own, as it is, to the next rank alone."),
+    Hint("everywhere", lambda s: any(s.outputs[:-1]),
+         "Only the last rank returns outputs: the others an empty list."),
+    Hint("hidden not carried on", lambda s: near(s.outputs[-1][0], s.expect_first),
+         "The first output is right, later ones are not: what the cell returns is the next step's "
+         "hidden."),
+    Hint("its own input", say="The values differ: what the cell of a rank gets is what the rank "
+         "before it has sent, and the rank's own hidden."),
+)
+PLAN = (
+    Hint("not pairs", lambda s: "not a list" in s.flaw,
+         'A plan is a list of pairs, such as [("F", 0), ("B", 0)].'),
+    Hint("no such micro-batch", lambda s: " of " in s.flaw,
+         lambda s: f"There is no such micro-batch ({s.flaw}): the first is 0."),
+    Hint("missing", lambda s: ": no " in s.flaw,
+         lambda s: f"Every micro-batch goes once forward and once backward: {s.flaw}."),
+    Hint("twice", lambda s: "twice" in s.flaw,
+         lambda s: f"Every micro-batch goes once forward and once backward: {s.flaw}."),
+    Hint("backward first", lambda s: "before" in s.flaw,
+         lambda s: f"Nothing can go back that has not gone forward: {s.flaw}."),
+)
+GPIPE = (
+    *PLAN,
+    Hint("backward too early", lambda s: s.held != s.expect["held"],
+         "First all forwards, then all backwards."),
+    Hint("other order", say="The stages take the micro-batches in one order, or they wait."),
+)
+ONE_F_ONE_B = (
+    *PLAN,
+    Hint("turned round", lambda s: s.flaw == "waits for ever" and s.stage == 0,
+         lambda s: f"{waits(s)}, which needs more forwards of stage 0: the first stage goes ahead "
+         "furthest, the last not at all."),
+    Hint("waits", lambda s: s.flaw == "waits for ever", lambda s: f"{waits(s)}."),
+    Hint("too few first", lambda s: s.wrong("step in ms") and max(s.held) <= max(fewest(s)),
+         lambda s: f"{s.observed['step in ms']:.0f} ms, and {s.expect['step in ms']:.0f} are "
+         "possible: a stage waits for a backward where it could do a forward."),
+    Hint("newest first", lambda s: s.held[-1] == 1 and s.held != s.expect["held"] and back(s) !=
+         sorted(back(s)),
+         "Take the oldest micro-batch back first: its gradient comes first."),
+    Hint("too many first", lambda s: s.held != s.expect["held"],
+         lambda s: f"Stages hold {s.held} micro-batches, and {s.expect['held']} are enough: the "
+         "last stage can go back at once."),
+    Hint("other plan", say="As few forwards as are needed, then F and B in turn, then the rest."),
+)
+BUBBLE = (
+    Hint("of the ideal", lambda s: near(s.bubble, (s.stages - 1) / s.micro),
+         "That is the share of the ideal time, as Megatron-LM's paper counts it; of the step it is "
+         "less."),
+    Hint("busy", lambda s: near(s.bubble, s.micro / (s.micro + s.stages - 1)),
+         "That is the share in which a rank works. The bubble is the rest."),
+    Hint("all stages", lambda s: near(s.bubble, s.stages / (s.micro + s.stages - 1)),
+         "A rank waits while the batch passes the other stages: one less than there are."),
+    Hint("one slot too many", lambda s: near(s.bubble, (s.stages - 1) / (s.micro + s.stages)),
+         lambda s: f"Count the slots: {s.micro} for the micro-batches, and one for each of the "
+         "other stages."),
+    Hint("percent", lambda s: near(s.bubble, 100 * s.expect_bubble), "A share is between 0 and 1."),
+    Hint("without micro-batches", lambda s: near(s.bubble, (s.stages - 1) / s.stages),
+         "That is the bubble of one micro-batch: where are the others?"),
+)
+PIPELINE_STEP = (
+    *MESSAGES,
+    Hint("returns without", lambda s: s.stuck == "returned",
+         "A rank has returned, and another still waits for it: count the messages of each pair. "
+         "Rank 0 has nobody before it, and the last rank nobody behind."),
+    Hint("waits for its send", lambda s: s.stuck in ("send", "cycle"),
+         "Ranks wait in a send until a neighbour receives, and the neighbour does so too. Start "
+         "the send (isend), go on with the plan, and wait at the end."),
+    Hint("stuck", lambda s: s.stuck, "Each forward sends one message on, each backward one back."),
+    Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
+         "Rank 0 has nobody before it, and the last rank nobody behind."),
+    Hint("needs no gradient", lambda s: s.kind in ("None", "no graph"),
+         "Nothing goes back: what arrives must require a gradient before it goes through the "
+         "stage, and then x.grad is what to send."),
+    Hint("own order", lambda s: s.wrong("order"),
+         lambda s: f"A rank does {first_wrong(s)}: take what the plan says, in its order."),
+    Hint("outputs kept", lambda s: any(s.observed["too long"]),
+         "Outputs live on after their backward: take them out of what you hold (pop), and send "
+         "y.detach(), for a Work keeps what it sends."),
+    Hint("zeroed", lambda s: s.gradient is not None and near(
+        s.gradient, [g - s.before for g in s.expect_gradients]),
+         "What was in .grad before is gone: a step adds to it, as backward() does."),
+    Hint("the sum", lambda s: near(grown(s), [s.micro * g for g in wanted(s)]),
+         lambda s: f"The gradients are {s.micro} times too large: that of the mean over "
+         f"{s.micro} micro-batches is asked for."),
+    Hint("divided again", lambda s: s.n > 1 and near(grown(s)[-1], wanted(s)[-1])
+         and near(grown(s)[-2], wanted(s)[-2] / s.micro),
+         lambda s: f"Stages before the last have 1/{s.micro} of their gradient: the gradient that "
+         "arrives is divided already."),
+    Hint("loss not of the mean", lambda s: s.wrong("loss") and not s.wrong("gradient"),
+         "The gradients are right. The last rank returns the mean of the losses, the others None."),
+    Hint("another's input", lambda s: near(grown(s)[0], wanted(s)[0]) or not s.wrong("loss"),
+         "A backward has used another micro-batch's tensors: each needs what its own forward had, "
+         "and a message a tensor of its own."),
+    Hint("other gradients", say="Follow micro-batch 0 through the ranks, forward and back."),
+)
+# fmt: on
+
+
+def back(s: Seen) -> list[int]:
+    """The backwards of the stage before the last, in its order."""
+    return [i for kind, i in s.plans[max(0, s.stages - 2)] if kind == "B"]
+
+
+def first_wrong(s: Seen) -> str:
+    """ "F3 where the plan has B0"."""
+    pairs = zip(s.order, s.expect["order"], strict=True)
+    got, want = next((a.split(), b.split()) for a, b in pairs if a != b)
+    at = next((k for k, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), -1)
+    if at < 0:
+        return f"{len(got)} operations of {len(want)}"
+    return f"{got[at]} where its plan has {want[at]}"
+
+
+def wanted(s: Seen) -> list[Any]:
+    """What the gradients should have grown by, by rank."""
+    return [g - s.before for g in s.expect_gradients]
+
+
+def grown(s: Seen) -> list[Any]:
+    """What the gradients have grown by, by rank."""
+    return [g - s.before for g in s.gradient]

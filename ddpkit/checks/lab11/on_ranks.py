@@ -1,0 +1,101 @@
+"""Lab 11: what runs on each rank, and what of it is observed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddpkit.exercises.ranks import Did
+
+Answer = Callable[..., Any]
+
+
+# rnn_layer
+
+
+def layer_of_rank(rnn_layer: Answer, cell: Any, xs: Any, hidden: Any) -> Any:
+    """What the answer returns, without its graph."""
+    with torch.no_grad():
+        outputs = rnn_layer(cell, list(xs), hidden)
+    return [each.detach().clone() for each in outputs] if isinstance(outputs, list) else outputs
+
+
+def forwards_and_sends(did: Did) -> list[str]:
+    """What each rank did, in order: f for a call of its cell, s for a message that it started."""
+    marked = [
+        (one.rank, one.start_ns, "s" if one.is_send else "f")
+        for one in did.trace.spans
+        if one.is_send or one.kind == "forward"
+    ]
+    return ["".join(what for at, _, what in sorted(marked) if at == r) for r in did.trace.ranks]
+
+
+# pipeline_step
+
+
+class Noted(torch.autograd.Function):
+    """Passes its input on, and notes when forward and backward come by."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, layer: Layer, i: int) -> Any:
+        ctx.layer, ctx.i = layer, i
+        layer.order.append(f"F{i}")
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.layer.order.append(f"B{ctx.i}")
+        return gradients[0], None, None
+
+
+class Layer(nn.Module):
+    """One layer, which notes the micro-batches that pass, and outputs that live too long."""
+
+    def __init__(self, weight: Any, forwards: Sequence[int]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.forwards = forwards  # micro-batches as the plan has them
+        self.order: list[str] = []
+        self.outputs: list[Any] = []  # weak references
+        self.too_long = 0
+
+    def forward(self, x: Any) -> Any:
+        alive = sum(output() is not None for output in self.outputs)
+        due = sum(1 if name[0] == "F" else -1 for name in self.order)
+        # The output of the backward before may still have a name.
+        self.too_long = max(self.too_long, alive - due - 1)
+        passed = len(self.outputs)
+        number = self.forwards[passed] if passed < len(self.forwards) else passed
+        y = Noted.apply(torch.tanh(x @ self.weight), self, number)
+        self.outputs.append(weakref.ref(y))
+        return y
+
+
+BEFORE = 1.0  # in every gradient, before the step
+
+
+def step_of_rank(
+    pipeline_step: Answer, plan: Any, weight: Any, inputs: Any, targets: Any, like: Any
+) -> dict[str, Any]:
+    """What a step does to a layer that has gradients from before, and what it returns."""
+    stage = Layer(weight.clone(), [i for kind, i in plan if kind == "F"])
+    stage.weight.grad = torch.full_like(weight, BEFORE)
+    returned = pipeline_step(plan, stage, inputs, targets, nn.functional.mse_loss, like)
+    last = dist.get_rank() == dist.get_world_size() - 1
+    gradient = stage.weight.grad
+    return {
+        "loss": float(returned) if last and returned is not None else returned,
+        "gradient": None if gradient is None else gradient.clone(),
+        "order": " ".join(stage.order),
+        "too long": stage.too_long,
+    }
+
+
+def of_ranks(name: str) -> Callable[[Did], list[Any]]:
+    """What `step_of_rank` found under a name, by rank."""
+    return lambda did: [each[name] for each in did.returned]

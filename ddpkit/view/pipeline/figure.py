@@ -1,0 +1,106 @@
+"""`draw_pipeline`: a box for each micro-batch and stage, coloured by the micro-batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from ddpkit.view.drawing import style
+from ddpkit.view.drawing.layout import LEFT
+from ddpkit.view.drawing.page import Page
+from ddpkit.view.drawing.plot import Plot
+from ddpkit.view.pipeline.model import OpBox, PipelinePicture, PipelineStep, StageRow
+
+TOP, HEAD, BOTTOM = 0.86, 0.3, 0.46  # inches; the head of each step is a line of type
+WIDE = style.WIDTH - LEFT - 1.75
+BESIDE = LEFT + WIDE + 0.18
+TINTS = (  # Okabe and Ito's, and one of Tol's: of micro-batch 0 to 7, and round again
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#882255"),
+)
+KINDS = {"F": "forward: light", "B": "backward: dark", "W": "of the weights: framed"}
+
+
+def draw_pipeline(model: PipelinePicture) -> Figure:
+    """A figure of 11 inches width; its height follows the number of steps and ranks."""
+    rows = sum(len(step.rows) for step in model.steps)
+    high = 0.34 if rows <= 8 else 0.25 if rows <= 16 else 0.18
+    heads = HEAD * (len(model.steps) if _headed(model) else 0)
+    height = heads + rows * high + 0.04
+    page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
+    plot = Plot(page, LEFT, TOP, WIDE, height, 1.002 * model.length_ns / 1e6)
+    plot.axis(plot.ticks(8))
+    _headings(page, model)
+    top = 0.0
+    for step in model.steps:
+        if _headed(model):
+            room = style.WIDTH - LEFT - 0.2
+            said = f"{step.label}: {step.finding}"
+            page.write_fitting(LEFT, TOP + top + HEAD / 2, said, 10, room)
+            top += HEAD
+        for row in step.rows:
+            _row(plot, step, row, (top + 0.03, top + high - 0.03))
+            top += high
+    return page.figure
+
+
+def _headed(model: PipelinePicture) -> bool:
+    return any(step.label for step in model.steps)
+
+
+def _headings(page: Page, model: PipelinePicture) -> None:
+    page.write_fitting(LEFT, 0.24, model.title, 14.5, WIDE, bold=True)
+    if not _headed(model):
+        page.write_fitting(LEFT, 0.53, model.steps[0].finding, 10, style.WIDTH - LEFT - 0.2)
+    present = {box.kind for step in model.steps for row in step.rows for box in row.boxes}
+    entries = [(word, _look(kind, 0)) for kind, word in KINDS.items() if kind in present]
+    entries.append(("bubble", {"facecolor": style.IDLE, "linewidth": 0}))
+    y = 0.53 if _headed(model) else 0.75
+    page.legend(entries, LEFT + 0.01, y, WIDE)
+    page.write(BESIDE, y, "bubble", 8.5, style.GREY)
+    if any(row.held is not None for step in model.steps for row in step.rows):
+        page.write(BESIDE + 0.72, y, "held", 8.5, style.GREY)
+    under = page.height - (0.3 if model.note else 0.1)
+    page.write(LEFT + WIDE / 2, under, "ms since the step began", 9, style.GREY, ha="center")
+    if model.note:
+        room = style.WIDTH - LEFT - 0.2
+        page.write_fitting(LEFT, page.height - 0.11, model.note, 9, room, color=style.GREY)
+
+
+def _row(plot: Plot, step: PipelineStep, row: StageRow, where: tuple[float, float]) -> None:
+    """Draw what one rank works on, over the grey of doing nothing."""
+    page, middle = plot.page, plot.top + sum(where) / 2
+    points = 9.5 if where[1] - where[0] > 0.2 else 8.0
+    page.write(LEFT - 0.1, middle, f"rank {row.rank}", points, bold=True, ha="right")
+    page.write(BESIDE, middle, f"{100 * row.bubble:.1f}%", points)
+    if row.held is not None:
+        page.write(BESIDE + 0.72, middle, f"{row.held}", points)
+    whole = (0.0, where[0], step.length_ns / 1e6, where[1])
+    plot.bars([whole], facecolor=style.IDLE, linewidth=0, zorder=1)
+    looks = [_look(box.kind, box.micro) for box in row.boxes]
+    places = [(box.start / 1e6, where[0], box.end / 1e6, where[1]) for box in row.boxes]
+    if places:
+        faces = [look["facecolor"] for look in looks]
+        edges = [look["edgecolor"] for look in looks]
+        lines = [1.4 if box.kind == "W" else 0.7 for box in row.boxes]
+        plot.bars(places, facecolors=faces, edgecolors=edges, linewidth=lines, zorder=3)
+    for box, place in zip(row.boxes, places, strict=True):
+        plot.label(place, _texts(box), min(8.5, points), color=_ink(box))
+
+
+def _texts(box: OpBox) -> Sequence[str]:
+    return box.name, f"{box.kind}{box.micro}", str(box.micro)
+
+
+def _look(kind: str, micro: int) -> dict[str, Any]:
+    """Light for a forward, dark for a backward, framed where it is of the weights alone."""
+    tint = to_rgb(TINTS[micro % len(TINTS)])
+    light = tuple(1 - 0.42 * (1 - part) for part in tint)
+    face = {"F": light, "B": tint, "W": (1.0, 1.0, 1.0)}[kind]
+    return {"facecolor": face, "edgecolor": tint if kind == "W" else "white", "linewidth": 0.8}
+
+
+def _ink(box: OpBox) -> str:
+    """White on what is dark: so a label can be read."""
+    red, green, blue = _look(box.kind, box.micro)["facecolor"]
+    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else style.INK

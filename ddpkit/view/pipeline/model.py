@@ -1,0 +1,132 @@
+"""`pipeline_picture`: who works on which micro-batch, and when. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ddpkit.errors import TraceError
+from ddpkit.simulate.pipeline import Op, bubbles, held, op_of
+from ddpkit.text import prose
+from ddpkit.trace import Span, Trace
+from ddpkit.view.drawing import words
+
+
+@dataclass(frozen=True, slots=True)
+class OpBox:
+    """An operation on a micro-batch. Times in ns since the step began."""
+
+    start: int
+    end: int
+    kind: str  # "F", "B" or "W"
+    micro: int
+    name: str  # "F3"
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """What one rank works on."""
+
+    rank: int
+    boxes: tuple[OpBox, ...]
+    bubble: float  # share of the step in which it works on nothing
+    held: int | None  # micro-batches whose activations it keeps, at most; None: nothing goes back
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStep:
+    """One step of a pipeline: a row for each rank."""
+
+    label: str
+    rows: tuple[StageRow, ...]
+    length_ns: int
+
+    @property
+    def finding(self) -> str:
+        """ "660 ms. In the bubble: 27.3%. Held at most: 4, 3, 2, 1 micro-batches"."""
+        lost = sorted({f"{100 * row.bubble:.1f}%" for row in self.rows}, key=_number)
+        share = lost[0] if len(lost) == 1 else f"{lost[0]} to {lost[-1]}"
+        took = f"{words.ms(self.length_ns)}. In the bubble: {share} of it"
+        most = [str(row.held) for row in self.rows if row.held is not None]
+        if not most:
+            return took
+        same = len(set(most)) == 1 < len(most)
+        kept = f"{most[0]} on each rank" if same else ", ".join(most)
+        return f"{took}. Micro-batches held at most: {kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePicture:
+    """Steps of pipelines under each other, on one axis of time."""
+
+    steps: tuple[PipelineStep, ...]
+    note: str
+
+    @property
+    def title(self) -> str:
+        """What is shown."""
+        return "Who works on what"
+
+    @property
+    def length_ns(self) -> int:
+        return max(step.length_ns for step in self.steps)
+
+    @property
+    def text(self) -> str:
+        """The picture in words and numbers."""
+        lines = [
+            prose(f"{f'{step.label}: ' * bool(step.label)}{step.finding}") for step in self.steps
+        ]
+        return "\n".join([*lines, *([prose(self.note)] if self.note else [])])
+
+    def table(self) -> str:
+        """What each rank does, in order, as text."""
+        rows = []
+        for step in self.steps:
+            rows += [step.label] * bool(step.label)
+            rows += [f"rank {r.rank}: {' '.join(b.name for b in r.boxes)}" for r in step.rows]
+        return "\n".join([self.text, *rows])
+
+
+def pipeline_picture(traces: Sequence[Trace], labels: Sequence[str] = ()) -> PipelinePicture:
+    """The picture of these traces, whose spans F0, B0, W0, … are operations on micro-batches.
+
+    Raises ValueError for no trace and for labels that do not fit, TraceError for a trace without
+    such spans.
+    """
+    if not traces:
+        raise ValueError("show_pipeline needs a run or a trace: show_pipeline(run)")
+    names = list(labels) or (
+        [""] if len(traces) == 1 else [f"run {n + 1}" for n in range(len(traces))]
+    )
+    if len(names) != len(traces):
+        raise ValueError(f"{len(names)} labels for {len(traces)} runs: one for each is needed")
+    steps = [_step(trace, name) for trace, name in zip(traces, names, strict=True)]
+    notes = dict.fromkeys(words.emulated(trace.facts) for trace in traces)
+    return PipelinePicture(tuple(steps), " ".join(filter(None, notes)))
+
+
+def _step(trace: Trace, label: str) -> PipelineStep:
+    found = [(span, op) for span in trace.spans if span.is_compute and (op := op_of(span.name))]
+    if not found:
+        raise TraceError(
+            "no span of this trace is named F0, B0, …: mark what a rank does with micro-batch 0 by "
+            'span("F0") or busy("20 ms", "F0")'
+        )
+    start = min(span.start_ns for span, _ in found)
+    lost = bubbles(trace)
+    rows = []
+    for rank in trace.ranks:
+        own = [(span, op) for span, op in found if span.rank == rank]
+        own.sort(key=lambda pair: pair[0].start_ns)
+        boxes = tuple(_box(span, op, start) for span, op in own)
+        plan = [op for _, op in own]
+        most = held(plan) if any(op[0] == "B" for op in plan) else None
+        rows.append(StageRow(rank, boxes, lost[rank], most))
+    return PipelineStep(label, tuple(rows), max(span.end_ns for span, _ in found) - start)
+
+
+def _box(span: Span, op: Op, start: int) -> OpBox:
+    return OpBox(span.start_ns - start, span.end_ns - start, op[0], op[1], span.name)
+
+
+def _number(share: str) -> float:
+    return float(share.rstrip("%"))

@@ -1,0 +1,85 @@
+"""`explore_pipeline`: which schedule, how many stages and micro-batches, over which link?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.link import Link
+from ddpkit.simulate.pipeline import PIPELINES, pipeline_plans, pipeline_time
+from ddpkit.view.drawing.shell import View
+from ddpkit.view.drawing.sliders import slider
+from ddpkit.view.pipeline.model import PipelinePicture, pipeline_picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STAGES = (1, 2, 3, 4, 6, 8, 12, 16)
+MICRO = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+LATENCIES_MS = (0, 1, 2, 5, 10, 20, 40)
+
+
+def explore_pipeline(
+    schedule: str = "1f1b",
+    stages: int = 4,
+    micro: int = 8,
+    latency_ms: float = 0,
+    *,
+    forward: str = "20 ms",
+    backward: str = "40 ms",
+) -> View[PipelinePicture]:
+    """Move the stages, the micro-batches and the latency of a link, and see the bubble.
+
+    ``schedule`` is one of `ddpkit.simulate.PIPELINES`; ``forward``, ``backward`` are times of one
+    micro-batch in one stage. In a notebook there are sliders; anywhere
+    ``explore_pipeline(...).figure(schedule="gpipe", stages=4, micro=16, latency_ms=10)`` is the
+    picture, and ``.table(...)`` the plans as text. Raises ValueError for another schedule.
+    """
+    start = {"schedule": schedule, "stages": stages, "micro": micro, "latency_ms": latency_ms}
+
+    def model(**at: Any) -> PipelinePicture:
+        plans = pipeline_plans(at["schedule"], at["stages"], _fitting(at))
+        parts = 2 if at["schedule"] == "interleaved" else 1  # a rank's layers are as much smaller
+        trace = pipeline_time(
+            plans,
+            forward=_seconds(forward) / parts,
+            backward=_seconds(backward) / parts,
+            link=Link(at["latency_ms"] / 1e3),
+        )
+        label = f"{at['schedule']}, {at['stages']} stages, {_fitting(at)} micro-batches"
+        return pipeline_picture([trace], [label])
+
+    view = View(start, model, _draw, lambda model: model.text, PipelinePicture.table)
+    return view.show(_controls)
+
+
+def _fitting(at: dict[str, Any]) -> int:
+    """The micro-batches: interleaved stages take them by as many as there are stages."""
+    micro, stages = int(at["micro"]), int(at["stages"])
+    return micro if at["schedule"] != "interleaved" else -(-micro // stages) * stages
+
+
+def _seconds(duration: str) -> float:
+    return Link(latency=duration).latency_ns / 1e9
+
+
+def _draw(model: PipelinePicture) -> Figure:
+    from ddpkit.view.pipeline.figure import draw_pipeline
+
+    return draw_pipeline(model)
+
+
+def _controls(view: View[PipelinePicture]) -> Any:
+    import ipywidgets
+
+    at = view.start
+    names = ipywidgets.Dropdown(
+        options=list(PIPELINES), value=at["schedule"], description="schedule"
+    )
+    return view.live(
+        {
+            "schedule": names,
+            "stages": slider("stages", STAGES, at["stages"], "{:g}".format),
+            "micro": slider("micro-batches", MICRO, at["micro"], "{:g}".format),
+            "latency_ms": slider("latency", LATENCIES_MS, at["latency_ms"], "{:g} ms".format),
+        }
+    )

@@ -1,0 +1,515 @@
+# ---
+# jupyter:
+#   ddpkit:
+#     builds: GPipe, 1F1B, and the worker that runs such plans
+#     minutes: 85
+#     needs: labs 00 and 01
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # 11 · Pipeline
+#
+# **You will build** schedules of a pipeline, GPipe and 1F1B, and the worker that runs them: a model
+# that no rank could hold alone, trained by all of them, with the gradients of one process.
+#
+# **You need** labs 00 (send and receive) and 01 (micro-batches). About 85 minutes.
+
+# %%
+import torch, torch.distributed as dist
+from ddpkit import Cluster, busy, check, show
+
+# %%
+import math
+from torch.nn.functional import mse_loss
+from ddpkit.simulate import held, pipeline_plans, pipeline_time
+from ddpkit.view import explore_pipeline, show_pipeline
+
+# %% [markdown]
+# ## One model, a layer each
+#
+# A model may be too large for one device. So cut it: rank 0 has the first layer, rank 1 the second,
+# and so on. Each such part is called a *stage*.
+#
+# Here a stage takes 2.5 ms forward for each row of its input, and 5 ms backward. The ranks are
+# emulated: these times are stated, and the same on every laptop.
+
+
+# %%
+class Takes(torch.autograd.Function):
+    """Passes x on; takes its time forward and backward, in spans F0, B0 for micro-batch 0."""
+
+    @staticmethod
+    def forward(ctx, x, micro):
+        ctx.micro = micro
+        busy(0.0025 * len(x), f"F{micro}")
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        busy(0.005 * len(gradient), f"B{ctx.micro}")
+        return gradient, None
+
+
+# %%
+class Stage(torch.nn.Module):
+    """The rank's part of the model. It counts the micro-batches that pass."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(dist.get_rank())
+        self.wide, self.narrow = torch.nn.Linear(32, 1024), torch.nn.Linear(1024, 32)
+        self.passed = 0
+
+    def forward(self, x):
+        self.passed += 1
+        y = self.narrow(torch.relu(self.wide(x)))
+        return Takes.apply(y, self.passed - 1)
+
+
+# %% [markdown]
+# Forward, a rank receives what the rank before it made, and sends on what it makes itself. Backward,
+# a *gradient* comes from the rank behind: that of the loss with respect to what was sent. Autograd
+# goes on from there: `y.backward(gradient)`.
+
+
+# %% tags=["answers"]
+def receive(like, src):
+    """What rank `src` sends next: a new tensor of the shape of `like`."""
+    x = torch.empty_like(like)
+    dist.recv(x, src=src)
+    return x
+
+
+# %%
+def whole_batch():
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    stage, x, target = Stage(), torch.ones(64, 32), torch.zeros(64, 32)
+    if rank > 0:
+        x = receive(x, rank - 1).requires_grad_()  # or no gradient goes back
+    y = stage(x)
+    if rank < last:
+        dist.send(y.detach(), dst=rank + 1)
+        y.backward(receive(y, rank + 1))
+    else:
+        mse_loss(y, target).backward()
+    if rank > 0:
+        dist.send(x.grad, dst=rank - 1)
+
+
+# %% [markdown]
+# **Predict:** 64 rows, four ranks, a stage on each. How long is a step? Which share of it does a
+# rank work?
+
+# %%
+ranks = Cluster(4, machine="laptop core", speed=math.inf)  # only stated times count
+naive = ranks.run(whole_batch)
+show_pipeline(naive)
+
+# %% [markdown]
+# **What to notice:** one bar at a time. The staircase goes down with the forwards, and up with the
+# backwards. Four ranks are as fast as one: the model fits now, and that is all.
+#
+# So a layer on each device is called "not good" in lectures: each layer waits for the output of the
+# one before it.
+
+# %% [markdown]
+# ## A net that need not wait
+#
+# A recurrent net reads a sequence step by step. Layer 1 needs layer 0's output of step 0 to begin,
+# and not the whole sequence.
+#
+# **Predict:** four layers on four ranks, and a sequence of 12. In tick 1 one rank works. When do all
+# four? How many ticks does it take?
+#
+# ## Your turn: who works when
+#
+# A *piece* is a time step here; soon it will be something else.
+
+
+# %% exercise="ticks"
+def ticks(stages: int, pieces: int) -> list[list[tuple[int, int]]]:
+    """Who works on what, tick by tick: (stage, piece) pairs, in any order within a tick.
+
+    A piece is at one stage a tick, each stage takes them in order, and nobody waits without need.
+    """
+    # BEGIN SOLUTION
+    return [
+        [(stage, t - stage) for stage in range(stages) if 0 <= t - stage < pieces]
+        for t in range(stages + pieces - 1)
+    ]
+    # END SOLUTION
+
+
+# %% check="ticks"
+check(ticks)
+
+# %%
+print("ranks at work, tick by tick:", *map(len, ticks(4, 12)))
+
+# %% [markdown]
+# ## Your turn: a layer of the net
+#
+# A cell gives the next hidden state, which is also its output: `hidden = cell(x, hidden)`.
+#
+# Send each output as soon as it is there, and do not wait for it: `dist.isend` returns a Work at
+# once. Wait for all of them at the end.
+
+
+# %% exercise="rnn_layer"
+def rnn_layer(cell, xs, hidden) -> list:
+    """One layer of a recurrent net on each rank.
+
+    On rank 0 `xs` is the sequence of inputs; on the others it says how many there are, and what
+    they look like. Each output goes to the next rank as soon as it is there. The last rank returns
+    all its outputs, the others an empty list.
+    """
+    # BEGIN SOLUTION
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    outputs, works = [], []
+    for x in xs:
+        if rank > 0:
+            x = receive(x, rank - 1)
+        hidden = cell(x, hidden)
+        if rank < last:
+            works.append(dist.isend(hidden, dst=rank + 1))
+        else:
+            outputs.append(hidden)
+    for work in works:
+        work.wait()
+    return outputs
+    # END SOLUTION
+
+
+# %% check="rnn_layer"
+check(rnn_layer)
+
+# %% [markdown]
+# Now with a cell that takes 20 ms, beside torch's own net of four layers, which one process runs.
+
+
+# %%
+class SlowCell(torch.nn.RNNCell):
+    """The cell of one layer of `net`, which takes 20 ms."""
+
+    def __init__(self, net, layer):
+        super().__init__(8, 8)
+        self.step = 0
+        for name, p in self.named_parameters():
+            p.data = getattr(net, f"{name}_l{layer}").data
+
+    def forward(self, x, hidden):
+        busy("20 ms", f"F{self.step}")
+        self.step += 1
+        return super().forward(x, hidden)
+
+
+# %%
+def run_layer(net, xs):
+    with torch.no_grad():
+        cell = SlowCell(net, dist.get_rank())
+        return rnn_layer(cell, list(xs), torch.zeros(1, 8))
+
+
+net, xs = torch.nn.RNN(8, 8, num_layers=4), torch.randn(12, 1, 8)
+wave = ranks.run(run_layer, net, xs)
+print("as torch's net:", torch.allclose(torch.stack(wave.results[3]), net(xs)[0], atol=1e-6))
+show_pipeline(wave)
+
+# %% [markdown]
+# **What to notice:** a wavefront. One rank works, then two, three, four: by the time the signal
+# reaches the output, all are active at once. Beside its wait at the ends, each works all the time.
+#
+# The time steps were the trick. What are they in a net that has none?
+
+# %% [markdown]
+# ## Micro-batches
+#
+# Rows of a batch do not need each other. Cut the batch of 64 into 8 micro-batches of 8 rows: these
+# are the pieces. A forward of one takes $F = 20$ ms, a backward $B = 40$ ms.
+#
+# What a stage does, in which order, is a *plan*: a list of pairs, `("F", 0)` for the forward of
+# micro-batch 0, `("B", 0)` for its backward. GPipe (Huang et al., 2018) does all forwards first.
+
+
+# %% exercise="gpipe"
+def gpipe(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
+    """What a stage does, in order: first all forwards, then all backwards.
+
+    Stages and micro-batches are counted from 0.
+    """
+    # BEGIN SOLUTION
+    return [("F", i) for i in range(micro)] + [("B", i) for i in range(micro)]
+    # END SOLUTION
+
+
+# %% check="gpipe"
+check(gpipe)
+
+# %% [markdown]
+# The kit carries out such plans without ranks: an operation begins when its stage comes to it, and
+# when what it needs has come from the neighbour.
+#
+# **Predict:** four stages, eight micro-batches. How long is a step now? 1920 ms it was.
+
+# %%
+predicted = pipeline_time([gpipe(stage, 4, 8) for stage in range(4)])
+show_pipeline(predicted)
+
+# %% [markdown]
+# The grey is called the *bubble*. It does not grow with the number of micro-batches: it is the time
+# in which the first one passes the other stages, forward and back. So which share of the step is
+# it?
+
+
+# %% exercise="bubble"
+def bubble(stages: int, micro: int) -> float:
+    """The share of a step in which a stage does nothing, between 0 and 1."""
+    # BEGIN SOLUTION
+    return (stages - 1) / (micro + stages - 1)
+    # END SOLUTION
+
+
+# %% check="bubble"
+check(bubble)
+
+# %% [markdown]
+# **Predict:** how many micro-batches bring the bubble of four stages down to 5 %?
+
+# %%
+for micro in (1, 4, 8, 16, 32, 57, 64):
+    print(f"{micro:3} micro-batches: {bubble(4, micro):6.1%} of the step")
+
+# %% [markdown]
+# The step is $(m + p - 1)(F + B)$ with $p$ stages and $m$ micro-batches.
+#
+# ## Your turn: the worker
+#
+# It is the naive one in a loop: take from the plan what comes next. What a backward needs, its
+# forward has to keep: the micro-batch's own `x` and `y`.
+#
+# **Predict:** why does a plan such as `F0 F1 B0 F2` need `isend`?
+
+
+# %% exercise="pipeline_step"
+def pipeline_step(plan, stage, inputs, targets, loss, like):
+    """Run this rank's plan. `stage` is its module; `like` looks like what travels between ranks.
+
+    The first rank has a list of micro-batches, `inputs`, and the last one their `targets`; in place
+    of what a rank does not have there is None. Every parameter's gradient grows by that of the mean
+    over micro-batches of `loss(output, target)`. Returns that mean on the last rank, None elsewhere.
+    No output lives longer than its backward.
+    """
+    # BEGIN SOLUTION
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    held, sends, mean = {}, [], 0.0
+    for kind, i in plan:
+        if kind == "F":
+            x = inputs[i] if rank == 0 else receive(like, rank - 1).requires_grad_()
+            y = stage(x)
+            if rank < last:
+                sends.append(dist.isend(y.detach(), dst=rank + 1))
+            else:
+                y = loss(y, targets[i]) / len(targets)
+                mean += y.item()
+            held[i] = x, y
+        else:
+            x, y = held.pop(i)
+            y.backward(None if rank == last else receive(y, rank + 1))
+            if rank > 0:
+                sends.append(dist.isend(x.grad, dst=rank - 1))
+    for work in sends:
+        work.wait()
+    return mean if rank == last else None
+    # END SOLUTION
+
+
+# %% check="pipeline_step"
+check(pipeline_step)
+
+# %% [markdown]
+# **Predict:** the simulator says 660 ms, of which 27.3 % are bubble. What will the ranks say? And
+# how many micro-batches does each hold before the first backward?
+
+
+# %%
+def train(plans, micro=8):
+    rows = torch.ones(64, 32).chunk(micro)
+    stage, plan = Stage(), plans[dist.get_rank()]
+    pipeline_step(plan, stage, rows, [0 * x for x in rows], mse_loss, rows[0])
+    return [p.grad for p in stage.parameters()]
+
+
+# %%
+seen = ranks.run(train, [gpipe(stage, 4, 8) for stage in range(4)])
+show_pipeline(predicted, seen, labels=["predicted", "on ranks"])
+
+# %% [markdown]
+# The activations that a rank holds are counted to the byte: each storage once, from the operation
+# that makes it until it is freed.
+
+
+# %%
+def activations(run):
+    for rank, levels in run.trace.memory.items():
+        most = max(level.nbytes[-1] for level in levels)
+        print(f"rank {rank}: {most / 1e3:5.0f} kB of activations at most")
+
+
+activations(seen)
+
+# %% [markdown]
+# **What to notice:** not a point between prediction and run. But each rank holds all eight
+# micro-batches, the whole batch's activations. A larger batch makes the bubble smaller, and does not
+# fit.
+#
+# The last rank could begin its first backward when it has done its first forward. Then it holds
+# one. When may the others begin?
+
+# %% [markdown]
+# ## Your turn: one forward, one backward
+#
+# 1F1B (PipeDream, Narayanan et al., 2019): as few forwards as are needed so that nobody waits
+# longer than in GPipe. Then in turn one forward, one backward, while there are forwards. Then the
+# backwards that are left.
+
+
+# %% exercise="one_f_one_b"
+def one_f_one_b(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
+    """What a stage does, in order.
+
+    First as few forwards as are needed, then one backward after each forward, then the backwards
+    that are left. Every micro-batch goes once forward, and once backward after it.
+    """
+    # BEGIN SOLUTION
+    first = min(stages - 1 - stage, micro)
+    plan = [("F", i) for i in range(first)]
+    for i in range(micro - first):
+        plan += [("F", first + i), ("B", i)]
+    return plan + [("B", i) for i in range(micro - first, micro)]
+    # END SOLUTION
+
+
+# %% check="one_f_one_b"
+check(one_f_one_b)
+
+# %% [markdown]
+# The same worker, and other data.
+#
+# **Predict:** the step, the bubble, and what each rank holds.
+
+# %%
+plans = [one_f_one_b(stage, 4, 8) for stage in range(4)]
+better = ranks.run(train, plans)
+show_pipeline(seen, better, labels=["GPipe", "1F1B"])
+
+# %%
+activations(better)
+equal = [torch.allclose(a, b) for a, b in zip(seen.results[0], better.results[0])]
+print("rank 0's gradients are equal:", all(equal))
+
+# %% [markdown]
+# **What to notice:** the bubble is the same, and the memory is not: a rank holds at most as many
+# micro-batches as there are stages from it on, however large the batch.
+
+# %% [markdown]
+# ## Why isend?
+#
+# In this run `isend` is `send`, which comes back when the neighbour has received.
+#
+# **Predict:** does GPipe's plan get through? Does 1F1B's?
+
+
+# %%
+class Sent:
+    def wait(self):
+        pass
+
+
+def send_now(x, dst):
+    dist.send(x, dst=dst)
+    return Sent()
+
+
+def train_with_send(plans):
+    dist.isend = send_now  # on this rank, in this run alone
+    return train(plans)
+
+
+# %%
+Cluster(4).run(train_with_send, [gpipe(stage, 4, 8) for stage in range(4)])
+print("GPipe: done")
+
+# %%
+run = Cluster(4).run(train_with_send, plans, expect_error=True)
+
+# %% [markdown]
+# **What to notice:** a rank wants to hand a forward down while its neighbour wants to hand a
+# backward up. Each waits until the other receives. It is the classic fault of pipelines; with two
+# directions of messages, somebody has to go on.
+
+# %% [markdown]
+# ## A slow link
+#
+# So far messages took no time. Now each takes 10 ms from rank to rank.
+#
+# **Predict:** which schedule suffers more? Both send the same messages.
+
+# %%
+far = Cluster(4, link="10 ms", machine="laptop core", speed=math.inf)
+gpipe_far = far.run(train, [gpipe(stage, 4, 8) for stage in range(4)])
+one_far = far.run(train, plans)
+show_pipeline(gpipe_far, one_far, labels=["GPipe", "1F1B"])
+
+# %% [markdown]
+# **What to notice:** GPipe pays for latency when the pipeline fills, and when it empties. 1F1B pays in
+# each round: a stage sends a forward down and waits until its backward comes up, a round trip.
+#
+# With more forwards first, something is left to do meanwhile. The kit's "eager 1f1b" has twice as
+# many:
+
+# %%
+eager = pipeline_plans("eager 1f1b", 4, 8)
+show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up"])
+
+# %% [markdown]
+# Memory buys latency: the column "held" says how much. Move the sliders: for which latency is 1F1B
+# as good as GPipe? What do 64 micro-batches do to the bubble, and what to the latency?
+
+# %%
+explore_pipeline("1f1b", stages=4, micro=8, latency_ms=10)
+
+# %% [markdown]
+# ## Beside torch's
+#
+# `torch.distributed.pipelining` has these schedules. Its `PipelineStage` wraps a stage, and
+# `schedule.step()` does what your worker does. The plans are torch's own.
+#
+# **Predict:** the same link, the same stages. Is torch's 1F1B faster than yours?
+
+
+# %%
+def train_torchs(micro=8):
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    rank, x, stage = dist.get_rank(), torch.ones(64, 32), Stage()
+    rows = x[: 64 // micro]
+    wrapped = PipelineStage(stage, rank, 4, torch.device("cpu"), input_args=rows, output_args=rows)
+    schedule = Schedule1F1B(wrapped, n_microbatches=micro, loss_fn=mse_loss)
+    schedule.step(*[x] * (rank == 0), target=0 * x if rank == 3 else None)
+    return [p.grad for p in stage.parameters()]
+
+
+# %%
+torchs = far.run(train_torchs)
+show_pipeline(one_far, torchs, labels=["ours", "torch's"])
+
+# %%
+pairs = [pair for rank in range(4) for pair in zip(one_far.results[rank], torchs.results[rank])]
+print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
