@@ -25,15 +25,6 @@ def near(got: Any, wanted: Any) -> bool:
     return same(got, Close(wanted))
 
 
-def waits(s: Seen) -> str:
-    return f"Stage {s.stage} waits for ever for {s.awaited}"
-
-
-def fewest(s: Seen) -> list[int]:
-    """Micro-batches that each stage has to hold at least, at full speed."""
-    return [min(s.micro, s.stages - stage) for stage in range(s.stages)]
-
-
 # fmt: off
 TICKS = (
     Hint("pairs swapped", lambda s: s.stages != s.pieces and s.ticks == crossed(s),
@@ -53,7 +44,7 @@ TICKS = (
          "A piece is at a stage before the stage in front of it has passed it on."),
 )
 RNN_LAYER = (
-    *MESSAGES,
+    *MESSAGES[1:],
     Hint("has returned", lambda s: s.stuck == "returned",
          "Count: a rank waits for a message that nobody sends, or sends one that nobody takes. The "
          "last rank has nobody behind it, and rank 0 nobody before it."),
@@ -94,20 +85,17 @@ GPIPE = (
 )
 ONE_F_ONE_B = (
     *PLAN,
-    Hint("turned round", lambda s: s.flaw == "waits for ever" and s.stage == 0,
-         lambda s: f"{waits(s)}, which needs more forwards of stage 0: the first stage goes ahead "
-         "furthest, the last not at all."),
-    Hint("waits", lambda s: s.flaw == "waits for ever", lambda s: f"{waits(s)}."),
-    Hint("too few first", lambda s: s.wrong("step in ms") and max(s.held) <= max(fewest(s)),
-         lambda s: f"{s.observed['step in ms']:.0f} ms, and {s.expect['step in ms']:.0f} are "
-         "possible: a stage waits for a backward where it could do a forward."),
-    Hint("newest first", lambda s: s.held[-1] == 1 and s.held != s.expect["held"] and back(s) !=
-         sorted(back(s)),
+    Hint("waits for ever", lambda s: s.flaw == "waits for ever",
+         lambda s: f"Stage {s.stage} waits for ever for {s.awaited} of its neighbour: the first "
+         "stage goes ahead furthest, the last not at all."),
+    Hint("newest first", lambda s: back(s) != sorted(back(s)),
          "Take the oldest micro-batch back first: its gradient comes first."),
-    Hint("too many first", lambda s: s.held != s.expect["held"],
+    Hint("too many first", lambda s: sum(s.held) > sum(s.expect["held"]),
          lambda s: f"Stages hold {s.held} micro-batches, and {s.expect['held']} are enough: the "
          "last stage can go back at once."),
-    Hint("other plan", say="As few forwards as are needed, then F and B in turn, then the rest."),
+    Hint("too few first", lambda s: s.held,
+         lambda s: f"{s.observed['step in ms']:.0f} ms, and {s.expect['step in ms']:.0f} are "
+         "possible: a stage waits for a backward where it could do a forward."),
 )
 BUBBLE = (
     Hint("of the ideal", lambda s: near(s.bubble, (s.stages - 1) / s.micro),
@@ -125,14 +113,13 @@ BUBBLE = (
          "That is the bubble of one micro-batch: where are the others?"),
 )
 PIPELINE_STEP = (
-    *MESSAGES,
+    *MESSAGES[1:],
     Hint("returns without", lambda s: s.stuck == "returned",
          "A rank has returned, and another still waits for it: count the messages of each pair. "
          "Rank 0 has nobody before it, and the last rank nobody behind."),
     Hint("waits for its send", lambda s: s.stuck in ("send", "cycle"),
          "Ranks wait in a send until a neighbour receives, and the neighbour does so too. Start "
          "the send (isend), go on with the plan, and wait at the end."),
-    Hint("stuck", lambda s: s.stuck, "Each forward sends one message on, each backward one back."),
     Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
          "Rank 0 has nobody before it, and the last rank nobody behind."),
     Hint("needs no gradient", lambda s: s.kind in ("None", "no graph"),
@@ -155,7 +142,11 @@ PIPELINE_STEP = (
          "arrives is divided already."),
     Hint("loss not of the mean", lambda s: s.wrong("loss") and not s.wrong("gradient"),
          "The gradients are right. The last rank returns the mean of the losses, the others None."),
-    Hint("another's input", lambda s: near(grown(s)[0], wanted(s)[0]) or not s.wrong("loss"),
+    Hint("collective", lambda s: s.collectives,
+         lambda s: f"Messages between neighbours are enough: {s.collectives[0]} keeps all waiting."),
+    Hint("messages", lambda s: s.wrong("messages"),
+         "Each forward sends one message on, each backward one back."),
+    Hint("another's input", lambda s: near(grown(s)[0], wanted(s)[0]),
          "A backward has used another micro-batch's tensors: each needs what its own forward had, "
          "and a message a tensor of its own."),
     Hint("other gradients", say="Follow micro-batch 0 through the ranks, forward and back."),

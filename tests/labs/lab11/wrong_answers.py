@@ -1,0 +1,145 @@
+"""Wrong answers to lab 11."""
+
+from tests.labs.answers import edits, wrong
+
+# fmt: off
+edits(
+    ("ticks", "pairs_swapped", "(stage, t - stage)", "(t - stage, stage)", "pairs swapped"),
+    ("ticks", "one_stage_more", "in range(stages) if", "in range(stages + 1) if", "no such stage"),
+    ("ticks", "no_end", "0 <= t - stage < pieces", "0 <= t - stage", "no such piece"),
+    ("ticks", "from_1", "(stage, t - stage)", "(stage, t - stage + 1)", "no such piece"),
+    ("ticks", "one_more", "stages + pieces - 1", "stages + pieces", "an empty tick"),
+    ("ticks", "until_all_have_entered", "range(stages + pieces - 1)", "range(pieces)",
+     "never leaves"),
+    ("ticks", "piece_k_on_stage_k", "if 0 <= t - stage < pieces", "if t == stage < pieces",
+     "an empty tick"),
+)
+
+
+@wrong("ticks", "one after the other")
+def one_after_the_other(stages, pieces):
+    return [[(stage, i)] for i in range(pieces) for stage in range(stages)]
+
+
+@wrong("ticks", "too early")
+def all_at_once(stages, pieces):
+    return [[(stage, i) for stage in range(stages)] for i in range(pieces)]
+
+
+@wrong("ticks", "never leaves")
+def the_diagonal(stages, pieces):
+    return [[(i % stages, i)] for i in range(pieces)]
+
+
+SENDS = "            works.append(dist.isend(hidden, dst=rank + 1))\n"
+RETURNS = "    for work in works:\n        work.wait()\n    return outputs"
+edits(
+    ("rnn_layer", "after_the_loop",
+     {SENDS: "            works.append(hidden)\n",
+      RETURNS: "    for work in works:\n        dist.send(work, dst=rank + 1)\n    return outputs"},
+     "all at the end"),
+    ("rnn_layer", "all_in_one",
+     {"    for x in xs:\n        if rank > 0:\n            x = receive(x, rank - 1)\n":
+      "    if rank > 0:\n        xs = receive(torch.stack(xs), rank - 1)\n    for x in xs:\n",
+      SENDS: "            works.append(hidden)\n",
+      RETURNS: "    if works:\n        dist.send(torch.stack(works), dst=rank + 1)\n"
+      "    return outputs"}, "all at the end"),
+    ("rnn_layer", "no_hidden", {"hidden = cell": "output = cell", "isend(hidden": "isend(output",
+     "append(hidden)": "append(output)"}, "hidden not carried on"),
+    ("rnn_layer", "last_sends_on", "rank < last:", "rank <= last:", "to nobody"),
+    ("rnn_layer", "in_a_ring", {"rank < last:": "rank <= last > 0:",
+     "dst=rank + 1": "dst=(rank + 1) % (last + 1)"}, "has returned"),
+    ("rnn_layer", "one_short", "for x in xs:", "for x in xs[rank:]:", "has returned"),
+    ("rnn_layer", "returned_by_all", "        else:\n            outputs.append(hidden)",
+     "        outputs.append(hidden)", "everywhere"),
+    ("rnn_layer", "drops_what_came", "x = receive(x,", "receive(x,", "its own input"),
+    ("rnn_layer", "sends_its_input", "isend(hidden", "isend(x", "its own input"),
+    ("rnn_layer", "from_behind", "receive(x, rank - 1)", "receive(x, (rank + 1) % (last + 1))",
+     "stuck"),
+    ("rnn_layer", "two_copies",
+     {"receive(x, rank - 1)": "receive(torch.stack([x, x]), rank - 1)[0]",
+      "isend(hidden,": "isend(torch.stack([hidden, hidden]),"}, "one message"),
+    ("rnn_layer", "doubles", "receive(x,", "receive(x.double(),", "two dtypes"),
+    ("rnn_layer", "no_wait", RETURNS, "    return outputs", "never waited for"),
+)
+
+FORWARDS, BACKWARDS = '[("F", i) for i in range(micro)]', '[("B", i) for i in range(micro)]'
+edits(
+    ("gpipe", "forwards_alone", f" + {BACKWARDS}", "", "missing"),
+    ("gpipe", "from_1", FORWARDS, '[("F", i + 1) for i in range(micro)]', "no such micro-batch"),
+    ("gpipe", "backward_first", f"{FORWARDS} + {BACKWARDS}", f"{BACKWARDS} + {FORWARDS}",
+     "backward first"),
+    ("gpipe", "twice", BACKWARDS, f'{BACKWARDS} + [("F", 0)]', "twice"),
+    ("gpipe", "words", '("F", i)', 'f"F{i}"', "not pairs"),
+    ("gpipe", "one_by_one", f"{FORWARDS} + {BACKWARDS}",
+     '[(kind, i) for i in range(micro) for kind in "FB"]', "backward too early"),
+    ("gpipe", "newest_first_on_some", FORWARDS,
+     '[("F", i) for i in range(micro)[:: -1 if stage % 2 else 1]]', "other order"),
+)
+
+FIRST = "first = min(stages - 1 - stage, micro)"
+edits(
+    ("one_f_one_b", "as_many_on_all", FIRST, "first = min(stages, micro)", "too many first"),
+    ("one_f_one_b", "one_more", FIRST, "first = min(stages - stage, micro)", "too many first"),
+    ("one_f_one_b", "as_gpipe", FIRST, "first = micro", "too many first"),
+    ("one_f_one_b", "turned_round", FIRST, "first = min(stage, micro)", "waits for ever"),
+    ("one_f_one_b", "one_short", FIRST, "first = min(max(stages - 2 - stage, 0), micro)",
+     "too few first"),
+    ("one_f_one_b", "no_limit", FIRST, "first = stages - 1 - stage", "no such micro-batch"),
+    ("one_f_one_b", "no_end", ' + [("B", i) for i in range(micro - first, micro)]', "", "missing"),
+    ("one_f_one_b", "backward_before_forward", '[("F", first + i), ("B", i)]',
+     '[("B", i), ("F", first + i)]', "backward first"),
+    ("one_f_one_b", "newest_first",
+     {'("F", first + i), ("B", i)': '("F", first + i), ("B", first + i)',
+      '[("B", i) for i in range(micro - first, micro)]': '[("B", i) for i in range(first)][::-1]'},
+     "newest first"),
+)
+
+SHARE = "(stages - 1) / (micro + stages - 1)"
+edits(
+    ("bubble", "of_the_ideal", SHARE, "(stages - 1) / micro", "of the ideal"),
+    ("bubble", "busy", SHARE, "micro / (micro + stages - 1)", "busy"),
+    ("bubble", "all_stages", SHARE, "stages / (micro + stages - 1)", "all stages"),
+    ("bubble", "one_slot_more", SHARE, "(stages - 1) / (micro + stages)", "one slot too many"),
+    ("bubble", "percent", SHARE, "100 * (stages - 1) / (micro + stages - 1)", "percent"),
+    ("bubble", "of_one", SHARE, "(stages - 1) / stages", "without micro-batches"),
+)
+
+SEND_ON = "sends.append(dist.isend(y.detach(), dst=rank + 1))"
+SEND_BACK = "sends.append(dist.isend(x.grad, dst=rank - 1))"
+CAME, GRADIENT = "receive(like, rank - 1).requires_grad_()", "receive(y, rank + 1)"
+edits(
+    ("pipeline_step", "send", {SEND_ON: "dist.send(y.detach(), dst=rank + 1)",
+     SEND_BACK: "dist.send(x.grad, dst=rank - 1)"}, "waits for its send"),
+    ("pipeline_step", "waits_at_once", {"dst=rank + 1))": "dst=rank + 1).wait())",
+     "dst=rank - 1))": "dst=rank - 1).wait())", "        work.wait()": "        pass"},
+     "waits for its send"),
+    ("pipeline_step", "no_gradient_asked", CAME, "receive(like, rank - 1)", "needs no gradient"),
+    ("pipeline_step", "the_sum", " / len(targets)", "", "the sum"),
+    ("pipeline_step", "divided_again", GRADIENT, f"{GRADIENT} / len(inputs)", "divided again"),
+    ("pipeline_step", "keeps_all", "held.pop(i)", "held[i]", "outputs kept"),
+    ("pipeline_step", "sends_the_graph", "isend(y.detach(),", "isend(y,", "outputs kept"),
+    ("pipeline_step", "one_buffer", CAME,
+     "(dist.recv(like, rank - 1), like.detach().requires_grad_())[1]", "another's input"),
+    ("pipeline_step", "zeroed", "    held, sends,", "    stage.zero_grad()\n    held, sends,",
+     "zeroed"),
+    ("pipeline_step", "gpipe_always", "in plan:", 'in sorted(plan, key=lambda op: op[0] == "B"):',
+     "own order"),
+    ("pipeline_step", "last_loss", "mean += y.item()", "mean = y.item()", "loss not of the mean"),
+    ("pipeline_step", "loss_of_all", "return mean if rank == last else None", "return mean",
+     "loss not of the mean"),
+    ("pipeline_step", "nothing_back",
+     f"            if rank > 0:\n                {SEND_BACK}\n", "", "returns without"),
+    ("pipeline_step", "back_to_nobody", "            if rank > 0:\n", "            if rank >= 0:\n",
+     "needs no gradient"),
+    ("pipeline_step", "on_to_nobody", "if rank < last:", "if rank <= last:", "to nobody"),
+    ("pipeline_step", "twice_the_gradient", GRADIENT, f"2 * {GRADIENT}", "other gradients"),
+    ("pipeline_step", "barrier", "    return mean", "    dist.barrier()\n    return mean",
+     "collective"),
+    ("pipeline_step", "two_messages",
+     {SEND_ON: "sends += [dist.isend(y.detach(), dst=rank + 1) for _ in range(2)]",
+      CAME: "[receive(like, rank - 1) for _ in range(2)][0].requires_grad_()"}, "messages"),
+    ("pipeline_step", "no_wait", "    for work in sends:\n        work.wait()\n", "",
+     "never waited for"),
+)
+# fmt: on
