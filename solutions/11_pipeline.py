@@ -23,7 +23,7 @@
 
 # %%
 import torch, torch.distributed as dist
-from ddpkit import Cluster, busy, check, show
+from ddpkit import Cluster, busy, check
 
 # %%
 import math
@@ -61,6 +61,8 @@ class Takes(torch.autograd.Function):
 class Stage(torch.nn.Module):
     """The rank's part of the model. It counts the micro-batches that pass."""
 
+    takes = Takes
+
     def __init__(self):
         super().__init__()
         torch.manual_seed(dist.get_rank())
@@ -70,7 +72,7 @@ class Stage(torch.nn.Module):
     def forward(self, x):
         self.passed += 1
         y = self.narrow(torch.relu(self.wide(x)))
-        return Takes.apply(y, self.passed - 1)
+        return self.takes.apply(y, self.passed - 1)
 
 
 # %% [markdown]
@@ -114,10 +116,8 @@ show_pipeline(naive)
 
 # %% [markdown]
 # **What to notice:** one bar at a time. The staircase goes down with the forwards, and up with the
-# backwards. Four ranks are as fast as one: the model fits now, and that is all.
-#
-# So a layer on each device is called "not good" in lectures: each layer waits for the output of the
-# one before it.
+# backwards. Four ranks are as fast as one: the model fits now, and that is all. Each layer waits for
+# the output of the one before it.
 
 # %% [markdown]
 # ## A net that need not wait
@@ -224,7 +224,7 @@ show_pipeline(wave)
 
 # %% [markdown]
 # **What to notice:** a wavefront. One rank works, then two, three, four: by the time the signal
-# reaches the output, all are active at once. Beside its wait at the ends, each works all the time.
+# reaches the output, all are active at once. But for its wait at the ends, each works all the time.
 #
 # The time steps were the trick. What are they in a net that has none?
 
@@ -303,8 +303,8 @@ def pipeline_step(plan, stage, inputs, targets, loss, like):
 
     The first rank has a list of micro-batches, `inputs`, and the last one their `targets`; in place
     of what a rank does not have there is None. Every parameter's gradient grows by that of the mean
-    over micro-batches of `loss(output, target)`. Returns that mean on the last rank, None elsewhere.
-    No output lives longer than its backward.
+    over micro-batches of `loss(output, target)`. Returns that mean on the last rank, None
+    elsewhere. No output lives longer than its backward.
     """
     # BEGIN SOLUTION
     rank, last = dist.get_rank(), dist.get_world_size() - 1
@@ -365,9 +365,9 @@ def activations(run):
 activations(seen)
 
 # %% [markdown]
-# **What to notice:** not a point between prediction and run. But each rank holds all eight
-# micro-batches, the whole batch's activations. A larger batch makes the bubble smaller, and does not
-# fit.
+# **What to notice:** prediction and run agree to the millisecond. But each rank holds all eight
+# micro-batches: the activations of the whole batch. More micro-batches make the bubble smaller, and
+# do not fit.
 #
 # The last rank could begin its first backward when it has done its first forward. Then it holds
 # one. When may the others begin?
@@ -499,8 +499,9 @@ def train_torchs(micro=8):
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     rank, x, stage = dist.get_rank(), torch.ones(64, 32), Stage()
-    rows = x[: 64 // micro]
-    wrapped = PipelineStage(stage, rank, 4, torch.device("cpu"), input_args=rows, output_args=rows)
+    like = torch.zeros(64 // micro, 32, requires_grad=rank > 0)
+    travels = {"input_args": like, "output_args": torch.zeros_like(like, requires_grad=True)}
+    wrapped = PipelineStage(stage, rank, 4, torch.device("cpu"), **travels)
     schedule = Schedule1F1B(wrapped, n_microbatches=micro, loss_fn=mse_loss)
     schedule.step(*[x] * (rank == 0), target=0 * x if rank == 3 else None)
     return [p.grad for p in stage.parameters()]
@@ -513,3 +514,173 @@ show_pipeline(one_far, torchs, labels=["ours", "torch's"])
 # %%
 pairs = [pair for rank in range(4) for pair in zip(one_far.results[rank], torchs.results[rank])]
 print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
+
+# %% [markdown]
+# **What to notice:** there is no secret in torch's. Its schedules are lists of such operations too, and
+# both workers run the same one. Torch's also knows several parts of a model on one rank.
+
+# %% [markdown]
+# ## Optional: what fills a bubble
+#
+# A backward is two things: the gradient of the input (B), for which the rank before waits, and that
+# of the weights (W), for which nobody waits. So do B at once, and W when there is nothing else to do
+# (Zero Bubble, Qi et al., 2023).
+#
+# `torch.autograd.grad(y, x, gradient)` makes the gradient of `x` alone, and frees the graph unless
+# `retain_graph=True`. `y.backward(gradient, inputs=[...])` adds to the `.grad` of these alone.
+
+
+# %% exercise="split_backward"
+def split_backward(y, x, gradient, parameters):
+    """Backward in two parts: the gradient of `x`, and a function that does the rest, later.
+
+    `gradient` is that of `y`. The function adds to the `.grad` of `parameters`, a list, and then
+    the graph is not needed any more. Before it is called, nothing is computed for them.
+    """
+    # BEGIN SOLUTION
+    (of_x,) = torch.autograd.grad(y, x, gradient, retain_graph=True)
+    return of_x, lambda: y.backward(gradient, inputs=parameters)
+    # END SOLUTION
+
+
+# %% check="split_backward"
+check(split_backward)
+
+# %% [markdown]
+# Your worker need not change. A stage that splits its own backward keeps the second part for later,
+# and a plan may do something between two operations that it hands out.
+
+
+# %%
+class Split(torch.autograd.Function):
+    """A stage whose backward makes the gradient of its input, and leaves the rest in `later`."""
+
+    @staticmethod
+    def forward(ctx, x, whole):
+        ctx.whole, ctx.micro, ctx.x = whole, whole.stage.passed, x.detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.y = whole.stage(ctx.x)
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        parameters = list(ctx.whole.parameters())
+        of_x, rest = split_backward(ctx.y, ctx.x, gradient, parameters)
+        ctx.whole.later[ctx.micro] = rest
+        return of_x, None
+
+
+# %%
+class TakesHalf(Takes):
+    """Takes half of the backward's time at the first call (B), and half at the second (W)."""
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.kind = "W" if hasattr(ctx, "kind") else "B"
+        busy(0.0025 * len(gradient), f"{ctx.kind}{ctx.micro}")
+        return gradient, None
+
+
+# %%
+class SplitStage(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stage, self.later = Stage(), {}
+        self.stage.takes = TakesHalf
+
+    def forward(self, x):
+        return Split.apply(x, self)
+
+    def between(self, plan):
+        """The plan without its W: these are done when the worker comes by."""
+        for kind, i in plan:
+            if kind == "W":
+                self.later.pop(i)()
+            else:
+                yield kind, i
+
+
+# %%
+def train_split(plans, micro=8):
+    rows = [x.requires_grad_() for x in torch.ones(64, 32).chunk(micro)]
+    whole = SplitStage()
+    plan = whole.between(plans[dist.get_rank()])
+    pipeline_step(plan, whole, rows, [0 * x.detach() for x in rows], mse_loss, rows[0])
+    return [p.grad for p in whole.parameters()]
+
+
+# %% [markdown]
+# **Predict:** forward, B and W take 20 ms each. The bubble was $(p-1)(F+B)$, where $B$ is the whole
+# backward. How much of it can W fill?
+
+# %%
+zero = pipeline_plans("zero bubble", 4, 8)
+print("rank 3:", *(f"{kind}{i}" for kind, i in zero[3]))
+
+# %%
+filled = ranks.run(train_split, zero)
+show_pipeline(better, filled, labels=["1F1B", "zero bubble"])
+
+# %%
+equal = [torch.allclose(a, b) for a, b in zip(better.results[0], filled.results[0])]
+print("rank 0's gradients are equal:", all(equal))
+
+# %% [markdown]
+# **What to notice:** what is left is $(p-1)(F+B-2W)$, as the paper says of this schedule, ZB-H1. The
+# price stands beside it: a W that waits holds its activations. No rank holds more than 1F1B's first.
+#
+# Every schedule since 2018 pays for one of three things with another: bubble, memory, messages.
+
+# %%
+for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
+    plans = pipeline_plans(name, 4, 8)
+    parts = 2 if name == "interleaved" else 1  # two layers on a rank, each half as large
+    trace = pipeline_time(plans, forward=0.02 / parts, backward=0.04 / parts)
+    messages = sum(one.is_send for one in trace.spans)
+    most = max(held(plan) for plan in plans) / parts
+    print(f"{name:12} {trace.end_ns / 1e6:4.0f} ms, {messages:3} messages, {most:.1f} held at most")
+
+# %% [markdown]
+# ## The way out
+#
+# Torch's schedules, in a script of its own. Each rank makes its own stage; the first gives the
+# inputs, the last the targets.
+#
+# ```python
+# import torch, torch.distributed as dist
+# from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+#
+# dist.init_process_group("gloo")
+# rank, last = dist.get_rank(), dist.get_world_size() - 1
+# torch.manual_seed(rank)
+# layer = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh())
+# optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+# stage = PipelineStage(layer, rank, last + 1, torch.device("cpu"))
+# schedule = Schedule1F1B(stage, n_microbatches=8, loss_fn=torch.nn.functional.mse_loss)
+# for step in range(4):
+#     losses = []
+#     if rank < last:
+#         schedule.step(*[torch.ones(64, 32)] * (rank == 0))
+#     else:
+#         schedule.step(target=torch.zeros(64, 32), losses=losses)
+#         print("loss", sum(losses).item() / 8)
+#     optimizer.step()
+#     optimizer.zero_grad()
+# dist.destroy_process_group()
+# ```
+#
+# `ddpkit run -n 4 --link "10 Gbit/s, 50 us" train.py`, and it says where a rank waits.
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - cut a model into stages, and seen that this alone makes nothing faster;
+# - made micro-batches the pieces of a wavefront, and predicted its bubble to the millisecond;
+# - written GPipe and 1F1B as data, and one worker that runs any such plan;
+# - paid for bubbles with memory, and for latency with memory.
+#
+# **Next:** take a plan of your own. `pipeline_time` says what it costs, and your worker runs it.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 11_pipeline.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

@@ -44,6 +44,7 @@ LABS: dict[str, str] = {
     "scatter": "lab02",
     "sgd_step": "lab01",
     "shard": "lab04",
+    "split_backward": "lab11",
     "ticks": "lab11",
     "token_ring": "lab00",
     "train": "lab04",

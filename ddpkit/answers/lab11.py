@@ -66,8 +66,8 @@ def pipeline_step(plan, stage, inputs, targets, loss, like):
 
     The first rank has a list of micro-batches, `inputs`, and the last one their `targets`; in place
     of what a rank does not have there is None. Every parameter's gradient grows by that of the mean
-    over micro-batches of `loss(output, target)`. Returns that mean on the last rank, None elsewhere.
-    No output lives longer than its backward.
+    over micro-batches of `loss(output, target)`. Returns that mean on the last rank, None
+    elsewhere. No output lives longer than its backward.
     """
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     held, sends, mean = {}, [], 0.0
@@ -102,3 +102,13 @@ def one_f_one_b(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
     for i in range(micro - first):
         plan += [("F", first + i), ("B", i)]
     return plan + [("B", i) for i in range(micro - first, micro)]
+
+
+def split_backward(y, x, gradient, parameters):
+    """Backward in two parts: the gradient of `x`, and a function that does the rest, later.
+
+    `gradient` is that of `y`. The function adds to the `.grad` of `parameters`, a list, and then
+    the graph is not needed any more. Before it is called, nothing is computed for them.
+    """
+    (of_x,) = torch.autograd.grad(y, x, gradient, retain_graph=True)
+    return of_x, lambda: y.backward(gradient, inputs=parameters)

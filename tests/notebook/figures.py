@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 CELLS = {  # each cell leaves a picture, its text, and controls if it has any
     "recorded": """
         from ddpkit.simulate import assign_buckets, replay, schedule
-        from ddpkit.view import compare, explore, explore_buckets, explore_scaling, heat_map
-        from ddpkit.view import play, show, what_if
+        from ddpkit.view import compare, explore, explore_buckets, explore_pipeline, explore_scaling
+        from ddpkit.view import heat_map, play, show, what_if
         from ddpkit.view.drawing.steps import example_step
 
         def step_with(cap_mb):
@@ -30,13 +30,14 @@ CELLS = {  # each cell leaves a picture, its text, and controls if it has any
     "heat_map": "heat_map(step_with(5))",
     "explore_buckets": "explore_buckets()",
     "explore_scaling": "explore_scaling()",
+    "explore_pipeline": "explore_pipeline()",
     "play": "play(schedule('ring', 4, 1000))",
     "what_if": "what_if(step_with(25), slow={1: 2})",
     "explore": "explore(step_with(5))",
 }
 
 
-LIVE = ("explore_buckets", "explore_scaling", "play", "what_if", "explore")
+LIVE = ("explore_buckets", "explore_scaling", "explore_pipeline", "play", "what_if", "explore")
 
 
 def _cell(page: NotebookPage, figure: str) -> Locator:

@@ -34,3 +34,12 @@ def whole_batch(
         losses.append(nn.functional.mse_loss(x, target))
     mean = torch.stack(losses).mean()
     return mean.item(), list(torch.autograd.grad(mean, leaves))
+
+
+def split(x: Any, gradient: Any, weights: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The gradient of `x`, and of the weights, of the stage that `on_ranks.both_parts` has."""
+    x, leaves = x.clone().requires_grad_(), [w.clone().requires_grad_() for w in weights]
+    of_x, *of_weights = torch.autograd.grad(
+        torch.tanh(x @ leaves[0]) @ leaves[1], [x, *leaves], gradient
+    )
+    return of_x, of_weights

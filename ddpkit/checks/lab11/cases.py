@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ddpkit.checks.lab11.hints import BUBBLE, GPIPE, ONE_F_ONE_B, PIPELINE_STEP, RNN_LAYER, TICKS
+from ddpkit.checks.lab11.hints import (
+    BUBBLE,
+    GPIPE,
+    ONE_F_ONE_B,
+    PIPELINE_STEP,
+    RNN_LAYER,
+    SPLIT_BACKWARD,
+    TICKS,
+)
 from ddpkit.checks.lab11.replay import BACKWARD, FORWARD, replayed
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.hint import Hint
@@ -231,4 +239,41 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
             },
             hints=PIPELINE_STEP,
             given={"n": n, "micro": micro, "before": BEFORE, "expect_gradients": expected},
+        )
+
+
+# split_backward
+
+
+@exercise("split_backward", lab="11", points=2)
+def split_backward(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The gradient of the input at once, those of the parameters later."""
+    import torch
+
+    from ddpkit.checks.lab11.alone import split
+    from ddpkit.checks.lab11.on_ranks import both_parts
+
+    for about, micro, before in (
+        ("a micro-batch", 1, None),
+        ("gradients from before", 1, 2.0),
+        ("3 micro-batches, their second parts last", 3, None),
+    ):
+        torch.manual_seed(rng.randrange(10**6))
+        weights = [torch.randn(3, 4), torch.randn(4, 2)]
+        xs, gradients = ([torch.randn(5, width) for _ in range(micro)] for width in (3, 2))
+        made = [split(x, g, weights) for x, g in zip(xs, gradients, strict=True)]
+        alone = [sum(column) for column in zip(*(each for _, each in made), strict=True)]
+        grown = [(before or 0.0) + gradient for gradient in alone]
+        yield Case(
+            about,
+            partial(both_parts, answer, xs, gradients, weights, before),
+            {
+                "of x": [Close(of_x) for of_x, _ in made],
+                "early": 0,
+                "grads": [*map(Close, grown), None],
+                "x.grad": [None] * micro,
+                "freed": True,
+            },
+            hints=SPLIT_BACKWARD,
+            given={"expect_alone": made[-1][1]},
         )

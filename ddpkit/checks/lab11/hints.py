@@ -143,13 +143,36 @@ PIPELINE_STEP = (
     Hint("loss not of the mean", lambda s: s.wrong("loss") and not s.wrong("gradient"),
          "The gradients are right. The last rank returns the mean of the losses, the others None."),
     Hint("collective", lambda s: s.collectives,
-         lambda s: f"Messages between neighbours are enough: {s.collectives[0]} keeps all waiting."),
+         lambda s: f"Messages between neighbours are enough: with {s.collectives[0]} all wait for "
+         "all."),
     Hint("messages", lambda s: s.wrong("messages"),
          "Each forward sends one message on, each backward one back."),
     Hint("another's input", lambda s: near(grown(s)[0], wanted(s)[0]),
          "A backward has used another micro-batch's tensors: each needs what its own forward had, "
          "and a message a tensor of its own."),
     Hint("other gradients", say="Follow micro-batch 0 through the ranks, forward and back."),
+)
+SPLIT_BACKWARD = (
+    Hint("graph is gone", lambda s: s.kind == "graph freed",
+         "The first of the two passes has freed the graph: it keeps it for the second by "
+         "retain_graph=True."),
+    Hint("unused parameter", lambda s: s.kind == "not in the graph",
+         "A parameter may not be used by this stage: it has no gradient, and that is no error."),
+    Hint("no function", lambda s: s.kind == "not callable",
+         "The second part is for later: return a function, which does it when it is called."),
+    Hint("both at once", lambda s: s.early,
+         "The gradients of the parameters are computed before the function is called: nothing is "
+         "left to fill the bubble with."),
+    Hint("another gradient", lambda s: s.wrong("of x"),
+         "The gradient of x is not right: begin with the gradient of y that is given."),
+    Hint("overwritten", lambda s: same(s.grads, [Close(s.expect_alone[0]), Close(s.expect_alone[1]),
+         None]) and s.wrong("grads"),
+         "What was in .grad before is gone: micro-batches before this one are lost. Add."),
+    Hint("in x too", lambda s: not s.wrong("grads") and s.wrong("x.grad"),
+         "The parameters alone have a .grad afterwards: name them as inputs of the backward."),
+    Hint("never freed", lambda s: not s.wrong("grads") and not s.freed,
+         "The graph lives on when both parts are done: the second pass need not retain it."),
+    Hint("other gradients", say="Afterwards each parameter has grown by its own gradient, once."),
 )
 # fmt: on
 

@@ -1,10 +1,10 @@
-"""Lab 11: what runs on each rank, and what of it is observed."""
+"""Lab 11: what answers are put through, on ranks or alone, and what of it is observed."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -71,7 +71,7 @@ class Layer(nn.Module):
         self.too_long = max(self.too_long, alive - due - 1)
         passed = len(self.outputs)
         number = self.forwards[passed] if passed < len(self.forwards) else passed
-        y = Noted.apply(torch.tanh(x @ self.weight), self, number)
+        y = cast(Any, Noted).apply(torch.tanh(x @ self.weight), self, number)
         self.outputs.append(weakref.ref(y))
         return y
 
@@ -99,3 +99,58 @@ def step_of_rank(
 def of_ranks(name: str) -> Callable[[Did], list[Any]]:
     """What `step_of_rank` found under a name, by rank."""
     return lambda did: [each[name] for each in did.returned]
+
+
+# split_backward
+
+
+class Counted(torch.autograd.Function):
+    """Passes a weight on, and counts the gradients that come back to it."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Any, came: list[int]) -> Any:
+        ctx.came = came
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.came.append(1)
+        return gradients[0], None
+
+
+def both_parts(
+    split_backward: Answer, xs: Any, gradients: Any, weights: Any, before: float | None
+) -> dict[str, Any]:
+    """What the two parts make of micro-batches: all first parts, and then all second parts."""
+    came: list[int] = []
+    parameters = [nn.Parameter(weight.clone()) for weight in weights]
+    for parameter in parameters:
+        parameter.grad = None if before is None else torch.full_like(parameter, before)
+    inputs, outputs, of_x, later = [], [], [], []
+    unused = nn.Parameter(torch.ones(2))
+    for x, gradient in zip(xs, gradients, strict=True):
+        inputs.append(x.clone().requires_grad_())
+        first, second = (cast(Any, Counted).apply(each, came) for each in parameters)
+        outputs.append(torch.tanh(inputs[-1] @ first) @ second)
+        made, rest = split_backward(outputs[-1], inputs[-1], gradient, [*parameters, unused])
+        of_x.append(made)
+        later.append(rest)
+    early = len(came)
+    for rest in later:
+        rest()
+    return {
+        "of x": of_x,
+        "early": early,
+        "grads": [None if p.grad is None else p.grad.clone() for p in (*parameters, unused)],
+        "x.grad": [x.grad for x in inputs],
+        "freed": all(_is_freed(y, parameters[0]) for y in outputs),
+    }
+
+
+def _is_freed(y: Any, parameter: Any) -> bool:
+    """Whether the graph of an output can be walked no more."""
+    try:
+        torch.autograd.grad(y.sum(), parameter, retain_graph=True)
+    except RuntimeError:
+        return True
+    return False

@@ -27,8 +27,9 @@ def draw_pipeline(model: PipelinePicture) -> Figure:
     high = 0.34 if rows <= 8 else 0.25 if rows <= 16 else 0.18
     heads = HEAD * (len(model.steps) if _headed(model) else 0)
     height = heads + rows * high + 0.04
-    page = Page(TOP + height + BOTTOM + (0.2 if model.note else 0.0))
-    plot = Plot(page, LEFT, TOP, WIDE, height, 1.002 * model.length_ns / 1e6)
+    above = TOP - (0.2 if _headed(model) else 0.0)
+    page = Page(above + height + BOTTOM + (0.2 if model.note else 0.0))
+    plot = Plot(page, LEFT, above, WIDE, height, 1.002 * model.length_ns / 1e6)
     plot.axis(plot.ticks(8))
     _headings(page, model)
     top = 0.0
@@ -36,7 +37,7 @@ def draw_pipeline(model: PipelinePicture) -> Figure:
         if _headed(model):
             room = style.WIDTH - LEFT - 0.2
             said = f"{step.label}: {step.finding}"
-            page.write_fitting(LEFT, TOP + top + HEAD / 2, said, 10, room)
+            page.write_fitting(LEFT, above + top + HEAD / 2, said, 10, room)
             top += HEAD
         for row in step.rows:
             _row(plot, step, row, (top + 0.03, top + high - 0.03))

@@ -50,7 +50,7 @@ def receives_ahead(cell, xs, hidden):
     rank, n = dist.get_rank(), dist.get_world_size()
     came = [dist.irecv(x, src=rank - 1) for x in xs] if rank else [None] * len(xs)
     outputs, works = [], []
-    for x, work in zip(xs, came):
+    for x, work in zip(xs, came, strict=True):
         if work is not None:
             work.wait()
         hidden = cell(x, hidden)
@@ -160,8 +160,7 @@ def with_tags(plan, stage, inputs, targets, loss, like):
         del x, y
     for work in works:
         work.wait()
-    if rank + 1 == n:
-        return torch.stack([each.detach() for each in losses]).mean()
+    return torch.stack([each.detach() for each in losses]).mean() if losses else None
 
 
 @right("pipeline_step")
@@ -200,3 +199,26 @@ def in_batches(plan, stage, inputs, targets, loss, like):
     for work in sent:
         work.wait()
     return total if rank == last else None
+
+
+# split_backward
+
+
+@right("split_backward")
+def by_gradients(y, x, gradient, parameters):
+    of_x = torch.autograd.grad([y], [x], [gradient], retain_graph=True)[0]
+
+    def rest():
+        found = torch.autograd.grad(y, parameters, gradient, allow_unused=True)
+        for p, g in zip(parameters, found, strict=True):
+            if g is not None:
+                p.grad = g if p.grad is None else p.grad + g
+
+    return of_x, rest
+
+
+@right("split_backward")
+def into_x(y, x, gradient, parameters):
+    y.backward(gradient, retain_graph=True, inputs=[x])
+    of_x, x.grad = x.grad, None
+    return [of_x, lambda: torch.autograd.backward([y], [gradient], inputs=parameters)]

@@ -1,5 +1,7 @@
 """Wrong answers to lab 11."""
 
+import torch
+
 from tests.labs.answers import edits, wrong
 
 # fmt: off
@@ -142,4 +144,43 @@ edits(
     ("pipeline_step", "no_wait", "    for work in sends:\n        work.wait()\n", "",
      "never waited for"),
 )
+
+LATER = "lambda: y.backward(gradient, inputs=parameters)"
+edits(
+    ("split_backward", "not_retained", ", retain_graph=True", "", "graph is gone"),
+    ("split_backward", "retained_for_ever", "inputs=parameters", "True, inputs=parameters",
+     "never freed"),
+    ("split_backward", "of_the_sum", "grad(y, x, gradient,", "grad(y.sum(), x,",
+     "another gradient"),
+    ("split_backward", "at_once", LATER, "y.backward(gradient, inputs=parameters)",
+     "no function"),
+    ("split_backward", "for_x_too", ", inputs=parameters", "", "in x too"),
+    ("split_backward", "without_the_gradient", "y.backward(gradient,", "y.sum().backward(",
+     "other gradients"),
+)
 # fmt: on
+
+
+@wrong("split_backward", "both at once")
+def all_in_one(y, x, gradient, parameters):
+    y.backward(gradient)
+    of_x, x.grad = x.grad, None
+    return of_x, lambda: None
+
+
+@wrong("split_backward", "overwritten")
+def overwrites(y, x, gradient, parameters):
+    (of_x,) = torch.autograd.grad(y, x, gradient, retain_graph=True)
+
+    def rest():
+        found = torch.autograd.grad(y, parameters, gradient, allow_unused=True)
+        for p, g in zip(parameters, found, strict=True):
+            p.grad = g
+
+    return of_x, rest
+
+
+edits(
+    ("split_backward", "all_are_used", ", allow_unused=True", "", "unused parameter"),
+    of=overwrites,
+)
