@@ -39,7 +39,7 @@ def gpipe(stage: int, stages: int, micro: int) -> list[Op]:
 
 
 def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None) -> list[Op]:
-    """As few forwards as the stages behind need, then one backward after each forward.
+    """One backward after each forward, and first as few forwards as the stages behind need.
 
     ``warm_up`` is how many forwards go first, ``stages - 1 - stage`` if not given.
     Source: Narayanan et al., PipeDream, 2019; without its weight versions, Megatron-LM, 2021.
