@@ -104,7 +104,7 @@ def of_ranks(name: str) -> Callable[[Did], list[Any]]:
 # split_backward
 
 
-class Counted(torch.autograd.Function):
+class UsedWeight(torch.autograd.Function):
     """Passes a weight on, and counts the gradients that come back to it."""
 
     @staticmethod
@@ -130,7 +130,7 @@ def both_parts(
     unused = nn.Parameter(torch.ones(2))
     for x, gradient in zip(xs, gradients, strict=True):
         inputs.append(x.clone().requires_grad_())
-        first, second = (cast(Any, Counted).apply(each, came) for each in parameters)
+        first, second = (cast(Any, UsedWeight).apply(each, came) for each in parameters)
         outputs.append(torch.tanh(inputs[-1] @ first) @ second)
         made, rest = split_backward(outputs[-1], inputs[-1], gradient, [*parameters, unused])
         of_x.append(made)
