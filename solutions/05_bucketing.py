@@ -24,7 +24,7 @@
 
 # %%
 import torch, torch.distributed as dist, matplotlib.pyplot as plt
-from ddpkit import Cluster, check, show
+from ddpkit import Cluster, beside, check, show
 
 # %% [markdown]
 # ## Many small or few large?
@@ -32,10 +32,12 @@ from ddpkit import Cluster, check, show
 # A million gradients have to be averaged by two ranks, over a link of 1 Gbit/s with a latency of
 # 200 µs. We may do it in one all-reduce, or in many, each of a part.
 #
-# The next cell times it for parts of 4,000 up to 1,000,000 numbers, and keeps the best of three.
+# `machine=` says how fast a rank computes: like one core of a laptop. Its operations are counted, not
+# measured, so a run takes the same time whatever else your laptop does.
 
 # %%
 link = "1 Gbit/s, 200 us"
+slow = Cluster(2, link=link, machine="laptop core")
 parts = [4_000, 16_000, 62_500, 250_000, 1_000_000]
 
 
@@ -43,24 +45,29 @@ def time_in_parts():
     from time import perf_counter
 
     def once(part):
+        numbers = torch.ones(1_000_000)
         dist.barrier()
         start = perf_counter()
-        for piece in torch.ones(1_000_000).split(part):
+        for piece in numbers.split(part):
             dist.all_reduce(piece)
         return perf_counter() - start
 
-    return [min(once(part) for _ in range(3)) for part in parts]
+    return [once(part) for part in parts]
 
 
 # %% [markdown]
 # **Predict:** the numbers are 4 MB; the wire takes 32 ms for them, however they are cut. An
 # all-reduce of two ranks needs two messages, one after the other, and so two latencies. How long do
-# 250 all-reduces of 4,000 numbers take?
+# 250 all-reduces of 4,000 numbers take? Write it in place of the dots.
+
+# %% guess="many_ms"
+many_ms = 32 + 250 * 2 * 0.2  # your prediction, in ms
 
 # %%
-seconds = Cluster(2, link=link).run(time_in_parts).results[0]
+seconds = slow.run(time_in_parts).results[0]
 for part, s in zip(parts, seconds):
-    print(f"{1_000_000 // part:3} all-reduces of {part:9,} numbers: {s * 1000:4.0f} ms")
+    print(f"{part:9,} numbers in each of {1_000_000 // part:3} all-reduces: {s * 1000:4.0f} ms")
+beside(many_ms, seconds[0] * 1000, "ms")
 
 # %%
 plt.style.use("ddpkit.view.plain")
@@ -72,18 +79,18 @@ plt.xlabel("numbers in an all-reduce"), plt.ylabel("ms for a million"), plt.lege
 plt.show()
 
 # %% [markdown]
-# **What to notice:** each all-reduce costs its latency, 2 × 200 µs here, whatever its size. Below
-# some size latency is nearly all there is; above it, nearly nothing. Figure 2 of the DDP paper (Li
-# and others, 2020) shows the same on GPUs. (Where points lie above the line, Python's part of each
-# call costs something, too.)
+# **What to notice:** each all-reduce costs its latency, here 2 · 200 µs, whatever its size. The smaller
+# the parts, the more of the time is latency. Figure 2 of
+# [the DDP paper](https://arxiv.org/abs/2006.15704) (Li and others, 2020) shows the same on GPUs.
 #
-# A model's parameters are often small: every bias, every norm. So put gradients together.
+# Many parameters of a model are small: every bias, every norm. So put gradients together.
 
 # %% [markdown]
 # ## Your turn: flatten and unflatten
 #
 # `flatten` copies tensors one after the other into one long tensor. `unflatten` cuts a long tensor
-# up again. Its pieces must be *views*: they have the long tensor's memory, not a copy of it.
+# up again. Its pieces must be *views*: a view is no copy. It shares the memory of the long tensor, so
+# who changes the one changes the other.
 
 
 # %% exercise="flatten"
@@ -114,10 +121,12 @@ check(unflatten)
 # ## One all-reduce for all
 #
 # A deep, narrow model: 48 layers with a weight and a bias each, so 96 parameters, most of them
-# small. `machine=` says how fast a rank computes: like one core of a laptop. Its operations are
-# counted, not measured, so a run takes the same time whatever else the laptop does.
+# small.
 #
 # **Predict:** how many milliseconds does one flat all-reduce save over one for each parameter?
+
+# %% guess="saved_ms"
+saved_ms = 95 * 2 * 0.2  # your prediction, in ms
 
 
 # %%
@@ -144,30 +153,34 @@ def sum_gradients(all_reduce):
     all_reduce([torch.ones_like(p) for p in deep_model().parameters()])
 
 
-slow = Cluster(2, link=link, machine="laptop core")
+ms = {}
 for way in (one_for_each, one_for_all):
     run = slow.run(sum_gradients, way)
-    ms = run.trace.breakdown()[0].comm_ns / 1e6
+    ms[way] = run.trace.breakdown()[0].comm_ns / 1e6
     times = run.traffic.collectives(0)["all_reduce"].times
-    print(f"{way.__name__:12} {times:2} all-reduces, {ms:.0f} ms")
+    print(f"{way.__name__:12} all-reduces: {times:2}, ms: {ms[way]:.0f}")
+beside(saved_ms, ms[one_for_each] - ms[one_for_all], "ms saved")
 
 # %% [markdown]
 # **What to notice:** the latency of 95 all-reduces, 0.4 ms each, is saved. But a flat all-reduce has
 # to wait until the *last* gradient is there, and by then backward is over. Nothing is left to compute
 # while the bytes move.
 #
-# Backward makes gradients one by one, from the last layer to the first. So put those together that
-# come at about the same time: into a **bucket**.
+# Backward makes gradients one by one, from the last layer to the first. So put those together that are
+# made at about the same time, into a **bucket**.
 
 # %% [markdown]
 # ## Your turn: which gradient goes into which bucket?
 #
-# Walk over the parameters in *reverse* order, as backward does. Put each into the open bucket, and
-# close that once it has reached the cap; it may go over it. That is torch's rule.
+# Walk over the parameters in *reverse* order, as backward does. Put each into the open bucket. When a
+# bucket has reached the cap, or is over it, close it and open the next one. That is torch's rule.
 #
 # A bucket holds one dtype on one device: keep an open bucket for each kind.
 #
 # **Predict:** the cap is 0.1 MB; a layer has 0.063 MB. How many buckets do the 48 layers make?
+
+# %% guess="bucket_count"
+bucket_count = 24  # your prediction
 
 
 # %% exercise="assign_buckets"
@@ -199,6 +212,7 @@ check(assign_buckets)
 for cap in (0.1, 0.5, 2, 100):
     buckets = assign_buckets(deep_model().parameters(), cap)
     print(f"cap {cap:5} MB: {len(buckets):2} buckets, of", [len(b) for b in buckets][:6], "...")
+beside(bucket_count, len(assign_buckets(deep_model().parameters(), 0.1)), "buckets")
 
 # %% [markdown]
 # ## Gradients that live in a bucket
@@ -206,10 +220,11 @@ for cap in (0.1, 0.5, 2, 100):
 # `flatten` copies every gradient, and the sums are copied back. Memory holds all gradients twice.
 #
 # Better: let each `p.grad` *be* a view of the bucket. Backward then adds right into it, and the
-# all-reduce leaves its result where the optimizer looks for it: torch's `gradient_as_bucket_view`.
+# all-reduce leaves its result where the optimizer looks for it. torch calls this
+# [`gradient_as_bucket_view`](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html).
 #
-# One thing is in the way: `zero_grad()` sets `p.grad = None`, and the next backward puts a new
-# tensor there. So somebody has to **collect** it into the bucket again.
+# But `zero_grad()` sets `p.grad = None`, and the next backward puts a new tensor there, outside the
+# bucket. So somebody has to **collect** it into the bucket again.
 
 
 # %% exercise="GradientBuckets"
@@ -253,6 +268,9 @@ check(GradientBuckets)
 # **Predict:** the model has 3.2 MB of parameters. How much memory do gradients and flat tensors
 # take together, first as copies, then as views?
 
+# %% guess="copies_mb"
+copies_mb = 2 * 3.17  # your prediction, in MB: as copies
+
 
 # %%
 def megabytes(tensors):
@@ -264,11 +282,12 @@ def megabytes(tensors):
 model = deep_model()
 model(torch.randn(4, 128)).sum().backward()
 gradients = [p.grad for p in model.parameters()]
-print(f"a flat copy beside them: {megabytes([*gradients, flatten(gradients)]):.1f} MB")
+print(f"a flat copy beside them: {(copied := megabytes([*gradients, flatten(gradients)])):.1f} MB")
 del gradients
 buckets = GradientBuckets(assign_buckets(model.parameters(), bucket_cap_mb=1))
 gradients = [p.grad for p in model.parameters()]
 print(f"views of {len(buckets.flat)} buckets:      {megabytes([*gradients, *buckets.flat]):.1f} MB")
+beside(copies_mb, copied, "MB, as copies")
 
 # %% [markdown]
 # ## How large should a bucket be?
@@ -290,12 +309,15 @@ def train(cap, steps=8):
 
 
 # %%
+from ddpkit.view import explore
+
 small = slow.run(train, 0.05)
-show(small, step=6)
+explore(small, step=6)
 
 # %% [markdown]
-# **What to notice:** below the backward the small all-reduces move, one after the other. They are so
-# many that their latencies alone take longer than backward: the last of them are *exposed*.
+# **What to notice:** while backward still computes, the small all-reduces already move, one after the
+# other. But there are so many that their latencies alone take longer than backward: the last of them are
+# *exposed*. (Click into the picture and turn the wheel to zoom; point at a bar for its bytes.)
 #
 # **Predict:** with one bucket for all, will the step be shorter? Which cap is best?
 
@@ -304,18 +326,19 @@ large = slow.run(train, 100)
 show(large, step=6)
 
 # %% [markdown]
-# **What to notice:** one latency, and no overlap at all. Somewhere between lies the best cap.
+# **What to notice:** one latency, and no overlap at all. The best cap lies somewhere between.
 
 # %% [markdown]
 # ## Your turn: the best cap
 #
 # Predict it. From one recorded step we know when each gradient is ready, and its bytes. From the
-# link we know what an all-reduce of B bytes takes on n ranks:
+# link we know what an all-reduce of $B$ bytes takes on $n$ ranks, with latency $\alpha$ and bandwidth
+# $\beta$:
 #
-# 2(n − 1) · latency + 2(n − 1)/n · B / bandwidth
+# $$2(n - 1)\,\alpha + 2\,\frac{n - 1}{n} \cdot \frac{B}{\beta}$$
 #
-# It starts when its bucket has closed *and* the all-reduce before it is done. The best cap is the
-# one whose last all-reduce is done first.
+# It starts when its bucket has closed *and* the all-reduce before it is done. With the best cap, the
+# last all-reduce is done earlier than with any other.
 
 
 # %% exercise="best_cap"
@@ -356,8 +379,8 @@ best = best_cap(caps, ready, sizes, latency=200e-6, bandwidth=125e6, world_size=
 print(f"best of these caps, as predicted: {best} MB")
 
 # %% [markdown]
-# Is it? The kit's simulator plays the recorded step with every cap (`sweep`), and we measure every
-# cap on the emulated link.
+# Is that true? The kit's simulator plays the recorded step with every cap (`sweep`), and we measure
+# every cap on the emulated link.
 #
 # **Predict:** what shape has the curve of the step's time over the cap?
 
@@ -384,9 +407,15 @@ chosen = measured[caps.index(best)]
 print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(measured):.0f} ms")
 
 # %% [markdown]
-# **What to notice:** a U. On the left latency is paid too often, on the right bytes wait too long.
-# The floor is wide: a cap that is twice too large costs little. Torch's 25 MB are made for models
-# of hundreds of MB on fast links.
+# **What to notice:** a U. On the left latency is paid too often, on the right the bytes wait too long
+# before they are sent. The floor is wide: a cap that is twice too large costs little. Torch's 25 MB are
+# made for models of hundreds of MB on fast links.
+
+# %% [markdown]
+# **In words:** which cap is best here, and how many ms does a step take with it? Why does a cap of 0.03 MB cost more, and why does one of 4 MB?
+
+# %% [markdown]
+# *Your words:*
 
 # %% [markdown]
 # Move the sliders: what does the best cap do when latency grows, when compute gets faster, or with

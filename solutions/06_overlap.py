@@ -23,7 +23,7 @@
 
 # %%
 import torch, torch.distributed as dist
-from ddpkit import Cluster, carry, check
+from ddpkit import Cluster, beside, carry, check
 
 # %%
 from contextlib import contextmanager
@@ -43,8 +43,9 @@ average_flat = carry("average_flat")
 # %% [markdown]
 # ## The model, and a step
 #
-# 48 layers, 3.2 MB of parameters, two ranks on a link of 1 Gbit/s. `average` is still to be chosen:
-# what happens to the gradients between `backward()` and the optimizer.
+# 48 layers, 3.2 MB of parameters, two ranks on a link of 1 Gbit/s. Between `backward()` and the
+# optimizer, `average(model)` averages the gradients over the ranks. Which `average` that is, is still
+# open.
 
 
 # %%
@@ -83,7 +84,14 @@ def average_bucketed(model):
 # As in lab 05, the ranks compute like one core of a laptop, counted and not measured.
 #
 # **Predict:** 3.2 MB take 25 ms on the wire. An all-reduce pays 0.4 ms of latency. How long does
-# each of the three communicate: 96 all-reduces, 1, and 12?
+# each of the three communicate: 96 all-reduces, 1, and 12? Write the first and the last in place of the
+# dots.
+
+# %% guess="naive_ms"
+naive_ms = 25 + 96 * 0.4  # your prediction, in ms
+
+# %% guess="bucketed_ms"
+bucketed_ms = 25 + 12 * 0.4  # your prediction, in ms
 
 # %%
 from ddpkit.view import compare
@@ -93,23 +101,33 @@ naive = slow.run(train, average_per_parameter)
 flat = slow.run(train, average_flat)
 bucketed = slow.run(train, average_bucketed)
 
+
 # %%
+def of_step(run, what):
+    """What rank 0 does in step 4, in ms: its "comm", or the "exposed" part of that."""
+    if run.trace.steps:  # a job may have another number of ranks
+        return getattr(run.trace.step(4).breakdown()[0], f"{what}_ns") / 1e6
+
+
 compare(naive, flat, bucketed, labels=["naive", "flat", "bucketed"])
+beside(naive_ms, of_step(naive, "comm"), "ms, naive")
+beside(bucketed_ms, of_step(bucketed, "comm"), "ms, bucketed")
 
 # %% [markdown]
-# **What to notice:** fewer operations, less latency. But in all three the communication stands
-# behind backward, exposed. While the bytes move the processor has nothing to do, and while backward
-# runs the link is idle.
+# **What to notice:** fewer operations pay less latency. But in all three the communication comes after
+# backward, and all of it is exposed. While the bytes move the processor has nothing to do, and while
+# backward runs the link is idle.
 #
-# When backward is half through, half of the buckets are complete. They could be on their way.
+# When half of backward is done, half of the buckets are complete. They could already be on their way.
 
 # %% [markdown]
 # ## Your turn: start, and don't wait
 #
 # With `async_op=True` an all-reduce returns at once. What it returns has a method `wait()`.
 #
-# The function below is a *communication hook*, as torch calls it. It gets a bucket as torch's hooks
-# do: `bucket.buffer()` is its flat tensor.
+# The function below is a [*communication
+# hook*](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html), as torch calls it. It gets a bucket as
+# torch's hooks do: `bucket.buffer()` is its flat tensor.
 
 
 # %% tags=["answers"]
@@ -144,11 +162,11 @@ check(average)
 # %% [markdown]
 # ## Your turn: the reducer
 #
-# torch calls a function of ours each time a gradient is ready:
-# `p.register_post_accumulate_grad_hook(f)`, and then `f(p)` runs inside `backward()`.
+# torch can call a function of ours each time a gradient is ready: after
+# `p.register_post_accumulate_grad_hook(f)`, `backward()` calls `f(p)` when the gradient of `p` is there.
 #
-# So count. When the last gradient of a bucket is ready, `collect` the bucket and start its average.
-# After backward, wait for all of them, once.
+# So count. When the last gradient of a bucket is ready, `collect` the bucket and start its average, with
+# `self.start(grad_bucket(self.buckets, i))`. After backward, wait for all of them, once.
 #
 # One rule more: bucket 1 never starts before bucket 0, even if it is complete. Soon we will see why.
 
@@ -204,6 +222,9 @@ check(Reducer)
 # **Predict:** bucketed and overlapped send the same bytes in as many messages. How many of the
 # milliseconds will still be exposed?
 
+# %% guess="exposed_ms"
+exposed_ms = 25 / 12 + 0.4  # your prediction, in ms
+
 
 # %%
 def train_overlapped(steps=6):
@@ -222,18 +243,25 @@ def train_overlapped(steps=6):
 # %%
 overlapped = slow.run(train_overlapped)
 compare(naive, bucketed, overlapped, labels=["naive", "bucketed", "overlapped"])
+beside(exposed_ms, of_step(overlapped, "exposed"), "ms exposed")
 
 # %% [markdown]
-# **What to notice:** the buckets move below the backward that makes the next ones. What is left
-# exposed is about the last bucket: nothing is computed any more while it moves. That is one more
-# reason for small buckets.
+# **What to notice:** a bucket moves while backward makes the gradients of the next ones. What is left
+# exposed is about the last bucket: while that one moves, nothing is computed any more. So here small
+# buckets are good: the last one is soon sent.
+
+# %% [markdown]
+# **In words:** both runs send the same bytes in as many all-reduces. Why is a step of the one shorter, and by how many ms? What would happen if the link were ten times slower?
+
+# %% [markdown]
+# *Your words:*
 
 # %% [markdown]
 # ## Why in order?
 #
 # Collectives have no names. The first all-reduce of rank 0 meets the first of rank 1, the second
-# meets the second. Suppose that a rank starts a bucket as soon as it is complete, and that on rank 1
-# two branches of the model become ready the other way round.
+# meets the second. Suppose that each rank starts a bucket as soon as it is complete, and that on rank 1
+# the buckets `a` and `b` are complete in the other order.
 #
 # **Predict:** the sum of `a` over both ranks should be 2, that of `b` 20. What does each rank get?
 
@@ -251,17 +279,19 @@ for rank, result in enumerate(Cluster(2).run(eager).results):
     print(f"rank {rank}: {result}")
 
 # %% [markdown]
-# **What to notice:** gradients of one layer were added to those of another, and nobody said a word.
-# Had the sizes differed, the run would have failed; that is the better luck.
+# **What to notice:** gradients of one layer were added to those of another, and there was no error. With
+# buckets of different sizes the run would have failed, which is better: you would have known.
 #
-# So the order is agreed: bucket 0, 1, 2. Which is best? The one in which gradients become ready.
-# Reverse order is only a guess: a model may use its layers in another order than it defines them.
+# So all ranks agree on one order: bucket 0, 1, 2. The best order is the one in which gradients become
+# ready. The reverse order is only a guess at it: a model may use its layers in another order than it
+# defines them.
 
 # %% [markdown]
 # ## Your turn: buckets in the order of the first backward
 #
-# torch watches the first backward, and then assigns the buckets anew in the order that it saw. The
-# ranks may have seen different orders, so all take rank 0's.
+# torch watches the first backward, and then assigns the buckets once more, in the order that it saw
+# ([the DDP paper](https://arxiv.org/abs/2006.15704), section 3.2). The ranks may have seen different
+# orders, so all take rank 0's.
 #
 # `assign_buckets` walks over its parameters from the last to the first.
 
@@ -316,12 +346,13 @@ def skip_a_layer():
 run = Cluster(2).run(skip_a_layer, expect_error=True)
 
 # %% [markdown]
-# Rank 1 starts nothing: bucket 0 has the second layer, and its gradients never come. Rank 0 waits
+# Rank 1 starts nothing: bucket 0 has the second layer, whose gradients never come there. Rank 0 waits
 # for ever.
 #
-# Whether a parameter is used can be told before backward: the *graph* that forward has left behind
-# holds all that backward will visit. Walk it from the output; what you don't meet gets no gradient,
-# and counts as ready from the start.
+# Whether a parameter is used can be known before backward. Forward leaves a
+# [*graph*](https://docs.pytorch.org/docs/stable/notes/autograd.html) behind, of all that backward will
+# visit. Walk it from the output: a parameter that you don't meet gets no gradient, and counts as ready
+# from the start.
 
 # %% [markdown]
 # ## Your turn: walk the graph
@@ -329,7 +360,7 @@ run = Cluster(2).run(skip_a_layer, expect_error=True)
 # A tensor's `grad_fn` is a node of the graph. `node.next_functions` are the nodes before it, as
 # pairs (node or None, number). A node for a parameter has an attribute `variable`: the parameter.
 #
-# Many paths may lead to one node. Visit each once, or a deep model takes for ever.
+# Many paths may lead to one node. Visit each node once, or a deep model takes for ever.
 
 
 # %% exercise="unused_parameters"
@@ -368,7 +399,9 @@ check(unused_parameters)
 # %% tags=["answers"]
 def share_unused(buckets):
     """Give a parameter without a gradient its view, if any rank has a gradient for it."""
-    pairs = [pair for both in zip(buckets.parameters, buckets.views) for pair in zip(*both)]
+    pairs = []  # a parameter and its view, of all buckets
+    for parameters, views in zip(buckets.parameters, buckets.views):
+        pairs += zip(parameters, views)
     has = [p.grad is not None for p, _ in pairs]
     ranks = torch.tensor(has, dtype=torch.int32, device=pairs[0][0].device)
     dist.all_reduce(ranks)
@@ -416,13 +449,13 @@ check(no_sync)
 # %% [markdown]
 # ## The whole
 #
-# All parts are there. `DistributedDataParallel` wraps a model, so that a training loop need not
-# know. Two things are missing:
+# All parts are there. `DistributedDataParallel` wraps a model, and the training loop stays as it was.
+# Two things are missing:
 #
 # - **the start**: all ranks begin with rank 0's parameters and buffers. Buffers, such as a batch
 #   norm's running means, have no gradients: they are sent again before each forward;
-# - **the end**: `backward()` itself shall wait for the averages. Autograd calls what
-#   `queue_callback(f)` was given when this backward is over.
+# - **the end**: `backward()` itself has to wait for the averages. After `queue_callback(f)`, autograd
+#   calls `f()` when this backward is over.
 
 
 # %% tags=["answers"]
@@ -444,8 +477,30 @@ def sync_buffers(module):
 # ## Your turn: DistributedDataParallel
 #
 # Three places are yours: the end of the constructor, the hook, and what happens when backward is
-# over. Forward is given: it counts how many backwards are `expected` to average. (torch's own class
-# may not be used in yours: the check sees it.)
+# over. Forward is given. This is one step, with two parameters in a bucket:
+#
+# ```
+# forward           expected += 1; the reducer begins
+# backward
+#   gradient 5 ->   gradient_ready: queue finish; reducer.ready
+#   gradient 4 ->   gradient_ready: reducer.ready      bucket 0 starts
+#   gradient 3 ->   gradient_ready: reducer.ready         | moves
+#   gradient 2 ->   gradient_ready: reducer.ready      bucket 1 starts
+#   gradient 1 ->   gradient_ready: reducer.ready         | moves
+#   gradient 0 ->   gradient_ready: reducer.ready      bucket 2 starts
+#   its end    ->   finish: expected -= 1; wait for all; the reducer begins anew
+# optimizer.step    the gradients are means
+# ```
+
+# %% [markdown]
+# Two attributes tell what is next:
+#
+# - `expected`: how many backwards are still to be averaged. Forward adds 1, except in `no_sync`; so a hook
+#   that is called while it is 0 does nothing.
+# - `first_order`: None until the first backward is over. Then `finish` notes the order in which gradients
+#   became ready. The next forward makes new buckets from it, and leaves `[]`: it is done.
+#
+# (torch's own class may not be used in yours: the check sees it.)
 
 
 # %% exercise="DistributedDataParallel"
@@ -501,7 +556,7 @@ class DistributedDataParallel(torch.nn.Module):
         # END SOLUTION
 
     def finish(self):
-        """Backward is over: one is expected less. Wait; say so if a gradient never came.
+        """Backward is over, so one less is `expected`. Wait; say so if a gradient never came.
 
         Then those that were unused get theirs, the first order is noted, and a new backward begins.
         """
@@ -572,7 +627,10 @@ check(DistributedDataParallel)
 # Now the training loop is an ordinary one; only the model is wrapped. The same data, the same
 # caps, the same link, with your class and with torch's.
 #
-# **Predict:** which step is shorter, and by how much? Will the gradients be equal?
+# **Predict:** how many times as long as torch's is a step of yours? Will the gradients be equal?
+
+# %% guess="times_as_long"
+times_as_long = 1  # your prediction
 
 
 # %%
@@ -591,17 +649,27 @@ from torch.nn.parallel import DistributedDataParallel as TorchDDP
 
 ours, torchs = slow.run(train_wrapped, DistributedDataParallel), slow.run(train_wrapped, TorchDDP)
 compare(torchs, ours, labels=["torch's", "ours"])
+if ours.trace.steps:
+    beside(times_as_long, of_step(ours, "step") / of_step(torchs, "step"), "times")
 
 # %%
 pairs = zip(ours.results[0], torchs.results[0])
 print("gradients after 8 steps, bit for bit:", all(torch.equal(a, b) for a, b in pairs))
 
 # %% [markdown]
-# **What to notice:** a + b is b + a, to the last bit. With more ranks, gloo adds an element's
-# numbers in an order that depends on its place in the bucket. torch uses a single bucket in its
-# first backward, so there the last digit may differ; after that its buckets are yours.
-#
-# Your hundred lines do what torch's class does: start early, start in order, wait once.
+# **What to notice:** the gradients are equal: with two ranks $a + b$ is $b + a$, to the last bit. With
+# more ranks, gloo adds in an order that depends on the place in the bucket. In its first backward torch
+# has other buckets than you, so there the last digit may differ; from the second on its buckets are
+# yours.
+
+# %% [markdown]
+# Your hundred lines do what torch's class does: start early, start in order, wait once. Look into a
+# step (click, then turn the wheel to zoom):
+
+# %%
+from ddpkit.view import explore
+
+explore(ours, step=4)
 
 # %% [markdown]
 # **Where yours stops and torch's goes on:** one backward has to reach all that forward has used
@@ -615,8 +683,11 @@ print("gradients after 8 steps, bit for bit:", all(torch.equal(a, b) for a, b in
 # %% [markdown]
 # ## Micro-batches
 #
-# **Predict:** four micro-batches a step, three of them in `no_sync()`. How many all-reduces are
-# there in two steps, and how many without `no_sync`?
+# **Predict:** four micro-batches a step, three of them in `no_sync()`; a backward that averages sends 12
+# buckets. How many all-reduces are there in two steps?
+
+# %% guess="all_reduces"
+all_reduces = 2 * 12  # your prediction
 
 
 # %%
@@ -632,12 +703,14 @@ def micro_batches(silent):
 for silent in (False, True):
     counts = slow.run(micro_batches, silent).traffic.collectives(0)
     print(f"with no_sync: {silent!s:5}  all-reduces: {counts['all_reduce'].times}")
+beside(all_reduces, counts["all_reduce"].times, "all-reduces, with no_sync")
 
 # %% [markdown]
 # ## Fewer bytes
 #
-# torch has communication hooks ready: this one sends float16 in place of float32. It was written
-# for torch's class, and knows nothing of yours.
+# torch has [communication hooks](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html) ready to use.
+# This one sends float16 in place of float32. It was written for torch's class, and works with yours:
+# your buckets have the same methods.
 
 
 # %%
@@ -659,7 +732,11 @@ for run, steps in ((ours, 8), (slow.run(train_half), 1)):
 # The kit knows when each gradient was ready, and what the link costs. So it can play your typical
 # step again: as it was, with one bucket, on a slower network.
 #
-# **Predict:** with a link of a tenth of the speed, how much of the communication can be hidden?
+# **Predict:** backward takes 50 ms, and 11 of its 12 parts are left when the first bucket starts. With a
+# link of a tenth of the speed, the communication takes 258 ms. How many per cent of it can be hidden?
+
+# %% guess="hidden_per_cent"
+hidden_per_cent = 100 * (11 / 12 * 50) / 258  # your prediction
 
 # %%
 from ddpkit.simulate import what_if
@@ -668,10 +745,48 @@ again = what_if(ours.trace)
 one_bucket = what_if(ours.trace, bucket_cap_mb=100)
 slower = what_if(ours.trace, link="100 Mbit/s, 200 us")
 compare(again, one_bucket, slower, labels=["as it was", "one bucket", "100 Mbit/s"])
+beside(hidden_per_cent, 100 * (slower.breakdown()[0].hidden or 0), "per cent hidden")
 
 # %% [markdown]
 # **What to notice:** overlap hides at most as much as there is to compute. Beyond that, only fewer
 # bytes help, or more work between two all-reduces: larger batches, or `no_sync`.
+
+# %% [markdown]
+# ## A model of your own
+#
+# Now with your class and a model of your own. Put yours in place of the two functions below: any module
+# of PyTorch, and a batch that it can be fed. (It should make no random numbers in forward, such as
+# dropout: then both classes see the same model.)
+
+
+# %%
+def my_model():
+    return torch.nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True)
+
+
+def my_batch():
+    return torch.randn(16, 32, 64)  # 16 texts of 32 words, each a vector of 64 numbers
+
+
+# %%
+def train_mine(wrap, steps=4):
+    torch.manual_seed(0)
+    model = wrap(my_model(), bucket_cap_mb=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    torch.manual_seed(dist.get_rank())  # another batch on each rank
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(my_batch()).square().mean().backward()
+        optimizer.step()
+    return [p.grad for p in model.parameters()]
+
+
+# %%
+mine, by_torch = slow.run(train_mine, DistributedDataParallel), slow.run(train_mine, TorchDDP)
+compare(by_torch, mine, labels=["torch's", "yours"])
+if mine.results[0] is not None:  # a job may have another number of ranks
+    pairs = zip(mine.results[0], by_torch.results[0])
+    print("equal gradients:", all(torch.allclose(a, b, atol=1e-6) for a, b in pairs))
 
 # %% [markdown]
 # ## The way out
@@ -705,9 +820,10 @@ compare(again, one_bucket, slower, labels=["as it was", "one bucket", "100 Mbit/
 # - hidden all-reduces below backward, bucket by bucket, in an order that all ranks agree on;
 # - kept a model with unused parameters from hanging, by walking its graph;
 # - put it all into a `DistributedDataParallel` with torch's gradients and torch's speed;
-# - replayed a step on networks that you do not have.
+# - replayed a step on networks that you do not have;
+# - trained a model of your own with a class of your own.
 #
-# **Next:** take it along. Wrap a model of your own with your class, then with torch's, and compare.
+# **Next:** take it along, into your own training script.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 06_overlap.ipynb` in a terminal. It

@@ -110,7 +110,9 @@ def unused_parameters(output, parameters) -> list:
 
 def share_unused(buckets):
     """Give a parameter without a gradient its view, if any rank has a gradient for it."""
-    pairs = [pair for both in zip(buckets.parameters, buckets.views) for pair in zip(*both)]
+    pairs = []  # a parameter and its view, of all buckets
+    for parameters, views in zip(buckets.parameters, buckets.views):
+        pairs += zip(parameters, views)
     has = [p.grad is not None for p, _ in pairs]
     ranks = torch.tensor(has, dtype=torch.int32, device=pairs[0][0].device)
     dist.all_reduce(ranks)
@@ -195,7 +197,7 @@ class DistributedDataParallel(torch.nn.Module):
         self.reducer.ready(parameter)
 
     def finish(self):
-        """Backward is over: one is expected less. Wait; say so if a gradient never came.
+        """Backward is over, so one less is `expected`. Wait; say so if a gradient never came.
 
         Then those that were unused get theirs, the first order is noted, and a new backward begins.
         """
