@@ -348,8 +348,8 @@ show(run)
 print(run.traffic)
 
 # %% [markdown]
-# **What to notice:** each rank but `dst` sends once, and is done. It is a broadcast, run backwards, and
-# costs the same: $\lceil \log_2 n \rceil \, (\alpha + S/\beta)$.
+# **What to notice:** each rank but `dst` sends once, and is done. It is as high a tree as that of the
+# broadcast, climbed upwards, and costs the same: $\lceil \log_2 n \rceil \, (\alpha + S/\beta)$.
 
 # %% [markdown]
 # ## To each its own

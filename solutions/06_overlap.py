@@ -105,8 +105,8 @@ bucketed = slow.run(train, average_bucketed)
 # %%
 def of_step(run, what):
     """What rank 0 does in step 4, in ms: its "comm", or the "exposed" part of that."""
-    if run.trace.steps:  # a job may have another number of ranks
-        return getattr(run.trace.step(4).breakdown()[0], f"{what}_ns") / 1e6
+    step = run.trace.step(4).breakdown()[0] if run.trace.steps else None  # it was skipped
+    return getattr(step, f"{what}_ns") / 1e6 if step else None
 
 
 compare(naive, flat, bucketed, labels=["naive", "flat", "bucketed"])

@@ -22,12 +22,12 @@ def broadcast(n: int, length: int, root: int = 0) -> Steps:
 
 
 def reduce(n: int, length: int, root: int = 0) -> Steps:
-    """The broadcast backwards: in each round the farther half of the ranks hands its sums over."""
-    for round, k in enumerate(reversed(range(doublings(n)))):
-        for rank in range(min(2**k, n - 2**k)):
+    """Binomial tree: in round k every other rank with a sum hands it 2^k ranks down, as in lab 02."""
+    for k in range(doublings(n)):
+        for rank in range(0, n - 2**k, 2 ** (k + 1)):
             here, there = (rank + root) % n, (rank + 2**k + root) % n
-            yield Send(there, here, (0, length), round)
-            yield RecvReduce(here, there, (0, length), round)
+            yield Send(there, here, (0, length), k)
+            yield RecvReduce(here, there, (0, length), k)
 
 
 def scatter(n: int, length: int, root: int = 0) -> Steps:

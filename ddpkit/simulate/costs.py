@@ -99,8 +99,13 @@ def _binomial(n: int) -> Terms:
     return frozenset({(float(r.bit_count()), float(r.bit_length())) for r in range(n)})
 
 
-def _twice_binomial(n: int) -> Terms:
-    return frozenset({(2 * a, 2 * b) for a, b in _binomial(n)})
+def _up(n: int) -> Terms:
+    """The root takes in ⌈log2 n⌉ vectors; the last comes over as many links as n has doublings."""
+    return _one(n.bit_length() - 1, doublings(n))
+
+
+def _up_and_down(n: int) -> Terms:
+    return frozenset({(a + c, b + d) for a, b in _up(n) for c, d in _binomial(n)})
 
 
 def _doubling(n: int) -> Terms:
@@ -125,7 +130,7 @@ FORMULAS = {
         THAKUR,
         "⌈log2 n⌉ (α + t)",
     ),
-    "reduce": Formula("as broadcast, which it is backwards", _binomial, THAKUR, "⌈log2 n⌉ (α + t)"),
+    "reduce": Formula("⌊log2 n⌋ α + ⌈log2 n⌉ t", _up, THAKUR, "⌈log2 n⌉ (α + t)"),
     "scatter": Formula(
         "α + (n-1)/n · t",
         lambda n: _one(1, (n - 1) / n),
@@ -146,7 +151,7 @@ FORMULAS = {
     "master_worker": Formula(
         "2α + 2(n-1) t", lambda n: _one(2, 2 * (n - 1)), ONE_SIDE, "2(n-1) (α + t)"
     ),
-    "tree": Formula("reduce + broadcast", _twice_binomial, THAKUR, "2 ⌈log2 n⌉ (α + t)"),
+    "tree": Formula("reduce + broadcast", _up_and_down, THAKUR, "2 ⌈log2 n⌉ (α + t)"),
     "butterfly": Formula(
         "log2 n · (α + t) for n = 2^k; else, with k = ⌊log2 n⌋ and m the binary digits of "
         "n - 2^k - 1: max of (k+1)(α + t) and (m+2) α + (k+2) t",
