@@ -22,7 +22,7 @@ def broadcast(n: int, length: int, root: int = 0) -> Steps:
 
 
 def reduce(n: int, length: int, root: int = 0) -> Steps:
-    """Binomial tree: in round k every other rank with a sum hands it 2^k ranks down, as in lab 02."""
+    """Binomial tree, as in lab 02: in round k every other rank with a sum hands it 2^k down."""
     for k in range(doublings(n)):
         for rank in range(0, n - 2**k, 2 ** (k + 1)):
             here, there = (rank + root) % n, (rank + 2**k + root) % n
