@@ -32,7 +32,12 @@ from ddpkit.text import by_rank
 NAMED_FILE = Path(__file__).with_name("data") / "machines.json"
 EXAMPLE = '"A100", "1 TFLOP/s, 100 GB/s, 64 MB, 5 us" or "mine.json"'
 # What is counted alike: a measured machine has an efficiency for each.
-KINDS = ("matmul", "convolution", "attention", "elementwise", "copy")
+KINDS = (
+    *("matmul", "convolution", "attention", "elementwise", "copy"),
+    "reduction",  # sums, softmax and normalization, forward and backward
+    "transposed",  # copies and elementwise operations on tensors that lie differently in memory
+)
+_LIKE = {"reduction": "elementwise", "transposed": "copy"}  # where a machine file has none of it
 # A dtype without a peak of its own is computed as another.
 _COMPUTED_AS = {
     "float16": "float32",
@@ -103,7 +108,8 @@ class MachineModel:
     def cost_ns(self, kind: str, flops: float, nbytes: int, dtype: str = "float32") -> int:
         """How long an operation of one of `KINDS` takes, in ns."""
         launch, (of_peak, of_bandwidth) = self.launch_ns, self.efficiency
-        if (own := self.kinds.get(kind)) is not None:
+        own = self.kinds.get(kind) or self.kinds.get(_LIKE.get(kind, kind))
+        if own is not None:
             launch = own.launch_ns
             if flops:
                 of_peak = own.efficiency(flops)

@@ -1,8 +1,9 @@
 """A measured machine: what operations cost on the device at hand, as a machine file has it.
 
-Each kind of operation is timed over a fixed grid of sizes, forward as training has it: with fresh
-outputs, on one thread. On the CPU the thread's own CPU time counts, the least of several rounds: so
-what else runs on the machine matters little. From a time t and a size the efficiency follows,
+Each kind of operation is timed over a fixed grid of sizes, as training has it: there and back, with
+fresh outputs, on one thread, and on operands that have left the near caches since they were made.
+On the CPU the thread's own CPU time counts, the least of several rounds: so what else runs on the
+machine matters little. From a time t and a size the efficiency follows,
 size / (peak · (t − launch)), where the peak is the best that was seen.
 
 The launch is what an operation of a training step costs that has next to nothing to do: torch's
@@ -11,6 +12,8 @@ modules, autograd and optimizer included, shared out among the operations that a
 
 from __future__ import annotations
 
+import itertools
+import math
 import platform
 import statistics
 import time
@@ -22,11 +25,23 @@ from typing import Any
 from ddpkit.machine import KindCost, MachineModel
 
 ROUNDS, AT_LEAST = 7, 0.004  # of each work; seconds that a round takes
-# (rows, inner, columns); (batch, channels, pixels a side); (batch, heads, length, width)
+# Operands of a work are taken in turns from about so many bytes, as a step's are from the memory
+# that the step goes through; of small ones no more than so many.
+WORKING_SET, MOST_SETS = 16 << 20, 256
+# (rows, inner, columns); (batch, channels, pixels a side, kernel); (batch, heads, length, width)
 PRODUCTS = [(rows, k, k) for rows in (16, 64, 256, 1024) for k in (32, 128, 384, 768)]
-CONVOLUTIONS = [(b, c, side) for b in (4, 32) for c, side in ((16, 32), (64, 16), (128, 8))]
-ATTENTIONS = [(b, 4, length, 32) for b in (2, 16) for length in (16, 64, 256)]
+CONVOLUTIONS = [
+    (batch, channels, side, kernel)
+    for batch in (4, 32)
+    for channels, side in ((16, 32), (64, 16), (128, 8))
+    for kernel in (1, 3)
+]
+ATTENTIONS = [(batch, 4, length, 32) for batch in (2, 16) for length in (16, 32, 64, 128, 256)]
 ELEMENTS = [4**n for n in range(3, 13)]
+# (rows, columns); (rows and columns, elements that lie together)
+REDUCTIONS = [(rows, columns) for rows in (16, 128, 1024, 8192) for columns in (32, 128, 512)]
+TRANSPOSES = [(n, length) for n in (8, 32, 128) for length in (1, 32, 128)]
+COMPUTING = ("matmul", "convolution", "attention")  # their size is FLOPs, that of others bytes
 LEAST_NS = 1.0  # of a time, when the launch is taken off
 
 Work = tuple[float, Callable[[], Any]]  # FLOPs or bytes, and what does them
@@ -50,29 +65,29 @@ def measure(device: str = "cpu", say: Callable[[str], None] = lambda _: None) ->
 
 def _measure(device: str, say: Callable[[str], None]) -> MachineModel:
     works = {
-        "matmul": [*_products()],
-        "convolution": [*_convolutions()],
-        "attention": [*_attentions()],
-        "elementwise": [*_elementwise()],
-        "copy": [*_copies()],
+        "matmul": _products,
+        "convolution": _convolutions,
+        "attention": _attentions,
+        "elementwise": _elementwise,
+        "copy": _copies,
+        "reduction": _reductions,
+        "transposed": _transposes,
     }
     say("a step with next to nothing to do")
     launch = 1e9 * _launch(device)
     times: dict[str, list[tuple[float, float]]] = {}
     for kind, grid in works.items():
-        say(f"{kind}: {len(grid)} sizes")
-        times[kind] = [(size, 1e9 * _seconds(work, device)) for size, work in grid]
+        say(kind)
+        times[kind] = [(size, 1e9 * _seconds(work, device)) for size, work in grid()]
     bare = min(ns for _, ns in times["elementwise"])  # a launch without modules and autograd
     rates = {
         kind: [(size, size / max(ns - bare, LEAST_NS)) for size, ns in found]
         for kind, found in times.items()
     }
-    peak = max(rate for kind in ("matmul", "convolution", "attention") for _, rate in rates[kind])
+    peak = max(rate for kind in COMPUTING for _, rate in rates[kind])
     bandwidth = rates["copy"][-1][1]  # far beyond every cache
     kinds = {
-        kind: KindCost(
-            launch, _curve(found, bandwidth if kind in ("elementwise", "copy") else peak)
-        )
+        kind: KindCost(launch, _curve(found, peak if kind in COMPUTING else bandwidth))
         for kind, found in rates.items()
     }
     return MachineModel(
@@ -158,57 +173,125 @@ def _launch(device: str) -> float:
     return _seconds(step, device) / operations.number
 
 
+def _in_turns(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[], Any]:
+    """Calls of `run` with tensors of these shapes, each time with others."""
+    import torch
+
+    nbytes = sum(4 * math.prod(shape) for shape in shapes)
+    count = max(1, min(MOST_SETS, WORKING_SET // nbytes))
+    turns = itertools.cycle([[torch.ones(shape) for shape in shapes] for _ in range(count)])
+    return lambda: run(*next(turns))
+
+
 def _products() -> Iterator[Work]:
     import torch
 
     for rows, inner, columns in PRODUCTS:
-        a, b, c = torch.ones(rows, inner), torch.ones(columns, inner), torch.ones(columns)
-        yield 2.0 * rows * inner * columns, partial(torch.addmm, c, a, b.t())
-        g = torch.ones(rows, columns)
-        yield 2.0 * rows * inner * columns, partial(torch.mm, g.t(), a)
-        yield 2.0 * rows * inner * columns, partial(torch.mm, g, b)
+        flops, a, b, g = (
+            2.0 * rows * inner * columns,
+            (rows, inner),
+            (columns, inner),
+            (rows, columns),
+        )
+        yield flops, _in_turns(lambda a, b, c: torch.addmm(c, a, b.t()), a, b, (columns,))
+        yield flops, _in_turns(lambda g, a: torch.mm(g.t(), a), g, a)
+        yield flops, _in_turns(torch.mm, g, b)
 
 
 def _convolutions() -> Iterator[Work]:
     import torch
 
-    for batch, channels, side in CONVOLUTIONS:
-        x = torch.ones(batch, channels, side, side)
-        w = torch.ones(channels, channels, 3, 3)
-        flops = 2.0 * 9 * batch * (channels * side) ** 2
-        yield flops, partial(torch.conv2d, x, w, padding=1)
-        back = torch.ops.aten.convolution_backward
-        yield (
-            2 * flops,
-            partial(
-                back, x, x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
-            ),
+    def backward(pad: int, g: Any, x: Any, w: Any) -> Any:
+        return torch.ops.aten.convolution_backward(
+            g, x, w, None, [1, 1], [pad, pad], [1, 1], False, [0, 0], 1, [True, True, False]
         )
+
+    for batch, channels, side, kernel in CONVOLUTIONS:
+        x, w = (batch, channels, side, side), (channels, channels, kernel, kernel)
+        flops, pad = 2.0 * kernel**2 * batch * (channels * side) ** 2, kernel // 2
+        yield flops, _in_turns(partial(torch.conv2d, padding=pad), x, w)
+        yield 2 * flops, _in_turns(partial(backward, pad), x, x, w)
 
 
 def _attentions() -> Iterator[Work]:
+    """Attention on heads that lie beside each other, as a projection makes them."""
     import torch
 
+    def forward(q: Any, k: Any, v: Any) -> Any:
+        heads = [each.transpose(1, 2) for each in (q, k, v)]
+        return torch.nn.functional.scaled_dot_product_attention(*heads)
+
     for batch, heads, length, width in ATTENTIONS:
-        q = torch.ones(batch, heads, length, width)
-        attend = torch.nn.functional.scaled_dot_product_attention
-        yield 4.0 * batch * heads * length**2 * width, partial(attend, q, q, q)
+        shape, flops = (batch, length, heads, width), 4.0 * batch * heads * length**2 * width
+        yield flops, _in_turns(forward, shape, shape, shape)
+        q, k, v = (torch.ones(shape).requires_grad_() for _ in range(3))
+        out = forward(q, k, v)
+        again = partial(torch.autograd.grad, out, (q, k, v), retain_graph=True)
+        yield 2.5 * flops, _in_turns(lambda g, again=again: again(g.transpose(1, 2)), shape)
 
 
 def _elementwise() -> Iterator[Work]:
     import torch
 
     for elements in ELEMENTS:
-        x, y = torch.ones(elements), torch.ones(elements)
-        yield 12.0 * elements, partial(torch.add, x, y)
+        yield 12.0 * elements, _in_turns(torch.add, (elements,), (elements,))
 
 
 def _copies() -> Iterator[Work]:
     import torch
 
     for elements in ELEMENTS:
-        x, y = torch.ones(elements), torch.ones(elements)
-        yield 8.0 * elements, partial(x.copy_, y)
+        yield 8.0 * elements, _in_turns(torch.Tensor.copy_, (elements,), (elements,))
+
+
+def _reductions() -> Iterator[Work]:
+    """Sums over rows, softmax, and normalization of rows and of channels, there and back."""
+    import torch
+
+    aten = torch.ops.aten
+    for rows, columns in REDUCTIONS:
+        x, row, column, size = (rows, columns), (columns,), (rows, 1), 4.0 * rows * columns
+        image = (max(1, rows // 64), columns, 8, 8)  # of as many elements, but for few rows
+        pixels = 4.0 * math.prod(image)
+        yield size, _in_turns(partial(torch.sum, dim=0), x)
+        yield 2 * size, _in_turns(partial(torch.softmax, dim=1), x)
+        yield 3 * size, _in_turns(lambda g, y: aten._softmax_backward_data(g, y, 1, g.dtype), x, x)
+        yield (
+            2 * size,
+            _in_turns(lambda x, w, b: aten.native_layer_norm(x, w.shape, w, b, 1e-5), x, row, row),
+        )
+        yield (
+            3 * size,
+            _in_turns(
+                lambda g, x, m, r, w: aten.native_layer_norm_backward(
+                    g, x, w.shape, m, r, w, w, [True, True, True]
+                ),
+                *(x, x, column, column, row),
+            ),
+        )
+        yield (
+            2 * pixels,
+            _in_turns(
+                lambda x, w: aten.native_batch_norm(x, w, w, w, w, True, 0.1, 1e-5), image, row
+            ),
+        )
+        yield (
+            3 * pixels,
+            _in_turns(
+                lambda g, x, w: aten.native_batch_norm_backward(
+                    g, x, w, w, w, w, w, True, 1e-5, [True, True, True]
+                ),
+                *(image, image, row),
+            ),
+        )
+
+
+def _transposes() -> Iterator[Work]:
+    """Copies and sums of what lies in another order: heads, images, transposed matrices."""
+    for n, length in TRANSPOSES:
+        shape, size = (n, n, length), 4.0 * n * n * length
+        yield 2 * size, _in_turns(lambda x: x.transpose(0, 1).contiguous(), shape)
+        yield 3 * size, _in_turns(lambda x, y: x + y.transpose(0, 1), shape, shape)
 
 
 def _said() -> str:

@@ -13,9 +13,12 @@ from ddpkit.machine import KINDS, MachineModel, named
 
 GRIDS = {
     "PRODUCTS": [(8, 8, 8), (32, 32, 32)],
-    "CONVOLUTIONS": [(1, 4, 8)],
+    "CONVOLUTIONS": [(1, 4, 8, 3)],
     "ATTENTIONS": [(1, 2, 8, 8)],
     "ELEMENTS": [64, 4096],
+    "REDUCTIONS": [(16, 32)],
+    "TRANSPOSES": [(8, 4)],
+    "WORKING_SET": 1 << 16,
     "ROUNDS": 1,
     "AT_LEAST": 1e-4,
 }

@@ -5,9 +5,12 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from ddpkit import Cluster, ClusterError
-from ddpkit.machine import KindCost, MachineModel, machine_text, machines_of, named
+from ddpkit.machine import KINDS, KindCost, MachineModel, machine_text, machines_of, named
+from ddpkit.rank.emulation.counted import Meter
+from ddpkit.rank.mode import PlainMode
 
 
 def test_each_number_of_a_named_machine_has_a_source():
@@ -124,3 +127,42 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, content: str):
     path.write_text(content)
     with pytest.raises(ValueError, match=r"mine\.json"):
         MachineModel.parse(path)
+
+
+def test_a_kind_that_a_file_has_not_is_counted_like_another():
+    cost = KindCost(100.0, ((1e3, 0.5),))
+    old = MachineModel("old", {"float32": 1e9}, 1e9, kinds={"elementwise": cost, "copy": cost})
+    assert old.cost_ns("reduction", 0, 1000) == old.cost_ns("elementwise", 0, 1000) == 2100
+    assert old.cost_ns("transposed", 0, 1000) == 2100
+    assert old.cost_ns("matmul", 0, 1000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        (lambda x: x + 1, "elementwise"),
+        (lambda x: x.sum(0), "reduction"),
+        (lambda x: x.softmax(1), "reduction"),
+        (lambda x: torch.nn.functional.layer_norm(x, [4]), "reduction"),
+        (lambda x: x.clone(), "copy"),
+        (lambda x: x.t().contiguous(), "transposed"),
+        (lambda x: x + x[:, :1].expand(4, 4), "elementwise"),  # one column again and again
+        (lambda x: x + x.t(), "transposed"),
+        (lambda x: x.t() + x.t(), "elementwise"),  # in another order, but both in the same
+    ],
+)
+def test_operations_are_of_a_kind(what, kind):
+    kinds = {name: KindCost(number, ((1.0, 1.0),)) for number, name in enumerate(KINDS, 1)}
+    meter = Meter(MachineModel("numbered", {"float32": math.inf}, kinds=kinds), speed=1.0)
+
+    class Kinds(PlainMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            counted.append(meter.ns(func, args, kwargs or {}, out))
+            return out
+
+    counted = []
+    with Kinds():
+        what(torch.empty(4, 4))
+    found = {KINDS[number - 1] for number in counted if number}
+    assert found == {kind}

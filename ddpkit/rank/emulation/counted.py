@@ -55,6 +55,12 @@ _COPY = _words(
     "copy_ _foreach_copy_ clone _to_copy contiguous cat stack split_with_sizes_copy "
     "all_gather_copy_in chunk_cat"
 )
+# They add up, or make each row or channel alike, and the backward of that.
+_REDUCE = _words(
+    "sum mean prod amax amin max min argmax argmin var std var_mean std_mean logsumexp cumsum norm "
+    "linalg_vector_norm _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data "
+    "embedding_dense_backward"
+)
 # They take some rows or elements of their first argument: as much as comes out.
 _TAKE = _words("embedding index_select index gather take nll_loss_forward")
 # They put as much into it as the argument of this name, or of the ones after it, has.
@@ -101,6 +107,8 @@ def _kind(name: str, flops: object) -> str:
         return "convolution"
     if flops is not None:
         return "matmul"
+    if name in _REDUCE or "_norm" in name:
+        return "reduction"
     return "copy" if name in _COPY else "elementwise"
 
 
@@ -171,11 +179,30 @@ def _shapes(value: Any) -> Any:
     return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
 
 
+def _lie_apart(args: Any, out: Any) -> bool:
+    """Whether tensors of one shape, in and out, lie in memory in different orders.
+
+    What is the same element again and again (an expanded tensor) lies in no order.
+    """
+    if not isinstance(out, torch.Tensor):
+        return False
+    shape, strides, is_plain_order = out.shape, out.stride(), out.is_contiguous()
+    for value in args:
+        if isinstance(value, torch.Tensor) and value.shape == shape:
+            others = value.stride()
+            if others == strides or (is_plain_order and value.is_contiguous()):
+                continue
+            if 0 not in others:
+                return True
+    return False
+
+
 class Meter:
     """What operations cost on a machine of some speed. All threads of a rank share it."""
 
     def __init__(self, model: MachineModel, speed: float) -> None:
         self.free = math.isinf(speed)
+        self._transposes = "transposed" in model.kinds
         self._rules: dict[Any, OperationRule | None] = {}
         self._flops: dict[Any, int] = {}
         self._dtypes: dict[torch.dtype, str] = {}
@@ -208,7 +235,10 @@ class Meter:
         dtype = self._dtypes.get(tensor.dtype)
         if dtype is None:
             dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
-        return self._cost_ns(rule.kind, flops, moved, dtype)
+        kind = rule.kind
+        if self._transposes and kind in ("copy", "elementwise") and _lie_apart(args, out):
+            kind = "transposed"
+        return self._cost_ns(kind, flops, moved, dtype)
 
     def _flops_of(
         self, func: Any, count: Callable[..., int], args: Any, kwargs: dict[str, Any], out: Any
