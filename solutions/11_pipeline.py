@@ -23,7 +23,7 @@
 
 # %%
 import torch, torch.distributed as dist
-from ddpkit import Cluster, busy, check
+from ddpkit import Cluster, beside, busy, check
 
 # %%
 import math
@@ -109,9 +109,13 @@ def whole_batch():
 # **Predict:** 64 rows, four ranks, a stage on each. How long is a step? Which share of it does a
 # rank work?
 
+# %% guess="naive_ms"
+naive_ms = 4 * 64 * (2.5 + 5)  # your prediction, in ms
+
 # %%
 ranks = Cluster(4, machine="laptop core", speed=math.inf)  # only stated times count
 naive = ranks.run(whole_batch)
+beside(naive_ms, naive.trace.duration_ms, "ms")
 show_pipeline(naive)
 
 # %% [markdown]
@@ -127,7 +131,11 @@ show_pipeline(naive)
 #
 # **Predict:** four layers on four ranks, and a sequence of 12. In tick 1 one rank works. When do all
 # four? How many ticks does it take?
-#
+
+# %% guess="how_many"
+how_many = 12 + 3  # your prediction, in ticks
+
+# %% [markdown]
 # ## Your turn: who works when
 #
 # A *piece* is a time step here; soon it will be something else.
@@ -152,6 +160,7 @@ check(ticks)
 
 # %%
 print("ranks at work, tick by tick:", *map(len, ticks(4, 12)))
+beside(how_many, len(ticks(4, 12)), "ticks")
 
 # %% [markdown]
 # ## Your turn: a layer of the net
@@ -256,10 +265,14 @@ check(gpipe)
 # The kit carries out such plans without ranks: an operation begins when its stage comes to it, and
 # when what it needs has come from the neighbour.
 #
-# **Predict:** four stages, eight micro-batches. How long is a step now? 1920 ms it was.
+# **Predict:** four stages, eight micro-batches. How long is a step now?
+
+# %% guess="gpipe_ms"
+gpipe_ms = (8 + 3) * (20 + 40)  # your prediction, in ms
 
 # %%
 predicted = pipeline_time([gpipe(stage, 4, 8) for stage in range(4)])
+beside(gpipe_ms, predicted.duration_ms, "ms")
 show_pipeline(predicted)
 
 # %% [markdown]
@@ -282,9 +295,13 @@ check(bubble)
 # %% [markdown]
 # **Predict:** how many micro-batches bring the bubble of four stages down to 5 %?
 
+# %% guess="enough"
+enough = 3 / 0.05 - 3  # your prediction, in micro-batches
+
 # %%
-for micro in (1, 4, 8, 16, 32, 57, 64):
+for micro in (1, 2, 4, 8, 16, 32, 64):
     print(f"{micro:3} micro-batches: {bubble(4, micro):6.1%} of the step")
+beside(enough, next(m for m in range(1, 1000) if bubble(4, m) <= 0.05), "micro-batches")
 
 # %% [markdown]
 # The step is $(m + p - 1)(F + B)$ with $p$ stages and $m$ micro-batches.
@@ -334,8 +351,8 @@ def pipeline_step(plan, stage, inputs, targets, loss, like):
 check(pipeline_step)
 
 # %% [markdown]
-# **Predict:** the simulator says 660 ms, of which 27.3 % are bubble. What will the ranks say? And
-# how many micro-batches does each hold before the first backward?
+# **Predict:** what will the ranks say to the simulator's prediction? And how many micro-batches does
+# each of them hold before its first backward?
 
 
 # %%
@@ -480,7 +497,14 @@ show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up
 
 # %% [markdown]
 # Memory buys latency: the column "held" says how much. Move the sliders: for which latency is 1F1B
-# as good as GPipe? What do 64 micro-batches do to the bubble, and what to the latency?
+# as good as GPipe? What do 64 micro-batches do to the bubble, and what to the latency's share?
+#
+# <details><summary>An answer</summary>
+#
+# For none but 0. With more micro-batches the bubble of filling and emptying shrinks, but each adds a
+# round trip of 1F1B's: that share stays.
+#
+# </details>
 
 # %%
 explore_pipeline("1f1b", stages=4, micro=8, latency_ms=10)
@@ -518,6 +542,14 @@ print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
 # %% [markdown]
 # **What to notice:** there is no secret in torch's. Its schedules are lists of such operations too, and
 # both workers run the same one. Torch's also knows several parts of a model on one rank.
+
+# %% [markdown]
+# **In words:** a model fits on 16 ranks and on no fewer, and you may cut its batch into 32 micro-batches
+# at most. Which of your two schedules do you take, on which link? What does a rank pay for it, in time
+# and in memory? Use numbers from `pipeline_time`.
+
+# %% [markdown]
+# *Your words:*
 
 # %% [markdown]
 # ## Optional: what fills a bubble
@@ -611,7 +643,10 @@ def train_split(plans, micro=8):
 
 # %% [markdown]
 # **Predict:** forward, B and W take 20 ms each. The bubble was $(p-1)(F+B)$, where $B$ is the whole
-# backward. How much of it can W fill?
+# backward. How much of it can W fill? How long is a step?
+
+# %% guess="zero_ms"
+zero_ms = 8 * (20 + 20 + 20) + 3 * (20 + 40 - 2 * 20)  # your prediction, in ms
 
 # %%
 zero = pipeline_plans("zero bubble", 4, 8)
@@ -619,6 +654,7 @@ print("rank 3:", *(f"{kind}{i}" for kind, i in zero[3]))
 
 # %%
 filled = ranks.run(train_split, zero)
+beside(zero_ms, filled.trace.duration_ms, "ms")
 show_pipeline(better, filled, labels=["1F1B", "zero bubble"])
 
 # %%
