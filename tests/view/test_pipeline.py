@@ -65,6 +65,14 @@ def test_several_steps_lie_on_one_axis() -> None:
     assert sum(word.startswith("1f1b: 420 ms") for word in words) == 1
 
 
+def test_a_step_can_be_played() -> None:
+    view = explore_pipeline("gpipe", stages=2, micro=2)
+    assert "At 90 ms the ranks work on nothing, B0." in " ".join(view.text(played=0.5).split())
+    whole, half = (len(view.figure(played=part).texts) for part in (1.0, 0.5))
+    assert half == whole - 3  # the names of two backwards of rank 0, and of one of rank 1
+    assert_readable(view.figure(played=0.0))
+
+
 def test_show_prints_and_returns_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
     figure = show_pipeline(pipeline_time(pipeline_plans("gpipe", 2, 2)))
     assert isinstance(figure, Figure)

@@ -1,6 +1,7 @@
 """`draw_pipeline`: a box for each micro-batch and stage, coloured by the micro-batch."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from matplotlib.colors import to_rgb
@@ -40,8 +41,11 @@ def draw_pipeline(model: PipelinePicture) -> Figure:
             page.write_fitting(LEFT, above + top + HEAD / 2, said, 10, room)
             top += HEAD
         for row in step.rows:
-            _row(plot, step, row, (top + 0.03, top + high - 0.03))
+            _row(plot, step, row, (top + 0.03, top + high - 0.03), model.until_ns)
             top += high
+    if model.played < 1:
+        at = model.until_ns / 1e6
+        plot.lines([((at, 0.0), (at, height))], colors=style.INK, linewidths=1.4, zorder=5)
     return page.figure
 
 
@@ -68,24 +72,27 @@ def _headings(page: Page, model: PipelinePicture) -> None:
         page.write_fitting(LEFT, page.height - 0.11, model.note, 9, room, color=style.GREY)
 
 
-def _row(plot: Plot, step: PipelineStep, row: StageRow, where: tuple[float, float]) -> None:
-    """Draw what one rank works on, over the grey of doing nothing."""
+def _row(
+    plot: Plot, step: PipelineStep, row: StageRow, where: tuple[float, float], until: int
+) -> None:
+    """Draw what one rank works on until a time in ns, over the grey of doing nothing."""
+    boxes = [replace(box, end=min(box.end, until)) for box in row.boxes if box.start < until]
     page, middle = plot.page, plot.top + sum(where) / 2
     points = 9.5 if where[1] - where[0] > 0.2 else 8.0
     page.write(LEFT - 0.1, middle, f"rank {row.rank}", points, bold=True, ha="right")
     page.write(BESIDE, middle, f"{100 * row.bubble:.1f}%", points)
     if row.held is not None:
         page.write(BESIDE + 0.72, middle, f"{row.held}", points)
-    whole = (0.0, where[0], step.length_ns / 1e6, where[1])
+    whole = (0.0, where[0], min(step.length_ns, until) / 1e6, where[1])
     plot.bars([whole], facecolor=style.IDLE, linewidth=0, zorder=1)
-    looks = [_look(box.kind, box.micro) for box in row.boxes]
-    places = [(box.start / 1e6, where[0], box.end / 1e6, where[1]) for box in row.boxes]
+    looks = [_look(box.kind, box.micro) for box in boxes]
+    places = [(box.start / 1e6, where[0], box.end / 1e6, where[1]) for box in boxes]
     if places:
         faces = [look["facecolor"] for look in looks]
         edges = [look["edgecolor"] for look in looks]
-        lines = [1.4 if box.kind == "W" else 0.7 for box in row.boxes]
+        lines = [1.4 if box.kind == "W" else 0.7 for box in boxes]
         plot.bars(places, facecolors=faces, edgecolors=edges, linewidth=lines, zorder=3)
-    for box, place in zip(row.boxes, places, strict=True):
+    for box, place in zip(boxes, places, strict=True):
         plot.label(place, _texts(box), min(8.5, points), color=_ink(box))
 
 

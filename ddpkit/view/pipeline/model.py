@@ -30,6 +30,10 @@ class StageRow:
     bubble: float  # share of the step in which it works on nothing
     held: int | None  # micro-batches whose activations it keeps, at most; None: nothing goes back
 
+    def at(self, ns: int) -> str:
+        """The name of what it works on at a time, or "nothing"."""
+        return next((box.name for box in self.boxes if box.start <= ns < box.end), "nothing")
+
 
 @dataclass(frozen=True, slots=True)
 class PipelineStep:
@@ -59,6 +63,18 @@ class PipelinePicture:
 
     steps: tuple[PipelineStep, ...]
     note: str
+    played: float = 1.0  # how much of the time is shown, from the start
+
+    @property
+    def until_ns(self) -> int:
+        """Until when boxes are shown."""
+        return round(self.played * self.length_ns)
+
+    def under_way(self) -> str:
+        """What each rank works on at the end of what is shown: "At 200 ms the ranks work on B0"."""
+        at = self.until_ns
+        now = [row.at(at) for step in self.steps for row in step.rows]
+        return f"At {words.ms(at)} the ranks work on {', '.join(now)}."
 
     @property
     def title(self) -> str:
@@ -75,7 +91,8 @@ class PipelinePicture:
         lines = [
             prose(f"{f'{step.label}: ' * bool(step.label)}{step.finding}") for step in self.steps
         ]
-        return "\n".join([*lines, *([prose(self.note)] if self.note else [])])
+        moment = [prose(self.under_way())] if self.played < 1 else []
+        return "\n".join([*lines, *moment, *([prose(self.note)] if self.note else [])])
 
     def table(self) -> str:
         """What each rank does, in order, as text."""
@@ -86,8 +103,12 @@ class PipelinePicture:
         return "\n".join([self.text, *rows])
 
 
-def pipeline_picture(traces: Sequence[Trace], labels: Sequence[str] = ()) -> PipelinePicture:
+def pipeline_picture(
+    traces: Sequence[Trace], labels: Sequence[str] = (), played: float = 1.0
+) -> PipelinePicture:
     """The picture of these traces, whose spans F0, B0, W0, … are operations on micro-batches.
+
+    ``played`` is how much of the time is shown, from 0 to 1.
 
     Raises ValueError for no trace and for labels that do not fit, TraceError for a trace without
     such spans.
@@ -101,7 +122,7 @@ def pipeline_picture(traces: Sequence[Trace], labels: Sequence[str] = ()) -> Pip
         raise ValueError(f"{len(names)} labels for {len(traces)} runs: one for each is needed")
     steps = [_step(trace, name) for trace, name in zip(traces, names, strict=True)]
     notes = dict.fromkeys(words.emulated(trace.facts) for trace in traces)
-    return PipelinePicture(tuple(steps), " ".join(filter(None, notes)))
+    return PipelinePicture(tuple(steps), " ".join(filter(None, notes)), played)
 
 
 def _step(trace: Trace, label: str) -> PipelineStep:

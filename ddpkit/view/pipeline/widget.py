@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 STAGES = (1, 2, 3, 4, 6, 8, 12, 16)
 MICRO = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 LATENCIES_MS = (0, 1, 2, 5, 10, 20, 40)
+PLAYED = tuple(part / 40 for part in range(41))  # of the step, from its start
 
 
 def explore_pipeline(
@@ -27,14 +28,16 @@ def explore_pipeline(
     forward: str = "20 ms",
     backward: str = "40 ms",
 ) -> View[PipelinePicture]:
-    """Move the stages, the micro-batches and the latency of a link, and see the bubble.
+    """Move the stages, the micro-batches, the latency of a link and the time, and see the bubble.
 
     ``schedule`` is one of `ddpkit.simulate.PIPELINES`; ``forward``, ``backward`` are times of one
-    micro-batch in one stage. In a notebook there are sliders; anywhere
+    micro-batch in one stage; "played" is how much of the step is shown. In a notebook there are
+    sliders; anywhere
     ``explore_pipeline(...).figure(schedule="gpipe", stages=4, micro=16, latency_ms=10)`` is the
     picture, and ``.table(...)`` the plans as text. Raises ValueError for another schedule.
     """
-    start = {"schedule": schedule, "stages": stages, "micro": micro, "latency_ms": latency_ms}
+    start: dict[str, Any] = {"schedule": schedule, "stages": stages, "micro": micro}
+    start |= {"latency_ms": latency_ms, "played": 1.0}
 
     def model(**at: Any) -> PipelinePicture:
         plans = pipeline_plans(at["schedule"], at["stages"], _fitting(at))
@@ -46,7 +49,7 @@ def explore_pipeline(
             link=Link(at["latency_ms"] / 1e3),
         )
         label = f"{at['schedule']}, {at['stages']} stages, {_fitting(at)} micro-batches"
-        return pipeline_picture([trace], [label])
+        return pipeline_picture([trace], [label], at["played"])
 
     view = View(start, model, _draw, lambda model: model.text, PipelinePicture.table)
     return view.show(_controls)
@@ -81,5 +84,6 @@ def _controls(view: View[PipelinePicture]) -> Any:
             "stages": slider("stages", STAGES, at["stages"], "{:g}".format),
             "micro": slider("micro-batches", MICRO, at["micro"], "{:g}".format),
             "latency_ms": slider("latency", LATENCIES_MS, at["latency_ms"], "{:g} ms".format),
+            "played": slider("played", PLAYED, at["played"], "{:.0%}".format),
         }
     )
