@@ -18,7 +18,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "start": {"ranks": 64},
     "one rank": {"ranks": 1},
     "a number between": {"ranks": 48},
-    "all": {"ranks": 1024, "batch": 16.0},
+    "all": {"ranks": 4096, "batch": 16.0},
+    "cheapest": {"ranks": 4096, "algorithm": "cheapest"},
     "small batch": {"ranks": 8, "batch": 0.125},
     "fast": {"link": Link(0, float("inf")), "ranks": 32},
     "slow": {"link": Link.parse("100 Mbit/s, 5 ms"), "ranks": 512, "cap_mb": 0.5},
@@ -55,6 +56,16 @@ def test_the_sliders_move_the_picture(displayed: list[object]) -> None:
     sliders.children[0].value = 256
     assert image.value == view.png(ranks=256) != before
     assert "256 ranks" in line.value
+
+
+def test_4096_ranks_choose_the_cheapest_for_each_bucket() -> None:
+    ring, cheapest = (
+        scaling_model(example_step(), LINK, ranks=4096, algorithm=name)
+        for name in ("ring", "cheapest")
+    )
+    assert ring.weak[-1].world_size == cheapest.weak[-1].world_size == 4096
+    assert cheapest.weak[-1].efficiency > 1.5 * ring.weak[-1].efficiency
+    assert cheapest.title == f"{ring.title}, cheapest"
 
 
 def test_a_batch_is_above_0() -> None:

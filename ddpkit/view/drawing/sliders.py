@@ -23,6 +23,14 @@ def slider(label: str, values: Sequence[float], now: float, say: Callable[[float
     )
 
 
+def choice(label: str, values: Sequence[str], now: str) -> Any:
+    """A list of words to choose from, and the present one."""
+    import ipywidgets
+
+    options = list(dict.fromkeys([*values, now]))
+    return ipywidgets.Dropdown(options=options, value=now, description=label)
+
+
 def numbers_of(link: Link) -> dict[str, float]:
     """A link as its sliders have it."""
     return {"gbits": link.bytes_per_s * 8 / 1e9, "us": link.latency_ns / 1e3}

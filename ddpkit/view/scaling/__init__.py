@@ -1,4 +1,4 @@
-"""A step on 1 to 1024 ranks.
+"""A step on 1 to 4,096 ranks.
 
 model      the efficiency over ranks, the batch shared or growing
 figure     the static figure

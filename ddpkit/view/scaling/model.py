@@ -1,4 +1,4 @@
-"""`scaling_model`: a step on 1 to 1024 ranks, the batch shared or growing. Pure."""
+"""`scaling_model`: a step on 1 to 4,096 ranks, the batch shared or growing. Pure."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from ddpkit.simulate.buckets import DEFAULT_CAP_MB
 from ddpkit.text import columns, count, size
 from ddpkit.view.drawing import words
 
-WORLDS = tuple(2**k for k in range(11))
+WORLDS = tuple(2**k for k in range(13))
 GOOD = 0.8  # efficiency below which more ranks are mostly wasted
 
 
@@ -64,13 +64,19 @@ def _up_to(ranks: int) -> str:
 
 
 def scaling_model(
-    step: Step, link: Link, ranks: int, batch: float = 1.0, cap_mb: float = DEFAULT_CAP_MB
+    step: Step,
+    link: Link,
+    ranks: int,
+    batch: float = 1.0,
+    cap_mb: float = DEFAULT_CAP_MB,
+    algorithm: str = "ring",
 ) -> Scaling:
     """Weak and strong scaling of ``step``, with the step on ``ranks`` ranks in view.
 
     ``batch=2``: each sample takes as long as in ``step``, and the batch has twice as many.
+    ``algorithm`` is that of the all_reduces, as by `price_of`.
 
-    Raises ValueError for a batch that is not above 0.
+    Raises ValueError for a batch that is not above 0, or for another algorithm.
     """
     if not batch > 0:
         raise ValueError(f"a batch is above 0: {batch=}")
@@ -78,8 +84,9 @@ def scaling_model(
     worlds = sorted({*WORLDS, ranks})
     buckets = assign_buckets(step.gradients, cap_mb)
     weak, strong = (
-        tuple(scaling(larger, link, worlds, strong=strong, buckets=buckets))
+        tuple(scaling(larger, link, worlds, strong=strong, buckets=buckets, algorithm=algorithm))
         for strong in (False, True)
     )
     title = f"{words.ms(larger.compute_ns)} of compute, {size(step.bytes)} of gradients, {link}"
+    title += f", {algorithm}" if algorithm != "ring" else ""
     return Scaling(title + words.of_step(larger), weak, strong, worlds.index(ranks))

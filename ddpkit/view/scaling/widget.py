@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.link import Link, LinkSpec
 from ddpkit.simulate import Step
 from ddpkit.simulate.buckets import DEFAULT_CAP_MB
+from ddpkit.simulate.prices import CHEAPEST, CHOICES
 from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.drawing.runs import HasTrace, skipped
 from ddpkit.view.drawing.shell import View, nothing
-from ddpkit.view.drawing.sliders import RANKS, link_sliders, slider
+from ddpkit.view.drawing.sliders import RANKS, choice, link_sliders, slider
 from ddpkit.view.drawing.steps import caps, start_of
 from ddpkit.view.scaling.model import Scaling, scaling_model
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BATCHES = (0.125, 0.25, 0.5, 1, 2, 4, 8, 16)
+WORLDS = (*RANKS, 2048, 4096)
 
 
 def explore_scaling(
@@ -26,10 +28,13 @@ def explore_scaling(
     link: LinkSpec | None = None,
     world_size: int = 64,
     cap_mb: float = DEFAULT_CAP_MB,
+    algorithm: str = "ring",
 ) -> View[Scaling]:
     """Move the ranks, the batch and the link, and see the efficiency: speed-up ÷ ranks.
 
     Weak scaling gives every rank the batch of the step; strong scaling shares one such batch out.
+    All ranks are on one flat network. Their all_reduces are rings, recursive doubling
+    (``algorithm="butterfly"``), or whichever of both is "cheapest" for each bucket.
     The step and the link are found as by `explore_buckets`. In a notebook there are sliders;
     anywhere ``explore_scaling(...).figure(ranks=256, batch=2, gbits=100, us=20, cap_mb=25)`` is the
     picture, and ``.table(...)`` both curves as text. Raises TraceError if the trace has no step
@@ -38,11 +43,11 @@ def explore_scaling(
     if not isinstance(step_or_trace, Step | None) and (why := skipped(step_or_trace)):
         return nothing(why)
     step, found, _ = start_of(step_or_trace, link, world_size)
-    start = {"ranks": world_size, "batch": 1.0, **found, "cap_mb": cap_mb}
+    start = {"ranks": world_size, "batch": 1.0, **found, "cap_mb": cap_mb, "algorithm": algorithm}
 
     def model(**at: Any) -> Scaling:
         link = Link(at["us"] / 1e6, at["gbits"] * 1e9 / 8)
-        return scaling_model(step, link, at["ranks"], at["batch"], at["cap_mb"])
+        return scaling_model(step, link, at["ranks"], at["batch"], at["cap_mb"], at["algorithm"])
 
     view = View(start, model, _draw, _describe, Scaling.table)
     return view.show(lambda view: _controls(view, step))
@@ -62,9 +67,10 @@ def _controls(view: View[Scaling], step: Step) -> Any:
     at = view.start
     return view.live(
         {
-            "ranks": slider("ranks", RANKS, at["ranks"], "{:g}".format),
+            "ranks": slider("ranks", WORLDS, at["ranks"], "{:g}".format),
             "batch": slider("batch", BATCHES, at["batch"], "{:g} × as large".format),
             **link_sliders(at),
             "cap_mb": slider("bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
+            "algorithm": choice("all-reduce", (*CHOICES, CHEAPEST), at["algorithm"]),
         }
     )

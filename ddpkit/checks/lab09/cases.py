@@ -1,0 +1,274 @@
+"""The exercises of lab 09: a cost model, its fit, and what it decides."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab09 import batches, choices, fits, money, steps
+from ddpkit.checks.lab09.batches import Pair
+from ddpkit.checks.lab09.choices import tuned
+from ddpkit.checks.lab09.mistakes import Idea, Mistake, Question, hints_for, telling
+from ddpkit.checks.lab09.money import planned
+from ddpkit.checks.lab09.steps import Compute, priced
+from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.values import Close
+
+Answer = Callable[..., Any]
+
+
+def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
+    return {"answers": [call(*question) for question in questions]}
+
+
+def _case(
+    title: str,
+    call: Answer,
+    questions: Sequence[Question],
+    right: Idea,
+    hints: Sequence[Hint],
+    *,
+    weight: float = 1.0,
+    trivial: bool = False,
+    digits: int = 4,
+) -> Case:
+    """Questions, and the answers to them; floats are right to some digits of the largest."""
+    answers = [right(*question) for question in questions]
+    floats = all(isinstance(each, float) for each in answers)
+    return Case(
+        title,
+        observe=partial(_asked, call, list(questions)),
+        expect={"answers": Close(answers, digits) if floats else answers},
+        weight=weight,
+        hints=hints,
+        given={"questions": questions},
+        trivial=trivial,
+    )
+
+
+# step_time
+
+STEPS = hints_for(steps.MISTAKES, steps.OTHER)
+
+
+@exercise("step_time", lab="09", points=3)
+def step_time(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Seconds of a step whose all-reduces overlap with backward."""
+    call, right = partial(_step, answer), steps.by_the_simulator
+    telling_ones = telling(rng, steps.drawn, 6, right, steps.MISTAKES)
+    yield _case("6 networks", call, telling_ones, right, STEPS, weight=3)
+    for title, question in steps.special(rng):
+        yield _case(title, call, [question], right, STEPS)
+
+
+def _step(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: float) -> float:
+    return float(answer(compute, cap, partial(priced, alpha, per_byte)))
+
+
+# fit
+
+
+def _most(s: Seen) -> bool:
+    """Whether more coefficients were returned than there are features."""
+    pairs = zip(s.answers, s.questions, strict=True)
+    return any(len(found) > len(features[0]) for found, (features, _) in pairs)
+
+
+FITS = (
+    Hint("a constant", _most,
+         "There is no constant: for n features you return more than n coefficients."),
+    *hints_for(fits.MISTAKES, fits.OTHER),
+)  # fmt: skip
+FIT_QUESTIONS = (
+    ("all-reduces of 1 kB to 1 GB, with noise", fits.drawn, 4),
+    ("without noise", fits.exact, 1),
+    ("steps of 1 to 256 samples", fits.batches, 1),
+    ("one feature", fits.one_feature, 1),
+    ("tensors and bytes", fits.servers, 1),
+)
+
+
+@exercise("fit", lab="09", points=2)
+def fit(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Coefficients that make the relative errors least."""
+    for number, (title, draw, count) in enumerate(FIT_QUESTIONS):
+        questions = [draw(rng) for _ in range(count)]
+        if not number:
+            questions = telling(rng, draw, count, fits.fitted, fits.MISTAKES)
+        found = [fits.fitted(*question) for question in questions]
+        columns = {f"c[{k}]": Close([each[k] for each in found]) for k in range(len(found[0]))}
+        yield Case(
+            title,
+            observe=partial(_fitted, answer, questions),
+            expect={"coefficients": [len(each) for each in found], **columns},
+            read=partial(_by_column, len(found[0])),
+            weight=2 if not number else 1,
+            hints=FITS,
+            given={"questions": questions},
+        )
+
+
+def _fitted(answer: Answer, questions: Sequence[Question]) -> Observed:
+    return {"answers": [[float(c) for c in answer(*question)] for question in questions]}
+
+
+def _by_column(count: int, observed: Observed) -> Observed:
+    """The answers, and of each coefficient those to all questions: they are of one size."""
+    answers = observed["answers"]
+    columns = {f"c[{k}]": [each[k] for each in answers if len(each) > k] for k in range(count)}
+    return {"coefficients": [len(each) for each in answers], **columns, "answers": answers}
+
+
+# autotune
+
+TUNING = hints_for(choices.TUNING, choices.OTHER_TUNING)
+
+
+@exercise("autotune", lab="09", points=2)
+def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The best cap, with as few measurements as can be sure of it."""
+    call, right = partial(tuned, answer), choices.right_tuning
+    questions = telling(rng, choices.drawn_tuning, 5, right, choices.TUNING)
+    yield _case("5 tables", call, questions, right, TUNING, weight=3)
+    takes, said = questions[0]
+    perfect = (dict(said), said)
+    yield _case("a model without error", call, [perfect], right, TUNING)
+    (cap, seconds), *_ = said
+    yield _case("one cap", call, [({cap: takes[cap]}, ((cap, seconds),))], right, TUNING)
+
+
+# servers
+
+TOO_FEW = hints_for(choices.TOO_FEW, choices.OTHER_SERVERS)
+EXACT = (Hint("just enough", say="Just enough is enough: at most `seconds`, not less than."),)
+NEVER = (
+    Hint("no None", lambda s: s.answers == [len(q[0]) for q in s.questions],
+         "Even one server for each tensor is too slow: return None."),
+    Hint("too large", say="One tensor keeps its server busy for too long, however many there are."),
+)  # fmt: skip
+
+
+@exercise("servers", lab="09", points=2, returns=False)
+def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The fewest parameter servers that hide the communication."""
+    call = partial(_counted, answer)
+    questions = telling(rng, choices.drawn_servers, 5, choices.needed, choices.TOO_FEW)
+    exact, never = choices.exactly_hidden(rng), choices.impossible(rng)
+    yield _case("5 models", call, questions, choices.needed, TOO_FEW, weight=3)
+    yield _case("just enough", call, [exact], choices.needed, EXACT)
+    yield _case("a tensor that is too large", call, [never], choices.needed, NEVER, trivial=True)
+
+
+def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> int | None:
+    found = answer(list(sizes), *others)
+    return None if found is None else int(found)
+
+
+# noise_scale
+
+NOISE = hints_for(batches.NOISE, batches.OTHER_NOISE)
+
+
+@exercise("noise_scale", lab="09", points=2)
+def noise_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The gradient noise scale, from what data parallelism already has."""
+    call = partial(_scale, answer)
+    questions = [
+        *telling(rng, batches.drawn_noise, 4, batches.scale, _but(batches.NOISE, "below nothing")),
+    ]
+    yield _case("4 gradients", call, questions, batches.scale, NOISE, weight=3)
+    yield _case("noise covers it", call, [batches.covered(rng)], batches.scale, NOISE)
+
+
+def _but(mistakes: Sequence[Mistake], name: str) -> list[Mistake]:
+    return [each for each in mistakes if each.name != name]
+
+
+def _scale(answer: Answer, squares: Sequence[float], *others: float) -> float:
+    return float(answer(list(squares), *others))
+
+
+# adasum
+
+
+def _sums_as(idea: Pair, s: Seen) -> bool:
+    pairs = zip(s.sums, s.pairs, strict=True)
+    return all(each.allclose(idea(*pair), rtol=1e-4, atol=1e-4) for each, pair in pairs)
+
+
+ADASUM = (
+    Hint("not a number", lambda s: any(bool(each.isnan().any()) for each in s.sums),
+         "A gradient of zeros has no direction: 0 / 0. Return the other one as it is."),
+    Hint("changed", lambda s: not s.kept, "The gradients belong to the ranks: change neither."),
+    *(Hint(name, partial(_sums_as, idea), says) for name, idea, says in batches.SUMS),
+    Hint("other", say="The answer is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b."),
+)  # fmt: skip
+
+
+@exercise("adasum", lab="09", points=2)
+def adasum(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Two gradients: added at right angles, averaged where they agree."""
+    for number, (title, pairs) in enumerate(batches.pairs(rng).items()):
+        yield Case(
+            title,
+            observe=partial(_added, answer, pairs),
+            expect={"sums": Close([batches.adasum(*pair) for pair in pairs]), "kept": True},
+            weight=1 if number else 3,
+            hints=ADASUM,
+            given={"pairs": pairs},
+        )
+
+
+def _added(answer: Answer, pairs: Sequence[tuple[Any, Any]]) -> Observed:
+    import torch
+
+    sums, kept = [], True
+    for pair in pairs:
+        a, b = (each.clone() for each in pair)
+        sums.append(torch.as_tensor(answer(a, b), dtype=torch.float32).clone())
+        kept = kept and torch.equal(a, pair[0]) and torch.equal(b, pair[1])
+    return {"sums": sums, "kept": kept}
+
+
+# expected_hours
+
+HOURS = hints_for(money.HOURS, money.OTHER_HOURS)
+NEVER_REVOKED = (
+    Hint("rate of 0", lambda s: s.raised == "ZeroDivisionError" or s.answers[0] != s.answers[0],
+         "Servers that are never revoked take hours · (1 + save / interval): there is nothing to "
+         "divide by."),
+    *HOURS,
+)  # fmt: skip
+
+
+@exercise("expected_hours", lab="09", points=2)
+def expected_hours(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """How long a synchronous job takes on servers that are revoked."""
+    call = partial(_hours, answer)
+    questions = telling(rng, money.drawn_hours, 4, money.hours_of, money.HOURS)
+    yield _case("4 clusters", call, questions, money.hours_of, HOURS, weight=3)
+    yield _case("never revoked", call, [money.never_revoked(rng)], money.hours_of, NEVER_REVOKED)
+
+
+def _hours(answer: Answer, *question: float) -> float:
+    return float(answer(*question))
+
+
+# plan
+
+PLANS = hints_for(money.PLANS, money.OTHER_PLANS)
+EQUAL = (Hint("the slower", say="Of equally cheap plans it is the faster one."),)
+LATE = (Hint("not None", say="No plan is done in time: return None."),)
+
+
+@exercise("plan", lab="09", points=3, returns=False)
+def plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The cheapest ranks and batch that are done before a deadline."""
+    call, right = partial(planned, answer), money.right_plan
+    questions = telling(rng, money.drawn_plan, 6, right, money.PLANS)
+    yield _case("6 jobs", call, questions, right, PLANS, weight=4)
+    yield _case("equally cheap", call, [money.equally_cheap(rng)], right, EQUAL)
+    yield _case("no plan is in time", call, [money.hopeless(rng)], right, LATE, trivial=True)

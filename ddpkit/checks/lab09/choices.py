@@ -1,0 +1,285 @@
+"""Which cap to measure next, and how many servers are enough: right and wrong."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from ddpkit.checks.lab09.mistakes import Mistake, Question
+
+Measure: TypeAlias = Callable[[float], float]
+Found: TypeAlias = list[object]  # the cap, and the caps that were measured, in order
+
+# autotune: a question is (what each cap takes, what the model predicts of it)
+
+
+class Bench:
+    """Measures caps by a table, and notes which."""
+
+    def __init__(self, takes: Mapping[float, float]) -> None:
+        self.takes, self.asked = dict(takes), []  # type: ignore[var-annotated]
+
+    def __call__(self, cap: float) -> float:
+        self.asked.append(float(cap))
+        return self.takes[cap]
+
+
+def tuned(answer: Callable[..., object], takes: dict[float, float], said: object) -> Found:
+    """What an answer chooses, and what it measures for it."""
+    bench = Bench(takes)
+    cap = answer(bench, dict(said))  # type: ignore[call-overload]
+    return [None if cap is None else float(cap), bench.asked]  # type: ignore[arg-type]
+
+
+def _autotune(measure: Measure, predicted: Mapping[float, float]) -> float:
+    took: dict[float, float] = {}
+    for cap in sorted(predicted, key=lambda cap: predicted[cap]):
+        if took and predicted[cap] >= min(took.values()):
+            break
+        took[cap] = measure(cap)
+    return min(took, key=lambda cap: took[cap])
+
+
+def _unmeasured(measure: Measure, predicted: Mapping[float, float]) -> float:
+    return min(predicted, key=lambda cap: predicted[cap])
+
+
+def _best_predicted(measure: Measure, predicted: Mapping[float, float]) -> float:
+    cap = _unmeasured(measure, predicted)
+    measure(cap)
+    return cap
+
+
+def _all(measure: Measure, predicted: Mapping[float, float]) -> float:
+    took = {cap: measure(cap) for cap in predicted}
+    return min(took, key=lambda cap: took[cap])
+
+
+def _all_sorted(measure: Measure, predicted: Mapping[float, float]) -> float:
+    took = {cap: measure(cap) for cap in sorted(predicted, key=lambda cap: predicted[cap])}
+    return min(took, key=lambda cap: took[cap])
+
+
+def _first_worse(measure: Measure, predicted: Mapping[float, float]) -> float:
+    best, least = 0.0, math.inf
+    for cap in sorted(predicted, key=lambda cap: predicted[cap]):
+        took = measure(cap)
+        if took >= least:
+            break
+        best, least = cap, took
+    return best
+
+
+def _twice(measure: Measure, predicted: Mapping[float, float]) -> float:
+    caps: list[float] = []
+    for cap in sorted(predicted, key=lambda cap: predicted[cap]):
+        if caps and predicted[cap] >= min(map(measure, caps)):
+            break
+        measure(cap)
+        caps.append(cap)
+    return min(caps, key=measure)
+
+
+def _again_at_the_end(measure: Measure, predicted: Mapping[float, float]) -> float:
+    asked: list[float] = []
+
+    def noted(cap: float) -> float:
+        asked.append(cap)
+        return measure(cap)
+
+    _autotune(noted, predicted)
+    return min(list(asked), key=measure)
+
+
+def _as_given(measure: Measure, predicted: Mapping[float, float]) -> float:
+    took: dict[float, float] = {}
+    for cap in predicted:
+        if took and predicted[cap] >= min(took.values()):
+            continue
+        took[cap] = measure(cap)
+    return min(took, key=lambda cap: took[cap])
+
+
+def _as_given_stops(measure: Measure, predicted: Mapping[float, float]) -> float:
+    took: dict[float, float] = {}
+    for cap in predicted:
+        if took and predicted[cap] >= min(took.values()):
+            break
+        took[cap] = measure(cap)
+    return min(took, key=lambda cap: took[cap])
+
+
+def _last(measure: Measure, predicted: Mapping[float, float]) -> float:
+    asked: list[float] = []
+
+    def noted(cap: float) -> float:
+        asked.append(cap)
+        return measure(cap)
+
+    _autotune(noted, predicted)
+    return asked[-1]
+
+
+def _good_prediction(measure: Measure, predicted: Mapping[float, float]) -> float:
+    took: dict[float, float] = {}
+    for cap in sorted(predicted, key=lambda cap: predicted[cap]):
+        if took and predicted[cap] >= min(took.values()):
+            break
+        took[cap] = measure(cap)
+        if took[cap] <= 1.1 * predicted[cap]:
+            break
+    return min(took, key=lambda cap: took[cap])
+
+
+def right_tuning(takes: dict[float, float], said: object) -> Found:
+    """The cap that is best, and the caps that have to be measured to be sure."""
+    return tuned(_autotune, takes, said)
+
+
+TWICE = "Each cap once: keep what it took."
+ORDER = "Begin with the smallest prediction: then the fewest have to be measured."
+UNMEASURED = "The model proposes, the run decides: measure until no prediction can win."
+ALL = (
+    "All were measured. Once the best measurement is below the next prediction no other can win: "
+    "stop there."
+)
+# fmt: off
+TUNING = tuple(Mistake(name, partial(tuned, idea), says) for name, idea, says in (
+    ("unmeasured", _unmeasured, UNMEASURED),
+    ("unmeasured", _best_predicted, UNMEASURED),
+    ("all of them", _all, ALL),
+    ("all of them", _all_sorted, ALL),
+    ("first worse", _first_worse,
+     "A measurement was worse than the one before, but the next prediction still beat the best: go "
+     "on as long as one does."),
+    ("twice", _twice, TWICE),
+    ("twice", _again_at_the_end, TWICE),
+    ("as given", _as_given, ORDER),
+    ("as given", _as_given_stops, ORDER),
+    ("the last", _last, "It is the best of those measured, not the last."),
+    ("good prediction", _good_prediction,
+     "That a prediction was good is no proof that another cap is not better."),
+))
+# fmt: on
+OTHER_TUNING = (
+    "Measure in the order of the predictions, keep what each took, and stop at the first "
+    "prediction that is no better than the best measurement."
+)
+
+
+def drawn_tuning(rng: random.Random) -> Question:
+    """Six caps; the model is too low by 2 to 40 %, by another amount for each."""
+    caps = rng.sample((0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 25.0), 6)
+    predicted = {
+        cap: ms / 1000 for cap, ms in zip(caps, rng.sample(range(80, 140), 6), strict=True)
+    }
+    takes = {cap: seconds * rng.uniform(1.02, 1.4) for cap, seconds in predicted.items()}
+    return takes, tuple(predicted.items())
+
+
+# servers
+
+
+def busiest(sizes: Sequence[int], servers: int) -> int:
+    """The bytes of the busiest server: the largest first, each to the one with the fewest."""
+    load = [0] * servers
+    for size in sorted(sizes, reverse=True):
+        load[load.index(min(load))] += size
+    return max(load)
+
+
+def _in_turns(sizes: Sequence[int], servers: int) -> int:
+    return max(sum(sizes[k::servers]) for k in range(servers))
+
+
+def _in_blocks(sizes: Sequence[int], servers: int) -> int:
+    length = math.ceil(len(sizes) / servers)
+    return max(sum(sizes[i : i + length]) for i in range(0, len(sizes), length))
+
+
+def _as_given_placed(sizes: Sequence[int], servers: int) -> int:
+    load = [0] * servers
+    for size in sizes:
+        load[load.index(min(load))] += size
+    return max(load)
+
+
+def needed(
+    sizes: Sequence[int],
+    workers: int,
+    seconds: float,
+    bandwidth: float,
+    *,
+    ways: float = 2,
+    of: Callable[[Sequence[int], int], float] = busiest,
+    all_workers: bool = True,
+    strict: bool = False,
+    less: int = 0,
+    none: bool = True,
+) -> int | None:
+    """The fewest servers, by the right rule but for what is given."""
+    for servers in range(1, len(sizes) + 1):
+        took = ways * (workers if all_workers else 1) * of(sizes, servers) / bandwidth
+        if took < seconds or (took == seconds and not strict):
+            return servers - less
+    return None if none else len(sizes)
+
+
+def _evenly(sizes: Sequence[int], workers: int, seconds: float, bandwidth: float) -> int:
+    return math.ceil(2 * sum(sizes) * workers / (bandwidth * seconds))
+
+
+SERVERS_OF_ALL = "In turns, all the large tensors go to one server where large and small alternate."
+# fmt: off
+TOO_FEW = (
+    Mistake("one way", partial(needed, ways=1),
+            "There and back: every byte crosses the link twice."),
+    Mistake("evenly", _evenly,
+            "A tensor stays whole: look at the busiest server, not at the average."),
+    Mistake("evenly", partial(needed, of=lambda sizes, k: sum(sizes) / k),
+            "A tensor stays whole: look at the busiest server, not at the average."),
+    Mistake("one worker", partial(needed, all_workers=False),
+            "All workers use a server's link: times `workers`."),
+    Mistake("in turns", partial(needed, of=_in_turns),
+            f"{SERVERS_OF_ALL} Give the largest out first, each to the emptiest."),
+    Mistake("in blocks", partial(needed, of=_in_blocks),
+            "Neighbours are often all large or all small: give the largest out first, each to the "
+            "emptiest."),
+    Mistake("not the largest first", partial(needed, of=_as_given_placed),
+            "A large tensor that comes last makes one server the busiest: largest first."),
+    Mistake("one too few", partial(needed, less=1), "That is one server too few."),
+    Mistake("bits", partial(needed, ways=16), "Sizes and bandwidth are both in bytes: no 8."),
+)
+# fmt: on
+OTHER_SERVERS = (
+    "Try 1, 2, 3, … servers: place the tensors, and see whether 2 · workers · bytes of the busiest "
+    "/ bandwidth is at most `seconds`."
+)
+
+
+def drawn_servers(rng: random.Random) -> Question:
+    """Large and tiny tensors, mostly in turns; 2 to 8 servers are enough."""
+    sizes = []
+    for _ in range(rng.randrange(9, 15)):
+        sizes += [rng.randrange(2_000_000, 9_000_000), rng.randrange(1_000, 5_000)]
+    sizes += [rng.randrange(8_000_000, 12_000_000)]
+    workers, bandwidth = rng.choice((4, 6, 8)), rng.uniform(0.5e9, 2e9)
+    enough = rng.randrange(3, 8)
+    took = 2 * workers * busiest(sizes, enough) / bandwidth
+    return tuple(sizes), workers, took * rng.uniform(1.001, 1.05), bandwidth
+
+
+def exactly_hidden(rng: random.Random) -> Question:
+    """Seconds that are just enough, in numbers that no rounding touches."""
+    sizes = (2**22, 2**22, 2**21, 2**21, 2**21, 2**21)
+    workers = rng.choice((2, 4, 8))
+    return sizes, workers, 2 * workers * 2**22 / 2**30, float(2**30)
+
+
+def impossible(rng: random.Random) -> Question:
+    """A tensor that alone takes longer than there is time."""
+    sizes = (rng.randrange(30_000_000, 40_000_000), 1000, 2000, 3_000_000)
+    return sizes, 8, 0.2, 1e9

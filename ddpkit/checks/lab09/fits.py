@@ -1,0 +1,116 @@
+"""Coefficients by least squares of relative errors, and fits that are wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from ddpkit.checks.lab09.mistakes import Mistake, Question
+
+Rows: TypeAlias = Sequence[Sequence[float]]
+
+
+def fitted(
+    features: Rows, seconds: Sequence[float], weigh: Callable[[Any], Any] = lambda t: 1 / t
+) -> list[float]:
+    """Least squares of rows that are weighed by a function of their seconds."""
+    import numpy as np
+
+    times = np.array(seconds)
+    weights, rows = weigh(times), np.array(features, dtype=float)
+    sizes = np.abs(rows).max(axis=0)  # columns of one size: nothing is lost to rounding
+    found, *_ = np.linalg.lstsq(rows / sizes * weights[:, None], times * weights, rcond=None)
+    return [float(each) for each in found / sizes]
+
+
+def _with_a_constant(features: Rows, seconds: Sequence[float]) -> list[float]:
+    return fitted([[*row, 1.0] for row in features], seconds)
+
+
+def _dropped(features: Rows, seconds: Sequence[float]) -> list[float]:
+    return _with_a_constant(features, seconds)[:-1]
+
+
+def _ends(features: Rows, seconds: Sequence[float]) -> list[float]:
+    return fitted([features[0], features[-1]], [seconds[0], seconds[-1]])
+
+
+def _alone(features: Rows, seconds: Sequence[float]) -> list[float]:
+    columns = zip(*features, strict=True)
+    return [fitted([[each] for each in column], seconds)[0] for column in columns]
+
+
+def _turned(features: Rows, seconds: Sequence[float]) -> list[float]:
+    return [1 / each for each in fitted(features, seconds)]
+
+
+def _last_turned(features: Rows, seconds: Sequence[float]) -> list[float]:
+    *others, last = fitted(features, seconds)
+    return [*others, 1 / last]
+
+
+TURNED = "c[k] is seconds for one unit of feature k, such as a byte: turn it over outside."
+ROOT = "Half way: divide each row by its seconds, not by their root."
+# fmt: off
+MISTAKES = (
+    Mistake("absolute", partial(fitted, weigh=lambda t: t**0),
+            "A long time counts more than a short one here: divide each row, and its seconds, by "
+            "its seconds."),
+    Mistake("dropped", _dropped,
+            "A constant that you fit and drop takes part of the time with it: fit without one."),
+    Mistake("first and last", _ends, "Two rows are not all: use every one."),
+    Mistake("each alone", _alone,
+            "The features act together: solve for all coefficients at once."),
+    Mistake("turned over", _turned, TURNED),
+    Mistake("turned over", _last_turned, TURNED),
+    Mistake("upside down", partial(fitted, weigh=lambda t: t),
+            "Your weights are upside down: a long time counts even more. Divide by the seconds."),
+    Mistake("half way", partial(fitted, weigh=lambda t: t**-0.5), ROOT),
+)
+# fmt: on
+OTHER = (
+    "Divide each row of features by its seconds. Then the answer is the least-squares solution "
+    "whose right-hand side is all ones."
+)
+
+
+def drawn(rng: random.Random) -> Question:
+    """All-reduces of 1 kB to 1 GB on 2 to 8 ranks, each up to a fifth off."""
+    alpha, per_byte = rng.uniform(50e-6, 500e-6), rng.uniform(1e-9, 9e-9)
+    sizes = [(rng.choice((2, 3, 4, 8)), 10**k) for k in range(3, 10)]
+    rows = [(2.0 * (ranks - 1), 2 * (ranks - 1) / ranks * size) for ranks, size in sizes]
+    return rows, [_off(rng) * (a * alpha + b * per_byte) for a, b in rows]
+
+
+def exact(rng: random.Random) -> Question:
+    """All-reduces of 1 B to 1 GB that take exactly what two coefficients say."""
+    alpha, per_byte = rng.uniform(50e-6, 500e-6), rng.uniform(1e-9, 9e-9)
+    rows = [(6.0, 1.5 * 10**k) for k in range(10)]
+    return rows, [a * alpha + b * per_byte for a, b in rows]
+
+
+def batches(rng: random.Random) -> Question:
+    """Steps of some batches: a fixed part, and one for each sample."""
+    fixed, sample = rng.uniform(5e-3, 20e-3), rng.uniform(1e-4, 9e-4)
+    rows = [(1.0, float(batch)) for batch in (1, 2, 4, 8, 16, 64, 256)]
+    return rows, [_off(rng) * (fixed + batch * sample) for _, batch in rows]
+
+
+def one_feature(rng: random.Random) -> Question:
+    """Times in proportion to one thing."""
+    slope = rng.uniform(1e-3, 9e-3)
+    rows = [(float(n),) for n in (1, 3, 10, 30, 100)]
+    return rows, [_off(rng) * slope * n for (n,) in rows]
+
+
+def servers(rng: random.Random) -> Question:
+    """What a step keeps a server busy: by its tensors, and by its bytes."""
+    tensor, byte = rng.uniform(5e-5, 5e-4), rng.uniform(1e-9, 5e-9)
+    rows = [(50.0, 2.8e6), (104.0, 7.4e6), (216.0, 11.7e6), (216.0, 104.8e6)]
+    return rows, [_off(rng) * (a * tensor + b * byte) for a, b in rows]
+
+
+def _off(rng: random.Random) -> float:
+    return rng.uniform(0.8, 1.25)

@@ -1,0 +1,255 @@
+"""Hours on servers that are revoked, and the cheapest plan: right and wrong."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from ddpkit.checks.lab09.mistakes import Mistake, Question
+
+# expected_hours
+
+
+def hours_of(
+    hours: float,
+    ranks: int,
+    rate: float,
+    save: float,
+    interval: float,
+    restart: float,
+    *,
+    all_stop: bool = True,
+    from_the_start: bool = False,
+) -> float:
+    """The expectation, exact for lifetimes without memory; but for what is given.
+
+    A stretch of length T that has to be survived takes (exp(rate · T) - 1) / rate on average, and
+    each failure a restart more.
+    """
+    danger = rate * (ranks if all_stop else 1)
+    stretch = interval + save
+    if not danger:
+        return hours / interval * stretch
+    if from_the_start:
+        stretch, interval = hours / interval * stretch, hours
+    return hours / interval * (1 / danger + restart) * math.expm1(danger * stretch)
+
+
+def _first_order(
+    hours: float, ranks: int, rate: float, save: float, interval: float, restart: float
+) -> float:
+    work = hours * (1 + save / interval)
+    return work * (1 + ranks * rate * (interval / 2 + restart))
+
+
+def _first_order_of_all(
+    hours: float, ranks: int, rate: float, save: float, interval: float, restart: float
+) -> float:
+    work = hours * (1 + save / interval)
+    return work + hours * ranks * rate * ((interval + save) / 2 + restart)
+
+
+def _no_save(hours: float, ranks: int, rate: float, save: float, *others: float) -> float:
+    return hours_of(hours, ranks, rate, 0.0, *others)
+
+
+def _no_restart(
+    hours: float, ranks: int, rate: float, save: float, interval: float, restart: float
+) -> float:
+    return hours_of(hours, ranks, rate, save, interval, 0.0)
+
+
+def _nothing_lost(
+    hours: float, ranks: int, rate: float, save: float, interval: float, restart: float
+) -> float:
+    return hours * (1 + save / interval) + hours * ranks * rate * restart
+
+
+def _nothing_lost_of_all(
+    hours: float, ranks: int, rate: float, save: float, interval: float, restart: float
+) -> float:
+    return hours * (1 + save / interval) * (1 + ranks * rate * restart)
+
+
+def _a_share_lost(
+    hours: float, ranks: int, rate: float, save: float, interval: float, restart: float
+) -> float:
+    work = hours * (1 + save / interval)
+    return work * (1 + ranks * rate * (interval / 2 / ranks + restart))
+
+
+def _not_a_number(hours: float, ranks: int, rate: float, *others: float) -> float:
+    return hours_of(hours, ranks, rate, *others) if rate else math.nan
+
+
+RARE = (
+    "That is right for rare revocations only: a stretch may fail many times before it is survived."
+)
+KEPT = "What was done since the last checkpoint is lost, and done again."
+# fmt: off
+HOURS = (
+    Mistake("one rank", partial(hours_of, all_stop=False),
+            "Any of the `ranks` servers stops all of them: ranks · rate."),
+    Mistake("first order", _first_order, RARE),
+    Mistake("first order", _first_order_of_all, RARE),
+    Mistake("no save", _no_save,
+            "Each stretch of work has a checkpoint at its end, which takes `save` and has to be "
+            "survived too."),
+    Mistake("no restart", _no_restart, "Each failure takes `restart` before work goes on."),
+    Mistake("nothing lost", _nothing_lost, KEPT),
+    Mistake("nothing lost", _nothing_lost_of_all, KEPT),
+    Mistake("from the start", partial(hours_of, from_the_start=True),
+            "They go back to the last checkpoint, not to the start: one stretch at a time."),
+    Mistake("a share lost", _a_share_lost,
+            "The job is synchronous: all ranks go back, not only the one that was lost."),
+)
+# fmt: on
+OTHER_HOURS = (
+    "hours / interval stretches. Each has to be survived: (exp(λT) - 1) / λ on average, with "
+    "λ = ranks · rate and T = interval + save, and `restart` for each of its exp(λT) - 1 failures."
+)
+
+
+def drawn_hours(rng: random.Random) -> Question:
+    """A day's job on some servers that are revoked every few hours."""
+    return (
+        rng.uniform(5, 30),
+        rng.choice((2, 4, 8, 16)),
+        rng.uniform(0.02, 0.12),
+        rng.uniform(0.01, 0.1),
+        rng.uniform(0.3, 1.5),
+        rng.uniform(0.05, 0.4),
+    )
+
+
+def never_revoked(rng: random.Random) -> Question:
+    """Servers that stay."""
+    hours, ranks, _, *others = drawn_hours(rng)
+    return hours, ranks, 0.0, *others
+
+
+# plan
+
+Plan: TypeAlias = list[int] | None
+
+
+def seconds_by(
+    fixed: float, sample: float, alpha: float, shared: float, ranks: int, batch: int
+) -> float:
+    """What a step takes: alone, for each sample, for each rank of a ring, and shared by all."""
+    return fixed + sample * batch + alpha * (ranks - 1) + shared / ranks
+
+
+def planned(
+    answer: Callable[..., object],
+    step: tuple[float, float, float, float],
+    noise: float,
+    least: float,
+    worlds: tuple[int, ...],
+    batches: tuple[int, ...],
+    dollars: float,
+    deadline: float,
+) -> Plan:
+    """What an answer plans, as a list."""
+    found = answer(
+        partial(seconds_by, *step), noise, least, list(worlds), list(batches), dollars, deadline
+    )
+    return None if found is None else [int(each) for each in found]  # type: ignore[attr-defined]
+
+
+def _plan(
+    step: Callable[[int, int], float],
+    noise: float,
+    least: float,
+    worlds: list[int],
+    batches: list[int],
+    dollars: float,
+    deadline: float,
+    *,
+    steps: str = "right",
+    by: str = "dollars",
+    in_hours: bool = True,
+    in_time: bool = True,
+) -> tuple[int, int] | None:
+    """The cheapest plan that is in time, but for what is given."""
+
+    def count(ranks: int, batch: int) -> float:
+        return (
+            least
+            * {
+                "right": 1 + noise / (ranks * batch),
+                "of one rank": 1 + noise / batch,
+                "constant": 1.0,
+                "in proportion": noise / (ranks * batch),
+            }[steps]
+        )
+
+    found = []
+    for ranks in worlds:
+        for batch in batches:
+            hours = count(ranks, batch) * step(ranks, batch) / (3600 if in_hours else 1)
+            cost = {"dollars": ranks * dollars * hours, "hours": hours}[by]
+            if hours <= deadline or not in_time:
+                found.append((cost, hours, ranks, batch))
+    return min(found)[2:] if found else None
+
+
+# fmt: off
+PLANS = tuple(
+    Mistake(name, partial(planned, partial(_plan, **wrong)), says)
+    for name, wrong, says in (
+        ("one rank's batch", {"steps": "of one rank"},
+         "Noise is averaged over the batch of all ranks: n · b samples."),
+        ("constant steps", {"steps": "constant"},
+         "A small batch needs more steps: least_steps · (1 + noise / (n · b))."),
+        ("in proportion", {"steps": "in proportion"},
+         "Beyond the noise scale a larger batch saves no steps: there are never fewer than "
+         "least_steps."),
+        ("fastest", {"by": "hours"},
+         "That is the fastest, or one rank is paid: every rank costs, also while it waits."),
+        ("too late", {"in_time": False}, "That one is not done within `deadline` hours."),
+        ("seconds", {"in_hours": False},
+         "`deadline` and `dollars` count hours, and `step_seconds` seconds: divide by 3600."),
+    )
+)
+# fmt: on
+OTHER_PLANS = (
+    "For each n and b: steps = least_steps · (1 + noise / (n·b)), hours = steps · seconds / 3600, "
+    "dollars = n · dollars · hours. Keep those in time; take the cheapest."
+)
+
+
+def right_plan(*question: object) -> Plan:
+    """The cheapest plan that is in time."""
+    return planned(_plan, *question)  # type: ignore[arg-type]
+
+
+WORLDS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (8, 16, 32, 64, 128)
+
+
+def drawn_plan(rng: random.Random) -> Question:
+    """A job whose deadline rules out small clusters."""
+    step = (rng.uniform(0.02, 0.08), rng.uniform(0.001, 0.004), rng.uniform(0.0005, 0.003), 0.0)
+    noise, least = rng.uniform(100, 2000), rng.uniform(20_000, 80_000)
+    hours = [
+        least * (1 + noise / (ranks * batch)) * seconds_by(*step, ranks, batch) / 3600
+        for ranks in WORLDS
+        for batch in BATCHES
+    ]
+    deadline = min(hours) * rng.uniform(1.2, 4)
+    return step, noise, least, WORLDS, BATCHES, rng.uniform(0.5, 3), deadline
+
+
+def hopeless(rng: random.Random) -> Question:
+    """A deadline that no plan meets."""
+    *others, _ = drawn_plan(rng)
+    return *others, 0.001
+
+
+def equally_cheap(rng: random.Random) -> Question:
+    """Plans of one cost, in numbers that no rounding touches: twice as many ranks, half as long."""
+    worlds = rng.sample((1, 2, 4, 8), 4)
+    return (0.0, 0.0, 0.0, 0.125), 0.0, float(2**17), tuple(worlds), (8,), 2.0, 1e6

@@ -1,0 +1,878 @@
+# ---
+# jupyter:
+#   ddpkit:
+#     builds: a cost model of a training step, fitted, verified on up to 16 machines, and used to choose
+#     minutes: 90
+#     needs: labs 03, 05 and 06
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 09 · Scaling
+#
+# **You will build** a cost model of a training step. You fit it to a machine, check it against runs
+# that it has not seen, and let it choose: a bucket cap, servers, a batch, a number of ranks, and
+# what all that costs.
+#
+# **You need** labs 03, 05 and 06. About 90 minutes.
+#
+# The habit of this lab: *predict, run, ratio*.
+
+# %%
+import math, torch, torch.distributed as dist, matplotlib.pyplot as plt
+from ddpkit import Cluster, beside, carry, check
+
+# %%
+from collections import namedtuple
+from ddpkit.simulate import Step
+
+predict = carry("predict")
+plt.style.use("ddpkit.view.plain")
+torch.set_num_threads(1)  # for tensors as small as here, threads only wait for each other
+
+# %% [markdown]
+# Two words: **compute** is what a rank does alone. The **price** is what one all-reduce takes, in
+# seconds: a function of its bytes.
+#
+# ## A step on paper
+#
+# Forward takes 20 ms, backward 40 ms. Backward makes four buckets of gradients, one every 10 ms, and
+# the all-reduce of a bucket takes 20 ms. The optimizer takes no time.
+#
+# **Predict:** how long is the step? (Between 60, where all is hidden, and 140, where nothing is.)
+
+# %% guess="paper_ms"
+paper_ms = 20 + 10 + 4 * 20  # your guess, in ms
+
+# %% [markdown]
+# We will compute it. First a real step, so that the function has something to work on: torch's DDP,
+# the deep model of labs 05 and 06, two ranks that compute like one core of a laptop.
+
+# %%
+link, latency, bandwidth = "1 Gbit/s, 200 us", 200e-6, 125e6
+
+
+def deep_model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(48)))
+
+
+# %%
+def train(batch=256, cap=0.5, steps=5):
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    model = DDP(deep_model(), bucket_cap_mb=cap, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(batch, 128)).square().mean().backward()
+        optimizer.step()
+
+
+# %%
+def step_ms(run):
+    if "skipped" in run.trace.facts:  # under torchrun, with more ranks than there are
+        return None
+    start, end = run.trace.step(-1).window_of(0)
+    return (end - start) / 1e6
+
+
+recorded = Cluster(2, link=link, machine="laptop core").run(train)
+print(f"a step on 2 ranks: {step_ms(recorded):.1f} ms")
+
+# %% [markdown]
+# Of the trace we keep what a rank did alone: how long forward took, when each gradient was ready
+# (counted from when backward began), its bytes, and what came after backward.
+
+# %%
+Compute = namedtuple("Compute", "forward ready sizes after")  # s, s, bytes, s
+
+
+def compute_of(step):
+    """A step of the kit's, as a `Compute`."""
+    ready = [gradient.ready_ns / 1e9 for gradient in step.gradients]
+    sizes = [gradient.bytes for gradient in step.gradients]
+    return Compute(step.begin_ns / 1e9, ready, sizes, (step.finish_ns + step.optimizer_ns) / 1e9)
+
+
+# %%
+compute = compute_of(Step.typical(recorded.trace))
+print(f"forward {compute.forward * 1000:.1f} ms, backward {compute.ready[-1] * 1000:.1f} ms,")
+print(f"{len(compute.sizes)} gradients of {sum(compute.sizes) / 1e6:.1f} MB together")
+
+# %% [markdown]
+# ## Your turn: how long is a step?
+#
+# `step_time` does not know where a price comes from. It calls `price(nbytes)`, once for each bucket.
+# So all that follows in this lab is another price, or a loop around this function.
+
+
+# %% exercise="step_time"
+def step_time(compute, cap, price) -> float:
+    """Seconds of one data-parallel step whose all-reduces overlap with backward.
+
+    `compute` has `forward` (s), `ready` and `sizes` (when gradient i is ready, in s after backward
+    began, and its bytes, in order of readiness) and `after` (s: optimizer). A bucket closes when
+    its bytes reach `cap` MB (2**20 bytes). `price(nbytes)` is what one all-reduce takes; they go
+    one after the other, and none begins before its last gradient is ready.
+    """
+    # BEGIN SOLUTION
+    free, filled = 0.0, 0
+    for i, (at, size) in enumerate(zip(compute.ready, compute.sizes)):
+        filled += size
+        if filled >= cap * 2**20 or i == len(compute.sizes) - 1:
+            free = max(free, compute.forward + at) + price(filled)
+            filled = 0
+    return free + compute.after
+    # END SOLUTION
+
+
+# %% check="step_time"
+check(step_time)
+
+# %% [markdown]
+# The step on paper first. Its price is 20 ms, whatever the bytes.
+
+# %%
+paper = Compute(0.020, [0.010, 0.020, 0.030, 0.040], [10 * 2**20] * 4, 0.0)
+beside(paper_ms, step_time(paper, 10, lambda nbytes: 0.020) * 1000, "ms")
+
+# %% [markdown]
+# **What to notice:** no sum and no maximum. The first bucket waits for its gradients, and then the
+# link is busy until the end.
+#
+# Now the real one. The price is lab 03's `predict`, which knows what a ring takes.
+
+
+# %%
+def ring_price(n, latency=latency, bandwidth=bandwidth):
+    return lambda nbytes: predict("ring", n, nbytes, latency, bandwidth)
+
+
+beside(step_time(compute, 0.5, ring_price(2)) * 1000, step_ms(recorded), "ms")
+
+# %% [markdown]
+# ## Four numbers
+#
+# On a cluster that you do not know, latency and bandwidth have to be found. All-reduces of many
+# sizes are timed, and two numbers are fitted:
+#
+# $$t = \alpha \cdot 2(n-1) + \frac{1}{\beta} \cdot \frac{2(n-1)}{n} S$$
+#
+# **Predict:** an all-reduce of 4 kB, and one of 40 MB: which of the two numbers does each tell?
+
+
+# %%
+def time_all_reduces(sizes):
+    from time import perf_counter
+
+    def once(size):
+        x = torch.ones(size // 4)
+        dist.barrier()
+        start = perf_counter()
+        dist.all_reduce(x)
+        return perf_counter() - start
+
+    return [once(size) for size in sizes]
+
+
+# %%
+sizes = [4_000, 40_000, 400_000, 4_000_000, 40_000_000]
+times = Cluster(4, link=link, machine="laptop core").run(time_all_reduces, sizes).results[0]
+for size, s in zip(sizes, times):
+    print(f"{size:10,} bytes: {s * 1000:7.2f} ms")
+
+# %% [markdown]
+# ## Your turn: fit
+#
+# The times differ by a factor of hundreds. Least squares of *seconds* would look at the longest
+# alone. So make the *relative* errors small: 1 % of a short time counts as much as 1 % of a long one.
+
+
+# %% exercise="fit"
+def fit(features, seconds) -> list[float]:
+    """The coefficients c for which sum(c[k] * features[i][k]) comes closest to seconds[i].
+
+    Closest: the sum of squared *relative* errors is least, so that 1 ms wrong of 10 ms counts as
+    much as 1 s of 10 s. There is no constant but what a feature of 1 makes.
+    """
+    # BEGIN SOLUTION
+    t = torch.tensor(seconds, dtype=torch.float64)
+    rows = torch.tensor(features, dtype=torch.float64) / t[:, None]
+    return torch.linalg.lstsq(rows, torch.ones_like(t)[:, None])[0].flatten().tolist()
+    # END SOLUTION
+
+
+# %% check="fit"
+check(fit)
+
+# %%
+n = 4
+alpha, per_byte = fit([(2 * (n - 1), 2 * (n - 1) / n * size) for size in sizes], times)
+print(f"latency {alpha * 1e6:.0f} us, bandwidth {8 / per_byte / 1e9:.3f} Gbit/s")
+
+# %% [markdown]
+# **What to notice:** these are the numbers that were set: ranks here count their compute, and time is
+# emulated. On a real network the fitted latency is larger than the cable's: it is all that an
+# all-reduce costs once, Python and waking up too.
+#
+# The other two numbers: what a step costs once, and for each sample.
+
+# %%
+batches = [64, 128, 256, 512]
+alone = []
+for batch in batches:
+    run = Cluster(1, machine="laptop core").run(train, batch)
+    alone.append(step_ms(run) / 1000)
+fixed, per_sample = fit([(1, batch) for batch in batches], alone)
+print(f"a step: {fixed * 1000:.1f} ms, and {per_sample * 1e6:.0f} us for each sample")
+
+# %% [markdown]
+# ## Is it true?
+#
+# A model is worth what it says of runs that it has *not* seen. All of it came from one run with a cap
+# of 0.5 MB. **Predict** five others, before they run:
+
+
+# %%
+def grown(compute, times):
+    """The compute with so many times the samples: forward and backward take longer."""
+    ready = [at * times for at in compute.ready]
+    return compute._replace(forward=compute.forward * times, ready=ready)
+
+
+four = ring_price(2, latency, bandwidth / 4)
+predictions = {
+    "cap 0.1 MB": step_time(compute, 0.1, ring_price(2)),
+    "cap 100 MB": step_time(compute, 100, ring_price(2)),
+    "a quarter of the bandwidth": step_time(compute, 0.5, four),
+    "twice the batch": step_time(grown(compute, 2), 0.5, ring_price(2)),
+    "8 ranks": step_time(compute, 0.5, ring_price(8)),
+    "16 ranks": step_time(compute, 0.5, ring_price(16)),
+}
+
+# %% [markdown]
+# The last two are the point: real processes, 8 and 16 of them, each on a machine of its own, in
+# emulated time. Your laptop's two cores take turns, and no clock sees it.
+
+
+# %%
+def on(n, link=link):
+    return Cluster(n, link=link, machine="laptop core")
+
+
+runs = {
+    "cap 0.1 MB": on(2).run(train, cap=0.1),
+    "cap 100 MB": on(2).run(train, cap=100),
+    "a quarter of the bandwidth": on(2, "250 Mbit/s, 200 us").run(train),
+    "twice the batch": on(2).run(train, batch=512),
+    "8 ranks": on(8).run(train),
+    "16 ranks": on(16).run(train, steps=4),
+}
+
+
+# %%
+def verify(predictions, runs):
+    for name, seconds in predictions.items():
+        measured = step_ms(runs[name])
+        print(f"{name:27} predicted {seconds * 1000:6.1f} ms", end="")
+        if measured is not None:
+            print(f"   measured {measured:6.1f} ms   ratio {measured / seconds / 1000:.3f}", end="")
+        print()
+
+
+verify(predictions, runs)
+
+# %% [markdown]
+# **What to notice:** the ratio that is farthest from 1 says where the model is wrong. Twice the batch
+# does not take twice as long: a step has a part that no batch changes. (`fixed` above is that part.)
+# All else follows from one step and two numbers of the network.
+#
+# A real processor adds more. In the next run compute is *measured*: your CPU's time.
+
+# %%
+yours = Cluster(2, link=link).run(train)
+mine = compute_of(Step.typical(yours.trace))
+beside(step_time(mine, 0.5, ring_price(2)) * 1000, step_ms(yours), "ms")
+
+# %% [markdown]
+# ## Choose: the bucket cap
+#
+# Is torch's default of 25 MB right for this model? We could measure every cap. But a run on a real
+# cluster costs money, and a model is a *lower bound*: nothing on a machine makes a step shorter than
+# its model.
+#
+# So once a measurement beats the predictions of all other caps, no other can win.
+
+# %% [markdown]
+# ## Your turn: autotune
+#
+# **Predict:** of the eight caps below, how many will have to be measured?
+
+
+# %% exercise="autotune"
+def autotune(measure, predicted) -> float:
+    """The cap with the shortest measured step, with as few measurements as can be sure of it.
+
+    `predicted[cap]` is the model's seconds: a lower bound, for nothing on a real machine makes a
+    step shorter than its model. `measure(cap)` runs real steps, which takes long: ask it for the
+    most promising first, never twice, and stop when no cap left can beat the best so far.
+    """
+    # BEGIN SOLUTION
+    took = {}
+    for cap in sorted(predicted, key=predicted.get):
+        if took and predicted[cap] >= min(took.values()):
+            break
+        took[cap] = measure(cap)
+    return min(took, key=took.get)
+    # END SOLUTION
+
+
+# %% check="autotune"
+check(autotune)
+
+
+# %%
+def measure(cap):
+    seconds = step_ms(Cluster(2, link=link).run(train, cap=cap)) / 1000
+    print(f"cap {cap:5} MB: {seconds * 1000:.1f} ms")
+    return seconds
+
+
+caps = [0.03, 0.06, 0.12, 0.25, 0.5, 1, 2, 25]
+predicted = {cap: step_time(mine, cap, ring_price(2)) for cap in caps}
+best = autotune(measure, predicted)
+print(f"best: {best} MB; the model says {predicted[25] / predicted[best]:.2f} times as long for 25")
+
+# %% [markdown]
+# **What to notice:** these are runs with *your* processor's time, so the numbers differ a little from
+# run to run. The answer is as sure as the model is a lower bound. That is what the ratio above told.
+#
+# PyTorch's developers wish for such a tool (pytorch/pytorch issue 118421, open since 2024).
+
+# %% [markdown]
+# ## 4,096 ranks
+#
+# From here on nobody can run it, so the price must be right. A ring pays $2(n-1)$ latencies. Recursive
+# doubling, lab 03's butterfly, pays $\log_2 n$, but moves all bytes each time. NCCL
+# chooses by size, between a ring and a tree; we can choose, too.
+#
+# **Predict:** ResNet-50, 100 ms of compute, 100 Gbit/s and 10 µs. Each rank keeps its batch (*weak
+# scaling*). With how many ranks is the efficiency below 80 %, with rings alone?
+
+# %% guess="ranks_at_80"
+ranks_at_80 = 1000  # your guess
+
+# %%
+from ddpkit.simulate import resnet
+
+big = compute_of(Step.of_model(resnet(50), compute_ns=100_000_000))
+worlds = [2**k for k in range(13)]
+
+
+def cheapest_price(n, latency, bandwidth):
+    ways = ("ring", "butterfly")
+    return lambda nbytes: min(predict(way, n, nbytes, latency, bandwidth) for way in ways)
+
+
+efficiency = {
+    kind.__name__: [0.1 / step_time(big, 25, kind(n, 10e-6, 12.5e9)) for n in worlds]
+    for kind in (ring_price, cheapest_price)
+}
+
+# %%
+plt.figure(figsize=(6, 3))
+for name, shares in efficiency.items():
+    plt.semilogx(worlds, shares, "o-", base=2, label=name.replace("_", " "))
+plt.axhline(0.8, color="grey", linewidth=1), plt.ylim(0, 1.05), plt.minorticks_off()
+plt.xlabel("ranks"), plt.ylabel("efficiency"), plt.xticks(worlds[::2], worlds[::2]), plt.legend()
+plt.show()
+shares = efficiency["ring_price"]
+beside(ranks_at_80, next(n for n, share in zip(worlds, shares) if share < 0.8), "ranks")
+
+# %% [markdown]
+# **What to notice:** with rings it is latency that ends weak scaling, not bytes: the curve falls when
+# $2(n-1)\alpha$ is as long as what backward can hide.
+#
+# And ranks are never equally fast. If each one is late by a few per cent, now this one, now that one,
+# a step waits for the latest of all of them.
+
+# %%
+from ddpkit.simulate import noisy_steps, price_of
+
+step = Step.of_model(resnet(50), compute_ns=100_000_000)
+for n in (8, 64, 512, 4096):
+    price = price_of("cheapest", n, "100 Gbit/s, 10 us")
+    quiet, late = (
+        noisy_steps(step, n, "unlimited", noise, steps=50, price=price) for noise in (0, 0.05)
+    )
+    print(f"{n:5} ranks: {quiet[0] / 1e6:.1f} ms, with 5 % of noise {sum(late) / 50 / 1e6:.1f} ms")
+
+# %% [markdown]
+# Move the sliders, and choose the "cheapest" all-reduce. In *strong* scaling the ranks share one
+# batch: with how many ranks is it fastest?
+
+# %%
+from ddpkit.view import explore_scaling
+
+explore_scaling(step, "100 Gbit/s, 10 us", world_size=256)
+
+# %% [markdown]
+# ## Read a paper with it
+#
+# "The overlapping approach helps ResNet and BERT on NCCL attain 38.0% and 35.2% speedup", and 26.8 %
+# and 21.5 % with gloo, says the DDP paper (Li and others, VLDB 2020, section 5.1).
+#
+# Backward is about two thirds of compute: two matrix products where forward has one.
+#
+# **Predict:** on the best of all networks, what share of a step can overlap save at most, in per cent?
+
+# %% guess="ceiling"
+ceiling = 40  # your guess, in per cent: 2/3 of the compute, of a step of 5/3
+
+
+# %%
+def gain(share, cap):
+    """What overlap saves, in %, where the network needs `share` of the time of compute."""
+    per_byte = share * 0.1 / sum(big.sizes)
+    overlapped = step_time(big, cap, lambda nbytes: per_byte * nbytes)
+    return 100 * (1 - overlapped / (0.1 + share * 0.1))
+
+
+# %%
+from ddpkit.data.published import OVERLAP
+
+shares = [0.05 * k for k in range(1, 61)]
+plt.figure(figsize=(6, 3))
+for cap in (5, 25):
+    plt.plot(shares, [gain(share, cap) for share in shares], label=f"step_time, {cap} MB")
+for backend, style in (("NCCL", "-"), ("gloo", "--")):
+    percent = OVERLAP["ResNet-50", backend].value
+    plt.axhline(percent, color="grey", linestyle=style, linewidth=1, label=f"{backend}, paper")
+plt.xlabel("communication ÷ compute"), plt.ylabel("% saved"), plt.ylim(0, 45), plt.legend()
+plt.show()
+beside(ceiling, max(gain(share, 5) for share in shares), "%")
+
+# %% [markdown]
+# **What to notice:** 40 % on no network whatever, and the paper's 38.0 % is just below. If it means
+# "less time", communication took about as long as backward there. If it means "1.38 times as fast",
+# that is 27.5 % less time, and another network. A percentage without its base says little.
+#
+# Gloo's gain is smaller. Is less hidden? No: the same backward, in a longer step.
+
+# %% [markdown]
+# ### One published number predicts another
+#
+# On 256 GPUs a step of ResNet-50 with NCCL takes about twice as long as alone: worth 128 GPUs (the
+# same paper, section 5.3; its abstract says "near-linear").
+#
+# A step that skips the all-reduce (lab 06's `no_sync`) takes what it takes alone.
+#
+# **Predict:** how much time is saved if only every 8th step synchronizes? The paper measured it.
+
+# %% guess="saved"
+saved = 100 * (1 - (7 + 2) / (8 * 2))  # your guess, in per cent
+
+# %%
+from ddpkit.data.published import SKIPPING_8, SLOWER_AT_256
+
+r = SLOWER_AT_256["ResNet-50", "NCCL"].value
+print(f"with r = {r:g}: 1 - (7 + r) / 8r = {100 * (1 - (7 + r) / (8 * r)):.0f} %")
+beside(saved, SKIPPING_8.value, "%")
+
+# %% [markdown]
+# ## Servers
+#
+# Before all-reduce there were **parameter servers**: each keeps some tensors. A worker sends it their
+# gradients, and gets the parameters back. CM-DARE's authors measured such a cluster (Li, Walls and
+# Guo, ICDCS 2020): steps a second, with 1 to 8 workers on P100s and one server.
+#
+# **Predict:** where does such a curve end, and what decides it: bytes, or the number of tensors?
+
+# %%
+from ddpkit.data.published import SERVER_RATES
+
+plt.figure(figsize=(6, 3))
+for each in SERVER_RATES:
+    label = f"{each.model}: {each.tensors} tensors, {each.bytes / 1e6:.0f} MB"
+    plt.plot(range(1, 9), each.one_server, "o-", label=label)
+plt.xlabel("workers"), plt.ylabel("steps a second"), plt.yscale("log")
+plt.yticks([2, 5, 10, 20, 50, 100], [2, 5, 10, 20, 50, 100])
+plt.legend(loc="upper left", bbox_to_anchor=(1, 1))
+plt.show()
+
+# %% [markdown]
+# Each curve ends at what the server can do. The most that it did, turned over, is the time that a step
+# keeps it busy. Fit that, by tensors and bytes: four times, two numbers.
+
+# %%
+busy = [1 / max(each.one_server) for each in SERVER_RATES]
+both = fit([(each.tensors, each.bytes) for each in SERVER_RATES], busy)
+bytes_alone = fit([(each.bytes,) for each in SERVER_RATES], busy)
+print(f"{both[0] * 1e3:.3f} ms for each tensor, {1e-6 / both[1]:.0f} MB/s")
+for each, s in zip(SERVER_RATES, busy):
+    model = both[0] * each.tensors + both[1] * each.bytes
+    alone = bytes_alone[0] * each.bytes
+    print(f"{each.model:12} {model / s - 1:+4.0%}, bytes alone {alone / s - 1:+5.0%}")
+
+# %% [markdown]
+# **What to notice:** lab 05 in strangers' data: each tensor costs something, however small it is.
+#
+# A second server should have doubled the rates. It did so for none of the four. A tensor stays whole on
+# one server, so what counts is the *busiest* one.
+
+# %% [markdown]
+# ## Your turn: how many servers?
+#
+# Zou and others (2017) give a lower bound: all bytes, there and back, for all workers, over what one
+# link moves in the time of a step. With whole tensors it may take more.
+
+
+# %% exercise="servers"
+def servers(sizes, workers, seconds, bandwidth) -> int | None:
+    """How many parameter servers hide the communication behind `seconds` of compute: the fewest.
+
+    Every worker sends each gradient to the server that keeps it and gets the parameter back, over
+    that server's link of `bandwidth` bytes/s: in and out one after the other. A tensor is kept
+    whole by one server: give the largest out first, each to the server with the fewest bytes so
+    far. None if even one server per tensor is not enough.
+    """
+    # BEGIN SOLUTION
+    for count in range(1, len(sizes) + 1):
+        load = [0] * count
+        for size in sorted(sizes, reverse=True):
+            load[load.index(min(load))] += size
+        if 2 * workers * max(load) / bandwidth <= seconds:
+            return count
+    return None
+    # END SOLUTION
+
+
+# %% check="servers"
+check(servers)
+
+# %%
+for workers in (4, 8, 16, 32, 64):
+    count = servers(big.sizes, workers, seconds=0.1, bandwidth=12.5e9)
+    print(f"ResNet-50 on 100 Gbit/s, {workers:2} workers; servers needed: {count}")
+
+# %% [markdown]
+# ## How large a batch?
+#
+# More ranks make a larger batch, and a larger batch fewer steps: but how many fewer? A gradient of
+# few samples is mostly noise. Averaging n of them takes the noise down, until there is nothing left
+# to take. McCandlish and others (2018) say where that is: the **noise scale**
+#
+# $$B = \frac{\mathrm{tr}\,\Sigma}{|G|^2}, \qquad \text{steps} = S_{\min}\left(1 + \frac{B}{\text{batch}}\right)$$
+#
+# Data parallelism has both numbers for nothing: each rank's gradient, and their average.
+
+
+# %% exercise="noise_scale"
+def noise_scale(squares, mean_square, batch) -> float:
+    """The gradient noise scale, in samples, from what data parallelism already has.
+
+    `squares[r]` is the squared length of rank r's gradient over its own `batch` samples, and
+    `mean_square` that of the average over the ranks. Where noise covers the signal: math.inf.
+
+    With noise v in a rank's gradient: the mean of `squares` is |G|² + v, and `mean_square` is
+    |G|² + v/n. The answer is batch · v / |G|².
+    """
+    # BEGIN SOLUTION
+    n = len(squares)
+    noise = (sum(squares) / n - mean_square) * n / (n - 1)
+    signal = mean_square - noise / n
+    return batch * noise / signal if signal > 0 else math.inf
+    # END SOLUTION
+
+
+# %% check="noise_scale"
+check(noise_scale)
+
+# %% [markdown]
+# On the digits, four ranks with 64 images each; the averages of 30 batches, for a single one tells
+# little. **Predict:** does the noise scale grow or shrink while the model learns?
+
+
+# %%
+def digits_model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+
+
+def digits_gradient(model, images, labels):
+    """All gradients of the mean loss, as one vector."""
+    model.zero_grad()
+    torch.nn.functional.cross_entropy(model(images), labels).backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def digits_step(model, vector, lr):
+    """One step of SGD along a gradient that is one vector."""
+    parameters = list(model.parameters())
+    with torch.no_grad():
+        for p, part in zip(parameters, vector.split([p.numel() for p in parameters])):
+            p -= lr * part.view_as(p)
+
+
+# %%
+from ddpkit.data import load_digits
+
+images, labels = map(torch.from_numpy, load_digits())
+generator = torch.Generator().manual_seed(0)
+
+
+def rank_gradients(model, ranks, batch):
+    chosen = torch.randperm(len(images), generator=generator)[: ranks * batch].split(batch)
+    return torch.stack([digits_gradient(model, images[part], labels[part]) for part in chosen])
+
+
+# %%
+model, scales = digits_model(), []
+for k in range(121):
+    if k % 40 == 0:
+        found = [rank_gradients(model, 4, 64) for _ in range(30)]
+        squares = torch.stack([g.square().sum(1) for g in found]).mean(0).tolist()
+        mean_square = torch.stack([g.mean(0).square().sum() for g in found]).mean().item()
+        scales.append(noise_scale(squares, mean_square, 64))
+        print(f"after {k:3} steps: {scales[-1]:.0f} samples")
+    digits_step(model, rank_gradients(model, 1, 64)[0], lr=0.5)
+
+# %% [markdown]
+# **What to notice:** what a batch is worth depends on when. Far below the noise scale, twice the ranks
+# halve the steps; far above it they are wasted. And DDP could print it in every step.
+
+# %% [markdown]
+# ## Money
+#
+# Cheap servers are *revoked* now and then. A synchronous job stops when any one goes, and all go back
+# to the last checkpoint. With λ failures an hour, a stretch of T hours that has to be survived takes
+# $(e^{\lambda T} - 1)/\lambda$ hours on average, and fails $e^{\lambda T} - 1$ times.
+#
+# **Predict:** ten hours of work, a checkpoint each hour, each server is revoked once in 20 hours. With
+# 4 servers, and with 32: how long does it take?
+
+
+# %% exercise="expected_hours"
+def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
+    """How long a synchronous job of `hours` takes on servers that are revoked now and then.
+
+    All in hours. Each server is revoked `rate` times an hour, at any moment alike. A checkpoint
+    takes `save` and comes after each `interval` of work. A stretch of work and its checkpoint
+    counts only if no server is revoked in it; else all go back, wait `restart`, and do it again.
+    """
+    # BEGIN SOLUTION
+    danger, stretch = ranks * rate, interval + save
+    if danger == 0:
+        return hours / interval * stretch
+    return hours / interval * (1 / danger + restart) * math.expm1(danger * stretch)
+    # END SOLUTION
+
+
+# %% check="expected_hours"
+check(expected_hours)
+
+# %%
+intervals = [0.02 * 1.2**k for k in range(24)]
+plt.figure(figsize=(6, 3))
+for ranks in (4, 8, 16, 32):
+    took = [expected_hours(10, ranks, 0.05, 5 / 3600, every, 2 / 60) for every in intervals]
+    plt.semilogx([every * 60 for every in intervals], took, label=f"{ranks} servers")
+plt.xlabel("minutes between checkpoints"), plt.ylabel("hours for 10 h of work")
+plt.xticks([2, 5, 10, 20, 60], [2, 5, 10, 20, 60]), plt.minorticks_off()
+plt.ylim(9, 20), plt.legend()
+plt.show()
+for ranks in (4, 32):
+    print(f"{ranks} servers: {expected_hours(10, ranks, 0.05, 5 / 3600, 1, 2 / 60):.1f} h, hourly")
+
+# %% [markdown]
+# **What to notice:** each curve has a best interval, shorter for more servers: about
+# $\sqrt{2 \cdot \text{save} / \lambda}$ (Young, 1974). Large synchronous clusters are hit hardest.
+
+# %% [markdown]
+# ## Your turn: the plan
+#
+# All of it together. A step of some ranks and batch takes what your model says; the number of steps
+# follows from the noise scale; every rank costs by the hour.
+
+
+# %% exercise="plan"
+def plan(step_seconds, noise, least_steps, worlds, batches, dollars, deadline):
+    """The cheapest (ranks, batch per rank) that is done within `deadline` hours; None if none is.
+
+    `step_seconds(ranks, batch)` is the model of a step. With n·b samples a step it takes
+    least_steps · (1 + noise / (n·b)) steps. A rank costs `dollars` an hour. Of equally cheap plans
+    the faster one.
+    """
+    # BEGIN SOLUTION
+    found = []
+    for n in worlds:
+        for b in batches:
+            steps = least_steps * (1 + noise / (n * b))
+            hours = steps * step_seconds(n, b) / 3600
+            if hours <= deadline:
+                found.append((n * dollars * hours, hours, (n, b)))
+    return min(found)[2] if found else None
+    # END SOLUTION
+
+
+# %% check="plan"
+check(plan)
+
+
+# %% [markdown]
+# A ResNet-50 of 3 ms a sample, on 100 Gbit/s, with a noise scale of 1,000 samples and 40,000 steps at
+# least. **Predict:** is the cheapest cluster large or small? And if it has to be done in 5 hours?
+
+
+# %%
+def resnet_seconds(n, batch):
+    samples = grown(big, batch * 0.003 / 0.1)
+    return step_time(samples, 25, cheapest_price(n, 10e-6, 12.5e9))
+
+
+worlds, batches = [2**k for k in range(11)], [8, 16, 32, 64, 128]
+for deadline in (1000, 50, 20, 5, 2):
+    found = plan(resnet_seconds, 1000, 40_000, worlds, batches, dollars=2, deadline=deadline)
+    if found is None:
+        print(f"in {deadline:4} h: none")
+        continue
+    n, batch = found
+    hours = 40_000 * (1 + 1000 / (n * batch)) * resnet_seconds(n, batch) / 3600
+    print(
+        f"in {deadline:4} h: {n:4} × {batch:3} images, {hours:5.1f} h, {2 * n * hours:5.0f} dollars"
+    )
+
+# %% [markdown]
+# **What to notice:** the cheapest is small and slow, the fastest large and dear; the deadline decides.
+# Up to the noise scale time is bought at almost no price. Beyond it each hour saved costs more than
+# the one before.
+
+# %% [markdown]
+# ## Your card
+#
+# What an engineer takes along from here: six numbers of a machine and a model.
+
+# %%
+print(f"latency {alpha * 1e6:.0f} us, bandwidth {8 / per_byte / 1e9:.2f} Gbit/s")
+print(f"a step: {fixed * 1000:.1f} ms + {per_sample * 1e6:.0f} us a sample; best cap {best} MB")
+print(f"noise scale of the digits at the end: {scales[-1]:.0f} samples")
+
+# %% [markdown]
+# ## Optional: which sum of gradients?
+#
+# The mean of n gradients makes a step as long as one rank's. Their sum makes it n times as long, and
+# diverges when they agree. **Adasum** (Maleki and others, MLSys 2021) does what the gradients say:
+# those at right angles are added, those that agree are averaged.
+
+
+# %% exercise="adasum"
+def adasum(a, b):
+    """Two gradients combined: added where they are at right angles, averaged where they agree.
+
+    (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b; a gradient of zeros leaves the other as it is.
+    """
+    # BEGIN SOLUTION
+    if not a.any() or not b.any():
+        return a + b
+    return (1 - a @ b / (2 * a @ a)) * a + (1 - a @ b / (2 * b @ b)) * b
+    # END SOLUTION
+
+
+# %% check="adasum"
+check(adasum)
+
+# %% [markdown]
+# With n ranks it goes pairwise, by lab 03's butterfly. Here 32 ranks are 32 parts of a batch, in one
+# process; the learning rate is that of *one* rank's batch of 16, and never touched.
+#
+# **Predict:** after the same number of images, whose loss is least: mean, sum or Adasum?
+
+
+# %%
+def adasum_of_all(gradients):
+    """By a tree: pairs, then pairs of pairs, as the butterfly does."""
+    while len(gradients) > 1:
+        gradients = [adasum(a, b) for a, b in zip(gradients[::2], gradients[1::2])]
+    return gradients[0]
+
+
+ways = {"mean": lambda g: g.mean(0), "sum": lambda g: g.sum(0), "Adasum": adasum_of_all}
+for name, combined in ways.items():
+    model = digits_model()
+    for _ in range(35):  # about ten times all images
+        digits_step(model, combined(rank_gradients(model, 32, 16)), lr=0.1)
+    loss = torch.nn.functional.cross_entropy(model(images), labels).item()
+    print(f"{name:7} loss {loss:.2f}")
+
+# %% [markdown]
+# **What to notice:** the mean takes small steps, the sum too large ones. Adasum needs no new learning
+# rate: where gradients still agree it is careful, where noise makes them differ it adds.
+
+# %% [markdown]
+# ## Optional: audit a table
+#
+# HetSeq trains BERT on unequal GPUs (Ding, Botzer and Weninger, IAAI 2021). Its README has a table:
+# steps, seconds a step, and days. **Predict:** do the three fit together?
+
+# %%
+from ddpkit.data.published import HETSEQ_ROWS
+
+first = HETSEQ_ROWS[0]
+for row in HETSEQ_ROWS:
+    days = row.steps * row.step_s / 86400
+    own = first.steps * first.step_s / (row.steps * row.step_s)
+    print(f"{4 * row.nodes:2} GPUs: {row.days} days said, {days:.2f} by its steps;", end="  ")
+    print(f"speed-up {row.speed_up} said, {own:.2f} by its steps; loss {row.loss}")
+
+# %% [markdown]
+# **What to notice:** the first row does not fit itself, and all speed-ups rest on it. And with the
+# batch the training loss grew: a number that no speed-up shows.
+
+# %% [markdown]
+# ## The way out
+#
+# Latency and bandwidth of your own cluster, in plain torch. In `link.py`, for
+# `torchrun --nproc-per-node 4 link.py`, and on several hosts as well:
+#
+# ```python
+# import time, torch, torch.distributed as dist
+#
+# dist.init_process_group("gloo")  # "nccl" on GPUs
+# n, rows = dist.get_world_size(), []
+# for size in (10**3, 10**4, 10**5, 10**6):
+#     x, times = torch.ones(size), []
+#     for _ in range(7):
+#         dist.barrier()
+#         start = time.perf_counter()
+#         dist.all_reduce(x)
+#         times.append(time.perf_counter() - start)
+#     rows.append((2 * (n - 1), 2 * (n - 1) / n * 4 * size, sorted(times)[3]))
+# table = torch.tensor(rows, dtype=torch.float64)
+# scaled = table[:, :2] / table[:, 2:]
+# alpha, per_byte = torch.linalg.lstsq(scaled, torch.ones(len(rows), 1).double())[0].flatten()
+# if dist.get_rank() == 0:
+#     print(f"latency {alpha * 1e6:.0f} us, bandwidth {1e-9 / per_byte:.2f} GB/s")
+# dist.destroy_process_group()
+# ```
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - written down what a step costs, in seven lines, and seen 16 processes take just that;
+# - fitted a machine by two numbers, and a stranger's servers by two others;
+# - let the model choose: a cap, servers, a batch, a cluster, and what it costs;
+# - read a paper's percentages with it, and found which of them say the same.
+#
+# **Next:** take your own training step. Record it, write down a prediction, and look at the ratio.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 09_scaling.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.
