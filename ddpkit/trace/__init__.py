@@ -12,6 +12,7 @@ dropped     Dropped: what a rank of a long run did not keep; join: what all have
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
 memory      MemoryLevel: what a rank of a modelled machine held, and for what
+names       names of ranks: "server" rather than "rank 0"
 made        how a trace was made: simulated, emulated, or in a machine's own time
 files/      traces on disk: our own format, Perfetto's and torch.profiler's
 """
@@ -22,6 +23,7 @@ from ddpkit.trace.breakdown import Activity, Breakdown
 from ddpkit.trace.dropped import Dropped, join
 from ddpkit.trace.made import how_made
 from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
+from ddpkit.trace.names import name_of, with_names
 from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import latencies, rounds
 from ddpkit.trace.span import COMPUTE_KINDS, Scalar, Span
@@ -48,6 +50,8 @@ __all__ = [
     "latencies",
     "match_peers",
     "messages",
+    "name_of",
     "rounds",
     "size",
+    "with_names",
 ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddpkit.trace import Trace
+from ddpkit.trace import Trace, with_names
 from ddpkit.view.comparison.model import comparison
 from ddpkit.view.drawing.display import display_png, in_ipython
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
@@ -17,17 +17,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def show(run_or_trace: HasTrace | Trace, step: int | None = None) -> Figure | None:
+def show(
+    run_or_trace: HasTrace | Trace,
+    step: int | None = None,
+    *,
+    names: Mapping[int, str] | None = None,
+) -> Figure | None:
     """Draw the timeline of a run or a trace, or of one of its steps, and print its finding.
+
+    ``names={0: "server"}``: rank 0 is called so in the picture and its text.
 
     In IPython the picture is displayed, as a PNG, and None returned, so that it does not appear
     twice. Elsewhere the figure is returned: ``show(run).savefig("run.png")``. Without matplotlib
-    only the text is printed. Raises TraceError if there is no such step.
+    only the text is printed. Raises TraceError if there is no such step, or no such rank to name.
     """
     if why := skipped(run_or_trace):
         print(why)
         return None
-    model = timeline_model(trace_of(run_or_trace), step)
+    model = timeline_model(with_names(trace_of(run_or_trace), names or {}), step)
 
     def draw() -> Figure:
         from ddpkit.view.timeline.figure import draw_timeline
@@ -42,19 +49,22 @@ def compare(
     labels: Sequence[str] = (),
     rank: int | None = 0,
     step: int | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> Figure | None:
     """Draw two or more runs on one axis of time, and print how they differ: before and after.
 
     One rank of each run is drawn, or all with ``rank=None``. A step of each is compared: the one
     that ``step`` names, or else the typical one after the warm-up. If one of the runs has no steps,
-    the whole runs are compared. The picture is shown and returned as by `show`. Raises ValueError
-    for fewer than two runs or labels that do not fit them, TraceError if there is no such step or
-    rank.
+    the whole runs are compared. The picture is shown and returned, and ranks have ``names``, as by
+    `show`. Raises ValueError for fewer than two runs or labels that do not fit them, TraceError if
+    there is no such step or rank.
     """
     if why := skipped(*runs_or_traces):
         print(why)
         return None
-    model = comparison([trace_of(each) for each in runs_or_traces], labels, rank, step)
+    model = comparison(
+        [with_names(trace_of(each), names or {}) for each in runs_or_traces], labels, rank, step
+    )
 
     def draw() -> Figure:
         from ddpkit.view.comparison.figure import draw_comparison

@@ -178,12 +178,11 @@ def _lines(model: Comparison) -> Iterator[str]:
         yield prose(f"{side.label}:{against} {side.timeline.title}. {alone}")
     single = all(len(side.timeline.rows) == 1 for side in model.sides)
     rows = {
-        side.label if single else f"{side.label}, rank {row.rank}": row
-        for side, row in _rows(model)
+        side.label if single else f"{side.label}, {row.name}": row for side, row in _rows(model)
     }
     parts = {name: row.breakdown for name, row in rows.items()}
     waits = {name: row.waiting_ns for name, row in rows.items()}
-    corner = f"rank {model.sides[0].slowest.rank}" if single else ""
+    corner = model.sides[0].slowest.name if single else ""
     yield from words.table(parts, waits, model.whole, corner)
     if model.note:
         yield prose(model.note)

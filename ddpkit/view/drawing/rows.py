@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
-from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages
+from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages, name_of
 from ddpkit.trace.intervals import Interval, intersect, total
 from ddpkit.trace.waits import last_in, waiting
 from ddpkit.view.drawing import words
@@ -25,6 +25,7 @@ class RankRow:
     """What one rank did. Times in ns since the picture's left edge."""
 
     rank: int
+    name: str  # "rank 0", or what the reader calls it
     window: Interval
     compute: list[Bar]
     labels: list[Bar]  # what to write on the compute bars, often one text for several
@@ -62,6 +63,7 @@ class RowBuilder:
         waits = [waiting(span) for span in spans if span.kind == "comm"]
         return RankRow(
             rank,
+            name_of(self.trace.facts, rank),
             (start - self.origin, end - self.origin) if start < end else (0, 0),
             compute,
             labels,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ddpkit.simulate import Step
 from ddpkit.text import columns, count, size
-from ddpkit.trace import Breakdown, Scalar, Trace, how_made
+from ddpkit.trace import Breakdown, Scalar, Trace, how_made, name_of
 
 
 def ms(ns: int) -> str:
@@ -77,13 +77,15 @@ def _operations(trace: Trace) -> list[str]:
     return [phrase for _, phrase in sorted(phrases.values(), reverse=True)]
 
 
-def headline(parts: dict[int, Breakdown], *, compute: bool, comm: bool) -> str:
+def headline(
+    parts: dict[int, Breakdown], facts: Mapping[str, Scalar], *, compute: bool, comm: bool
+) -> str:
     """The finding in a sentence or two."""
     if not parts or not (compute or comm):
         return "Nothing was recorded: no compute and no communication."
     rank = max(parts, key=lambda rank: parts[rank].exposed_ns)
     worst = parts[rank]
-    of = f"rank {rank}, {ms(worst.exposed_ns)} of {ms(worst.step_ns)}"
+    of = f"{name_of(facts, rank)}, {ms(worst.exposed_ns)} of {ms(worst.step_ns)}"
     hidden = [p.hidden for p in parts.values() if p.hidden is not None]
     if comm and not compute:
         return f"No compute recorded. Longest in communication: {of}."
@@ -116,12 +118,12 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
     return " ".join(notes)
 
 
-def waited(waits: dict[int, int]) -> str:
+def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
     """Who was waited for most, and how long; "" if nobody waited. ``waits`` is in ns, by rank."""
     if not any(waits.values()):
         return ""
     rank = max(waits, key=lambda rank: (waits[rank], -rank))
-    return f"Most waited for: rank {rank}, {ms(waits[rank])} of its peers' time."
+    return f"Most waited for: {name_of(facts, rank)}, {ms(waits[rank])} of its peers' time."
 
 
 def table(

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from itertools import accumulate
 from typing import Any
 
-from ddpkit.trace import COMPUTE_KINDS, Span, Trace
+from ddpkit.trace import COMPUTE_KINDS, Span, Trace, name_of
 from ddpkit.view.drawing.lanes import assign_lanes
 
 KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed")
@@ -127,7 +127,7 @@ class _ColumnBuilder:
             self._add(span)
         columns.reach.extend(accumulate(columns.over[first:], max))
         shown_before = any(row.rank == rank for row in columns.rows[-1:])
-        title = "" if shown_before else f"rank {rank}"
+        title = "" if shown_before else name_of(self.trace.facts, rank)
         row = Lane(rank, title, name, top, height, first, len(columns.start))
         columns.rows.append(row)
 

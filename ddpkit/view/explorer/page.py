@@ -185,7 +185,7 @@ def _numbers(row: Any) -> list[str]:
     four = (p.compute_only_ns, p.overlapped_ns, p.exposed_ns, p.idle_ns)
     cells = [f"{words.ms(ns)} ({words.percent(ns, p.step_ns)})" for ns in four]
     hidden = "" if p.hidden is None else words.percent(p.overlapped_ns, p.comm_ns)
-    return [f"rank {row.rank}", words.ms(p.step_ns), *cells, hidden, words.ms(row.waiting_ns)]
+    return [row.name, words.ms(p.step_ns), *cells, hidden, words.ms(row.waiting_ns)]
 
 
 def _step(trace: Trace, k: int) -> list[str]:

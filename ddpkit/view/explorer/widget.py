@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ddpkit.trace import Trace
+from ddpkit.trace import Trace, with_names
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
 from ddpkit.view.explorer.model import span_columns
@@ -14,16 +15,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def explore(run_or_trace: HasTrace | Trace, step: int | None = None) -> View[Timeline]:
+def explore(
+    run_or_trace: HasTrace | Trace,
+    step: int | None = None,
+    *,
+    names: Mapping[int, str] | None = None,
+) -> View[Timeline]:
     """Show a run, or one of its steps, on a canvas: point at a bar for its name, times and bytes.
 
     Drag, wheel and keys move and zoom it, in the browser alone, with 100,000 spans too. Beside it
-    stand the picture and the text of `show`, which a saved notebook keeps. Raises TraceError if
-    there is no such step.
+    stand the picture and the text of `show`, which a saved notebook keeps. Ranks have
+    ``names`` as in `show`. Raises TraceError if there is no such step, or no such rank to name.
     """
     if why := skipped(run_or_trace):
         return nothing(why)
-    trace = trace_of(run_or_trace)
+    trace = with_names(trace_of(run_or_trace), names or {})
     view = View({}, lambda: timeline_model(trace, step), _draw, lambda model: model.text)
 
     def canvas(view: View[Timeline]) -> Any:

@@ -58,7 +58,9 @@ def write_names(page: Page, top: float, model: Timeline, row: RankRow, place: Ro
     comm = (place.lanes[0][0], place.lanes[-1][1]) if place.lanes else (place.top, place.bottom)
     y = top + sum(place.compute if model.has_compute else comm) / 2
     points = 11 if len(model.rows) <= 8 else 9.5
-    page.write(0.62, y, f"rank {row.rank}", points, bold=True, ha="right")
+    wide = max(page.text_width(each.name, points, bold=True) for each in model.rows)
+    points *= min(1.0, 0.58 / wide)  # the same for all
+    page.write_fitting(0.62, y, row.name, points, 0.58, bold=True, ha="right")
     if model.has_compute:
         page.write(LEFT - 0.08, y, "compute", 8.5, style.GREY, ha="right")
     if place.lanes:

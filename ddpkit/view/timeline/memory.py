@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ddpkit.text import prose, size
-from ddpkit.trace import MEMORY_KINDS, MemoryLevel, Trace
+from ddpkit.trace import MEMORY_KINDS, MemoryLevel, Trace, name_of
 from ddpkit.trace.memory import inside
 
 
@@ -12,6 +12,7 @@ class MemoryTrack:
     """What a rank held over time. Times in ns since the picture's left edge."""
 
     rank: int
+    name: str
     steps: list[tuple[int, int, tuple[int, ...]]]  # from, until, bytes by `MEMORY_KINDS`
     peak: MemoryLevel
     text: str
@@ -36,11 +37,11 @@ def memory_track(trace: Trace, pixel_ns: float) -> MemoryTrack | None:
             steps.append((since, until, level.nbytes))
     same = len({level.nbytes for level in peaks.values()}) == 1 < len(peaks)
     lines = [
-        f"Memory: {'each rank' if same else f'rank {each}'} held at most {size(level.total)}: "
-        f"{_by_kind(level)}."
+        f"Memory: {'each rank' if same else name_of(trace.facts, each)} held at most "
+        f"{size(level.total)}: {_by_kind(level)}."
         for each, level in [*peaks.items()][: 1 if same else None]
     ]
-    return MemoryTrack(rank, steps, peaks[rank], prose(*lines))
+    return MemoryTrack(rank, name_of(trace.facts, rank), steps, peaks[rank], prose(*lines))
 
 
 def _by_kind(level: MemoryLevel) -> str:

@@ -35,7 +35,7 @@ def draw_memory(page: Page, track: MemoryTrack, top: float, width: float, end_ms
     at_ns = next(since for since, _, held in track.steps if sum(held) == track.peak.total)
     plot.dots([(at_ns / 1e6, 0.0)], markersize=4, color=style.INK, zorder=5)
     middle = top + HIGH / 2
-    page.write(0.62, middle, f"rank {track.rank}", 9.5, bold=True, ha="right")
+    page.write_fitting(0.62, middle, track.name, 9.5, 0.58, bold=True, ha="right")
     page.write(LEFT - 0.08, middle, "memory", 8.5, style.GREY, ha="right")
     words = f"most: {size(track.peak.total)}"
     page.write_fitting(PANEL, top - 0.02, words, 10, RIGHT, bold=True)

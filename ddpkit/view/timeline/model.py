@@ -71,14 +71,14 @@ def timeline_model(
     comm = any(row.lanes for row in rows)
     whole = "run" if step is None else "step"
     title = words.title(shown, "Run" if step is None else f"Step {step}")
-    finding = words.headline(parts, compute=compute, comm=comm)
+    finding = words.headline(parts, shown.facts, compute=compute, comm=comm)
     lines = [prose(title), prose(finding)]
     note = words.note(shown.facts, compute=compute, comm=comm)
     if compute or comm:
-        waits = {f"rank {row.rank}": row.waiting_ns for row in rows}
-        lines += words.table({f"rank {row.rank}": row.breakdown for row in rows}, waits, whole)
+        waits = {row.name: row.waiting_ns for row in rows}
+        lines += words.table({row.name: row.breakdown for row in rows}, waits, whole)
         windows = {each: [shown.window_of(each)] for each in shown.ranks}
-        waited = words.waited(waited_for(builder.comm, builder.last_in, windows))
+        waited = words.waited(waited_for(builder.comm, builder.last_in, windows), shown.facts)
         lines += [waited, prose(note)]
     if comm and rank is None:
         lines.append(shown.traffic.table())

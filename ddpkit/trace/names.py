@@ -1,0 +1,36 @@
+"""Names of ranks: "server" rather than "rank 0". A trace keeps them among its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ddpkit.errors import TraceError
+from ddpkit.trace.span import Scalar
+from ddpkit.trace.trace import Trace
+
+
+def with_names(trace: Trace, names: Mapping[int, str]) -> Trace:
+    """The trace, whose pictures and texts call ranks by these names.
+
+    Raises TraceError for a rank that is not there, or a name that is no text.
+    """
+    for rank, name in names.items():
+        if rank not in trace.ranks:
+            raise TraceError(
+                f"names={{{rank!r}: {name!r}}}: there is no rank {rank!r}, only 0 to "
+                f"{trace.world_size - 1}"
+            )
+        if not isinstance(name, str) or not name:
+            raise TraceError(f"names={{{rank}: {name!r}}}: a name is a text, as in {{0: 'server'}}")
+    named = {_fact(rank): name for rank, name in names.items()}
+    return replace(trace, facts={**trace.facts, **named})
+
+
+def name_of(facts: Mapping[str, Scalar], rank: int) -> str:
+    """ "server" or "rank 0", by a trace's facts."""
+    return str(facts.get(_fact(rank), f"rank {rank}"))
+
+
+def _fact(rank: int) -> str:
+    return f"name of rank {rank}"
