@@ -7,9 +7,12 @@ from importlib import import_module
 from typing import Any
 
 LABS: dict[str, str] = {
+    "Asynchronous": "lab08",
+    "Bounded": "lab08",
     "DistributedDataParallel": "lab06",
     "GradientBuckets": "lab05",
     "Reducer": "lab06",
+    "Synchronous": "lab08",
     "accumulate": "lab01",
     "adasum": "lab09",
     "all_gather": "lab02",
@@ -41,6 +44,8 @@ LABS: dict[str, str] = {
     "pipeline_step": "lab11",
     "plan": "lab09",
     "predict": "lab03",
+    "pull": "lab08",
+    "push": "lab08",
     "rebuilt_buckets": "lab06",
     "reduce": "lab02",
     "reduce_scatter": "lab02",
@@ -48,6 +53,8 @@ LABS: dict[str, str] = {
     "rnn_layer": "lab11",
     "round_robin": "lab03",
     "scatter": "lab02",
+    "seconds_per_round": "lab08",
+    "serve": "lab08",
     "servers": "lab09",
     "sgd_step": "lab01",
     "shard": "lab04",
@@ -71,6 +78,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab04": ("04_data_parallel", "70"),
     "lab05": ("05_bucketing", "60"),
     "lab06": ("06_overlap", "90"),
+    "lab08": ("08_parameter_server", "90"),
     "lab09": ("09_scaling", "90"),
     "lab11": ("11_pipeline", "85"),
 }

@@ -1,0 +1,146 @@
+"""Lab 08: the cases of Bounded, and what to say of which mistake.
+
+What is right, and what other rules would say, is worked out here, outside the sandbox.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from ddpkit.checks.lab08.of_rules import Answer, asynchronous, named, one_number, pushes_of
+from ddpkit.checks.lab08.rules import Story, events, play
+from ddpkit.exercises.exercise import Case
+from ddpkit.exercises.hint import Hint, Seen
+
+LEADS = (  # about; bound; workers; story
+    ("bound 0, all in step", 0, 3, "?0 ?1 ?2 v0 v1 v2 p0 ?0 ?1 p1 ?1 p2 ?0 ?1 ?2 v1 p1 ?0 ?1"),
+    ("bound 1", 1, 3, "p0 ?0 p0 ?0 ?1 p1 ?0 ?1 p2 ?0 ?1 ?2 p0 ?0 p2 ?2 p1 ?0 p0 p0 ?0"),
+    ("bound 3", 3, 2, "p0 p0 p0 ?0 ?1 p0 ?0 ?1 p1 ?0 p1 ?0 ?1"),
+    ("no bound", math.inf, 2, "p0 p0 p0 p0 p0 ?0 ?1"),
+    ("pulls do not count", 1, 2, "v0 v0 v0 ?0 p0 v1 ?0 ?1"),
+    ("the slowest is done", 1, 3, "p0 p0 p1 ?0 d2 ?0 ?1 p0 ?0 d1 ?0"),
+    ("one is left", 0, 2, "p0 ?0 d1 ?0 p0 ?0 p0 ?0"),
+)
+
+
+def leads(story: Story, workers: Sequence[int], may: Callable[..., bool]) -> str:
+    """What a rule says in a story, that looks at clocks: `may(worker, clocks, state)`."""
+    clocks, done = dict.fromkeys(workers, 0), set[int]()
+    versions, pulls, total = dict.fromkeys(workers, 0), dict.fromkeys(workers, 0), 0
+    said = []
+    for what, worker in events(story):
+        if what == "?":
+            active = {each: clock for each, clock in clocks.items() if each not in done}
+            state = {
+                "all": clocks, "pulls": pulls, "age": total - versions[worker]
+            }  # fmt: skip
+            said.append("yes" if may(worker, active, state) else "no")
+        elif what == "v":
+            pulls[worker] += 1
+            versions[worker] = total
+        elif what == "p":
+            clocks[worker] += 1
+            total += 1
+        else:
+            done.add(worker)
+    return " ".join(said)
+
+
+def bounded_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Stories for bounds, the last one drawn: its workers go as the rule lets them."""
+    drawn = [(f"bound {bound}, drawn", bound, 4, _drawn(rng, bound, 4)) for bound in (1, 2)]
+    for about, bound, n, plot in (*LEADS, *drawn):
+        workers = rng.sample(range(1, 9), n)
+        story = named(plot, workers)
+        values = [float(rng.randrange(1, 90)) for _ in pushes_of(story)]
+        expect = dict(asynchronous(story, values, workers))
+        del expect["staleness"]
+        yield Case(
+            about,
+            partial(play, answer, story, one_number(values), workers, bound),
+            {**expect, "may pull": leads(story, workers, right(bound))},
+            hints=BOUNDED,
+            given={"bound": bound, "story": story, "workers": workers},
+        )
+
+
+def _drawn(rng: random.Random, bound: float, n: int) -> Story:
+    """A story in which workers pull when they may, and push at any time; one of them is done."""
+    clocks, story, busy = dict.fromkeys(range(n), 0), list[str](), set[int]()
+    for number in range(60):
+        worker = rng.choice(list(clocks))
+        if number == 40:
+            clocks.pop(n - 1)
+            story.append(f"d{n - 1}")
+            continue
+        if worker in busy:
+            story.append(f"p{worker}")
+            busy.remove(worker)
+            clocks[worker] += 1
+        else:
+            story.append(f"?{worker}")
+            if clocks[worker] - min(clocks.values()) <= bound:
+                story.append(f"v{worker}")
+                busy.add(worker)
+    return " ".join(story)
+
+
+def right(bound: float) -> Callable[..., bool]:
+    """The rule that is asked for."""
+    return lambda worker, clocks, _: clocks[worker] - min(clocks.values()) <= bound
+
+
+def other_rules(bound: float) -> Mapping[str, Callable[..., bool]]:
+    """Rules that are not asked for, by the names of their hints."""
+    block = max(bound, 1) if bound < math.inf else 10**9
+    return {
+        "less than": lambda w, clocks, _: clocks[w] - min(clocks.values()) < bound,
+        "never waits": lambda w, clocks, _: True,
+        "the slow wait": lambda w, clocks, _: max(clocks.values()) - clocks[w] <= bound,
+        "the mean": lambda w, clocks, _: clocks[w] - sum(clocks.values()) / len(clocks) <= bound,
+        "done ones count": lambda w, clocks, state: clocks[w] - min(state["all"].values()) <= bound,
+        "counts pulls": lambda w, clocks, state: (
+            state["pulls"][w] - min(state["pulls"][each] for each in clocks) <= bound
+        ),
+        "bound on age": lambda w, clocks, state: state["age"] <= bound,
+        "a barrier": lambda w, clocks, _: clocks[w] // block <= min(clocks.values()) // block,
+    }
+
+
+def says(s: Seen, rule: str) -> bool:
+    """Whether the wrong answers are those of another rule."""
+    wrong = leads(s.story, s.workers, other_rules(s.bound)[rule])
+    if rule == "less than" and s.bound:
+        return False  # who says so has failed with bound 0
+    return s.wrong("may pull") and s["may pull"] == wrong
+
+
+# fmt: off
+BOUNDED = (
+    Hint("no infinity", lambda s: s.error and s.bound == math.inf,
+         "The bound may be math.inf, which no range() takes: compare with it."),
+    Hint("gone worker", lambda s: s.error and "d" in s.story,
+         "A worker that is done has left: look only at the clocks of the others."),
+    *(Hint(rule, partial(says, rule=rule), text) for rule, text in (
+        ("less than", "At most `bound` ahead: a worker that is exactly `bound` ahead may pull. "
+         "With bound 0 nobody could even begin."),
+        ("never waits", "Nobody ever waits: compare the worker's clock with the slowest."),
+        ("the slow wait", "It holds back the slow one, and the fast one runs away."),
+        ("the mean", "Compare with the slowest, not with the mean: its gradients are the oldest."),
+        ("done ones count", "A worker that is done stands still for ever: the others must not wait "
+         "for it."),
+        ("counts pulls", "A clock counts pushes, not pulls."),
+        ("bound on age", "That bounds the age, in versions. It is a rule too, but another: here "
+         "the bound is on clocks, which count a worker's own pushes."),
+        ("a barrier", "A barrier every so many steps stops those too that are not ahead."),
+    )),
+    Hint("another rule", lambda s: s.wrong("may pull"),
+         "A worker may pull while its clock minus the smallest clock of those not done is at most "
+         "the bound."),
+    Hint("not applied at once", lambda s: s.wrong("parameters"),
+         "A push is applied at once, as in Asynchronous: super().push(worker, gradient)."),
+)
+# fmt: on

@@ -1,0 +1,268 @@
+"""Lab 08: the cases of Synchronous and Asynchronous, and what to say of which mistake.
+
+What is right, and what each mistake would give, is worked out here, outside the sandbox.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+from ddpkit.checks.lab08.rules import Story, end_of, events, play
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.exercise import Case, Observed
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.values import Close
+
+Answer = Callable[..., Any]
+
+# Synchronous
+
+ROUNDS = (  # about; workers; story of workers 0, 1, 2
+    ("1 worker, 2 rounds", 1, "?0 v0 p0 ?0 v0 p0 ?0"),
+    ("3 workers, 2 rounds", 3, "?0 v0 v1 v2 p0 ?0 ?1 p1 ?1 ?2 p2 ?0 ?1 ?2 p2 ?2 ?0 p0 v1 p1 ?2"),
+    ("one pushes twice", 3, "p0 p0 p1 ?1 p2 ?0 ?1"),
+    ("one is done in the middle of a round", 3, "p0 p1 ?0 d2 ?0 ?1 p1 ?1 p0 ?0"),
+    ("one pushes, and is done before the round closes", 3, "p0 d0 p1 ?1 p2 ?1 ?2 p2 ?2 p1 ?1"),
+    ("all are done", 2, "p0 p1 d0 d1"),
+)
+
+
+def synchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]) -> Observed:
+    """What a synchronous rule says and does in a story."""
+    active, waiting = set(workers), dict[int, float]()
+    said, pulled, parameters, updates, flat = [], [], [], 0, 0.0
+    pushed = iter(gradients)
+    for what, worker in events(story):
+        if what == "?":
+            said.append("no" if worker in waiting else "yes")
+        elif what == "v":
+            pulled.append(flat)
+        elif what == "p":
+            waiting[worker] = next(pushed)
+        else:
+            active.discard(worker)
+        if waiting and active <= waiting.keys():
+            flat += sum(waiting.values()) / len(waiting)
+            updates += 1
+            waiting = {}
+        if what in "pd":
+            parameters.append(flat)
+    return {
+        "may pull": " ".join(said),
+        "parameters": Close(parameters) if parameters else [],
+        "pulled": pulled,
+        "updates": updates,
+        "gradients": "kept",
+    }
+
+
+def named(story: Story, workers: Sequence[int]) -> Story:
+    """The story with these workers instead of 0, 1, 2."""
+    return " ".join(f"{what}{workers[worker]}" for what, worker in events(story))
+
+
+def pushes_of(story: Story) -> list[int]:
+    """The workers that push, in order."""
+    return [worker for what, worker in events(story) if what == "p"]
+
+
+def one_number(values: Sequence[float]) -> list[Any]:
+    """A gradient of one number for each value."""
+    import torch
+
+    return [torch.tensor([value]) for value in values]
+
+
+def synchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Stories of rounds, and all orders of arrival."""
+    import torch
+
+    for about, n, plot in ROUNDS:
+        workers = rng.sample(range(1, 9), n)
+        story = named(plot, workers)
+        values = [6.0 * rng.randrange(1, 30) for _ in pushes_of(story)]
+        if "twice" in about:
+            values[1] = values[0]
+        given = {"n": n, "values": values, "story": story, "about": about, "workers": workers}
+        yield Case(
+            about,
+            partial(play, answer, story, one_number(values), workers),
+            synchronous(story, values, workers),
+            hints=SYNCHRONOUS,
+            given=given,
+        )
+    workers = rng.sample(range(1, 9), 3)
+    generator = torch.Generator().manual_seed(rng.randrange(1000))
+    by_worker = {worker: torch.rand(64, generator=generator) for worker in workers}
+    stories = [" ".join(f"p{worker}" for worker in order) for order in permutations(workers)]
+    yield Case(
+        "3 workers, in all 6 orders of arrival",
+        partial(end_of, answer, stories, by_worker, workers),
+        {"alike": True, "mean": Close(sum(by_worker.values()) / 3)},
+        read=_alike,
+        hints=ORDERS,
+    )
+
+
+def _alike(observed: Observed) -> Observed:
+    first, *others = observed["parameters"]
+    return {"alike": all(same(each, first) for each in others), "mean": first}
+
+
+def is_case(s: Seen, word: str) -> bool:
+    """Whether the case is about this."""
+    return word in s.about
+
+
+def scaled(s: Seen, factor: float) -> bool:
+    """Whether the parameters are those expected, times a factor."""
+    wanted = s.expect["parameters"].value
+    return s.wrong("parameters") and same(s.parameters, Close([each * factor for each in wanted]))
+
+
+# fmt: off
+SYNCHRONOUS = (
+    Hint("gone", lambda s: s.raised in ("KeyError", "ValueError") and is_case(s, "done"),
+         "A worker may push, and be done before the round closes: its gradient counts, although it "
+         "is no longer among those that are waited for."),
+    Hint("divides by nothing", lambda s: s.raised == "ZeroDivisionError",
+         "A round that nobody has pushed in is no round: nothing to update."),
+    Hint("gradient changed", lambda s: s.gradients == "changed",
+         "A gradient that was pushed has changed: it is the worker's. Add up in a new tensor."),
+    Hint("every push", lambda s: not is_case(s, "done")
+         and s.updates >= len(s.values) > s.expect["updates"],
+         "It updates at every push. Keep the gradients, until all have pushed that are not done."),
+    Hint("counts pushes", lambda s: is_case(s, "twice") and s.wrong("updates", "parameters"),
+         "One worker's second push is no other worker's first: count workers, not pushes."),
+    Hint("old gradients", lambda s: not is_case(s, "done")
+         and (s.updates > s.expect["updates"] or (s.n == 1 and s["may pull"] == "yes no no")),
+         "The next round begins with the gradients of the last one: forget them after the update."),
+    Hint("done ignored", lambda s: is_case(s, "done") and s.updates < s.expect["updates"],
+         "A worker that is done will not push again: the others no longer wait for it, and its "
+         "`done` may be what closes the round."),
+    Hint("too many updates", lambda s: s.updates > s.expect["updates"],
+         "A round without a gradient is closed, or one that is not complete."),
+    Hint("the sum", lambda s: s.n > 1 and scaled(s, s.n),
+         "That is the sum of the gradients: update with their mean."),
+    Hint("those at the start", lambda s: is_case(s, "done") and s.wrong("parameters"),
+         "The mean is over those that have pushed in this round, however many there once were."),
+    Hint("old ones in the mean", lambda s: s.wrong("parameters"),
+         "The update gets the mean of this round's gradients, one of each worker, once."),
+    Hint("never waits", lambda s: s.wrong("may pull")
+         and "no" not in s["may pull"],
+         "A worker that has pushed in this round waits: may_pull says False until it closes, or it "
+         "laps the others."),
+    Hint("nobody goes on", lambda s: s.wrong("may pull"),
+         "A worker waits only while its own gradient waits for the others: not before its push, "
+         "and not after the update."),
+)
+ORDERS = (
+    Hint("order of arrival", lambda s: not s.alike,
+         "The last bit depends on who came first: add in the order of `workers`, so that each run "
+         "has the same numbers."),
+    Hint("no mean", lambda s: s.wrong("mean"),
+         "Three workers have pushed: update once, with the mean of their gradients."),
+)
+# fmt: on
+
+# Asynchronous
+
+AGES = (
+    ("1 worker", 1, "v0 v0 p0 v0 p0 p0"),
+    ("2 pull together, and push one after the other", 2, "v0 v1 p0 p1 v0 p0 v1 p1"),
+    ("one pulls twice", 2, "v0 v1 p1 v0 p0 p1"),
+    ("one pushes twice", 2, "v0 p0 p0 v1 p1 p0"),
+    ("3 workers", 3, "v0 v1 v2 p0 v0 p0 v0 p0 p1 v1 p2 p1 v2 v0 p0 p2"),
+)
+
+
+def asynchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]) -> Observed:
+    """What an asynchronous rule says and does in a story."""
+    seen, flat, pushed = dict.fromkeys(workers, 0), 0.0, iter(gradients)
+    ages: list[tuple[int, int]] = []
+    pulled, parameters = [], []
+    for what, worker in events(story):
+        if what == "v":
+            seen[worker] = len(ages)
+            pulled.append(flat)
+        elif what == "p":
+            ages.append((worker, len(ages) - seen[worker]))
+            flat += next(pushed)
+        if what in "pd":
+            parameters.append(flat)
+    return {
+        "may pull": " ".join("yes" for what, _ in events(story) if what == "?"),
+        "parameters": Close(parameters),
+        "pulled": Close(pulled) if pulled else [],
+        "updates": len(ages),
+        "gradients": "kept",
+        "staleness": ages,
+    }
+
+
+def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Stories of pulls and pushes, the last one drawn."""
+    drawn = []
+    for _ in range(12):
+        worker = rng.randrange(4)
+        drawn += [f"v{rng.randrange(4)}", f"p{worker}"]
+    for about, n, plot in (*AGES, ("4 workers, drawn", 4, " ".join(drawn))):
+        workers = rng.sample(range(1, 9), n)
+        story = named(plot, workers)
+        values = [float(rng.randrange(1, 90)) for _ in pushes_of(story)]
+        yield Case(
+            about,
+            partial(play, answer, story, one_number(values), workers),
+            asynchronous(story, values, workers),
+            hints=ASYNCHRONOUS,
+            given={"n": n, "story": story, "workers": workers},
+        )
+
+
+def ages_by(s: Seen, rule: str) -> list[tuple[int, int]]:
+    """The ages by a rule that is not the one asked for."""
+    ages: list[tuple[int, int]] = []
+    seen, version = dict.fromkeys(s.workers, 0), 0
+    for what, worker in events(s.story):
+        one = worker if rule != "one for all" else s.workers[0]
+        if what == "v" and rule != "since the last push":
+            seen[one] = version
+            version += rule == "counts pulls"
+        if what == "p":
+            ages.append((worker, version - seen[one] + (rule == "too late")))
+            version += rule != "counts pulls"
+            if rule == "since the last push":
+                seen[worker] = version
+    return ages
+
+
+def _aged(s: Seen, rule: str) -> bool:
+    return s.wrong("staleness") and s.staleness == ages_by(s, rule)
+
+
+OTHER_AGES = ("since the last push", "too late", "counts pulls", "one for all")
+# fmt: off
+ASYNCHRONOUS = (
+    Hint("not applied", lambda s: s.updates < s.expect["updates"],
+         "Each push is applied at once: self.update(self.flat, gradient)."),
+    Hint("gradients averaged", lambda s: not s.wrong("updates") and s.wrong("parameters"),
+         "Update with the gradient as it was pushed: nothing is averaged, nothing changed."),
+    *(Hint(rule, partial(_aged, rule=rule), text)
+      for rule, text in zip(OTHER_AGES, (
+        "The age counts from the worker's last pull, not from its last push.",
+        "The update of this very push does not count: take the age before `version` is raised.",
+        "The age counts updates, not pulls.",
+        "Each worker has pulled at a time of its own: note the version for each.",
+      ), strict=True)),
+    Hint("no ages", lambda s: len(s.staleness) < s.expect["updates"],
+         "At each push, add (worker, age) to self.staleness."),
+    Hint("other ages", lambda s: s.wrong("staleness"),
+         "An age is how many updates there were between this worker's last pull and this push; its "
+         "own earlier ones count too."),
+    Hint("pulled", lambda s: s.wrong("pulled"), "pull gives the parameters as they are now."),
+)
+# fmt: on

@@ -1,0 +1,33 @@
+"""Lab 08: how long a synchronous round takes, and what other formulas would say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Numbers = tuple[int, int, int, float, float, float]  # the arguments of seconds_per_round
+Formula = Callable[[int, int, float, float, float], float]  # of W, k, C, α and t
+
+
+def by(formula: Formula, numbers: Numbers) -> float:
+    """What a formula gives."""
+    workers, servers, nbytes, compute, latency, bandwidth = numbers
+    return formula(workers, servers, compute, latency, nbytes / bandwidth)
+
+
+def right(w: int, k: int, c: float, a: float, t: float) -> float:
+    """The last worker gets its parameters (W - 1) t/k after the first."""
+    return c + 3 * a + (w - 1) * t / k + 2 * t
+
+
+OTHERS: dict[str, Formula] = {
+    "all wait": lambda w, k, c, a, t: c + 3 * a + 2 * w * t / k,
+    "own link": lambda w, k, c, a, t: c + 3 * a + (w - 1) * t / k + 2 * t / k,
+    "average worker": lambda w, k, c, a, t: c + 3 * a + (w - 1) * t / k / 2 + 2 * t,
+    "first worker": lambda w, k, c, a, t: c + 3 * a + 2 * t,
+    "one server": lambda w, k, c, a, t: c + 3 * a + (w - 1) * t + 2 * t,
+    "latency of each worker": lambda w, k, c, a, t: c + 3 * w * a + (w - 1) * t / k + 2 * t,
+    "latency of each server": lambda w, k, c, a, t: c + 3 * k * a + (w - 1) * t / k + 2 * t,
+    "two latencies": lambda w, k, c, a, t: c + 2 * a + (w - 1) * t / k + 2 * t,
+    "half duplex": lambda w, k, c, a, t: c + 3 * a + 2 * (w - 1) * t / k + 2 * t,
+    "compute shared": lambda w, k, c, a, t: c / w + 3 * a + (w - 1) * t / k + 2 * t,
+}

@@ -1,0 +1,128 @@
+"""Lab 08: stories that workers play to `serve`, in an order that is certain.
+
+A story is a text: "v1" worker 1 pulls, "p1" it pushes, "d1" it is done; "h1" it sends the header of
+a push and "g1" the gradient, "i1" it pushes and does not wait. A worker acts when it has the token
+of the one before; gloo's send is over when the message was received. So no clock is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpkit.checks.lab08.servers import DATA, DONE, HEADER, PULL, PUSH, TOKEN
+
+Answer = Callable[..., Any]
+Needs = Mapping[tuple[int, int], int]  # (worker, its pull): the pushes and DONEs that come before
+REQUESTS = {"v": PULL, "p": PUSH, "h": PUSH, "i": PUSH, "d": DONE}
+ASKED_AT_MOST = 10_000
+
+
+class Spinning(RuntimeError):
+    """The answer asks again and again, and serves nobody meanwhile."""
+
+
+class NotedRule:
+    """A rule that notes what it is told; its parameters are the sum of all gradients."""
+
+    def __init__(self, length: int, needs: Needs) -> None:
+        self.flat, self.needs = torch.zeros(length), needs
+        self.events: list[str] = []
+        self.gradients: list[Any] = []
+        self._pulls: dict[int, int] = {}
+        self._moved = self._asked = 0
+
+    def may_pull(self, worker: int) -> bool:
+        self._asked += 1
+        if self._asked > ASKED_AT_MOST:
+            raise Spinning(f"may_pull was asked {ASKED_AT_MOST} times")
+        return self._moved >= self.needs.get((worker, self._pulls.get(worker, 0)), 0)
+
+    def pull(self, worker: int) -> Any:
+        self.events.append(f"v{worker}")
+        self._pulls[worker] = self._pulls.get(worker, 0) + 1
+        return self.flat
+
+    def push(self, worker: int, gradient: Any) -> None:
+        self.events.append(f"p{worker}")
+        self.gradients.append(gradient)
+        self._moved += 1
+        self.flat += gradient
+
+    def done(self, worker: int) -> None:
+        self.events.append(f"d{worker}")
+        self._moved += 1
+
+
+class Worker:
+    """A worker of a story, whose pushes are of its gradients in turn."""
+
+    def __init__(self, gradients: Sequence[Any]) -> None:
+        self._gradients, self._got = iter(gradients), list[Any]()
+        self._open: list[Any] = []  # works, with what they send
+
+    def act(self, what: str) -> None:
+        """Do one thing, when all before is over."""
+        self.finish()
+        if what in REQUESTS:
+            header = torch.tensor([REQUESTS[what]])
+            self._post(dist.isend, header, HEADER)
+            if what != "i":
+                self.finish()
+        if what == "v":
+            self._got.append(torch.zeros_like(self._length))
+            self._post(dist.irecv, self._got[-1], DATA)
+        elif what in "pgi":
+            self._post(dist.isend, next(self._gradients), DATA)
+            if what != "i":
+                self.finish()
+
+    def play(self, story: str, length: int) -> list[float]:
+        """Act in a story; the first number of each answer."""
+        self._length, me = torch.zeros(length), dist.get_rank()
+        events = [(each[0], int(each[1:])) for each in story.split()]
+        token = torch.zeros(1)
+        for place, (what, worker) in enumerate(events):
+            if worker != me:
+                continue
+            if place and events[place - 1][1] != me:
+                dist.recv(token, src=events[place - 1][1], tag=TOKEN)
+            self.act(what)
+            if place + 1 < len(events) and events[place + 1][1] != me:
+                dist.send(token, dst=events[place + 1][1], tag=TOKEN)
+        self.finish()
+        return [float(each[-1]) for each in self._got]
+
+    def finish(self) -> None:
+        """Wait for all that is under way."""
+        for work, _ in self._open:
+            work.wait()
+        self._open.clear()
+
+    def _post(self, start: Callable[..., Any], tensor: Any, tag: int) -> None:
+        self._open.append((start(tensor, 0, tag=tag), tensor))
+
+
+def served(
+    answer: Answer, story: str, workers: Sequence[int], length: int, needs: Needs, mine: Any
+) -> Any:
+    """Rank 0 serves; what it was told and the gradients it keeps. Workers: what they got."""
+    rank = dist.get_rank()
+    if rank:
+        return Worker(mine).play(story, length) if rank in workers else []
+    server = NotedRule(length, needs)
+    answer(server, length, list(workers))
+    return server.events, [float(gradient[-1]) for gradient in server.gradients]
+
+
+def at_once(answer: Answer, workers: Sequence[int], length: int, mine: Any) -> Any:
+    """All workers pull and push as they come; the sum, and how often each has pulled and pushed."""
+    if dist.get_rank():
+        story = f"v{dist.get_rank()} p{dist.get_rank()} "
+        return Worker(mine).play(story * len(mine) + f"d{dist.get_rank()}", length)[:1]
+    server = NotedRule(length, {})
+    answer(server, length, list(workers))
+    return float(server.flat[-1]), sorted(server.events)

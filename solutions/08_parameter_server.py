@@ -1,0 +1,895 @@
+# ---
+# jupyter:
+#   ddpkit:
+#     builds: "parameter servers: push, pull, serve; synchronous, asynchronous, bounded"
+#     minutes: 90
+#     needs: labs 01, 04 and 05
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # 08 · Parameter server
+#
+# **You will build** both sides of a parameter server. An all-reduce waits for everybody. Here a few
+# ranks hold the parameters, and the others come and go: push, pull, wait. Then three rules for when a
+# worker may go on, and several servers.
+#
+# **You need** labs 01, 04 and 05. About 90 minutes.
+
+# %%
+import math, time, torch, torch.distributed as dist
+from ddpkit import Cluster, beside, busy, carry, check, show
+
+# %%
+import random
+import matplotlib.pyplot as plt
+from functools import partial
+from torch import nn
+from ddpkit.data import load_digits
+from ddpkit.simulate import cost, parameter_server
+
+# %%
+shard = carry("shard")
+gradients_of = carry("gradients_of")
+train = carry("train")
+flatten = carry("flatten")
+unflatten = carry("unflatten")
+
+# %% [markdown]
+# ## What is the value of the parameters?
+#
+# After an all-reduce all ranks have taken the same step: the parameters have one value, and each rank
+# knows it. That is why all wait for the slowest.
+#
+# **In words:** suppose that the ranks don't wait for each other. What is then *the* value of the
+# parameters at a given time? Write down what you think; the answer comes in the middle of the lab.
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
+# ## Your turn: ask
+#
+# A **server** is a rank that holds parameters; a **worker** is one that computes gradients. A worker
+# *pulls* the parameters and *pushes* its gradient. It always begins: it sends a request, an int64
+# tensor of one number with tag `HEADER`. Parameters and gradients follow with tag `DATA`.
+#
+# All parameters are one flat tensor. With k servers, server i holds chunk i of
+# `flat.tensor_split(k)`.
+
+
+# %% tags=["answers"]
+HEADER, DATA = 1, 2  # tags
+PUSH, PULL, DONE = 0, 1, 2  # requests
+
+
+def done(servers) -> None:
+    """Tell each server that this worker asks for nothing more."""
+    for server in servers:
+        dist.send(torch.tensor([DONE]), server, tag=HEADER)
+
+
+# %% exercise="push"
+def push(gradient, servers) -> None:
+    """Send each server PUSH and its chunk of the gradient; return when all of it is sent.
+
+    Chunk i belongs to the rank `servers[i]`. All is on its way before any of it is waited for.
+    """
+    # BEGIN SOLUTION
+    works = []
+    for server, chunk in zip(servers, gradient.tensor_split(len(servers))):
+        works.append(dist.isend(torch.tensor([PUSH]), server, tag=HEADER))
+        works.append(dist.isend(chunk, server, tag=DATA))
+    for work in works:
+        work.wait()
+    # END SOLUTION
+
+
+# %% check="push"
+check(push)
+
+
+# %% exercise="pull"
+def pull(flat, servers) -> None:
+    """Ask each server for its chunk, with PULL, and put it in its place in `flat`.
+
+    All servers are asked before any answer is waited for.
+    """
+    # BEGIN SOLUTION
+    works = []
+    for server, chunk in zip(servers, flat.tensor_split(len(servers))):
+        works.append(dist.isend(torch.tensor([PULL]), server, tag=HEADER))
+        works.append(dist.irecv(chunk, server, tag=DATA))
+    for work in works:
+        work.wait()
+    # END SOLUTION
+
+
+# %% check="pull"
+check(pull)
+
+# %% [markdown]
+# ## One pull
+#
+# Time is *emulated* here: each rank has a machine and a link of its own. With `speed=math.inf` its
+# compute takes no time but what `busy("20 ms")` states. So every number below is the same in every
+# run, on every laptop; even who comes first is.
+#
+# **Predict:** the link has a latency $\alpha$ of 0.2 ms, and 1 MB takes $t = 8$ ms on it. How long
+# is a pull of 1 MB?
+
+# %% guess="pull_ms"
+pull_ms = 2 * 0.2 + 8  # your guess, in ms
+
+# %%
+link = "1 Gbit/s, 200 us"
+two = Cluster(2, link=link, speed=math.inf)
+
+
+def one_pull():
+    flat = torch.zeros(250_000)
+    if dist.get_rank() == 0:
+        worker = dist.recv(torch.empty(1, dtype=torch.int64), tag=HEADER)  # from anybody
+        dist.send(flat, worker, tag=DATA)
+    else:
+        pull(flat, [0])
+
+
+# %%
+run = two.run(one_pull)
+show(run, names={0: "server", 1: "worker"})
+beside(pull_ms, run.trace.duration_ms, "ms")
+
+# %% [markdown]
+# **What to notice:** a request and an answer, each with its latency: $2\alpha + t$. A push is
+# shorter: nobody answers, $\alpha + t$.
+
+# %% [markdown]
+# ## Your turn: answer
+#
+# A server does not know who comes next. `dist.recv(header, tag=HEADER)` without a source takes a
+# message from anybody, and returns the rank that has sent it.
+#
+# What the server *does* is not decided here. It is told by a **rule**, an object with four methods:
+# `push(worker, gradient)`, `may_pull(worker)`, `pull(worker)`, `done(worker)`.
+
+
+# %% exercise="serve"
+def serve(rule, length: int, workers) -> None:
+    """Answer the workers, from anybody as they come, until all are DONE.
+
+    PUSH: receive `length` float32 numbers, always into a new tensor, for `rule.push(worker,
+    gradient)`. PULL: send `rule.pull(worker)`, once `rule.may_pull(worker)`; until then the worker
+    waits, and the others are served. DONE: `rule.done(worker)`. What `rule.pull` gives is the
+    parameters themselves, which a push may change: send a copy, or wait until it is sent.
+    """
+    # BEGIN SOLUTION
+    active, waiting, answers = set(workers), [], {}
+    header = torch.empty(1, dtype=torch.int64)
+    while active:
+        worker = dist.recv(header, tag=HEADER)
+        if worker in answers:  # it asks again, so it has the last answer
+            answers.pop(worker).wait()
+        if header == PUSH:
+            gradient = torch.empty(length)
+            dist.recv(gradient, worker, tag=DATA)
+            rule.push(worker, gradient)
+        elif header == PULL:
+            waiting.append(worker)
+        else:
+            active.remove(worker)
+            rule.done(worker)
+        for each in [w for w in waiting if rule.may_pull(w)]:
+            waiting.remove(each)
+            answers[each] = dist.isend(rule.pull(each).clone(), each, tag=DATA)
+    # END SOLUTION
+
+
+# %% [markdown]
+# In the check the workers come in an order that is certain: each acts when the one before has
+# finished. The title of a case says what happens.
+
+# %% check="serve"
+check(serve)
+
+# %% [markdown]
+# ## Who comes when?
+#
+# A job for the whole lab: the first k ranks are servers, the others work.
+
+
+# %%
+def job(rule, flat, gradient, rounds=math.inf, seconds=math.inf, k=1):
+    """Workers pull, make `gradient(flat, round)` and push, for some rounds or seconds."""
+    rank, ranks = dist.get_rank(), list(range(dist.get_world_size()))
+    servers, workers = ranks[:k], ranks[k:]
+    if rank in servers:
+        mine = flat.tensor_split(k)[rank].clone()
+        server = rule(mine, workers)
+        serve(server, len(mine), workers)
+        return server
+    start, number = time.perf_counter(), 0
+    while number < rounds and time.perf_counter() - start < seconds:
+        pull(flat, servers)
+        push(gradient(flat, number), servers)
+        number += 1
+    done(servers)
+    return None
+
+
+# %%
+class GuestBook:
+    """A rule that changes nothing, and notes who pushes."""
+
+    def __init__(self, flat, workers):
+        self.flat, self.guests = flat, []
+
+    def may_pull(self, worker):
+        return True
+
+    def pull(self, worker):
+        return self.flat
+
+    def push(self, worker, gradient):
+        self.guests.append(worker)
+
+    def done(self, worker):
+        pass
+
+
+# %% [markdown]
+# **Predict:** three workers, each of whose gradients takes 20 ms, and a megabyte each way. In which
+# order do they push? How much of the time does the server compute?
+
+
+# %%
+def stated(flat, number):
+    busy("20 ms", "gradient")
+    return torch.ones_like(flat)
+
+
+names = {0: "server", 1: "worker 1", 2: "worker 2", 3: "worker 3"}
+four = Cluster(4, link=link, speed=math.inf)
+run = four.run(job, GuestBook, torch.zeros(250_000), stated, rounds=3)
+show(run, names=names)
+print("pushed:", run.results[0] and run.results[0].guests)
+
+# %% [markdown]
+# **What to notice:** all three ask at once, and the server answers one after the other, for its link
+# carries one message at a time. So they compute one after the other, and come back one after the
+# other: the queue has sorted itself.
+#
+# The server's row is all communication. And it may never wait for one certain worker: the others
+# would wait too.
+
+# %% [markdown]
+# ## Your turn: everybody waits
+#
+# The first rule is lab 04's training: a *round* is over when all have pushed, and one update is made
+# with the mean. Only then may they pull.
+
+
+# %% exercise="Synchronous"
+class Synchronous:
+    """One update a round: `update(flat, mean)`, when all workers that are not done have pushed.
+
+    The mean is over all that have pushed in the round, added in the order of `workers` whoever came
+    first, so that each run gives the same bits. A worker has one gradient in a round.
+    """
+
+    def __init__(self, flat, update, workers):
+        self.flat, self.update, self.workers = flat, update, workers
+        self.active = set(workers)  # those that are not done
+        self.gradients = {}  # of this round, by worker
+
+    def pull(self, worker):
+        return self.flat
+
+    def push(self, worker, gradient) -> None:
+        """Keep the gradient. If the round is complete, update, and begin a new one."""
+        # BEGIN SOLUTION
+        self.gradients[worker] = gradient
+        self.close()
+        # END SOLUTION
+
+    def may_pull(self, worker) -> bool:
+        """Not while the worker's own gradient waits for the others."""
+        # BEGIN SOLUTION
+        return worker not in self.gradients
+        # END SOLUTION
+
+    def done(self, worker) -> None:
+        """The others no longer wait for this worker. What it has pushed counts."""
+        # BEGIN SOLUTION
+        self.active.remove(worker)
+        self.close()
+        # END SOLUTION
+
+    # BEGIN SOLUTION
+    def close(self):
+        if self.gradients and self.active <= self.gradients.keys():
+            gradients = [self.gradients[w] for w in self.workers if w in self.gradients]
+            self.update(self.flat, sum(gradients) / len(gradients))
+            self.gradients = {}
+
+    # END SOLUTION
+
+
+# %% check="Synchronous"
+check(Synchronous)
+
+# %% [markdown]
+# ## Is it Algorithm 1?
+#
+# Lab 04's `train` averages by all-reduce. Here the same model takes five steps with a server, on the
+# same parts of the same batches.
+
+# %%
+x, y = map(torch.from_numpy, load_digits())
+
+
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def picks(worker, workers):
+    """This worker's part of five batches of 240 images."""
+    return shard(len(x), 240, 0, worker, workers)[:5]
+
+
+# %%
+def load(model, flat):
+    """Give the model the parameters in `flat`."""
+    for p, new in zip(model.parameters(), unflatten(flat, list(model.parameters()))):
+        p.detach().copy_(new)
+
+
+def gradient_at(flat, images):
+    """The gradient of the loss over some images."""
+    model = small()
+    load(model, flat)
+    nn.functional.cross_entropy(model(x[images]), y[images]).backward()
+    return flatten(gradients_of(model))
+
+
+def sgd(lr):
+    return lambda flat, gradient: flat.sub_(gradient, alpha=lr)
+
+
+def a_rule(kind, lr, *more):
+    """What makes a server's rule, of its chunk and the workers."""
+    return lambda flat, workers: kind(flat, sgd(lr), workers, *more)
+
+
+# %%
+def with_all_reduce():
+    model = small()
+    train(model, ((x[p], y[p]) for p in picks(dist.get_rank(), 3)), lr=0.1)
+    return flatten([p.detach() for p in model.parameters()])
+
+
+def of_its_part(flat, number):
+    return gradient_at(flat, picks(dist.get_rank() - 1, 3)[number])
+
+
+# %%
+start = flatten([p.detach() for p in small().parameters()])
+served = four.run(job, a_rule(Synchronous, 0.1), start, of_its_part, rounds=5).results[0]
+reduced = Cluster(3).run(with_all_reduce).results[0]
+if served is not None and reduced is not None:  # a job under torchrun may have fewer ranks
+    print("largest difference:", f"{(served.flat - reduced).abs().max():.1e}")
+    print("five steps moved them by", f"{(start - reduced).abs().max():.1e}")
+
+# %% [markdown]
+# **What to notice:** the same algorithm, to the last digits that float32 has. All workers have the
+# same role, and the hyper-parameters are those of one machine.
+
+# %% [markdown]
+# ## What does a round cost?
+#
+# Draw it on paper, for three workers and one server: 1 MB of parameters ($t = 8$ ms), compute
+# $C = 20$ ms, $\alpha = 0.2$ ms. A round begins when all ask, and is over when the last push is in.
+# The link carries both directions at once.
+#
+# **Predict:** how long is it?
+
+# %% guess="round_ms"
+round_ms = 20 + 3 * 0.2 + (3 - 1) * 8 + 2 * 8  # your guess, in ms
+
+# %%
+synchronous = a_rule(Synchronous, 0.01)
+
+
+def one_round(workers, servers=1):
+    """ms until the last push of a round is in, on real ranks."""
+    cluster = Cluster(workers + servers, link=link, speed=math.inf)
+    run = cluster.run(job, synchronous, torch.zeros(250_000), stated, rounds=1, k=servers)
+    data = [s.end_ns for s in run.trace.spans if s.rank < servers and s.is_recv and s.bytes > 8]
+    return max(data, default=0) / 1e6 - run.trace.start_ns / 1e6
+
+
+beside(round_ms, one_round(3), "ms")
+
+# %% [markdown]
+# **What to notice:** not $C + 2Wt$, which many predict: pulls and pushes do not add up. While the
+# third worker waits for its parameters, the first computes; when the third pushes, the others'
+# pushes are in. What is left are the answers, one after the other, and the last one's push:
+#
+# $$C + 3\alpha + (W - 1)\,t + 2t$$
+
+# %% [markdown]
+# **Predict:** a ring all-reduce takes $2(W - 1)(\alpha + t/W)$ beside $C$ (lab 03). At which number
+# of workers is the server better? And with as many servers as workers?
+
+
+# %%
+def simulated(workers, servers):
+    """The same without ranks: the simulator moves the messages by the same rules."""
+    return parameter_server(workers, servers, 10**6, 20 * 10**6, link).done_ns / 1e6
+
+
+many = [1, 2, 3, 4, 6, 8, 16, 32, 64]
+ring = [20 + cost("ring", w, 10**6, link) / 1e6 for w in many]
+one_server = [simulated(w, 1) for w in many]
+as_many = [simulated(w, w) for w in many]
+print(f"64 workers: {one_server[-1]:.0f} ms, 64 servers {as_many[-1]:.0f}, ring {ring[-1]:.0f}")
+
+# %%
+plt.style.use("ddpkit.view.plain")
+plt.figure(figsize=(6.4, 3.4))
+plt.loglog(many, one_server, "-", label="one server")
+plt.loglog(many, as_many, "-", label="as many servers as workers")
+plt.loglog(many, ring, "--", label="ring, no server")
+few = {1: one_round(1), 3: one_round(3), 6: one_round(6)}
+plt.plot(few.keys(), few.values(), "ko", label="real ranks, one server")
+plt.plot([3], [one_round(3, 3)], "ks", label="real ranks, 3 servers")
+plt.xticks([1, 4, 16, 64], [1, 4, 16, 64]), plt.yticks([30, 100, 300], [30, 100, 300])
+plt.minorticks_off(), plt.legend(fontsize=8)
+plt.xlabel("workers"), plt.ylabel("ms a round")
+plt.show()
+
+# %% [markdown]
+# **What to notice:** all $W \cdot S$ bytes pass the one server's link, each way; in a ring each link
+# carries $2(W-1)/W \cdot S$, whatever $W$. One server is lab 03's `master_worker`, and as bad.
+# With as many servers as workers a round hardly grows at all, where a ring adds up latencies.
+#
+# (Data may be served too: lab 04's batches could come from a server of their own.)
+
+# %% [markdown]
+# ## Your turn: nobody waits
+#
+# The second rule applies each push at once. A worker's copy of the parameters then has an **age**:
+# other workers have changed them since.
+
+
+# %% exercise="Asynchronous"
+class Asynchronous:
+    """Each push is applied at once: `update(flat, gradient)`.
+
+    `version` counts the updates. `staleness` lists (worker, age) of each push: how many updates
+    there were between the worker's last pull and this push, without the update of this one.
+    """
+
+    def __init__(self, flat, update, workers):
+        self.flat, self.update = flat, update
+        self.version, self.staleness = 0, []
+        self.seen = dict.fromkeys(workers, 0)  # the version that a worker has pulled
+
+    def may_pull(self, worker) -> bool:
+        return True
+
+    def pull(self, worker):
+        """The parameters as they are now; note for whom."""
+        # BEGIN SOLUTION
+        self.seen[worker] = self.version
+        return self.flat
+        # END SOLUTION
+
+    def push(self, worker, gradient) -> None:
+        # BEGIN SOLUTION
+        self.staleness.append((worker, self.version - self.seen[worker]))
+        self.update(self.flat, gradient)
+        self.version += 1
+        # END SOLUTION
+
+    def done(self, worker) -> None:
+        pass
+
+
+# %% check="Asynchronous"
+check(Asynchronous)
+
+# %% [markdown]
+# ## How old is a gradient?
+#
+# Three equal workers, whose gradients take 10 to 30 ms, and 40 kB of parameters. The times are drawn,
+# each worker's from a seed of its own, so they are the same in every run. And so is the order of all
+# events, although nobody waits for anybody.
+#
+# **Predict:** how many updates of others does a gradient miss, on average?
+
+# %% guess="age"
+age = 3 - 1  # your guess
+
+# %%
+asynchronous = a_rule(Asynchronous, 0.01)
+numbers = torch.zeros(10_000)
+
+
+def drawn(flat, number, slow=()):
+    chance = random.Random(f"{dist.get_rank()} {number}").uniform(0.5, 1.5)
+    busy(0.02 * chance * (4 if dist.get_rank() in slow else 1), "gradient")
+    return torch.ones_like(flat)
+
+
+# %%
+def ages(server, worker=None):
+    """The ages of all gradients, or of one worker's."""
+    return [age for w, age in (server.staleness if server else ()) if worker in (None, w)]
+
+
+def mean(values):
+    return sum(values) / max(1, len(values))
+
+
+equal = four.run(job, asynchronous, numbers, drawn, seconds=1.5).results[0]
+beside(age, mean(ages(equal)), "updates")
+
+# %% [markdown]
+# Each sees the $W - 1$ others about once between its pull and its push.
+#
+# Now worker 3 becomes four times slower.
+#
+# **Predict:** how many gradients arrive in a second, by both rules? How old are those of worker 3?
+
+# %%
+straggling = partial(drawn, slow=(3,))
+waiting = four.run(job, synchronous, numbers, straggling, seconds=1.5)
+free = four.run(job, asynchronous, numbers, straggling, seconds=1.5)
+for name, run in {"synchronous": waiting, "asynchronous": free}.items():
+    pushed = sum(s.name == "gradient" for s in run.trace.spans)
+    print(f"{name:13}{pushed / 1.5:5.0f} gradients/s")
+for worker in (1, 2, 3):
+    of = ages(free.results[0], worker)
+    print(f"worker {worker}: {len(of)} gradients, age {mean(of):.1f}, at most {max(of, default=0)}")
+
+# %%
+plt.figure(figsize=(6.4, 2.8))
+for place, worker in enumerate((1, 2, 3)):
+    of = ages(free.results[0], worker)
+    at = [each + 0.28 * (place - 1) for each in range(13)]
+    label = f"worker {worker}" + ", 4 times slower" * (worker == 3)
+    plt.bar(at, [of.count(each) for each in range(13)], 0.26, label=label)
+plt.xlabel("age: updates since its pull"), plt.ylabel("gradients"), plt.legend()
+plt.show()
+
+# %% [markdown]
+# **What to notice:** the slow one no longer holds up the others. But each of its gradients is as old
+# as there were pushes in one of its rounds.
+#
+# *There* is the answer to the first question. The server has a value and a version; a worker has a
+# copy, and the copy has an age. "The" parameters are the server's.
+
+# %%
+short = {"seconds": 0.25}
+show(four.run(job, synchronous, numbers, straggling, **short), names=names)
+
+# %%
+show(four.run(job, asynchronous, numbers, straggling, **short), names=names)
+
+# %% [markdown]
+# ## What does age cost?
+#
+# The smallest model there is: minimise $w^2/2$, whose gradient is $w$. The gradient is $\tau$ steps
+# old: $w \leftarrow w - a\, w_{\tau \text{ steps ago}}$.
+#
+# **Predict:** without age any $a$ below 2 converges. With $\tau = 1$, 2, 3?
+
+
+# %%
+def shrinks(a, tau, steps=2000):
+    """Whether w gets smaller, from 1, with gradients that are tau steps old."""
+    w = [1.0] * (tau + 1)
+    for _ in range(steps):
+        w.append(w[-1] - a * w[-1 - tau])
+        if abs(w[-1]) > 1e6:
+            return False
+    return max(map(abs, w[-tau - 9 :])) < 0.5
+
+
+for tau in range(5):
+    largest = max(a / 100 for a in range(1, 210) if shrinks(a / 100, tau))
+    formula = 2 * math.sin(math.pi / (2 * (2 * tau + 1)))
+    print(f"age {tau}: converges up to a = {largest:.2f}, by the formula below {formula:.3f}")
+
+# %% [markdown]
+# **What to notice:** $a < 2 \sin\frac{\pi}{2(2\tau + 1)}$. A learning rate that is fine alone
+# diverges when gradients are old. Now on the digits: four equal workers, for 1.5 s, with a small step
+# and with a large one.
+#
+# **Predict:** which rule has the lower loss, at which step?
+
+
+# %%
+def of_a_batch(flat, number, slow=()):
+    chance = random.Random(f"{dist.get_rank()} {number}")
+    busy(0.02 * chance.uniform(0.5, 1.5) * (4 if dist.get_rank() in slow else 1), "gradient")
+    return gradient_at(flat, chance.sample(range(len(x)), 64))
+
+
+def loss_of(server):
+    model = small()
+    load(model, server.flat)
+    return nn.functional.cross_entropy(model(x), y).item()
+
+
+# %%
+five = Cluster(5, link=link, speed=math.inf)
+for lr in (0.05, 1.5):
+    for made in (Synchronous, Asynchronous):
+        server = five.run(job, a_rule(made, lr), start, of_a_batch, seconds=1.5).results[0]
+        if server is not None:
+            print(f"step {lr:4}  {made.__name__:13} loss {loss_of(server):.2f}")
+
+# %% [markdown]
+# **What to notice:** at a small step many old gradients beat few new ones. At a large step age ruins
+# the asynchronous run. Mends: smaller steps; steps of $a / (1 + \text{age})$ (Zhang and others,
+# [Staleness-aware Async-SGD](https://arxiv.org/abs/1511.05950), 2015); or waiting a little.
+
+# %% [markdown]
+# ## Your turn: wait a little
+#
+# A worker's *clock* counts its pushes. The third rule lets nobody be more than `bound` ahead of the
+# slowest (Ho and others, *More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+# Server*, 2013). Bound 0: all in step. `math.inf`: asynchronous.
+
+
+# %% exercise="Bounded"
+class Bounded(Asynchronous):
+    """A worker may pull while its clock is at most `bound` ahead of the slowest worker's.
+
+    A clock counts the worker's pushes. Workers that are done are not waited for.
+    """
+
+    def __init__(self, flat, update, workers, bound):
+        super().__init__(flat, update, workers)
+        self.bound = bound
+        self.clock = dict.fromkeys(workers, 0)
+
+    def push(self, worker, gradient) -> None:
+        # BEGIN SOLUTION
+        super().push(worker, gradient)
+        self.clock[worker] += 1
+        # END SOLUTION
+
+    def may_pull(self, worker) -> bool:
+        # BEGIN SOLUTION
+        return self.clock[worker] - min(self.clock.values()) <= self.bound
+        # END SOLUTION
+
+    def done(self, worker) -> None:
+        # BEGIN SOLUTION
+        del self.clock[worker]
+        # END SOLUTION
+
+
+# %% check="Bounded"
+check(Bounded)
+
+# %% [markdown]
+# **In words:** a server may also start with more workers than it waits for: it takes the first W
+# gradients of W + 2, and drops those that come late (Chen and others,
+# [Revisiting Distributed Synchronous SGD](https://arxiv.org/abs/1604.00981), 2016). Which line of
+# your `Synchronous` changes?
+
+# %% [markdown]
+# *Your words:*
+#
+# <details><summary>An answer</summary>
+#
+# The one that asks whether the round is complete: `len(self.gradients) >= W`. And a late gradient,
+# of a round that is closed, must be told by the version that its worker has pulled, and dropped.
+#
+# </details>
+
+# %% [markdown]
+# ## What does waiting a little buy?
+#
+# **Predict:** worker 3 is four times slower, always. With bounds of 0, 1, 3 and ∞: how many gradients
+# a second, and how old is the oldest? What if instead *any* worker is slow now and then?
+
+
+# %%
+def hiccups(flat, number):
+    chance = random.Random(f"{dist.get_rank()} {number}")
+    busy(0.02 * (4 if chance.random() < 0.1 else 1), "gradient")
+    return torch.ones_like(flat)
+
+
+# %%
+print("bound   worker 3 always slow          all slow now and then")
+for bound in (0, 1, 3, math.inf):
+    row = f"{bound:5}"
+    for gradient in (straggling, hiccups):
+        rule = a_rule(Bounded, 0.01, bound)
+        server = four.run(job, rule, numbers, gradient, seconds=1.5).results[0]
+        old = max(ages(server), default=0)
+        row += f"   {len(ages(server)) / 1.5:3.0f} gradients/s, oldest {old:2}   "
+    print(row)
+
+# %% [markdown]
+# **What to notice:** against a *permanent* straggler a bound only puts off the waiting. In the end all
+# go at its pace, at any finite bound. Hiccups that come to everybody now and then it hides: each
+# waits for nobody as long as its own lead lasts. Most texts leave the first half out.
+
+# %% [markdown]
+# ## Your turn: how many servers?
+#
+# With k servers each holds $1/k$ of the parameters, and each has a link of its own. Look at your
+# drawing again: which of its stretches get shorter?
+
+
+# %% exercise="seconds_per_round"
+def seconds_per_round(
+    workers: int, servers: int, nbytes: int, compute: float, latency: float, bandwidth: float
+) -> float:
+    """A synchronous round, from the moment when all ask until the last push is in, in seconds.
+
+    `nbytes` of parameters are spread over the servers, of which there are at most as many as
+    workers. `compute` and `latency` are in seconds, `bandwidth` in bytes per second, for each
+    direction of each rank's link. A server sends its answers one after the other. A worker takes in
+    the chunks of all servers one after the other, and sends them so.
+    """
+    # BEGIN SOLUTION
+    own = nbytes / bandwidth  # on a worker's link: what it takes in, and what it sends
+    others = (workers - 1) * own / servers
+    return compute + 3 * latency + others + 2 * own
+    # END SOLUTION
+
+
+# %% check="seconds_per_round"
+check(seconds_per_round)
+
+# %%
+ks = [1, 2, 3, 4, 5, 6]
+formula = [seconds_per_round(6, k, 10**6, 0.02, 0.0002, 125e6) * 1000 for k in ks]
+plt.figure(figsize=(6.4, 2.8))
+plt.plot(ks, formula, "-", label="6 workers, your formula")
+plt.plot(ks, [simulated(6, k) for k in ks], "o", label="simulated")
+plt.plot([1, 3], [one_round(6, k) for k in (1, 3)], "k^", label="real ranks")
+plt.ylim(0, 90), plt.xlabel("servers"), plt.ylabel("ms a round"), plt.legend()
+plt.show()
+
+# %% [markdown]
+# **What to notice:** only the *others'* part falls with k. One's own $2t$ stay; in a ring it is
+# $2(W-1)/W \cdot t$. Were pushes of one chunk to overlap pulls of another, $t$ would be left, half of a
+# ring's: servers can win (BytePS: Jiang and others,
+# [A Unified Architecture](https://www.usenix.org/conference/osdi20/presentation/jiang), 2020).
+
+# %% [markdown]
+# **Predict:** asynchronous workers have no rounds. A server's link is full when it has to carry more
+# than it can: when $W\,t/k > C + 2t$. How many servers do 16 workers need here?
+
+# %% guess="enough"
+enough = math.ceil(16 * 8 / (20 + 2 * 8))  # your guess
+
+
+# %%
+def rate(servers):
+    """Gradients a second of 16 asynchronous workers."""
+    options = {"bound": math.inf, "rounds": 12}
+    return parameter_server(16, servers, 10**6, 20 * 10**6, link, **options).gradients_per_s
+
+
+rates = {k: rate(k) for k in (1, 2, 3, 4, 6, 8)}
+for k, each in rates.items():
+    print(f"{k} servers: {each:4.0f} gradients/s, {16 * 1000 / each:5.1f} ms for 16")
+beside(enough, next(k for k in rates if rates[k] > 0.9 * rates[8]), "servers")
+
+# %% [markdown]
+# **What to notice:** below that the server's link decides, and more servers help in proportion; above
+# it the workers do, and servers help no more.
+
+# %% [markdown]
+# ## Parameters instead of gradients
+#
+# A worker may also take steps of its own, and push its *parameters* every eighth step. The server
+# then takes their mean. Nothing new is needed: the same rule, with another update.
+#
+# **Predict:** how many bytes are saved, and what happens to the loss?
+
+
+# %%
+def eight_steps(flat, number):
+    for step in range(8):
+        flat.sub_(of_a_batch(flat, 8 * number + step), alpha=0.1)
+    return flat
+
+
+def average(flat, mean_of_all):
+    flat.copy_(mean_of_all)
+
+
+# %%
+each = four.run(job, a_rule(Synchronous, 0.1), start, of_a_batch, rounds=48)
+eighth = four.run(
+    job, lambda flat, workers: Synchronous(flat, average, workers), start, eight_steps, rounds=6
+)
+for name, run in {"each step": each, "every 8th": eighth}.items():
+    if run.results[0] is not None:
+        sent, ms = run.traffic.sent() / 1e6, run.trace.duration_ms
+        print(f"{name}: {sent:.1f} MB, {ms:.0f} ms, loss {loss_of(run.results[0]):.2f}")
+
+# %% [markdown]
+# **What to notice:** an eighth of the bytes. *When to synchronise* is a choice, and so is *what*:
+# updates or parameters.
+
+# %% [markdown]
+# ## Which when?
+#
+# | | all-reduce | server |
+# |---|---|---|
+# | dense gradients, equal machines | yes: no rank is special | as many servers as workers |
+# | a huge table, few rows a step | sends all of it | yes: sends the rows |
+# | machines that differ, or come and go | all wait | asynchronous, or bounded |
+#
+# Today one job often has both: tables on servers, the dense part in DDP.
+#
+# **In words:** a server dies. What is lost? And in Spark a driver hands out tasks and gathers results:
+# which of your rules is that?
+
+# %% [markdown]
+# *Your words:*
+#
+# <details><summary>An answer</summary>
+#
+# The only copy of its chunk is lost, and all workers wait for it; so servers keep copies or save
+# often. Each *worker* is cheap to lose: a rule's `done`. Spark's driver is a synchronous server: a
+# stage ends when its slowest task has.
+#
+# </details>
+
+# %% [markdown]
+# ## The way out
+#
+# One server, asynchronous, in plain torch, for `torchrun`:
+#
+# ```python
+# import torch, torch.distributed as dist
+#
+# dist.init_process_group("gloo")
+# rank, workers = dist.get_rank(), dist.get_world_size() - 1
+# w, target = torch.zeros(4), torch.arange(4.0)
+# if rank == 0:
+#     gradient = torch.empty(4)
+#     for _ in range(20 * workers):
+#         worker = dist.recv(gradient)  # from anybody
+#         w -= 0.1 * gradient
+#         dist.send(w, worker)
+#     print("the server has", [round(each, 1) for each in w.tolist()])
+# else:
+#     for step in range(20):
+#         dist.send(w - target, 0)
+#         dist.recv(w, 0)
+# dist.destroy_process_group()
+# ```
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - written both sides of a parameter server, and three rules for who waits;
+# - given each gradient an age, and seen what it costs;
+# - found how many servers are enough, and that a finite bound does not cure a slow machine.
+#
+# **Next:** take `Bounded` along: labs on failures need a job that goes on without a worker.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 08_parameter_server.ipynb` in a
+# terminal. It goes the grader's way, with inputs of its own, and says what the grader will.
