@@ -168,6 +168,10 @@ SUM = (
          f"One rank is a hidden master: it alone sent {s.bytes[0]} bytes; in {s.way.a}, "
          f"{s.expect['bytes'][0]}. {s.way.much}"),
     Hint("bytes", lambda s: s.wrong("bytes"), lambda s: f"{bytes_of_a_rank(s)} {s.way.much}"),
+    Hint("uneven chunks", lambda s: s["most by a rank"] > s.expect["most by a rank"], lambda s:
+         f"With {s.n} ranks one of them sent {s['most by a rank']} bytes, where "
+         f"{s.expect['most by a rank']} will do. {s.way.much}",
+         "The chunks have different lengths: cut the elements, x.view(-1), not the rows of x."),
     Hint("other shares", lambda s: s.wrong("messages") and max(s.messages) <=
          max(s.expect["messages"]), lambda s:
          f"With {s.n} ranks they send {by_size(s.messages)} messages; in {s.way.a}, "

@@ -20,7 +20,7 @@ TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {  # by number of r
     5: {"sum 1": ("float32", (2,)), "sum 2": ("int64", (0,))},
     2: {"sum": ("float32", (9,))},
     1: {"sum": ("float32", (3,))},
-    8: {"sum": ("float64", (16,))},
+    8: {"sum": ("float64", (2, 8))},  # two rows: who cuts rows, and not elements, sends more
 }
 
 
