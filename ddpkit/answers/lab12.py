@@ -1,0 +1,170 @@
+# mypy: ignore-errors
+"""Answers of lab 12 (slices).
+
+Generated from solutions/12_slices.py by `make release`; do not edit.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class Copied(torch.autograd.Function):
+    """Where slices begin. Forward: x, which all ranks have. Backward: the sum of their gradients.
+
+    What it is given stays as it is: others may look at it still.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total
+
+
+class Summed(torch.autograd.Function):
+    """Where slices end. Forward: the sum of the ranks' x. Backward: the gradient, as it is.
+
+    All ranks go on with the same sum, so each has the whole gradient of it already.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def linear(weight, bias=None):
+    """A Linear of its own, with copies of this weight and this bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    state = {"weight": weight, "bias": bias} if bias is not None else {"weight": weight}
+    layer.load_state_dict(state)
+    return layer.to(weight.dtype)
+
+
+class SlicedMLP(nn.Module):
+    """This rank's slice of `Sequential(Linear, activation, Linear)`: on every rank the same output.
+
+    Of the hidden numbers a rank makes those in its part of `tensor_split`. It holds copies of what
+    it needs for them: about 1/n of both weights and of the first bias; the second bias, whole, is
+    on every rank. Inputs and their gradients are whole, and the same on all ranks.
+    """
+
+    def __init__(self, mlp, rank, world_size):
+        super().__init__()
+        first, self.activation, second = mlp
+        mine = torch.arange(first.out_features).tensor_split(world_size)[rank]
+        self.up = linear(first.weight[mine], first.bias[mine])
+        self.down = linear(second.weight[:, mine])
+        self.bias = nn.Parameter(second.bias.detach().clone())
+
+    def forward(self, x):
+        hidden = self.activation(self.up(Copied.apply(x)))
+        return Summed.apply(self.down(hidden)) + self.bias
+
+
+def edges(top, bottom):
+    """Send `top` to the rank above and `bottom` to the one below; what these send, or zeros."""
+    from_above, from_below = (torch.zeros_like(each).contiguous() for each in (bottom, top))
+    rank, works = dist.get_rank(), []
+    for peer, give, take in ((rank - 1, top, from_above), (rank + 1, bottom, from_below)):
+        if 0 <= peer < dist.get_world_size():
+            works += [dist.isend(give.contiguous(), peer), dist.irecv(take, peer)]
+    for work in works:
+        work.wait()
+    return from_above, from_below
+
+
+class Halo(torch.autograd.Function):
+    """Forward: this rank's strip with k rows of each neighbour, zeros at the rim of the image.
+
+    A strip is [batch, channel, row, column], of at least k rows. Backward: the rows that a strip
+    lent have a gradient there too, which comes back to it.
+    """
+
+    @staticmethod
+    def forward(ctx, strip, k):
+        ctx.k = k
+        above, below = edges(strip[:, :, :k], strip[:, :, -k:])
+        return torch.cat([above, strip, below], dim=2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        k = ctx.k
+        from_above, from_below = edges(gradient[:, :, :k], gradient[:, :, -k:])
+        mine = gradient[:, :, k:-k].clone()
+        mine[:, :, :k] += from_above
+        mine[:, :, -k:] += from_below
+        return mine, None
+
+
+class Gathered(torch.autograd.Function):
+    """Forward: all ranks' parts of a sequence, side by side along dim 1. Each has the same length.
+
+    Backward: of the sum of all ranks' gradients this rank's part, and no more is sent than that
+    takes.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.contiguous()
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return torch.cat(parts, dim=1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        parts = gradient.chunk(dist.get_world_size(), dim=1)
+        parts = [part.contiguous() for part in parts]
+        mine = torch.empty_like(parts[0])
+        dist.reduce_scatter(mine, parts)
+        return mine
+
+
+class Scattered(torch.autograd.Function):
+    """Forward: of the sum of all ranks' x this rank's part along dim 1, which ranks divide.
+
+    Backward: all ranks' parts of the gradient, side by side. Each direction is the other one of
+    `Gathered`.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        parts = [part.contiguous() for part in x.chunk(dist.get_world_size(), dim=1)]
+        mine = torch.empty_like(parts[0])
+        dist.reduce_scatter(mine, parts)
+        return mine
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.contiguous()
+        parts = [torch.empty_like(gradient) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, gradient)
+        return torch.cat(parts, dim=1)
+
+
+def global_norm(parameters, sliced) -> float:
+    """The 2-norm of the whole model's gradient, the same on every rank.
+
+    `sliced(p)` says whether p is a slice, of which each rank has its own; others every rank has
+    whole, with the same gradient. A gradient may be None. One number travels.
+    """
+    of_slices, of_whole = torch.zeros((), dtype=torch.float64), 0.0
+    for p in parameters:
+        if p.grad is not None:
+            square = p.grad.double().square().sum()
+            if sliced(p):
+                of_slices += square
+            else:
+                of_whole += square.item()
+    dist.all_reduce(of_slices)
+    return (of_slices.item() + of_whole) ** 0.5

@@ -1,0 +1,315 @@
+"""Lab 12: what slices, strips and parts give, beside what one process gives, and what they send."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab12 import hints
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.exercise import Case, exercise
+from ddpkit.exercises.ranks import Did, asked, title
+from ddpkit.exercises.values import Close
+from ddpkit.protocol.per_rank import PerRank
+
+Answer = Callable[..., Any]
+Tensors = Sequence[Any]  # by rank
+
+WORLDS = (  # ranks, dtype, how what is given lies in memory
+    (2, "float32", "transposed"),
+    (4, "float32", "of stride 0"),
+    (3, "float64", "contiguous"),
+    (1, "float32", "contiguous"),
+)
+
+
+# Copied and Summed
+
+
+@exercise("Copied", lab="12", points=1, returns=False)
+def copied(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Forward nothing, backward the sum over the ranks."""
+    for n, dtype, lies in WORLDS:
+        x, gradients = _lying(_whole(rng, dtype), lies), _drawn(rng, n, dtype, lies)
+        size = x.numel() * x.element_size()
+        yield _passed(
+            *(answer, title(n, dtype, f"gradients {lies}"), [x] * n, gradients),
+            *([x] * n, [sum(gradients)] * n),
+            sent=(0, _ring(n, size)),
+            hints=hints.COPIED,
+            handed_on="output",
+            trivial=n == 1,
+        )
+
+
+@exercise("Summed", lab="12", points=1, returns=False)
+def summed(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Forward the sum over the ranks, backward nothing."""
+    for n, dtype, lies in WORLDS:
+        xs, gradients = _drawn(rng, n, dtype, lies), _drawn(rng, n, dtype, lies)
+        size = xs[0].numel() * xs[0].element_size()
+        yield _passed(
+            *(answer, title(n, dtype, f"tensors {lies}"), xs, gradients),
+            *([sum(xs)] * n, gradients),
+            sent=(_ring(n, size), 0),
+            hints=hints.SUMMED,
+            handed_on="gradient",
+            trivial=n == 1,
+        )
+
+
+def _ring(n: int, size: int) -> int:
+    """Bytes that each rank sends in an all-reduce."""
+    return -(-2 * (n - 1) * size // n)
+
+
+def _whole(rng: random.Random, dtype: str, *shape: int) -> Any:
+    """Whole numbers, so that a sum does not depend on its order."""
+    import torch
+
+    generator = torch.Generator().manual_seed(rng.randrange(10**6))
+    drawn = torch.randint(-20, 20, shape or (3, 4), generator=generator)
+    return drawn.to(getattr(torch, dtype))
+
+
+def _drawn(rng: random.Random, n: int, dtype: str, lies: str) -> list[Any]:
+    return [_lying(_whole(rng, dtype), lies) for _ in range(n)]
+
+
+def _lying(x: Any, lies: str) -> Any:
+    """A tensor of x's shape that lies otherwise in memory: of stride 0 it has one value."""
+    if lies == "of stride 0":
+        return x[0, 0].clone().expand_as(x)
+    return x.t().contiguous().t() if lies == "transposed" else x
+
+
+def _passed(
+    answer: Answer,
+    about: str,
+    xs: Tensors,
+    gradients: Tensors,
+    outputs: Tensors,
+    of_xs: Tensors,
+    *more: Any,
+    sent: tuple[Any, Any],
+    hints: Sequence[Any],
+    trivial: bool = False,
+    given: dict[str, Any] | None = None,
+    at_once: bool = False,
+    handed_on: str = "",
+) -> Case:
+    """A case of a function of autograd: output and x's gradient by rank, what was sent.
+
+    What is handed on as it is, "output" or "gradient", is among what is given: it is compared
+    where `read` runs, so that no right answer is within reach of a rank.
+    """
+    from ddpkit.checks.lab12.on_ranks import passed
+    from ddpkit.checks.lab12.travel import SENT, few
+
+    n, right = len(xs), {"output": list(outputs), "gradient": list(of_xs)}
+    forward, backward = ([each] * n if isinstance(each, int) else each for each in sent)
+    return Case(
+        about,
+        asked(
+            *(partial(passed, answer), PerRank(list(xs)), PerRank(list(gradients)), *more),
+            world_size=n,
+            see={
+                "output": _field("output"),
+                "gradient": _field("gradient"),
+                "left alone": _all_kept,
+                **SENT,
+                **({"all at once": partial(few, n + 2)} if at_once else {}),
+            },
+        ),
+        {
+            **{name: values for name, values in right.items() if name != handed_on},
+            **({f"{handed_on} as it was": True} if handed_on else {}),
+            "left alone": True,
+            "sent forward": forward,
+            "sent backward": backward,
+            **({"all at once": True} if at_once else {}),
+        },
+        read=partial(_as_it_was, handed_on, right[handed_on]) if handed_on else None,
+        hints=hints,
+        given={"n": n, "xs": xs, "gradients": gradients, **(given or {})},
+        trivial=trivial,
+    )
+
+
+def _as_it_was(name: str, values: Tensors, seen: Any) -> dict[str, Any]:
+    return {**seen, f"{name} as it was": same(seen[name], values)}
+
+
+def _field(name: str) -> Callable[[Did], list[Any]]:
+    return partial(_of_each, name)
+
+
+def _of_each(name: str, did: Did) -> list[Any]:
+    return [each[name] for each in did.returned]
+
+
+def _all_kept(did: Did) -> bool:
+    return all(each["kept"] for each in did.returned)
+
+
+# SlicedMLP
+
+
+@exercise("SlicedMLP", lab="12", points=4)
+def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """A slice of an MLP on each rank: the twin's output, gradients and learning, for 1/n of it."""
+    from ddpkit.checks.lab12.mlps import Twin
+    from ddpkit.checks.lab12.on_ranks import sliced
+    from ddpkit.checks.lab12.travel import SENT
+
+    for n, hidden, name in ((2, 8, "GELU"), (4, 10, "Tanh"), (3, 7, "GELU"), (1, 5, "GELU")):
+        twin = Twin(rng.randrange(10**6), hidden, name)
+        yield Case(
+            title(n, f"{hidden} hidden numbers", name),
+            asked(
+                *(partial(sliced, answer), twin.mlp, twin.x, twin.gradient),
+                world_size=n,
+                see={
+                    "output": _field("output"),
+                    "gradient of x": _field("gradient"),
+                    "after 3 steps": _field("learned"),
+                    "bytes held": _field("held"),
+                    **SENT,
+                },
+            ),
+            {
+                "output": [Close(twin.output)] * n,
+                "gradient of x": [Close(twin.gradient_of_x)] * n,
+                "after 3 steps": [Close(twin.learned, digits=3)] * n,
+                "bytes held": twin.held(n),
+                "sent forward": [_ring(n, twin.output.nbytes)] * n,
+                "sent backward": [_ring(n, twin.x.nbytes)] * n,
+            },
+            read=partial(_at_most, twin.held(n)),
+            hints=hints.SLICED,
+            given=twin.models(n),
+            trivial=n == 1,
+        )
+
+
+def _at_most(allowed: list[int], seen: Any) -> dict[str, Any]:
+    """What was seen; who holds less than allowed may do so."""
+    held = [max(each, most) for each, most in zip(seen["bytes held"], allowed, strict=True)]
+    return {**seen, "bytes held": held}
+
+
+# Halo
+
+STRIPS = ((2, 1, 6), (4, 2, 10), (3, 1, 7), (1, 1, 3))  # ranks, k, rows of the image
+
+
+@exercise("Halo", lab="12", points=4, returns=False)
+def halo(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Each strip with the rows that its neighbours lend; their gradient goes back to them."""
+    from ddpkit.checks.lab12.strips import Strips
+
+    for n, k, rows in STRIPS:
+        strips = Strips(_whole(rng, "float32", 2, 3, rows, 5), n, k)
+        gradients = [_whole(rng, "float32", *one.shape) for one in strips.with_halo()]
+        yield _passed(
+            *(answer, title(n, f"{rows} rows", f"k = {k}"), strips.strips, gradients),
+            *(strips.with_halo(), strips.gradients(gradients), k),
+            sent=(strips.sent(), strips.sent()),
+            hints=hints.HALO,
+            trivial=n == 1,
+            given={"k": k, **strips.models(gradients)},
+            at_once=n == 4,
+        )
+
+
+# Gathered and Scattered
+
+PARTS = ((2, "float32"), (4, "float32"), (3, "float64"), (1, "float32"))
+
+
+@exercise("Gathered", lab="12", points=2, returns=False)
+def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Forward all parts of a sequence, side by side; backward the sum of this rank's part."""
+    import torch
+
+    for n, dtype in PARTS:
+        parts = [_whole(rng, dtype, 2, 6, 3).transpose(0, 1) for _ in range(n)]
+        whole = torch.cat(parts, dim=1)
+        gradients = [_whole(rng, dtype, *whole.shape) for _ in range(n)]
+        yield _passed(
+            *(answer, title(n, dtype), parts, gradients, [whole] * n),
+            list(sum(gradients).chunk(n, dim=1)),
+            sent=((n - 1) * parts[0].nbytes, (n - 1) * parts[0].nbytes),
+            hints=hints.GATHERED,
+            trivial=n == 1,
+            given={
+                "own": [one.chunk(n, dim=1)[rank] for rank, one in enumerate(gradients)],
+                "reshaped": [torch.cat(parts).reshape(whole.shape)] * n,
+            },
+        )
+
+
+@exercise("Scattered", lab="12", points=2, returns=False)
+def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Forward this rank's part of the sum; backward all parts of the gradient, side by side."""
+    import torch
+
+    for n, dtype in PARTS:
+        xs = [_whole(rng, dtype, 6, 2 * n, 3) for _ in range(n)]
+        parts = list(sum(xs).chunk(n, dim=1))
+        gradients = [_whole(rng, dtype, *parts[0].shape) for _ in range(n)]
+        whole = torch.cat(gradients, dim=1)
+        alone = [torch.zeros_like(whole) for _ in range(n)]
+        for rank, zeros in enumerate(alone):
+            zeros.chunk(n, dim=1)[rank].copy_(gradients[rank])
+        yield _passed(
+            *(answer, title(n, dtype), xs, gradients, parts, [whole] * n),
+            sent=((n - 1) * parts[0].nbytes, (n - 1) * parts[0].nbytes),
+            hints=hints.SCATTERED,
+            trivial=n == 1,
+            given={
+                "own": [one.chunk(n, dim=1)[rank] for rank, one in enumerate(xs)],
+                "alone": alone,
+            },
+        )
+
+
+# global_norm
+
+
+@exercise("global_norm", lab="12", points=3)
+def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The norm of the whole model's gradient, on every rank, for one number that travels."""
+    from ddpkit.checks.lab12.norms import Gradients
+    from ddpkit.checks.lab12.on_ranks import norm_of
+    from ddpkit.checks.lab12.travel import SENT
+
+    for n, about in ((2, ""), (4, "a parameter without a gradient"), (3, ""), (1, "")):
+        drawn = Gradients(rng.randrange(10**6), n, missing=bool(about))
+        yield Case(
+            title(n, *filter(None, [about])),
+            asked(
+                *(partial(norm_of, answer), PerRank(drawn.by_rank), drawn.slices),
+                world_size=n,
+                see={
+                    "norm": _field("norm"),
+                    "left alone": _all_kept,
+                    "sent forward": SENT["sent forward"],
+                },
+            ),
+            {
+                "norm": [Close(drawn.norm())] * n,
+                "left alone": True,
+                "sent forward": [_ring(n, 8)] * n,
+            },
+            read=partial(_few_bytes, _ring(n, 8)),
+            hints=hints.NORM,
+            given=drawn.models(),
+        )
+
+
+def _few_bytes(most: int, seen: Any) -> dict[str, Any]:
+    """What was seen; who sends less than one number of 8 bytes may do so."""
+    return {**seen, "sent forward": [max(each, most) for each in seen["sent forward"]]}

@@ -1,0 +1,205 @@
+"""Lab 12: what to say of wrong answers, a table for each exercise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.values import Close
+from ddpkit.text import size
+
+
+def each(got: Any, wanted: Any) -> bool:
+    """Whether every rank has this tensor, up to rounding."""
+    return all(same(one, Close(wanted)) for one in got)
+
+
+def gave(s: Seen, wanted: Any) -> bool:
+    """Whether the output is wrong, and this on every rank."""
+    return s.wrong("output") and each(s.output, wanted)
+
+
+def by_rank(got: Any, wanted: Any) -> bool:
+    """Whether each rank has its tensor."""
+    return all(same(one, other) for one, other in zip(got, wanted, strict=True))
+
+
+def more(s: Seen, phase: str) -> str:
+    """How much is sent, and how much would do."""
+    ours, enough = max(s[f"sent {phase}"]), max(s.expect[f"sent {phase}"])
+    return f"{size(ours)} where {size(enough)} would do"
+
+
+# fmt: off
+FUNCTIONS = (  # a table of a function of autograd begins with these
+    Hint("gradients for nothing", lambda s: s.kind == "gradients for nothing",
+         "backward returns a gradient for each input of forward but ctx, and no more."),
+    Hint("gradient's shape", lambda s: s.kind == "gradient's shape",
+         "The gradient that backward returns has another shape than what forward was given."),
+    Hint("no gradient", lambda s: any(one is None and out.shape == came.shape
+         for one, out, came in zip(s.gradient, s.output, s.gradients, strict=True)),
+         "x gets no gradient: backward returned None. Even where it does nothing, it returns the "
+         "gradient that it was given."),
+    Hint("not left alone", lambda s: not s["left alone"],
+         "x, or the gradient, has changed in place, and is not yours: others go on with it. Work "
+         "on a copy."),
+)
+COPIED = (
+    *FUNCTIONS,
+    Hint("swapped", lambda s: any(s["sent forward"]) and not any(s["sent backward"]),
+         "Here slices begin: all ranks have x already, and forward has nothing to add. What each "
+         "has only a part of is the gradient."),
+    Hint("in both", lambda s: any(s["sent forward"]),
+         "Forward or backward, not both: all ranks have x already, and forward has nothing to "
+         "add."),
+    Hint("own part", lambda s: by_rank(s.gradient, s.gradients),
+         "Each rank has its own part of the gradient still. Every slice has used x, so their parts "
+         "have to be added."),
+    Hint("mean", lambda s: each(s.gradient, sum(s.gradients) / s.n),
+         "That is the mean of the parts. Parts of a sum are added, not averaged."),
+    Hint("more bytes", lambda s: not s.wrong("gradient"),
+         lambda s: f"Right, but backward sends {more(s, 'backward')}: one all_reduce."),
+)
+SUMMED = (
+    *FUNCTIONS,
+    Hint("swapped", lambda s: any(s["sent backward"]) and not any(s["sent forward"]),
+         "Here slices end: each rank has a part of the sum, and forward adds them. Backward has "
+         "the whole gradient on every rank already."),
+    Hint("in both", lambda s: any(s["sent backward"]),
+         "The gradient is n times too large: forward or backward, not both. All ranks go on with "
+         "the same sum, so each has the whole gradient of it already."),
+    Hint("own part", lambda s: by_rank(s.output, s.xs),
+         "Each rank has its own part still: add them up."),
+    Hint("mean", lambda s: each(s.output, sum(s.xs) / s.n),
+         "That is the mean of the parts. Parts of a sum are added, not averaged."),
+    Hint("divided gradient", lambda s: not s.wrong("output") and s.n > 1
+         and by_rank(s.gradient, [one / s.n for one in s.gradients]),
+         "The gradient is divided by the number of ranks. A sum hands each of its parts the whole "
+         "gradient."),
+    Hint("more bytes", lambda s: not s.wrong("output"),
+         lambda s: f"Right, but forward sends {more(s, 'forward')}: one all_reduce."),
+)
+SLICED = (
+    Hint("shapes", lambda s: s.kind == "shapes",
+         "The shapes do not fit. torch keeps W transposed: (out, in). What are columns in the "
+         "formula are rows of `weight`, and rows are columns."),
+    Hint("x's part", lambda s: not s.wrong("output") and s.n > 1
+         and same(sum(s.gradient_of_x), Close(s.of_x)),
+         "Output and weights are right, but each rank has only its own part of the gradient of x: "
+         "every layer below would learn nonsense. Where do slices begin?"),
+    Hint("bias in each", lambda s: gave(s, s.bias_in_each),
+         lambda s: f"The second bias is in the sum {s.n} times: add it after the sum."),
+    Hint("no bias", lambda s: gave(s, s.no_bias), "The second bias is missing."),
+    Hint("own part", lambda s: s.n > 1 and not same(s.output[0], Close(s.output[1])),
+         "The ranks have different outputs: each has its own part of a sum."),
+    Hint("cut off", lambda s: gave(s, s.cut_off),
+         "Some hidden numbers are nobody's: n does not divide their number. tensor_split leaves "
+         "none out."),
+    Hint("activation of parts", lambda s: gave(s, s.after_parts),
+         "GELU of a part of a sum is no part of GELU of the sum. Cut the first layer so that each "
+         "rank has *whole* hidden numbers, a few of them."),
+    Hint("views", lambda s: not s.wrong("output") and min(s["bytes held"]) >= s.whole,
+         "The whole weights are still in memory: a slice of a tensor is a view, and keeps all of "
+         "it alive. Copy the slice."),
+    Hint("other parts", lambda s: not s.wrong("output") and s.wrong("bytes held"),
+         lambda s: f"The ranks hold {s['bytes held']} bytes, and their slices are "
+         f"{s.expect['bytes held']}: cut the hidden numbers as tensor_split does."),
+    Hint("more bytes", lambda s: not s.wrong("output", "gradient of x") and s.wrong("sent forward"),
+         lambda s: f"Right, but forward sends {more(s, 'forward')}: the hidden numbers need not "
+         "travel."),
+    Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x"),
+         "The first output is right, and after 3 steps of SGD it is not: a parameter has not the "
+         "gradient that it has in one process. Is it that of the second bias?"),
+)
+HALO = (
+    *FUNCTIONS,
+    Hint("wraps round", lambda s: s.wrong("output") and by_rank(s.output, s.wrapped),
+         "Above the first row of an image is nothing, and below the last: zeros, not the other "
+         "end."),
+    Hint("own rows", lambda s: s.wrong("output") and by_rank(s.output, s.repeated),
+         "These are the strip's own rows once more: above it come the last rows of the rank "
+         "above."),
+    Hint("upside down", lambda s: s.wrong("output") and by_rank(s.output, s.upside_down),
+         "Top and bottom are swapped: what the rank above sends belongs above."),
+    Hint("one row", lambda s: s.k > 1 and [len(one[0, 0]) for one in s.output]
+         == [len(one[0, 0]) + 2 for one in s.xs], "k rows of each neighbour: here k is 2."),
+    Hint("dropped", lambda s: not s.wrong("output") and by_rank(s.gradient, s.dropped),
+         "The rows that neighbours lent had an effect there, and their gradient is thrown away: "
+         "send it back to those who lent them."),
+    Hint("at the wrong edge", lambda s: not s.wrong("output") and by_rank(s.gradient, s.crossed),
+         "What comes back from the rank below belongs to this strip's last rows, which it has "
+         "borrowed; what comes from above to the first."),
+    Hint("instead of added", lambda s: not s.wrong("output") and by_rank(s.gradient, s.instead),
+         "A row at the edge has two gradients: that of its own strip and that of the neighbour's. "
+         "Add them."),
+    Hint("in a row", lambda s: not s["all at once"] and not s.wrong("output", "gradient"),
+         "Right, but each rank waits for the one before it, and the last one for all: that is a "
+         "latency for each rank. Start all messages, then wait."),
+    Hint("more bytes", lambda s: not s.wrong("output", "gradient"),
+         lambda s: f"Right, but it sends {more(s, 'forward')} forward: k rows to each neighbour."),
+)
+PARTS = (  # of Gathered and Scattered
+    *FUNCTIONS,
+    Hint("along dim 0", lambda s: any(one.shape != right.shape for one, right
+         in zip(s.output, s.expect["output"], strict=True)),
+         "The sequence is dim 1. Chunks that stand one below the other in memory have to be put "
+         "side by side."),
+)
+GATHERED = (
+    *PARTS,
+    Hint("one below the other", lambda s: s.wrong("output") and by_rank(s.output, s.reshaped),
+         "The shape is right, and the tokens are not where they belong: the ranks' chunks lie one "
+         "below the other in memory. Put them side by side along dim 1."),
+    Hint("own slice", lambda s: by_rank(s.gradient, s.own),
+         "Every rank has a gradient for your part, since all ranks got it: add them."),
+    Hint("mean", lambda s: by_rank(s.gradient, [one / s.n for one in s.expect["gradient"]]),
+         "That is the mean. What several have used gets the sum of their gradients."),
+    Hint("more bytes", lambda s: not s.wrong("output", "gradient"),
+         lambda s: f"Right, but it sends {more(s, 'backward')} backward: each rank needs the sum "
+         "of its own part alone."),
+)
+SCATTERED = (
+    *PARTS,
+    Hint("own slice", lambda s: by_rank(s.output, s.own),
+         "Each rank has a part of the sum for every token: add, then cut."),
+    Hint("mean", lambda s: by_rank(s.output, [one / s.n for one in s.expect["output"]]),
+         "That is the mean. Parts of a sum are added."),
+    Hint("only its own", lambda s: not s.wrong("output") and by_rank(s.gradient, s.alone),
+         "Zeros where other ranks have the gradient: each token's sum went on from one rank, and "
+         "all ranks had a part of it. Gather their gradients."),
+    Hint("more bytes", lambda s: not s.wrong("output", "gradient"),
+         lambda s: f"Right, but it sends {more(s, 'forward')} forward: an all_reduce is this, and "
+         "an all_gather besides."),
+)
+NORM = (
+    Hint("None", lambda s: s.kind == "None",
+         "A parameter that was not used has no gradient: its `grad` is None."),
+    Hint("changed", lambda s: not s["left alone"],
+         "The gradients have changed: squares and sums are made beside them, not in place."),
+    Hint("own", lambda s: s.n > 1 and floats(s.norm, s.own),
+         "Each rank has a norm of its own: it would clip by a factor of its own, and the whole "
+         "layers would no longer be the same on all ranks."),
+    Hint("counted by all", lambda s: s.n > 1 and floats(s.norm, s.counted),
+         lambda s: f"What every rank has whole is counted {s.n} times."),
+    Hint("left out", lambda s: floats(s.norm, s.slices_alone),
+         "The parameters that every rank has whole are left out."),
+    Hint("norms added", lambda s: floats(s.norm, s.added),
+         "Norms do not add, squares do: the root comes last."),
+    Hint("mean", lambda s: floats(s.norm, s.mean),
+         "That is the mean over the ranks, of squares: parts of a sum are added."),
+    Hint("largest", lambda s: floats(s.norm, s.largest),
+         "That is the largest of the ranks' norms. The gradient of the whole model is longer."),
+    Hint("no root", lambda s: floats(s.norm, s.squared), "That is the square of the norm."),
+    Hint("no float", lambda s: any(type(one) is not float for one in s.norm),
+         "Return a number, a float: .item() of a tensor."),
+    Hint("more bytes", lambda s: not s.wrong("norm"),
+         lambda s: f"Right, but it sends {more(s, 'forward')}: one number has to travel, of at "
+         "most 8 bytes."),
+)
+# fmt: on
+
+
+def floats(got: Any, wanted: Any) -> bool:
+    """Whether the ranks' numbers are these."""
+    return same(list(map(float, got)), list(map(Close, wanted)))

@@ -1,0 +1,54 @@
+"""Lab 12: gradients of slices and of whole parameters, their norm, and what mistakes give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+class Gradients:
+    """Gradients by rank: of slices, other ones on each rank, and of what all have whole."""
+
+    slices = (True, False, True, False, False)
+
+    def __init__(self, seed: int, n: int, *, missing: bool) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        shapes = (3, 4), (5,), (4, 2), (2, 2), (3,)
+        whole = [torch.randn(shape, generator=generator) for shape in shapes]
+        self.by_rank: list[list[Any]] = [
+            [torch.randn(shape, generator=generator) if cut else each
+             for shape, each, cut in zip(shapes, whole, self.slices, strict=True)]
+            for _ in range(n)
+        ]  # fmt: skip
+        if missing:
+            for gradients in self.by_rank:
+                gradients[3] = None
+        self.n = n
+        self.whole = self._squares(0, sliced=False)
+        self.squares = [self._squares(rank, sliced=True) for rank in range(n)]
+
+    def norm(self) -> float:
+        """The 2-norm of the whole model's gradient."""
+        return math.sqrt(self.whole + sum(self.squares))
+
+    def models(self) -> Mapping[str, Any]:
+        """What some mistakes give."""
+        n, whole, squares = self.n, self.whole, sum(self.squares)
+        norms = [math.sqrt(whole + each) for each in self.squares]
+        mistakes = {
+            "counted": math.sqrt(n * whole + squares),
+            "slices_alone": math.sqrt(squares),
+            "added": sum(norms),
+            "mean": math.sqrt(whole + squares / n),
+            "largest": max(norms),
+            "squared": whole + squares,
+        }
+        return {"n": n, "own": norms, **{name: [value] * n for name, value in mistakes.items()}}
+
+    def _squares(self, rank: int, *, sliced: bool) -> float:
+        pairs = zip(self.by_rank[rank], self.slices, strict=True)
+        chosen = [each for each, cut in pairs if cut is sliced and each is not None]
+        return math.fsum(each.double().square().sum().item() for each in chosen)

@@ -1,0 +1,92 @@
+"""Lab 12: what runs on each rank: answers put between a forward and a backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddpkit.exercises.guard import returning
+from ddpkit.rank.record.recorder import span
+
+Answer = Callable[..., Any]
+
+FORWARD, BACKWARD = "forward of the check", "backward of the check"  # spans around each
+STEPS, RATE = 3, 0.1
+
+
+# Functions of autograd
+
+
+def passed(function: Any, x: Any, gradient: Any, *more: Any) -> dict[str, Any]:
+    """What a function of autograd makes of x, and of a gradient; whether it left both alone."""
+    given, before = x.clone().requires_grad_(), (x.clone(), gradient.clone())
+    with span(FORWARD):
+        output = returning(function.apply)(given, *more)
+    made = output.detach().clone()
+    with span(BACKWARD):
+        if output.shape == gradient.shape:
+            output.backward(gradient)
+    kept = torch.equal(given, before[0]) and torch.equal(gradient, before[1])
+    return {"output": made, "gradient": given.grad, "kept": kept}
+
+
+# SlicedMLP
+
+
+def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
+    """What a sliced MLP gives, holds, and has learned after some steps of SGD."""
+    net = returning(answer)(deepcopy(mlp), dist.get_rank(), dist.get_world_size())
+    given = x.clone().requires_grad_()
+    with span(FORWARD):
+        output = returning(net)(given)
+    with span(BACKWARD):
+        output.backward(gradient)
+    return {
+        "output": output.detach().clone(),
+        "gradient": given.grad,
+        "held": held(net),
+        "learned": learned(net, x, gradient),
+    }
+
+
+def held(net: Any) -> int:
+    """Bytes of memory behind the parameters and buffers of a module, each piece counted once."""
+    tensors = [*net.parameters(), *net.buffers()]
+    pieces = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in tensors}
+    return sum(piece.nbytes() for piece in pieces.values())
+
+
+def learned(net: Any, x: Any, gradient: Any) -> Any:
+    """The output after some steps of SGD, in each of which the output has this gradient."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        net(x).backward(gradient)
+        optimizer.step()
+    return net(x).detach()
+
+
+# global_norm
+
+
+def norm_of(answer: Answer, gradients: Sequence[Any], slices: Sequence[bool]) -> dict[str, Any]:
+    """The norm that an answer finds of gradients, some of them None; whether it left them alone."""
+    parameters = []
+    for gradient in gradients:
+        shape = (2,) if gradient is None else gradient.shape
+        parameters.append(nn.Parameter(torch.zeros(shape)))
+        parameters[-1].grad = None if gradient is None else gradient.clone()
+    is_slice = {id(p): each for p, each in zip(parameters, slices, strict=True)}
+    with span(FORWARD):
+        norm = returning(answer)(iter(parameters), lambda p: is_slice[id(p)])
+    after = [p.grad for p in parameters]
+    return {"norm": norm, "kept": all(map(_same, gradients, after))}
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other is None or (one is not None and other is not None and one.equal(other))

@@ -1,0 +1,84 @@
+"""Lab 12: an image in strips, what each gets with its halo, and what mistakes give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+Tensors = Sequence[Any]  # by rank
+
+
+class Strips:
+    """An image [batch, channel, row, column] cut into strips of rows, for halos of k rows."""
+
+    def __init__(self, image: Any, n: int, k: int) -> None:
+        self.image, self.n, self.k = image, n, k
+        self.strips = [strip.clone() for strip in image.tensor_split(n, dim=2)]
+
+    def with_halo(self, rows: Any = None) -> list[Any]:
+        """Each strip with the k rows above and below it; `rows` are those beyond the rims."""
+        beyond = torch.zeros_like(self.image[:, :, : self.k]) if rows is None else rows
+        padded = torch.cat([beyond, self.image, beyond], dim=2)
+        return [padded[:, :, at : at + size + 2 * self.k].clone() for at, size in self._extents()]
+
+    def gradients(self, of_halos: Tensors) -> list[Any]:
+        """Each strip's gradient: its own, and at the edges that of those who borrowed rows."""
+        height = self.image.shape[2] + 2 * self.k
+        total = torch.zeros_like(self.image[:, :, :1]).repeat(1, 1, height, 1)
+        for (at, size), gradient in zip(self._extents(), of_halos, strict=True):
+            total[:, :, at : at + size + 2 * self.k] += gradient
+        inside = total[:, :, self.k : -self.k]
+        return [inside[:, :, at : at + size].clone() for at, size in self._extents()]
+
+    def sent(self) -> list[int]:
+        """Bytes that each rank sends one way: k rows to each neighbour."""
+        edge = self.image[:, :, : self.k].contiguous().nbytes
+        return [edge * ((rank > 0) + (rank < self.n - 1)) for rank in range(self.n)]
+
+    def models(self, of_halos: Tensors) -> Mapping[str, list[Any]]:
+        """What some mistakes give: of forward, and of backward."""
+        k, last = self.k, self.n - 1
+        tops, bottoms = [s[:, :, :k] for s in self.strips], [s[:, :, -k:] for s in self.strips]
+        none = torch.zeros_like(tops[0])
+        above = [bottoms[rank - 1] if rank else none for rank in range(self.n)]
+        below = [tops[rank + 1] if rank < last else none for rank in range(self.n)]
+        own = [one[:, :, k:-k] for one in of_halos]
+        up = [of_halos[rank + 1][:, :, :k] if rank < last else none for rank in range(self.n)]
+        down = [of_halos[rank - 1][:, :, -k:] if rank else none for rank in range(self.n)]
+        return {
+            "wrapped": _joined([bottoms[-1], *above[1:]], self.strips, [*below[:-1], tops[0]]),
+            "repeated": _joined(tops, self.strips, bottoms),
+            "upside_down": _joined(below, self.strips, above),
+            "dropped": own,
+            "crossed": [_added(*each) for each in zip(own, up, down, strict=True)],
+            "instead": [
+                self._instead(*each) for each in zip(range(self.n), own, down, up, strict=True)
+            ],
+        }
+
+    def _extents(self) -> list[tuple[int, int]]:
+        """The first row and the rows of each strip."""
+        sizes = [strip.shape[2] for strip in self.strips]
+        return [(sum(sizes[:rank]), size) for rank, size in enumerate(sizes)]
+
+    def _instead(self, rank: int, own: Any, first: Any, last: Any) -> Any:
+        made = own.clone()
+        if rank:
+            made[:, :, : self.k] = first
+        if rank < self.n - 1:
+            made[:, :, -self.k :] = last
+        return made
+
+
+def _joined(*columns: Tensors) -> list[Any]:
+    return [torch.cat(each, dim=2) for each in zip(*columns, strict=True)]
+
+
+def _added(own: Any, first: Any, last: Any) -> Any:
+    """A strip's gradient with these added to its first and to its last rows."""
+    made, k = own.clone(), first.shape[2]
+    made[:, :, :k] += first
+    made[:, :, -k:] += last
+    return made

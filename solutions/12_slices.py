@@ -1,0 +1,696 @@
+# ---
+# jupyter:
+#   ddpkit:
+#     builds: a layer of which each rank holds a slice, a halo, and the norm of it all
+#     minutes: 85
+#     needs: labs 02 and 03
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # 12 · Slices
+#
+# **You will build** layers that no rank holds whole: an MLP cut into slices, an image cut into
+# strips, a sequence cut into parts. Each gives what one process gives, and you count what travels.
+#
+# **You need** labs 02 and 03. About 85 minutes.
+
+# %%
+import torch, torch.distributed as dist
+from torch import nn
+from ddpkit import Cluster, check
+
+# %% [markdown]
+# ## One layer, too large for one rank
+#
+# A data-parallel rank holds the whole model. Where one layer is too large for that, the layer itself
+# must be cut. Our model is the MLP of a transformer: 256 numbers for each token become 1,024, and 256
+# again. A batch has 512 tokens.
+
+
+# %%
+def whole_mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+
+
+def some_tokens(count=512):
+    torch.manual_seed(1)
+    return torch.randn(4, count // 4, 256)
+
+
+# %% [markdown]
+# Four ranks on a link of 1 Gbit/s, which compute like a core of a laptop, counted and not measured.
+#
+# In a ring of 4 ranks (lab 03) a rank sends, for each part that a rank gives to an all-gather or keeps
+# of a reduce-scatter, three parts; of what an all-reduce sums, $2 \cdot \frac{3}{4}$. So the megabytes
+# that a rank sends are:
+
+# %%
+cluster = Cluster(4, link="1 Gbit/s, 200 us", machine="laptop core")
+TIMES = {"all_gather": 3, "reduce_scatter": 3, "all_reduce": 2 * 3 / 4}
+
+
+def megabytes(trace):
+    counts = trace.traffic.collectives(0)
+    return sum(TIMES[name] * each.bytes for name, each in counts.items()) / 1e6
+
+
+# %% [markdown]
+# ## Columns
+#
+# A linear layer is $y = x W + b$. Cut $W$ into four blocks of columns, one for each rank: then a rank
+# makes a quarter of the numbers of $y$, for all tokens. (torch keeps $W$ transposed: `weight` has a
+# row for each number of $y$. So columns of the formula are rows of `weight`.)
+#
+# The next layer needs all numbers of $y$. So the ranks gather them.
+
+
+# %%
+def my_columns(layer, x):
+    rank = dist.get_rank()
+    return nn.functional.linear(x, layer.weight.chunk(4)[rank], layer.bias.chunk(4)[rank])
+
+
+def side_by_side(part):
+    parts = [torch.empty_like(part) for _ in range(4)]
+    dist.all_gather(parts, part)
+    return torch.cat(parts, dim=-1)
+
+
+# %%
+@torch.no_grad()
+def by_columns():
+    first, gelu, second = whole_mlp()
+    hidden = side_by_side(gelu(my_columns(first, some_tokens())))
+    return side_by_side(my_columns(second, hidden))
+
+
+# %% [markdown]
+# **Predict:** 512 tokens, 1,024 hidden numbers, 256 at the end, 4 bytes each. How many megabytes does
+# a rank send?
+
+# %%
+from ddpkit import show
+
+columns = cluster.run(by_columns)
+print(f"{megabytes(columns.trace):.2f} MB sent by each rank")
+print("as one process:", torch.allclose(columns.results[0], whole_mlp()(some_tokens()), atol=1e-5))
+show(columns)
+
+# %% [markdown]
+# **What to notice:** a lot of communication: "each half of the next layer needs both halves", says
+# a lecture on distributed learning at KTH. Each rank computes a short while, and then all wait for
+# the network.
+
+# %% [markdown]
+# ## Then rows
+#
+# Cut the *second* layer the other way, into blocks of rows. With $h$ cut by columns and $W_2$ by rows,
+#
+# $$ h\, W_2 = h_0 W_2^{(0)} + h_1 W_2^{(1)} + h_2 W_2^{(2)} + h_3 W_2^{(3)} $$
+#
+# and rank $r$ has all that it needs for its own term: the hidden numbers that it made itself. GELU is
+# no hindrance, since it looks at each number alone. Only the sum is left to make: one all-reduce of
+# the *small* output. So Megatron-LM does it (Shoeybi et al. 2019, arXiv 1909.08053).
+
+# %% [markdown]
+# ## Your turn: what backward has to add
+#
+# At the end all ranks add up. At the start something hides: all ranks have the same $x$, and each
+# uses it for its own slice. So each rank's backward makes a *part* of the gradient of $x$.
+#
+# Two functions, where slices begin and where they end. Forward of the one is backward of the other.
+# A function of autograd has two static methods: `forward`, and `backward`, which gets the gradient of
+# the output and returns that of the input.
+
+
+# %% exercise="Copied"
+class Copied(torch.autograd.Function):
+    """Where slices begin. Forward: x, which all ranks have. Backward: the sum of their gradients.
+
+    What it is given stays as it is: others may look at it still.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        # BEGIN SOLUTION
+        return x.view_as(x)
+        # END SOLUTION
+
+    @staticmethod
+    def backward(ctx, gradient):
+        # BEGIN SOLUTION
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total
+        # END SOLUTION
+
+
+# %% check="Copied"
+check(Copied)
+
+
+# %% exercise="Summed"
+class Summed(torch.autograd.Function):
+    """Where slices end. Forward: the sum of the ranks' x. Backward: the gradient, as it is.
+
+    All ranks go on with the same sum, so each has the whole gradient of it already.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        # BEGIN SOLUTION
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+        # END SOLUTION
+
+    @staticmethod
+    def backward(ctx, gradient):
+        # BEGIN SOLUTION
+        return gradient
+        # END SOLUTION
+
+
+# %% check="Summed"
+check(Summed)
+
+# %% [markdown]
+# ## Your turn: the sliced MLP
+#
+# A slice is a layer of its own, with copies: a view would keep the whole weight in memory.
+
+
+# %% tags=["answers"]
+def linear(weight, bias=None):
+    """A Linear of its own, with copies of this weight and this bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    state = {"weight": weight, "bias": bias} if bias is not None else {"weight": weight}
+    layer.load_state_dict(state)
+    return layer.to(weight.dtype)
+
+
+# %% [markdown]
+# **Predict:** how often may $b_2$ be added, if each rank adds it before the sum?
+
+
+# %% exercise="SlicedMLP"
+class SlicedMLP(nn.Module):
+    """This rank's slice of `Sequential(Linear, activation, Linear)`: on every rank the same output.
+
+    Of the hidden numbers a rank makes those in its part of `tensor_split`. It holds copies of what
+    it needs for them: about 1/n of both weights and of the first bias; the second bias, whole, is
+    on every rank. Inputs and their gradients are whole, and the same on all ranks.
+    """
+
+    def __init__(self, mlp, rank, world_size):
+        super().__init__()
+        first, self.activation, second = mlp
+        # BEGIN SOLUTION
+        mine = torch.arange(first.out_features).tensor_split(world_size)[rank]
+        self.up = linear(first.weight[mine], first.bias[mine])
+        self.down = linear(second.weight[:, mine])
+        self.bias = nn.Parameter(second.bias.detach().clone())
+        # END SOLUTION
+
+    def forward(self, x):
+        # BEGIN SOLUTION
+        hidden = self.activation(self.up(Copied.apply(x)))
+        return Summed.apply(self.down(hidden)) + self.bias
+        # END SOLUTION
+
+
+# %% check="SlicedMLP"
+check(SlicedMLP)
+
+# %% [markdown]
+# **Predict:** the gathering way sent 1.97 MB forward. And this one, in forward and in backward?
+
+
+# %%
+def with_slices(count=512):
+    x = some_tokens(count).requires_grad_()  # as if there were layers below
+    mlp = SlicedMLP(whole_mlp(), dist.get_rank(), dist.get_world_size())
+    y = mlp(x)
+    y.square().mean().backward()
+    return y.detach()
+
+
+# %%
+slices = cluster.run(with_slices)
+print(f"{megabytes(slices.trace):.2f} MB sent by each rank, forward and backward together")
+print("as before:", torch.allclose(slices.results[0], columns.results[0], atol=1e-5))
+show(slices)
+
+# %% [markdown]
+# **What to notice:** one all-reduce forward, one backward, each of 512 × 256 numbers. The 512 × 1,024
+# hidden ones, the largest tensor of all, never travel.
+
+# %% [markdown]
+# ## Slices, or replicas?
+#
+# Lab 06 kept the model whole and cut the batch: there the *gradients* of the weights travel. Here the
+# *activations* do. With $d$ = 256, $4d$ hidden numbers and $T$ tokens in the batch, a rank sends
+#
+# $$ \text{replicas: } 2\cdot\tfrac{3}{4}\cdot 8 d^2 \cdot 4\,\text{B} \qquad
+#    \text{slices: } 2 \cdot 2\cdot\tfrac{3}{4}\cdot T d \cdot 4\,\text{B} $$
+#
+# **Predict:** at how many tokens is it the same?
+
+
+# %%
+from torch.nn.parallel import DistributedDataParallel
+
+
+def with_replicas(count):
+    x = some_tokens(count).chunk(4, dim=1)[dist.get_rank()]
+    model = DistributedDataParallel(whole_mlp(), init_sync=False)
+    y = model(x)
+    y.square().mean().backward()
+
+
+# %%
+for count in (128, 1024, 4096):
+    replicas, slices = (cluster.run(f, count) for f in (with_replicas, with_slices))
+    print(f"{count:5} tokens: replicas {megabytes(replicas.trace):5.2f} MB", end=", ")
+    print(f"slices {megabytes(slices.trace):5.2f} MB")
+
+# %% [markdown]
+# **What to notice:** replicas send the same for any batch, slices the same for any width's square. The
+# balance is at $T = 4d$: as many tokens as hidden numbers. Large batches want replicas, wide layers
+# slices; and slices need a quarter of the memory.
+
+# %% [markdown]
+# ## An image in strips
+#
+# A fully connected layer needs all of its input. A convolution is different: "only partially connected
+# to lower layers, easier to distribute efficiently", says the same lecture. Cut an image into four
+# strips. A 3 × 3 convolution of a strip's first row needs one row of the strip above: the *halo*.
+#
+# Neighbours exchange their edges. All messages are started, and then waited for.
+
+
+# %% tags=["answers"]
+def edges(top, bottom):
+    """Send `top` to the rank above and `bottom` to the one below; what these send, or zeros."""
+    from_above, from_below = (torch.zeros_like(each).contiguous() for each in (bottom, top))
+    rank, works = dist.get_rank(), []
+    for peer, give, take in ((rank - 1, top, from_above), (rank + 1, bottom, from_below)):
+        if 0 <= peer < dist.get_world_size():
+            works += [dist.isend(give.contiguous(), peer), dist.irecv(take, peer)]
+    for work in works:
+        work.wait()
+    return from_above, from_below
+
+
+# %% [markdown]
+# ## Your turn: the halo
+#
+# Forward is easy. In backward think of row 7, the last of the first strip, which the second strip has
+# borrowed: its own strip's convolution has a gradient for it, and the neighbour's has one too.
+
+
+# %% exercise="Halo"
+class Halo(torch.autograd.Function):
+    """Forward: this rank's strip with k rows of each neighbour, zeros at the rim of the image.
+
+    A strip is [batch, channel, row, column], of at least k rows. Backward: the rows that a strip
+    lent have a gradient there too, which comes back to it.
+    """
+
+    @staticmethod
+    def forward(ctx, strip, k):
+        # BEGIN SOLUTION
+        ctx.k = k
+        above, below = edges(strip[:, :, :k], strip[:, :, -k:])
+        return torch.cat([above, strip, below], dim=2)
+        # END SOLUTION
+
+    @staticmethod
+    def backward(ctx, gradient):
+        # BEGIN SOLUTION
+        k = ctx.k
+        from_above, from_below = edges(gradient[:, :, :k], gradient[:, :, -k:])
+        mine = gradient[:, :, k:-k].clone()
+        mine[:, :, :k] += from_above
+        mine[:, :, -k:] += from_below
+        return mine, None
+        # END SOLUTION
+
+
+# %% check="Halo"
+check(Halo)
+
+# %% [markdown]
+# Three convolutions, one after the other, each with a halo of its own. An image of 64 × 64 with 16
+# channels.
+#
+# **Predict:** how many bytes is one halo message, and how many would gathering all strips cost?
+
+
+# %%
+def image():
+    torch.manual_seed(2)
+    convolutions = [nn.Conv2d(16, 16, 3, padding=(0, 1)) for _ in range(3)]
+    return convolutions, torch.randn(1, 16, 64, 64)
+
+
+@torch.no_grad()
+def in_strips():
+    convolutions, x = image()
+    strip = x.chunk(4, dim=2)[dist.get_rank()]
+    for convolution in convolutions:
+        strip = convolution(Halo.apply(strip, 1))
+    return strip
+
+
+# %%
+strips = cluster.run(in_strips)
+convolutions, x = image()
+for convolution in convolutions:
+    x = convolution(nn.functional.pad(x, (0, 0, 1, 1)))
+print("as one process:", torch.allclose(torch.cat(strips.results, dim=2), x, atol=1e-5))
+print(strips.traffic.table())
+
+# %% [markdown]
+# **What to notice:** a message is a row: 64 × 16 numbers. An all-gather of all strips would send 48
+# rows from each rank, for each layer.
+
+# %% [markdown]
+# ## The rest is computed four times
+#
+# Between the sliced MLPs of a transformer stand a LayerNorm, a dropout, a sum. With `Copied` and
+# `Summed` every rank computes them for all tokens: the same work on every rank, and every rank keeps
+# those activations for backward.
+#
+# But an all-reduce is a reduce-scatter and an all-gather (lab 02). Take it apart: after the first each
+# rank has a *part of the tokens*, which is enough for a LayerNorm. So ranks normalise a quarter of the
+# tokens each, and gather them before the next slices (Korthikanti et al. 2022, arXiv 2205.05198).
+
+# %% [markdown]
+# ## Your turn: gather and scatter a sequence
+#
+# The sequence is dim 1 of [batch, sequence, features]. `dist.all_gather` and `dist.reduce_scatter` take
+# lists of contiguous tensors.
+
+
+# %% exercise="Gathered"
+class Gathered(torch.autograd.Function):
+    """Forward: all ranks' parts of a sequence, side by side along dim 1. Each has the same length.
+
+    Backward: of the sum of all ranks' gradients this rank's part, and no more is sent than that
+    takes.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        # BEGIN SOLUTION
+        x = x.contiguous()
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return torch.cat(parts, dim=1)
+        # END SOLUTION
+
+    @staticmethod
+    def backward(ctx, gradient):
+        # BEGIN SOLUTION
+        parts = gradient.chunk(dist.get_world_size(), dim=1)
+        parts = [part.contiguous() for part in parts]
+        mine = torch.empty_like(parts[0])
+        dist.reduce_scatter(mine, parts)
+        return mine
+        # END SOLUTION
+
+
+# %% check="Gathered"
+check(Gathered)
+
+
+# %% exercise="Scattered"
+class Scattered(torch.autograd.Function):
+    """Forward: of the sum of all ranks' x this rank's part along dim 1, which ranks divide.
+
+    Backward: all ranks' parts of the gradient, side by side. Each direction is the other one of
+    `Gathered`.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        # BEGIN SOLUTION
+        parts = [part.contiguous() for part in x.chunk(dist.get_world_size(), dim=1)]
+        mine = torch.empty_like(parts[0])
+        dist.reduce_scatter(mine, parts)
+        return mine
+        # END SOLUTION
+
+    @staticmethod
+    def backward(ctx, gradient):
+        # BEGIN SOLUTION
+        gradient = gradient.contiguous()
+        parts = [torch.empty_like(gradient) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, gradient)
+        return torch.cat(parts, dim=1)
+        # END SOLUTION
+
+
+# %% check="Scattered"
+check(Scattered)
+
+# %% [markdown]
+# Two blocks of a transformer without attention, both ways. `enter` and `leave` stand where slices begin
+# and end.
+
+
+# %%
+class Block(nn.Module):
+    def __init__(self, enter, leave):
+        super().__init__()
+        self.enter, self.leave = enter, leave
+        self.norm, mlp = nn.LayerNorm(256), SlicedMLP(whole_mlp(), dist.get_rank(), 4)
+        self.up, self.down, self.bias = mlp.up, mlp.down, mlp.bias
+
+    def forward(self, x):
+        hidden = nn.functional.gelu(self.up(self.enter.apply(self.norm(x))))
+        return x + self.leave.apply(self.down(hidden)) + self.bias
+
+
+# %%
+def two_blocks(enter, leave, in_parts):
+    x = some_tokens()
+    x = x.chunk(4, dim=1)[dist.get_rank()].clone() if in_parts else x
+    x.requires_grad_()
+    blocks = nn.Sequential(Block(enter, leave), Block(enter, leave))
+    blocks(x).square().mean().backward()
+
+
+# %% [markdown]
+# **Predict:** which way sends more? Which holds more activations, and how much more?
+
+# %%
+whole = cluster.run(two_blocks, Copied, Summed, False)
+parts = cluster.run(two_blocks, Gathered, Scattered, True)
+for about, run in (("whole", whole), ("parts", parts)):
+    held = max(level.of("activations") for level in run.trace.memory[0]) / 1e6
+    print(f"{about}: {megabytes(run.trace):.2f} MB sent, {held:.2f} MB of activations at most")
+
+# %% [markdown]
+# **What to notice:** the same bytes, to the last one, and fewer activations. It is not for nothing
+# though: a LayerNorm's own weights see a part of the tokens now, so their gradients are parts of a
+# sum, and somebody has to add them up.
+
+# %% [markdown]
+# ## The norm of it all
+#
+# Gradients are often clipped: if their norm is above 1, all are divided by it. The norm is that of the
+# *whole* model. Each rank has slices of some parameters, and all of others.
+#
+# **Predict:** what does a rank find that squares all its own gradients? And if all ranks sum that?
+
+
+# %% [markdown]
+# ## Your turn: one number that travels
+
+
+# %% exercise="global_norm"
+def global_norm(parameters, sliced) -> float:
+    """The 2-norm of the whole model's gradient, the same on every rank.
+
+    `sliced(p)` says whether p is a slice, of which each rank has its own; others every rank has
+    whole, with the same gradient. A gradient may be None. One number travels.
+    """
+    # BEGIN SOLUTION
+    of_slices, of_whole = torch.zeros((), dtype=torch.float64), 0.0
+    for p in parameters:
+        if p.grad is not None:
+            square = p.grad.double().square().sum()
+            if sliced(p):
+                of_slices += square
+            else:
+                of_whole += square.item()
+    dist.all_reduce(of_slices)
+    return (of_slices.item() + of_whole) ** 0.5
+    # END SOLUTION
+
+
+# %% check="global_norm"
+check(global_norm)
+
+# %% [markdown]
+# Four norms beside the right one: of the sliced MLP, where `bias`, the last one, is whole.
+
+
+# %%
+def norms():
+    x, mlp = some_tokens(), SlicedMLP(whole_mlp(), dist.get_rank(), 4)
+    (100 * mlp(x).square().mean()).backward()
+    own = torch.stack([p.grad.norm() for p in mlp.parameters()]).norm()
+    summed = own.square()
+    dist.all_reduce(summed)
+    right = global_norm(mlp.parameters(), lambda p: p is not mlp.bias)
+    return own.item(), summed.sqrt().item(), right
+
+
+# %%
+twin = whole_mlp()
+(100 * twin(some_tokens()).square().mean()).backward()
+whole_norm = torch.stack([p.grad.norm() for p in twin.parameters()]).norm().item()
+for rank, (own, summed, right) in enumerate(cluster.run(norms).results):
+    print(f"rank {rank}: alone {own:.3f}, all summed {summed:.3f}, yours {right:.3f}")
+print(f"one process: {whole_norm:.3f}")
+
+# %% [markdown]
+# **What to notice:** with one's own norm each rank would divide by another number, and `bias`, the same
+# on all ranks until now, would not be the same any more. With all squares summed it is counted four
+# times: not much here, and a lot where embeddings are whole. Programs in use have had both mistakes
+# (pytorch/torchtitan issue 596, meta-pytorch/torchtune issue 2420).
+
+# %% [markdown]
+# ## torch's own
+#
+# torch cuts the same way, by name: `ColwiseParallel` and `RowwiseParallel`. A parameter is a `DTensor`
+# then, which knows its *placement*: `Shard(dim)`, `Replicate()`, or `Partial()`, a sum whose parts are
+# still to be added.
+#
+# **Predict:** where do the three stand in your MLP? How many megabytes will it send?
+
+
+# %%
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+
+def torchs():
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    mlp = parallelize_module(whole_mlp(), init_device_mesh("cpu", (4,)), plan)
+    y = mlp(some_tokens().requires_grad_())
+    y.square().mean().backward()
+    placed = {name: str(p.placements[0]) for name, p in mlp.named_parameters()}
+    return y.detach().clone(), placed
+
+
+# %%
+run = cluster.run(torchs)
+y, placed = run.results[0]
+print(f"as yours: {torch.allclose(y, columns.results[0], atol=1e-5)}, {run.traffic.table()}")
+for name, placement in placed.items():
+    print(f"{name:10} {placement}")
+
+# %% [markdown]
+# **What to notice:** the same cuts and the same two all-reduces; the broadcast and the scatters hand out
+# the weights from rank 0, once. $W_1$ is sharded along dim 0 of `weight`, its columns; the second bias
+# is replicated. And inside, for a moment, the second layer's output is `Partial`: that is what `Summed`
+# gets.
+
+# %% [markdown]
+# ## Optional: attention, a few heads each
+#
+# Attention has slices by nature: its heads do not look at each other. So a rank takes some heads, with
+# the columns that make their queries, keys and values, and the rows of the output layer that use them.
+#
+# **Predict:** what travels?
+
+
+# %%
+def attention(x, qkv, out, heads):
+    q, k, v = qkv(x).unflatten(-1, (3, heads, 32)).permute(2, 0, 3, 1, 4)
+    y = nn.functional.scaled_dot_product_attention(q, k, v)
+    return out(y.transpose(1, 2).flatten(2))
+
+
+def whole_attention():
+    torch.manual_seed(3)
+    return nn.Linear(256, 3 * 256), nn.Linear(256, 256, bias=False)
+
+
+# %%
+def my_heads(qkv, out):
+    mine = torch.arange(8).tensor_split(4)[dist.get_rank()]
+    weight, bias = (each.unflatten(0, (3, 8, 32))[:, mine] for each in (qkv.weight, qkv.bias))
+    rows = out.weight.unflatten(1, (8, 32))[:, mine]
+    return linear(weight.flatten(0, 2), bias.flatten()), linear(rows.flatten(1))
+
+
+# %%
+@torch.no_grad()
+def by_heads():
+    qkv, out = my_heads(*whole_attention())
+    return Summed.apply(attention(Copied.apply(some_tokens()), qkv, out, heads=2))
+
+
+# %%
+run = cluster.run(by_heads)
+y = attention(some_tokens(), *whole_attention(), heads=8)
+print(f"as one process: {torch.allclose(run.results[0], y, atol=1e-5)}, {run.traffic.table()}")
+
+# %% [markdown]
+# **What to notice:** once more a single all-reduce. With an MLP behind it, that makes two forward and
+# two backward for a layer of a transformer.
+
+# %% [markdown]
+# ## The way out
+#
+# The same MLP in plain torch. `Shard`, `Replicate` and `Partial` are all in there.
+#
+# ```python
+# import torch, torch.distributed as dist
+# from torch import nn
+# from torch.distributed.device_mesh import init_device_mesh
+# from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+#
+# dist.init_process_group("gloo")
+# mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+# torch.manual_seed(0)
+# mlp = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+# parallelize_module(mlp, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+# optimizer = torch.optim.SGD(mlp.parameters(), lr=0.1)
+# for step in range(4):
+#     optimizer.zero_grad()
+#     loss = mlp(torch.ones(4, 128, 256)).square().mean()
+#     loss.backward()
+#     optimizer.step()
+#     print("rank", dist.get_rank(), "step", step, loss.item())
+# dist.destroy_process_group()
+# ```
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - cut an MLP by columns and then by rows, so that one sum is all that travels;
+# - found the batch at which slices and replicas send the same;
+# - given an image's strips a halo, and its gradient back to those who lent the rows;
+# - taken an all-reduce apart to save activations, for no byte more;
+# - measured a gradient of which no rank has all.
+#
+# **Next:** lab 13, where ranks hold a part of the parameters, gradients and optimizer, and each whole
+# layer only while it computes.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 12_slices.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

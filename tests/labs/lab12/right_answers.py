@@ -1,0 +1,235 @@
+"""Right answers to lab 12 of other makes."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tests.labs.answers import right
+
+
+@right("Copied")
+class FromOutside(torch.autograd.Function):
+    """Not a clone of the gradient, but a sum in memory of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        total = gradient.contiguous() + 0
+        dist.all_reduce(total, async_op=True).wait()
+        return total
+
+
+@right("Copied")
+class Functional(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        from torch.distributed import _functional_collectives as functional
+
+        return functional.wait_tensor(
+            functional.all_reduce(gradient.contiguous(), "sum", dist.group.WORLD)
+        )
+
+
+@right("Summed")
+class InTwoHalves(torch.autograd.Function):
+    """A reduce-scatter and an all-gather are an all-reduce."""
+
+    @staticmethod
+    def forward(ctx, x):
+        n = dist.get_world_size()
+        mine = x.new_empty(x.numel() // n)
+        dist.reduce_scatter_tensor(mine, x.flatten().contiguous())
+        total = x.new_empty(x.numel())
+        dist.all_gather_into_tensor(total, mine)
+        return total.view(x.shape)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.clone()
+
+
+class Begin(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        total = gradient.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+
+class End(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        total = x.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+@right("SlicedMLP")
+class ByParameters(nn.Module):
+    """No layers, but parameters, and boundaries instead of an index."""
+
+    def __init__(self, mlp, rank, world_size):
+        super().__init__()
+        first, self.activation, second = mlp
+        sizes = [len(each) for each in range_parts(first.out_features, world_size)]
+        start = sum(sizes[:rank])
+        mine = slice(start, start + sizes[rank])
+        self.first = nn.Parameter(first.weight.detach()[mine].clone())
+        self.first_bias = nn.Parameter(first.bias.detach()[mine].clone())
+        self.second = nn.Parameter(second.weight.detach()[:, mine].clone())
+        self.second_bias = nn.Parameter(second.bias.detach().clone())
+
+    def forward(self, x):
+        hidden = self.activation(Begin.apply(x) @ self.first.T + self.first_bias)
+        return End.apply(hidden @ self.second.T) + self.second_bias
+
+
+def range_parts(length, n):
+    """What tensor_split makes of a range."""
+    each, rest = divmod(length, n)
+    sizes = [each + (rank < rest) for rank in range(n)]
+    return [range(sum(sizes[:rank]), sum(sizes[: rank + 1])) for rank in range(n)]
+
+
+@right("SlicedMLP")
+def by_hooks(mlp, rank, world_size):
+    """The bias in rank 0's layer alone, which the sum adds once; x's gradient summed by a hook."""
+    first, activation, second = mlp
+    mine = torch.arange(first.out_features).tensor_split(world_size)[rank]
+    up = nn.Linear(first.in_features, len(mine))
+    down = nn.Linear(len(mine), second.out_features, bias=rank == 0)
+    with torch.no_grad():
+        up.weight.copy_(first.weight[mine]), up.bias.copy_(first.bias[mine])
+        down.weight.copy_(second.weight[:, mine])
+        if rank == 0:
+            down.bias.copy_(second.bias)
+
+    class Sliced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(up, activation, down)
+
+        def forward(self, x):
+            if x.requires_grad:
+                x = x.view_as(x)
+                x.register_hook(summed)
+            return End.apply(self.layers(x))
+
+    def summed(gradient):
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total
+
+    return Sliced()
+
+
+@right("Halo")
+class InOneBatch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, strip, k):
+        ctx.k, (batch, channels, rows, columns) = k, strip.shape
+        output = strip.new_zeros(batch, channels, rows + 2 * k, columns)
+        output[:, :, k:-k] = strip
+        above, below = swap(strip[:, :, :k], strip[:, :, -k:])
+        if above is not None:
+            output[:, :, :k] = above
+        if below is not None:
+            output[:, :, -k:] = below
+        return output
+
+    @staticmethod
+    def backward(ctx, gradient):
+        k = ctx.k
+        mine = gradient[:, :, k:-k].contiguous().clone()
+        above, below = swap(gradient[:, :, :k], gradient[:, :, -k:])
+        if above is not None:
+            mine[:, :, :k] += above
+        if below is not None:
+            mine[:, :, -k:] += below
+        return mine, None
+
+
+def swap(top, bottom):
+    """What the rank above sends, and the one below, or None; all messages in one batch."""
+    rank, taken, messages = dist.get_rank(), [None, None], []
+    for i, (peer, give) in enumerate(((rank - 1, top), (rank + 1, bottom))):
+        if 0 <= peer < dist.get_world_size():
+            taken[i] = torch.empty(give.shape)
+            messages.append(dist.P2POp(dist.irecv, taken[i], peer))
+            messages.append(dist.P2POp(dist.isend, give.contiguous(), peer))
+    for work in dist.batch_isend_irecv(messages) if messages else ():
+        work.wait()
+    return taken
+
+
+def all_parts(x):
+    """Every rank's x."""
+    joined = x.new_empty(dist.get_world_size() * len(x), *x.shape[1:])
+    dist.all_gather_into_tensor(joined, x.contiguous())
+    return joined.chunk(dist.get_world_size())
+
+
+def my_sum(x):
+    """This rank's part along dim 1 of the sum of all ranks' x."""
+    below_each_other = torch.cat(x.chunk(dist.get_world_size(), dim=1))
+    mine = torch.empty_like(below_each_other[: len(x)])
+    dist.reduce_scatter_tensor(mine, below_each_other)
+    return mine
+
+
+@right("Gathered")
+class Stacked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.cat(all_parts(x), dim=1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return my_sum(gradient)
+
+
+@right("Scattered")
+class Unstacked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return my_sum(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.stack(all_parts(gradient), dim=1).flatten(1, 2)
+
+
+@right("global_norm")
+def replicas_divided(parameters, sliced):
+    total = torch.zeros(1)
+    for p in parameters:
+        if p.grad is not None:
+            total += p.grad.norm() ** 2 / (1 if sliced(p) else dist.get_world_size())
+    dist.all_reduce(total)
+    return total.sqrt().item()
+
+
+@right("global_norm")
+def by_foreach(parameters, sliced):
+    own, whole = [torch.zeros(1)], [torch.zeros(1)]
+    for p in parameters:
+        if p.grad is not None:
+            (own if sliced(p) else whole).append(p.grad)
+    mine = torch.stack(torch._foreach_norm(own)).square().sum()
+    dist.all_reduce(mine)
+    return float((mine + torch.stack(torch._foreach_norm(whole)).square().sum()).sqrt())

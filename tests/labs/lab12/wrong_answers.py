@@ -1,0 +1,226 @@
+"""Wrong answers to lab 12."""
+
+import torch
+import torch.distributed as dist
+
+from tests.labs.answers import edits, wrong
+from tests.labs.lab12.right_answers import Unstacked, by_hooks, replicas_divided
+
+SUM = "        total = gradient.clone()\n        dist.all_reduce(total)\n        return total\n"
+SUM_X = SUM.replace("gradient", "x")
+SAME = "        return x.view_as(x)\n"
+# fmt: off
+edits(
+    ("Copied", "in_both", SAME, SUM_X, "in both"),
+    ("Copied", "in_neither", SUM, "        return gradient\n", "own part"),
+    ("Copied", "averages", "return total", "return total / dist.get_world_size()", "mean"),
+    ("Copied", "swapped", {SUM: "        return gradient\n", SAME: SUM_X}, "swapped"),
+    ("Copied", "in_place", "gradient.clone()", "gradient",
+     "not left alone"),
+    ("Copied", "two_gradients", "return total", "return total, total", "gradients for nothing"),
+    ("Copied", "no_return", "        return total\n", "", "no gradient"),
+    ("Copied", "gathers", SUM,
+     "        parts = [torch.empty(gradient.shape, dtype=gradient.dtype)\n"
+     "                 for _ in range(dist.get_world_size())]\n"
+     "        dist.all_gather(parts, gradient.contiguous())\n        return sum(parts)\n",
+     "more bytes"),
+    ("Copied", "no_output", "        return x.view_as(x)\n", "        x.view_as(x)\n",
+     "returned None"),
+)
+BACK = "        return gradient\n"
+edits(
+    ("Summed", "in_both", BACK, SUM, "in both"),
+    ("Summed", "in_neither", SUM_X, "        return x.view_as(x)\n", "own part"),
+    ("Summed", "averages", "return total", "return total / dist.get_world_size()", "mean"),
+    ("Summed", "swapped", {SUM_X: SAME, BACK: SUM}, "swapped"),
+    ("Summed", "in_place", "x.clone()", "x", "not left alone"),
+    ("Summed", "divides", BACK, "        return gradient / dist.get_world_size()\n",
+     "divided gradient"),
+    ("Summed", "twice", "        dist.all_reduce(total)\n",
+     "        dist.all_reduce(total)\n        dist.all_reduce(total.clone())\n", "more bytes"),
+)
+SPLIT = "torch.arange(first.out_features).tensor_split(world_size)[rank]"
+edits(
+    ("SlicedMLP", "bias_in_the_sum", "Summed.apply(self.down(hidden)) + self.bias",
+     "Summed.apply(self.down(hidden) + self.bias)", "bias in each"),
+    ("SlicedMLP", "no_bias", " + self.bias\n", "\n", "no bias"),
+    ("SlicedMLP", "no_copied", "Copied.apply(x)", "x", "x's part"),
+    ("SlicedMLP", "no_summed", "Summed.apply(self.down(hidden))", "self.down(hidden)", "own part"),
+    ("SlicedMLP", "rows_and_columns",
+     {"second.weight[:, mine]": "second.weight[mine]"}, "shapes"),
+    ("SlicedMLP", "whole_parts_only", SPLIT,
+     "torch.arange(first.out_features)[rank * (first.out_features // world_size) :]"
+     "[: first.out_features // world_size]", "cut off"),
+    ("SlicedMLP", "rest_to_the_last", SPLIT,
+     "torch.arange(first.out_features)[rank * (first.out_features // world_size) :]"
+     "[: None if rank == world_size - 1 else first.out_features // world_size]", "other parts"),
+    ("SlicedMLP", "views",
+     {"self.down = linear(second.weight[:, mine])":
+      "self.down = linear(second.weight[:, mine])\n"
+      "        self.down.weight = nn.Parameter(second.weight.detach()[:, mine[0] : mine[-1] + 1])",
+      "self.up = linear(first.weight[mine], first.bias[mine])":
+      "self.up = linear(first.weight[mine], first.bias[mine])\n"
+      "        self.up.weight = nn.Parameter(first.weight.detach()[mine[0] : mine[-1] + 1])"},
+     "views"),
+    ("SlicedMLP", "bias_divided",
+     {"second.bias.detach().clone()": "second.bias.detach() / world_size",
+      "Summed.apply(self.down(hidden)) + self.bias":
+      "Summed.apply(self.down(hidden) + self.bias)"}, "learns otherwise"),
+    ("SlicedMLP", "fixed_bias", "nn.Parameter(second.bias.detach().clone())",
+     "nn.Parameter(second.bias.detach().clone(), requires_grad=False)", "learns otherwise"),
+    ("SlicedMLP", "gathers_between",
+     {"return Summed.apply(self.down(hidden)) + self.bias":
+      "whole = Summed.apply(nn.functional.pad(hidden, self.around))\n"
+      "        return Summed.apply(self.down(whole[..., self.mine])) + self.bias",
+      "        self.bias = nn.Par": "        self.mine = mine\n"
+      "        self.around = (int(mine[0]), first.out_features - 1 - int(mine[-1]))\n"
+      "        self.bias = nn.Par"}, "more bytes"),
+)
+edits(
+    ("SlicedMLP", "activation_of_parts",
+     {"    mine = torch.arange(first.out_features)": "    mine = torch.arange(first.in_features)",
+      "up = nn.Linear(first.in_features, len(mine))":
+      "up = nn.Linear(len(mine), first.out_features)",
+      "nn.Linear(len(mine), second.out_features, bias=rank == 0)":
+      "nn.Linear(second.in_features, second.out_features, bias=rank == 0)",
+      "up.weight.copy_(first.weight[mine]), up.bias.copy_(first.bias[mine])":
+      "up.weight.copy_(first.weight[:, mine]), up.bias.copy_(first.bias / world_size)",
+      "down.weight.copy_(second.weight[:, mine])": "down.weight.copy_(second.weight)",
+      "self.layers(x)": "self.layers(x[..., mine])"},
+     "activation of parts"),
+    of=by_hooks,
+)
+EDGES = "edges(strip[:, :, :k], strip[:, :, -k:])"
+edits(
+    ("Halo", "own_rows", f"above, below = {EDGES}",
+     "above, below = strip[:, :, :k], strip[:, :, -k:]", "own rows"),
+    ("Halo", "upside_down", "[above, strip, below]", "[below, strip, above]", "upside down"),
+    ("Halo", "one_row", EDGES, "edges(strip[:, :, :1], strip[:, :, -1:])", "one row"),
+    ("Halo", "dropped",
+     {"        mine[:, :, :k] += from_above\n        mine[:, :, -k:] += from_below\n": ""},
+     "dropped"),
+    ("Halo", "at_the_wrong_edge",
+     {"mine[:, :, :k] += from_above": "mine[:, :, -k:] += from_above",
+      "mine[:, :, -k:] += from_below": "mine[:, :, :k] += from_below"}, "at the wrong edge"),
+    ("Halo", "instead",
+     {"mine[:, :, :k] += from_above": "mine[:, :, :k] = from_above if dist.get_rank() else "
+      "mine[:, :, :k]",
+      "mine[:, :, -k:] += from_below": "mine[:, :, -k:] = from_below if dist.get_rank() < "
+      "dist.get_world_size() - 1 else mine[:, :, -k:]"}, "instead of added"),
+    ("Halo", "whole_strips", f"above, below = {EDGES}",
+     "above, below = edges(strip, strip)\n"
+     "        above, below = above[:, :, -k:], below[:, :, :k]", "more bytes"),
+)
+
+
+@wrong("Halo", "wraps round")
+class Round(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, strip, k):
+        ctx.k = k
+        return torch.cat([*ring(strip[:, :, :k], strip, strip[:, :, -k:])], dim=2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient[:, :, ctx.k : -ctx.k], None
+
+
+def ring(top, strip, bottom):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    if n == 1:
+        return bottom, strip, top
+    above, below = torch.empty(bottom.shape), torch.empty(top.shape)
+    works = [
+        dist.isend(top.contiguous(), (rank - 1) % n, tag=1),
+        dist.isend(bottom.contiguous(), (rank + 1) % n, tag=2),
+        dist.irecv(above, (rank - 1) % n, tag=2),
+        dist.irecv(below, (rank + 1) % n, tag=1),
+    ]
+    for work in works:
+        work.wait()
+    return above, strip, below
+
+
+@wrong("Halo", "in a row")
+class OneAfterTheOther(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, strip, k):
+        ctx.k = k
+        above, below = down_and_up(strip[:, :, :k], strip[:, :, -k:])
+        return torch.cat([above, strip, below], dim=2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        k = ctx.k
+        above, below = down_and_up(gradient[:, :, :k], gradient[:, :, -k:])
+        mine = gradient[:, :, k:-k].clone()
+        mine[:, :, :k] += above
+        mine[:, :, -k:] += below
+        return mine, None
+
+
+def down_and_up(top, bottom):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    above, below = torch.zeros(bottom.shape), torch.zeros(top.shape)
+    if rank:
+        dist.recv(above, rank - 1)
+    if rank < n - 1:
+        dist.send(bottom.contiguous(), rank + 1)
+        dist.recv(below, rank + 1)
+    if rank:
+        dist.send(top.contiguous(), rank - 1)
+    return above, below
+
+
+CAT = "        return torch.cat(parts, dim=1)\n"
+SCATTER = "        dist.reduce_scatter(mine, parts)\n        return mine\n"
+edits(
+    ("Gathered", "along_dim_0", "torch.cat(parts, dim=1)", "torch.cat(parts)", "along dim 0"),
+    ("Gathered", "one_below_the_other", "torch.cat(parts, dim=1)",
+     "torch.cat(parts).view(len(x), -1, *x.shape[2:])", "one below the other"),
+    ("Gathered", "own_slice", SCATTER, "        return parts[dist.get_rank()]\n", "own slice"),
+    ("Gathered", "averages", "return mine", "return mine / dist.get_world_size()", "mean"),
+    ("Gathered", "all_reduce", SCATTER,
+     "        total = gradient.clone()\n        dist.all_reduce(total)\n"
+     "        return total.chunk(dist.get_world_size(), dim=1)[dist.get_rank()]\n", "more bytes"),
+    ("Scattered", "averages", "return mine", "return mine / dist.get_world_size()", "mean"),
+    ("Scattered", "own_slice", SCATTER, "        return parts[dist.get_rank()]\n", "own slice"),
+    ("Scattered", "along_dim_0", "torch.cat(parts, dim=1)", "torch.cat(parts)", "gradient's shape"),
+    ("Scattered", "only_its_own", CAT,
+     "        parts = [part * (i == dist.get_rank()) for i, part in enumerate(parts)]\n" + CAT,
+     "only its own"),
+)
+edits(
+    ("Scattered", "all_reduce", "return my_sum(x)",
+     "total = x.clone()\n        dist.all_reduce(total)\n"
+     "        return total.chunk(dist.get_world_size(), dim=1)[dist.get_rank()]", "more bytes"),
+    of=Unstacked,
+)
+edits(
+    ("global_norm", "alone", "    dist.all_reduce(of_slices)\n", "", "own"),
+    ("global_norm", "everything_summed", "if sliced(p):", "if True:", "counted by all"),
+    ("global_norm", "slices_alone", "(of_slices.item() + of_whole)", "of_slices.item()",
+     "left out"),
+    ("global_norm", "forgets_the_root", " ** 0.5", "", "no root"),
+    ("global_norm", "none", "        if p.grad is not None:\n", "        if True:\n", "None"),
+    ("global_norm", "a_tensor", "return (of_slices.item() + of_whole) ** 0.5",
+     "return (of_slices + of_whole) ** 0.5", "no float"),
+    ("global_norm", "in_place", "p.grad.double().square()", "p.grad.square_()", "changed"),
+)
+NORMS = "    total = torch.zeros(1)\n"
+edits(
+    ("global_norm", "norms_added",
+     {" / (1 if sliced(p) else dist.get_world_size())": "",
+      "    dist.all_reduce(total)\n": "    total = total.sqrt()\n    dist.all_reduce(total)\n",
+      "return total.sqrt().item()": "return total.item()"}, "norms added"),
+    ("global_norm", "largest",
+     {" / (1 if sliced(p) else dist.get_world_size())": "",
+      "dist.all_reduce(total)": "dist.all_reduce(total, dist.ReduceOp.MAX)"}, "largest"),
+    ("global_norm", "mean",
+     {" / (1 if sliced(p) else dist.get_world_size())": "",
+      "dist.all_reduce(total)": "dist.all_reduce(total, dist.ReduceOp.AVG)"}, "mean"),
+    ("global_norm", "a_norm_for_each",
+     {NORMS: NORMS + "    ahead = torch.zeros(9)\n    dist.all_reduce(ahead)\n"}, "more bytes"),
+    of=replicas_divided,
+)
+# fmt: on
