@@ -9,9 +9,15 @@ from typing import Any
 LABS: dict[str, str] = {
     "Asynchronous": "lab08",
     "Bounded": "lab08",
+    "Copied": "lab12",
     "DistributedDataParallel": "lab06",
+    "Gathered": "lab12",
     "GradientBuckets": "lab05",
+    "Halo": "lab12",
     "Reducer": "lab06",
+    "Scattered": "lab12",
+    "SlicedMLP": "lab12",
+    "Summed": "lab12",
     "Synchronous": "lab08",
     "accumulate": "lab01",
     "adasum": "lab09",
@@ -34,6 +40,7 @@ LABS: dict[str, str] = {
     "fit_link": "lab02",
     "flatten": "lab05",
     "gather": "lab02",
+    "global_norm": "lab12",
     "gpipe": "lab11",
     "gradients_of": "lab04",
     "master_worker": "lab03",
@@ -81,6 +88,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab08": ("08_parameter_server", "90"),
     "lab09": ("09_scaling", "90"),
     "lab11": ("11_pipeline", "85"),
+    "lab12": ("12_slices", "85"),
 }
 
 
