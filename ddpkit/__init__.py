@@ -2,6 +2,7 @@
 
 Cluster    real torch.distributed ranks, started from a notebook
 Run        what a run of them left behind: results, output, trace, traffic
+torchrun   a script under real torchrun, from a cell
 PerRank    an argument of which every rank gets its own item
 Trace      what every rank did, and when; `show` draws it
 show       the timeline of a run
@@ -16,8 +17,8 @@ course     the labs, and what you have solved in each
 DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
 
 The rooms, from the top (ARCHITECTURE.md says which may import which): commands; grade; authoring;
-checks and exercises; cluster; measure, rank and view; protocol; simulate; trace; and the plain
-things link, machine, data, answers, files, source, text.
+checks and exercises; faults; cluster; measure, rank and view; protocol; simulate; trace; and the
+plain things link, machine, data, answers, files, source, text.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.cluster import Cluster, Run
+from ddpkit.cluster.elastic import ElasticRun, torchrun
 from ddpkit.errors import (
     CallError,
     ClusterError,
@@ -59,6 +61,7 @@ __all__ = [
     "ClusterError",
     "DdpkitError",
     "Deadlock",
+    "ElasticRun",
     "GradeError",
     "LessonError",
     "Mismatch",
@@ -78,6 +81,7 @@ __all__ = [
     "show",
     "span",
     "step",
+    "torchrun",
 ]
 
 

@@ -3,6 +3,8 @@
 cluster    `Cluster` and `Run`, what the reader sees
 local/     ranks on this machine
 torchrun/  ranks that torchrun has started
+elastic    `torchrun` itself, from a cell
+guardian   a process between the two, which leaves nothing behind
 monitor    reads the ranks' black boxes: disagreement, deadlock
 causes     why ranks cannot go on, in what their calls differ
 blame      whose fault, of all that is known of a failure

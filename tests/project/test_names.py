@@ -7,8 +7,8 @@ import ddpkit
 from ddpkit import errors
 from tests.project.source import PACKAGE, ROOT, modules
 
-NOUNS = ["Cluster", "PerRank", "Run", "Trace"]
-VERBS = ["beside", "busy", "carry", "check", "course", "show", "span", "step"]
+NOUNS = ["Cluster", "ElasticRun", "PerRank", "Run", "Trace"]
+VERBS = ["beside", "busy", "carry", "check", "course", "show", "span", "step", "torchrun"]
 ERRORS = [
     "CallError",
     "ClusterError",

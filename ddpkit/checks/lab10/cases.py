@@ -1,0 +1,378 @@
+"""Lab 10: faults. A slow rank, unequal shares, checkpoints, restarts, drift, and the clinic."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import sqrt
+from typing import Any
+
+from ddpkit.checks.lab10 import attempts, clinic, disk, drift, hints, traces, unequal
+from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.ranks import asked
+from ddpkit.exercises.values import Close
+from ddpkit.protocol.per_rank import PerRank
+
+Answer = Callable[..., Any]
+
+# straggler
+
+
+@exercise("straggler", lab="10", points=2, returns=False)
+def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The rank whose own work takes longest, if it takes a fifth longer than the median's."""
+    for about, n, factor, kind in (
+        ("4 ranks, equal", 4, 1.0, ""),
+        ("4 ranks, 3 times as slow", 4, 3.0, ""),
+        ("2 ranks, 1.4 times", 2, 1.4, ""),
+        ("8 ranks, 1.5 times", 8, 1.5, ""),
+        ("4 ranks, 1.1 times", 4, 1.1, ""),
+        ("4 ranks, a slow start", 4, 1.5, "warm-up"),
+        ("4 ranks, a slow link", 4, 1.0, "link"),
+    ):
+        slow, base = rng.randrange(1, n), rng.randrange(20, 60)
+        work = [[base * (factor if rank == slow else 1.0) for rank in range(n)] for _ in range(4)]
+        work[0][(slow + 1) % n] *= 30 if kind == "warm-up" else 1
+        late = [8.0 * (rank == slow) for rank in range(n)] if kind == "link" else []
+        yield Case(
+            about,
+            partial(_straggler, answer, traces.of_steps(work, late)),
+            {"rank": slow if factor > 1.2 else None},
+            hints=hints.STRAGGLER,
+            given={"slow": slow, "n": n, "factor": factor, "why": kind},
+            trivial=factor <= 1.2,
+        )
+
+
+def _straggler(answer: Answer, trace: Any) -> Observed:
+    return {"rank": answer(trace)}
+
+
+# shares
+
+
+@exercise("shares", lab="10", points=2)
+def shares(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Shares with which the slowest rank is done as early as it can be."""
+    drawn = [rng.randrange(20, 300) / 7 for _ in range(5)]
+    for batch, speeds in (
+        (128, [100.0, 100.0, 100.0, 50.0]),
+        (3, [100.0, 100.0, 1.0]),
+        (2, [3.0, 1.0, 1.0]),
+        (rng.randrange(50, 150), drawn),
+        (rng.randrange(1000, 2000), drawn[::-1]),
+    ):
+        yield Case(
+            f"{batch} images, {len(speeds)} ranks",
+            partial(_shares, answer, batch, speeds),
+            {"images": batch, "done after": Close(_optimum(batch, speeds), digits=5)},
+            read=partial(_done, speeds),
+            hints=hints.SHARES,
+            given={"batch": batch, "speeds": speeds},
+        )
+
+
+def _shares(answer: Answer, batch: int, speeds: Sequence[float]) -> Observed:
+    return {"shares": answer(batch, list(speeds))}
+
+
+def _done(speeds: Sequence[float], seen: Observed) -> Observed:
+    taken = seen["shares"]
+    if not isinstance(taken, list | tuple) or len(taken) != len(speeds):
+        return {"images": "not a share for each rank", "done after": None}
+    if any(type(share) is not int or share < 0 for share in taken):
+        return {"images": "not whole numbers from 0", "done after": None}
+    return {"images": sum(taken), "done after": hints.makespan(taken, speeds)}
+
+
+def _optimum(batch: int, speeds: Sequence[float]) -> float:
+    """The earliest end: the smallest of all ends of a share in which the batch is done."""
+    ends = sorted(share / speed for speed in speeds for share in range(1, batch + 1))
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        done = sum(int(ends[middle] * speed + 1e-9) for speed in speeds)
+        low, high = (low, middle) if done >= batch else (middle + 1, high)
+    return ends[low]
+
+
+# train_unequal
+
+UNEQUAL = (  # title, images of each batch by rank
+    ("2 ranks, shares of 4 and 1", ((4, 4), (1, 1))),
+    ("3 ranks, 3, 1 and 2 batches", ((3, 2, 2), (4,), (1, 3))),
+    ("2 ranks, an empty batch", ((3, 0, 2), (2, 3, 1))),
+    ("3 ranks, one has none", ((2, 3), (), (4, 1))),
+)
+
+
+@exercise("train_unequal", lab="10", points=4)
+def train_unequal(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """After each step what one process makes of all images; until nobody has any."""
+    for about, lengths in UNEQUAL:
+        task = unequal.Unequal(lengths, rng.randrange(10**6))
+        yield Case(
+            about,
+            asked(
+                partial(unequal.steps, answer),
+                task.model(),
+                PerRank(task.by_rank()),
+                world_size=task.n,
+                see={"gave": "returned", "exchanged": unequal.exchanged},
+            ),
+            {
+                "steps": [task.steps] * task.n,
+                "models": [Close(each, digits=5) for each in task.as_seen(task.trained())],
+                "ranks": "alike",
+                "exchanged": "the gradients once a step, and a few bytes",
+            },
+            read=partial(_trained, task.steps, task.sizes),
+            hints=hints.UNEQUAL,
+            given=task,
+        )
+
+
+def _trained(steps: int, nbytes: int, seen: Observed) -> Observed:
+    last = [found[-1] for _, found in seen["gave"]]
+    few = all(count <= 2 * (steps + 1) for count, _ in seen["exchanged"])
+    once = all(large == steps * nbytes for _, large in seen["exchanged"])
+    return {
+        "steps": [taken for taken, _ in seen["gave"]],
+        "models": [found for _, found in seen["gave"]],
+        "ranks": "alike" if all(bool((each == last[0]).all()) for each in last) else "different",
+        "exchanged": "the gradients once a step, and a few bytes"
+        if few and once
+        else "too many small messages"
+        if once
+        else "other bytes than the gradients",
+    }
+
+
+# checkpoints
+
+
+@exercise("save_checkpoint", lab="10", points=2, returns=False)
+def save_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """A checkpoint, and whatever happens the one before until the new one is whole."""
+    for about, own in (("2 ranks, a disk each", True), ("2 ranks, one disk", False)):
+        seed = rng.randrange(10**6)
+        holds = "step 3, the model after 3 steps and its momentum"
+        yield Case(
+            about,
+            asked(partial(disk.saved, answer, seed, own), world_size=2, see={"gave": "returned"}),
+            {
+                "there": [True, not own],
+                "holds": [holds, "no file" if own else holds],
+                "besides": [],
+                "moved": "within its folder",
+            },
+            read=partial(_saved, seed),
+            hints=hints.SAVE,
+            given={"case": "disks"},
+        )
+    for how in ("full", "killed while it writes", "killed at the end"):
+        seed = rng.randrange(10**6)
+        yield Case(
+            f"the disk is {how}" if how == "full" else how,
+            asked(partial(disk.unlucky, answer, seed, how), world_size=1, see={"gave": "returned"}),
+            {
+                "ended": "raised" if how == "full" else "killed",
+                "holds": "step 3, the model after 3 steps and its momentum",
+                "the next": "step 6, the model after 6 steps and its momentum",
+            },
+            read=partial(_unlucky, seed),
+            hints=hints.SAVE,
+            given={"case": how},
+        )
+
+
+def _saved(seed: int, seen: Observed) -> Observed:
+    ranks = seen["gave"]
+    return {
+        "there": [rank["there"] for rank in ranks],
+        "holds": [_in_words(seed, rank["holds"]) for rank in ranks],
+        "besides": ranks[0]["besides"],
+        "moved": "within its folder"
+        if all(all(rank["moved"]) for rank in ranks)
+        else "from another folder",
+    }
+
+
+def _unlucky(seed: int, seen: Observed) -> Observed:
+    found = seen["gave"][0]
+    found_there = {name: _in_words(seed, found[name]) for name in ("holds", "the next")}
+    return {"ended": found["ended"], **found_there}
+
+
+def _in_words(seed: int, found: Any) -> str:
+    """What a checkpoint of the model with this seed holds, in words."""
+    import torch
+
+    if isinstance(found, str):
+        return found
+    step, here, later = found
+    for steps in range(8):
+        _, right, right_later = disk.as_written(seed, steps)
+        if torch.allclose(here, right):
+            momentum = "its momentum" if torch.allclose(later, right_later) else "no momentum"
+            return f"step {step}, the model after {steps} steps and {momentum}"
+    return f"step {step}, another model"
+
+
+@exercise("load_checkpoint", lab="10", points=2)
+def load_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The step to go on with, and on every rank the same model and optimizer."""
+    for about, n, steps in (
+        ("2 ranks, no file", 2, None),
+        ("3 ranks, rank 0 has the file", 3, rng.randrange(2, 6)),
+    ):
+        seed = rng.randrange(10**6)
+        own = [seed + 1 + rank for rank in range(n)]
+        right = "step 0, the model after 0 steps and its momentum"
+        if steps is not None:
+            right = f"step {steps}, the model after {steps} steps and its momentum"
+        yield Case(
+            about,
+            asked(
+                partial(disk.loaded, answer, seed, steps),
+                PerRank(own),
+                world_size=n,
+                see={"gave": "returned"},
+            ),
+            {"ranks": [right] * n},
+            read=partial(_loaded, own if steps is None else [seed] * n, own),
+            hints=hints.LOAD,
+            given={"steps": steps},
+            trivial=steps is None,
+        )
+    yield Case(
+        "a file that was cut in the middle",
+        asked(
+            partial(disk.of_a_cut_file, answer, rng.randrange(10**6)),
+            world_size=1,
+            see={"gave": "returned"},
+        ),
+        {"ended": "raised", "file": "as it was"},
+        read=lambda seen: dict(seen["gave"][0]),
+        hints=hints.LOAD,
+        given={"steps": 3},
+    )
+
+
+def _loaded(right: Sequence[int], own: Sequence[int], seen: Observed) -> Observed:
+    in_words = []
+    for seed, before, found in zip(right, own, seen["gave"], strict=True):
+        what = _in_words(seed, found)
+        if "another" in what and "another" not in _in_words(before, found):
+            what = f"step {found[0]}, its own model"
+        in_words.append(what)
+    return {"ranks": in_words}
+
+
+# checkpoint_every
+
+
+@exercise("checkpoint_every", lab="10", points=1)
+def checkpoint_every(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The interval at which least time is lost."""
+    for save, failure in ((60.0, 3.1 * 3600), (10.0, 3.1 * 3600), (5.0, rng.randrange(300, 3000))):
+        yield Case(
+            f"{save:.0f} s to save, a failure every {failure / 60:.0f} minutes",
+            partial(_every, answer, save, float(failure)),
+            {"lost": Close(sqrt(2 * save / failure), digits=2)},
+            read=partial(_lost, save, failure),
+            hints=hints.EVERY,
+            given={"save": save, "failure": failure},
+        )
+
+
+def _every(answer: Answer, save: float, failure: float) -> Observed:
+    return {"every": float(answer(save, failure))}
+
+
+def _lost(save: float, failure: float, seen: Observed) -> Observed:
+    """The share of the time that is lost: by saving, and by what is done twice."""
+    every = seen["every"]
+    return {"lost": hints.lost(every, save, failure) if every > 0 else float("inf")}
+
+
+# supervise
+
+ATTEMPTS: tuple[tuple[str, Sequence[attempts.End], tuple[int, ...], list[list[int]], str], ...] = (
+    ("all is well", ("well",), (4, 3), [[4, 0]], "run 0"),
+    ("rank 2 of 4 dies once", ((2,), "well"), (4, 3), [[4, 0], [3, 1]], "run 1"),
+    ("rank 0 raises once", ("raised", "well"), (4, 3), [[4, 0], [4, 1]], "run 1"),
+    ("it fails each time", ("raised",), (2, 2), [[2, 0], [2, 1], [2, 2]], "the error of run 2"),
+    ("no restart", ((0,), "well"), (2, 0), [[2, 0]], "the error of run 0"),
+    (
+        *("two die, then one", ((0, 3), (1,), "well")),
+        *((5, 4, 2), [[5, 0], [3, 1], [2, 2]], "run 2"),
+    ),
+    ("too few are left", ((1,), (1,), "well"), (4, 5, 3), [[4, 0], [3, 1]], "the error of run 1"),
+)
+
+
+@exercise("supervise", lab="10", points=2)
+def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Attempts until one is well: without the dead, not too often, not with too few."""
+    for about, ends, arguments, started, ended in ATTEMPTS:
+        yield Case(
+            about,
+            partial(attempts.supervised, answer, ends, arguments),
+            {"started": started, "ended": ended},
+            hints=hints.SUPERVISE,
+            given={"arguments": arguments, "ends": ends},
+            trivial=about == "all is well",
+        )
+
+
+# drifted
+
+DRIFTS: tuple[tuple[str, int, drift.Changes, list[str]], ...] = (
+    ("3 ranks, a frozen one on rank 2", 3, {2: {"frozen": [1.0, 2.0, 4.0000005]}}, ["frozen"]),
+    ("3 ranks, alike", 3, {}, []),
+    (
+        *("3 ranks, two numbers changed places", 3, {0: {"frozen": [2.0, 1.0, 4.0]}}),
+        ["frozen"],
+    ),
+    ("2 ranks, the sums agree", 2, {1: {"table": [[1, 2], [1, 4], [2, 5]]}}, ["table"]),
+    ("2 ranks, a buffer", 2, {1: {"seen": 8}}, ["seen"]),
+    ("2 ranks, -0.0", 2, {0: {"mean": [-0.0, float("nan")]}}, ["mean"]),
+    ("3 ranks, two of them", 3, {1: {"narrow": [0.5, -3.02]}, 2: {"seen": 9}}, ["narrow", "seen"]),
+)
+
+
+@exercise("drifted", lab="10", points=3)
+def drifted(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Names of what is not the same on all ranks, on all ranks, for a few bytes."""
+    for about, n, changes, names in DRIFTS:
+        yield Case(
+            about,
+            asked(
+                partial(drift.on_a_rank, answer),
+                PerRank([changes.get(rank, {}) for rank in range(n)]),
+                world_size=n,
+                see={"names": "returned", "handed in": drift.cheap},
+            ),
+            {"names": [names] * n, "handed in": "at most 64 bytes a tensor"},
+            hints=hints.DRIFTED,
+            given={"about": about, "n": n, "right": names},
+            trivial=not names,
+            stop_if="raised",
+        )
+
+
+# The clinic
+
+
+def _patient(name: str) -> Callable[[Answer, random.Random], Iterator[Case]]:
+    def cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+        yield from clinic.cases(name, answer, rng)
+
+    cases.__doc__ = f"Patient {name}: the cause, the rank, and a mend that heals it."
+    return cases
+
+
+for _name in clinic.DIAGNOSES:
+    exercise(f"patient_{_name.lower()}", lab="10", points=1)(_patient(_name))

@@ -1,0 +1,157 @@
+"""Lab 10: diagnoses of the clinic's patients, and mends, which are run.
+
+A mend is right if the program ends, has communicated, and has what it was made for: for that is
+worked out here in one process. One that only lets the symptom vanish ends with something else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab10.hints import DIAGNOSIS, MEND
+from ddpkit.exercises.exercise import Case, Observed
+from ddpkit.faults import clinic
+
+Answer = Callable[[], Any]
+
+DIAGNOSES: dict[str, tuple[str, int | None]] = {
+    "A": ("all send first", None),
+    "B": ("one rank alone", 0),
+    "C": ("another order", 2),
+    "D": ("other sizes", 2),
+    "E": ("left out", 2),
+    "F": ("one rank alone", 0),
+    "G": ("same data", None),
+    "H": ("no common start", None),
+    "I": ("divided twice", None),
+}
+
+
+def cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The diagnosis of a patient, and its mend, which is run."""
+    cause, rank = DIAGNOSES[name]
+    yield Case(
+        "diagnosis",
+        partial(_diagnosed, answer),
+        {"illness": cause, "rank": rank},
+        hints=DIAGNOSIS,
+        given={"patient": name},
+    )
+    seed = rng.randrange(10**6)
+    yield Case(
+        "mended",
+        partial(treated, answer, name, seed),
+        {"ends": "well", "ranks": "talk", "it has": "what it was made for"},
+        read=partial(_looked_at, name, seed),
+        hints=MEND,
+        given={"patient": name},
+    )
+
+
+def _diagnosed(answer: Answer) -> Observed:
+    cause, rank, _ = answer()
+    return {"illness": cause, "rank": rank}
+
+
+def treated(answer: Answer, name: str, seed: int) -> Observed:
+    """What a mended patient ends in, and what its ranks have by then."""
+    _, _, mend = answer()
+    run = clinic.patient(name).mended(mend).run(seed, expect_error=False)
+    sent = all(any(one.is_comm and one.bytes for one in run.trace.of(r)) for r in run.trace.ranks)
+    return {"ranks": run.results, "talk": sent}
+
+
+def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
+    ranks = seen["ranks"]
+    model, lists = _right_model(name, seed), LISTS.get(name)
+    has = all(any(_close(each["model"], one) for one in model) for each in ranks)
+    what = "what it was made for" if has else "another model than one process"
+    if has and lists is not None and not lists(ranks, seed):
+        what = "a right model, and wrong results"
+    return {"ends": "well", "ranks": "talk" if seen["talk"] else "are silent", "it has": what}
+
+
+# What is right, in one process
+
+
+def _right_model(name: str, seed: int) -> list[Any]:
+    if name in "AD":  # they do not train
+        return [clinic.vector(clinic.build(seed))]
+    if name == "E":
+        return [_without_the_broken(seed, rule) for rule in ("zeros", "leave out", "the others")]
+    return [clinic.one_process(seed)]
+
+
+def _without_the_broken(seed: int, rule: str) -> Any:
+    """The model if a batch with a broken image counts as zeros on its rank, or not at all."""
+    import torch
+
+    model = clinic.build(seed)
+    optimizer = torch.optim.SGD(model.parameters(), clinic.LR, weight_decay=clinic.DECAY)
+    for x, y in clinic.data(seed, "E"):
+        parts = list(zip(x.split(4), y.split(4), strict=True))
+        good = [part for part in parts if bool(part[0].isfinite().all())]
+        if len(good) < len(parts) and rule == "leave out":
+            continue
+        optimizer.zero_grad()
+        total: Any = sum(torch.nn.functional.mse_loss(model(x), y) for x, y in good)
+        (total / (len(parts) if rule == "zeros" else len(good))).backward()
+        optimizer.step()
+    return clinic.vector(model)
+
+
+def _edges(ranks: list[Any], seed: int) -> bool:
+    x = clinic.data(seed)[0][0]
+    right = [x[(4 * rank - 1) % len(x)] for rank in range(3)]
+    return all(
+        len(each["result"]) == 1 and _close(each["result"][0], above)
+        for each, above in zip(ranks, right, strict=True)
+    )
+
+
+def _predictions(ranks: list[Any], seed: int) -> bool:
+    model = clinic.build(seed)
+    right = [model(x).detach() for x, _ in clinic.data(seed, "D")]
+    return all(
+        len(each["result"]) == len(right) and all(map(_close, each["result"], right))
+        for each in ranks
+    )
+
+
+def _losses(after: bool, ranks: list[Any], seed: int) -> bool:
+    """Whether rank 0 has noted the loss of each whole batch, before its step or after it."""
+    import torch
+
+    model, right = clinic.build(seed), []
+    optimizer = torch.optim.SGD(model.parameters(), clinic.LR, weight_decay=clinic.DECAY)
+    for x, y in clinic.data(seed):
+        optimizer.zero_grad()
+        loss: Any = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            later = torch.nn.functional.mse_loss(model(x), y)
+        right.append(float(later if after else loss.detach()))
+    log = ranks[0]["log"]
+    return len(log) == len(right) and _close(torch.tensor(log), torch.tensor(right))
+
+
+def _close(a: Any, b: Any) -> bool:
+    import torch
+
+    return (
+        isinstance(a, torch.Tensor)
+        and a.shape == b.shape
+        and torch.allclose(a.double(), b.double())
+    )
+
+
+LISTS: dict[str, Callable[[list[Any], int], bool]] = {
+    "A": _edges,
+    "B": partial(_losses, False),
+    "D": _predictions,
+    "F": partial(_losses, True),
+}

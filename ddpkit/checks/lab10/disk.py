@@ -1,0 +1,273 @@
+"""Lab 10: checkpoints saved and loaded on ranks, on disks that are whole, full, or pulled out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ddpkit.exercises.exercise import Observed
+
+Answer = Callable[..., Any]
+State = dict[str, Any]  # what a checkpoint holds: "step", "model", "optimizer"
+
+LR, MOMENTUM = 0.05, 0.9
+SLOW = 0.3  # seconds, in which a rank that does not wait has long returned
+ROOM = 2000  # bytes that fit on the full disk; a checkpoint has more
+
+
+class Killed(BaseException):
+    """The end of a process, in the middle of what it does: no `except Exception` sees it."""
+
+
+def trained(seed: int, steps: int) -> tuple[Any, Any]:
+    """A model and its optimizer after some steps, with momentum: the same wherever it is made."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = [torch.nn.Linear(3, 40), torch.nn.BatchNorm1d(40), torch.nn.Linear(40, 2)]
+        model = torch.nn.Sequential(*layers).double()
+    optimizer = torch.optim.SGD(model.parameters(), LR, MOMENTUM)
+    for number in range(steps):
+        go_on(model, optimizer, seed + number)
+    return model, optimizer
+
+
+def go_on(model: Any, optimizer: Any, seed: int) -> None:
+    """One step more, on a batch that the seed draws."""
+    import torch
+
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def numbers(model: Any) -> Any:
+    """All of a model in one vector, its buffers too."""
+    import torch
+
+    return torch.cat([tensor.double().flatten() for tensor in model.state_dict().values()])
+
+
+def after(step: int, model: Any, optimizer: Any) -> list[Any]:
+    """What can be told of a checkpoint: its step, its model, and its model a step later.
+
+    The last tells whether the momentum was there.
+    """
+    here = numbers(model)
+    go_on(model, optimizer, 7)
+    return [step, here, numbers(model)]
+
+
+def as_written(seed: int, steps: int) -> list[Any]:
+    """`after`, of a checkpoint taken after so many steps and read again."""
+    return after(steps, *trained(seed, steps))
+
+
+def write(path: Path, seed: int, steps: int) -> None:
+    """Write a checkpoint as the lesson asks for it."""
+    import torch
+
+    model, optimizer = trained(seed, steps)
+    state = {"step": steps, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, path)
+
+
+def held(path: Path) -> list[Any] | str:
+    """What can be told of the checkpoint at `path`, or in a word why it is none."""
+    import torch
+
+    if not path.exists():
+        return "no file"
+    try:
+        state = torch.load(path)
+    except Exception:
+        return "a broken file"
+    if not isinstance(state, dict) or not {"step", "model"} <= set(state):
+        return "no dict with step, model and optimizer"
+    model, optimizer = trained(0, 0)
+    model.load_state_dict(state["model"])
+    if state.get("optimizer"):
+        optimizer.load_state_dict(state["optimizer"])
+    return after(state["step"], model, optimizer)
+
+
+# Saving
+
+
+def saved(answer: Answer, seed: int, own_disks: bool) -> Observed:
+    """Run on ranks: the answer saves twice, and what is there as soon as it returns.
+
+    With `own_disks` each rank has a folder of its own, as hosts without a shared disk have.
+    """
+    with _folder(own_disks) as folder, _renames() as renames:
+        path, there = folder / "run.pt", True
+        for steps in (2, 3):
+            model, optimizer = trained(seed, steps)
+            optimizer.register_state_dict_pre_hook(lambda _: time.sleep(SLOW))
+            answer(path, steps, model, optimizer)
+            there = there and path.exists()
+        found = held(path)
+        _together()
+        return {
+            "there": there,
+            "holds": found,
+            "besides": sorted({p.name for p in folder.iterdir()} - {"run.pt"}),
+            "moved": [os.path.dirname(a) == os.path.dirname(b) for a, b in renames],
+        }
+
+
+def unlucky(answer: Answer, seed: int, how: str) -> Observed:
+    """Run on one rank: a save that goes wrong, what the disk holds then, and the next save.
+
+    `how`: the disk is "full", or the rank is "killed" while it writes, or as it puts the file in
+    its place.
+    """
+    with _folder(True) as folder:
+        path = folder / "run.pt"
+        write(path, seed, 3)
+        model, optimizer = trained(seed, 5)
+        if how == "killed while it writes":
+            optimizer.register_state_dict_post_hook(_bomb)
+        ended = "returned"
+        with {"full": _full_disk, "killed at the end": _killed_at_the_end}.get(how, _as_it_is)():
+            try:
+                answer(path, 5, model, optimizer)
+            except Killed:
+                ended = "killed"
+            except Exception:
+                ended = "raised"
+        holds = held(path)
+        model, optimizer = trained(seed, 6)
+        with suppress(Exception):
+            answer(path, 6, model, optimizer)
+        return {"ended": ended, "holds": holds, "the next": held(path)}
+
+
+# Loading
+
+
+def loaded(answer: Answer, seed: int, steps: int | None, own: int) -> list[Any]:
+    """Run on ranks: what the answer loads on this rank, of a file that rank 0 alone sees.
+
+    `own` seeds this rank's model before. `steps` is None where there is no file.
+    """
+    with _folder(True) as folder:
+        path = folder / "run.pt"
+        if _rank() == 0 and steps is not None:
+            write(path, seed, steps)
+        model, optimizer = trained(own, 0)
+        return after(answer(path, model, optimizer), model, optimizer)
+
+
+def of_a_cut_file(answer: Answer, seed: int) -> Observed:
+    """Run on one rank: what the answer does with a checkpoint of which the end is missing."""
+    with _folder(True) as folder:
+        path = folder / "run.pt"
+        write(path, seed, 3)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        model, optimizer = trained(seed, 0)
+        try:
+            answer(path, model, optimizer)
+        except Exception:
+            ended = "raised"
+        else:
+            ended = "returned"
+        kept = path.exists() and path.read_bytes() == whole[: len(whole) // 2]
+        return {"ended": ended, "file": "as it was" if kept else "changed"}
+
+
+# Disks
+
+
+def _rank() -> int:
+    import torch.distributed as dist
+
+    return dist.get_rank()
+
+
+def _together() -> None:
+    import torch.distributed as dist
+
+    if dist.get_world_size() > 1:
+        dist.barrier()
+
+
+@contextmanager
+def _folder(own: bool) -> Iterator[Path]:
+    """A folder: this rank's own, or one that all ranks have."""
+    import torch.distributed as dist
+
+    with tempfile.TemporaryDirectory(prefix="ddpkit-disk-", ignore_cleanup_errors=True) as name:
+        names = [name]
+        if not own and dist.get_world_size() > 1:
+            dist.broadcast_object_list(names, src=0)
+        yield Path(names[0])
+        if not own:
+            _together()
+
+
+@contextmanager
+def _renames() -> Iterator[list[tuple[str, str]]]:
+    """Pairs of paths, from where to where a file was put."""
+    found: list[tuple[str, str]] = []
+    with _hearing(lambda event, args: found.append((str(args[0]), str(args[1])))):
+        yield found
+
+
+@contextmanager
+def _killed_at_the_end() -> Iterator[None]:
+    """A block that is over when a file is to be put in another's place."""
+
+    def kill(event: str, args: tuple[Any, ...]) -> None:
+        raise Killed
+
+    with _hearing(kill):
+        yield
+
+
+@contextmanager
+def _hearing(listener: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
+    """A block in which `listener` hears of each rename. The audit hook itself stays for ever."""
+    listening = True
+
+    def hear(event: str, args: tuple[Any, ...]) -> None:
+        if listening and event == "os.rename":
+            listener(event, args)
+
+    sys.addaudithook(hear)
+    try:
+        yield
+    finally:
+        listening = False
+
+
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _full_disk() -> Iterator[None]:
+    from ddpkit.faults import full_disk
+
+    with full_disk(ROOM):
+        yield
+
+
+class _Bomb:
+    def __reduce__(self) -> Any:
+        raise Killed
+
+
+def _bomb(_: Any, state: State) -> State:
+    """An optimizer's state at which the process is killed when it is written."""
+    return {**state, "bomb": _Bomb()}

@@ -1,0 +1,365 @@
+"""Lab 10: what to say of which mistake, a table for each exercise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, isclose, sqrt
+from typing import Any
+
+from ddpkit.checks.lab10.unequal import Rule, Step, whole
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.faults import CAUSES
+
+# fmt: off
+STRAGGLER = (
+    Hint("always somebody", lambda s: s.why == "" and s.factor == 1.0 and s.rank is not None,
+         "The four ranks work equally long here, and you name one: None."),
+    Hint("a little slower", lambda s: s.factor == 1.1 and s.rank == s.slow,
+         "A tenth more is not yet a straggler: it takes a fifth more than the median rank's work."),
+    Hint("warm-up", lambda s: s.why == "warm-up" and s.rank != s.slow,
+         "Step 0 warms up, and one rank took long there: look at all later steps together."),
+    Hint("who waits", lambda s: s.factor > 1.0 and s.rank not in (None, s.slow),
+         "That is who waits, not who is waited for: a rank that works long waits least."),
+    Hint("median", lambda s: s.n == 2 and s.rank is None,
+         "Of two ranks the slow one is half of your mean. Take the faster of the two in the "
+         "middle: statistics.median_low."),
+    Hint("waiting is no work", lambda s: s.factor > 1.2 and s.rank is None,
+         "All ranks' steps end together, for they wait for each other, within backward too. "
+         "breakdown() leaves out what a rank has waited: compare compute_ns."),
+    Hint("slow link", lambda s: s.why == "link" and s.rank is not None,
+         lambda s: f"Rank {s.rank} works as long as the others: its communication takes longer. "
+         "That is its network."),
+)
+
+
+def makespan(taken: Sequence[int], speeds: Sequence[float]) -> float:
+    """When the last rank is done, in s."""
+    return max(share / speed for share, speed in zip(taken, speeds, strict=True))
+
+
+def _ends_as(rule: Callable[[int, Sequence[float]], list[int]]) -> Callable[[Seen], object]:
+    """Whether the shares are done when this rule's are, and not when they should be."""
+    return lambda s: s.images == s.batch and isclose(
+        s.done_after, makespan(rule(s.batch, s.speeds), s.speeds), rel_tol=1e-9)
+
+
+def _floors(batch: int, speeds: Sequence[float]) -> list[int]:
+    return [int(batch * speed / sum(speeds)) for speed in speeds]
+
+
+def rest_to_rank_0(batch: int, speeds: Sequence[float]) -> list[int]:
+    """Shares by speed, rounded down, and what is left to rank 0."""
+    first, *others = _floors(batch, speeds)
+    return [batch - sum(others) if others else first, *others]
+
+
+def largest_remainder(batch: int, speeds: Sequence[float]) -> list[int]:
+    """Shares by speed, rounded down, and one more to those that lost most by it."""
+    taken = _floors(batch, speeds)
+    lost = [batch * speed / sum(speeds) - share for speed, share in zip(speeds, taken, strict=True)]
+    for rank in sorted(range(len(speeds)), key=lambda r: -lost[r])[: batch - sum(taken)]:
+        taken[rank] += 1
+    return taken
+
+
+def equal(batch: int, speeds: Sequence[float]) -> list[int]:
+    """Equal shares, and one of the rest to each of the first."""
+    each, rest = divmod(batch, len(speeds))
+    return [each + (rank < rest) for rank in range(len(speeds))]
+
+
+def one_at_least(batch: int, speeds: Sequence[float]) -> list[int]:
+    """One for everybody, the others to whom is done first."""
+    taken = [1] * len(speeds)
+    for _ in range(batch - len(speeds)):
+        taken[min(range(len(speeds)), key=lambda r: (taken[r] + 1) / speeds[r])] += 1
+    return taken
+
+
+def by_time(batch: int, speeds: Sequence[float]) -> list[int]:
+    """Shares by the time that an image takes: the wrong way round."""
+    return largest_remainder(batch, [1 / speed for speed in speeds])
+
+
+SHARES = (
+    Hint("whole images", lambda s: isinstance(s.images, str),
+         "Images come whole: one int for each rank, 0 or more."),
+    Hint("do not add up", lambda s: s.images != s.batch,
+         lambda s: f"The shares add up to {s.images} images, and there are {s.batch}: the rest of "
+         "a rounding is somebody's."),
+    Hint("rounding", _ends_as(largest_remainder),
+         lambda s: f"{s.batch} images, speeds {[round(v, 1) for v in s.speeds]}: yours are done "
+         f"after {s.done_after:.3g} s, and {s.expect['done after'].value:.3g} s can be had. It is "
+         "not the largest rest that decides, but who would be done first with one more."),
+    Hint("nobody is left out", _ends_as(one_at_least),
+         "One rank is 100 times slower: everybody waits for its one image. It may get none."),
+    Hint("the wrong way round", _ends_as(by_time), "A fast rank gets more images, not fewer."),
+    Hint("equal", _ends_as(equal),
+         lambda s: f"As many for each rank: they are done after {s.done_after:.3g} s, when the "
+         "slowest is."),
+    Hint("rest to rank 0", _ends_as(rest_to_rank_0),
+         "The rest of the rounding all goes to one rank: who would be done first with one more?"),
+    Hint("too late", say="Give out one image after the other, each to the rank that would be done "
+         "first with it."),
+)
+
+
+def _leads_there(s: Seen, rule: Rule) -> bool:
+    """Whether the models are those to which a rule of steps leads."""
+    import torch
+
+    after = s.given.as_seen(s.given.trained(rule))
+    return all(torch.allclose(a, b) for a, b in zip(s.models, after, strict=True))
+
+
+def _mean_of_means(step: Step) -> Any:
+    return sum(step.means) / len(step.means)
+
+
+def _summed(step: Step) -> Any:
+    return whole(step) * sum(step.images)
+
+
+def _n_times(step: Step) -> Any:
+    return whole(step) * step.n
+
+
+def _by_n(step: Step) -> Any:
+    return whole(step) / step.n
+
+
+def _again(step: Step) -> Any:
+    """Idle ranks add what they have in .grad: the mean of the step before."""
+    idle = sum(each is None for each in step.sums)
+    return whole(step) + step.before * idle / step.n
+
+
+def _unchanged(s: Seen) -> bool:
+    """Whether the first model seen is the last that any rank sees before it ends."""
+    return all(bool((found[:-1] == found[0]).all()) for found in s.models)
+
+
+UNEQUAL = (
+    Hint("no gradient", lambda s: s.kind == "None",
+         "A rank without a batch has no gradients, None: it sends zeros in their place."),
+    Hint("left alone", lambda s: s.stuck or s.mismatch,
+         "One rank has gone, or does something else, and the others wait for it: a rank without a "
+         "batch takes part in every collective until nobody has one."),
+    Hint("an empty batch", lambda s: s.wrong("steps") and any(0 in mine for mine in s.lengths),
+         "A batch without images is not the end: ask who has a batch, apart from how many images."),
+    Hint("steps", lambda s: s.wrong("steps"),
+         lambda s: f"{s.given.steps} steps were to be taken, as many as the rank with the most "
+         f"batches has: on the ranks it was {s.steps}. Idle ranks step too."),
+    Hint("too much", lambda s: not s.wrong("models") and s.wrong("exchanged"),
+         "Besides the gradients, each once, a step needs one message of a few bytes."),
+    Hint("asked ahead", lambda s: _unchanged(s) and s.given.steps > 1,
+         "All batches were asked for before the first step: ask for the next one when this step "
+         "is done."),
+    Hint("mean of means", lambda s: _leads_there(s, _mean_of_means),
+         "This is the mean of the ranks' means: an image of a short batch counts more than the "
+         "others. Divide by all images of the step."),
+    Hint("the sum", lambda s: _leads_there(s, _summed),
+         "That is the sum over the images, and not their mean."),
+    Hint("n times", lambda s: _leads_there(s, _n_times),
+         "Each step is the number of ranks too long: is something summed that was averaged?"),
+    Hint("divided twice", lambda s: _leads_there(s, _by_n),
+         "Each step is too short: average_flat divides by the number of ranks as well."),
+    Hint("old gradients", lambda s: _leads_there(s, _again),
+         "A rank without a batch has sent the gradient of its last step again: zero_grad() comes "
+         "in every step, with a batch or without."),
+    Hint("ranks differ", lambda s: s.wrong("ranks"),
+         "The ranks end with different models: a rank without a batch makes the step all the "
+         "same."),
+    Hint("other steps", say="One process takes the mean over all images that the ranks have in "
+         "this step, and makes one step of SGD."),
+)
+
+HOLDS = "step 3, the model after 3 steps and its momentum"
+SAVE = (
+    Hint("left alone", lambda s: s.stuck or s.mismatch,
+         "Rank 0 alone writes, but all ranks come to the barrier."),
+    Hint("all write", lambda s: s.case == "disks" and s.there[1] and s.expect["there"] == [1, 0],
+         "Rank 1 has written a file too. On one disk all would write the same file at once, over "
+         "each other: rank 0 alone writes."),
+    Hint("not yet there", lambda s: s.wrong("there"),
+         "A rank was back before the file was there: all wait for rank 0."),
+    Hint("no checkpoint", lambda s: "no dict" in s.holds[0],
+         'The file is what torch.save makes of a dict with "step", "model" and "optimizer".'),
+    Hint("no momentum", lambda s: "no momentum" in s.holds[0] or "no momentum" in s.holds,
+         "The model is right, but the step after it is not: the optimizer's state, its momentum, "
+         "is not in the file."),
+    Hint("another folder", lambda s: s.wrong("moved"),
+         "os.replace puts a file in its place at once within one file system only: write the new "
+         "one beside `path`, in its folder."),
+    Hint("left behind", lambda s: s.wrong("besides"),
+         lambda s: f"A second file was left beside the checkpoint: {', '.join(s.besides)}."),
+    Hint("another step", lambda s: s.case == "disks" and s.wrong("holds"),
+         lambda s: f"After 3 steps the file holds {s.holds[0]}: {HOLDS} was to be saved."),
+    Hint("in place", lambda s: s.holds == "a broken file",
+         "It ended half-way, and the old checkpoint is gone with the new: write beside it, and "
+         "os.replace() only what is whole."),
+    Hint("removed first", lambda s: s.holds == "no file",
+         "Between two lines of yours there was no checkpoint, and there it ended: os.replace() "
+         "takes the old one's place in one go."),
+    Hint("copied", lambda s: s.case == "killed at the end" and s.ended == "returned",
+         "The old file was written over while the new one was copied, and a copy may end half-way: "
+         "os.replace() takes its place in one go."),
+    Hint("swallowed", lambda s: s.case == "full" and s.ended == "returned",
+         "The disk was full, nothing was saved, and nobody heard of it: let the error through."),
+    Hint("stumbles", lambda s: s.wrong("the next"),
+         "After a save that failed, the next one fails too: it stumbles over what was left."),
+)
+
+LOAD = (
+    Hint("off by one", lambda s: any(text.startswith(f"step {s.steps + 1},") for text in s.ranks),
+         "One step was left out: the file's step is the one to go on with."),
+    Hint("only rank 0", lambda s: s.ranks[0] == s.expect["ranks"][0] != s.ranks[1],
+         lambda s: f"Rank 0 has it: {s.ranks[0]}. Rank 1 sees no file, and has {s.ranks[1]}. It "
+         "needs to be sent what rank 0 has read."),
+    Hint("no file", lambda s: s.steps is None and (s.error or s.wrong()),
+         "Without a file training begins: return 0, on all ranks, and leave all as it is."),
+    Hint("left alone", lambda s: s.stuck or s.mismatch,
+         "Rank 0 sees a file and the others do not, so they took different ways: what rank 0 "
+         "knows it has to tell all."),
+    Hint("every rank reads", lambda s: s.raised == "FileNotFoundError",
+         "Only rank 0 sees the file, as on several hosts without a common disk: it reads, and "
+         "sends what it has read."),
+    Hint("no momentum", lambda s: any("no momentum" in text for text in s.ranks),
+         "The model is right, but the step after it is not: the optimizer has no momentum."),
+    Hint("begins anew", lambda s: s.wrong("ended"),
+         "Half of the file is missing, and training would begin at step 0 without a word, and "
+         "soon save over what is left: let the error through."),
+    Hint("file changed", lambda s: s.wrong("file"), "The damaged file is gone: somebody may still "
+         "have saved some of it."),
+    Hint("not loaded", say="On every rank the model and the optimizer go on as rank 0's file says, "
+         "and the step is the file's."),
+)
+
+
+def lost(every: float, save: float, failure: float) -> float:
+    """The share of the time that is lost, to first order: to saving, and to what is redone."""
+    return save / every + every / (2 * failure)
+
+
+def _every(rule: Callable[[float, float], float]) -> Callable[[Seen], object]:
+    return lambda s: isclose(
+        s.lost, lost(rule(s.save, s.failure), s.save, s.failure), rel_tol=1e-6)
+
+
+def _numbers(s: Seen) -> str:
+    if not s.lost < inf:
+        return ""
+    return (f"Every {sqrt(2 * s.save * s.failure) / 60:.3g} min would lose "
+            f"{s.expect['lost'].value:.1%} of the time, yours loses {s.lost:.1%}. ")
+
+
+EVERY = (
+    Hint("no root", _every(lambda save, failure: save * failure),
+         lambda s: _numbers(s) + "s · s is no time: a root is missing."),
+    Hint("minutes", _every(lambda save, failure: sqrt(2 * save * failure) / 60),
+         lambda s: _numbers(s) + "All times are seconds."),
+    Hint("the 2", _every(lambda save, failure: sqrt(save * failure)),
+         lambda s: _numbers(s) + "On average half of an interval is lost in a failure: there is a "
+         "2 in it."),
+    Hint("half", _every(lambda save, failure: sqrt(save * failure / 2)),
+         lambda s: _numbers(s) + "The 2 stands in the other place."),
+    Hint("a ratio", lambda s: any(_every(rule)(s) for rule in (
+         lambda save, failure: failure / save, lambda save, failure: save / failure,
+         lambda save, failure: sqrt(2 * failure / save))),
+         lambda s: _numbers(s) + "A ratio of two times is no time."),
+    Hint("another", say=lambda s: _numbers(s) + "Where is save/T + T/(2·failure) smallest?"),
+)
+
+
+def _attempts(s: Seen) -> list[int]:
+    return [attempt for _, attempt in s.started]
+
+
+SUPERVISE = (
+    Hint("not counted", lambda s: len(s.started) > 1 and len(set(_attempts(s))) == 1,
+         lambda s: f"start was told of attempts {_attempts(s)}: the second one is attempt 1."),
+    Hint("for ever", lambda s: s.ended == "never",
+         lambda s: f"It was started {len(s.started)} times and more: {s.arguments[1]} restarts."),
+    Hint("one too few", lambda s: len(s.started) == len(s.expect["started"]) - 1
+         and s.ended != "run 0",
+         lambda s: f"{s.arguments[1]} restarts were allowed after the first attempt, and there "
+         f"were {len(s.started) - 1}."),
+    Hint("nobody died", lambda s: "raised" in s.ends and s.wrong("started"),
+         "Nobody died: a RankError is an exception, and the same ranks can start again. Only "
+         "RankDied takes its `ranks` away."),
+    Hint("too few", lambda s: len(s.arguments) > 2 and len(s.started) > len(s.expect["started"]),
+         lambda s: f"{s.started[-1][0]} ranks were started, and {s.arguments[2]} are the least."),
+    Hint("dead ranks", lambda s: s.wrong("started"),
+         lambda s: f"Ranks and attempts were {s.started}: the run that failed tells who died, in "
+         "run.error.ranks, and as many ranks fewer start next."),
+    Hint("a failed run", lambda s: s.expect["ended"].startswith("the error")
+         and s.ended.startswith("run"),
+         "The run that was returned has failed: raise its error, or nobody learns of it."),
+    Hint("another end", lambda s: s.wrong("ended"),
+         lambda s: f"It should end with {s.expect['ended']}, and not with {s.ended}."),
+)
+
+DRIFTED = (
+    Hint("a view", lambda s: s.n > 1 and s.error and not s.stuck and not s.mismatch,
+         "A tensor may have no dimension, lie in memory in any order, and be bfloat16: "
+         "reshape(-1).view(torch.uint8) gives the bytes of each."),
+    Hint("left alone", lambda s: s.stuck or s.mismatch,
+         "All ranks take part, each for all of its tensors."),
+    Hint("too much", lambda s: s.wrong("handed in"),
+         lambda s: f"A rank hands in {s.handed_in} for a yes or no: send a digest of each tensor."),
+    Hint("rank 0 alone", lambda s: s.right in s.names and s.names[0] != s.names[-1]
+         and [] in s.names,
+         lambda s: f"By rank: {s.names}. All ranks give the same list."),
+    Hint("salted", lambda s: all(len(names) > len(s.right) + 1 for names in s.names),
+         "Tensors are named that are alike: is your digest the same in each process? Python's "
+         "hash() is not."),
+    Hint("NaN", lambda s: any("mean" in names for names in s.names) and "mean" not in s.right,
+         "`mean` has a NaN, the same bits on all ranks, and NaN is not equal to itself: compare "
+         "bytes, not numbers."),
+    Hint("-0.0", lambda s: "-0.0" in s.about, "-0.0 == 0.0, but their bits differ."),
+    Hint("buffers", lambda s: "seen" in s.right and not any("seen" in each for each in s.names),
+         "A buffer is part of the model too: named_buffers()."),
+    Hint("frozen", lambda s: "frozen one" in s.about,
+         "The lowest bit of a frozen parameter counts too, on any rank."),
+    Hint("sums", lambda s: "changed places" in s.about or "sums" in s.about,
+         "The numbers differ, and their sum is the same: a digest depends on their order."),
+    Hint("another list", say=lambda s: f"Drifted have {s.right}; yours, by rank: {s.names}."),
+)
+
+CAUSED = {  # by patient: where to look
+    "A": "Read what each rank waits in, and for whom.",
+    "B": "One line of the program is called by one rank alone.",
+    "C": "Which of the collectives does each rank call first?",
+    "D": "Compare the shapes in the message, and then those of the parts.",
+    "E": "Nobody is missing in the step that fails: who has returned too early, and what did it "
+         "leave out on its way?",
+    "F": "broadcast inside call(): the forward of a DistributedDataParallel sends buffers.",
+    "G": "Nothing fails. Which images did each rank take?",
+    "H": "Nothing fails. Since when do the models differ?",
+    "I": "Nothing fails. How far have the parameters moved, compared with one process?",
+}
+DIAGNOSIS = (
+    Hint("form", lambda s: s.error, "Return three things: a cause of CAUSES, a rank or None, and "
+         "a mend {line: new text}."),
+    Hint("no such cause", lambda s: s.illness not in CAUSES,
+         lambda s: f"{s.illness!r} is none of CAUSES."),
+    Hint("another cause", lambda s: s.wrong("illness"), lambda s: CAUSED[s.patient]),
+    Hint("all of them", lambda s: s.expect["rank"] is None,
+         "All ranks do the same thing here: None is the rank."),
+    Hint("another rank", say="The cause is right, the rank is another: which one does what the "
+         "others do not?"),
+)
+MEND = (
+    Hint("no mend", lambda s: s.raised == "LessonError" or (s.raised in ("TypeError", "ValueError")
+         and not s.observed and s.kind == ""),
+         "A mend is a dict: the numbers of lines, each with the text that stands there instead."),
+    Hint("still stuck", lambda s: s.stuck or s.mismatch,
+         "Mended so, the ranks still wait for each other, or disagree: the run's last words "
+         "say where."),
+    Hint("fails", lambda s: s.error, "Mended so, the program fails."),
+    Hint("silent ranks", lambda s: s.wrong("ranks"),
+         "It ends, but the ranks no longer talk: each works for itself."),
+    Hint("symptom only", lambda s: s.wrong("it has"),
+         lambda s: f"It ends, and has {s.it_has}: the symptom is gone, the fault is not."),
+)
+# fmt: on

@@ -1,0 +1,150 @@
+"""Lab 10: batches of unequal lengths and numbers, trained by an answer on ranks and by one process.
+
+The one process makes each step of all images that the ranks have in it. With another rule in place
+of its own it tells where a usual mistake leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ddpkit.checks.lab04.training import LR, Part, model, vector
+from ddpkit.exercises.ranks import Did
+
+SMALL = 16  # bytes, in which ranks can tell each other whether there is a batch, and how long
+Lengths = Sequence[Sequence[int]]  # [rank][batch]: images
+
+
+# On ranks
+
+
+def steps(answer: Callable[..., Any], net: Any, mine: Sequence[Part]) -> Any:
+    """Run on a rank: how often it stepped, and its parameters where it asks for a batch, and last.
+
+    Of shape (1 + batches, parameters).
+    """
+    import torch
+
+    seen = []
+
+    def batches() -> Iterator[Part]:
+        for x, y in mine:
+            seen.append(vector(net))
+            yield x, y
+
+    taken = answer(net, batches(), LR)
+    return taken, torch.stack([*seen, vector(net)])
+
+
+def exchanged(did: Did) -> list[tuple[int, int]]:
+    """Collectives of a few bytes, and the bytes of all others, by rank."""
+    by_rank = []
+    for rank in did.trace.ranks:
+        sizes = [one.bytes for one in did.trace.of(rank) if one.is_comm and one.bytes]
+        few = [size for size in sizes if size <= SMALL]
+        by_rank.append((len(few), sum(sizes) - sum(few)))
+    return by_rank
+
+
+# In one process
+
+
+@dataclass(frozen=True)
+class Step:
+    """The gradients of all ranks in one step, each the sum over its images; None: no batch."""
+
+    sums: list[Any]
+    images: list[int]
+    before: Any  # what the step before has averaged
+
+    @property
+    def n(self) -> int:
+        return len(self.sums)
+
+    @property
+    def means(self) -> list[Any]:
+        """Mean gradients of the ranks that have images."""
+        pairs = zip(self.sums, self.images, strict=True)
+        return [total / images for total, images in pairs if images]
+
+
+Rule = Callable[[Step], Any]  # the gradient of a step
+
+
+def whole(step: Step) -> Any:
+    """The mean over all images."""
+    return sum(each for each in step.sums if each is not None) / sum(step.images)
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """The batches of all ranks, and what one process makes of them."""
+
+    lengths: Lengths
+    seed: int
+
+    @property
+    def n(self) -> int:
+        """World size."""
+        return len(self.lengths)
+
+    def model(self) -> Any:
+        """The model with which all ranks begin."""
+        return model(self.seed)
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are: the batches of the rank with the most."""
+        return max(map(len, self.lengths))
+
+    @property
+    def sizes(self) -> int:
+        """Bytes of the gradients of all parameters."""
+        return 8 * len(vector(self.model()))
+
+    def by_rank(self) -> list[list[Part]]:
+        """The batches of each rank."""
+        import torch
+
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def drawn(length: int) -> Part:
+            x = torch.randint(-9, 10, (length, 3), generator=generator).double() / 4
+            return x, torch.randint(3, (length,), generator=generator)
+
+        return [[drawn(length) for length in lengths] for lengths in self.lengths]
+
+    def trained(self, rule: Rule = whole) -> Any:
+        """The model after each step, if a step follows this rule: (steps, parameters)."""
+        import torch
+
+        net, parts, after = self.model(), self.by_rank(), []
+        averaged = torch.zeros_like(vector(net))
+        for number in range(self.steps):
+            of_ranks = [mine[number] if number < len(mine) else None for mine in parts]
+            sums = [None if part is None else _gradient(net, part) for part in of_ranks]
+            images = [0 if part is None else len(part[1]) for part in of_ranks]
+            averaged = rule(Step(sums, images, averaged))
+            torch.nn.utils.vector_to_parameters(vector(net) - LR * averaged, net.parameters())
+            after.append(vector(net))
+        return torch.stack(after)
+
+    def as_seen(self, after: Any) -> list[Any]:
+        """What each rank sees of the model: where it asks for a batch, and last.
+
+        A rank asks for its k-th batch after k steps.
+        """
+        import torch
+
+        whole = torch.cat([vector(self.model())[None], after])
+        return [torch.cat([whole[: len(mine)], whole[-1:]]) for mine in self.lengths]
+
+
+def _gradient(net: Any, part: Part) -> Any:
+    import torch
+
+    x, y = part
+    loss = torch.nn.functional.cross_entropy(net(x), y, reduction="sum")
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])

@@ -1,0 +1,133 @@
+"""`torchrun` from a notebook: real torchrun, which leaves nothing behind.
+
+`!torchrun` in a cell leaves its ranks behind when the reader stops it, or when the kernel dies.
+Here a `guardian` stands between: see there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpkit.cluster.torchrun import job
+from ddpkit.errors import ClusterError, RunTimeout
+from ddpkit.rank.process import loopback
+
+GUARDIAN = Path(__file__).with_name("guardian.py")
+MOST = 1000  # lines of output that are shown, and kept
+# Without it torch 2.13 lets a second attempt read the first one's addresses from the store that it
+# shares with the agent: it fails to connect, or hangs (pytorch/pytorch#135712).
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+@dataclass(frozen=True)
+class ElasticRun:
+    """What a script under torchrun left behind.
+
+    code    torchrun's exit code: 0 if all ranks of the last attempt ended well
+    output  what torchrun and the ranks have printed, its first 1000 lines
+    """
+
+    code: int
+    output: str
+
+
+def torchrun(
+    script: str | Path,
+    *arguments: str,
+    ranks: int,
+    max_restarts: int = 0,
+    timeout: float | None = None,
+    show: bool = True,
+) -> ElasticRun:
+    """Run a script on `ranks` ranks under torchrun's agent, and `show` what they print.
+
+    After a failure the agent starts all ranks again, at most `max_restarts` times. When the cell is
+    stopped, when the kernel dies, and when torchrun has ended, no process is left (on Linux; on
+    other systems those are left that torchrun itself leaves). A run that fails is no error here:
+    look at its `code`.
+
+    Raises ClusterError if there is no such script, RunTimeout after `timeout` seconds.
+    """
+    path = Path(script)
+    if not path.is_file():
+        raise ClusterError(f"torchrun() runs a script, and there is no file {path}")
+    if job.active():
+        print("Left out under torchrun: this cell starts a torchrun of its own.")
+        return ElasticRun(0, "")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", str(ranks), "--max-restarts", str(max_restarts)]
+    return _guarded([*command, str(path), *arguments], timeout, show)
+
+
+class _Lifeline:
+    """A pipe whose writing end is this process's alone: the guardian acts when it is closed."""
+
+    def __init__(self) -> None:
+        self.end, self._held = os.pipe()
+        self._lock, self._open, self.late = threading.Lock(), True, False
+
+    def let_go(self, late: bool = False) -> None:
+        """Close the writing end, once: at the end of the call, or `late`, by its timeout."""
+        with self._lock:
+            if self._open:
+                os.close(self._held)
+                self._open, self.late = False, late
+
+
+def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRun:
+    """Run a command below a guardian, whose lifeline ends with this process, or this call."""
+    lifeline = _Lifeline()
+    clock = threading.Timer(timeout or 0, lifeline.let_go, [True])
+    guardian = None
+    try:
+        guardian = _start(command, lifeline.end)
+        if timeout is not None:
+            clock.start()
+        output = _read(guardian, show)
+    finally:
+        clock.cancel()
+        lifeline.let_go()
+        os.close(lifeline.end)
+        if guardian is not None:
+            with suppress(KeyboardInterrupt):  # pressed twice: it ends all the same
+                guardian.wait()
+    if lifeline.late:
+        raise RunTimeout(
+            f"torchrun was ended after {timeout:g} s, its `timeout=`. All ranks are gone.",
+            seconds=timeout,
+        )
+    return ElasticRun(guardian.returncode, output)
+
+
+def _start(command: list[str], lifeline: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", str(GUARDIAN), str(lifeline), *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=[lifeline],
+        start_new_session=True,  # the stop button's signal is this process's
+        env={"OMP_NUM_THREADS": "1", **os.environ, **OWN_STORE, **loopback()},
+    )
+
+
+def _read(guardian: subprocess.Popen[bytes], show: bool) -> str:
+    """What is printed, shown as it comes: of very much only the first lines."""
+    assert guardian.stdout is not None
+    lines: list[str] = []
+    for number, line in enumerate(guardian.stdout):
+        if number < MOST:
+            lines.append(line.decode(errors="backslashreplace"))
+        if show and number < MOST:
+            print(lines[-1], end="", flush=True)
+        elif show and number == MOST:
+            print(f"(More than {MOST} lines: the others are left out.)")
+    guardian.stdout.close()
+    guardian.wait()  # before its lifeline goes: a command that has ended is no stopped one
+    return "".join(lines)

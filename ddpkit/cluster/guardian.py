@@ -1,0 +1,82 @@
+"""Runs a command, and ends all that it has started: when it is over, or when nobody waits for it.
+
+A process of its own, between the notebook and torchrun: `python guardian.py LIFELINE COMMAND ...`.
+torchrun gives each rank a session of its own, so no signal to a process group reaches them all. On
+Linux this process is the parent of whatever loses its own (`PR_SET_CHILD_SUBREAPER`): so each
+process that the command leads to is found below it. LIFELINE is the reading end of a pipe, whose
+writing end the notebook alone has: when the notebook has gone, however it went, the pipe ends.
+
+It needs the standard library alone, and is not imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LINUX = sys.platform.startswith("linux")
+LOOK = 0.1  # seconds between two looks whether the command has ended
+PATIENCE = 20  # seconds for torchrun to end its ranks, where only torchrun can
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> int:
+    """The exit code of the command; 130 if the lifeline has ended it."""
+    lifeline, *command = sys.argv[1:]
+    if LINUX:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, close_fds=True)
+    try:
+        while child.poll() is None:
+            if select.select([int(lifeline)], [], [], LOOK)[0]:
+                return 130
+        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+    finally:
+        end(child)
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End the command, and on Linux whatever it has started, until nothing is left."""
+    if not LINUX:
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(PATIENCE)
+        child.kill()
+        return
+    while below := descendants(os.getpid()):
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.01)
+
+
+def descendants(root: int) -> list[int]:
+    """The processes below one, the dead ones left out that their parent has yet to hear of."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name, in brackets, may have spaces and brackets in it.
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX" or int(parent) == root:
+                children.setdefault(int(parent), []).append(int(folder.name))
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

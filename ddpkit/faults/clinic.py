@@ -1,0 +1,218 @@
+"""`clinic`: programs with a classic fault each, to run, to diagnose, and to mend."""
+
+from __future__ import annotations
+
+import linecache
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ddpkit.cluster import Cluster, Run
+from ddpkit.errors import LessonError
+from ddpkit.faults.patients import ILL
+
+Mend = Mapping[int, str]  # by the number of a line, from 1: what stands there instead
+
+RUNS_WITH = """\
+rank, n                   this rank, and the number of ranks
+steps                     for each step the whole batch: 12 images x of 3 numbers, and their y
+strip                     patient A: this rank's 4 rows of a picture
+model, build(), mse       Linear(3, 1) with one buffer, the same on all ranks; another, random one;
+                          the loss
+optimizer                 SGD with weight decay
+average(model)            replaces all gradients by their mean over the ranks
+settings, generator       this rank's settings; the same random numbers on all ranks
+log, seen, result         lists: losses, numbers of images, tensors"""
+
+IMAGES, STEPS, LR, DECAY = 12, 4, 0.1, 0.1
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A program of the clinic: print it to see its lines, `run()` it to see its symptoms."""
+
+    name: str
+    ranks: int
+    program: str
+
+    def __str__(self) -> str:
+        lines = self.program.splitlines()
+        return "\n".join(f"{number:2}  {line}" for number, line in enumerate(lines, 1))
+
+    def mended(self, mend: Mend) -> Patient:
+        """The patient with other lines: ``{3: "dist.barrier()", 4: ""}``, indented as they were.
+
+        Raises LessonError for what is no number of a line with its text.
+        """
+        lines = self.program.splitlines()
+        if not isinstance(mend, Mapping):
+            raise LessonError(f'A mend is a dict, {{3: "the new line 3"}}, not {mend!r}.')
+        for number, new in mend.items():
+            if type(number) is not int or not 1 <= number <= len(lines):
+                raise LessonError(f"Patient {self.name} has lines 1 to {len(lines)}, no {number!r}")
+            if not isinstance(new, str):
+                raise LessonError(f"Line {number} is replaced by text, not by {new!r}.")
+        kept = [
+            textwrap.indent(textwrap.dedent(mend[number]), _indentation(line))
+            if number in mend
+            else line
+            for number, line in enumerate(lines, 1)
+        ]
+        return Patient(self.name, self.ranks, "\n".join(kept) + "\n")
+
+    def run(self, seed: int = 0, *, expect_error: bool = True) -> Run[dict[str, Any]]:
+        """Run it on its ranks; if it ends, say what can be seen of its end.
+
+        Each rank's result has the lists of `RUNS_WITH`, and the `model`'s parameters before and
+        after. Raises RunFailed if the run fails, with ``expect_error=False``.
+        """
+        _remember(self.name, self.program)
+        run = Cluster(self.ranks, device="cpu").run(
+            live, self.program, self.name, seed, expect_error=expect_error
+        )
+        if expect_error and run.error is None and None not in run.results:
+            print(_report(run.results))
+        return run
+
+
+def patient(name: str) -> Patient:
+    """The patient of that name. Raises LessonError if there is none."""
+    if name not in ILL:
+        raise LessonError(f"There is no patient {name!r}: they are {', '.join(ILL)}.")
+    return Patient(name, *ILL[name])
+
+
+def live(program: str, name: str, seed: int) -> dict[str, Any]:
+    """Run a program of the clinic on this rank."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    rank, n = dist.get_rank(), dist.get_world_size()
+    steps, model = data(seed, name), build(seed)
+    strip = steps[0][0].tensor_split(n)[rank].clone()
+    names = ["weight", "bias"]
+    found: dict[str, Any] = {
+        "torch": torch,
+        "dist": dist,
+        "DistributedDataParallel": DistributedDataParallel,
+        "rank": rank,
+        "n": n,
+        "steps": steps,
+        "strip": strip,
+        "model": model,
+        "mse": torch.nn.functional.mse_loss,
+        "average": _average,
+        "build": lambda: build(seed + rank),
+        "optimizer": torch.optim.SGD(model.parameters(), LR, weight_decay=DECAY),
+        "settings": {"average": names[::-1] if rank == 2 else names},
+        "generator": torch.Generator().manual_seed(seed),
+        "log": [],
+        "seen": [],
+        "result": [],
+    }
+    before = vector(model)
+    exec(compile(program, _remember(name, program), "exec"), found)
+    lists = {each: found[each] for each in ("log", "seen", "result")}
+    return {"before": before, "model": vector(found["model"]), **lists}
+
+
+# What programs find
+
+
+def data(seed: int, name: str = "") -> list[tuple[Any, Any]]:
+    """The batches (x, y) of a patient's run.
+
+    D's last one lacks an image, and in E's second one the last image is broken.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(STEPS, IMAGES, 3, generator=generator, dtype=torch.float64)
+    y = x.sum(2, keepdim=True) + 1
+    if name == "E":
+        x[1, -1] = torch.nan
+    steps = list(zip(x, y, strict=True))
+    if name == "D":
+        steps[-1] = (x[-1][:-1], y[-1][:-1])
+    return steps
+
+
+def build(seed: int) -> Any:
+    """A model that the seed draws, the same wherever it is made."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = torch.nn.Linear(3, 1).double()
+    model.register_buffer("batches", torch.zeros(1))
+    return model
+
+
+def vector(model: Any) -> Any:
+    """All parameters in one."""
+    import torch
+
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def _average(model: Any) -> None:
+    import torch
+    import torch.distributed as dist
+
+    gradients = [p.grad for p in model.parameters()]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    sizes = [gradient.numel() for gradient in gradients]
+    for gradient, mean in zip(gradients, torch.split(flat, sizes), strict=True):
+        gradient.copy_(mean.reshape(gradient.shape))
+
+
+# What is seen of a run that ends
+
+
+def one_process(seed: int) -> Any:
+    """The parameters that one process has after all steps, from the model of this seed."""
+    import torch
+
+    model = build(seed)
+    optimizer = torch.optim.SGD(model.parameters(), LR, weight_decay=DECAY)
+    for x, y in data(seed):
+        optimizer.zero_grad()
+        loss: Any = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return vector(model)
+
+
+def _report(ranks: list[dict[str, Any]]) -> str:
+    import torch
+
+    alike = all(torch.equal(each["model"], ranks[0]["model"]) for each in ranks)
+    lines = ["It ends. All ranks have the same model." if alike else "It ends. The models differ:"]
+    for rank, each in enumerate(ranks):
+        seen = [part.tolist() for part in each["seen"] if isinstance(part, torch.Tensor)]
+        if not alike:
+            lines.append(f"  rank {rank}: {[round(value, 3) for value in each['model'].tolist()]}")
+        if seen:
+            lines.append(f"  rank {rank}, first step: images {seen[0]}")
+    right, start = one_process(0), ranks[0]["before"]
+    if not torch.equal(ranks[0]["model"], start):
+        moved = [round(value, 3) for value in (ranks[0]["model"] - start).tolist()]
+        lines.append(f"  rank 0's parameters have moved by      {moved}")
+        moved = [round(value, 3) for value in (right - start).tolist()]
+        lines.append(f"  in one process, of whole batches, by   {moved}")
+    return "\n".join(lines)
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _remember(name: str, program: str) -> str:
+    """The program's file name; errors can quote its lines now."""
+    filename = f"patient_{name}.py"
+    linecache.cache[filename] = (len(program), None, program.splitlines(True), filename)
+    return filename

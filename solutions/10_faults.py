@@ -1,0 +1,819 @@
+# ---
+# jupyter:
+#   ddpkit:
+#     builds: "what keeps a job alive: unequal shares, checkpoints, restarts, and eyes for what went wrong"
+#     minutes: 90
+#     needs: labs 04 and 06
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 10 · Faults: one slow rank, one dead rank, and a clinic
+#
+# **You will build** what large jobs live on: the finder of a slow rank, training with unequal
+# shares, checkpoints that survive a kill, a supervisor, and a test that replicas are replicas. Then
+# nine programs are ill, and you are the doctor.
+#
+# **You need** labs 04 and 06. About 90 minutes.
+
+# %%
+import torch, torch.distributed as dist
+from ddpkit import Cluster, carry, check
+
+# %%
+import os, signal, tempfile, zlib
+from math import sqrt
+from statistics import median_low
+from torch.nn.functional import cross_entropy
+from ddpkit.data import load_digits
+from ddpkit.errors import RankDied
+from ddpkit.view import compare
+
+# %%
+average_flat = carry("average_flat")
+x, y = map(torch.from_numpy, load_digits())
+
+
+# %% tags=["answers"]
+def mlp():
+    torch.manual_seed(0)
+    hidden = [torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU()]
+    return torch.nn.Sequential(*hidden, torch.nn.Linear(512, 10))
+
+
+# %% [markdown]
+# ## One slow rank
+#
+# 1,024 images, 256 for each of four ranks. Each computes like one core of a laptop, counted and not
+# measured, so your numbers are everybody's. In the second run rank 3 is half as fast: an older
+# machine, or a hot one.
+#
+# **Predict:** how much longer is a step, and who is idle, how long?
+
+
+# %%
+def work(sizes, steps=4):
+    rank = dist.get_rank()
+    mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        cross_entropy(model(x[mine]), y[mine]).backward()
+        average_flat(model)
+        optimizer.step()
+
+
+# %%
+alike = Cluster(4, machine="laptop core").run(work, [256] * 4)
+unequal = Cluster(4, machine="laptop core", speed={3: 0.5})
+one_slow = unequal.run(work, [256] * 4)
+compare(alike, one_slow, labels=["alike", "rank 3 slow"])
+
+# %% [markdown]
+# **What to notice:** one rank of four is slow, and *all* steps take twice as long. Ranks 0 to 2
+# wait in the all-reduce, for half of the time. Who looks at them only sees a slow network.
+#
+# ## Your turn: find it
+#
+# All ranks' steps end together, so the length of a step tells nothing. Its parts do:
+# `trace.step(k).breakdown()` has them for each rank, and `compute_ns` leaves out all waiting.
+
+
+# %% exercise="straggler"
+def straggler(trace) -> int | None:
+    """The rank that holds up the others in the steps of `trace`; None if there is none.
+
+    It is the rank whose own work takes longest, in all steps but the first, which warms up; and it
+    takes at least 20 % longer than the median rank's. (Of two in the middle, the faster one's.)
+    """
+    # BEGIN SOLUTION
+    compute = dict.fromkeys(trace.ranks, 0)
+    for k in range(1, trace.steps):
+        for rank, parts in trace.step(k).breakdown().items():
+            compute[rank] += parts.compute_ns
+    slowest = max(compute, key=compute.get)
+    return slowest if compute[slowest] >= 1.2 * median_low(compute.values()) else None
+    # END SOLUTION
+
+
+# %% check="straggler"
+check(straggler)
+
+# %%
+print("alike:", straggler(alike.trace), "  one slow:", straggler(one_slow.trace))
+
+# %% [markdown]
+# (Megatron-LM has a flag for this, `--log-straggler`, in its `arguments.py`.)
+#
+# ## Your turn: shares
+#
+# Machines are bought piece by piece, and stay unequal. HetSeq (Ding, Botzer, Weninger, AAAI 2021)
+# trains on what a lab has in its rooms: each machine gets as much as it can do.
+#
+# **Predict:** rank 3 is half as fast as each of three others. How many of 128 images should it get?
+# How long is a step then, if it was 80 ms with equal shares?
+
+
+# %% exercise="shares"
+def shares(batch_size: int, speeds: list[float]) -> list[int]:
+    """How many of `batch_size` images each rank takes, so that all are done as early as possible.
+
+    The shares add up to batch_size; a rank may get none. `speeds` are images per second, by rank.
+    """
+    # BEGIN SOLUTION
+    taken = [0] * len(speeds)
+    for _ in range(batch_size):
+        first = min(range(len(speeds)), key=lambda rank: (taken[rank] + 1) / speeds[rank])
+        taken[first] += 1
+    return taken
+    # END SOLUTION
+
+
+# %% check="shares"
+check(shares)
+
+# %%
+by_speed = shares(1024, [1, 1, 1, 0.5])
+print(by_speed)
+fair = unequal.run(work, by_speed)
+compare(one_slow, fair, labels=["equal shares", "shares by speed"])
+
+# %% [markdown]
+# **What to notice:** nobody waits for long, and the slow machine still helps. The little that rank 0
+# still waits for: averaging and the optimizer don't shrink with the share.
+#
+# ## But is it still the same training?
+#
+# `average_flat` takes the mean of four means. Here are four parts of unequal size, sorted by digit:
+# files often are.
+#
+# **Predict:** is the mean of the parts' means the mean of the batch?
+
+# %%
+sizes = [900, 600, 270, 27]
+order = y.argsort()
+with torch.no_grad():
+    outputs = mlp()(x[order])
+    parts = zip(outputs.split(sizes), y[order].split(sizes))
+    means = [cross_entropy(*part) for part in parts]
+    whole = cross_entropy(outputs, y[order])
+print(f"mean of means {sum(means) / 4:.4f}, mean of all images {whole:.4f}")
+
+# %% [markdown]
+# **What to notice:** an image of the smallest part counts as much as 33 of the largest. It is not
+# the training of one process any more, and nobody says so.
+#
+# ## One batch more
+#
+# Unequal machines, unequal files: some rank is the first without data. Rank 1 has one batch more
+# than the others.
+#
+# **Predict:** what does rank 1 wait for, and where are the others?
+
+
+# %%
+def with_torchs_ddp(batches):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 10))
+    for k in range(batches[dist.get_rank()]):
+        cross_entropy(model(x[32 * k : 32 * k + 32]), y[32 * k : 32 * k + 32]).backward()
+
+
+run = Cluster(3).run(with_torchs_ddp, [3, 4, 3], expect_error=True)
+
+# %% [markdown]
+# ## Your turn: unequal training
+#
+# Two rules of HetSeq mend both troubles. Before a step the ranks add up how many images there are:
+# each image counts as much as any other. And a rank without data takes part, with a weight of 0,
+# until nobody has a batch.
+#
+# (torch's own way is `Join`: lab 07 has it.)
+
+
+# %% exercise="train_unequal"
+def train_unequal(model, batches, lr: float) -> int:
+    """Train until no rank has a batch left; returns how many steps that took, on every rank.
+
+    `batches` yields this rank's (x, y): as many as it has, of any length, also 0. Ask for a batch
+    when the step before is done. After each step all ranks have the model that one process makes
+    of all images which the ranks have in that step: SGD, the cross entropy's mean over them. All
+    begin with the same model. Besides the gradients, a step may send a few bytes.
+    """
+    # BEGIN SOLUTION
+    optimizer = torch.optim.SGD(model.parameters(), lr)
+    batches, steps = iter(batches), 0
+    while True:
+        batch = next(batches, None)
+        there = torch.tensor([0, 0] if batch is None else [1, len(batch[1])])
+        dist.all_reduce(there)
+        ranks, images = there.tolist()
+        if not ranks:
+            return steps
+        optimizer.zero_grad()
+        if batch is not None:
+            loss = cross_entropy(model(batch[0]), batch[1], reduction="sum")
+            (loss * dist.get_world_size() / images).backward()
+        average_flat(model)  # a missing gradient counts as zeros
+        optimizer.step()
+        steps += 1
+    # END SOLUTION
+
+
+# %% check="train_unequal"
+check(train_unequal)
+
+
+# %%
+def uneven(batches):
+    model, rank = mlp(), dist.get_rank()
+    parts = (slice(64 * k + 16 * rank, 64 * k + 16 * rank + 16) for k in range(batches[rank]))
+    steps = train_unequal(model, ((x[part], y[part]) for part in parts), lr=0.1)
+    return steps, model(x[:1]).argmax().item()
+
+
+print(Cluster(3).run(uneven, [3, 4, 1]).results)
+
+# %% [markdown]
+# ## A full disk
+#
+# Sooner or later a job ends before it is done: so it saves checkpoints. Below, a new one is written
+# over the old one, and half-way the disk is full. (`full_disk` is a limit on what this process can
+# write into a file.)
+#
+# **Predict:** what can be loaded afterwards: the old checkpoint, the new one, half of it?
+
+# %%
+from ddpkit.faults import full_disk
+
+folder = tempfile.mkdtemp(prefix="lab10-")
+path = os.path.join(folder, "naive.pt")
+torch.save({"step": 3, "model": mlp().state_dict()}, path)
+
+
+# %%
+def said(f, *arguments):
+    """The first line of what f raises, or what it returns."""
+    try:
+        return f(*arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+with full_disk(64_000):
+    print("save:", said(torch.save, {"step": 6, "model": mlp().state_dict()}, path))
+print("load:", said(torch.load, path))
+
+# %% [markdown]
+# **What to notice:** neither. Half of the new checkpoint stands where the old one was. A kill in the
+# middle of a save does the same, and so do several ranks that write one file.
+
+# %% [markdown]
+# ## Your turn: save
+#
+# Write beside the old file, and put the new one in its place when it is whole. `os.replace(a, b)`
+# does that in one go: at each moment `b` is the old file or the new one. (Against a power cut,
+# `os.fsync` before it.)
+
+
+# %% exercise="save_checkpoint"
+def save_checkpoint(path, step: int, model, optimizer) -> None:
+    """Save a checkpoint: rank 0 writes it, and no rank returns before it is there.
+
+    `path` holds what torch.save makes of a dict: "step", and the state_dict() of "model" and of
+    "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one before.
+    Afterwards no second file is left.
+    """
+    # BEGIN SOLUTION
+    if dist.get_rank() == 0:
+        state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, f"{path}.new")
+        os.replace(f"{path}.new", path)
+    dist.barrier()
+    # END SOLUTION
+
+
+# %% check="save_checkpoint"
+check(save_checkpoint)
+
+# %% [markdown]
+# ## Your turn: load
+#
+# On several hosts the file may be on rank 0's disk alone. `dist.broadcast_object_list([it], src=0)`
+# sends anything that can be pickled; on the other ranks the list's item is replaced.
+
+
+# %% exercise="load_checkpoint"
+def load_checkpoint(path, model, optimizer) -> int:
+    """Load what save_checkpoint has saved; returns the step to go on with, on every rank.
+
+    Only rank 0 is sure to see the file. If it sees none, return 0 and leave all as it is. A damaged
+    file is an error, and stays as it is.
+    """
+    # BEGIN SOLUTION
+    found = [None]
+    if dist.get_rank() == 0 and os.path.exists(path):
+        found = [torch.load(path)]
+    dist.broadcast_object_list(found, src=0)
+    if found[0] is None:
+        return 0
+    model.load_state_dict(found[0]["model"])
+    optimizer.load_state_dict(found[0]["optimizer"])
+    return found[0]["step"]
+    # END SOLUTION
+
+
+# %% check="load_checkpoint"
+check(load_checkpoint)
+
+# %% [markdown]
+# ## One dead rank
+#
+# A job of 8 steps, which saves after every third. What a step's batch is follows from the number of
+# the step alone: so that number is all there is to save of the data.
+
+
+# %%
+def batch_of(step, size=96):
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(step))
+    return order[:size].tensor_split(dist.get_world_size())[dist.get_rank()]
+
+
+def share_of_loss(model, step, size=96):
+    """This rank's part of the loss, such that the mean over the ranks is that of the whole batch."""
+    part = batch_of(step, size)
+    loss = cross_entropy(model(x[part]), y[part], reduction="sum")
+    return loss * dist.get_world_size() / size
+
+
+# %%
+def job(path, fatal=None, steps=8):
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    start = load_checkpoint(path, model, optimizer)
+    for step in range(start, steps):
+        if fatal == (dist.get_rank(), step):
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.zero_grad()
+        share_of_loss(model, step).backward()
+        average_flat(model)
+        optimizer.step()
+        if (step + 1) % 3 == 0:
+            save_checkpoint(path, step + 1, model, optimizer)
+    return start, torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+# %% [markdown]
+# **Predict:** rank 2 is killed as it begins step 5 (counted from 0). Where does the next attempt
+# begin? Which steps are done twice?
+
+
+# %%
+def in_folder(name):
+    return os.path.join(folder, name)
+
+
+undisturbed = Cluster(3).run(job, in_folder("undisturbed.pt"))
+killed = Cluster(3).run(job, in_folder("killed.pt"), fatal=(2, 5), expect_error=True)
+
+# %%
+again = Cluster(3).run(job, in_folder("killed.pt"))
+(_, right), (start, resumed) = undisturbed.results[0], again.results[0]
+print(
+    "began at step",
+    start,
+    "and ended bit for bit as the undisturbed job:",
+    torch.equal(right, resumed),
+)
+
+# %% [markdown]
+# **What to notice:** steps 3 and 4 were done twice, and nothing can be seen of it in the end. Were
+# the order of the data drawn from a generator that starts anew, the job would now have seen some
+# images twice and others never, and nobody would know. (As in modelscope/ms-swift's issue 10050.)
+
+# %% [markdown]
+# ## Your turn: how often?
+#
+# With an interval of T seconds between saves, a save of s seconds costs s/T of the time. A failure
+# costs T/2 on average, and comes every f seconds. So the share that is lost is
+#
+# $$\frac{s}{T} + \frac{T}{2f}$$
+#
+# Where is it smallest? (J. W. Young, CACM 17(9), 1974.)
+
+
+# %% exercise="checkpoint_every"
+def checkpoint_every(save: float, mean_time_to_failure: float) -> float:
+    """The seconds between two saves at which the least time is lost; both arguments are seconds."""
+    # BEGIN SOLUTION
+    return sqrt(2 * save * mean_time_to_failure)
+    # END SOLUTION
+
+
+# %% check="checkpoint_every"
+check(checkpoint_every)
+
+# %% [markdown]
+# The training of Llama 3 405B was interrupted 466 times in 54 days, on 16,384 GPUs (Meta, "The Llama
+# 3 Herd of Models", 2024, section 3.3.4).
+#
+# **Predict:** what share of the time is lost, if a save takes a minute? And 10 seconds?
+
+# %%
+failure = 54 * 24 * 3600 / 466
+for save in (60, 10):
+    every = checkpoint_every(save, failure)
+    share = save / every + every / (2 * failure)
+    print(f"a save of {save} s: every {every / 60:.0f} minutes, {share:.1%} of the time is lost")
+
+# %% [markdown]
+# ## Your turn: a supervisor
+#
+# At three in the morning nobody starts the second attempt by hand. torchrun's agent does, and it is
+# ten lines at heart. A machine that died may stay away: go on with fewer.
+#
+# A run that failed has `run.error`; of a `RankDied`, `run.error.ranks` are the ranks that died.
+
+
+# %% exercise="supervise"
+def supervise(start, ranks: int, max_restarts: int, least: int = 1):
+    """The run that succeeded, of several attempts; if none does, raises the last one's error.
+
+    `start(ranks, attempt)` makes a run, whose `error` is None if all was well; attempts count from
+    0. After a failure start again, at most max_restarts times: without the ranks that died, if it
+    is a RankDied, but never with fewer than `least`.
+    """
+    # BEGIN SOLUTION
+    for attempt in range(max_restarts + 1):
+        run = start(ranks, attempt)
+        if run.error is None:
+            return run
+        if isinstance(run.error, RankDied):
+            ranks -= len(run.error.ranks)
+        if ranks < least:
+            break
+    raise run.error
+    # END SOLUTION
+
+
+# %% check="supervise"
+check(supervise)
+
+# %% [markdown]
+# **Predict:** three ranks begin, two of them end it. Will the parameters be the same again, bit for
+# bit?
+
+
+# %%
+def start_job(ranks, attempt):
+    fatal = (2, 5) if attempt == 0 else None
+    return Cluster(ranks).run(job, in_folder("supervised.pt"), fatal, expect_error=attempt == 0)
+
+
+run = supervise(start_job, ranks=3, max_restarts=2)
+if run.results[0]:  # under torchrun the attempt that breaks its ranks is left out
+    apart = (run.results[0][1] - right).abs().max()
+    print(f"{len(run.results)} ranks, from step {run.results[0][0]}; farthest apart {apart:.0e}")
+
+# %% [markdown]
+# **What to notice:** the batch is the same, cut into two parts instead of three: so the sums have
+# other roundings, and that is all.
+#
+# Larger systems replace only what died: torchft lets a group of ranks join again at the next step,
+# with the state of one that lives (its README says how).
+
+# %% [markdown]
+# ## Your turn: silent drift
+#
+# Six of Llama 3's interruptions were silent data corruption: a chip that computes wrongly and says
+# nothing (same section). Replicas must be equal to the last bit, so a digest of each tensor finds
+# the one that is not. `zlib.crc32` makes 4 bytes of any.
+
+
+# %% exercise="drifted"
+def drifted(module) -> list[str]:
+    """Names of parameters and buffers that are not the same, bit for bit, on all ranks.
+
+    Parameters first, then buffers, in their order; the same list on every rank. A rank hands in at
+    most 64 bytes for each tensor, however large it is.
+    """
+    # BEGIN SOLUTION
+    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    as_bytes = [t.detach().cpu().reshape(-1).view(torch.uint8).numpy() for t in tensors.values()]
+    mine = torch.tensor([zlib.crc32(each) for each in as_bytes])
+    low, high = mine.clone(), mine.clone()
+    dist.all_reduce(low, dist.ReduceOp.MIN)
+    dist.all_reduce(high, dist.ReduceOp.MAX)
+    return [name for name, differs in zip(tensors, (low != high).tolist()) if differs]
+    # END SOLUTION
+
+
+# %% check="drifted"
+check(drifted)
+
+# %% [markdown]
+# (Megatron-LM: `--check-weight-hash-across-dp-replicas-interval`.)
+#
+# ## The clinic
+#
+# Nine programs, each with one classic fault. What they find when they begin:
+
+# %%
+from ddpkit.faults import CAUSES, RUNS_WITH, patient
+
+print(RUNS_WITH)
+
+# %% [markdown]
+# For each one: what is the cause, whose fault is it, and what heals it?
+
+# %%
+for cause, meaning in CAUSES.items():
+    print(f"{cause:16} {meaning}")
+
+# %% [markdown]
+# ## Your turn: patient A
+#
+# A diagnosis is one of these causes, and the rank at fault: None if all ranks do the same. A mend
+# says what stands in a line instead, `{3: "the new line 3"}`; it may be several lines, or "".
+# Indentation stays as it was.
+
+# %%
+print(patient("A"))
+run = patient("A").run()
+
+
+# %% exercise="patient_a"
+def patient_a():
+    """Cause, rank and mend of A: each rank gets the last row of the rank before it."""
+    # BEGIN SOLUTION
+    mend = {2: "sent = dist.isend(strip[-1], (rank + 1) % n)"}
+    mend[3] = "dist.recv(above, (rank - 1) % n)\nsent.wait()"
+    return "all send first", None, mend
+    # END SOLUTION
+
+
+# %% check="patient_a"
+check(patient_a)
+
+# %% [markdown]
+# ## Your turn: patient B
+#
+# Rank 0 notes the mean loss of each step.
+
+# %%
+print(patient("B"))
+run = patient("B").run()
+
+
+# %% exercise="patient_b"
+def patient_b():
+    """Cause, rank and mend of B: rank 0 notes the mean loss of each whole batch."""
+    # BEGIN SOLUTION
+    note = "mean = loss.detach() / n\ndist.all_reduce(mean)\nif rank == 0:"
+    return "one rank alone", 0, {8: note, 9: "", 10: ""}
+    # END SOLUTION
+
+
+# %% check="patient_b"
+check(patient_b)
+
+# %% [markdown]
+# ## Your turn: patient C
+#
+# One all-reduce for each parameter.
+
+# %%
+print(patient("C"))
+run = patient("C").run()
+
+
+# %% exercise="patient_c"
+def patient_c():
+    """Cause, rank and mend of C: the training of one process."""
+    # BEGIN SOLUTION
+    return "another order", 2, {6: 'for name in sorted(settings["average"]):'}
+    # END SOLUTION
+
+
+# %% check="patient_c"
+check(patient_c)
+
+# %% [markdown]
+# ## Your turn: patient D
+#
+# All ranks gather all predictions. It went well for three steps.
+
+# %%
+print(patient("D"))
+run = patient("D").run()
+
+
+# %% exercise="patient_d"
+def patient_d():
+    """Cause, rank and mend of D: each rank has the predictions of each batch."""
+    # BEGIN SOLUTION
+    mend = {4: "everyone = [None] * n", 5: "dist.all_gather_object(everyone, mine)"}
+    return "other sizes", 2, mend
+    # END SOLUTION
+
+
+# %% check="patient_d"
+check(patient_d)
+
+# %% [markdown]
+# ## Your turn: patient E
+#
+# A batch with a broken image is left out. The run hangs, but when?
+
+# %%
+print(patient("E"))
+run = patient("E").run()
+
+
+# %% exercise="patient_e"
+def patient_e():
+    """Cause, rank and mend of E: the broken batch counts for nothing, all others as before."""
+    # BEGIN SOLUTION
+    return "left out", 2, {5: "loss = sum(0 * p.sum() for p in model.parameters())"}
+    # END SOLUTION
+
+
+# %% check="patient_e"
+check(patient_e)
+
+# %% [markdown]
+# ## Your turn: patient F
+#
+# torch's DDP, and rank 0 evaluates alone. (Parameters are averaged in backward. What does
+# forward send?)
+
+# %%
+print(patient("F"))
+run = patient("F").run()
+
+
+# %% exercise="patient_f"
+def patient_f():
+    """Cause, rank and mend of F: rank 0 notes the loss of each whole batch after its step."""
+    # BEGIN SOLUTION
+    return "one rank alone", 0, {9: "log.append(mse(model(x), y).item())"}
+    # END SOLUTION
+
+
+# %% check="patient_f"
+check(patient_f)
+
+# %% [markdown]
+# ## Your turn: patient G
+#
+# From here on nothing fails: the programs end, and are wrong. Read what is said of their end.
+
+# %%
+print(patient("G"))
+run = patient("G").run()
+
+
+# %% exercise="patient_g"
+def patient_g():
+    """Cause, rank and mend of G: the ranks share each batch."""
+    # BEGIN SOLUTION
+    return "same data", None, {3: "part = order[rank::n]"}
+    # END SOLUTION
+
+
+# %% check="patient_g"
+check(patient_g)
+
+# %% [markdown]
+# ## Your turn: patient H
+#
+# And this one?
+
+# %%
+print(patient("H"))
+run = patient("H").run()
+
+
+# %% exercise="patient_h"
+def patient_h():
+    """Cause, rank and mend of H: the training of one process, from rank 0's model."""
+    # BEGIN SOLUTION
+    mend = {1: "model = build()\nfor p in model.parameters():\n    dist.broadcast(p.detach(), 0)"}
+    return "no common start", None, mend
+    # END SOLUTION
+
+
+# %% check="patient_h"
+check(patient_h)
+
+# %% [markdown]
+# ## Your turn: patient I
+#
+# The last one. All ranks agree, and the loss goes down.
+
+# %%
+print(patient("I"))
+run = patient("I").run()
+
+
+# %% exercise="patient_i"
+def patient_i():
+    """Cause, rank and mend of I: the training of one process."""
+    # BEGIN SOLUTION
+    return "divided twice", None, {4: "mse(model(x[part]), y[part]).backward()"}
+    # END SOLUTION
+
+
+# %% check="patient_i"
+check(patient_i)
+
+# %% [markdown]
+# **What to notice:** those that hang are the better luck. Of the silent ones a loss curve tells
+# nothing: each goes down. What found them was a comparison, with one process or among the ranks.
+
+# %% [markdown]
+# ## Optional: torchrun itself
+#
+# `supervise` is what torchrun's agent does, on each host. Here is the real one: a script that kills
+# one of its two ranks in the first attempt. `ddpkit.torchrun` ends all that it has started when you
+# press Stop; `!torchrun` would leave the ranks behind.
+#
+# **Predict:** is rank 1 alone started again, or both?
+
+# %%
+script = """
+import os, signal, torch, torch.distributed as dist
+
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+dist.init_process_group("gloo")
+print("attempt", attempt, "rank", dist.get_rank(), "begins", flush=True)
+dist.barrier()
+if attempt == "0" and dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
+dist.destroy_process_group()
+"""
+with open(in_folder("restarts.py"), "w") as file:
+    file.write(script)
+
+# %%
+from ddpkit import torchrun
+
+ended = torchrun(in_folder("restarts.py"), ranks=2, max_restarts=1, show=False)
+begun = sorted(line for line in ended.output.splitlines() if line.endswith("begins"))
+print(*begun, f"exit code {ended.code}", sep="\n")
+
+# %% [markdown]
+# **What to notice:** all ranks are started again: the survivor stood in a collective that nobody can
+# finish any more. (The kit sets `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`: without it torch 2.13's
+# second attempt finds the first one's addresses, and fails; see pytorch/pytorch's issue 135712.)
+
+# %% [markdown]
+# ## The way out
+#
+# In a file `train.py`, for `torchrun --nproc-per-node 4 --max-restarts 3 train.py`: after a failure
+# torchrun's agent starts all ranks again, and the file says where they go on.
+#
+# ```python
+# import os, torch, torch.distributed as dist
+#
+# dist.init_process_group("gloo")
+# model, path, start = torch.nn.Linear(8, 1), "run.pt", 0
+# optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+# if os.path.exists(path):  # on a disk that all hosts share
+#     state = torch.load(path)
+#     model.load_state_dict(state["model"]), optimizer.load_state_dict(state["optimizer"])
+#     start = state["step"]
+# ddp = torch.nn.parallel.DistributedDataParallel(model)
+# for step in range(start, 8):
+#     torch.manual_seed(1000 * step + dist.get_rank())
+#     x = torch.randn(16, 8)
+#     optimizer.zero_grad()
+#     (ddp(x) - x.sum(1, keepdim=True)).square().mean().backward()
+#     optimizer.step()
+#     if not dist.get_rank():
+#         state = {"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+#         torch.save(state, path + ".new"), os.replace(path + ".new", path)
+# dist.destroy_process_group()
+# ```
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - found the rank that all wait for, and given each machine what it can do;
+# - trained with unequal shares to the model of one process, until the last rank was out of data;
+# - saved so that no kill and no full disk loses what was saved, and resumed bit for bit;
+# - healed nine programs, three of which never complained.
+#
+# **Next:** lab 11 cuts the model instead of the batch: a layer for each rank.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 10_faults.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

@@ -1,0 +1,129 @@
+"""torchrun from a cell: a killed rank is started again, and whatever happens nobody is left."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from ddpkit import torchrun
+from ddpkit.errors import ClusterError, RunTimeout
+from tests.cluster.processes import becomes_true
+
+pytestmark = pytest.mark.processes
+
+SLEEPS = """
+import os, subprocess, sys, time
+from pathlib import Path
+
+asleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+child = subprocess.Popen(asleep, start_new_session=True)
+for pid in (os.getpid(), child.pid):
+    (Path(sys.argv[1]) / str(pid)).touch()
+print("asleep", flush=True)
+time.sleep(600)
+"""
+RESUMES = """
+import os, signal, sys, torch, torch.distributed as dist
+from ddpkit.answers.lab10 import load_checkpoint, save_checkpoint
+
+path, fatal = sys.argv[1], int(sys.argv[2])
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+start = load_checkpoint(path, model, optimizer)
+for step in range(start, 7):
+    if step == fatal and not start and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+    optimizer.step()
+    if step % 2:
+        save_checkpoint(path, step + 1, model, optimizer)
+bits = torch.cat([p.detach().flatten() for p in model.parameters()]).view(torch.int32).tolist()
+print(f"rank {dist.get_rank()} from step {start}: {bits}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def write(folder, text):
+    script = folder / "script.py"
+    script.write_text(text)
+    return script
+
+
+def pids(folder):
+    return [int(path.name) for path in folder.iterdir()]
+
+
+def none_runs(folder):
+    return not any(psutil.pid_exists(pid) for pid in pids(folder))
+
+
+def test_a_killed_rank_ends_with_the_bits_of_an_undisturbed_run(tmp_path):
+    script = write(tmp_path, RESUMES)
+    printed = []
+    for fatal in (-1, 5):
+        run = torchrun(
+            *(script, str(tmp_path / f"{fatal}.pt"), str(fatal)),
+            ranks=2,
+            max_restarts=1,
+            timeout=250,
+            show=False,
+        )
+        assert run.code == 0, run.output
+        printed.append(sorted(re.findall(r"^rank \d from step (\d): (.*)$", run.output, re.M)))
+    undisturbed, killed = printed
+    assert [start for start, _ in undisturbed + killed] == ["0", "0", "4", "4"]
+    assert {bits for _, bits in undisturbed} == {bits for _, bits in killed}
+    assert len({bits for _, bits in killed}) == 1
+
+
+def test_a_script_that_fails_has_its_exit_code(tmp_path, capfd):
+    run = torchrun(write(tmp_path, "raise SystemExit(3)"), ranks=1, timeout=250)
+    assert run.code == 1
+    assert "exitcode  : 3" in run.output
+    assert "exitcode  : 3" in capfd.readouterr().out
+
+
+def test_no_script():
+    with pytest.raises(ClusterError, match=r"there is no file nowhere\.py"):
+        torchrun("nowhere.py", ranks=2)
+
+
+def test_a_timeout_leaves_nobody(tmp_path):
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    with pytest.raises(RunTimeout, match="ended after 8 s"):
+        torchrun(write(tmp_path, SLEEPS), str(seen), ranks=1, timeout=8, show=False)
+    assert becomes_true(lambda: none_runs(seen))
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_neither_stop_nor_a_dead_kernel_leaves_anybody(tmp_path, how):
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    script = write(tmp_path, SLEEPS)
+    call = f"import ddpkit; ddpkit.torchrun({str(script)!r}, {str(seen)!r}, ranks=2)"
+    kernel = subprocess.Popen([sys.executable, "-c", call], stderr=subprocess.DEVNULL)
+    try:
+        assert becomes_true(lambda: len(pids(seen)) == 4, 120)
+        below = psutil.Process(kernel.pid).children(recursive=True)
+        assert len(below) >= 6  # the guardian, the agent, two ranks with a child each
+        kernel.send_signal(signal.SIGINT if how == "stopped" else signal.SIGKILL)
+        assert becomes_true(lambda: not any(process.is_running() for process in below))
+        assert none_runs(seen)
+        assert kernel.wait(20) != 0
+    finally:
+        kernel.kill()
+        kernel.wait()
+        for pid in pids(seen):
+            if psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGKILL)

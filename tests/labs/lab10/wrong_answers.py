@@ -1,0 +1,371 @@
+"""Wrong answers to lab 10."""
+
+import os
+import shutil
+import tempfile
+
+import torch
+import torch.distributed as dist
+
+from ddpkit.answers.lab10 import straggler
+from tests.labs.answers import edits, wrong
+from tests.labs.lab10.right_answers import with_dummy_batches
+
+# straggler
+
+SLOWEST = "    slowest = max(compute, key=compute.get)\n"
+MIN = "    return slowest if compute[slowest] >= 1.2 * median_low(compute.values()) else None\n"
+# fmt: off
+edits(
+    ("straggler", "always_somebody", MIN, "    return slowest\n", "always somebody"),
+    ("straggler", "any_difference", ">= 1.2 *", "> 1.01 *", "a little slower"),
+    ("straggler", "from_step_0", "range(1, trace.steps)", "range(trace.steps)", "warm-up"),
+    ("straggler", "first_step", "range(1, trace.steps)", "range(1)", "warm-up"),
+    ("straggler", "most_idle",
+     {"parts.compute_ns": "parts.exposed_ns", "median_low(": "min("}, "who waits"),
+    ("straggler", "mean", "median_low(compute.values())", "(sum(compute.values()) / len(compute))",
+     "median"),
+    ("straggler", "length_of_the_step", "parts.compute_ns", "parts.step_ns",
+     "waiting is no work"),
+)
+# fmt: on
+
+
+@wrong("straggler", "slow link")
+def the_network_too(trace):
+    comm = {rank: parts.comm_ns for rank, parts in trace.step(1).breakdown().items()}
+    longest = max(comm, key=comm.get)
+    found = straggler(trace)
+    return longest if found is None and comm[longest] > 1.2 * sorted(comm.values())[1] else found
+
+
+# shares
+
+# fmt: off
+edits(
+    ("shares", "equal", "(taken[rank] + 1) / speeds[rank]", "taken[rank]", "equal"),
+    ("shares", "slow_ones_first", "(taken[rank] + 1) / speeds[rank]",
+     "(taken[rank] + 1) * speeds[rank]", "the wrong way round"),
+    ("shares", "fractions", "    return taken\n",
+     "    return [batch_size * speed / sum(speeds) for speed in speeds]\n", "whole images"),
+    ("shares", "done_first_now", "(taken[rank] + 1) / speeds[rank]", "taken[rank] / speeds[rank]",
+     "nobody is left out"),
+    ("shares", "all_to_the_fastest", "taken[first] += 1", "taken[speeds.index(max(speeds))] += 1",
+     "too late"),
+    ("shares", "one_too_many", "range(batch_size)", "range(batch_size + 1)", "do not add up"),
+)
+# fmt: on
+
+
+@wrong("shares", "do not add up")
+def each_rounded(batch_size, speeds):
+    return [round(batch_size * speed / sum(speeds)) for speed in speeds]
+
+
+@wrong("shares", "rest to rank 0")
+def the_rest_to_rank_0(batch_size, speeds):
+    taken = [int(batch_size * speed / sum(speeds)) for speed in speeds]
+    taken[0] += batch_size - sum(taken)
+    return taken
+
+
+@wrong("shares", "rounding")
+def by_the_largest_remainder(batch_size, speeds):
+    due = [batch_size * speed / sum(speeds) for speed in speeds]
+    taken = [int(each) for each in due]
+    for rank in sorted(range(len(due)), key=lambda r: taken[r] - due[r])[: batch_size - sum(taken)]:
+        taken[rank] += 1
+    return taken
+
+
+@wrong("shares", "nobody is left out")
+def one_for_everybody(batch_size, speeds):
+    taken = [1] * len(speeds)
+    for _ in range(batch_size - len(speeds)):
+        taken[min(range(len(speeds)), key=lambda rank: (taken[rank] + 1) / speeds[rank])] += 1
+    return taken
+
+
+# train_unequal
+
+# fmt: off
+NEXT = "        batch = next(batches, None)\n"
+ALL = "    batches, steps = iter(batches), 0\n"
+edits(
+    ("train_unequal", "stops_when_it_has_none", NEXT,
+     NEXT + "        if batch is None:\n            return steps\n", "left alone"),
+    ("train_unequal", "stops_at_an_empty_batch", "if not ranks:", "if not images or "
+     "(batch is not None and not len(batch[1]) and dist.all_reduce(torch.zeros(1))):",
+     "left alone"),
+    ("train_unequal", "ends_with_an_empty_batch", {
+        NEXT: NEXT + "        empty = torch.tensor(int(batch is not None and not len(batch[1])))\n"
+              "        dist.all_reduce(empty)\n", "if not ranks:": "if not ranks or empty:"},
+     "an empty batch"),
+    ("train_unequal", "asked_ahead", "iter(batches), 0", "iter(list(batches)), 0", "asked ahead"),
+    ("train_unequal", "mean_of_means", {
+        'reduction="sum"': 'reduction="mean"', "dist.get_world_size() / images": "1",
+        "average_flat(model)": "average_flat(model)\n        for p in model.parameters():\n"
+        "            p.grad *= dist.get_world_size() / ranks"}, "mean of means"),
+    ("train_unequal", "mean_over_all_ranks", {
+        'reduction="sum"': 'reduction="mean"', "dist.get_world_size() / images": "1"},
+     "mean of means"),
+    ("train_unequal", "the_sum", "dist.get_world_size() / images", "dist.get_world_size()",
+     "the sum"),
+    ("train_unequal", "divided_twice", "dist.get_world_size() / images", "1 / images",
+     "divided twice"),
+    ("train_unequal", "old_gradients", {
+        "        optimizer.zero_grad()\n": "",
+        "        if batch is not None:\n": "        if batch is not None:\n"
+                                           "            optimizer.zero_grad()\n"},
+     "old gradients"),
+    ("train_unequal", "idle_ranks_do_not_step", {
+        "        optimizer.step()\n": "        if batch is not None:\n"
+                                      "            optimizer.step()\n"}, "ranks differ"),
+    ("train_unequal", "counts_its_own", "steps += 1", "steps += batch is not None", "steps"),
+    ("train_unequal", "all_parameters_too", "        optimizer.step()\n",
+     "        optimizer.step()\n        for p in model.parameters():\n"
+     "            dist.broadcast(p.detach(), 0)\n", "too much"),
+    ("train_unequal", "momentum", "model.parameters(), lr)", "model.parameters(), lr, 0.9)",
+     "other steps"),
+)
+edits(
+    ("train_unequal", "n_times", "* (batch is not None) / count",
+     "* (batch is not None) / count * dist.get_world_size()", "n times"),
+    ("train_unequal", "no_dummy", {
+        "inputs, targets = batch or last": "inputs, targets = batch or last\n        idle = "
+        "batch is None", "        loss.backward()\n": "        if not idle:\n"
+        "            loss.backward()\n"}, "no gradient"),
+    of=with_dummy_batches,
+)
+
+# checkpoints
+
+BESIDE = 'f"{path}.new")\n'
+SAVE = '        torch.save(state, f"{path}.new")\n'
+REPLACE = '        os.replace(f"{path}.new", path)\n'
+edits(
+    ("save_checkpoint", "in_place", {SAVE: "        torch.save(state, path)\n", REPLACE: ""},
+     "in place"),
+    ("save_checkpoint", "removes_first", REPLACE, "        if os.path.exists(path):\n"
+     "            os.remove(path)\n" + REPLACE, "removed first"),
+    ("save_checkpoint", "all_write", {"if dist.get_rank() == 0:": "if True:",
+     SAVE: '        beside = f"{path}.{dist.get_rank()}"\n        torch.save(state, beside)\n',
+     REPLACE: "        os.replace(beside, path)\n"}, "all write"),
+    ("save_checkpoint", "returns_at_once", "    dist.barrier()\n", "", "not yet there"),
+    ("save_checkpoint", "barrier_first", {
+        "    dist.barrier()\n": "", "    if dist": "    dist.barrier()\n    if dist"},
+     "not yet there"),
+    ("save_checkpoint", "no_optimizer", ', "optimizer": optimizer.state_dict()', "",
+     "no momentum"),
+    ("save_checkpoint", "the_model_alone", "torch.save(state,", 'torch.save(state["model"],',
+     "no checkpoint"),
+    ("save_checkpoint", "one_step_more", '"step": step,', '"step": step + 1,', "another step"),
+    ("save_checkpoint", "keeps_the_old_one", REPLACE, "        if os.path.exists(path):\n"
+     '            os.link(path, f"{path}.old")\n' + REPLACE, "left behind"),
+    ("save_checkpoint", "barrier_of_one", "    dist.barrier()\n", "        dist.barrier()\n",
+     "left alone"),
+    ("save_checkpoint", "swallows", {SAVE: "        try:\n    " + SAVE, REPLACE: "    " + REPLACE +
+     "        except Exception:\n            pass\n"}, "swallowed"),
+    ("save_checkpoint", "stumbles",
+     SAVE, '        open(f"{path}.new", "x").close()\n' + SAVE, "stumbles"),
+)
+# fmt: on
+
+
+@wrong("save_checkpoint", "another folder")
+def in_the_temporary_folder(path, step, model, optimizer):
+    if dist.get_rank() == 0:
+        beside = os.path.join(tempfile.mkdtemp(), "new")
+        state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, beside)
+        os.replace(beside, path)
+    dist.barrier()
+
+
+@wrong("save_checkpoint", "copied")
+def copies(path, step, model, optimizer):
+    if dist.get_rank() == 0:
+        state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, f"{path}.new")
+        shutil.copyfile(f"{path}.new", path)
+        os.remove(f"{path}.new")
+    dist.barrier()
+
+
+@wrong("save_checkpoint", "in place")
+def puts_it_there_whatever_happens(path, step, model, optimizer):
+    if dist.get_rank() == 0:
+        state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        try:
+            torch.save(state, f"{path}.new")
+        finally:
+            os.replace(f"{path}.new", path)
+    dist.barrier()
+
+
+# fmt: off
+READ = "        found = [torch.load(path)]\n"
+SENT = "    dist.broadcast_object_list(found, src=0)\n"
+edits(
+    ("load_checkpoint", "only_rank_0", SENT, "", "only rank 0"),
+    ("load_checkpoint", "every_rank_reads", {
+        "    if dist.get_rank() == 0 and os.path.exists(path):\n" + READ: "    if True:\n" + READ,
+        SENT: ""}, "no file"),
+    ("load_checkpoint", "rank_0_tells_of_it", {
+        "    if dist.get_rank() == 0 and os.path.exists(path):\n" + READ:
+        "    found = [os.path.exists(path)]\n",
+        "    if found[0] is None:\n        return 0\n": "    if not found[0]:\n        return 0\n"
+        "    found = [torch.load(path)]\n"}, "every rank reads"),
+    ("load_checkpoint", "only_who_has_it_sends", SENT, "    if found[0]:\n    " + SENT,
+     "left alone"),
+    ("load_checkpoint", "one_step_more", 'return found[0]["step"]', 'return found[0]["step"] + 1',
+     "off by one"),
+    ("load_checkpoint", "no_optimizer",
+     '    optimizer.load_state_dict(found[0]["optimizer"])\n', "", "no momentum"),
+    ("load_checkpoint", "begins_anew", READ, "        try:\n    " + READ +
+     "        except Exception:\n            pass\n", "begins anew"),
+    ("load_checkpoint", "removes_it", READ, "        try:\n    " + READ +
+     "        except Exception:\n            os.remove(path)\n            raise\n", "file changed"),
+    ("load_checkpoint", "only_the_step", {'    model.load_state_dict(found[0]["model"])\n': "",
+     '    optimizer.load_state_dict(found[0]["optimizer"])\n': ""}, "not loaded"),
+)
+
+# checkpoint_every
+
+ROOT = "sqrt(2 * save * mean_time_to_failure)"
+edits(
+    ("checkpoint_every", "no_root", ROOT, "save * mean_time_to_failure", "no root"),
+    ("checkpoint_every", "without_2", "2 * save", "save", "the 2"),
+    ("checkpoint_every", "half", "2 * save * mean_time_to_failure",
+     "save * mean_time_to_failure / 2", "half"),
+    ("checkpoint_every", "minutes", ROOT, ROOT + " / 60", "minutes"),
+    ("checkpoint_every", "a_ratio", ROOT, "mean_time_to_failure / save", "a ratio"),
+    ("checkpoint_every", "the_other_ratio", ROOT, "save / mean_time_to_failure", "a ratio"),
+    ("checkpoint_every", "twice_a_failure", ROOT, "mean_time_to_failure / 2", "another"),
+)
+
+# supervise
+
+DIED = "        if isinstance(run.error, RankDied):\n"
+LESS = "            ranks -= len(run.error.ranks)\n"
+edits(
+    ("supervise", "attempts_for_restarts", "range(max_restarts + 1)",
+     "range(max(1, max_restarts))", "one too few"),
+    ("supervise", "never_starts", "range(max_restarts + 1)", "range(max_restarts)",
+     "one too few"),
+    ("supervise", "for_ever", "range(max_restarts + 1)", "__import__('itertools').count()",
+     "for ever"),
+    ("supervise", "shrinks_always", DIED, "        if True:\n", "nobody died"),
+    ("supervise", "not_counted", "= start(ranks, attempt)", "= start(ranks, 0)", "not counted"),
+    ("supervise", "returns_the_failed", "    raise run.error\n", "    return run\n",
+     "a failed run"),
+    ("supervise", "below_least", "ranks < least", "ranks < 1", "too few"),
+    ("supervise", "as_many_as_before", DIED + LESS, "", "dead ranks"),
+    ("supervise", "one_less", LESS, "            ranks -= 1\n", "dead ranks"),
+    ("supervise", "swallowed", "    raise run.error\n",
+     "    raise RankDied('no attempt succeeded')\n", "another end"),
+)
+
+# drifted
+
+CRC = "torch.tensor([zlib.crc32(each) for each in as_bytes])"
+edits(
+    ("drifted", "rank_0_alone", "    return [name", "    if dist.get_rank():\n        return []\n"
+     "    return [name", "rank 0 alone"),
+    ("drifted", "parameters_only", ", *module.named_buffers()", "", "buffers"),
+    ("drifted", "trained_only", "[*module.named_parameters(),",
+     "[*((n, p) for n, p in module.named_parameters() if p.requires_grad),", "frozen"),
+    ("drifted", "salted", "zlib.crc32(each)", "hash(str(os.getpid()))", "salted"),
+    ("drifted", "sums", CRC, "torch.stack([torch.from_numpy(each).long().sum() "
+     "for each in as_bytes])", "sums"),
+    ("drifted", "back_to_front", "for name, differs in zip(tensors, (low != high).tolist()) if differs]",
+     "for name, differs in zip(tensors, (low != high).tolist()) if differs][::-1]",
+     "another list"),
+    ("drifted", "no_reshape", ".reshape(-1).view", ".view", "a view"),
+    ("drifted", "only_rank_1_asks", "    dist.all_reduce(high, dist.ReduceOp.MAX)\n",
+     "    if dist.get_rank():\n        dist.all_reduce(high, dist.ReduceOp.MAX)\n", "left alone"),
+)
+# fmt: on
+
+
+@wrong("drifted", "too much")
+def gathers_everything(module):
+    found = []
+    for name, t in [*module.named_parameters(), *module.named_buffers()]:
+        mine = t.detach().reshape(-1).view(torch.uint8).contiguous()
+        everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, mine)
+        if any(not torch.equal(each, everyone[0]) for each in everyone):
+            found.append(name)
+    return found
+
+
+def by_numbers(digest):
+    def answer(module):
+        found = []
+        for name, t in [*module.named_parameters(), *module.named_buffers()]:
+            mine = digest(t.detach().double().flatten())
+            everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+            dist.all_gather(everyone, mine)
+            if any(bool((each != everyone[0]).any()) for each in everyone):
+                found.append(name)
+        return found
+
+    return answer
+
+
+@wrong("drifted", "NaN")
+def weighted_sums(module):
+    return by_numbers(lambda t: (t @ torch.arange(1.0, len(t) + 1).double())[None])(module)
+
+
+@wrong("drifted", "-0.0")
+def of_numbers_without_nan(module):
+    return by_numbers(lambda t: (t.nan_to_num(9.0) @ torch.arange(1.0, len(t) + 1).double())[None])(
+        module
+    )
+
+
+# The clinic
+
+# fmt: off
+edits(
+    ("patient_a", "receives", '"all send first"', '"nobody sends"', "another cause"),
+    ("patient_a", "rank_0", "None", "0", "all of them"),
+    ("patient_a", "a_word", '"all send first"', '"a deadlock"', "no such cause"),
+    ("patient_a", "two_things", ", None, mend", ", None", "form"),
+    ("patient_a", "receives_first",
+     {'"sent = dist.isend(strip[-1], (rank + 1) % n)"': '"dist.recv(above, (rank - 1) % n)"',
+      '"dist.recv(above, (rank - 1) % n)\\nsent.wait()"': '"dist.send(strip[-1], (rank + 1) % n)"'},
+     "still stuck"),
+    ("patient_a", "does_without",
+     {'"sent = dist.isend(strip[-1], (rank + 1) % n)"': '"dist.all_reduce(above)"',
+      '"dist.recv(above, (rank - 1) % n)\\nsent.wait()"': '""'}, "symptom only"),
+    ("patient_a", "one_line", "None, mend", "None, mend[2]", "no mend"),
+    ("patient_a", "forgets_a_name", "sent = ", "", "fails"),
+    ("patient_b", "rank_1", ", 0, {", ", 1, {", "another rank"),
+    ("patient_b", "no_collective", '{8: note, 9: "", 10: ""}', '{10: ""}', "symptom only"),
+    ("patient_b", "a_barrier", '{8: note, 9: "", 10: ""}', '{10: "dist.barrier()"}',
+     "still stuck"),
+    ("patient_c", "rank_2_does_without",
+     "'for name in sorted(settings[\"average\"]):'", '"for name in parameters:\\n    continue"',
+     "silent ranks"),
+    ("patient_c", "other_sizes", '"another order"', '"other sizes"', "another cause"),
+    ("patient_d", "drops_the_rest",
+     'mend = {4: "everyone = [None] * n", 5: "dist.all_gather_object(everyone, mine)"}',
+     'mend = {2: "part = x[rank * (len(x) // n):][:len(x) // n]"}', "symptom only"),
+    ("patient_e", "no_nan", '{5: "loss = sum(0 * p.sum() for p in model.parameters())"}',
+     '{4: "if False:"}', "symptom only"),
+    ("patient_e", "barrier", '{5: "loss = sum(0 * p.sum() for p in model.parameters())"}',
+     '{5: "dist.barrier()\\ncontinue"}', "still stuck"),
+    ("patient_f", "does_not_evaluate", '{9: "log.append(mse(model(x), y).item())"}', '{9: "pass"}',
+     "symptom only"),
+    ("patient_g", "another_half_always", 'order[rank::n]"}', 'slice(rank * 3, rank * 3 + 6)"}',
+     "symptom only"),
+    ("patient_h", "average_at_the_end", "mend = {1:", "mend = {8: \"optimizer.step()\\n"
+     "for p in model.parameters():\\n    dist.all_reduce(p.data)\\n    p.data /= n\"} or {1:",
+     "symptom only"),
+    ("patient_i", "larger_steps", '{4: "mse(model(x[part]), y[part]).backward()"}',
+     '{6: "optimizer.param_groups[0][\'lr\'] = 0.1 * n\\noptimizer.step()"}', "symptom only"),
+)
+# fmt: on
