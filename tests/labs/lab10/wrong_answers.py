@@ -278,9 +278,7 @@ edits(
     ("drifted", "salted", "zlib.crc32(each)", "hash(str(os.getpid()))", "salted"),
     ("drifted", "sums", CRC, "torch.stack([torch.from_numpy(each).long().sum() "
      "for each in as_bytes])", "sums"),
-    ("drifted", "back_to_front", "for name, differs in zip(tensors, (low != high).tolist()) if differs]",
-     "for name, differs in zip(tensors, (low != high).tolist()) if differs][::-1]",
-     "another list"),
+    ("drifted", "back_to_front", "if differs]", "if differs][::-1]", "another list"),
     ("drifted", "no_reshape", ".reshape(-1).view", ".view", "a view"),
     ("drifted", "only_rank_1_asks", "    dist.all_reduce(high, dist.ReduceOp.MAX)\n",
      "    if dist.get_rank():\n        dist.all_reduce(high, dist.ReduceOp.MAX)\n", "left alone"),
