@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf, isclose, sqrt
 from typing import Any
 
-from ddpkit.checks.lab10.unequal import Rule, Step, whole
+from ddpkit.checks.lab10.unequal import Rule, StepSums, whole
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.faults import CAUSES
 
@@ -17,7 +17,7 @@ STRAGGLER = (
     Hint("a little slower", lambda s: s.factor == 1.1 and s.rank == s.slow,
          "A tenth more is not yet a straggler: it takes a fifth more than the median rank's work."),
     Hint("warm-up", lambda s: s.why == "warm-up" and s.rank != s.slow,
-         "Step 0 warms up, and one rank took long there: look at all later steps together."),
+         "StepSums 0 warms up, and one rank took long there: look at all later steps together."),
     Hint("who waits", lambda s: s.factor > 1.0 and s.rank not in (None, s.slow),
          "That is who waits, not who is waited for: a rank that works long waits least."),
     Hint("median", lambda s: s.n == 2 and s.rank is None,
@@ -112,23 +112,23 @@ def _leads_there(s: Seen, rule: Rule) -> bool:
     return all(torch.allclose(a, b) for a, b in zip(s.models, after, strict=True))
 
 
-def _mean_of_means(step: Step) -> Any:
+def _mean_of_means(step: StepSums) -> Any:
     return sum(step.means) / len(step.means)
 
 
-def _summed(step: Step) -> Any:
+def _summed(step: StepSums) -> Any:
     return whole(step) * sum(step.images)
 
 
-def _n_times(step: Step) -> Any:
+def _n_times(step: StepSums) -> Any:
     return whole(step) * step.n
 
 
-def _by_n(step: Step) -> Any:
+def _by_n(step: StepSums) -> Any:
     return whole(step) / step.n
 
 
-def _again(step: Step) -> Any:
+def _again(step: StepSums) -> Any:
     """Idle ranks add what they have in .grad: the mean of the step before."""
     idle = sum(each is None for each in step.sums)
     return whole(step) + step.before * idle / step.n

@@ -52,7 +52,7 @@ def exchanged(did: Did) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepSums:
     """The gradients of all ranks in one step, each the sum over its images; None: no batch."""
 
     sums: list[Any]
@@ -70,10 +70,10 @@ class Step:
         return [total / images for total, images in pairs if images]
 
 
-Rule = Callable[[Step], Any]  # the gradient of a step
+Rule = Callable[[StepSums], Any]  # the gradient of a step
 
 
-def whole(step: Step) -> Any:
+def whole(step: StepSums) -> Any:
     """The mean over all images."""
     return sum(each for each in step.sums if each is not None) / sum(step.images)
 
@@ -126,7 +126,7 @@ class Unequal:
             of_ranks = [mine[number] if number < len(mine) else None for mine in parts]
             sums = [None if part is None else _gradient(net, part) for part in of_ranks]
             images = [0 if part is None else len(part[1]) for part in of_ranks]
-            averaged = rule(Step(sums, images, averaged))
+            averaged = rule(StepSums(sums, images, averaged))
             torch.nn.utils.vector_to_parameters(vector(net) - LR * averaged, net.parameters())
             after.append(vector(net))
         return torch.stack(after)
