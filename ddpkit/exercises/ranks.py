@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 from ddpkit.cluster import Cluster, Run
+from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.guard import NEVER_WAITED, Careless
 from ddpkit.exercises.values import digest
 from ddpkit.link import LinkSpec
+from ddpkit.machine import MachineSpec
 from ddpkit.protocol.per_rank import PerRank, pick
+from ddpkit.rank.emulation.machine import Machine, counted_machine
 from ddpkit.rank.record.recorder import current, span
+from ddpkit.simulate.programs import program_ns
 from ddpkit.text import count
 from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval
@@ -30,6 +34,13 @@ class Did:
     returned: list[Any]  # by rank
     kept: bool  # every rank left its arguments as they were
     trace: Trace  # the trace of this call alone
+    programs: list[Any] = field(default_factory=list)  # by rank: `simulate.programs` says of what
+
+    @property
+    def peak(self) -> list[int]:
+        """The most bytes that each rank of a modelled machine held, its arguments among them."""
+        levels = [self.trace.peak(rank) for rank in self.trace.ranks]
+        return [0 if level is None else level.total for level in levels]
 
     @property
     def bytes(self) -> list[int]:
@@ -73,15 +84,23 @@ class Did:
 
 
 def call(
-    answer: Callable[..., Any], *arguments: Any, world_size: int, link: LinkSpec | None = None
+    answer: Callable[..., Any],
+    *arguments: Any,
+    world_size: int,
+    link: LinkSpec | None = None,
+    machine: MachineSpec | None = None,
 ) -> Did:
     """Call the answer once on every rank; an argument may be `PerRank`."""
     by_rank = [pick(arguments, rank) for rank in range(world_size)]
-    return together(answer, [by_rank], link=link)[0]()
+    return together(answer, [by_rank], link=link, machine=machine)[0]()
 
 
 def together(
-    answer: Callable[..., Any], calls: Sequence[Arguments], *, link: LinkSpec | None = None
+    answer: Callable[..., Any],
+    calls: Sequence[Arguments],
+    *,
+    link: LinkSpec | None = None,
+    machine: MachineSpec | None = None,
 ) -> list[Callable[[], Did]]:
     """Several calls, one after the other, in one run of as many ranks as a call has entries.
 
@@ -90,7 +109,7 @@ def together(
     run for many calls saves a student's time, but a case that often fails alone should have its own
     run.
     """
-    shared = _Shared(answer, calls, link)
+    shared = _Shared(answer, calls, link, machine)
     return [partial(shared.did, number) for number in range(len(calls))]
 
 
@@ -103,12 +122,29 @@ def asked(
     world_size: int,
     see: Looks,
     link: LinkSpec | None = None,
+    machine: MachineSpec | None = None,
 ) -> Callable[[], Observed]:
     """`observe` of a case: `call`, and what to see of it.
 
     asked(answer, PerRank(inputs), world_size=3, see={"gave": "returned", "to": "to"})
     """
-    return looked(partial(call, answer, *arguments, world_size=world_size, link=link), see)
+    told = partial(call, answer, *arguments, world_size=world_size, link=link, machine=machine)
+    return looked(told, see)
+
+
+def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited") -> Observed:
+    """`read` of a case that asks for emulated time: "programs" becomes "ms", recomputed.
+
+    asked(answer, world_size=4, see={"programs": "programs"}, machine="A100", link="1 GB/s, 5 us")
+    has ``read=partial(timed, machine="A100", link="1 GB/s, 5 us")``. The time is that of all ranks,
+    which begin together, to the last one's end. Raises LessonError for what is no program.
+    """
+    try:
+        ns = program_ns(observed["programs"], machine, link)
+    except (ValueError, TypeError, KeyError) as error:
+        raise LessonError(f"it took no time that can be recomputed: {error}") from None
+    rest = {name: value for name, value in observed.items() if name != "programs"}
+    return {**rest, "ms": ns / 1e6}
 
 
 def looked(told: Callable[[], Did], see: Looks) -> Callable[[], Observed]:
@@ -142,6 +178,7 @@ class _Shared:
     answer: Callable[..., Any]
     calls: Sequence[Arguments]
     link: LinkSpec | None
+    machine: MachineSpec | None = None
     run: Run[list[AnswerCall]] | None = None
     error: Exception | None = None
 
@@ -157,7 +194,8 @@ class _Shared:
         return Did(
             [each.returned for each in by_rank],
             all(each.kept for each in by_rank),
-            Trace(tuple(spans), trace.world_size, trace.facts, windows),
+            Trace(tuple(spans), trace.world_size, trace.facts, windows, trace.memory),
+            [each.program for each in by_rank],
         )
 
     def _start(self) -> Run[list[AnswerCall]]:
@@ -165,7 +203,7 @@ class _Shared:
         world_size = len(self.calls[0])
         mine = PerRank([[call[rank] for call in self.calls] for rank in range(world_size)])
         try:
-            cluster = Cluster(world_size, link=self.link, device="cpu")
+            cluster = Cluster(world_size, link=self.link, machine=self.machine, device="cpu")
             return cluster.run(_call_each, self.answer, mine)
         except Exception as error:
             self.error = error
@@ -178,21 +216,31 @@ class AnswerCall:
 
     returned: Any
     kept: bool
+    program: Any
 
 
 def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[AnswerCall]:
     """Make the calls one by one, on a rank. Barriers between them keep their messages apart."""
     import torch.distributed as dist
 
-    done = []
+    counted, done = counted_machine(), []
     for number, arguments in enumerate(calls):
-        if number:
-            dist.barrier()
         before = digest(arguments)
-        with span(CALL), _held_to_rules():  # in the trace, whose times are of one clock
+        if number or counted:
+            dist.barrier()
+        with (
+            span(CALL),  # in the trace, whose times are of one clock
+            _noted(counted) as program,
+            _held_to_rules(),
+        ):
             returned = answer(*arguments)
-        done.append(AnswerCall(returned, digest(arguments) == before))
+        done.append(AnswerCall(returned, digest(arguments) == before, program))
     return done
+
+
+def _noted(counted: Machine | None) -> AbstractContextManager[list[Any]]:
+    """A block whose program is written down, where compute is counted."""
+    return nullcontext([]) if counted is None else counted.noting()
 
 
 @contextmanager

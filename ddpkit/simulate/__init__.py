@@ -8,6 +8,7 @@ all_reduce     the schedules of six all-reduces
 collectives    the schedules of the collectives with one root, and of the halves of a ring
 executor       execute: run a schedule on numbers: who ends up with what?
 network        Network: all messages of a cluster, moved in the order of time by the link's rules
+programs       program_ns: what ranks say that they did, on a modelled machine: its time
 posted         what is posted on a network, and waits: messages, parts in collectives
 timing         time_of: run a schedule on links, event by event: a Trace
 costs          cost, FORMULAS: what an algorithm costs in closed form, and where that is written;
@@ -51,6 +52,7 @@ from ddpkit.simulate.pipeline import (
 )
 from ddpkit.simulate.plans import ALGORITHMS, ALL_REDUCE, COLLECTIVES, schedule
 from ddpkit.simulate.prices import all_reduce_ns, price_of
+from ddpkit.simulate.programs import program_ns
 from ddpkit.simulate.rounds import butterfly_ends, ring_ends
 from ddpkit.simulate.scaling import Scaled, scaling
 from ddpkit.simulate.schedules import Recv, RecvReduce, Schedule, Send
@@ -99,6 +101,7 @@ __all__ = [
     "pipeline_plans",
     "pipeline_time",
     "price_of",
+    "program_ns",
     "replay",
     "resnet",
     "ring_ends",

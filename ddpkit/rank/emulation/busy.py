@@ -20,5 +20,6 @@ def busy(duration: str | float, name: str = "busy") -> None:
     with span(name):
         if (current := machine.current()) is not None:
             current.clocks.mine.pass_by(round(seconds * 1e9))
+            current.note("stated", round(seconds * 1e9))
         else:
             time.sleep(seconds)

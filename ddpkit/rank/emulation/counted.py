@@ -203,6 +203,7 @@ class Meter:
     def __init__(self, model: MachineModel, speed: float) -> None:
         self.free = math.isinf(speed)
         self._transposes = "transposed" in model.kinds
+        self.note: Callable[[str, str, int, int], None] | None = None  # hears of each operation
         self._rules: dict[Any, OperationRule | None] = {}
         self._flops: dict[Any, int] = {}
         self._dtypes: dict[torch.dtype, str] = {}
@@ -238,6 +239,8 @@ class Meter:
         kind = rule.kind
         if self._transposes and kind in ("copy", "elementwise") and _lie_apart(args, out):
             kind = "transposed"
+        if self.note is not None:
+            self.note(kind, dtype, flops, moved)
         return self._cost_ns(kind, flops, moved, dtype)
 
     def _flops_of(
@@ -305,14 +308,14 @@ class Counted:
     """Counts the compute of all threads of a rank."""
 
     def __init__(self, model: MachineModel, speed: float, clocks: Clocks, rank: int) -> None:
-        self._meter, self._clocks = Meter(model, speed), clocks
+        self.meter, self._clocks = Meter(model, speed), clocks
         self.memory = Memory(clocks, rank, model)
         self._modes: list[Counting] = []
 
     @contextmanager
     def here(self) -> Iterator[None]:
         """A block in which the compute of this thread is counted, on the thread's clock."""
-        mode = Counting(self._meter, self.memory, self._clocks.mine)
+        mode = Counting(self.meter, self.memory, self._clocks.mine)
         self._modes.append(mode)
         try:
             with mode:

@@ -60,6 +60,7 @@ class Machine:
             self._counted = Counted(model, speed, self.clocks, rank)
         self._in_backward: list[Awaited] | None = None
         self._last_post_ns = 0
+        self._notes: list[list[Any]] | None = None  # a program, as `simulate.programs` has it
 
     @contextmanager
     def shown(self, recorder: Recorder) -> Iterator[None]:
@@ -101,6 +102,38 @@ class Machine:
                 if call.work is not None:
                     call.work.ask(clock.now())
 
+    # The program of a rank
+
+    @contextmanager
+    def noting(self) -> Iterator[list[list[Any]]]:
+        """A block whose program is written down: all that moves the main thread's clock.
+
+        Only where compute is counted; elsewhere the program stays empty.
+        """
+        program: list[list[Any]] = []
+        if self._counted is None:
+            yield program
+            return
+        self._notes, self._counted.meter.note = program, self._note_work
+        try:
+            yield program
+        finally:
+            self._notes = self._counted.meter.note = None
+
+    def note(self, *entry: Any) -> None:
+        """Write down what the main thread does, if it is asked for."""
+        if self._notes is not None:
+            elsewhere = self.clocks.mine is not self.clocks.main
+            self._notes.append(["beyond", "a thread of its own"] if elsewhere else [*entry])
+
+    def _note_work(self, kind: str, dtype: str, flops: int, nbytes: int) -> None:
+        assert self._notes is not None
+        entry = ["work", kind, dtype, flops, nbytes]
+        if self._notes and self._notes[-1][:5] == entry and self.clocks.mine is self.clocks.main:
+            self._notes[-1][5] += 1
+        else:
+            self.note(*entry, 1)
+
     @property
     def memory(self) -> Memory | None:
         """What is alive on the modelled machine; None on one that is not modelled."""
@@ -139,6 +172,7 @@ class Machine:
         """Note that somebody may wait for an operation by its future."""
         if self._in_backward is not None and self.clocks.mine is self.clocks.main:
             self._in_backward.append(operation)
+            self.note("beyond", "DistributedDataParallel of torch's, which waits in C++")
             self._last_post_ns = self.clocks.main.now()
             self.clocks.main.may_wait = True
 
@@ -192,6 +226,11 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
+
+
+def counted_machine() -> Machine | None:
+    """The machine of the run that this process is in, if its compute is counted."""
+    return None if _current is None or _current.memory is None else _current
 
 
 def current() -> Machine | None:

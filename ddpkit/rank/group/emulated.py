@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch._C._distributed_c10d import Work
 
+from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
@@ -132,6 +133,7 @@ class EmulatedGroup(RecordedGroup):
         operation = EmulatedOperation(machine, call, number)
         if machine.memory is not None:
             operation.carry(machine.memory, args)
+        machine.note("post", number, *_posted(what, call.seq))
         after = clock.after() if isinstance(clock, LaterClock) else ()
         ns = 0 if after else clock.now()
         if what.op in ("send", "recv"):
@@ -191,6 +193,12 @@ class EmulatedGroup(RecordedGroup):
             return self._twin
 
 
+def _posted(what: Call, seq: int) -> tuple[Any, ...]:
+    """An operation, as a rank's program has it."""
+    group, members = what.group, [*what.members]
+    return what.op, what.bytes, group, members, seq, what.root, what.peer, what.tag
+
+
 class EmulatedOperation:
     """An operation under way on the emulated network, and in gloo."""
 
@@ -230,6 +238,7 @@ class EmulatedOperation:
             clock.jump(limit)
             raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
         clock.jump(self.done_ns)
+        self._machine.note("wait", self.number)
         done = self._take_bytes()
         for held in self._carried:
             held.collected_ns = clock.now()
