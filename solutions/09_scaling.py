@@ -56,7 +56,7 @@ paper_ms = 20 + 10 + 4 * 20  # your guess, in ms
 # the deep model of labs 05 and 06, two ranks that compute like one core of a laptop.
 
 # %%
-link, latency, bandwidth = "1 Gbit/s, 200 us", 200e-6, 125e6
+link = "1 Gbit/s, 200 us"
 
 
 def deep_model():
@@ -152,7 +152,7 @@ beside(paper_ms, step_time(paper, 10, lambda nbytes: 0.020) * 1000, "ms")
 
 
 # %%
-def ring_price(n, latency=latency, bandwidth=bandwidth):
+def ring_price(n, latency=200e-6, bandwidth=125e6):
     return lambda nbytes: predict("ring", n, nbytes, latency, bandwidth)
 
 
@@ -248,7 +248,7 @@ def grown(compute, times):
     return compute._replace(forward=compute.forward * times, ready=ready)
 
 
-four = ring_price(2, latency, bandwidth / 4)
+four = ring_price(2, bandwidth=125e6 / 4)
 predictions = {
     "cap 0.1 MB": step_time(compute, 0.1, ring_price(2)),
     "cap 100 MB": step_time(compute, 100, ring_price(2)),
@@ -264,7 +264,7 @@ predictions = {
 
 
 # %%
-def on(n, link=link):
+def on(n, link="1 Gbit/s, 200 us"):
     return Cluster(n, link=link, machine="laptop core")
 
 
@@ -870,8 +870,11 @@ for row in HETSEQ_ROWS:
 # - fitted a machine by two numbers, and a stranger's servers by two others;
 # - let the model choose: a cap, servers, a batch, a cluster, and what it costs;
 # - read a paper's percentages with it, and found which of them say the same.
-#
-# **Next:** take your own training step. Record it, write down a prediction, and look at the ratio.
+
+# %% [markdown]
+# **Next:** take your own training step. Record it (`run.trace.save("run.json.gz")`), and ask
+# `ddpkit predict run.json.gz` and `ddpkit tune run.json.gz`. Write a prediction down; then run, and look
+# at the ratio.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 09_scaling.ipynb` in a terminal. It

@@ -9,6 +9,8 @@ doctor     is this machine ready?
 diagnosis  what doctor says of what it saw
 machine    modelled machines: those with a name, and one measured here
 trace      the table of a trace, and its export
+predict    a recorded step on other ranks and links
+tune       the bucket caps that are worth measuring
 grade      a class, each notebook in a sandbox
 report     its results in another form
 handout    the archive that a class gets

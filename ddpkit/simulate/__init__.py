@@ -28,6 +28,7 @@ noise          noisy_steps: such a step with ranks that are late, each step anot
 scaling        scaling, Scaled: such a step on 1, 2, 4, … ranks, the batch growing or shared out
 whatif         what_if: a recorded run with other buckets, another link, or a slow rank: a Trace;
                fit_link: the link on which recorded all_reduces took as long as they did
+forecast       forecast, Forecast: a recorded run as a model of others, with its error
 
 Link and Links, latency and bandwidth of one rank and of all, are those of `ddpkit.link`.
 """
@@ -38,6 +39,7 @@ from ddpkit.simulate.costs import FORMULAS, Formula, bus_bandwidth, cost
 from ddpkit.simulate.data_parallel import AllReduce, Replay, replay, sweep
 from ddpkit.simulate.events import step_ends
 from ddpkit.simulate.executor import execute
+from ddpkit.simulate.forecast import Forecast, forecast
 from ddpkit.simulate.models import ModelLayer, ModelTable, bert, gpt, resnet
 from ddpkit.simulate.noise import noisy_steps
 from ddpkit.simulate.operations import collective_ns
@@ -69,6 +71,7 @@ __all__ = [
     "PIPELINES",
     "AllReduce",
     "Bucket",
+    "Forecast",
     "Formula",
     "Gradient",
     "Link",
@@ -94,6 +97,7 @@ __all__ = [
     "cost",
     "execute",
     "fit_link",
+    "forecast",
     "gpt",
     "held",
     "noisy_steps",

@@ -114,14 +114,20 @@ class Step:
         return _StepReader(trace.step(step), rank).step(sizes)
 
     @classmethod
-    def typical(cls, trace: Trace, rank: int = 0, sizes: Sequence[int] = ()) -> "Step":
+    def typical(
+        cls,
+        trace: Trace,
+        rank: int = 0,
+        sizes: Sequence[int] = (),
+        among: Sequence[int] | None = None,
+    ) -> "Step":
         """A step of parts that are each `undisturbed` in the trace's steps after the warm-up.
 
         A trace that is too short for that has its last step. Only steps with as many gradients as
-        the last one count.
+        the last one count. ``among``: of these steps alone.
         """
-        first = WARM_UP if trace.steps > WARM_UP else trace.steps - 1
-        steps = [cls.of_trace(trace, k, rank, sizes) for k in range(first, trace.steps)]
+        chosen = after_warm_up(trace) if among is None else among
+        steps = [cls.of_trace(trace, k, rank, sizes) for k in chosen]
         if not steps:
             return cls.of_trace(trace, -1, rank, sizes)  # says what is missing
         names = [gradient.name for gradient in steps[-1].gradients]
@@ -137,6 +143,11 @@ class Step:
             undisturbed(step.other_ns for step in steps),
             steps[-1].emulated,
         )
+
+
+def after_warm_up(trace: Trace) -> range:
+    """The steps that are like those to come; of a trace that is too short, the last one."""
+    return range(WARM_UP if trace.steps > WARM_UP else max(trace.steps - 1, 0), trace.steps)
 
 
 def undisturbed(times: Iterable[int]) -> int:

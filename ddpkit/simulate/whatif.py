@@ -50,12 +50,13 @@ def what_if(
     return Replay(done.steps, links, done.all_reduces, {**done.facts, "what_if": said}).trace()
 
 
-def recorded_link(trace: Trace) -> tuple[Links, int]:
+def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Links, int]:
     """The links of a recorded run, and what an `undisturbed` all_reduce took beyond them, in ns.
 
-    Without an emulated link they are the links that fit the run, and 0.
+    Without an emulated link they are the links that fit the run, and 0. ``among``: as these steps
+    alone tell.
     """
-    n, samples = trace.world_size, list(moved(trace))
+    n, samples = trace.world_size, list(moved(trace, among))
     emulated = str(trace.facts.get("emulated", ""))
     if not emulated:
         return Links.parse(fit_link(samples, n), n), 0
@@ -103,12 +104,14 @@ def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> St
     return Step.of_trace(trace, step, rank, sizes)
 
 
-def moved(trace: Trace) -> Iterator[Sample]:
+def moved(trace: Trace, among: Sequence[int] | None = None) -> Iterator[Sample]:
     """The bytes of each all_reduce of rank 0 after the warm-up, and the ns for which it moved them.
 
-    The time counts from when all ranks had posted it and the one before it was done.
+    The time counts from when all ranks had posted it and the one before it was done. ``among``: of
+    these steps alone.
     """
-    for k in range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps):
+    every = range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps)
+    for k in every if among is None else among:
         cut, before = trace.step(k), 0
         for span in bucket_spans(cut.of(0), cut.window_of(0)):
             begin = max(span.ready_ns or span.start_ns, before)

@@ -60,6 +60,12 @@ ELSEWHERE = {
     "check --as-graded 00_ranks.ipynb": (
         "tests/grade/test_practice.py::test_the_command_tells_what_the_grader_would"
     ),
+    'predict run.json.gz --link "100 Gbit/s, 10 us"': (
+        "tests/commands/test_predict.py::test_predict_prints_a_curve_and_its_error"
+    ),
+    "tune run.json.gz": (
+        "tests/commands/test_predict.py::test_tune_names_the_best_cap_and_the_order_to_measure"
+    ),
     "machine": "tests/commands/test_machine.py::test_named_machines_are_listed",
     "machine --measure -o mine.json": (
         "tests/commands/test_machine.py::test_what_was_measured_is_a_machine"

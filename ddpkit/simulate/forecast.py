@@ -1,0 +1,114 @@
+"""`forecast`: from one recorded run to runs that nobody has made, and how far off that is.
+
+A `Forecast` keeps what `what_if` keeps: the typical step of the slowest rank, the recorded buckets,
+the link, and what an all_reduce took beyond it. Its error is measured on the recording itself.
+Every other step after the warm-up is held out: a model of the others predicts them. That tells how
+well the model fits this run. What another cluster adds (congestion, ranks that are late) it cannot
+tell, and that makes steps longer only.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ddpkit.errors import TraceError
+from ddpkit.link import Links, LinkSpec
+from ddpkit.simulate.buckets import Bucket, assign_buckets
+from ddpkit.simulate.data_parallel import Replay, replay
+from ddpkit.simulate.step import Step, after_warm_up, recorded_buckets
+from ddpkit.simulate.whatif import recorded_link
+from ddpkit.trace import Trace
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A recorded run as a model, and the ratios by which it missed the steps held out."""
+
+    step: Step  # of the rank that computes longest
+    world_size: int  # as recorded
+    buckets: tuple[Bucket, ...]  # as recorded
+    links: Links  # as recorded, or fitted
+    overhead_ns: int  # of an all_reduce, beyond its link
+    ratios: tuple[float, ...]  # measured ÷ predicted, of each step that was held out
+
+    @property
+    def ratio(self) -> float | None:
+        """The median of the ratios; None if the run was too short to hold steps out."""
+        return statistics.median(self.ratios) if self.ratios else None
+
+    def replay(
+        self,
+        world_size: int | None = None,
+        link: LinkSpec | None = None,
+        bucket_cap_mb: float | None = None,
+        speed: float = 1.0,
+        algorithm: str = "ring",
+    ) -> Replay:
+        """The step on so many ranks, each with its batch; what is not given is as recorded.
+
+        ``speed=2``: ranks compute twice as fast. Raises TraceError if the links that were recorded
+        tell nothing of so many ranks, ValueError for a bad link or a speed that is not above 0.
+        """
+        if not speed > 0:
+            raise ValueError(f"a speed is above 0: {speed!r}")
+        n = self.world_size if world_size is None else world_size
+        buckets = self.buckets
+        if bucket_cap_mb is not None:
+            buckets = assign_buckets(self.step.gradients, bucket_cap_mb)
+        links = self._links(n) if link is None else Links.parse(link, n)
+        return replay(
+            self.step.slowed(1 / speed),
+            n,
+            links,
+            buckets,
+            overhead_ns=self.overhead_ns if n > 1 else 0,
+            algorithm=algorithm,
+        )
+
+    def _links(self, n: int) -> Links:
+        if n == self.world_size:
+            return self.links
+        try:
+            return Links.parse(str(self.links), n)
+        except ValueError:
+            raise TraceError(
+                f"the recorded ranks had links of their own ({self.links}), which tell nothing of "
+                f"{n} ranks: say which link these have"
+            ) from None
+
+
+def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
+    """The model of a recorded run.
+
+    ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
+    Raises TraceError if the trace has no step with a backward.
+    """
+    steps = list(after_warm_up(trace))
+    known, unseen = steps[::2], steps[1::2]
+    ratios = []
+    if unseen:
+        model = _model(trace, sizes, known)
+        predicted = model.replay().step_ns
+        ratios = [_longest(trace, k) / predicted for k in unseen]
+    whole = _model(trace, sizes, steps)
+    return Forecast(
+        whole.step, whole.world_size, whole.buckets, whole.links, whole.overhead_ns, tuple(ratios)
+    )
+
+
+def _model(trace: Trace, sizes: Sequence[int], among: Sequence[int]) -> Forecast:
+    """The model that some steps make."""
+    typical = [Step.typical(trace, rank, sizes, among) for rank in trace.ranks]
+    slowest = max(typical, key=lambda step: step.compute_ns)
+    buckets = recorded_buckets(trace, sizes=sizes) or assign_buckets(slowest.gradients)
+    links, overhead = recorded_link(trace, among)
+    return Forecast(slowest, trace.world_size, buckets, links, overhead, ())
+
+
+def _longest(trace: Trace, k: int) -> int:
+    """How long a step took on the rank that took longest, in ns."""
+    cut = trace.step(k)
+    windows = [cut.window_of(rank) for rank in cut.ranks]
+    return max(end - start for start, end in windows)

@@ -1,0 +1,124 @@
+"""`ddpkit predict` and `ddpkit tune`: from one trace to steps that nobody has run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ddpkit.commands.main import main
+from ddpkit.errors import TraceError
+from ddpkit.simulate import Gradient, Step, assign_buckets, forecast
+from ddpkit.simulate import replay as replayed
+from ddpkit.trace import Trace
+
+LINK = "1 Gbit/s, 200 us"
+MB = 2**20
+
+
+def a_step(slower: float = 1.0) -> Step:
+    some = [Gradient(f"p{i}", MB // 2, (i + 1) * 2_000_000) for i in range(20)]
+    return Step(20_000_000, tuple(some), 3_000_000, 500_000, 1_000_000).slowed(slower)
+
+
+def recorded(factors: list[float], link: object = LINK, ranks: int = 2) -> Trace:
+    """A run of so many steps, each by a factor slower than the first."""
+    spans, at = [], 0
+    for factor in factors:
+        step = a_step(factor)
+        cut = replayed(step, ranks, link, assign_buckets(step.gradients, 2.0)).trace()
+        spans += [
+            replace(
+                span,
+                start_ns=span.start_ns + at,
+                end_ns=span.end_ns + at,
+                ready_ns=None if span.ready_ns is None else span.ready_ns + at,
+                blocked_ns=None if span.blocked_ns is None else span.blocked_ns + at,
+            )
+            for span in cut.spans
+        ]
+        at = max(span.end_ns for span in spans)
+    return replace(cut, spans=tuple(spans))
+
+
+def said(*arguments: str) -> str:
+    ran = CliRunner().invoke(main, [*arguments])
+    assert ran.exit_code == 0, ran.output
+    return ran.output
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    path = tmp_path / "run.json.gz"
+    recorded([1.0] * 9).save(path)
+    return str(path)
+
+
+def test_a_forecast_is_the_replay_of_what_was_recorded() -> None:
+    model = forecast(recorded([1.0] * 9))
+    assert model.step == a_step()
+    assert model.ratios == (1.0,) * 3
+    for n, link, cap in ((2, LINK, 2.0), (64, "10 Gbit/s, 20 us", 1.0)):
+        there = replayed(a_step(), n, link, assign_buckets(a_step().gradients, cap))
+        assert model.replay(n, link, cap).step_ns == there.step_ns
+    assert model.replay(speed=2.0, link="unlimited").step_ns == a_step(0.5).compute_ns
+
+
+def test_steps_that_are_held_out_tell_the_error() -> None:
+    """After three steps of warm-up, the 5th and 7th are held out: they take longer."""
+    model = forecast(recorded([1, 1, 1, 1, 1.1, 1, 1.3, 1], link="unlimited"))
+    assert [round(ratio, 2) for ratio in model.ratios] == [1.1, 1.3]
+    assert model.ratio == pytest.approx(1.2, abs=0.01)
+    assert forecast(recorded([1])).ratio is None
+
+
+def test_links_of_single_ranks_tell_nothing_of_others() -> None:
+    model = forecast(recorded([1] * 5, link={"default": LINK, 3: "100 Mbit/s"}, ranks=4))
+    assert model.replay(4).world_size == 4
+    with pytest.raises(TraceError, match="nothing of 2 ranks"):
+        model.replay(2)
+    assert model.replay(2, LINK).world_size == 2
+    with pytest.raises(ValueError, match="above 0"):
+        model.replay(speed=0)
+
+
+def test_predict_prints_a_curve_and_its_error(saved: str) -> None:
+    text = said("predict", saved, "--link", "100 Gbit/s, 10 us", "--algorithm", "cheapest")
+    assert "3 steps held out: measured ÷ predicted 1.00 (1.00 to 1.00)" in text
+    assert "4,096" in text
+    assert "The efficiency is 80% or more up to " in text
+    assert 'ddpkit run -n 8 --link "100 Gbit/s, 10 us" train.py' in text
+    some = said("predict", saved, "-n", "2", "-n", "16", "--cap", "0.5", "--speed", "2")
+    step = replayed(a_step(0.5), 16, LINK, assign_buckets(a_step().gradients, 0.5)).step_ns
+    assert f"{step / 1e6:.4g} ms" in some
+    assert "4,096" not in some
+
+
+def test_tune_names_the_best_cap_and_the_order_to_measure(saved: str) -> None:
+    text = said("tune", saved)
+    rows = [line.split() for line in text.splitlines() if "× " in line]
+    times = [float(row[-1]) for row in rows]
+    assert times[0] == 1.0
+    assert times[:-1] == sorted(times[:-1])
+    assert "25 (torch's default)" in text
+    assert f"bucket_cap_mb={rows[0][0]}." in text
+    assert "On 64 ranks, 10 Gbit/s, 20 us" in said(
+        "tune", saved, "-n", "64", "--link", "10 Gbit/s, 20 us"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--link", "fast"], "cannot read the link"),
+        (["--speed", "0"], "above 0"),
+    ],
+)
+@pytest.mark.parametrize("command", ["predict", "tune"])
+def test_what_is_wrong_is_one_sentence(
+    saved: str, command: str, arguments: list[str], why: str
+) -> None:
+    ran = CliRunner().invoke(main, [command, saved, *arguments])
+    assert ran.exit_code == 1
+    assert why in ran.output
+    assert len(ran.output.splitlines()) <= 4
