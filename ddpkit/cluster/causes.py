@@ -19,7 +19,7 @@ def deadlock_cause(
     calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
 ) -> DeadlockCause:
     """Why none of the waiting ranks can go on; `calls` are what they wait for."""
-    if any(set(others) & set(returned) for others in needs.values()):
+    if left_alone(calls, needs, returned):
         return "returned"
     if lost_message(calls, needs, returned) is not None:
         return "lost"
@@ -32,6 +32,38 @@ def deadlock_cause(
     if ops == {"recv"}:
         return "receive"
     return "send" if ops == {"send"} else "cycle"
+
+
+def left_alone(
+    calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
+) -> dict[int, set[int]]:
+    """The ranks that wait for others which have returned, and for which.
+
+    A receive from anybody waits for them only if all that could send have returned.
+    """
+    alone = {}
+    for rank, others in sorted(needs.items()):
+        gone = set(others) & set(returned)
+        if gone and (not from_anybody(calls[rank]) or gone == set(others)):
+            alone[rank] = gone
+    return alone
+
+
+def from_anybody(call: Call) -> bool:
+    """Whether a call receives whatever message comes first."""
+    return call.op == "recv" and call.peer is None
+
+
+def unanswered(calls: Mapping[int, Call]) -> tuple[int, list[int]] | None:
+    """A rank that waits for a message from anybody, and those that wait for a message from it."""
+    for server, call in sorted(calls.items()):
+        if from_anybody(call):
+            askers = [
+                rank for rank, each in calls.items() if each.op == "recv" and each.peer == server
+            ]
+            if askers:
+                return server, sorted(askers)
+    return None
 
 
 def lost_message(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> int | None:

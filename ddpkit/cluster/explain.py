@@ -1,6 +1,7 @@
 """Words for what went wrong between ranks: pure functions from an error's data to its text.
 
-All that a failed run says is written here. `monitor` and `blame` find out what to say.
+All that a failed run says is written here, of one that was stopped in `stopped`. `monitor` and
+`blame` find out what to say.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from ddpkit.cluster.causes import Needs
 from ddpkit.errors import (
     DeadlockCause,
     Death,
-    Doing,
     LastSeen,
     MismatchKind,
     Waiting,
@@ -132,6 +132,14 @@ def _why(
     if cause == "itself":
         op = calls[circle[0]].op
         return f"rank {circle[0]} waits for itself; a rank cannot {op} to or from itself."
+    if cause == "receive" and (found := causes.unanswered(calls)) is not None:
+        server, askers = found
+        wait = "waits" if len(askers) == 1 else "wait"
+        return (
+            f"{ranks(askers)} {wait} for an answer from rank {server}, and rank {server} for the "
+            "next message, from any rank. A server that waits for a request while a worker waits "
+            "for its answer has not answered it."
+        )
     if cause == "receive":
         return (
             f"{ranks(circle)} each wait to receive before they send, so nobody sends. "
@@ -191,12 +199,13 @@ def _why_groups(making: Mapping[int, Call]) -> str:
 
 def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> str:
     """Which ranks wait for one that has returned: the lowest, and those in the same call."""
-    first = next(rank for rank, others in sorted(needs.items()) if set(others) & set(returned))
-    gone = set(needs[first]) & set(returned)
+    alone = causes.left_alone(calls, needs, returned)
+    first = next(iter(alone))
+    gone = alone[first]
     group = [
         rank
-        for rank, others in needs.items()
-        if set(others) & gone and calls[rank].op == calls[first].op
+        for rank, theirs in alone.items()
+        if theirs & gone and calls[rank].op == calls[first].op
     ]
     verb = "waits" if len(group) == 1 else "wait"
     have = "has" if len(gone) == 1 else "have"
@@ -366,35 +375,3 @@ def last_seen(last: LastSeen) -> str:
     if last.by == "call" and last.call is not None:
         return f"last call: {describe(last.call)}, {place(last.where)}"
     return f"{'last seen ' if last.by == 'status' else ''}in {place(last.where)}"
-
-
-# A run that was stopped
-
-
-def timeout(seconds: float, doing: Mapping[int, Doing], returned: Collection[int]) -> str:
-    """The text of a `RunTimeout` with these fields."""
-    head = f"The run took longer than its timeout of {seconds:g} s. When it was stopped,\n"
-    return head + what_ranks_did(doing, returned)
-
-
-def stopped(what: str, doing: Mapping[int, Doing], returned: Collection[int] = ()) -> str:
-    """The text of an `Interrupted`; `what` was stopped: "run", "job"."""
-    where = what_ranks_did(doing, returned) or "  no run was going on"
-    return f"you stopped the {what}. At that moment,\n{where}"
-
-
-def what_ranks_did(doing: Mapping[int, Doing], returned: Collection[int]) -> str:
-    """A line for each unfinished rank, and one for all others."""
-    lines = [f"  {what_rank_did(rank, each)}" for rank, each in sorted(doing.items())]
-    if returned:
-        lines.append(f"  {ranks(returned)} had returned")
-    return "\n".join(lines)
-
-
-def what_rank_did(rank: int, doing: Doing) -> str:
-    """What one rank did when its run was stopped, and in which line."""
-    if doing.where is None:
-        return f"{ranks([rank])} was still starting"
-    if doing.call is not None:
-        return waits([rank], Waiting(doing.call, doing.where)).strip()
-    return f"{ranks([rank])} was in {place(doing.where)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from ddpkit.cluster import causes, explain
+from ddpkit.cluster import causes, explain, stopped
 from ddpkit.errors import (
     Deadlock,
     Doing,
@@ -51,6 +51,8 @@ class Monitor:
         self.last_calls: dict[int, Call] = {}
         self._collectives: dict[tuple[str, int], dict[int, Call]] = {}  # by group and number
         self._messages: dict[tuple[str, int, int, int, int], dict[str, tuple[int, Call]]] = {}
+        # How each rank receives in a group, with a tag: by name, from anybody.
+        self._receives: dict[tuple[str, int, int], set[str]] = {}
         self._groups: dict[str, tuple[int, Call]] = {}  # by name: the first call in it
         self._complete = True  # nothing was overwritten unread, so that messages can be paired
 
@@ -101,7 +103,7 @@ class Monitor:
         self, seconds: float, doing: Mapping[int, Doing], returned: Collection[int]
     ) -> RunTimeout:
         """The error for a run that took too long, and what its ranks were `doing`."""
-        text = explain.timeout(seconds, doing, returned)
+        text = stopped.timeout(seconds, doing, returned)
         return RunTimeout(text, returned=returned, seconds=seconds, doing=doing)
 
     def _other_group(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
@@ -132,9 +134,12 @@ class Monitor:
 
     def _message(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
         """Compare a message with its other end: kind and calls if they do not fit."""
+        if call.op == "recv":
+            self._receives.setdefault((call.group, rank, call.tag), set()).add(
+                "anybody" if call.peer is None or call.found else "by name"
+            )
         if call.peer is None:
-            self._complete = False  # from any source: which message it takes is not known
-            return None
+            return None  # it is written once more when its source is known
         key = _message_key(rank, call)
         pair = self._messages.setdefault(key, {})
         pair[call.op] = rank, call
@@ -143,6 +148,9 @@ class Monitor:
         del self._messages[key]
         if causes.fits(pair["send"][1], pair["recv"][1]) or not self._complete:
             return None
+        receiver = pair["recv"][0]
+        if len(self._receives.get((call.group, receiver, call.tag), ())) > 1:
+            return None  # which of its receives has taken this message is not certain
         return "message", dict([pair["send"], pair["recv"]])
 
     def _deadlock(self, returned: Collection[int]) -> Deadlock | None:

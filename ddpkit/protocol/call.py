@@ -37,6 +37,7 @@ class Call(NamedTuple):
     reduce: str = ""  # "SUM", "MAX"; "" where nothing is reduced
     members: tuple[int, ...] = ()  # global ranks of the group; may be () for the default group
     seq: int = 0
+    found: bool = False  # a recv from anybody, written once more when its source is known
     group_desc: str = ""  # what the user calls the group: "tp", a mesh's dimension; "" without one
 
     @property
@@ -59,9 +60,9 @@ class Call(NamedTuple):
         plain = {name: value for name, value in self._asdict().items() if value or value == 0}
         if not self.group:
             plain.pop("members", None)
-        for number in ("seq",):
-            if not plain[number]:
-                del plain[number]
+        for name in ("seq", "found"):
+            if not plain[name]:
+                del plain[name]
         return plain
 
     @classmethod

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpkit.cluster import causes, explain
+from ddpkit.cluster import causes, explain, stopped
 from ddpkit.cluster.blame import blame, is_echo, process_death
 from ddpkit.errors import Deadlock, Death, Doing, LastSeen, Waiting
 from ddpkit.protocol.call import Call
@@ -123,6 +123,29 @@ def test_ranks_that_do_the_same_share_a_line():
             (),
             "receive",
             "so nobody sends",
+        ),
+        (
+            [call("recv"), call("recv", peer=0), call("recv", peer=0)],
+            {0: {1, 2}, 1: {0}, 2: {0}},
+            (),
+            "receive",
+            "ranks 1, 2 wait for an answer from rank 0, and rank 0 for the next message, from any "
+            "rank. A server that waits for a request while a worker waits for its answer has not "
+            "answered it.",
+        ),
+        (
+            [call("recv"), call("recv", peer=0)],
+            {0: {1, 2}, 1: {0}},
+            (2,),
+            "receive",
+            "rank 1 waits for an answer from rank 0",
+        ),
+        (
+            [call("recv")],
+            {0: {1, 2}},
+            (1, 2),
+            "returned",
+            "rank 0 waits for ranks 1, 2, which have returned without sending that message",
         ),
         (
             [call("send", peer=1), call("send", peer=0)],
@@ -309,7 +332,7 @@ def test_a_rank_is_named_with_its_host():
 
 def test_what_ranks_were_doing():
     doing = {0: Doing(), 1: Doing(LINE), 2: Doing(LINE, call("recv", peer=1, tag=3))}
-    assert explain.timeout(1.5, doing, {3, 4}).splitlines() == [
+    assert stopped.timeout(1.5, doing, {3, 4}).splitlines() == [
         "The run took longer than its timeout of 1.5 s. When it was stopped,",
         "  rank 0 was still starting",
         "  rank 1 was in cell.py, line 3",

@@ -240,6 +240,40 @@ def test_messages_are_paired_by_ends_tag_and_number():
     assert {rank: call.op for rank, call in wrong.calls.items()} == {0: "send", 1: "recv"}
 
 
+def from_anybody(world, rank, source, seq, tag=0):
+    """A receive from anybody, as a rank writes it: once posted, and once more when it came."""
+    world.post(rank, "recv", seq=1, tag=tag, dtype="f", shape=(4,), wait=False)
+    world.post(
+        rank, "recv", peer=source, seq=seq, tag=tag, dtype="f", shape=(4,), found=True, wait=False
+    )
+
+
+def test_messages_from_anybody_are_forgotten_and_others_still_compared():
+    world = World(3)
+    for seq in range(1, 100):
+        for source in (1, 2):
+            world.post(source, "send", peer=0, seq=seq, dtype="f", shape=(4,), wait=False)
+            from_anybody(world, 0, source, seq)
+    assert world.passes(0.2) is None
+    assert not world.monitor._messages
+    world.post(2, "send", peer=0, seq=1, tag=2, dtype="f", shape=(4,), wait=False)
+    world.post(0, "recv", peer=2, seq=1, tag=2, dtype="f", shape=(5,), wait=False)
+    assert "rank 2 sends f[4] to rank 0 with tag 2" in str(world.passes(0.2))
+
+
+@pytest.mark.parametrize("named_first", [True, False])
+def test_what_is_received_by_name_and_from_anybody_with_one_tag_is_not_compared(named_first):
+    world = World(2)
+    world.post(1, "send", peer=0, seq=1, dtype="f", shape=(4,), wait=False)
+    world.post(1, "send", peer=0, seq=2, dtype="f", shape=(5,), wait=False)
+    if named_first:
+        world.post(0, "recv", peer=1, seq=1, dtype="f", shape=(5,), wait=False)
+    from_anybody(world, 0, 1, seq=2 if named_first else 1)
+    if not named_first:
+        world.post(0, "recv", peer=1, seq=2, dtype="f", shape=(4,), wait=False)
+    assert world.passes(0.2) is None
+
+
 @pytest.mark.parametrize("lost", [True, False])
 def test_after_a_loss_messages_are_not_compared(lost):
     world = World(2)

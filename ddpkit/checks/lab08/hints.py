@@ -87,6 +87,7 @@ PULLED = (
     MORE_BYTES,
 )
 SERVED = (
+    TWO_DTYPES,
     Hint("spins", lambda s: s.raised == "Spinning",
          "It asks may_pull again and again. While it waits for one worker it serves nobody, so "
          "nothing changes: put the worker on a list, and go on."),

@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from ddpkit.cluster import blame, explain
+from ddpkit.cluster import blame, explain, stopped
 from ddpkit.cluster.devices import Place
 from ddpkit.cluster.local import launch
 from ddpkit.cluster.local.launch import RankProcess
@@ -101,7 +101,7 @@ def run_local(request: Request) -> RunOutcome:
                 doing = run.doing_when_stopped()
                 stack.close()
                 more.clear()  # an impatient reader has pressed again, and this is the answer
-            raise Interrupted(explain.stopped("run", doing, run.results)) from None
+            raise Interrupted(stopped.stopped("run", doing, run.results)) from None
 
 
 class LocalRun:

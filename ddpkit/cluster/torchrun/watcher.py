@@ -20,7 +20,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
-from ddpkit.cluster import explain
+from ddpkit.cluster import stopped
 from ddpkit.cluster.blame import blame, patience
 from ddpkit.cluster.local.run import LOOK, Request
 from ddpkit.cluster.monitor import Monitor
@@ -97,7 +97,7 @@ class Watcher:
         if signal.SIGINT in numbers:
             run = self._run
             doing, returned = (run.doing(), run.returned) if run else ({}, set())
-            self._end(Interrupted(explain.stopped("job", doing, returned)))
+            self._end(Interrupted(stopped.stopped("job", doing, returned)))
         quiet = not self._raised and not self._ended  # else torchrun only reacts to that
         if signal.SIGTERM in numbers and quiet and signal.getsignal(signal.SIGTERM) is _ignore:
             self._hang_up()

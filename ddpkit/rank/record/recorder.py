@@ -186,9 +186,16 @@ class Recorder:
             self.log.end_backward(backward)
 
     def came_from(self, call: RecordedCall, group_rank: int) -> None:
-        """Note who has sent a message that any rank of its group might have sent."""
+        """Note who has sent a message that any rank of its group might have sent.
+
+        The black box gets a line more, so that the launcher can pair the message with its send.
+        """
         what = call.what._replace(peer=call.what.members[group_rank])
-        call.what, call.seq = what, next(self.know(what).numbers)
+        known = self.know(what._replace(found=True))
+        call.what, call.seq = what, next(known.numbers)
+        if self.box is not None:
+            with self._lock:
+                self.box.write_call(known.text, call.seq)
 
     def under_way(self) -> list[RecordedCall]:
         """The calls that have not ended, in the order they were posted; safe while others end."""

@@ -85,6 +85,8 @@ edits(
       "dist.recv(header, tag=HEADER)\n":
       "[w for w in workers if w in active][turn % len(active)]\n"
       "        turn += 1\n        dist.recv(header, worker, tag=HEADER)\n"}, "in turn"),
+    ("serve", "float64", "torch.empty(length)", "torch.empty(length, dtype=torch.float64)",
+     "two dtypes"),
     ("serve", "answers_at_once", "if rule.may_pull(w)", "", "answers at once"),
     ("serve", "asks_once", "for each in [w for w in waiting if rule.may_pull(w)]:",
      "for each in [w for w in waiting if w == worker and rule.may_pull(w)]:", "asks once"),
