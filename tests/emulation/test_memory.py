@@ -150,6 +150,47 @@ def test_a_rank_may_catch_that_its_memory_is_full():
     assert Cluster(1, machine="1 GFLOP/s, 1 kB").run(job).results == ["10"]
 
 
+def gathers_and_forgets(times: int) -> None:
+    """Collectives whose tensors the program drops as soon as they are there, and some later."""
+    for _ in range(times):
+        mine = torch.ones(1000) * dist.get_rank()
+        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, mine)
+        joined = torch.cat(parts) * 2
+        del parts, mine
+        work = dist.all_reduce(joined, async_op=True)
+        work.wait()
+        del work, joined
+
+
+def test_what_gloo_has_carried_is_freed_by_the_program():
+    """Levels are the same in each run, and the most is what the program holds at a time.
+
+    gloo's threads let go of the tensors of a collective a moment after its wait is over.
+    """
+    cluster = Cluster(3, link="1 Gbit/s, 10 us", machine="laptop core")
+    times = 20
+    first, *others = (cluster.run(gathers_and_forgets, times).trace for _ in range(4))
+    whole = 4000
+    # Three parts, one's own, and joined with its double: what all make before any is dropped.
+    assert [first.peak(rank).total for rank in range(3)] == [whole * (1 + 3 + 3 + 3)] * 3
+    for other in others:
+        assert other.memory == first.memory
+
+
+def test_a_collective_that_is_over_still_answers():
+    cluster = Cluster(2, link="1 Gbit/s, 10 us", machine="laptop core")
+    assert cluster.run(asks_after_the_wait).results == [[3.0, True, True, True]] * 2
+
+
+def asks_after_the_wait() -> list[object]:
+    x = torch.tensor([1.0 + dist.get_rank()])
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    (value,) = work.get_future().wait()
+    return [value.item(), work.is_completed(), work.is_success(), work.result()[0] is not None]
+
+
 def test_a_file_keeps_what_was_held(tmp_path: Path):
     trace = Cluster(2, machine="A100").run(data_parallel, True).trace
     path = tmp_path / "run.json.gz"

@@ -191,6 +191,11 @@ class Memory:
         """The entries of the tensors that an operation carries."""
         return [held for tensor in _tensors(values) if (held := self._hold(tensor)) is not None]
 
+    @staticmethod
+    def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+        """The dense tensors among values, and in their lists."""
+        return list(_tensors(values))
+
     def note_reduced(self, *values: Any) -> None:
         """Note what all ranks reduce while a backward runs: a bucket, or one gradient."""
         for tensor in _tensors(values):

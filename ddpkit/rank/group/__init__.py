@@ -9,6 +9,7 @@ making     whether the kit makes a backend just now
 staged     messages of ranks that share a GPU, by way of the host
 nccl       where NCCL differs from gloo
 emulated   when the emulated network ends an operation
+ended      a collective that is over: gloo has let go of its tensors
 futures    futures of an emulated group's operations, and their callbacks
 backend    the kit's backends, made known to torch.distributed
 """

@@ -46,6 +46,7 @@ from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
+from ddpkit.rank.group.ended import Carried, EndedCollective
 from ddpkit.rank.group.futures import EmulatedFuture
 from ddpkit.rank.group.recorded import RecordedGroup, is_reducer
 from ddpkit.rank.group.work import RecordedWork
@@ -208,6 +209,7 @@ class EmulatedOperation:
         self.answer: Due | None = None  # once the timekeeper has said when it is done
         self.future: EmulatedFuture | None = None
         self._carried: list[Held] = []
+        self._in_gloo: Carried | None = None
         self._looked_since: int | None = None
         self._source = -1
         self._here = False  # its bytes are
@@ -220,6 +222,8 @@ class EmulatedOperation:
         if self._machine.in_backward and self.call.what.op in SUMS:
             memory.note_reduced(args[SUMS[self.call.what.op]])
         self._carried = memory.carried(args)
+        if self.call.what.op not in ("send", "recv"):  # no thread of gloo's has a part in these
+            self._in_gloo = Carried(memory.tensors_in(args), memory.tensors_in(args[:1]))
 
     def release(self) -> None:
         """Let go of its future, which nobody will ask it for again."""
@@ -244,6 +248,10 @@ class EmulatedOperation:
             held.collected_ns = clock.now()
         if self.future is not None:  # c10d reads its value as soon as the wait is over
             self.future.wait_for_gloo()
+        elif self._in_gloo is not None:
+            carried, self._in_gloo = self._in_gloo, None
+            self.inner = EndedCollective(carried.results)
+            carried.wait_for_gloo()
         return done
 
     def is_completed(self) -> bool:

@@ -18,10 +18,12 @@ class Alive:
 
     DDP's `join` hands a work to the reducer, which waits for it in the backward and then asks for
     its future. A work whose Python half has died meanwhile never ends. So each is kept until it was
-    waited for, and the last one longer. Those that nobody waits for are dropped in turn.
+    waited for, and the last one longer, if it is as small as that flag: a work holds its tensors,
+    and the program may have dropped them. Those that nobody waits for are dropped in turn.
     """
 
-    LIMIT = 64  # works, each of which holds its tensors
+    LIMIT = 64  # works
+    FLAG = 64  # bytes
 
     def __init__(self) -> None:
         self._pending: dict[int, Work] = {}
@@ -33,10 +35,10 @@ class Alive:
         if len(self._pending) > self.LIMIT:
             del self._pending[next(iter(self._pending))]
 
-    def waited(self, work: Work) -> None:
-        """Let go of a work when the next one has been waited for."""
+    def waited(self, work: Work, nbytes: int) -> None:
+        """Let go of a work of so many bytes, or when the next one has been waited for."""
         if self._pending.pop(id(work), None) is not None:
-            self._last = work
+            self._last = work if nbytes <= self.FLAG else None
 
 
 alive = Alive()
@@ -65,7 +67,7 @@ class RecordedWork(Work):
             recorder.wait_over(thread)
             recorder.done(self._call)
             self._collected()
-            alive.waited(self)
+            alive.waited(self, self._call.what.bytes)
 
     def _over(self) -> None:
         """Give the tensors back to who posted them."""

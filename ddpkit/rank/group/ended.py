@@ -1,0 +1,62 @@
+"""A collective that is over, in place of gloo's handle.
+
+gloo's handle holds the tensors, and so does one of gloo's threads until a moment after the wait is
+over. Whichever lets go last frees them; where that is a thread, nobody knows at what emulated time
+the rank's program had done with them. So the thread is waited for, which takes microseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+LONGEST_S = 0.2  # the program may have got a use of its own meanwhile, as autograd's saved tensors
+
+
+class Carried:
+    """Tensors that gloo is about to carry, and how many uses each has without gloo's."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+        self.results = list(results)
+        self._uses = [(each, each._use_count()) for each in tensors]  # type: ignore[attr-defined]
+
+    def wait_for_gloo(self) -> None:
+        """Wait until gloo's threads have let go of the tensors; nobody else may hold its handle."""
+        latest = time.perf_counter() + LONGEST_S
+        while self._held_by_gloo() and time.perf_counter() < latest:
+            time.sleep(0)  # the thread may need the GIL
+        self._uses = []
+
+    def _held_by_gloo(self) -> bool:
+        return any(each._use_count() > count for each, count in self._uses)  # type: ignore[attr-defined]
+
+
+class EndedCollective:
+    """What may still be asked of a collective that is over."""
+
+    def __init__(self, results: Sequence[torch.Tensor]) -> None:
+        self._results = list(results)
+
+    def wait(self, *_: Any) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        return self._results
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """A future that has its value."""
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result(self._results)
+        return future
