@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-STOPPED, GOING, WAITING, MAY_WAIT = range(4)  # what a clock does
+STOPPED, GOING, WAITING, MAY_WAIT, MEETING = range(5)  # what a clock does
 MAIN = 0  # the rank's main thread, among its actors: whatever has a clock of its own
 
 # Operations of the rank by number, and a time in ns after the end of each: the latest counts.
@@ -108,7 +108,7 @@ class ClockReading:
 class ClockPage:
     """The clock of a rank's main thread, in a file that the timekeeper maps too."""
 
-    _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MAY_WAIT`; time; CPU time
+    _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MEETING`; time; CPU time
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -130,6 +130,10 @@ class ClockPage:
         """Say that the thread waits for gloo, until the clock goes on."""
         self._memory[8] = WAITING
 
+    def meet(self) -> None:
+        """Say that the clock stands while the thread makes a group with others, who may be late."""
+        self._memory[8] = MEETING
+
     def go(self, ns: int, cpu_ns: int, *, may_wait: bool = False) -> None:
         """Say that the clock goes on from a time.
 
@@ -143,6 +147,11 @@ class ClockPage:
     def in_users_code(self) -> bool:
         """Whether the thread is where nothing but the user's code can make it wait."""
         return self._memory[8] == GOING
+
+    @property
+    def meets(self) -> bool:
+        """Whether the thread waits for others to make a group with it."""
+        return self._memory[8] == MEETING
 
     @property
     def may_wait_for_gloo(self) -> bool:

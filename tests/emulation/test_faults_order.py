@@ -161,3 +161,17 @@ def test_the_end_of_a_forgotten_operation_is_not_before_its_post(monkeypatch):
 
     for span in run(work).trace.spans:
         assert 1e9 <= span.start_ns <= span.end_ns
+
+
+def groups_after_a_broadcast() -> float:
+    """Groups of two, for which ranks 0 and 1 wait in real time until rank 2 has its broadcast."""
+    x = torch.full((25_000,), float(dist.get_rank()))
+    dist.broadcast(x, 0)
+    pairs = [dist.new_group(pair) for pair in ([0, 1], [2, 3], [0, 2], [1, 3])]
+    dist.all_reduce(x, group=pairs[2 + dist.get_rank() % 2])
+    return float(x[0])
+
+
+def test_who_waits_to_make_a_group_holds_nobody_up():
+    done = Cluster(4, link=LINK, speed=math.inf).run(groups_after_a_broadcast)
+    assert done.results == [0.0] * 4

@@ -376,7 +376,8 @@ class Timekeeper(threading.Thread):
                 actor.absent = True
                 self.standstills += 1
             elif number == MAIN and watched.stands_still(now, unmet=bool(self._unmet[rank])):
-                actor.absent, actor.stood_still = True, watched.page.in_users_code
+                actor.absent = True
+                actor.stood_still = watched.page.in_users_code or watched.page.meets
                 self.standstills += actor.stood_still
 
     def _as_far_as_real_time(self) -> float:

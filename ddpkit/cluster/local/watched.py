@@ -29,6 +29,7 @@ class Watched:
     since: float = field(default_factory=time.monotonic)  # when its CPU time was seen to have grown
     ticks: int = 0
     ticks_since: float = field(default_factory=time.monotonic)  # so of the process
+    meets_since: float = math.inf  # when it was first seen to wait for others to make a group
     files: dict[str, int] = field(default_factory=dict)  # of the system's, that tell of it
 
     def ns(self) -> int:
@@ -71,6 +72,9 @@ class Watched:
 
         ``unmet``: a peer has not posted its part of something that the rank has posted.
         """
+        self.meets_since = min(self.meets_since, now) if self.page.meets else math.inf
+        if now - self.meets_since > STANDSTILL:  # it looks for them all the time, which is CPU time
+            return True
         used = self.used_ns()
         if used is not None and (used > self.cpu_ns + 100_000 or self._is_ready()):
             self.cpu_ns, self.since = used, now

@@ -63,6 +63,14 @@ class ThreadClock:
         if self._page is not None:
             self._page.wait()
 
+    @contextmanager
+    def meeting(self) -> Iterator[None]:
+        """A block in which the clock stands, and the thread waits for peers to make a group."""
+        with self.stopped():
+            if self._page is not None:
+                self._page.meet()
+            yield
+
     def forget_page(self) -> None:
         """Write on no page any more: it is another process's."""
         self._page = None
