@@ -1,0 +1,204 @@
+# mypy: ignore-errors
+"""Answers of lab 07 (ddp).
+
+Generated from solutions/07_ddp.py by `make release`; do not edit.
+"""
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from ddpkit.answers import get
+
+flatten = get("flatten")
+gradients_of = get("gradients_of")
+ring = get("ring")
+unflatten = get("unflatten")
+
+
+def fp16_hook(state, bucket):
+    """Start to replace the bucket's gradients by their mean, sent as float16.
+
+    `state` is the process group whose ranks average (None: all ranks). Returns, without waiting, a
+    Future whose value is a tensor of the buffer's dtype and shape with the mean. Divides before it
+    sums. (torch wants the second parameter to be called `bucket`.)
+    """
+    flat = bucket.buffer()
+    half = (flat / dist.get_world_size(state)).half()
+    work = dist.all_reduce(half, group=state, async_op=True)
+    return work.get_future().then(lambda future: flat.copy_(future.value()[0]))
+
+
+def orthonormal(matrix):
+    """A matrix whose columns are orthonormal, and span what those of `matrix` do."""
+    return torch.linalg.qr(matrix).Q
+
+
+def mean_of(tensors):
+    """The means of these tensors over the ranks, as a list: in one all-reduce."""
+    flat = flatten(tensors)
+    dist.all_reduce(flat)
+    return unflatten(flat / dist.get_world_size(), tensors)
+
+
+def done(value):
+    """A Future that is over."""
+    future = torch.futures.Future()
+    future.set_result(value)
+    return future
+
+
+def powersgd_hook(state, bucket):
+    """Replace each gradient by what two thin matrices say of its mean. May wait; gives a Future.
+
+    A gradient of two or more dimensions is a matrix M: first dimension × the rest. Q has
+    `state.rank` columns, fewer if M is smaller, and starts at random, but the same on all ranks.
+    The Q' of a bucket's matrices are kept in `state.q[bucket.index()]`, for the next step; what was
+    not sent in `state.error[bucket.index()]`, to be added to the next gradient. Gradients of fewer
+    dimensions are averaged as they are. At most 3 collectives.
+    """
+    i, flat = bucket.index(), bucket.buffer()
+    flat += state.error.get(i, 0)
+    wanted = flat.clone()
+    vectors = [g for g in bucket.gradients() if g.dim() < 2]
+    matrices = [g.view(len(g), -1) for g in bucket.gradients() if g.dim() >= 2]
+    if i not in state.q:
+        seed = torch.Generator().manual_seed(i)
+        sizes = [(m.shape[1], min(state.rank, *m.shape)) for m in matrices]
+        state.q[i] = [torch.randn(size, generator=seed).to(flat) for size in sizes]
+    p = [m @ orthonormal(q) for m, q in zip(matrices, state.q[i])]
+    means = mean_of(p + vectors)
+    p = [orthonormal(mean) for mean in means[: len(p)]]
+    state.q[i] = mean_of([m.T @ each for m, each in zip(matrices, p)]) if p else []
+    for m, each, q in zip(matrices, p, state.q[i]):
+        m.copy_(each @ q.T)
+    for vector, mean in zip(vectors, means[len(p) :]):
+        vector.copy_(mean)
+    state.error[i] = wanted - flat
+    return done(flat)
+
+
+def pair_groups() -> list:
+    """For 2^k ranks the groups of two in which this rank gossips: group i for binary digit i.
+
+    All ranks call `dist.new_group` for all groups, in the same order, also for groups that they are
+    not in; a rank keeps only its own.
+    """
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    groups = []
+    for i in range(world_size.bit_length() - 1):
+        for first in range(world_size):
+            second = first ^ 2**i
+            if first < second:
+                group = dist.new_group([first, second])
+                if rank in (first, second):
+                    groups.append(group)
+    return groups
+
+
+def gossip_hook(state, bucket):
+    """Start to replace the bucket by the mean of this rank's and its partner's.
+
+    The partner is in the group `state.pairs[state.step % len(state.pairs)]`, for all buckets of a
+    step; `state.step` grows by one with the last bucket. Returns a Future, without waiting.
+    """
+    pair = state.pairs[state.step % len(state.pairs)]
+    state.step += bucket.is_last()
+    flat = bucket.buffer().div_(2)
+    work = dist.all_reduce(flat, group=pair, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def train_uneven(model, optimizer, batches, loss_of) -> list[int]:
+    """Train on all batches of all ranks, of which ranks may have different numbers.
+
+    In each step the gradient is the mean over the ranks that have a batch; those that have none
+    take part with zeros, and take the same optimizer step. All ranks end together. Returns, for
+    each step, how many ranks had a batch. `batches` may be a generator; the loss is
+    `loss_of(model, batch)`, and `model` is the same on all ranks at the start.
+    """
+    batches, counts = iter(batches), []
+    while True:
+        optimizer.zero_grad()
+        batch = next(batches, None)
+        if batch is not None:
+            loss_of(model, batch).backward()
+        gradients = gradients_of(model)
+        has = torch.tensor([float(batch is not None)]).to(gradients[0])
+        flat = flatten([has, *gradients])
+        dist.all_reduce(flat)
+        count, *sums = unflatten(flat, [has, *gradients])
+        if count == 0:
+            return counts
+        for gradient, total in zip(gradients, sums):
+            gradient.copy_(total / count)
+        optimizer.step()
+        counts.append(int(count))
+
+
+def monitored_barrier(store, name: str, rank: int, world_size: int, timeout: float) -> None:
+    """Return when all ranks have called this with the same name.
+
+    If some have not within `timeout` seconds, raise RuntimeError on every rank that waits, with a
+    list of all that are missing in its message: "ranks [1, 3] …". `store` is any of c10d's. It may
+    be called again, with another name.
+    """
+    keys = [f"{name}/{each}" for each in range(world_size)]
+    store.set(keys[rank], "here")
+    try:
+        store.wait(keys, timedelta(seconds=timeout))
+    except RuntimeError:
+        missing = [each for each, key in enumerate(keys) if not store.check([key])]
+        raise RuntimeError(f"ranks {missing} did not come to {name} in {timeout} s") from None
+
+
+def make_backend(all_reduce):
+    """A process group of all ranks that sums by `all_reduce(tensors, options)`."""
+
+    class Done(dist.Work):
+        def __init__(self, tensors):
+            super().__init__()
+            self.future = done(tensors)
+
+        def wait(self, timeout=None):
+            return True
+
+        def get_future(self):
+            return self.future
+
+    return dist.new_group(backend=registered(all_reduce, Done))
+
+
+def registered(all_reduce, Done):
+    """The name of a backend: its all-reduce is that function, all else is the default group's."""
+    world = dist.group.WORLD
+
+    class Group(dist.ProcessGroup):
+        def allreduce(self, tensors, options):
+            all_reduce(tensors, options)
+            return Done(tensors)
+
+        def broadcast(self, tensors, options):
+            return world.broadcast(tensors, options)
+
+        def allgather(self, outputs, inputs, options):
+            return world.allgather(outputs, inputs, options)
+
+    def make(store, rank, size, timeout):
+        return Group(rank, size)
+
+    dist.Backend.register_backend("ring", make, devices=["cpu"])
+    return "ring"
+
+
+def ring_all_reduce(tensors, options) -> None:
+    """What c10d calls for an all-reduce: replace each of `tensors` by its sum over the ranks.
+
+    In place, by `ring` of lab 03. If `options.reduceOp` is another than dist.ReduceOp.SUM, raise
+    NotImplementedError.
+    """
+    if options.reduceOp != dist.ReduceOp.SUM:
+        raise NotImplementedError(f"the ring sums, and this is {options.reduceOp}")
+    for tensor in tensors:
+        tensor.copy_(ring(tensor))

@@ -1,0 +1,11 @@
+"""Lab 07: torch's DistributedDataParallel, opened up: hooks, groups, uneven inputs, a backend.
+
+cases     the exercises: what is asked, and what is right
+hints     what to say of which mistake in a hook, a table for each
+hints_more  the same of the other exercises
+buckets   what runs on each rank for hooks: buckets as DDP has them, and torch's DDP itself
+low_rank  gradients of a known rank, and what PowerSGD makes of their mean
+uneven    batches of different numbers, and what one process makes of them
+meeting   a store with a clock of its own, and ranks that come to it when the check says
+backend   a backend of c10d's around an answer, on ranks
+"""

@@ -1,0 +1,92 @@
+"""Lab 07: a backend of c10d's around an answer, on ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpkit.checks.lab06.models import Part
+from ddpkit.checks.lab07.buckets import CAP_MB, gradients_of
+
+Answer = Callable[..., Any]
+
+
+def group_of(all_reduce: Answer) -> Any:
+    """A group of all ranks whose all-reduce is this function; all else is the default group's.
+
+    Its classes are made here: one with a base of c10d's cannot be shipped.
+    """
+
+    world: Any = dist.group.WORLD
+    process_group: Any = dist.ProcessGroup
+
+    class Done(dist.Work):
+        def __init__(self, tensors: Any) -> None:
+            super().__init__()
+            self.future: Any = torch.futures.Future()
+            self.future.set_result(tensors)
+
+        def wait(self, timeout: Any = None) -> bool:
+            return True
+
+        def get_future(self) -> Any:
+            return self.future
+
+    class Group(process_group):  # type: ignore[misc]
+        def allreduce(self, tensors: Any, options: Any) -> Any:
+            all_reduce(tensors, options)
+            return Done(tensors)
+
+        def broadcast(self, tensors: Any, options: Any) -> Any:
+            return world.broadcast(tensors, options)
+
+        def allgather(self, outputs: Any, inputs: Any, options: Any) -> Any:
+            return world.allgather(outputs, inputs, options)
+
+    def make(store: Any, rank: int, size: int, timeout: Any) -> Any:
+        return Group(rank, size)
+
+    dist.Backend.register_backend("lab07", make, devices=["cpu"])
+    return dist.new_group(backend="lab07")
+
+
+def summed(answer: Answer, x: Any, *, async_op: bool = False) -> Any:
+    """x after an all-reduce of torch.distributed over the answer's group."""
+    work = dist.all_reduce(x, group=group_of(answer), async_op=async_op)
+    if work is not None:
+        work.wait()
+    return x
+
+
+def all_summed(answer: Answer, tensors: Sequence[Any]) -> Any:
+    """The tensors after one call of the answer, as c10d makes it."""
+    answer(list(tensors), dist.AllreduceOptions())
+    return list(tensors)
+
+
+def two_columns(answer: Answer, x: Any) -> Any:
+    """x after an all-reduce of its first two columns, which have a gap after each row."""
+    dist.all_reduce(x[:, :2], group=group_of(answer))
+    return x
+
+
+def refused(answer: Answer, x: Any) -> Any:
+    """What a maximum ends in: the name of what is raised, or the tensor."""
+    options: Any = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    try:
+        answer([x], options)
+    except NotImplementedError:
+        return "NotImplementedError"
+    return x
+
+
+def ddp_on_it(answer: Answer, module: Any, parts: Sequence[Part]) -> list[Any]:
+    """The gradients of backwards in torch's DDP on the answer's group."""
+    group = group_of(answer)
+    ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB, process_group=group)
+    return gradients_of(ddp, parts)

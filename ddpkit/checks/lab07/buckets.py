@@ -1,0 +1,184 @@
+"""Lab 07: what runs on each rank for hooks: buckets as DDP has them, and torch's DDP itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpkit.checks.lab06.models import Part, loss_of
+
+Answer = Callable[..., Any]
+CAP_MB = 0.0001  # 105 bytes: lab 06's `linear` gets several buckets
+TURN = 7  # the tag of a message that says whose turn it is
+STEPS_AS_EVER = 2  # before a hook begins: torch makes the buckets anew after the first
+
+
+def bucket_of(tensors: Sequence[Any], index: int = 0, *, last: bool = True) -> Any:
+    """A bucket of these gradients, as torch's GradBucket: one flat tensor, and views of it."""
+    flat: Any = torch.cat([each.reshape(-1) for each in tensors])
+    parts = flat.split([each.numel() for each in tensors])
+    views = [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)]
+    parameters = [torch.zeros_like(each) for each in tensors]
+    return SimpleNamespace(
+        buffer=lambda: flat,
+        gradients=lambda: list(views),
+        parameters=lambda: list(parameters),
+        index=lambda: index,
+        is_last=lambda: last,
+    )
+
+
+def value_of(future: Any) -> Any:
+    """What the Future of a hook holds in the end; of anything else what it is."""
+    if isinstance(future, dist.Work):
+        future.wait()
+        return "a Work"
+    if not isinstance(future, torch._C.Future):
+        return f"no Future: {type(future).__name__}"
+    value = future.wait()
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+@contextmanager
+def in_turn(ranks: Sequence[int]) -> Iterator[None]:
+    """Each of these ranks goes in when the one before is out: who waits inside waits for ever."""
+    at, token = list(ranks).index(dist.get_rank()), torch.zeros(1)
+    if at:
+        dist.recv(token, src=ranks[at - 1], tag=TURN)
+    yield
+    if at < len(ranks) - 1:
+        dist.send(token, dst=ranks[at + 1], tag=TURN)
+
+
+def averaged(hook: Answer, members: Sequence[int] | None, flat: Any) -> Any:
+    """What a hook makes of a bucket, on the ranks of a group; None: on all ranks."""
+    group = dist.new_group(list(members)) if members else None
+    ranks = members or range(dist.get_world_size())
+    if dist.get_rank() not in ranks:
+        return "no member"
+    with in_turn(ranks):
+        future = hook(group, bucket_of([flat]))
+    return value_of(future)
+
+
+def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list[Any]:
+    """The gradients of backwards in torch's DDP with a hook; of the first ones as ever."""
+    ddp = DistributedDataParallel(module, bucket_cap_mb=CAP_MB)
+    ddp.register_comm_hook(state, _later(hook))
+    return gradients_of(ddp, parts)[STEPS_AS_EVER:]
+
+
+def gradients_of(ddp: Any, parts: Sequence[Part]) -> list[Any]:
+    """The gradients of a backward of each part, in one tensor."""
+    found = []
+    for part in parts:
+        ddp.zero_grad()
+        loss_of(ddp, part).backward()
+        found.append(torch.cat([p.grad.flatten() for p in ddp.parameters()]))
+    return found
+
+
+def _later(hook: Answer) -> Answer:
+    """A hook that averages as DDP does, before it does what the answer does."""
+    steps = SimpleNamespace(done=0)
+
+    # Without annotations: torch reads them, and wants its own classes there.
+    def either(state, bucket):  # type: ignore[no-untyped-def]
+        done = steps.done
+        steps.done += bucket.is_last()
+        if done >= STEPS_AS_EVER:
+            return hook(state, bucket)
+        flat = bucket.buffer().div_(dist.get_world_size())
+        work = dist.all_reduce(flat, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
+
+    return either
+
+
+# Gossip
+
+
+def pairs_by_digit() -> list[Any]:
+    """For each binary digit of the ranks the group of this one and of that which differs in it."""
+    rank, world_size, mine = dist.get_rank(), dist.get_world_size(), []
+    for i in range(world_size.bit_length() - 1):
+        for first in range(world_size):
+            if not first >> i & 1:
+                group = dist.new_group([first, first | 1 << i])
+                if rank & ~(1 << i) == first:
+                    mine.append(group)
+    return mine
+
+
+def members_and_sums(pair_groups: Answer) -> list[Any]:
+    """The members of each group of an answer, and the sum of their ranks as the group adds it."""
+    found: list[Any] = []
+    for group in pair_groups():
+        if group is None or group == dist.GroupMember.NON_GROUP_MEMBER:
+            return ["a group without this rank"]
+        total = torch.tensor([float(dist.get_rank())])
+        dist.all_reduce(total, group=group)
+        found.append([*sorted(dist.get_process_group_ranks(group)), int(total)])
+    return found
+
+
+def gossiped(hook: Answer, steps: Sequence[Sequence[Any]]) -> tuple[list[Any], int]:
+    """What gossip makes of the buckets of several steps, and the state's step at the end."""
+    pairs = pairs_by_digit()
+    state, found = SimpleNamespace(pairs=pairs, step=0), []
+    for number, buckets in enumerate(steps):
+        pair = dist.get_process_group_ranks(pairs[number % len(pairs)])
+        futures = []
+        for i, flat in enumerate(buckets):
+            with in_turn(sorted(pair)):
+                futures.append(hook(state, bucket_of([flat], i, last=i == len(buckets) - 1)))
+        found.append([value_of(future) for future in futures])
+    return found, state.step
+
+
+def gossip_in_ddp(hook: Answer, module: Any, parts: Sequence[Part]) -> list[Any]:
+    """`in_ddp` on two ranks, which are one pair."""
+    return in_ddp(hook, SimpleNamespace(pairs=pairs_by_digit(), step=0), module, parts)
+
+
+# PowerSGD
+
+
+def compressed(hook: Answer, rank: int, steps: Sequence[Sequence[Sequence[Any]]]) -> list[Any]:
+    """What a hook gives for each bucket, [step][bucket], with one state for all of them."""
+    state = SimpleNamespace(rank=rank, q={}, error={})
+    return [
+        [
+            value_of(hook(state, bucket_of(tensors, i, last=i == len(buckets) - 1)))
+            for i, tensors in enumerate(buckets)
+        ]
+        for buckets in steps
+    ]
+
+
+def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int) -> Any:
+    """The sum of what a hook gives for one bucket again and again; of its error, what it keeps.
+
+    That is "", "zero", or "turned round", if the state holds what was sent minus what was wanted.
+    """
+    state, total, kept = SimpleNamespace(rank=rank, q={}, error={}), 0.0, ""
+    for step in range(times):
+        bucket = bucket_of(tensors)
+        own = bucket.buffer().clone()
+        sent = value_of(hook(state, bucket))
+        error = state.error.get(0)
+        if step == 0 and isinstance(error, torch.Tensor) and error.shape == own.shape:
+            kept = "zero" * (not error.any()) or "turned round" * error.allclose(sent - own)
+        total = total + sent
+    return total, kept
+
+
+def low_rank_in_ddp(hook: Answer, rank: int, module: Any, parts: Sequence[Part]) -> list[Any]:
+    """`in_ddp` with a state of PowerSGD's."""
+    return in_ddp(hook, SimpleNamespace(rank=rank, q={}, error={}), module, parts)

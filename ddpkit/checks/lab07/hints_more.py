@@ -1,0 +1,110 @@
+"""Lab 07: what to say of wrong trainings, barriers and backends, a table for each exercise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.checks.lab07.hints import near
+from ddpkit.exercises.hint import Hint, Seen
+
+
+def ends(s: Seen) -> list[Any]:
+    """How all visits ended, in one list."""
+    return [end for of_rank in s.ends for end in of_rank]
+
+
+def lists(s: Seen, of: Any) -> list[list[int]]:
+    """The ranks that were named, by visit."""
+    return [end for of_rank in of for end in of_rank if isinstance(end, list)]
+
+
+def gives(s: Seen, *tensors: Any) -> bool:
+    """Whether rank 0 has this."""
+    return near(s.gave[0], tensors[0])
+
+
+# fmt: off
+UNEVEN = (
+    Hint("len", lambda s: s.raised == "TypeError",
+         "`batches` may be a generator, which has no length and gives each batch once: "
+         "next(iterator, None)."),
+    Hint("flag of some", lambda s: s.mismatch,
+         "The ranks do not call the same collectives: those without a batch take part in all of "
+         "them."),
+    Hint("leaves", lambda s: s.stuck,
+         "A rank has returned, and others still have batches, for which they need all: go on "
+         "without a batch of your own until nobody has one."),
+    Hint("left over", lambda s: len(s.counts[0]) < len(s.right_counts),
+         "Batches are left over: go on as long as any rank has one."),
+    Hint("one step too many", lambda s: s.counts[0][-1:] == [0],
+         "The last step is one in which nobody has a batch: ask before you step."),
+    Hint("other counts", lambda s: s.wrong("counts"),
+         "Return, for each step, how many ranks had a batch, on every rank."),
+    Hint("drift", lambda s: s.wrong("ranks agree"),
+         "The ranks end with different parameters: who has no batch takes the same optimizer "
+         "step."),
+    Hint("by all", lambda s: near(s.parameters, s.mistaken["by all"]),
+         "Ranks without a batch count as well, so the gradient shrinks: divide by those that have "
+         "one."),
+    Hint("again", lambda s: near(s.parameters, s.mistaken["again"]),
+         "An idle rank sends its last gradient again: zero_grad() in every step."),
+    Hint("repeated", lambda s: near(s.parameters, s.mistaken["repeated"]),
+         "An idle rank uses its last batch again, so that batch counts twice."),
+    Hint("not trained", lambda s: s.wrong("parameters"),
+         "The parameters are not those of one process that trains on all batches: zero_grad, "
+         "backward, the mean of those that have a batch, step."),
+)
+
+BARRIER = (
+    Hint("looks for ever", lambda s: "looks for ever" in ends(s),
+         "It looks at the store again and again, and gives the others no time: sleep between two "
+         "looks, or let the store wait."),
+    Hint("another error", lambda s: any(isinstance(end, str) and "Error" in end
+                                        for end in ends(s)),
+         lambda s: "It ends in "
+         + next(end for end in ends(s) if isinstance(end, str) and "Error" in end)
+         + ": whoever waits in vain gets a RuntimeError."),
+    Hint("each its time", lambda s: s.timeout < s.longest < 100,
+         lambda s: f"A rank waits {s.longest:g} s, with a timeout of {s.timeout:g} s: the time is "
+         "for all together, not for each."),
+    Hint("its own time", lambda s: s.longest >= 100,
+         "It waits as long as the store likes, which is minutes: store.wait takes a timedelta."),
+    Hint("no list", lambda s: "no list" in ends(s),
+         "Name the missing ranks as a list in the message: f\"ranks {missing} …\"."),
+    Hint("silent", lambda s: s.wrong("ends") and not lists(s, s.ends),
+         "A rank goes on though others have not come: raise RuntimeError, and tell two barriers "
+         "apart by their names."),
+    Hint("rank 0 alone", lambda s: s.ends[0] and s.ends[0] == s.expect["ends"][0]
+         and any(end == "passes" for end in ends(s)) and s.wrong("ends"),
+         "Some ranks pass though others have not come: each rank that waits must hear of it."),
+    Hint("who came", lambda s: any(0 in named for named in lists(s, s.ends))
+         and not any(0 in named for named in lists(s, s.expect["ends"])),
+         "It names ranks that have come: name those that have not."),
+    Hint("not all", lambda s: s.wrong("ends"),
+         "Name all that are missing, not only the first one."),
+)
+
+RING = (
+    Hint("by another", lambda s: s.collectives,
+         lambda s: f"It calls {s.collectives[0]} of torch.distributed, which does the work: here "
+         "it is your ring's."),
+    Hint("recursion", lambda s: s.raised == "RecursionError",
+         "An all-reduce over your own group calls your function again: use ring()."),
+    Hint("no view", lambda s: s.kind == "no view" or s.kind == "not contiguous",
+         "The tensor may have gaps: ring() copies it, copy_() puts the sum back."),
+    Hint("any operation", lambda s: s.maximum,
+         "A maximum was asked for, and a ring of sums cannot give it: raise NotImplementedError "
+         "unless options.reduceOp is dist.ReduceOp.SUM."),
+    Hint("only the first", lambda s: s.several and near(s.gave[0][0], s.expect["gave"][0][0]),
+         "c10d hands in a list of tensors: sum each of them."),
+    Hint("not written back", lambda s: near(s.gave[0], s.inputs[0]),
+         "c10d looks at the tensors that it gave you: put the sum into them."),
+    Hint("the mean", lambda s: near(s.gave[0] * s.n, s.expect["gave"][0]),
+         "That is the mean: an all-reduce sums, and DDP divides by itself."),
+    Hint("too many bytes", lambda s: sum(s.bytes) > sum(s.expect["bytes"]),
+         lambda s: f"{sum(s.bytes)} bytes were sent, and {sum(s.expect['bytes'])} are enough: that "
+         "is no ring."),
+    Hint("other sums", lambda s: s.wrong("gave"),
+         "The tensors do not hold the sums over all ranks."),
+)
+# fmt: on

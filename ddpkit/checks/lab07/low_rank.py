@@ -1,0 +1,62 @@
+"""Lab 07: gradients of a known rank, and what PowerSGD makes of their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+Shape = tuple[int, ...]
+
+
+def generator(seed: int) -> Any:
+    return torch.Generator().manual_seed(seed)
+
+
+def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> Any:
+    """A tensor which, seen as a matrix (first dimension × the rest), is of that rank.
+
+    With fewer than two dimensions, any.
+    """
+    draw = generator(seed)
+    if len(shape) < 2:
+        return torch.randn(shape, generator=draw, dtype=dtype)
+    columns = torch.Size(shape[1:]).numel()
+    rank = min(rank, shape[0], columns)
+    left = torch.linalg.qr(torch.randn(shape[0], rank, generator=draw, dtype=dtype)).Q
+    right = torch.linalg.qr(torch.randn(columns, rank, generator=draw, dtype=dtype)).Q
+    weights = torch.linspace(3, 2, rank, dtype=dtype)  # all of a size: no direction is faint
+    return (left * weights @ right.T).reshape(shape)
+
+
+def thin(shape: Shape, rank: int) -> int:
+    """How many numbers are sent of a gradient: of a matrix two thin ones, else all."""
+    rows, columns = (*shape[:1], 1)[0], torch.Size(shape[1:]).numel()
+    return min(rank, rows, columns) * (rows + columns) if len(shape) > 1 else rows
+
+
+def parts_of(mean: Any, world_size: int, seed: int) -> list[Any]:
+    """Tensors of full rank, a rank's each, whose mean is this one."""
+    noise = torch.randn((world_size, *mean.shape), generator=generator(seed), dtype=mean.dtype)
+    noise = noise - noise.mean(dim=0)
+    return [mean + each for each in noise]
+
+
+def by_rank(means: Sequence[Any], world_size: int, seed: int) -> list[list[Any]]:
+    """The gradients of a bucket, by rank, of which these are the means."""
+    parts = [parts_of(mean, world_size, seed + i) for i, mean in enumerate(means)]
+    return [list(of_rank) for of_rank in zip(*parts, strict=True)]
+
+
+def flat(tensors: Sequence[Any]) -> Any:
+    """The elements of all, in order."""
+    return torch.cat([each.reshape(-1) for each in tensors])
+
+
+def warm(first: Any, second: Any) -> Any:
+    """What is sent of the second matrix by who begins with the rows of the first, of low rank."""
+    rank = int(torch.linalg.matrix_rank(first))
+    rows = torch.linalg.svd(first).Vh[:rank]
+    p = torch.linalg.qr(second @ rows.T).Q
+    return p @ (p.T @ second)

@@ -1,0 +1,70 @@
+"""Lab 07: batches of different numbers on the ranks, and what one process makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddpkit.checks.lab06.models import Part, loss_of
+
+Answer = Callable[..., Any]
+MISTAKES = ("by all", "again", "repeated")
+
+
+def optimizer_of(model: Any) -> Any:
+    """SGD with momentum: a rank that leaves out a step differs for ever."""
+    return torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+
+
+def trained(train_uneven: Answer, model: Any, batches: Sequence[Part]) -> tuple[Any, Any]:
+    """What the answer returns, and the parameters afterwards; the batches are a generator."""
+    counts = train_uneven(model, optimizer_of(model), (each for each in batches), loss_of)
+    return counts, nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def counts_of(by_rank: Sequence[Sequence[Part]]) -> list[int]:
+    """How many ranks have a batch, by step."""
+    return [sum(len(each) > k for each in by_rank) for k in range(max(map(len, by_rank)))]
+
+
+def alone(module: Any, by_rank: Sequence[Sequence[Part]], mistake: str = "") -> Any:
+    """The parameters after one process has trained on all batches, step by step.
+
+    With a mistake of `MISTAKES`: the gradients are divided by the number of all ranks; a rank
+    without a batch sends its last gradient again, or uses its last batch again.
+    """
+    model = deepcopy(module)
+    optimizer = optimizer_of(model)
+    mean: Any = 0.0
+    used: list[Part | None] = [None] * len(by_rank)
+    for parts in zip_longest(*by_rank):
+        gradients: list[Any] = []
+        has = 0
+        for rank, given in enumerate(parts):
+            part = used[rank] if given is None and mistake == "repeated" else given
+            used[rank] = part
+            if part is not None:
+                model.zero_grad()
+                loss_of(model, part).backward()
+                own = [p.grad for p in model.parameters()]
+                gradients.append(nn.utils.parameters_to_vector(own))
+            elif mistake == "again":  # it holds the last mean
+                gradients.append(mean)
+            has += given is not None
+        mean = sum(gradients) / (len(by_rank) if mistake == "by all" else has)
+        for p, gradient in zip(model.parameters(), _like(mean, model), strict=True):
+            p.grad = gradient
+        optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def _like(vector: Any, model: Any) -> list[Any]:
+    """The vector in pieces of the parameters' shapes."""
+    parameters = list(model.parameters())
+    parts = vector.split([p.numel() for p in parameters])
+    return [part.view_as(p).clone() for part, p in zip(parts, parameters, strict=True)]
