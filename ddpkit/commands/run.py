@@ -245,7 +245,7 @@ def exit_code(error: RunFailed) -> int:
 
 def summary(done: Run[None]) -> str:
     """Where the time of a run went, and that of a typical step."""
-    from ddpkit.view.comparison.model import typical_step
+    from ddpkit.view.drawing.typical import typical_step
     from ddpkit.view.timeline.model import timeline_model
 
     trace = done.trace

@@ -1,10 +1,11 @@
 """Pictures of traces. Importing this loads neither matplotlib nor IPython; drawing does.
 
-show         the still pictures in a notebook: `show`, `compare`, `heat_map`,
+show         the still pictures in a notebook: `show`, `compare`, `stack`, `heat_map`,
              `show_pipeline`
 drawing/     what all pictures are made with: pages, plots, bars, colours, words, the widget's shell
 timeline/    who did what, when, and where the time went
 comparison/  several runs on one axis of time; `what_if` beside the recorded run
+stacked/     where typical steps went, as stacked bars in groups
 heat/        how long each step of each rank took
 player/      `play`: a collective step by step
 buckets/     `explore_buckets`: the step under a bucket cap
@@ -25,7 +26,7 @@ from ddpkit.view.live_run.widget import Live, live
 from ddpkit.view.pipeline.widget import explore_pipeline
 from ddpkit.view.player.widget import play
 from ddpkit.view.scaling.widget import explore_scaling
-from ddpkit.view.show import compare, heat_map, show, show_pipeline
+from ddpkit.view.show import compare, heat_map, show, show_pipeline, stack
 from ddpkit.view.timeline.model import Timeline, timeline_model
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "play",
     "show",
     "show_pipeline",
+    "stack",
     "timeline_model",
     "what_if",
 ]

@@ -11,6 +11,7 @@ from ddpkit.view.drawing.display import display_png, in_ipython
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.heat.model import heat_of
 from ddpkit.view.pipeline.model import pipeline_picture
+from ddpkit.view.stacked.model import stacked_steps
 from ddpkit.view.timeline.model import timeline_model
 
 if TYPE_CHECKING:
@@ -72,6 +73,37 @@ def compare(
         return draw_comparison(model)
 
     return _present(draw, model.title, model.text)
+
+
+def stack(
+    *runs_or_traces: HasTrace | Trace,
+    labels: Sequence[str] = (),
+    by: int | None = None,
+    rank: int = 0,
+    step: int | None = None,
+) -> Figure | None:
+    """Draw where a step of each run went, as stacked bars in percent, and print the numbers.
+
+    The parts are forward, backward, exposed communication, optimizer, other compute and idle time
+    of one rank; hidden communication lies under compute and takes no time. Bars stand in groups of
+    ``by`` runs (None: one group), each in percent of the first of its group, with what it gains
+    over that: figure 6 of Li et al., PyTorch Distributed (VLDB 2020), from your own runs. A run's
+    bar is its typical step after the warm-up, or the one that ``step`` names; of a run without
+    steps, all of it. Any trace will do, also one of `Trace.load`. The picture is shown and returned
+    as by `show`. Raises ValueError where labels, groups or the rank do not fit, TraceError if there
+    is no such step.
+    """
+    if why := skipped(*runs_or_traces):
+        print(why)
+        return None
+    model = stacked_steps([trace_of(each) for each in runs_or_traces], labels, by, rank, step)
+
+    def draw() -> Figure:
+        from ddpkit.view.stacked.figure import draw_stacked
+
+        return draw_stacked(model)
+
+    return _present(draw, model.notice, model.text)
 
 
 def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:

@@ -35,6 +35,7 @@ PICTURES: dict[str, tuple[Trace, Callable[[Trace], Figure]]] = {
     "show a step": (STEPS, still(lambda trace: view.show(trace, step=1))),
     "show messages": (MESSAGES, still(view.show)),
     "compare": (STEPS, still(lambda trace: view.compare(trace, trace))),
+    "stack": (STEPS, still(lambda trace: view.stack(trace, trace))),
     "heat_map": (STEPS, still(view.heat_map)),
     "explore": (STEPS, moved(view.explore)),
     "play": (MESSAGES, moved(view.play)),

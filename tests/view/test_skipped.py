@@ -20,6 +20,7 @@ WORDS = "No picture: the run was skipped."
         lambda trace: view.show(trace, step=4),
         lambda trace: view.compare(trace, trace, step=4),
         lambda trace: view.compare(examples.ddp(2), trace),
+        view.stack,
         view.heat_map,
     ],
 )

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ddpkit.simulate.step import WARM_UP
 from ddpkit.text import prose
 from ddpkit.trace import Trace
 from ddpkit.view.drawing import words
 from ddpkit.view.drawing.rows import PIXELS, RankRow
+from ddpkit.view.drawing.typical import step_length, typical_step
 from ddpkit.view.timeline.model import Timeline, timeline_model
 
 LITTLE = 0.01  # part of the longer step: smaller differences are not worth a sentence
@@ -84,39 +84,18 @@ def compare_steps(
     pairs: Sequence[tuple[Trace, int | None]], labels: Sequence[str], rank: int | None
 ) -> Comparison:
     """A comparison of traces whose steps are chosen (None: the whole trace), on one scale."""
-    longest = max(_length(trace, k, rank) for trace, k in pairs) or 1
+    longest = max(step_length(trace, k, rank) for trace, k in pairs) or 1
     timelines = [
-        timeline_model(trace, k, rank, -(-PIXELS * _length(trace, k, rank) // longest) or 1)
+        timeline_model(trace, k, rank, -(-PIXELS * step_length(trace, k, rank) // longest) or 1)
         for trace, k in pairs
     ]
     return _compared(tuple(map(Side, labels, timelines)))
-
-
-def typical_step(trace: Trace, rank: int | None) -> int:
-    """The step of median length, of those after the warm-up; the last, if there are so few.
-
-    The length of one rank's step, or from the first rank's start to the last one's end.
-    """
-    first = WARM_UP if trace.steps > WARM_UP else trace.steps - 1
-    ordered = sorted(range(first, trace.steps), key=lambda k: _length(trace, k, rank))
-    return ordered[(len(ordered) - 1) // 2]
 
 
 def _numbered(trace: Trace, step: int) -> int:
     """The number of a step, counted from the first; TraceError if there is no such step."""
     trace.step(step)
     return step % trace.steps
-
-
-def _length(trace: Trace, step: int | None, rank: int | None) -> int:
-    if step is None:
-        return trace.end_ns - trace.start_ns
-    windows = [
-        steps[step]
-        for each, steps in trace.step_windows.items()
-        if rank in (None, each) and step < len(steps)
-    ]
-    return max((end for _, end in windows), default=0) - min((s for s, _ in windows), default=0)
 
 
 def _compared(sides: tuple[Side, ...]) -> Comparison:

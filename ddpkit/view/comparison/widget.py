@@ -11,11 +11,12 @@ from ddpkit.simulate import Step
 from ddpkit.simulate.whatif import recorded_link
 from ddpkit.text import prose
 from ddpkit.trace import Trace, how_made
-from ddpkit.view.comparison.model import Comparison, compare_steps, typical_step
+from ddpkit.view.comparison.model import Comparison, compare_steps
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
 from ddpkit.view.drawing.sliders import link_sliders, numbers_of, slider
 from ddpkit.view.drawing.steps import caps
+from ddpkit.view.drawing.typical import typical_step
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

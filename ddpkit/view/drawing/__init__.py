@@ -10,6 +10,7 @@ chart        the rows become ink, over an axis of time
 breakdown    beside them, each rank's time in four parts
 runs         what a picture is made of: a run, or its trace
 steps        the step that a widget starts from, and the bucket caps to try
+typical      the step that stands for a run
 sliders      the sliders that several widgets have
 display      a figure as an output of a cell
 shell        `View`: a picture in a cell, with controls if any

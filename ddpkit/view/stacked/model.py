@@ -1,0 +1,162 @@
+"""`stacked_steps`: where steps of several runs went, each beside the first of its group. Pure.
+
+The bars are those of Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel
+Training (VLDB 2020), figure 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ddpkit.text import columns, prose
+from ddpkit.trace import Scalar, Trace
+from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
+from ddpkit.view.drawing import words
+from ddpkit.view.drawing.typical import typical_step
+
+PARTS = ("forward", "backward", "other compute", "exposed comm", "optimizer", "idle")
+KINDS = {"optimizer": "optimizer", "backward": "backward", "forward": "forward"}  # inner ones first
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """A bar: one run's step on one rank, in ns by `PARTS`, which add up to it exactly."""
+
+    label: str
+    parts: tuple[int, ...]
+    base_ns: int  # the step of the first bar of its group, which is 100 %
+    hidden: float | None  # the share of communication behind compute; None without communication
+
+    @property
+    def step_ns(self) -> int:
+        return sum(self.parts)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is as long as the first of its group, or is that."""
+        return self.step_ns == self.base_ns
+
+    @property
+    def gain(self) -> float:
+        """By how much of the first bar this one is shorter; negative: longer."""
+        return 1 - self.step_ns / self.base_ns if self.base_ns else 0.0
+
+    @property
+    def change(self) -> str:
+        """The gain in words: "31% shorter"; "" of what is as long as the first."""
+        if self.is_first:
+            return ""
+        much = words.percent(abs(self.base_ns - self.step_ns), self.base_ns)
+        return f"{much} {'shorter' if self.gain > 0 else 'longer'}"
+
+
+@dataclass(frozen=True, slots=True)
+class StackedSteps:
+    """What the picture shows and its text says: the bars, in groups of so many."""
+
+    bars: tuple[Stacked, ...]
+    by: int
+    title: str
+    notice: str
+    note: str  # what must be known of all runs to read the numbers right; may be ""
+    text: str  # the picture in words and numbers
+
+    @property
+    def shown(self) -> list[int]:
+        """Numbers of the parts that any bar has."""
+        return [i for i in range(len(PARTS)) if any(bar.parts[i] for bar in self.bars)]
+
+
+def stacked_steps(
+    traces: Sequence[Trace],
+    labels: Sequence[str] = (),
+    by: int | None = None,
+    rank: int = 0,
+    step: int | None = None,
+) -> StackedSteps:
+    """A bar for each trace, in groups of `by` (None: one group), drawn against the group's first.
+
+    The bar is step ``step`` of one rank, or without it the typical step; of a trace without steps,
+    all of it. Raises ValueError where there is no trace, where labels or groups do not fit, and
+    TraceError if there is no such step.
+    """
+    if not traces:
+        raise ValueError("stack needs a run: stack(run)")
+    by = len(traces) if by is None else by
+    if by < 1 or len(traces) % by:
+        raise ValueError(f"{len(traces)} runs do not make groups of {by}")
+    labels = labels or [f"run {n}" for n in range(1, len(traces) + 1)]
+    if len(labels) != len(traces):
+        raise ValueError(f"{len(labels)} labels for {len(traces)} runs: one for each is needed")
+    for trace in traces:
+        if rank not in trace.ranks:
+            raise ValueError(f"there is no rank {rank}: one of the runs has {trace.world_size}")
+    bars: list[Stacked] = []
+    for n, (label, trace) in enumerate(zip(labels, traces, strict=True)):
+        bar = _bar(label, trace, rank, step)
+        base = bars[n - n % by].step_ns if n % by else bar.step_ns
+        bars.append(replace(bar, base_ns=base))
+    note = words.note(_common(traces), compute=True, comm=True)
+    title = f"Where a step went: {', '.join(PARTS[i] for i in _present(bars))}"
+    made = StackedSteps(tuple(bars), by, title, _notice(bars), note, "")
+    return replace(made, text="\n".join(_lines(made)))
+
+
+def _bar(label: str, trace: Trace, rank: int, step: int | None) -> Stacked:
+    if step is not None:
+        trace = trace.step(step)
+    elif trace.steps:
+        trace = trace.step(typical_step(trace, rank))
+    left = trace.activity(rank).compute
+    found: dict[str, int] = {}
+    for part, kind in KINDS.items():
+        spans: list[Interval] = union(
+            (span.start_ns, span.end_ns) for span in trace.of(rank) if span.kind == kind
+        )
+        found[part] = total(intersect(left, spans))
+        left = subtract(left, spans)
+    found["other compute"] = total(left)
+    breakdown = trace.breakdown()[rank]
+    found["exposed comm"], found["idle"] = breakdown.exposed_ns, breakdown.idle_ns
+    return Stacked(label, tuple(found[part] for part in PARTS), 0, breakdown.hidden)
+
+
+def _common(traces: Sequence[Trace]) -> dict[str, Scalar]:
+    """The facts that all runs share: where links differ, the labels say so."""
+    facts = (dict(trace.facts).items() for trace in traces)
+    return dict(set.intersection(*map(set, facts)))
+
+
+def _present(bars: Sequence[Stacked]) -> list[int]:
+    return [i for i in range(len(PARTS)) if any(bar.parts[i] for bar in bars)]
+
+
+def _notice(bars: Sequence[Stacked]) -> str:
+    """The bar that gains most, or else what the longest part of the first one is."""
+    best = max(bars, key=lambda bar: bar.gain)
+    if best.gain >= 0.005:
+        said = f"{best.label} is {best.change} than the first of its group"
+        hidden = "" if best.hidden is None else f", and hides {100 * best.hidden:.0f}% of its comm"
+        return f"What to notice: {said}{hidden}."
+    first = bars[0]
+    most = max(range(len(PARTS)), key=lambda i: first.parts[i])
+    share = words.percent(first.parts[most], first.step_ns)
+    return f"What to notice: {share} of {first.label} is {PARTS[most]}; no bar is shorter."
+
+
+def _lines(model: StackedSteps) -> Iterator[str]:
+    """The text: the finding, and a line a bar."""
+    yield prose(model.title, model.notice)
+    rows = [["", "step", *(PARTS[i] for i in model.shown), "comm hidden", "against the first"]]
+    for n, bar in enumerate(model.bars):
+        cells = [
+            f"{words.ms(bar.parts[i])} {words.percent(bar.parts[i], bar.step_ns):>4}"
+            for i in model.shown
+        ]
+        hidden = "no comm" if bar.hidden is None else f"{100 * bar.hidden:.0f}%"
+        against = bar.change or ("as long" if n % model.by else "")
+        rows.append([bar.label, words.ms(bar.step_ns), *cells, hidden, against])
+    yield from columns(rows)
+    if model.note:
+        yield prose(model.note)
