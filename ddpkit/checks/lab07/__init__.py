@@ -1,6 +1,8 @@
 """Lab 07: torch's DistributedDataParallel, opened up: hooks, groups, uneven inputs, a backend.
 
 cases     the exercises: what is asked, and what is right
+power     the cases of PowerSGD on buckets made by hand
+in_ddp    a case in torch's own DDP, and the bytes that collectives take
 hints     what to say of which mistake in a hook, a table for each
 hints_more  the same of the other exercises
 buckets   what runs on each rank for hooks: buckets as DDP has them, and torch's DDP itself

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ddpkit.checks.lab07 import power
 from ddpkit.checks.lab07.hints import FP16, GOSSIP, PAIRS, POWERSGD
 from ddpkit.checks.lab07.hints_more import BARRIER, RING, UNEVEN
+from ddpkit.checks.lab07.in_ddp import collected, in_ddp
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, asked, title
@@ -16,12 +18,6 @@ from ddpkit.exercises.values import Close
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
-
-
-def collected(did: Did) -> list[int]:
-    """Bytes that each rank gave to collectives."""
-    counts = [did.trace.traffic.collectives(rank).values() for rank in did.trace.ranks]
-    return [sum(each.bytes for each in of_rank) for of_rank in counts]
 
 
 # fp16_hook
@@ -64,7 +60,7 @@ def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
             hints=FP16,
             given={"n": n, "mean": mean, "size": len(ranks), "members": members},
         )
-    yield _in_ddp("in_ddp", answer, rng, (None,), digits=2, hints=FP16)
+    yield in_ddp("in_ddp", answer, rng, (None,), digits=2, hints=FP16)
 
 
 def _odd(rng: random.Random, n: int, ranks: int) -> list[list[float]]:
@@ -75,212 +71,15 @@ def _odd(rng: random.Random, n: int, ranks: int) -> list[list[float]]:
     return rows
 
 
-def _in_ddp(
-    run: str, answer: Answer, rng: random.Random, given: Sequence[Any], *, digits: int, hints: Any
-) -> Case:
-    """Backwards in torch's DDP on two ranks, the first ones without the answer."""
-    from ddpkit.checks.lab06 import alone
-    from ddpkit.checks.lab06.models import batches, linear
-    from ddpkit.checks.lab07 import buckets
-
-    net, steps = linear(rng.randrange(10**6)), buckets.STEPS_AS_EVER + 2
-    few = run == "low_rank_in_ddp"  # a gradient of one image is of rank 1
-    parts = [_cut(batches(rng.randrange(10**6), steps), 1 if few else 4) for _ in range(2)]
-    later = list(zip(*parts, strict=True))[buckets.STEPS_AS_EVER :]
-    means = [alone.vector(alone.mean(alone.gradients_of(net, each))) for each in later]
-    return Case(
-        "torch's DDP on 2 ranks",
-        asked(
-            partial(getattr(buckets, run), answer, *given),
-            net,
-            PerRank(parts),
-            world_size=2,
-            see={"gradients": "returned"},
-        ),
-        {"gradients": [[Close(mean, digits) for mean in means]] * 2, "ranks agree": True},
-        read=lambda seen: {
-            "gradients": seen["gradients"],
-            "ranks agree": same(*seen["gradients"]),
-        },
-        hints=hints,
-        given={"in ddp": True},
-    )
-
-
-def _cut(parts: Sequence[Any], images: int) -> list[Any]:
-    return [(x[:images], y[:images]) for x, y in parts]
-
-
 # powersgd_hook
 
 
 @exercise("powersgd_hook", lab="07", points=4)
 def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Two thin matrices for each gradient, what is left out sent later, the last Q to start."""
-    yield _low_mean(answer, rng)
-    yield _warm(answer, rng)
-    yield _again(answer, rng)
-    yield _shapes(answer, rng)
-    yield _in_ddp("low_rank_in_ddp", answer, rng, (2,), digits=3, hints=POWERSGD)
-
-
-def _low_mean(answer: Answer, rng: random.Random) -> Case:
-    import torch
-
-    from ddpkit.checks.lab07 import buckets, low_rank
-
-    n, (rows, columns) = 3, (rng.randrange(10, 14), rng.randrange(7, 9))
-    seed = rng.randrange(10**6)
-    shapes: list[tuple[int, ...]] = [(rows, columns), (rows,), (5, rows)]
-    means = [low_rank.low_rank(each, 2, seed + i).float() for i, each in enumerate(shapes)]
-    parts = low_rank.by_rank(means, n, seed)
-    thin = 4 * (2 * (rows + columns) + rows + 2 * (5 + rows))
-    return Case(
-        title(n, f"float32[{rows}, {columns}], a mean of rank 2"),
-        asked(
-            partial(buckets.compressed, answer, 2),
-            PerRank([[[each]] for each in parts]),
-            world_size=n,
-            see={"gave": "returned", "bytes": collected, "few": _few},
-        ),
-        {
-            "matrix": Close(means[0]),
-            "vector": Close(means[1]),
-            "another": Close(means[2]),
-            "bytes": [thin] * n,
-            "few": True,
-            "ranks agree": True,
-        },
-        weight=4,
-        read=partial(_bucket_read, rows * columns, [rows, columns]),
-        hints=POWERSGD,
-        given={
-            "n": n, "own": parts[0], "mean": means, "thin": thin, "several": False,
-            "space": torch.linalg.qr(means[0][:, :2]).Q,
-        },
-    )  # fmt: skip
-
-
-def _few(did: Did) -> bool:
-    """Whether a bucket takes three collectives at most."""
-    counts = did.trace.traffic.collectives(0).values()
-    return sum(each.times for each in counts) <= 3
-
-
-def _bucket_read(numbers: int, shape: list[int], seen: Observed) -> Observed:
-    """The matrix and the vector of rank 0's bucket."""
-    gave = [ranks[0][0] for ranks in seen["gave"]]
-    if (
-        not hasattr(gave[0], "numel")
-        or gave[0].dim() != 1
-        or gave[0].numel() != numbers + 6 * shape[0]
-    ):
-        return {**seen, "matrix": gave[0], "vector": "", "another": "", "ranks agree": False}
-    return {
-        **seen,
-        "matrix": gave[0][:numbers].reshape(shape),
-        "vector": gave[0][numbers : numbers + shape[0]],
-        "another": gave[0][numbers + shape[0] :].reshape(5, shape[0]),
-        "ranks agree": all(same(each, gave[0]) for each in gave),
-    }
-
-
-TIMES, LITTLE = 24, 8  # steps; what may be left out in the end, in means
-
-
-def _again(answer: Answer, rng: random.Random) -> Case:
-    import torch
-
-    from ddpkit.checks.lab07 import buckets, low_rank
-
-    n, seed = 2, rng.randrange(10**6)
-    mean = torch.randn(20, 12, generator=low_rank.generator(seed))
-    parts = low_rank.parts_of(mean, n, seed + 1)
-    return Case(
-        f"the same gradient {TIMES} times",
-        asked(
-            partial(buckets.compressed_again, answer, 2),
-            PerRank([[each] for each in parts]),
-            TIMES,
-            world_size=n,
-            see={"gave": "returned"},
-        ),
-        {"left out": "little"},
-        weight=2,
-        read=partial(_left_out, mean),
-        hints=POWERSGD,
-    )
-
-
-def _left_out(mean: Any, seen: Observed) -> Observed:
-    """How much of what should have been sent was not, in words."""
-    total, kept = seen["gave"][0]
-    wanted = TIMES * mean.flatten()
-    if not hasattr(total, "shape") or total.shape != wanted.shape:
-        return {"left out": "all", "kept": kept}
-    far = float((total - wanted).norm() / mean.norm())
-    words = "little" if far <= LITTLE else f"as much as in {far:.0f} steps"
-    return {"left out": words, "kept": kept}
-
-
-def _warm(answer: Answer, rng: random.Random) -> Case:
-    import torch
-
-    from ddpkit.checks.lab07 import buckets, low_rank
-
-    n, seed = 2, rng.randrange(10**6)
-    first = low_rank.low_rank((12, 9), 2, seed)
-    second = torch.randn(12, 9, generator=low_rank.generator(seed + 1), dtype=first.dtype)
-    parts = [low_rank.parts_of(each, n, seed + 2 + i) for i, each in enumerate((first, second))]
-    return Case(
-        "another gradient afterwards",
-        asked(
-            partial(buckets.compressed, answer, 2),
-            PerRank([[[[step[rank]]] for step in parts] for rank in range(n)]),
-            world_size=n,
-            see={"gave": "returned"},
-        ),
-        {"first": Close(first.flatten()), "second": Close(low_rank.warm(first, second).flatten())},
-        read=lambda seen: {"first": seen["gave"][0][0][0], "second": seen["gave"][0][1][0]},
-        hints=POWERSGD,
-    )
-
-
-BUCKETS: list[list[tuple[int, ...]]] = [[(4, 2, 3, 3), (4,)], [(6, 5), (), (1, 7), (5, 1)]]
-
-
-def _shapes(answer: Answer, rng: random.Random) -> Case:
-    from ddpkit.checks.lab07 import buckets, low_rank
-
-    n, seed = 2, rng.randrange(10**6)
-    shapes = [shape for each in BUCKETS for shape in each]
-    means = [
-        [
-            [low_rank.low_rank(shape, 2, seed + 100 * step + 10 * i + j)
-             for j, shape in enumerate(shapes)]
-            for i, shapes in enumerate(BUCKETS)
-        ]
-        for step in range(2)
-    ]  # fmt: skip
-    parts = [
-        [low_rank.by_rank(each, n, seed + 7 * i) for i, each in enumerate(step)] for step in means
-    ]
-    of_ranks = [[[each[rank] for each in step] for step in parts] for rank in range(n)]
-    return Case(
-        "2 buckets in turn, 0 to 4 dimensions, float64",
-        asked(
-            partial(buckets.compressed, answer, 2),
-            PerRank(of_ranks),
-            world_size=n,
-            see={"gave": "returned", "bytes": collected},
-        ),
-        {
-            "gave": [[[Close(low_rank.flat(each)) for each in step] for step in means]] * n,
-            "bytes": [2 * 8 * sum(low_rank.thin(shape, 2) for shape in shapes)] * n,
-        },
-        hints=POWERSGD,
-        given={"several": True},
-    )
+    for case in (power.low_mean, power.warm, power.again, power.shapes):
+        yield case(answer, rng)
+    yield in_ddp("low_rank_in_ddp", answer, rng, (2,), digits=3, hints=POWERSGD)
 
 
 # pair_groups
@@ -341,7 +140,7 @@ def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
             given={"n": n, "drawn": drawn, "steps": steps},
             stop_if="wrong",
         )
-    yield _in_ddp("gossip_in_ddp", answer, rng, (), digits=4, hints=GOSSIP)
+    yield in_ddp("gossip_in_ddp", answer, rng, (), digits=4, hints=GOSSIP)
 
 
 def _to_all(did: Did) -> int:
