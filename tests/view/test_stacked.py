@@ -35,7 +35,7 @@ def step(forward: int, backward: int, late: int, optimizer: int, idle: int = 0) 
 
 def in_ms(trace: Trace, **options: int) -> dict[str, int]:
     (bar,) = stacked_steps([trace], **options).bars
-    return {part: ns // MS for part, ns in zip(PARTS, bar.parts, strict=True) if ns}
+    return {part: ns // MS for part, ns in zip(PARTS, bar.lengths, strict=True) if ns}
 
 
 def test_the_parts_of_a_step_add_up() -> None:
@@ -121,12 +121,12 @@ def test_a_recording_of_torch_profiler_will_do() -> None:
         (bar,) = stacked_steps([imported], rank=rank).bars
         steps = [imported.step(k).breakdown()[rank].step_ns for k in range(imported.steps)]
         assert bar.step_ns in steps
-        assert all(bar.parts[PARTS.index(part)] for part in ("forward", "backward", "optimizer"))
+        assert all(bar.lengths[PARTS.index(part)] for part in ("forward", "backward", "optimizer"))
     assert_readable(draw_stacked(stacked_steps([imported, imported])))
 
 
 def test_a_simulated_trace_will_do() -> None:
     trace = examples.ddp(2, steps=6)
     recorded, replayed = stacked_steps([trace, simulate.what_if(trace)]).bars
-    assert replayed.parts[PARTS.index("backward")]
+    assert replayed.lengths[PARTS.index("backward")]
     assert recorded.base_ns == replayed.base_ns

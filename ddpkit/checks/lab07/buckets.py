@@ -105,7 +105,7 @@ def _later(hook: Answer) -> Answer:
 
 
 def pairs_by_digit() -> list[Any]:
-    """For each binary digit of the ranks the group of this one and of that which differs in it."""
+    """Groups, by binary digit, of this rank and the one whose number differs in it."""
     rank, world_size, mine = dist.get_rank(), dist.get_world_size(), []
     for i in range(world_size.bit_length() - 1):
         for first in range(world_size):

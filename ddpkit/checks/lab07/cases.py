@@ -87,7 +87,7 @@ def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 @exercise("pair_groups", lab="07", points=1)
 def pair_groups(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """For each binary digit the group of this rank and of that which differs in it."""
+    """Groups, by binary digit, of this rank and the one whose number differs in it."""
     from ddpkit.checks.lab07.buckets import members_and_sums
 
     for n in (2, 4, 8):

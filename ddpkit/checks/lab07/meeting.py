@@ -30,7 +30,7 @@ class LooksForEver(BaseException):
 
 
 @dataclass(eq=False)
-class Person:
+class Visitor:
     """A rank: it has the floor, or waits until something is true or a time has come."""
 
     ready: Callable[[], bool]
@@ -43,10 +43,10 @@ class Room:
     """The clock, and who has the floor."""
 
     def __init__(self) -> None:
-        self.now, self.people = 0.0, dict[int, Person]()
+        self.now, self.people = 0.0, dict[int, Visitor]()
 
     @property
-    def me(self) -> Person | None:
+    def me(self) -> Visitor | None:
         return self.people.get(threading.get_ident())
 
     def wait(self, until: float, ready: Callable[[], bool] = lambda: False) -> bool:
@@ -137,7 +137,7 @@ Visit = tuple[str, float]  # the barrier's name, and how long after its last vis
 def visits(
     answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float
 ) -> dict[str, list[list[Any]]]:
-    """By rank, of each visit: how it ended (`_end`), and how many seconds it took."""
+    """How each visit ended (`_end`), by rank, and how many seconds it took."""
     room = Room()
     store, found = FakeStore(room), [list[tuple[Any, float]]() for _ in plans]
     blank: list[NotImplementedError] = []
@@ -153,7 +153,7 @@ def visits(
             room.next()
 
     def make_visits(rank: int) -> None:
-        me = room.people[threading.get_ident()] = Person(lambda: True, 0.0)
+        me = room.people[threading.get_ident()] = Visitor(lambda: True, 0.0)
         all_here.wait()
         me.floor.wait()
         for name, later in plans[rank]:

@@ -101,12 +101,12 @@ def again(answer: Answer, rng: random.Random) -> Case:
         ),
         {"left out": "little"},
         weight=2,
-        read=partial(_left_out, mean),
+        read=partial(_unsent, mean),
         hints=POWERSGD,
     )
 
 
-def _left_out(mean: Any, seen: Observed) -> Observed:
+def _unsent(mean: Any, seen: Observed) -> Observed:
     """How much of what should have been sent was not, in words."""
     total, kept = seen["gave"][0]
     wanted = TIMES * mean.flatten()

@@ -66,7 +66,7 @@ def _draw_bar(page: Page, plot: Plot, bar: Stacked, y: float, *, first: bool) ->
     points = 9.5 * min(1.0, NAMES / width) if width else 9.5
     page.write(plot.left - 0.1, middle, bar.label, points, ha="right")
     unit, left = bar.base_ns / 100 or 1.0, 0.0
-    for part, ns in zip(PARTS, bar.parts, strict=True):
+    for part, ns in zip(PARTS, bar.lengths, strict=True):
         look, label = LOOKS[part]
         box = left, y, left + ns / unit, y + BAR
         plot.bars([box] if ns else [], zorder=3, **look)

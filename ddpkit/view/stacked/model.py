@@ -24,13 +24,13 @@ class Stacked:
     """A bar: one run's step on one rank, in ns by `PARTS`, which add up to it exactly."""
 
     label: str
-    parts: tuple[int, ...]
+    lengths: tuple[int, ...]
     base_ns: int  # the step of the first bar of its group, which is 100 %
     hidden: float | None  # the share of communication behind compute; None without communication
 
     @property
     def step_ns(self) -> int:
-        return sum(self.parts)
+        return sum(self.lengths)
 
     @property
     def is_first(self) -> bool:
@@ -39,7 +39,7 @@ class Stacked:
 
     @property
     def gain(self) -> float:
-        """By how much of the first bar this one is shorter; negative: longer."""
+        """Share of the first bar by which this one is shorter; negative: longer."""
         return 1 - self.step_ns / self.base_ns if self.base_ns else 0.0
 
     @property
@@ -65,7 +65,7 @@ class StackedSteps:
     @property
     def shown(self) -> list[int]:
         """Numbers of the parts that any bar has."""
-        return [i for i in range(len(PARTS)) if any(bar.parts[i] for bar in self.bars)]
+        return [i for i in range(len(PARTS)) if any(bar.lengths[i] for bar in self.bars)]
 
 
 def stacked_steps(
@@ -129,7 +129,7 @@ def _common(traces: Sequence[Trace]) -> dict[str, Scalar]:
 
 
 def _present(bars: Sequence[Stacked]) -> list[int]:
-    return [i for i in range(len(PARTS)) if any(bar.parts[i] for bar in bars)]
+    return [i for i in range(len(PARTS)) if any(bar.lengths[i] for bar in bars)]
 
 
 def _notice(bars: Sequence[Stacked]) -> str:
@@ -140,8 +140,8 @@ def _notice(bars: Sequence[Stacked]) -> str:
         hidden = "" if best.hidden is None else f", and hides {100 * best.hidden:.0f}% of its comm"
         return f"What to notice: {said}{hidden}."
     first = bars[0]
-    most = max(range(len(PARTS)), key=lambda i: first.parts[i])
-    share = words.percent(first.parts[most], first.step_ns)
+    most = max(range(len(PARTS)), key=lambda i: first.lengths[i])
+    share = words.percent(first.lengths[most], first.step_ns)
     return f"What to notice: {share} of {first.label} is {PARTS[most]}; no bar is shorter."
 
 
@@ -151,7 +151,7 @@ def _lines(model: StackedSteps) -> Iterator[str]:
     rows = [["", "step", *(PARTS[i] for i in model.shown), "comm hidden", "against the first"]]
     for n, bar in enumerate(model.bars):
         cells = [
-            f"{words.ms(bar.parts[i])} {words.percent(bar.parts[i], bar.step_ns):>4}"
+            f"{words.ms(bar.lengths[i])} {words.percent(bar.lengths[i], bar.step_ns):>4}"
             for i in model.shown
         ]
         hidden = "no comm" if bar.hidden is None else f"{100 * bar.hidden:.0f}%"
