@@ -7,6 +7,7 @@ all_reduce  bus bandwidth of lab 03's six and of gloo's own, on raw gloo and on 
 ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06's class
 views      what pictures and redraws cost, up to 100,000 spans
 whatif     predicted ÷ measured steps of runs that a replay of another run predicts
+scaling    measured ÷ predicted steps on 2 to 16 ranks, from one recording; what 4,096 cost
 grading    seconds for a submission, and a class of 60 of which a third is hostile
 mutate     machine-made mistakes in the answers, and those that no check refuses
 statements  what an exercise costs its author: statements of its checks and answers

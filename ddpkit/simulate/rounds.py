@@ -5,12 +5,13 @@ for a ring of 4,096 ranks. Here a round is a few operations on arrays, one eleme
 exact, to the nanosecond, where no two messages of a round share a side of a link: in a ring, also
 on hosts, and in recursive doubling where the ranks have links of their own.
 
-Whatever starts later by a constant ends later by it. So once a round has moved all clocks as far
-as the round before it did, the rounds that are left need not be played.
+Whatever starts later by a constant ends later by it. So once all clocks stand to each other as they
+did some rounds before, the rounds that are left need not be played.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,22 +40,30 @@ def ring_ends(nbytes: int, links: Links, starts: Sequence[int] | None = None) ->
     if starts is None and not longer and links.hosts and not n % links.hosts.size:
         hosts = [links.each[i : i + links.hosts.size] for i in range(0, n, links.hosts.size)]
         shown = links.hosts.size if len(set(hosts)) == 1 else n  # all hosts do the same
+    period, left = shown if shown < n else 1, 2 * (n - 1)
     at = at[:shown]
     edges = _Edges(links, [(rank, (rank + 1) % n) for rank in range(shown)])
     ranks, ends = np.arange(shown), at
-    before: Times | None = None
-    for number in range(2 * (n - 1)):
+    states: deque[tuple[bytes, int]] = deque()
+    while left:
+        number = 2 * (n - 1) - left
+        left -= 1
         # Reduce-scatter begins with the chunk left of the rank's own, all-gather with its own.
         chunk = (ranks - number - 1) % n if number < n - 1 else (ranks - (number - n + 1)) % n
         got, sent = edges.move(at, np.roll(at, -1), least + (chunk < longer))
-        moved = np.roll(got, 1)
-        ends = np.maximum(moved, sent)
-        state = np.concatenate((moved, edges.out_free, edges.in_free)) - moved[0]
-        if not longer and before is not None and np.array_equal(state, before):
-            left = 2 * (n - 1) - 1 - number
-            ends = ends + left * (moved[0] - at[0])
-            break
-        before, at = state, moved
+        at = np.roll(got, 1)
+        ends = np.maximum(at, sent)
+        if longer:
+            continue
+        state = np.concatenate((at, edges.out_free, edges.in_free)) - at[0]
+        states.append((state.tobytes(), int(at[0])))
+        if len(states) > period:
+            before, then = states.popleft()
+            if before == states[-1][0]:  # from now on all goes on like this
+                times, left = divmod(left, period)
+                later = times * (int(at[0]) - then)
+                at, ends = at + later, ends + later
+                edges.out_free, edges.in_free = edges.out_free + later, edges.in_free + later
     return [int(end) for end in ends] * (n // shown)
 
 
