@@ -25,7 +25,7 @@
 
 # %%
 import torch, torch.distributed as dist
-from ddpkit import Cluster, carry, check
+from ddpkit import Cluster, beside, carry, check
 
 # %%
 import os, signal, tempfile, zlib
@@ -51,11 +51,8 @@ def mlp():
 # %% [markdown]
 # ## One slow rank
 #
-# 1,024 images, 256 for each of four ranks. Each computes like one core of a laptop, counted and not
-# measured, so your numbers are everybody's. In the second run rank 3 is half as fast: an older
-# machine, or a hot one.
-#
-# **Predict:** how much longer is a step, and who is idle, how long?
+# 1,792 images, 448 for each of four ranks. Each computes like one core of a laptop, counted and not
+# measured, so your numbers are everybody's.
 
 
 # %%
@@ -72,9 +69,25 @@ def work(sizes, steps=4):
 
 
 # %%
-alike = Cluster(4, machine="laptop core").run(work, [256] * 4)
+def step_ms(run):
+    return run.trace.step(3).duration_ms if run.trace.steps else None
+
+
+alike = Cluster(4, machine="laptop core").run(work, [448] * 4)
+print("ms of a step:", step_ms(alike))
+
+# %% [markdown]
+# In the next run rank 3 is half as fast: an older machine, or a hot one.
+#
+# **Predict:** how long is a step, and who is idle, how long?
+
+# %% guess="slow_ms"
+slow_ms = 2 * 14.1  # your guess, in ms
+
+# %%
 unequal = Cluster(4, machine="laptop core", speed={3: 0.5})
-one_slow = unequal.run(work, [256] * 4)
+one_slow = unequal.run(work, [448] * 4)
+beside(slow_ms, step_ms(one_slow), "ms")
 compare(alike, one_slow, labels=["alike", "rank 3 slow"])
 
 # %% [markdown]
@@ -112,14 +125,26 @@ print("alike:", straggler(alike.trace), "  one slow:", straggler(one_slow.trace)
 
 # %% [markdown]
 # (Megatron-LM has a flag for this, `--log-straggler`, in its `arguments.py`.)
-#
+
+# %% [markdown]
+# **In words:** a step has become twice as long, and the ranks wait in all_reduce. Which numbers of a
+# trace tell a slow rank from a slow link, and what would each of them be?
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
 # ## Your turn: shares
 #
-# Machines are bought piece by piece, and stay unequal. HetSeq (Ding, Botzer, Weninger, AAAI 2021)
-# trains on what a lab has in its rooms: each machine gets as much as it can do.
+# Machines are bought piece by piece, and stay unequal. [HetSeq](https://arxiv.org/abs/2009.14783)
+# (Ding, Botzer and Weninger, 2020) trains on what a lab has in its rooms: each machine gets as much
+# as it can do.
 #
-# **Predict:** rank 3 is half as fast as each of three others. How many of 128 images should it get?
-# How long is a step then, if it was 80 ms with equal shares?
+# **Predict:** with shares by speed, how long is a step? Averaging and the optimizer, in the picture
+# what comes after backward, don't shrink with the share.
+
+# %% guess="fair_ms"
+fair_ms = 2 * ((14.1 - 1.2) * 4 / 7 + 1.2)  # your guess, in ms
 
 
 # %% exercise="shares"
@@ -141,9 +166,10 @@ def shares(batch_size: int, speeds: list[float]) -> list[int]:
 check(shares)
 
 # %%
-by_speed = shares(1024, [1, 1, 1, 0.5])
+by_speed = shares(1792, [1, 1, 1, 0.5])
 print(by_speed)
 fair = unequal.run(work, by_speed)
+beside(fair_ms, step_ms(fair), "ms")
 compare(one_slow, fair, labels=["equal shares", "shares by speed"])
 
 # %% [markdown]
@@ -396,7 +422,8 @@ print(
 # %% [markdown]
 # **What to notice:** steps 3 and 4 were done twice, and nothing can be seen of it in the end. Were
 # the order of the data drawn from a generator that starts anew, the job would now have seen some
-# images twice and others never, and nobody would know. (As in modelscope/ms-swift's issue 10050.)
+# images twice and others never, and nobody would know
+# ([it happens](https://github.com/modelscope/ms-swift/issues/10050)).
 
 # %% [markdown]
 # ## Your turn: how often?
@@ -406,7 +433,7 @@ print(
 #
 # $$\frac{s}{T} + \frac{T}{2f}$$
 #
-# Where is it smallest? (J. W. Young, CACM 17(9), 1974.)
+# Where is it smallest? ([Young, 1974](https://doi.org/10.1145/361147.361115).)
 
 
 # %% exercise="checkpoint_every"
@@ -421,10 +448,13 @@ def checkpoint_every(save: float, mean_time_to_failure: float) -> float:
 check(checkpoint_every)
 
 # %% [markdown]
-# The training of Llama 3 405B was interrupted 466 times in 54 days, on 16,384 GPUs (Meta, "The Llama
-# 3 Herd of Models", 2024, section 3.3.4).
+# The training of Llama 3 405B was interrupted 466 times in 54 days, on 16,384 GPUs
+# ([The Llama 3 Herd of Models](https://arxiv.org/abs/2407.21783), section 3.3.4).
 #
-# **Predict:** what share of the time is lost, if a save takes a minute? And 10 seconds?
+# **Predict:** how many percent of the time are lost, if a save takes a minute? And 10 seconds?
+
+# %% guess="lost_percent"
+lost_percent = 100 * (2 * 60 / (54 * 24 * 3600 / 466)) ** 0.5  # your guess, for a minute
 
 # %%
 failure = 54 * 24 * 3600 / 466
@@ -432,6 +462,8 @@ for save in (60, 10):
     every = checkpoint_every(save, failure)
     share = save / every + every / (2 * failure)
     print(f"a save of {save} s: every {every / 60:.0f} minutes, {share:.1%} of the time is lost")
+    if save == 60:
+        beside(lost_percent, 100 * share, "percent")
 
 # %% [markdown]
 # ## Your turn: a supervisor
@@ -486,14 +518,14 @@ if run.results[0]:  # under torchrun the attempt that breaks its ranks is left o
 # **What to notice:** the batch is the same, cut into two parts instead of three: so the sums have
 # other roundings, and that is all.
 #
-# Larger systems replace only what died: torchft lets a group of ranks join again at the next step,
-# with the state of one that lives (its README says how).
+# Larger systems replace only what died: [torchft](https://github.com/meta-pytorch/torchft) lets a
+# group of ranks join again at the next step, with the state of one that lives.
 
 # %% [markdown]
 # ## Your turn: silent drift
 #
 # Six of Llama 3's interruptions were silent data corruption: a chip that computes wrongly and says
-# nothing (same section). Replicas must be equal to the last bit, so a digest of each tensor finds
+# nothing ([table 5](https://arxiv.org/abs/2407.21783)). Replicas must be equal to the last bit, so a digest of each tensor finds
 # the one that is not. `zlib.crc32` makes 4 bytes of any.
 
 
@@ -739,6 +771,13 @@ check(patient_i)
 # nothing: each goes down. What found them was a comparison, with one process or among the ranks.
 
 # %% [markdown]
+# **In words:** of G, H and I, which would `drifted` have found, and in which step? What would find
+# the others in a job that is too large for one process?
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
 # ## Optional: torchrun itself
 #
 # `supervise` is what torchrun's agent does, on each host. Here is the real one: a script that kills
@@ -773,7 +812,8 @@ print(*begun, f"exit code {ended.code}", sep="\n")
 # %% [markdown]
 # **What to notice:** all ranks are started again: the survivor stood in a collective that nobody can
 # finish any more. (The kit sets `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`: without it torch 2.13's
-# second attempt finds the first one's addresses, and fails; see pytorch/pytorch's issue 135712.)
+# second attempt finds the first one's addresses, and fails:
+# [issue 135712](https://github.com/pytorch/pytorch/issues/135712).)
 
 # %% [markdown]
 # ## The way out

@@ -10,7 +10,9 @@ import psutil
 import pytest
 
 from ddpkit import torchrun
+from ddpkit.cluster import elastic
 from ddpkit.errors import ClusterError, RunTimeout
+from tests.cluster import page, two_hosts
 from tests.cluster.processes import becomes_true
 
 pytestmark = pytest.mark.processes
@@ -48,7 +50,7 @@ for step in range(start, 7):
     if step % 2:
         save_checkpoint(path, step + 1, model, optimizer)
 bits = torch.cat([p.detach().flatten() for p in model.parameters()]).view(torch.int32).tolist()
-print(f"rank {dist.get_rank()} from step {start}: {bits}", flush=True)
+os.write(1, f"\\nrank {dist.get_rank()} from step {start}: {bits}\\n".encode())
 dist.destroy_process_group()
 """
 
@@ -79,11 +81,34 @@ def test_a_killed_rank_ends_with_the_bits_of_an_undisturbed_run(tmp_path):
             show=False,
         )
         assert run.code == 0, run.output
-        printed.append(sorted(re.findall(r"^rank \d from step (\d): (.*)$", run.output, re.M)))
+        printed.append(ended_with(run.output))
     undisturbed, killed = printed
     assert [start for start, _ in undisturbed + killed] == ["0", "0", "4", "4"]
     assert {bits for _, bits in undisturbed} == {bits for _, bits in killed}
     assert len({bits for _, bits in killed}) == 1
+
+
+def ended_with(output):
+    return re.findall(r"^rank \d from step (\d): (.*)$", output, re.M)
+
+
+@pytest.mark.torchrun
+@pytest.mark.timeout(400)
+def test_so_it_does_over_two_hosts(hosts, tmp_path):
+    script = write(tmp_path, RESUMES)
+    found = []
+    for fatal in ("-1", "5"):
+        launch, *options = page.launch(page.TWO_HOSTS)
+        checkpoint = str(tmp_path / f"{fatal}.pt")
+        command = [launch, "--max-restarts=1", *options, str(script), checkpoint, fatal]
+        ended = two_hosts.on_both(
+            hosts, *command, limit=180, GLOO_SOCKET_IFNAME="eth0", **elastic.OWN_STORE
+        )
+        assert ended.codes == (0, 0), ended.stderr
+        found.append([*ended_with(ended.stdout[0]), *ended_with(ended.stdout[1])])
+    undisturbed, killed = found
+    assert [start for start, _ in undisturbed + killed] == ["0"] * 4 + ["4"] * 4
+    assert len({bits for _, bits in undisturbed + killed}) == 1
 
 
 def test_a_script_that_fails_has_its_exit_code(tmp_path, capfd):
