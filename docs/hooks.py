@@ -33,9 +33,14 @@ def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def with_alt(notebook: str) -> str:
-    """The notebook, where each picture's text in words stands where MyST-NB looks for it."""
+    """The notebook, where each picture's text in words stands where MyST-NB looks for it.
+
+    Answers are folded: who wants to solve a lab can read its page first.
+    """
     book = json.loads(notebook)
     for cell in book["cells"]:
+        if "exercise" in cell["metadata"].get("ddpkit", {}):
+            cell["metadata"]["tags"] = [*cell["metadata"].get("tags", []), "hide-input"]
         for output in cell.get("outputs", []):
             if "image/png" in output.get("data", {}):
                 known = output["metadata"].get("image/png", {})

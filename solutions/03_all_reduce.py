@@ -23,7 +23,7 @@
 
 # %%
 import torch, torch.distributed as dist, matplotlib.pyplot as plt
-from ddpkit import Cluster, beside, check, show
+from ddpkit import Cluster, PerRank, beside, check, show
 
 # %% [markdown]
 # ## A sum on every rank
@@ -414,11 +414,14 @@ check(ring)
 # %% [markdown]
 # The two halves are a reduce-scatter and an all-gather, as in lab 02. One thing differs: here a rank
 # begins with its own chunk, and so the chunk that it has finished after the first half is the *next* one.
-#
-# Here is your own ring, message by message, as it ran on four ranks. Press Play, or drag the slider.
+
+# %% [markdown]
+# Here is your own ring, message by message, as it ran on four ranks. Rank 0 begins with ones, rank 1
+# with tens, rank 2 with hundreds, rank 3 with thousands. So the number on an arrow says whose parts are
+# in the sum: 1011 has those of ranks 0, 1 and 3. Press Play, or drag the slider.
 
 # %%
-play(cluster.run(ring, torch.ones(8)))
+play(cluster.run(ring, PerRank([torch.full((8,), 10.0**rank) for rank in range(4)])))
 
 # %% [markdown]
 # Now on the slow link, where each message takes its time.

@@ -36,7 +36,8 @@ class Span:
     group, seq  the process group and the number of the operation in it: equal on all ranks of one
               collective.
     args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}; of a group that has
-              a name, {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members.
+              a name, {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members;
+              of a short message {"holds": "11"}, its different numbers.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """

@@ -198,6 +198,8 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
         figures.all_seen(page)
         figures.says_it_is_not_live(page)
         page.screenshot(ARTIFACTS / f"{name}_saved.png")
+        # Of a widget that is gone its own manager says so in the console, and nobody can stop it.
+        assert [said for said in page.complaints if "widget model not found" not in said] == []
         page.command("kernelmenu:shutdown")
         context.close()
 

@@ -1,13 +1,16 @@
 """The models of the player: who holds what after each step."""
 
 import pytest
+import torch
+import torch.distributed as dist
 
+from ddpkit import Cluster, PerRank
 from ddpkit.errors import TraceError
 from ddpkit.simulate import ALGORITHMS, ALL_REDUCE, schedule, time_of
 from ddpkit.simulate.schedules import Schedule, Send
 from ddpkit.trace import Span, Trace
 from ddpkit.view.player.model import MOST_LINES
-from ddpkit.view.player.recorded import playback_of_trace
+from ddpkit.view.player.recorded import playback_of_trace, shortened
 from ddpkit.view.player.scheduled import playback_of_schedule
 from tests.view import examples
 
@@ -84,6 +87,33 @@ def test_blocking_sends_come_one_after_the_other() -> None:
     assert playback.steps == 8
     assert playback.is_ring
     assert [len(moment.messages) for moment in playback.moments] == [0] + [1] * 8
+
+
+@pytest.mark.processes
+def test_short_messages_of_a_run_show_their_numbers() -> None:
+    """Rank r begins with 10^r, so a sum says whose numbers are in it."""
+    run = Cluster(2).run(_ring, PerRank([torch.full((4,), 10.0**rank) for rank in range(2)]))
+    playback = playback_of_trace(run.trace)
+    told = [[playback.carried(m) for m in moment.messages] for moment in playback.moments]
+    assert [sorted(each) for each in told] == [[], ["1", "10"], ["11", "11"]]
+    assert "0→1 11" in playback.table()
+    assert [shortened(x) for x in ("", "1, 2, 3", "1.5, 2.25, 3.125")] == [
+        "",
+        "1, 2, 3",
+        "1.5 … 3.125",
+    ]
+
+
+def _ring(x: torch.Tensor) -> None:
+    peer = 1 - dist.get_rank()
+    chunks = list(x.chunk(2))
+    for step, adds in enumerate((True, False)):
+        mine, other = (dist.get_rank() - step) % 2, (dist.get_rank() - step - 1) % 2
+        received = torch.empty(2)
+        sending = dist.isend(chunks[mine], peer)
+        dist.recv(received, peer)
+        sending.wait()
+        chunks[other] = chunks[other] + received if adds else received
 
 
 def test_a_run_without_messages_is_refused_with_what_it_did() -> None:

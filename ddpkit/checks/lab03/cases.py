@@ -37,6 +37,7 @@ def _cases(answer: Answer, rng: random.Random, way: Way) -> Iterator[Case]:
     is asked then.
     """
     for n, tensors in TENSORS.items():
+        n = way.uneven if n == 5 else n
         fractions = {"bits": fractions_for(n, rng)} if n == 3 and way.same_bits else {}
         inputs = {name: inputs_for(n, *tensor, rng) for name, tensor in tensors.items()}
         sums = {name: sum(by_rank) for name, by_rank in inputs.items()}

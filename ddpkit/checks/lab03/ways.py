@@ -20,6 +20,7 @@ class Way:
     settled: bool = True  # which rank sends what to whom; a tree may stand in several ways
     whole: bool = True  # tensors are sent; else chunks of them, whose lengths are free
     same_bits: bool = True  # on all ranks
+    uneven: int = 5  # ranks of the case that has one or two beyond a power of two
 
 
 WAYS = (
@@ -72,6 +73,7 @@ WAYS = (
         3,
         about="Recursive doubling, with any number of ranks.",
         a="a butterfly",
+        uneven=6,  # of two ranks beyond, one meets another than rank 0
         lacks=(
             "Exchange at distance 1, 2, 4, ... until all are in it, and each time send the sum so "
             "far. Ranks beyond the largest power of two give first and get the sum at the end."

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+MOST_NUMBERS = 16  # of a message whose numbers are written down
 REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__.items()}
 
 
@@ -31,6 +32,16 @@ def nbytes(found: torch.Tensor) -> int:
     if found.layout is torch.sparse_coo:
         return found._indices().nbytes + found._values().nbytes
     return found.nbytes
+
+
+def numbers(found: torch.Tensor) -> str:
+    """The different numbers of a short message, for a picture: "11"; "" if it is no such thing."""
+    is_short = found.dim() == 1 and 0 < found.numel() <= MOST_NUMBERS
+    if not is_short or type(found) is not torch.Tensor or found.device.type != "cpu":
+        return ""
+    if found.layout is not torch.strided or found.is_complex():
+        return ""
+    return ", ".join(f"{value:g}" for value in dict.fromkeys(found.tolist()))
 
 
 def on_gpu(found: torch.Tensor | None, options: Any) -> bool:

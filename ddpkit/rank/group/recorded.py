@@ -154,6 +154,7 @@ class RecordedGroup(dist.ProcessGroup):
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
         peer = self._peer("send", "dst", dstRank)
         call = self._posted("send", tensors, peer=peer, tag=tag)
+        call.holds = arguments.numbers(tensors[0])
         return self._started(self._start(call, "send", tensors, dstRank, tag), call, tensors)
 
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:

@@ -21,6 +21,7 @@ class RecordedCall:
     blocked: Moment | None = None  # since when the main thread, or its stream, waits for it
     done: Moment = 0
     collected: Moment | None = None  # when a wait for it was over
+    holds: str = ""  # the numbers in a short message
     on_gpu: bool = False  # NCCL does it, and its moments are the GPU's
     work: Any = None  # the backend's own handle of it, until it is done
     future: Any = None  # the work's, of a collective that may run beside compute
@@ -36,6 +37,8 @@ class RecordedCall:
         facts["group_size"] = len(what.members)
         if what.group_desc:
             facts["group_desc"] = f"{what.group_desc} {list(what.members)}"
+        if self.holds:
+            facts["holds"] = self.holds
         if self.since is not None and not self.on_gpu:
             facts["since"] = read(self.since)
         return Span(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KEPT = 64  # pictures: going back to one costs nothing
 VIEW = "application/vnd.jupyter.widget-view+json"
 VERSION = {"version_major": 2, "version_minor": 0}  # version of that format
-NOT_LIVE = "(Live only: run this cell.)"  # where no widgets are shown
+NOT_LIVE = "(Live only: run all cells above, then this one.)"  # where no widgets are shown
 # A notebook keeps the mark of a widget, not the widget. JupyterLab, opening one that it trusts,
 # says "Error displaying widget: model not found" there, and has no way to say anything else. These
 # rules let it say NOT_LIVE. Where they do not fit, its own words stay.

@@ -129,7 +129,16 @@ def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
 def table(
     parts: Mapping[str, Breakdown], waiting: Mapping[str, int], whole: str, corner: str = ""
 ) -> list[str]:
-    """The four parts of everything that is named, in ms and %, in columns under a heading."""
+    """The four parts of everything that is named, in ms and %, in columns under a heading.
+
+    Where nothing was computed, there is nothing to be hidden behind: only who communicated, and how
+    much of that was waiting.
+    """
+    if not any(p.compute_ns for p in parts.values()):
+        told = [
+            [name, ms(p.step_ns), ms(p.comm_ns), ms(waiting[name])] for name, p in parts.items()
+        ]
+        return columns([[corner, whole, "communication", "waiting"], *told])
     heads = ["compute only", "overlapped", "exposed comm", "idle", "hidden", "waiting"]
     rows = [[corner, whole, *heads]]
     for name, p in parts.items():

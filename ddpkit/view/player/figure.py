@@ -24,7 +24,10 @@ PANEL = LEFT + WIDTH + 0.3
 RIGHT = style.WIDTH - PANEL - 0.2
 ADDS, KEEPS = style.BACKWARD, style.OPTIMIZER
 PART, WHOLE = style.FORWARD, style.OPTIMIZER
-UNKNOWN = "A log of sends does not say what a message holds: here are messages and bytes only."
+UNKNOWN = (
+    "Long messages: here are their bytes. Of short ones, of 16 numbers at most, see the numbers."
+)
+HOLDS = "On an arrow: the numbers that the message holds, each once."
 
 
 def draw_moment(playback: Playback, step: int) -> Figure:
@@ -222,7 +225,8 @@ def _headings(page: Page, playback: Playback) -> None:
     page.write(PANEL, TOP - 0.1, "Sent so far", 11, bold=True)
     if not playback.chunks:
         if playback.unit == "round":
-            page.write(LEFT, 0.84, UNKNOWN, 9, style.GREY)
+            known = any(m.holds for moment in playback.moments for m in moment.messages)
+            page.write(LEFT, 0.84, HOLDS if known else UNKNOWN, 9, style.GREY)
         return
     kinds = {m.adds for moment in playback.moments for m in moment.messages}
     entries: list[tuple[str, dict[str, Any]]] = []

@@ -19,6 +19,7 @@ class Message:
     bytes: int
     chunks: tuple[int, int] | None = None
     adds: bool = False  # the receiver adds it up; else it puts it in place
+    holds: str = ""  # the numbers in it, where chunks are not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,9 @@ class Playback:
         return hops <= {1, n - 1} and n > 1
 
     def carried(self, message: Message) -> str:
-        """What a message carries: "C", "A–D"; its bytes where chunks are not known."""
+        """What a message carries: "C", "A–D"; its numbers or bytes where chunks are not known."""
         if message.chunks is None:
-            return size(message.bytes)
+            return message.holds or size(message.bytes)
         first, stop = message.chunks
         if stop <= first:
             return ""
@@ -118,7 +119,7 @@ class Playback:
         return "\n".join(lines)
 
     def _short(self, message: Message) -> str:
-        what = self.carried(message) if message.chunks else ""
+        what = self.carried(message) if message.chunks or message.holds else ""
         sign = "+" if message.adds else ""
         return f"{message.source}→{message.target} {sign}{what}".strip()
 

@@ -1,7 +1,7 @@
 """`playback_of_trace`: the messages that real ranks sent, grouped into rounds. Pure.
 
 A log of sends does not say which chunk a message holds, nor whether it was added up. So messages
-and bytes are shown, and nothing else.
+and bytes are shown, and of short messages the numbers in them.
 """
 
 from bisect import bisect_right
@@ -11,6 +11,8 @@ from ddpkit.errors import TraceError
 from ddpkit.text import count, size
 from ddpkit.trace import Span, Trace, how_made, messages
 from ddpkit.view.player.model import Message, Moment, Playback, after, check_ranks
+
+MOST_CHARACTERS = 12  # on an arrow
 
 
 def playback_of_trace(trace: Trace) -> Playback:
@@ -29,12 +31,26 @@ def playback_of_trace(trace: Trace) -> Playback:
     moment = Moment((), (0,) * trace.world_size, 0)
     moments = [moment]
     for together in rounds(pairs):
-        sent = [Message(send.rank, receive.rank, send.bytes) for send, receive in together]
+        sent = [
+            Message(
+                send.rank, receive.rank, send.bytes, holds=shortened(send.args.get("holds", ""))
+            )
+            for send, receive in together
+        ]
         moments.append(moment := after(moment, sent))
     title = f"{count(moment.messages_sent, 'message')} of a run on {trace.world_size} ranks"
     if made := how_made(trace.facts):
         title += f" ({made})"
     return Playback(title, _notice(moment, len(moments) - 1), tuple(moments), 0, "round")
+
+
+def shortened(numbers: object) -> str:
+    """The numbers of a message in as much room as an arrow has: "3", "1 … 4"."""
+    text = str(numbers)
+    if len(text) <= MOST_CHARACTERS or "," not in text:
+        return text
+    first, *_, last = text.split(", ")
+    return f"{first} … {last}"
 
 
 def rounds(pairs: Sequence[tuple[Span, Span]]) -> list[list[tuple[Span, Span]]]:

@@ -234,6 +234,8 @@ edits(
      "    total /= world_size\n    total *= world_size\n    return total", "no cast"),
     ("ring", "equal_room",
      "torch.empty_like(incoming)", "torch.empty_like(chunks[0])", "lengths differ"),
+    ("butterfly", "all_beyond_meet_one",
+     {"dist.recv(received, rank + doubled)": "dist.recv(received, doubled)"}, "circle"),
     ("ring", "cuts_rows", "total.view(-1).tensor_split", "total.tensor_split", "uneven chunks"),
     ("ring", "drops_the_rest", "total.view(-1).tensor_split(world_size)",
      "total.view(-1)[: x.numel() // world_size * world_size].tensor_split(world_size)",
