@@ -1,6 +1,7 @@
 """How close emulated time comes to its rules, on free cores and beside processes that burn them.
 
-    python -m benchmarks.emulation [--quick] [--markdown]
+    python -m benchmarks.emulation [--quick] [--markdown] [--minutes 90]
+    python -m benchmarks.emulation --part ratios --part servers
 
 Prints emulated ÷ exact for five algorithms of sends and receives on real ranks, and for torch's
 all_reduce and broadcast, with compute free (`speed=math.inf`), beside what measured compute
@@ -9,7 +10,8 @@ and measured compute beside the wall clock.
 
 Exact is the closed form (`simulate.cost`) on equal links, else the event engine
 (`simulate.time_of`). Emulated is (last rank done − first rank began), once the ranks' clocks are
-aligned. All is done twice, the second time beside three processes that burn the cores.
+aligned. All is done twice, the second time beside three processes that burn the cores: small worlds
+first, a part after the other. What would begin after --minutes is not run, and that is said.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ GOAL = (0.999, 1.001)
 MOST = 8 * 1024**3  # bytes that a cell may hold, or move through this machine
 BURNING = 3  # processes
 RUNS = 20  # of the server
+PARTS = ("ratios", "many", "pipelines", "servers", "wall", "measured")
 AGREES, STEADY = 1.10, 1.15  # measured compute: on free cores, and beside those that burn
 
 
@@ -154,6 +157,7 @@ class Ratios:
     found: dict[tuple[int, int, Cell], list[float]] = field(default_factory=dict)  # link, n
     equal: int = 0  # to the event engine, to the nanosecond
     left_out: list[str] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)
 
     def row(self, link: int, n: int) -> list[str]:
         """The table's row: for each operation, the least and the greatest ratio of all sizes."""
@@ -171,6 +175,8 @@ class Ratios:
     def verdict(self) -> str:
         """How many lie within the goal."""
         ratios = [ratio for each in self.found.values() for ratio in each]
+        if not ratios:
+            return "nothing was run"
         inside = sum(GOAL[0] <= ratio <= GOAL[1] for ratio in ratios)
         return (
             f"{inside} of {len(ratios)} within {GOAL[0]} to {GOAL[1]} ({len(self.found)} cells, "
@@ -179,11 +185,14 @@ class Ratios:
         )
 
 
-def all_ratios(extent: Extent) -> Ratios:
+def all_ratios(extent: Extent, until: float = math.inf) -> Ratios:
     """Emulated ÷ exact with compute free, idle and loaded."""
     ratios = Ratios()
-    cases = [(load, link, n) for load in LOADS for link in range(len(LINKS)) for n in extent.worlds]
-    for load, link, n in tqdm(cases, unit="case", leave=False, disable=None):
+    cases = [(n, link, load) for n in extent.worlds for link in range(len(LINKS)) for load in LOADS]
+    for n, link, load in tqdm(cases, unit="case", leave=False, disable=None):
+        if time.monotonic() > until:
+            ratios.not_run.append(f"{n} ranks, {Links.parse(LINKS[link], n)}, {load}")
+            continue
         cells, left_out = cells_of(n, extent.sizes)
         with burning(LOADS[load]):
             measured = took(n, LINKS[link], cells)
@@ -200,13 +209,16 @@ def all_ratios(extent: Extent) -> Ratios:
     return ratios
 
 
-def measured_compute(extent: Extent) -> list[list[str]]:
+def measured_compute(extent: Extent, until: float = math.inf) -> list[list[str]]:
     """What `speed=1` makes of the ratios on the first link: idle, and loaded.
 
     Each operation has been done before: what is done for the first time takes longer.
     """
     rows = []
     for n in tqdm(extent.worlds, unit="case", leave=False, disable=None):
+        if time.monotonic() > until:
+            rows.append([str(n), "not run", *[""] * len(OPERATIONS)])
+            continue
         cells, _ = cells_of(n, extent.sizes)
         warm_up = cells_of(n, extent.sizes[:1])[0]
         by_load = []
@@ -298,23 +310,50 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="few ranks, sizes and repetitions")
     parser.add_argument("--markdown", action="store_true", help="the tables as for BENCHMARKS.md")
+    parser.add_argument("--part", action="append", choices=PARTS, help="this part, or several")
+    parser.add_argument("--minutes", type=float, default=90, help="begin nothing more after these")
     options = parser.parse_args()
     extent = QUICK if options.quick else Extent()
     layout = as_markdown if options.markdown else as_text
-    print(machine())
-    ratios = all_ratios(extent)
-    print("\nemulated ÷ exact, compute free: the least and the greatest of all sizes\n")
-    rows = [ratios.row(link, n) for link in range(len(LINKS)) for n in extent.worlds]
-    print(layout([["link", "ranks", *OPERATIONS], *rows]))
-    print(f"\n{ratios.verdict()}")
-    print(f"left out, above 8 GiB: {'; '.join(ratios.left_out) or 'nothing'}")
-    print(f"\nemulated ÷ exact with measured compute, {LINKS[0]}: {' · '.join(LOADS)}\n")
-    print(layout([["ranks", "S", *OPERATIONS], *measured_compute(extent)]))
-    print()
-    print(many_ranks(extent.many))
-    for lines in (pipelines(extent), [servers(extent.runs)], wall_clock(extent.steps)):
-        for line in lines:
-            print(line)
+    until = time.monotonic() + 60 * options.minutes
+    print(machine(), flush=True)
+    for part in PARTS:
+        if part not in (options.part or PARTS):
+            continue
+        begin = time.monotonic()
+        if begin > until:
+            print(f"\n{part}: not run, {options.minutes:g} minutes were over")
+            continue
+        print()
+        for line in _lines(part, extent, layout, until):
+            print(line, flush=True)
+        print(f"({part}: {(time.monotonic() - begin) / 60:.1f} minutes)", flush=True)
+
+
+def _lines(
+    part: str, extent: Extent, layout: Callable[[list[list[str]]], str], until: float
+) -> Iterator[str]:
+    """What is printed of one of `PARTS`, as it comes."""
+    if part == "ratios":
+        ratios = all_ratios(extent, until)
+        yield "emulated ÷ exact, compute free: the least and the greatest of all sizes\n"
+        rows = [ratios.row(link, n) for link in range(len(LINKS)) for n in extent.worlds]
+        yield layout([["link", "ranks", *OPERATIONS], *rows])
+        yield f"\n{ratios.verdict()}"
+        yield f"left out, above 8 GiB: {'; '.join(ratios.left_out) or 'nothing'}"
+        if ratios.not_run:
+            yield f"not run, for the time was over: {'; '.join(ratios.not_run)}"
+    elif part == "measured":
+        yield f"emulated ÷ exact with measured compute, {LINKS[0]}: {' · '.join(LOADS)}\n"
+        yield layout([["ranks", "S", *OPERATIONS], *measured_compute(extent, until)])
+    elif part == "many":
+        yield many_ranks(extent.many)
+    elif part == "pipelines":
+        yield from pipelines(extent)
+    elif part == "servers":
+        yield servers(extent.runs)
+    else:
+        yield from wall_clock(extent.steps)
 
 
 def _between(ratios: list[float]) -> str:

@@ -1,39 +1,62 @@
 """Modelled machines: what counting costs, whether runs are the same, and how far off it is.
 
-    python -m benchmarks.machines [--quick] [--markdown] [--machine mine.json]
+    python -m benchmarks.machines [--quick] [--markdown] [--machine mine.json] [--minutes 60]
+    python -m benchmarks.machines --part repeat --repeat 20  # whole traces, on 2, 4, 8, 16 ranks
+    python -m benchmarks.machines --part steps               # lab 06's class, torch's, the replay
+    python -m benchmarks.machines --part models              # counted ÷ measured
 
 Prints real CPU time per counted operation; how many different traces twenty runs of each training
 program gave, every other one beside three processes that burn the cores; the step of lab 06's class
-÷ that of torch's DDP, at equal caps and views; and counted ÷ measured steps of three models, on the
-machine of --machine, or one that is measured first. Measured is the CPU time of one thread, the
-least of many steps: on an idle core that is the time on the wall.
+÷ that of torch's DDP, at equal caps and views, and ÷ the simulator's replay of its own compute and
+buckets; and counted ÷ measured steps of three models, on the machine of --machine, or one that is
+measured first. Measured is the CPU time of one thread, the least of many steps: on an idle core
+that is the time on the wall.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import io
+import json
+import math
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from benchmarks._counted import PROGRAMS, class_against_torch, cost_of_counting, digest, training
+from tqdm import tqdm
+
+from benchmarks._counted import (
+    PROGRAMS,
+    class_against_torch,
+    cost_of_counting,
+    digest,
+    steps_of_class,
+    training,
+)
 from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, table
 from benchmarks.emulation import burning
 from ddpkit import Cluster
 from ddpkit.measure import measure
+from ddpkit.simulate import Step, replay
+from ddpkit.simulate.step import recorded_buckets
 
 LINK = "10 Gbit/s, 5 us"
 MODELS = ("lab 06's MLP", "transformer", "ResNet")
+ON_ALL = ("torch's DDP", "lab 06's DDP")  # programs that run on all worlds, others on the first two
+PARTS = ("counting", "repeat", "steps", "models")
 BURNING = 3  # processes
 MOST_US, CLASS, AGREES = 30.0, 1.02, 1.10  # goals
+
+
+Work: TypeAlias = tuple[str, Callable[[], list[Figure]]]
 
 
 @dataclass(frozen=True)
@@ -85,6 +108,19 @@ def against_torch(world_size: int) -> Figure:
     return Figure(title, "", Sample((ours / theirs,)), goal=CLASS, note=note)
 
 
+def against_replay(world_size: int) -> Figure:
+    """The step of lab 06's class ÷ the replay of what its ranks computed, in its buckets."""
+    trace = run(world_size, steps_of_class).trace
+    cut = trace.step(-1)
+    took = max(end - start for start, end in map(cut.window_of, cut.ranks))
+    steps = [Step.of_trace(trace, -1, rank) for rank in trace.ranks]
+    buckets = recorded_buckets(trace)
+    replayed = replay(steps, world_size, LINK, buckets).step_ns
+    note = f"{took / 1e3:,.1f} and {replayed / 1e3:,.1f} µs, {len(buckets)} buckets"
+    title = f"lab 06's class ÷ its replay, {world_size} ranks"
+    return Figure(title, "", Sample((took / replayed,)), goal=CLASS, note=note)
+
+
 def agreement(model: str, spec: str, steps: int) -> tuple[float, str]:
     """Counted ÷ measured, of a model's training step."""
     counted = run(1, training, model, 3, spec=spec).results[0][-1] / 1e9
@@ -97,19 +133,48 @@ def off(ratio: float) -> float:
     return max(ratio, 1 / ratio)
 
 
-def figures(extent: Extent, spec: str) -> list[Figure]:
-    """All that is printed."""
-    rows = [counting()]
-    for name in PROGRAMS:
-        worlds = extent.worlds if name in ("torch's DDP", "lab 06's DDP") else extent.worlds[:2]
-        rows += [traces(name, world_size, extent.runs) for world_size in worlds]
-    rows += [against_torch(world_size) for world_size in extent.worlds]
-    ratios = {model: agreement(model, spec, extent.steps) for model in MODELS}
-    for model, (ratio, note) in ratios.items():
-        rows.append(Figure(f"{model}: counted ÷ measured", "", Sample((ratio,)), note=note))
+def models(spec: str, steps: int) -> list[Figure]:
+    """Counted ÷ measured of all models, and how far off they are in the median."""
+    ratios = {model: agreement(model, spec, steps) for model in MODELS}
+    rows = [
+        Figure(f"{model}: counted ÷ measured", "", Sample((ratio,)), note=note)
+        for model, (ratio, note) in ratios.items()
+    ]
     median = statistics.median(off(ratio) for ratio, _ in ratios.values())
-    rows.append(Figure("the three, how far off", "", Sample((median,)), goal=AGREES))
-    return rows
+    return [*rows, Figure("the three, how far off", "", Sample((median,)), goal=AGREES)]
+
+
+def works(extent: Extent, spec: Callable[[], str], parts: Collection[str]) -> list[Work]:
+    """What gives the figures of some of `PARTS`: a title, and the work."""
+    found: list[Work] = []
+    if "counting" in parts:
+        found.append(("counting", lambda: [counting()]))
+    if "repeat" in parts:
+        for name in PROGRAMS:
+            worlds = extent.worlds if name in ON_ALL else extent.worlds[:2]
+            found += [
+                (f"{name}, {n} ranks", lambda name=name, n=n: [traces(name, n, extent.runs)])
+                for n in worlds
+            ]
+    if "steps" in parts:
+        for n in extent.worlds:
+            found.append((f"torch's, {n} ranks", lambda n=n: [against_torch(n)]))
+            found.append((f"replay, {n} ranks", lambda n=n: [against_replay(n)]))
+    if "models" in parts:
+        found.append(("models", lambda: models(spec(), extent.steps)))
+    return found
+
+
+def figures(works: Sequence[Work], minutes: float) -> Iterator[Figure]:
+    """All that is printed. What would begin after so many minutes is left out, and said."""
+    until = time.monotonic() + 60 * minutes
+    for title, work in (bar := tqdm(works, leave=False, disable=None)):
+        bar.set_description(title)
+        if time.monotonic() < until:
+            yield from work()
+        else:
+            note = f"not run: {minutes:g} minutes were over"
+            yield Figure(title, "", Sample((math.nan,)), note=note)
 
 
 def main() -> None:
@@ -118,15 +183,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer ranks, runs and steps")
     parser.add_argument("--markdown", action="store_true", help="as tables")
     parser.add_argument("--machine", help="a machine file; else one is measured")
+    parser.add_argument("--part", action="append", choices=PARTS, help="this part, or several")
+    parser.add_argument("--repeat", type=int, help="runs of each training program")
+    parser.add_argument("--minutes", type=float, default=60, help="begin nothing more after these")
     given = parser.parse_args()
+    extent = QUICK if given.quick else Extent()
+    if given.repeat:
+        extent = dataclasses.replace(extent, runs=given.repeat)
     with tempfile.TemporaryDirectory() as folder:
-        spec = given.machine
-        if spec is None:
-            import json
 
-            spec = str(Path(folder) / "mine.json")
-            Path(spec).write_text(json.dumps(measure().as_json()), "utf-8")
-        rows = figures(QUICK if given.quick else Extent(), spec)
+        def spec() -> str:
+            path = Path(folder) / "mine.json"
+            if given.machine is None:
+                path.write_text(json.dumps(measure().as_json()), "utf-8")
+            return given.machine or str(path)
+
+        rows = list(figures(works(extent, spec, given.part or PARTS), given.minutes))
     print(machine())
     print((as_markdown if given.markdown else as_text)(table("Modelled machines", rows, ())))
 

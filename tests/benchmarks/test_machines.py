@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from benchmarks import machines
-from benchmarks.machines import MODELS, Extent, against_torch, counting, traces
+from benchmarks.machines import MODELS, Extent, against_replay, against_torch, counting, traces
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -27,5 +27,15 @@ def test_counting_takes_time_and_traces_are_equal():
     assert traces("lab 06's DDP", 2, 2).ours.median == 1
 
 
-def test_lab_06s_class_costs_what_torchs_does():
+def test_lab_06s_class_costs_what_torchs_does_and_its_replay():
     assert against_torch(2).ours.median <= machines.CLASS
+    assert 1 / machines.CLASS <= against_replay(2).ours.median <= machines.CLASS
+
+
+def test_what_is_too_late_is_not_begun_and_said(monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys, "argv", ["machines", "--part", "repeat", "--repeat", "20", "--minutes", "0"]
+    )
+    machines.main()
+    printed = capsys.readouterr().out
+    assert printed.count("not run: 0 minutes were over") == 2 * 4 + 7 * 2
