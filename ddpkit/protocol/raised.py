@@ -16,6 +16,18 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True)
+class MemoryFull:
+    """What did not fit into a modelled machine's memory: `full` of the OutOfMemoryError raised."""
+
+    machine: str
+    rank: int
+    limit: int  # bytes that there are
+    used: int  # bytes in use before
+    asked: int  # bytes that were to come
+    alive: Mapping[str, int]  # bytes of both by kind, of `ddpkit.trace.MEMORY_KINDS`
+
+
+@dataclass(frozen=True)
 class Raised:
     """What is known of an exception. The exception itself may need a class that only a rank has."""
 
@@ -28,6 +40,7 @@ class Raised:
     pickled: bytes = b""  # the exception; b"" where it cannot be pickled, or came as JSON
     cause: Raised | None = None  # what it was raised from
     exceptions: tuple[Raised, ...] = ()  # of an ExceptionGroup
+    full: MemoryFull | None = None  # of an OutOfMemoryError of a modelled machine
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, without the pickle."""
@@ -37,6 +50,7 @@ class Raised:
             "pickled": "",
             "cause": self.cause and self.cause.to_json(),
             "exceptions": [each.to_json() for each in self.exceptions],
+            "full": self.full and {**vars(self.full), "alive": dict(self.full.alive)},
         }
 
     @classmethod
@@ -47,5 +61,6 @@ class Raised:
             "pickled": b"",
             "cause": plain["cause"] and cls.from_json(plain["cause"]),
             "exceptions": tuple(map(cls.from_json, plain["exceptions"])),
+            "full": plain["full"] and MemoryFull(**plain["full"]),
         }
         return cls(**{**plain, **more})

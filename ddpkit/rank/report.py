@@ -11,7 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from ddpkit.protocol.raised import Frame, Raised
+from ddpkit.protocol.raised import Frame, MemoryFull, Raised
 from ddpkit.rank.keyboard import NO_DEBUGGER
 from ddpkit.source import is_user_file
 
@@ -46,6 +46,7 @@ def _known(error: BaseException, deep: int) -> Raised:
     """What is known of an exception, of what it was raised from, and of those it groups."""
     cause = error.__cause__ if deep else None
     grouped = error.exceptions if deep and isinstance(error, BaseExceptionGroup) else ()
+    full = vars(error).get("full")
     return Raised(
         type=type(error).__name__,
         message=_message(error),
@@ -54,6 +55,7 @@ def _known(error: BaseException, deep: int) -> Raised:
         unsendable=isinstance(error, UnsendableResultError),
         cause=None if cause is None else _known(cause, deep - 1),
         exceptions=tuple(_known(each, deep - 1) for each in grouped[:MANY]),
+        full=full if isinstance(full, MemoryFull) else None,
     )
 
 

@@ -1,5 +1,6 @@
 """The memory of a modelled machine: counts by hand, to the byte; and what does not fit."""
 
+import json
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddpkit import Cluster, RankError, Trace, busy
+from ddpkit.protocol.raised import Raised
 from ddpkit.trace import MEMORY_KINDS, MemoryLevel
 from ddpkit.trace.memory import inside
 
@@ -137,6 +139,13 @@ def test_the_same_training_fits_on_four_ranks_and_not_on_one():
     assert "sharding divides parameters, gradients and optimizer state" in said
     assert "(in sharded_optimizer)" in said
     assert raised.value.run.trace.memory[0]
+    full = raised.value.raised[0].full
+    assert full == raised.value.__cause__.full
+    assert (full.machine, full.rank, full.limit) == (machine, 0, need)
+    assert full.limit < full.used + full.asked
+    assert 0 < sum(full.alive.values()) <= full.used + full.asked
+    assert full.alive["parameters"] == full.alive["gradients"] == PARAMETERS
+    assert Raised.from_json(json.loads(json.dumps(raised.value.raised[0].to_json()))).full == full
 
 
 def test_a_rank_may_catch_that_its_memory_is_full():

@@ -31,6 +31,7 @@ from torch.optim.optimizer import (
 )
 
 from ddpkit.machine import MachineModel
+from ddpkit.protocol.raised import MemoryFull
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.record.clock import Moment
 from ddpkit.text import size
@@ -62,6 +63,7 @@ class Memory:
         self._parameters: dict[int, weakref.ref[torch.Tensor]] = {}
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._live = self._full_by = self._most = 0
+        self._full_with = 0  # bytes live when it was full: gloo may have let go of some since
         self._lock = threading.RLock()  # gloo's threads free what they have carried
 
     @property
@@ -141,12 +143,17 @@ class Memory:
             if len(self._changes) > 2 * MANY:
                 self._forget()
             if by > 0 and self._limit is not None and self._live > self._limit:
-                self._full_by = by
+                self._full_by, self._full_with = by, self._live
 
     def overflow(self) -> torch.OutOfMemoryError | None:
         """The error to raise, if what was seen last does not fit."""
         by, self._full_by = self._full_by, 0
-        return torch.OutOfMemoryError(self._too_much(by)) if by else None
+        if not by:
+            return None
+        full = self._what_fills_it(by)
+        error = torch.OutOfMemoryError(_in_words(full))
+        error.full = full  # type: ignore[attr-defined]
+        return error
 
     def _forget(self) -> None:
         """Keep the newest changes."""
@@ -154,7 +161,7 @@ class Memory:
             self._base[held.kind] += by
         del self._changes[:MANY]
 
-    def _too_much(self, by: int) -> str:
+    def _what_fills_it(self, by: int) -> MemoryFull:
         assert self._limit is not None
         self.note_gradients()
         for optimizer in self._optimizers:
@@ -162,12 +169,9 @@ class Memory:
         parts = dict.fromkeys(MEMORY_KINDS, 0)
         for held in self._held.values():
             parts[held.kind] += held.nbytes
-        alive = ", ".join(f"{kind} {size(n)}" for kind, n in parts.items() if n)
-        return (
-            f"the machine {self._model.name} of rank {self._rank} has {size(self._limit)} of "
-            f"memory, and {size(by)} more than the {size(self._live - by)} in use do not fit. "
-            f"With them are alive: {alive}. A smaller batch or checkpointing holds fewer "
-            "activations; sharding divides parameters, gradients and optimizer state among ranks."
+        alive = {kind: nbytes for kind, nbytes in parts.items() if nbytes}
+        return MemoryFull(
+            self._model.name, self._rank, self._limit, self._full_with - by, by, alive
         )
 
     # What they are for
@@ -302,3 +306,13 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
+
+
+def _in_words(full: MemoryFull) -> str:
+    alive = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in full.alive.items())
+    return (
+        f"the machine {full.machine} of rank {full.rank} has {size(full.limit)} of memory, and "
+        f"{size(full.asked)} more than the {size(full.used)} in use do not fit. With them are "
+        f"alive: {alive}. A smaller batch or checkpointing holds fewer activations; sharding "
+        "divides parameters, gradients and optimizer state among ranks."
+    )
