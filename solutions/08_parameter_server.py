@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: "parameter servers: push, pull, serve; synchronous, asynchronous, bounded"
+#     builds: "parameter servers: push, pull, serve; three rules; remote calls"
 #     minutes: 90
 #     needs: labs 01, 04 and 05
 #   jupytext:
@@ -27,7 +27,7 @@ import math, time, torch, torch.distributed as dist
 from ddpkit import Cluster, beside, busy, carry, check, show
 
 # %%
-import random
+import pickle, random, tempfile, warnings
 import matplotlib.pyplot as plt
 from functools import partial
 from torch import nn
@@ -790,7 +790,7 @@ def rate(servers):
 
 rates = {k: rate(k) for k in (1, 2, 3, 4, 6, 8)}
 for k, each in rates.items():
-    print(f"{k} servers: {each:4.0f} gradients/s, {16 * 1000 / each:5.1f} ms for 16")
+    print(f"servers: {k}, {each:4.0f} gradients/s, {16 * 1000 / each:5.1f} ms for 16")
 beside(enough, next(k for k in rates if rates[k] > 0.9 * rates[8]), "servers")
 
 # %% [markdown]
@@ -855,6 +855,297 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
 # stage ends when its slowest task has.
 #
 # </details>
+
+# %% [markdown]
+# ## Optional: call a function over there
+#
+# The rest is a second part, of about 25 minutes: you may stop here, and go on to "The way out".
+#
+# A pull is a call of a function on another rank, whose name was fixed. Let the name and the
+# arguments travel too, and it is a *remote procedure call*. Objects travel as bytes: how many, then
+# the bytes.
+
+
+# %% tags=["answers"]
+def send_bytes(value, dst: int) -> None:
+    """Send any object that pickle can write."""
+    data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+    dist.send(torch.tensor([len(data)]), dst, tag=HEADER)
+    dist.send(data, dst, tag=DATA)
+
+
+def recv_bytes(src: int | None = None) -> tuple:
+    """The rank that has sent an object, and the object; without `src` from anybody."""
+    length = torch.empty(1, dtype=torch.int64)
+    src = dist.recv(length, src, tag=HEADER)
+    data = torch.empty(int(length), dtype=torch.uint8)
+    dist.recv(data, src, tag=DATA)
+    return src, pickle.loads(data.numpy().tobytes())
+
+
+# %% [markdown]
+# ## Your turn: both ends of a call
+#
+# A request is a pair, `(name, args)`. The answer is a pair too: `("ok", value)`, or
+# `("raised", exception)` if the function has failed. An exception is an object like any other.
+
+
+# %% exercise="call"
+def call(server: int, name: str, *args):
+    """Call the method `name` of the object that rank `server` serves, and return what it returns.
+
+    What it raises there is raised here.
+    """
+    # BEGIN SOLUTION
+    send_bytes((name, args), server)
+    _, (kind, value) = recv_bytes(server)
+    if kind == "raised":
+        raise value
+    return value
+    # END SOLUTION
+
+
+# %% check="call"
+check(call)
+
+
+# %% exercise="serve_calls"
+def serve_calls(target, clients) -> None:
+    """Answer calls of `target`'s methods, from anybody, until each client has called "shutdown".
+
+    Every call gets an answer, a shutdown ("ok", None). A method that raises does not stop this.
+    """
+    # BEGIN SOLUTION
+    active = set(clients)
+    while active:
+        client, (name, args) = recv_bytes()
+        answer = "ok", None
+        if name == "shutdown":
+            active.remove(client)
+        else:
+            try:
+                answer = "ok", getattr(target, name)(*args)
+            except Exception as error:
+                answer = "raised", error
+        send_bytes(answer, client)
+    # END SOLUTION
+
+
+# %% check="serve_calls"
+check(serve_calls)
+
+
+# %%
+class Shelf:
+    def __init__(self):
+        self.kept = {}
+
+    def put(self, name, value):
+        self.kept[name] = value
+
+    def get(self, name):
+        return self.kept[name]
+
+
+def over_there():
+    rank = dist.get_rank()
+    if rank == 0:
+        return serve_calls(Shelf(), [1, 2])
+    call(0, "put", rank, torch.full((2,), rank))
+    found = [call(0, "get", rank).tolist()]
+    try:
+        call(0, "get", "what nobody has put")
+    except KeyError as error:
+        found.append(error)
+    call(0, "shutdown")
+    return found
+
+
+for rank, found in enumerate(Cluster(3).run(over_there).results):
+    print(f"rank {rank}: {found}")
+
+# %% [markdown]
+# **What to notice:** whoever can call can run anything, for pickle runs what it reads: only among
+# friends. torch's own RPC is no different.
+#
+# It has the same parts: `rpc_sync` is your `call`; `remote` leaves the result over there and gives a
+# reference, which `to_here()` fetches. Its messages take ways of their own: the kit neither records
+# nor times them. (It rests on TensorPipe, which is
+# [only maintained](https://github.com/pytorch/tensorpipe/pull/468).)
+
+
+# %%
+def with_rpc(job):
+    """Run `job()` inside torch's RPC, whose ranks meet in a new file of rank 0's choice."""
+    from torch.distributed import rpc
+
+    warnings.showwarning = lambda *args, **more: None  # torch warns of parts of its own
+    if not rpc.is_available():
+        return "this torch has no RPC"
+    rank, place = dist.get_rank(), [tempfile.mkdtemp()]
+    dist.broadcast_object_list(place)
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{place[0]}/rpc")
+    size = dist.get_world_size()
+    rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)
+    result = job() if rank else None
+    rpc.shutdown()
+    return result
+
+
+# %%
+def torchs_calls():
+    from torch.distributed import rpc
+
+    added = rpc.rpc_sync("w0", torch.add, (torch.ones(2), 1))
+    kept_there = rpc.remote("w0", torch.add, (torch.zeros(3), 2))
+    return added.tolist(), kept_there.to_here().tolist()
+
+
+print(Cluster(2).run(with_rpc, torchs_calls, timeout=60).results[1:])
+
+# %% [markdown]
+# ## A table that fits on no worker
+#
+# A recommendation model has a row of numbers for each user, each film, each word: far more than fit
+# on one worker. A batch needs few of them. Here a table has 100,000 rows of 16 numbers, on a server;
+# a batch needs 64 rows.
+#
+# **Predict:** how many kB of the table travel for a worker's step, as rows and their gradient? And if
+# the table were a parameter in DDP?
+
+# %% guess="kilobytes"
+kilobytes = (2 * 64 * 16 * 4 + 64 * 8 + 1000) / 1000  # rows, gradient, ids, and what pickle adds
+
+
+# %%
+class Table:
+    """A table of rows, and the optimizer that steps it."""
+
+    def __init__(self, rows, width=16):
+        torch.manual_seed(0)
+        self.weight = torch.randn(rows, width)
+        self.gradient = torch.zeros_like(self.weight)
+
+    def rows(self, ids):
+        return self.weight[ids]
+
+    def add_gradient(self, ids, gradient):
+        self.gradient.index_add_(0, ids, gradient)  # an id may stand twice in a batch
+
+    def step(self, lr):
+        self.weight.sub_(self.gradient, alpha=lr)
+        self.gradient.zero_()
+
+
+# %% [markdown]
+# ## Your turn: autograd through a call
+#
+# Autograd ends where the rows come from. A `torch.autograd.Function` tells it how to go on: `forward`
+# makes the output, `backward` gets the output's gradient, and returns one gradient for each input.
+#
+# Autograd comes back only to what has an input that requires a gradient. The ids are integers; so
+# there is an `anchor`, any tensor that requires one.
+
+
+# %% exercise="RemoteRows"
+class RemoteRows(torch.autograd.Function):
+    """Rows of the table that rank `server` serves: `RemoteRows.apply(anchor, ids, server)`.
+
+    backward sends the rows' gradient there, once: `add_gradient(ids, gradient)`.
+    """
+
+    @staticmethod
+    def forward(ctx, anchor, ids, server):
+        # BEGIN SOLUTION
+        ctx.ids, ctx.server = ids, server
+        return call(server, "rows", ids)
+        # END SOLUTION
+
+    @staticmethod
+    def backward(ctx, gradient):
+        # BEGIN SOLUTION
+        call(ctx.server, "add_gradient", ctx.ids, gradient)
+        return None, None, None
+        # END SOLUTION
+
+
+# %% check="RemoteRows"
+check(RemoteRows)
+
+# %% [markdown]
+# ## Dense here, sparse there
+#
+# Now both kinds of parallelism in one job: the dense part in DDP, on the group of the two trainers,
+# and the table on rank 0. Each has its optimizer; the table's steps when both gradients are there.
+
+
+# %%
+def batch_of(rank):
+    chance = torch.Generator().manual_seed(rank)
+    return torch.randint(100_000, (64,), generator=chance)
+
+
+def loss_of_rows(dense, rows):
+    return dense(rows).square().mean()
+
+
+def train_both(steps=3, lr=0.5):
+    trainers, rank = dist.new_group([1, 2]), dist.get_rank()
+    if rank == 0:
+        return serve_calls(Table(100_000), [1, 2])
+    dense, anchor = nn.Linear(16, 1), torch.zeros(1, requires_grad=True)
+    ddp = nn.parallel.DistributedDataParallel(dense, process_group=trainers)
+    optimizer, losses = torch.optim.SGD(ddp.parameters(), lr), []
+    for _ in range(steps):
+        loss = loss_of_rows(ddp, RemoteRows.apply(anchor, batch_of(rank), 0))
+        optimizer.zero_grad(), loss.backward(), optimizer.step()
+        dist.barrier(trainers)  # both gradients are there
+        if rank == 1:
+            call(0, "step", lr)
+        dist.barrier(trainers)  # and the step is made
+        losses.append(loss.item())
+    call(0, "shutdown")
+    return losses
+
+
+# %%
+three = Cluster(3, link=link, speed=math.inf)
+run = three.run(train_both)
+print("losses of trainer 1:", [round(each, 3) for each in (run.results[1] or [])])
+data = [s.bytes for s in run.trace.of(1) if s.args.get("tag") == DATA and s.bytes > 3000]
+beside(kilobytes, sum(data) / 3 / 1000, "kB")
+print(f"as a parameter in DDP: {100_000 * 16 * 4 / 1000:,.0f} kB, all-reduced")
+
+# %% [markdown]
+# **What to notice:** some kilobytes in place of megabytes. This is the shape of recommendation
+# models: DDP for what is dense, servers for what is sparse.
+
+# %% [markdown]
+# Beside it torch's own: `RemoteModule` is your table, `dist_autograd` your `RemoteRows`, and its
+# `DistributedOptimizer` steps each parameter where it lies. It takes a few seconds to start.
+
+
+# %%
+def torchs_table(steps=3, lr=0.5):
+    from torch.distributed import autograd, optim, rpc
+    from torch.distributed.nn import RemoteModule
+
+    table = RemoteModule("w0/cpu", nn.Embedding, args=(1000, 16))
+    dense, losses = nn.Linear(16, 1), []
+    local = [rpc.RRef(p) for p in dense.parameters()]
+    optimizer = optim.DistributedOptimizer(
+        torch.optim.SGD, [*table.remote_parameters(), *local], lr=lr
+    )
+    for _ in range(steps):
+        with autograd.context() as context:
+            loss = loss_of_rows(dense, table.forward(batch_of(1) % 1000))
+            autograd.backward(context, [loss])
+            optimizer.step(context)
+            losses.append(round(loss.item(), 3))
+    return losses
+
+
+print(Cluster(2).run(with_rpc, torchs_table, timeout=120).results[1:])
 
 # %% [markdown]
 # ## The way out

@@ -4,6 +4,8 @@
 Generated from solutions/08_parameter_server.py by `make release`; do not edit.
 """
 
+import pickle
+
 import torch
 import torch.distributed as dist
 
@@ -173,3 +175,67 @@ def seconds_per_round(
     own = nbytes / bandwidth  # on a worker's link: what it takes in, and what it sends
     others = (workers - 1) * own / servers
     return compute + 3 * latency + others + 2 * own
+
+
+def send_bytes(value, dst: int) -> None:
+    """Send any object that pickle can write."""
+    data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+    dist.send(torch.tensor([len(data)]), dst, tag=HEADER)
+    dist.send(data, dst, tag=DATA)
+
+
+def recv_bytes(src: int | None = None) -> tuple:
+    """The rank that has sent an object, and the object; without `src` from anybody."""
+    length = torch.empty(1, dtype=torch.int64)
+    src = dist.recv(length, src, tag=HEADER)
+    data = torch.empty(int(length), dtype=torch.uint8)
+    dist.recv(data, src, tag=DATA)
+    return src, pickle.loads(data.numpy().tobytes())
+
+
+def call(server: int, name: str, *args):
+    """Call the method `name` of the object that rank `server` serves, and return what it returns.
+
+    What it raises there is raised here.
+    """
+    send_bytes((name, args), server)
+    _, (kind, value) = recv_bytes(server)
+    if kind == "raised":
+        raise value
+    return value
+
+
+def serve_calls(target, clients) -> None:
+    """Answer calls of `target`'s methods, from anybody, until each client has called "shutdown".
+
+    Every call gets an answer, a shutdown ("ok", None). A method that raises does not stop this.
+    """
+    active = set(clients)
+    while active:
+        client, (name, args) = recv_bytes()
+        answer = "ok", None
+        if name == "shutdown":
+            active.remove(client)
+        else:
+            try:
+                answer = "ok", getattr(target, name)(*args)
+            except Exception as error:
+                answer = "raised", error
+        send_bytes(answer, client)
+
+
+class RemoteRows(torch.autograd.Function):
+    """Rows of the table that rank `server` serves: `RemoteRows.apply(anchor, ids, server)`.
+
+    backward sends the rows' gradient there, once: `add_gradient(ids, gradient)`.
+    """
+
+    @staticmethod
+    def forward(ctx, anchor, ids, server):
+        ctx.ids, ctx.server = ids, server
+        return call(server, "rows", ids)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        call(ctx.server, "add_gradient", ctx.ids, gradient)
+        return None, None, None

@@ -34,6 +34,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("no graph", r"does not require grad"),
     ("no hook", r"cannot register a hook"),
     ("not its gradient", r"assign a gradient|assigned grad"),
+    ("gradient count", r"returned an incorrect number of gradients"),
     ("not ready", r"no gradient for"),  # the lessons' Reducer
     ("ready twice", r"ready twice"),
     ("ambiguous", r"Boolean value of Tensor"),

@@ -7,5 +7,7 @@ of_rules   the cases of Synchronous and Asynchronous, and what to say of which m
 leads      the same of Bounded
 servers    the servers that `push` and `pull` talk to
 stories    stories that workers play to `serve`, in an order that is certain
+remote     what runs on the ranks where functions are called over there
+of_remote  the cases of these calls, and what to say of which mistake
 rounds     seconds_per_round: the formula, and those that are wrong
 """

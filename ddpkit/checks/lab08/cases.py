@@ -9,6 +9,7 @@ from typing import Any
 
 from ddpkit.checks.lab08.hints import PULLED, PUSHED, SECONDS, SERVED
 from ddpkit.checks.lab08.leads import bounded_cases
+from ddpkit.checks.lab08.of_remote import call_cases, rows_cases, serve_calls_cases
 from ddpkit.checks.lab08.of_rules import asynchronous_cases, synchronous_cases
 from ddpkit.checks.lab08.rounds import Numbers, by, right
 from ddpkit.exercises.exercise import Case, Observed, exercise
@@ -306,3 +307,24 @@ def seconds_per_round(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 def _seconds(answer: Answer, numbers: Numbers) -> Observed:
     return {"seconds": answer(*numbers)}
+
+
+# Calls of functions over there
+
+
+@exercise("call", lab="08", points=1, returns=False)
+def call(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """A function of another rank's object: its result, or its exception."""
+    yield from call_cases(answer, rng)
+
+
+@exercise("serve_calls", lab="08", points=1, returns=False)
+def serve_calls(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Calls from anybody, answered one after the other, until all have called shutdown."""
+    yield from serve_calls_cases(answer, rng)
+
+
+@exercise("RemoteRows", lab="08", points=3, returns=False)
+def remote_rows(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Autograd through a call: rows come, their gradient goes."""
+    yield from rows_cases(answer, rng)

@@ -5,7 +5,16 @@ from collections import Counter
 import torch
 import torch.distributed as dist
 
-from ddpkit.answers.lab08 import DATA, HEADER, PULL, PUSH, Asynchronous
+from ddpkit.answers.lab08 import (
+    DATA,
+    HEADER,
+    PULL,
+    PUSH,
+    Asynchronous,
+    call,
+    recv_bytes,
+    send_bytes,
+)
 from tests.labs.answers import right
 
 
@@ -171,3 +180,52 @@ def by_two_queues(workers, servers, nbytes, compute, latency, bandwidth):
         has_all = 2 * latency + leaves + servers * chunk
         last = max(last, has_all + compute + latency + servers * chunk)
     return last
+
+
+@right("call")
+def answers_by_kind(server, name, *args):
+    send_bytes((name, list(args)), server)
+    source, (kind, value) = recv_bytes(server)
+    assert source == server
+    if kind == "ok":
+        return value
+    raise value from None
+
+
+@right("serve_calls")
+def shutdown_as_a_method(target, clients):
+    left = list(clients)
+    while left:
+        client, (name, args) = recv_bytes()
+        try:
+            value = left.remove(client) if name == "shutdown" else getattr(target, name)(*args)
+            reply = ("ok", value)
+        except Exception as error:
+            reply = ("raised", error)
+        send_bytes(reply, client)
+
+
+@right("RemoteRows")
+class ByAHook:
+    """Leaves the way back to a hook of the rows."""
+
+    @staticmethod
+    def apply(anchor, ids, server):
+        rows = call(server, "rows", ids).requires_grad_()
+        rows.register_hook(lambda gradient: call(server, "add_gradient", ids, gradient))
+        return rows
+
+
+@right("RemoteRows")
+class SavesItsIds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, ids, server):
+        ctx.save_for_backward(ids)
+        ctx.server, ctx.shape = server, anchor.shape
+        return call(server, "rows", ids).clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (ids,) = ctx.saved_tensors
+        call(ctx.server, "add_gradient", ids, gradient)
+        return torch.zeros(ctx.shape), None, None

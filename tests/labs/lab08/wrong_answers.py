@@ -303,3 +303,71 @@ edits(
      "another formula"),
 )
 # fmt: on
+
+
+# fmt: off
+ANSWERED = "    if kind == \"raised\":\n        raise value\n    return value\n"
+edits(
+    ("call", "the_pair", ANSWERED, "    return kind, value\n", "the pair"),
+    ("call", "error_returned", "raise value", "return value", "not raised"),
+    ("call", "error_ignored", "raise value", "return None", "not raised"),
+    ("call", "from_anybody", "recv_bytes(server)", "recv_bytes()", "from anybody"),
+    ("call", "no_answer_taken",
+     {"    _, (kind, value) = recv_bytes(server)\n": "", ANSWERED: "    return None\n"},
+     "no answer taken"),
+    ("call", "no_tuple_of_arguments", "(name, args)", "(name, *args)", "no pair"),
+    ("call", "no_arguments", "(name, args)", "(name, ())", "other request"),
+    ("call", "returns_nothing", "return value", "return None", "other value"),
+)
+TRIED = "except Exception as error:\n                answer = \"raised\", error\n"
+edits(
+    ("serve_calls", "error_kills", TRIED, "finally:\n                pass\n", "dies"),
+    ("serve_calls", "error_as_value", 'answer = "raised", error', 'answer = "ok", error',
+     "an ok error"),
+    ("serve_calls", "text_of_the_error", 'answer = "raised", error',
+     'answer = "raised", str(error)', "an ok error"),
+    ("serve_calls", "first_shutdown", "active.remove(client)", "active.clear()",
+     "first shutdown"),
+    ("serve_calls", "shutdown_unanswered", "active.remove(client)\n",
+     "active.remove(client)\n            continue\n", "shutdown unanswered"),
+    ("serve_calls", "None_unanswered", "        send_bytes(answer, client)\n",
+     "        if answer != (\"ok\", None) or name == \"shutdown\":\n"
+     "            send_bytes(answer, client)\n", "None unanswered"),
+    ("serve_calls", "one_client_first",
+     "recv_bytes()", "recv_bytes((clients := [*clients[1:], clients[0]])[-1])",
+     "certain client"),
+    ("serve_calls", "to_the_first_client", "send_bytes(answer, client)",
+     "send_bytes(answer, clients[0])", "first shutdown"),
+    ("serve_calls", "called_twice", "answer = \"ok\", getattr(target, name)(*args)",
+     "getattr(target, name)(*args)\n                "
+     "answer = \"ok\", getattr(target, name)(*args)", "other total"),
+    ("serve_calls", "no_value", "answer = \"ok\", getattr(target, name)(*args)",
+     "getattr(target, name)(*args)", "other answer"),
+    ("serve_calls", "error_unanswered", 'answer = "raised", error', "continue",
+     "nobody is answered"),
+)
+FETCH = 'return call(server, "rows", ids)'
+PUT = 'call(ctx.server, "add_gradient", ctx.ids, gradient)'
+edits(
+    ("RemoteRows", "too_few", "return None, None, None", "return None", "too few"),
+    ("RemoteRows", "whole_table", FETCH,
+     'return call(server, "rows", torch.arange(10))[ids]', "whole table"),
+    ("RemoteRows", "float_ids", FETCH, 'return call(server, "rows", ids.float())', "float ids"),
+    ("RemoteRows", "no_gradient", "        " + PUT + "\n", "", "no gradient"),
+    ("RemoteRows", "twice", PUT, PUT + "\n        " + PUT, "gradient twice"),
+    ("RemoteRows", "unique_ids", PUT,
+     'n = len(ctx.ids.unique())\n        '
+     'call(ctx.server, "add_gradient", ctx.ids[:n], gradient[:n])',
+     "duplicates lost"),
+    ("RemoteRows", "mean", PUT,
+     'call(ctx.server, "add_gradient", ctx.ids, gradient / len(gradient))', "other gradient"),
+    ("RemoteRows", "asks_twice", FETCH,
+     'call(server, "rows", ids)\n        return call(server, "rows", ids)', "other calls"),
+    ("RemoteRows", "other_rows", FETCH, 'return 0 * call(server, "rows", ids) + 1', "other rows"),
+    ("RemoteRows", "not_read", PUT,
+     'send_bytes(("add_gradient", (ctx.ids, gradient)), ctx.server)', "no answer read"),
+    ("RemoteRows", "no_way_back", "    @staticmethod\n    def backward",
+     "    @staticmethod\n    def apply(anchor, ids, server):\n"
+     "        return call(server, 'rows', ids)\n\n    @staticmethod\n    def backward", "cut off"),
+)
+# fmt: on

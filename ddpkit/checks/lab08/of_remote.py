@@ -1,0 +1,242 @@
+"""Lab 08: the cases of calls over there, and what to say of which mistake."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab08.hints import is_case
+from ddpkit.exercises.exercise import Case
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.ranks import Did, asked
+from ddpkit.exercises.values import Close
+
+Answer = Callable[..., Any]
+
+
+def of_ranks(ranks: Sequence[int], did: Did) -> Any:
+    """What these ranks returned."""
+    return [did.returned[rank] for rank in ranks]
+
+
+def of_rank(rank: int, did: Did) -> Any:
+    """What this rank returned."""
+    return did.returned[rank]
+
+
+def pairs(s: Seen) -> bool:
+    """Whether an answer came with its "ok", or its "raised"."""
+    values = (each for of_client in s.got for each in of_client)
+    return any(isinstance(each, tuple | list) and each and each[0] == "ok" for each in values)
+
+
+# fmt: off
+CALLED = (
+    Hint("from anybody", lambda s: is_case(s, "stranger") and (s.error or s.wrong("got")),
+         "A message of another rank was there first, and was taken for the answer: receive from "
+         "the server by name."),
+    Hint("no answer taken", lambda s: s.stuck,
+         "The server answers each call: send_bytes the request, recv_bytes(server) the answer."),
+    Hint("the pair", lambda s: s.error is None and pairs(s),
+         'The answer is a pair, ("ok", value) or ("raised", exception): return the value alone.'),
+    Hint("no pair", lambda s: any("no pair" in str(each) for each in s.asked),
+         "A request is a pair: the name, and a tuple of all arguments."),
+    Hint("other request", lambda s: s.wrong("asked"),
+         "The server was asked for something else than (name, args)."),
+    Hint("not raised", lambda s: is_case(s, "fails") and s.wrong("got"),
+         "The function over there has failed: what is raised there must be raised here."),
+    Hint("other value", lambda s: s.wrong("got"),
+         "call returns what the function over there returns."),
+)
+SERVING = (
+    Hint("dies", lambda s: s.raised == "ValueError",
+         'The function has raised, and the server with it: send ("raised", error), and go on.'),
+    Hint("shutdown unanswered", lambda s: s.stuck and is_case(s, "1 client"),
+         'Each call gets an answer, "shutdown" too: ("ok", None).'),
+    Hint("first shutdown", lambda s: s.stuck and is_case(s, "in turn"),
+         "It ends with the first shutdown, or answers only one: it ends when every client has "
+         "called it."),
+    Hint("certain client", lambda s: s.stuck and is_case(s, "three times"),
+         "It waits for one certain client, while another has come: recv_bytes() takes from "
+         "anybody, and says from whom."),
+    Hint("None unanswered", lambda s: s.stuck and is_case(s, "None"),
+         "A function that returns None has ended too, and its caller waits for that."),
+    Hint("nobody is answered", lambda s: s.stuck, "Somebody waits for an answer that never comes."),
+    Hint("an ok error", lambda s: is_case(s, "fails") and s.wrong("got"),
+         'An exception is no result: its answer is ("raised", error).'),
+    Hint("other total", lambda s: s.wrong("total"),
+         "The function was not called as often as it was asked for, or with other arguments."),
+    Hint("other answer", lambda s: s.wrong("got"),
+         'The answer to a call is ("ok", what the function returned).'),
+)
+FETCHED = (
+    Hint("too few", lambda s: s.raised == "RuntimeError" and s.kind == "gradient count",
+         "backward returns one gradient for each argument of forward: None, None, None."),
+    Hint("cut off", lambda s: s.kind == "no graph",
+         "The rows have no graph: forward returns what the server gave, which autograd joins to "
+         "the anchor; do not detach it, and let the anchor come in."),
+    Hint("no answer read", lambda s: s.stuck,
+         "Somebody waits: each call gets one answer, which must be taken."),
+    Hint("whole table", lambda s: s.calls and s.calls[0][0] == "rows"
+         and len(s.calls[0][1][0]) > len(s.ids),
+         lambda s: f"It asks for {len(s.calls[0][1][0])} rows, and the batch needs {len(s.ids)}."),
+    Hint("float ids", lambda s: any(kinds != ["torch.int64"] for *_, kinds in s.calls),
+         "The ids are int64, and go as they are."),
+    Hint("other rows", lambda s: s.wrong("rows"), "forward returns the rows that the server gave."),
+    Hint("no gradient", lambda s: len(s.calls) == 1,
+         'The gradient never reached the server: backward calls "add_gradient".'),
+    Hint("gradient twice", lambda s: sum(name == "add_gradient" for name, *_ in s.calls) > 1,
+         "The server got the gradient more than once: it adds up what it gets."),
+    Hint("duplicates lost", lambda s: len(s.ids) != len(set(s.ids))
+         and [len(each) for each in s.calls[-1][1]] != [len(s.ids)] * 2,
+         "An id may stand twice in a batch: send all ids, and a gradient for each, as they come."),
+    Hint("other gradient", lambda s: s.wrong("gradient"),
+         "The server got another gradient than the one that backward was given."),
+    Hint("other calls", lambda s: s.wrong("calls"),
+         'Two calls: "rows" with the ids, and in backward "add_gradient" with ids and gradient.'),
+)
+# fmt: on
+
+CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (  # about; ranks; stranger; who calls what
+    ("a number", 2, -1, [(1, "add", (2, 3)), (1, "add", (4,))]),
+    ("None, and no arguments", 2, -1, [(1, "add", (7,)), (1, "clear", ()), (1, "add", (1,))]),
+    ("one that fails, and another", 2, -1, [(1, "fail", ("no money",)), (1, "add", (5,))]),
+    ("2 clients", 3, -1, [(1, "add", (1,)), (2, "add", (2,)), (1, "add", (3,))]),
+    ("a stranger's message is there first", 3, 2, [(1, "add", (6,))]),
+)
+
+
+def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Calls of one client, of two, and of one that gets other messages too."""
+    from ddpkit.checks.lab08.remote import called
+
+    for about, n, stranger, plot in CALLS:
+        story, clients, _, got = _drawn(plot, rng)
+        yield Case(
+            about,
+            asked(
+                partial(called, answer),
+                story,
+                0,
+                stranger,
+                world_size=n,
+                see={"asked": partial(of_rank, 0), "got": partial(of_ranks, clients)},
+            ),
+            {
+                "asked": [[name, list(arguments)] for _, name, arguments in story],
+                "got": [
+                    [
+                        value if kind == "ok" else f"raised {value}"
+                        for client, (kind, value) in got
+                        if client == each
+                    ]
+                    for each in clients
+                ],
+            },
+            hints=CALLED,
+            given={"about": about},
+        )
+
+
+def _drawn(
+    plot: Sequence[Any], rng: random.Random
+) -> tuple[list[Any], list[int], int, list[tuple[int, list[Any]]]]:
+    """The story with numbers of its own; its clients, the last total, and what each call gets."""
+    story, total, got = [], 0, list[tuple[int, list[Any]]]()
+    for client, name, arguments in plot:
+        if name == "add":
+            arguments = tuple(rng.randrange(1, 50) for _ in arguments)
+            total += sum(arguments)
+        total *= name != "clear"
+        story.append((client, name, arguments))
+        value = {"add": total, "fail": f"ValueError: {' '.join(map(str, arguments))}"}.get(name)
+        got.append((client, ["raised" if name == "fail" else "ok", value]))
+    return story, sorted({client for client, *_ in story}), total, got
+
+
+BYE: tuple[Any, ...] = ()
+SERVINGS: tuple[tuple[str, list[Any]], ...] = (
+    ("1 client", [(1, "add", (2, 3)), (1, "shutdown", BYE)]),
+    ("2 clients, in turn", [(1, "add", (2,)), (2, "add", (3,)), (1, "shutdown", BYE),
+                            (2, "shutdown", BYE)]),
+    ("one comes three times", [(2, "add", (2,)), (2, "add", (4,)), (2, "shutdown", BYE),
+                               (1, "add", (9,)), (1, "shutdown", BYE)]),
+    ("one that returns None", [(1, "add", (2,)), (1, "clear", BYE), (1, "add", (4,)),
+                               (1, "shutdown", BYE)]),
+    ("one that fails, and another", [(1, "add", (2,)), (1, "fail", ("no",)), (2, "add", (3,)),
+                                     (1, "shutdown", BYE), (2, "add", (5,)),
+                                     (2, "shutdown", BYE)]),
+)  # fmt: skip
+
+
+def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Calls in an order that is certain."""
+    from ddpkit.checks.lab08.remote import served_calls
+
+    for about, plot in SERVINGS:
+        story, clients, total, got = _drawn(plot, rng)
+        yield Case(
+            about,
+            asked(
+                partial(served_calls, answer),
+                story,
+                clients,
+                world_size=len(clients) + 1,
+                see={"total": partial(of_rank, 0), "got": partial(of_ranks, clients)},
+            ),
+            {
+                "total": total,
+                "got": [[answer for client, answer in got if client == each] for each in clients],
+            },
+            hints=SERVING,
+            given={"about": about},
+        )
+
+
+def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Rows of a table over there, and their gradient on its way back."""
+    import torch
+
+    from ddpkit.checks.lab08.remote import fetched
+
+    for about, server, ids in (
+        ("3 rows of 10", 0, rng.sample(range(10), 3)),
+        ("one row twice", 0, [4, 1, 4]),
+        ("the server is rank 1", 1, rng.sample(range(10), 4)),
+    ):
+        table = torch.arange(20.0).reshape(10, 2) + rng.randrange(1, 9)
+        weights = torch.tensor([float(rng.randrange(1, 5)) for _ in ids]).reshape(-1, 1)
+        rows = table[ids]
+        gradient = 2 * rows * weights
+        yield Case(
+            about,
+            asked(
+                partial(fetched, answer, table),
+                torch.tensor(ids),
+                weights,
+                server,
+                world_size=2,
+                see={
+                    "rows": partial(of_rank, 1 - server),
+                    "calls": partial(of_rank, server),
+                    "gradient": partial(_gradient, server),
+                },
+            ),
+            {
+                "rows": rows,
+                "calls": [
+                    ["rows", [ids], ["torch.int64"]],
+                    ["add_gradient", [ids, gradient.tolist()], ["torch.int64"]],
+                ],
+                "gradient": Close(gradient.tolist()),
+            },
+            hints=FETCHED,
+            given={"ids": ids},
+        )
+
+
+def _gradient(server: int, did: Did) -> Any:
+    """The last gradient that the server got, or nothing."""
+    return did.returned[server][-1][1][-1]

@@ -1,0 +1,165 @@
+"""Lab 08: what runs on the ranks where calls of functions over there are checked.
+
+A message of this part is a length with tag HEADER, and a pickled value with tag DATA.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpkit.checks.lab08.servers import DATA, HEADER, TOKEN
+
+Answer = Callable[..., Any]
+NO_PAIR = "no pair of a name and arguments"
+Asked = tuple[int, str, tuple[Any, ...]]  # who calls what: (client, name, arguments)
+
+
+def send(value: Any, dst: int) -> None:
+    """Send an object."""
+    data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+    dist.send(torch.tensor([len(data)]), dst, tag=HEADER)
+    dist.send(data, dst, tag=DATA)
+
+
+def receive(src: int | None) -> tuple[int, Any]:
+    """Who has sent an object, and the object."""
+    length = torch.zeros(1, dtype=torch.int64)
+    source = dist.recv(length, src, tag=HEADER)
+    data = torch.zeros(int(length), dtype=torch.uint8)
+    dist.recv(data, source, tag=DATA)
+    return source, pickle.loads(data.numpy().tobytes())
+
+
+class Account:
+    """What the functions that are called belong to."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, *numbers: int) -> int:
+        self.total += sum(numbers)
+        return self.total
+
+    def clear(self) -> None:
+        self.total = 0
+
+    def double(self, x: Any) -> Any:
+        return 2 * x
+
+    def fail(self, text: str) -> None:
+        raise ValueError(text)
+
+
+def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
+    """Act at a place of a story: when the rank before has acted, by its token."""
+    token, me = torch.zeros(1), asked[place][0]
+    if place and asked[place - 1][0] != me:
+        dist.recv(token, src=asked[place - 1][0], tag=TOKEN)
+    result = act()
+    if place + 1 < len(asked) and asked[place + 1][0] != me:
+        dist.send(token, dst=asked[place + 1][0], tag=TOKEN)
+    return result
+
+
+def called(answer: Answer, asked: Sequence[Asked], server: int, strangers: int) -> Any:
+    """Clients call in a story; what each got. The server tells what it was asked for.
+
+    `strangers`: a rank that sends the first client a message of its own before that.
+    """
+    me, found = dist.get_rank(), []
+    if me == strangers:
+        work = dist.isend(torch.tensor([3]), asked[0][0], tag=HEADER)
+        dist.send(torch.zeros(1), server, tag=TOKEN)
+        dist.recv(torch.zeros(1), asked[0][0], tag=TOKEN + 1)
+        assert work is not None
+        work.wait()
+        return []
+    if me == server:
+        if strangers >= 0:
+            dist.recv(torch.zeros(1), strangers, tag=TOKEN)
+        account = Account()
+        for client, *_ in asked:
+            _, request = receive(client)
+            found.append(request)
+            send(_answer_of(account, request), client)
+        return [_shown(each) for each in found]
+    for place, (client, name, arguments) in enumerate(asked):
+        if client == me:
+            found.append(_in_turn(asked, place, partial(_tried, answer, server, name, arguments)))
+    if strangers >= 0 and me == asked[0][0]:
+        dist.recv(torch.zeros(1, dtype=torch.int64), strangers, tag=HEADER)
+        dist.send(torch.zeros(1), strangers, tag=TOKEN + 1)
+    return found
+
+
+def _answer_of(account: Account, request: Any) -> tuple[str, Any]:
+    if _shown(request) == NO_PAIR:
+        return "ok", None
+    try:
+        name, arguments = request
+        return "ok", getattr(account, name)(*arguments)
+    except Exception as error:
+        return "raised", error
+
+
+def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return answer(server, name, *arguments)
+    except ValueError as error:
+        return f"raised ValueError: {error}"
+
+
+def _shown(request: Any) -> Any:
+    """A request with its arguments in a list, whatever sequence they came in."""
+    if isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], tuple | list):
+        return [request[0], list(request[1])]
+    return NO_PAIR
+
+
+def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int]) -> Any:
+    """Rank 0 serves; its total. Clients call in the order of a story; the answers they got."""
+    me, found = dist.get_rank(), []
+    if not me:
+        account = Account()
+        answer(account, list(clients))
+        return account.total
+    for place, (client, name, arguments) in enumerate(asked):
+        if client == me:
+            found.append(_in_turn(asked, place, partial(_exchange, name, arguments)))
+    return found
+
+
+def _exchange(name: str, arguments: tuple[Any, ...]) -> Any:
+    send((name, arguments), 0)
+    kind, value = receive(0)[1]
+    return [kind, f"{type(value).__name__}: {value}" if isinstance(value, Exception) else value]
+
+
+def fetched(answer: Any, table: Any, ids: Any, weights: Any, server: int) -> Any:
+    """A trainer takes rows, and runs a backward through them; the server tells what it was asked.
+
+    The loss is the sum of the rows' squares, weighted.
+    """
+    if dist.get_rank() == server:
+        told: list[Any] = []
+        while True:
+            client, (name, arguments) = receive(None)
+            if name == "over":
+                return told
+            told.append([name, [each.tolist() for each in arguments if torch.is_tensor(each)]])
+            told[-1].append([str(each.dtype) for each in arguments if torch.is_tensor(each)][:1])
+            send(("ok", table[arguments[0].long()] if name == "rows" else None), client)
+    anchor = torch.zeros(1, requires_grad=True)
+    try:
+        rows = answer.apply(anchor, ids, server)
+        got = rows.detach().clone()
+        (rows.square() * weights).sum().backward()
+    finally:
+        send(("over", ()), server)
+    return got
