@@ -72,8 +72,8 @@ OTHER_NOISE = (
 
 def drawn_noise(rng: random.Random) -> Question:
     """Some ranks whose gradients have a signal; and one question in which noise covers it."""
-    n, batch, noise = rng.choice((2, 4, 8)), rng.choice((32, 64)), rng.uniform(2, 6)
-    signal = rng.uniform(0.8, 1.6)
+    n, batch, noise = rng.choice((2, 4, 8)), rng.choice((32, 64)), rng.uniform(1, 3)
+    signal = rng.uniform(0.4, 0.9)
     squares = [(signal + noise) * rng.uniform(0.8, 1.25) for _ in range(n)]
     return squares, signal + sum(squares) / n / n, batch
 

@@ -125,6 +125,9 @@ def _by_column(count: int, observed: Observed) -> Observed:
 # autotune
 
 TUNING = hints_for(choices.TUNING, choices.OTHER_TUNING)
+AS_LONG = (
+    Hint("as long", say="A prediction as long as the best measurement cannot beat it: stop there."),
+)
 
 
 @exercise("autotune", lab="09", points=2)
@@ -136,6 +139,8 @@ def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
     takes, said = questions[0]
     perfect = (dict(said), said)
     yield _case("a model without error", call, [perfect], right, TUNING)
+    as_long = choices.as_long_as_the_best(rng)
+    yield _case("a prediction as long as the best", call, [as_long], right, AS_LONG)
     (cap, seconds), *_ = said
     yield _case("one cap", call, [({cap: takes[cap]}, ((cap, seconds),))], right, TUNING)
 
@@ -143,7 +148,12 @@ def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
 # servers
 
 TOO_FEW = hints_for(choices.TOO_FEW, choices.OTHER_SERVERS)
-EXACT = (Hint("just enough", say="Just enough is enough: at most `seconds`, not less than."),)
+EXACT = (
+    Hint("just enough", lambda s: s.answers[0] != s.expect["answers"][0],
+         "Just enough is enough: at most `seconds`, not less than."),
+    Hint("one", lambda s: s.answers[2] != 1, "One server may be enough: begin with 1."),
+    Hint("one for each", say="There may be as many servers as tensors: one for each."),
+)  # fmt: skip
 NEVER = (
     Hint("no None", lambda s: s.answers == [len(q[0]) for q in s.questions],
          "Even one server for each tensor is too slow: return None."),
@@ -158,7 +168,7 @@ def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
     questions = telling(rng, choices.drawn_servers, 5, choices.needed, choices.TOO_FEW)
     exact, never = choices.exactly_hidden(rng), choices.impossible(rng)
     yield _case("5 models", call, questions, choices.needed, TOO_FEW, weight=3)
-    yield _case("just enough", call, [exact], choices.needed, EXACT)
+    yield _case("just enough, a byte less, plenty", call, exact, choices.needed, EXACT)
     yield _case("a tensor that is too large", call, [never], choices.needed, NEVER, trivial=True)
 
 

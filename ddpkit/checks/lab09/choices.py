@@ -180,6 +180,14 @@ def drawn_tuning(rng: random.Random) -> Question:
     return takes, tuple(predicted.items())
 
 
+def as_long_as_the_best(rng: random.Random) -> Question:
+    """Three caps: what the first takes is what the model says of the second."""
+    first, second, third = rng.sample((0.25, 0.5, 1.0, 2.0, 4.0), 3)
+    least = rng.randrange(80, 100) / 1000
+    said = ((second, least * 1.25), (third, least * 1.5), (first, least))
+    return {cap: seconds * 1.25 for cap, seconds in said}, said
+
+
 # servers
 
 
@@ -272,11 +280,17 @@ def drawn_servers(rng: random.Random) -> Question:
     return tuple(sizes), workers, took * rng.uniform(1.001, 1.05), bandwidth
 
 
-def exactly_hidden(rng: random.Random) -> Question:
-    """Seconds that are just enough, in numbers that no rounding touches."""
-    sizes = (2**22, 2**22, 2**21, 2**21, 2**21, 2**21)
-    workers = rng.choice((2, 4, 8))
-    return sizes, workers, 2 * workers * 2**22 / 2**30, float(2**30)
+def exactly_hidden(rng: random.Random) -> list[Question]:
+    """Seconds that are just enough, those of a byte less, and plenty of them.
+
+    With a byte less each tensor needs a server of its own, with plenty one is enough. The numbers
+    are such that no rounding touches them.
+    """
+    sizes, workers = (2**21,) * rng.choice((6, 8, 10)), rng.choice((2, 4, 8))
+    return [
+        (sizes, workers, 2 * workers * nbytes / 2**30, float(2**30))
+        for nbytes in (2**22, 2**22 - 1, 2**26)
+    ]
 
 
 def impossible(rng: random.Random) -> Question:

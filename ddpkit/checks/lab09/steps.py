@@ -170,6 +170,7 @@ def special(rng: random.Random) -> list[tuple[str, Question]]:
     compute, cap, alpha, per_byte = drawn(rng)
     large = [MB // 4, 5 * MB, *[MB // 4] * 8]
     exact = [MB // 2] * 10
+    short = [MB // 2, MB // 2 - 1, MB // 2, MB // 2, MB // 2 - 1, *[MB // 2] * 5]
     odd = compute._replace(ready=[0.004, 0.007, 0.011], sizes=[700_000, 300_000, 3 * MB])
     one = compute._replace(ready=compute.ready[:1], sizes=compute.sizes[:1])
     return [
@@ -182,5 +183,6 @@ def special(rng: random.Random) -> list[tuple[str, Question]]:
             "a cap that is reached to the byte",
             (compute._replace(sizes=exact), 1.0, alpha, per_byte),
         ),
+        ("a byte below the cap", (compute._replace(sizes=short), 1.0, alpha, per_byte)),
         ("a cap of 0.97 MB", (odd, 0.97, alpha, per_byte)),
     ]

@@ -64,6 +64,7 @@ edits(
     ("autotune", "satisfied_by_a_good_prediction", "took[cap] = measure(cap)",
      "took[cap] = measure(cap)\n        if took[cap] <= 1.1 * predicted[cap]:\n            break",
      "good prediction"),
+    ("autotune", "equal_ones_too", ">= min", "> min", "as long"),
     ("autotune", "two_at_least", "if took and", "if len(took) > 1 and", "other"),
 
     ("servers", "there_only", "2 * workers", "workers", "one way"),
@@ -73,6 +74,8 @@ edits(
     ("servers", "one_less", "return count", "return count - 1", "one too few"),
     ("servers", "counts_bits", "2 * workers", "16 * workers", "bits"),
     ("servers", "less_than", "<= seconds", "< seconds", "just enough"),
+    ("servers", "begins_with_two", "range(1,", "range(2,", "one"),
+    ("servers", "one_server_fewer", "len(sizes) + 1", "len(sizes)", "one for each"),
     ("servers", "the_smallest_first", "reverse=True", "reverse=False", "other"),
     ("servers", "one_too_many", "return count", "return count + 1", "other"),
 
