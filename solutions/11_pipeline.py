@@ -27,6 +27,7 @@ from ddpkit import Cluster, beside, busy, check
 
 # %%
 import math
+from unittest import mock
 from torch.nn.functional import mse_loss
 from ddpkit.simulate import held, pipeline_plans, pipeline_time
 from ddpkit.view import explore_pipeline, show_pipeline
@@ -226,6 +227,7 @@ def run_layer(net, xs):
         return rnn_layer(cell, list(xs), torch.zeros(1, 8))
 
 
+torch.manual_seed(0)
 net, xs = torch.nn.RNN(8, 8, num_layers=4), torch.randn(12, 1, 8)
 wave = ranks.run(run_layer, net, xs)
 print("as torch's net:", torch.allclose(torch.stack(wave.results[3]), net(xs)[0], atol=1e-6))
@@ -455,8 +457,8 @@ def send_now(x, dst):
 
 
 def train_with_send(plans):
-    dist.isend = send_now  # on this rank, in this run alone
-    return train(plans)
+    with mock.patch.object(dist, "isend", send_now):
+        return train(plans)
 
 
 # %%
@@ -468,8 +470,8 @@ run = Cluster(4).run(train_with_send, plans, expect_error=True)
 
 # %% [markdown]
 # **What to notice:** a rank wants to hand a forward down while its neighbour wants to hand a
-# backward up. Each waits until the other receives. It is the classic fault of pipelines; with two
-# directions of messages, somebody has to go on.
+# backward up. Each waits until the other receives. GPipe's messages go down first, and then up; with
+# both directions at once, somebody has to go on.
 
 # %% [markdown]
 # ## A slow link
@@ -662,10 +664,10 @@ equal = [torch.allclose(a, b) for a, b in zip(better.results[0], filled.results[
 print("rank 0's gradients are equal:", all(equal))
 
 # %% [markdown]
-# **What to notice:** what is left is $(p-1)(F+B-2W)$, as the paper says of this schedule, ZB-H1. The
+# **What to notice:** what is left is $(p-1)(F+B-2W)$, as Qi et al. say of this schedule, ZB-H1. The
 # price stands beside it: a W that waits holds its activations. No rank holds more than 1F1B's first.
 #
-# Every schedule since 2018 pays for one of three things with another: bubble, memory, messages.
+# All these schedules pay for one of three things with another: bubble, memory, messages.
 
 # %%
 for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
@@ -715,7 +717,8 @@ for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
 # - written GPipe and 1F1B as data, and one worker that runs any such plan;
 # - paid for bubbles with memory, and for latency with memory.
 #
-# **Next:** take a plan of your own. `pipeline_time` says what it costs, and your worker runs it.
+# **Next:** lab 12 cuts the layers themselves. Or take a plan of your own: `pipeline_time` says what it
+# costs, and your worker runs it.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 11_pipeline.ipynb` in a terminal. It
