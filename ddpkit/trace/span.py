@@ -35,9 +35,10 @@ class Span:
     peer      send: the destination; recv: the source (ranks of the whole job).
     group, seq  the process group and the number of the operation in it: equal on all ranks of one
               collective.
-    args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}; of a group that has
-              a name, {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members;
-              of a short message {"holds": "11"}, its different numbers.
+    args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}; of what moves
+              tensors {"dtype": "float16", "reduce": "SUM"}; of a group that has a name,
+              {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members; of a short
+              message {"holds": "11"}, its different numbers.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """

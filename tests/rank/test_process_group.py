@@ -243,6 +243,18 @@ def test_pairs_are_recorded_one_by_one_with_the_line_that_asked():
     ]
     line = gathers.__code__.co_firstlineno + 6
     assert {span.args["line"] for span in spans} == {line}
+    assert {span.args["dtype"] for span in spans} == {"float32"}
+    assert not any("reduce" in span.args for span in spans)
+
+
+def test_a_trace_knows_what_was_reduced_and_how():
+    def reduces():
+        dist.all_reduce(torch.ones(2, dtype=torch.float16), dist.ReduceOp.MAX)
+        dist.barrier()
+
+    reduced, barrier = (s for s in Cluster(1).run(reduces).trace.spans if s.is_comm)
+    assert (reduced.args["dtype"], reduced.args["reduce"]) == ("float16", "MAX")
+    assert not {"dtype", "reduce"} & set(barrier.args)
 
 
 def test_pairs_that_do_not_match_are_refused():

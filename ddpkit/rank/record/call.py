@@ -35,6 +35,8 @@ class RecordedCall:
         what = self.what
         facts: dict[str, int | str] = {"line": what.where[1], "tag": what.tag}
         facts["group_size"] = len(what.members)
+        named = {"dtype": what.dtype, "reduce": what.reduce}
+        facts |= {name: word for name, word in named.items() if word}
         if what.group_desc:
             facts["group_desc"] = f"{what.group_desc} {list(what.members)}"
         if self.holds:
