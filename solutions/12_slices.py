@@ -23,8 +23,10 @@
 
 # %%
 import torch, torch.distributed as dist
-from torch import nn
 from ddpkit import Cluster, beside, check
+
+# %%
+from torch import nn
 
 # %% [markdown]
 # ## One layer, too large for one rank
@@ -130,9 +132,11 @@ beside(gathered_mb, megabytes(columns), "MB sent by each rank")
 #
 # $$ h\, W_2 = h_0 W_2^{(0)} + h_1 W_2^{(1)} + h_2 W_2^{(2)} + h_3 W_2^{(3)} $$
 #
-# and rank $r$ has all that it needs for its own term: the hidden numbers that it made itself. GELU is
-# no hindrance, since it looks at each number alone. Only the sum is left to make: one all-reduce of
-# the *small* output. This is how Megatron-LM cuts a transformer
+# and rank $r$ has what its own term needs: the hidden numbers that it made itself. GELU is no
+# hindrance, since it looks at each number alone.
+
+# %% [markdown]
+# Only the sum is left to make: one all-reduce of the *small* output. This is how Megatron-LM cuts a transformer
 # ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053), section 3).
 
 # %% [markdown]
@@ -140,8 +144,9 @@ beside(gathered_mb, megabytes(columns), "MB sent by each rank")
 #
 # At the end all ranks add up. At the start something hides: all ranks have the same $x$, and each
 # uses it for its own slice. So each rank's backward makes a *part* of the gradient of $x$.
-#
-# Two functions, where slices begin and where they end. Forward of the one is backward of the other.
+
+# %% [markdown]
+# Two functions of autograd, where slices begin and where they end. Forward of the one is backward of the other.
 # A function of autograd has two static methods: `forward`, and `backward`, which gets the gradient of
 # the output and returns that of the input.
 
@@ -314,6 +319,12 @@ if by_slices:
 # wide layers with slices, which need a quarter of the memory besides.
 
 # %% [markdown]
+# **In words:** replicas can hide their communication below backward (lab 06). Why is that harder with slices?
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
 # ## An image in strips
 #
 # A fully connected layer needs all of its input. A convolution is connected to a few neighbours only, and
@@ -420,7 +431,8 @@ if None not in strips.results:  # a job may have fewer ranks
 # Between the sliced MLPs of a transformer stand a LayerNorm, a dropout, a sum. With `Copied` and
 # `Summed` every rank computes them for all tokens: the same work on every rank, and every rank keeps
 # those activations for backward.
-#
+
+# %% [markdown]
 # But an all-reduce is a reduce-scatter and an all-gather (lab 02). Take it apart: after the first each
 # rank has a *part of the tokens*, which is enough for a LayerNorm. So ranks normalise a quarter of the
 # tokens each, and gather them before the next slices
@@ -718,14 +730,13 @@ print(run.traffic.table())
 # %% [markdown]
 # ## In this lab you have
 #
-# - cut an MLP by columns and then by rows, so that one sum is all that travels;
+# - cut an MLP by columns and then by rows, so that one sum travels;
 # - found the batch at which slices and replicas send the same;
-# - given an image's strips a halo, and its gradient back to those who lent the rows;
+# - given strips of an image a halo, and its gradient back to the lenders;
 # - taken an all-reduce apart to save activations, for no byte more;
 # - measured a gradient of which no rank has all.
 #
-# **Next:** lab 13, where ranks hold a part of the parameters, gradients and optimizer, and each whole
-# layer only while it computes.
+# **Next:** what if each rank computes with whole layers, and keeps a part of each?
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 12_slices.ipynb` in a terminal. It
