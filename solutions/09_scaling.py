@@ -185,7 +185,7 @@ def time_all_reduces(sizes):
 
 # %%
 sizes = [4_000, 40_000, 400_000, 4_000_000, 40_000_000]
-times = Cluster(4, link=link, machine="laptop core").run(time_all_reduces, sizes).results[0]
+times = Cluster(2, link=link, machine="laptop core").run(time_all_reduces, sizes).results[0]
 for size, s in zip(sizes, times):
     print(f"{size:10,} bytes: {s * 1000:7.2f} ms")
 
@@ -214,7 +214,7 @@ def fit(features, seconds) -> list[float]:
 check(fit)
 
 # %%
-n = 4
+n = 2
 alpha, per_byte = fit([(2 * (n - 1), 2 * (n - 1) / n * size) for size in sizes], times)
 print(f"latency {alpha * 1e6:.0f} us, bandwidth {8 / per_byte / 1e9:.3f} Gbit/s")
 
