@@ -18,8 +18,8 @@ import pytest
 from ddpkit.grade import attempt, bwrap, engine, filter
 from ddpkit.grade.inside.claims import MIME
 from ddpkit.grade.merge import PlannedCell
-from ddpkit.grade.sandbox import KEYCTL, Limits, copy_course
-from tests.grade.conftest import needs_sandbox
+from ddpkit.grade.sandbox import KEYCTL, SPARE_THREADS, Limits, Usage, copy_course
+from tests.grade.conftest import needs_sandbox, running_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -215,3 +215,28 @@ def test_m11_no_namespace_and_no_wide_door(seen: dict[str, Any], way: str) -> No
     else:
         assert seen["namespaces"] == []
         assert seen["calls"] == []
+
+
+def test_a_fork_bomb_is_held_by_the_kernel_and_ended_by_the_watch(tmp_path: Path) -> None:
+    """It never has more processes than its user may, nor much longer than a look takes."""
+    needs_sandbox()
+    most: list[int] = []
+
+    class Watched(bwrap.Bwrap):
+        def usage(self) -> Usage:
+            now = super().usage()
+            most.append(now.processes)
+            return now
+
+    limits = Limits(processes=40, threads=200)
+    course = copy_course(tmp_path, "00")
+    (tmp_path / "box").mkdir()
+    job = attempt._job(
+        tmp_path / "box", [PlannedCell("import os\nwhile True:\n    os.fork()", "x")]
+    )
+    outcome = engine.run(course, job, limits, 2, Watched)
+    assert (outcome.why, outcome.stopped_at) == ("processes", 1), outcome.log
+    if os.geteuid() == 0 and not bwrap.why_root_stays():
+        assert max(most) <= limits.threads + SPARE_THREADS
+    assert most[-2] <= limits.processes < most[-1]  # at the first look that saw it
+    assert running_in(tmp_path) == []
