@@ -29,11 +29,14 @@ def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("8 ranks, 1.5 times", 8, 1.5, ""),
         ("4 ranks, 1.1 times", 4, 1.1, ""),
         ("4 ranks, a slow start", 4, 1.5, "warm-up"),
+        ("4 ranks, two good steps", 4, 1.6, "good step"),
         ("4 ranks, a slow link", 4, 1.0, "link"),
     ):
         slow, base = rng.randrange(1, n), rng.randrange(20, 60)
-        work = [[base * (factor if rank == slow else 1.0) for rank in range(n)] for _ in range(4)]
+        work = [[base * (factor if rank == slow else 1.0) for rank in range(n)] for _ in range(6)]
         work[0][(slow + 1) % n] *= 30 if kind == "warm-up" else 1
+        if kind == "good step":
+            work[1] = work[-1] = [base] * n
         late = [8.0 * (rank == slow) for rank in range(n)] if kind == "link" else []
         yield Case(
             about,
@@ -309,6 +312,8 @@ ATTEMPTS: tuple[tuple[str, Sequence[attempts.End], tuple[int, ...], list[list[in
         *("two die, then one", ((0, 3), (1,), "well")),
         *((5, 4, 2), [[5, 0], [3, 1], [2, 2]], "run 2"),
     ),
+    ("one of two dies", ((0,), "well"), (2, 1), [[2, 0], [1, 1]], "run 1"),
+    ("both die", ((0, 1), "well"), (2, 2), [[2, 0]], "the error of run 0"),
     ("too few are left", ((1,), (1,), "well"), (4, 5, 3), [[4, 0], [3, 1]], "the error of run 1"),
 )
 

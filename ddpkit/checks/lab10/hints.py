@@ -18,6 +18,8 @@ STRAGGLER = (
          "A tenth more is not yet a straggler: it takes a fifth more than the median rank's work."),
     Hint("warm-up", lambda s: s.why == "warm-up" and s.rank != s.slow,
          "Step 0 warms up, and one rank took long there: look at all later steps together."),
+    Hint("one step", lambda s: s.why == "good step" and s.rank is None,
+         "A slow rank may have good steps: look at all steps but the first, together."),
     Hint("who waits", lambda s: s.factor > 1.0 and s.rank not in (None, s.slow),
          "That is who waits, not who is waited for: a rank that works long waits least."),
     Hint("median", lambda s: s.n == 2 and s.rank is None,

@@ -21,6 +21,8 @@ edits(
     ("straggler", "any_difference", ">= 1.2 *", "> 1.01 *", "a little slower"),
     ("straggler", "from_step_0", "range(1, trace.steps)", "range(trace.steps)", "warm-up"),
     ("straggler", "first_step", "range(1, trace.steps)", "range(1)", "warm-up"),
+    ("straggler", "second_step", "range(1, trace.steps)", "(1,)", "one step"),
+    ("straggler", "last_step", "] += parts", "] = parts", "one step"),
     ("straggler", "most_idle",
      {"parts.compute_ns": "parts.exposed_ns", "median_low(": "min("}, "who waits"),
     ("straggler", "mean", "median_low(compute.values())", "(sum(compute.values()) / len(compute))",
