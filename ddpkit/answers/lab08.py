@@ -90,7 +90,7 @@ class Synchronous:
         return self.flat
 
     def push(self, worker, gradient) -> None:
-        """Keep the gradient. If the round is complete, update, and begin a new one."""
+        """Keep the gradient, and close the round if it is complete."""
         self.gradients[worker] = gradient
         self.close()
 
@@ -99,16 +99,16 @@ class Synchronous:
         return worker not in self.gradients
 
     def done(self, worker) -> None:
-        """The others no longer wait for this worker. What it has pushed counts."""
+        """The others no longer wait for this worker: the round may be complete."""
         self.active.remove(worker)
         self.close()
 
-    def close(self):
+    def close(self) -> None:
+        """If the round is complete: update with the mean, and begin a new round."""
         if self.gradients and self.active <= self.gradients.keys():
             gradients = [self.gradients[w] for w in self.workers if w in self.gradients]
             self.update(self.flat, sum(gradients) / len(gradients))
             self.gradients = {}
-
 
 
 class Asynchronous:
