@@ -973,36 +973,6 @@ for rank, found in enumerate(Cluster(3).run(over_there).results):
 # nor times them. (It rests on TensorPipe, which is
 # [only maintained](https://github.com/pytorch/tensorpipe/pull/468).)
 
-
-# %%
-def with_rpc(job):
-    """Run `job()` inside torch's RPC, whose ranks meet in a new file of rank 0's choice."""
-    from torch.distributed import rpc
-
-    warnings.showwarning = lambda *args, **more: None  # torch warns of parts of its own
-    if not rpc.is_available():
-        return "this torch has no RPC"
-    rank, place = dist.get_rank(), [tempfile.mkdtemp()]
-    dist.broadcast_object_list(place)
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{place[0]}/rpc")
-    size = dist.get_world_size()
-    rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)
-    result = job() if rank else None
-    rpc.shutdown()
-    return result
-
-
-# %%
-def torchs_calls():
-    from torch.distributed import rpc
-
-    added = rpc.rpc_sync("w0", torch.add, (torch.ones(2), 1))
-    kept_there = rpc.remote("w0", torch.add, (torch.zeros(3), 2))
-    return added.tolist(), kept_there.to_here().tolist()
-
-
-print(Cluster(2).run(with_rpc, torchs_calls, timeout=60).results[1:])
-
 # %% [markdown]
 # ## A table that fits on no worker
 #
@@ -1121,8 +1091,35 @@ print(f"as a parameter in DDP: {100_000 * 16 * 4 / 1000:,.0f} kB, all-reduced")
 # models: DDP for what is dense, servers for what is sparse.
 
 # %% [markdown]
-# Beside it torch's own: `RemoteModule` is your table, `dist_autograd` your `RemoteRows`, and its
+# Beside all this torch's own: `RemoteModule` is your table, `dist_autograd` your `RemoteRows`, and its
 # `DistributedOptimizer` steps each parameter where it lies. It takes a few seconds to start.
+
+
+# %%
+def with_rpc(*jobs):
+    """Run jobs inside torch's RPC, once; its ranks meet in a new file of rank 0's choice."""
+    from torch.distributed import rpc
+
+    warnings.showwarning = lambda *args, **more: None  # torch warns of parts of its own
+    if not rpc.is_available():
+        return "this torch has no RPC"
+    rank, place = dist.get_rank(), [tempfile.mkdtemp()]
+    dist.broadcast_object_list(place)
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{place[0]}/rpc")
+    size = dist.get_world_size()
+    rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)
+    result = [job() for job in jobs] if rank else None
+    rpc.shutdown()
+    return result
+
+
+# %%
+def torchs_calls():
+    from torch.distributed import rpc
+
+    added = rpc.rpc_sync("w0", torch.add, (torch.ones(2), 1))
+    kept_there = rpc.remote("w0", torch.add, (torch.zeros(3), 2))
+    return added.tolist(), kept_there.to_here().tolist()
 
 
 # %%
@@ -1145,7 +1142,8 @@ def torchs_table(steps=3, lr=0.5):
     return losses
 
 
-print(Cluster(2).run(with_rpc, torchs_table, timeout=120).results[1:])
+torchs = Cluster(2).run(with_rpc, torchs_calls, torchs_table, timeout=120).results[1]
+print(torchs)
 
 # %% [markdown]
 # ## The way out
