@@ -43,7 +43,6 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("None", r"NoneType"),
     ("iterator", r"iterator|generator"),
     ("dtypes", r"dtype|different type|scalar type"),
-    ("gradients for nothing", r"incorrect number of gradients"),
     ("gradient's shape", r"returned an invalid gradient"),
     ("shapes", r"[Ss]izes? of tensor|dimension|must match the size|cannot be multiplied"),
 )

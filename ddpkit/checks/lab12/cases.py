@@ -176,6 +176,7 @@ def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
                     "gradient of x": _field("gradient"),
                     "after 3 steps": _field("learned"),
                     "bytes held": _field("held"),
+                    "left alone": _all_kept,
                     **SENT,
                 },
             ),
@@ -184,6 +185,7 @@ def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "gradient of x": [Close(twin.gradient_of_x)] * n,
                 "after 3 steps": [Close(twin.learned, digits=3)] * n,
                 "bytes held": twin.held(n),
+                "left alone": True,
                 "sent forward": [_ring(n, twin.output.nbytes)] * n,
                 "sent backward": [_ring(n, twin.x.nbytes)] * n,
             },
@@ -235,7 +237,7 @@ def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
     import torch
 
     for n, dtype in PARTS:
-        parts = [_whole(rng, dtype, 2, 6, 3).transpose(0, 1) for _ in range(n)]
+        parts = [_whole(rng, dtype, 6, 5, 3)[:, :2] for _ in range(n)]  # with gaps in memory
         whole = torch.cat(parts, dim=1)
         gradients = [_whole(rng, dtype, *whole.shape) for _ in range(n)]
         yield _passed(
@@ -259,7 +261,7 @@ def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for n, dtype in PARTS:
         xs = [_whole(rng, dtype, 6, 2 * n, 3) for _ in range(n)]
         parts = list(sum(xs).chunk(n, dim=1))
-        gradients = [_whole(rng, dtype, *parts[0].shape) for _ in range(n)]
+        gradients = [_whole(rng, dtype, 6, 5, 3)[:, :2] for _ in range(n)]
         whole = torch.cat(gradients, dim=1)
         alone = [torch.zeros_like(whole) for _ in range(n)]
         for rank, zeros in enumerate(alone):

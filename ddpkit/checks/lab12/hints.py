@@ -33,7 +33,7 @@ def more(s: Seen, phase: str) -> str:
 
 # fmt: off
 FUNCTIONS = (  # a table of a function of autograd begins with these
-    Hint("gradients for nothing", lambda s: s.kind == "gradients for nothing",
+    Hint("gradients for nothing", lambda s: s.kind == "gradient count",
          "backward returns a gradient for each input of forward but ctx, and no more."),
     Hint("gradient's shape", lambda s: s.kind == "gradient's shape",
          "The gradient that backward returns has another shape than what forward was given."),
@@ -102,6 +102,9 @@ SLICED = (
     Hint("views", lambda s: not s.wrong("output") and min(s["bytes held"]) >= s.whole,
          "The whole weights are still in memory: a slice of a tensor is a view, and keeps all of "
          "it alive. Copy the slice."),
+    Hint("not a copy", lambda s: not s["left alone"],
+         "As the slice learns, the MLP that it was cut from changes too: they share memory. Copy "
+         "what you take."),
     Hint("other parts", lambda s: not s.wrong("output") and s.wrong("bytes held"),
          lambda s: f"The ranks hold {s['bytes held']} bytes, and their slices are "
          f"{s.expect['bytes held']}: cut the hidden numbers as tensor_split does."),

@@ -40,7 +40,8 @@ def passed(function: Any, x: Any, gradient: Any, *more: Any) -> dict[str, Any]:
 
 def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
     """What a sliced MLP gives, holds, and has learned after some steps of SGD."""
-    net = returning(answer)(deepcopy(mlp), dist.get_rank(), dist.get_world_size())
+    source = deepcopy(mlp)
+    net = returning(answer)(source, dist.get_rank(), dist.get_world_size())
     given = x.clone().requires_grad_()
     with span(FORWARD):
         output = returning(net)(given)
@@ -51,6 +52,7 @@ def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
         "gradient": given.grad,
         "held": held(net),
         "learned": learned(net, x, gradient),
+        "kept": all(map(torch.equal, source.parameters(), mlp.parameters())),
     }
 
 

@@ -62,6 +62,8 @@ edits(
       "self.up = linear(first.weight[mine], first.bias[mine])\n"
       "        self.up.weight = nn.Parameter(first.weight.detach()[mine[0] : mine[-1] + 1])"},
      "views"),
+    ("SlicedMLP", "bias_shared", "second.bias.detach().clone()", "second.bias.detach()",
+     "not a copy"),
     ("SlicedMLP", "bias_divided",
      {"second.bias.detach().clone()": "second.bias.detach() / world_size",
       "Summed.apply(self.down(hidden)) + self.bias":
