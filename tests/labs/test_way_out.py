@@ -28,7 +28,8 @@ def program(path):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("path", LESSONS, ids=[path.stem for path in LESSONS])
-def test_it_runs_as_it_stands(path, tmp_path):
+def test_it_runs_as_it_stands(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # it may write files where it runs
     script = tmp_path / "script.py"
     script.write_text(program(path))
     run = Cluster(2).run(LaunchedScript(str(script), ()))
