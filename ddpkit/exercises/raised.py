@@ -113,6 +113,12 @@ def named(error: BaseException, names: Iterable[str]) -> list[str]:
     return [name for name in names if any(name in text for text in _texts(error))]
 
 
+def listed(error: BaseException) -> list[int] | str:
+    """The last list of numbers in the message of an exception: "ranks [1, 3] are missing"."""
+    lists = re.findall(r"\[([\d, ]*)\]", _flat(error))
+    return [int(each) for each in lists[-1].split(",") if each.strip()] if lists else "no list"
+
+
 def _type(error: BaseException) -> str:
     """The class of what a rank raised; without that, the class of the error itself."""
     return next((each.type for each in _raised(error).values()), type(error).__name__)

@@ -7,7 +7,6 @@ happens when is the same in every run, and a minute of waiting takes no time.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,8 @@ from typing import Any
 from unittest import mock
 
 from torch._C._distributed_c10d import HashStore
+
+from ddpkit.exercises.raised import listed
 
 Answer = Callable[..., Any]
 LIMIT = 300.0  # seconds: a wait's own limit, as of torch's stores
@@ -194,13 +195,7 @@ def _end(
     except NotImplementedError:
         raise
     except RuntimeError as error:
-        return missing_in(str(error))
+        return listed(error)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return type(error).__name__
     return "passes"
-
-
-def missing_in(message: str) -> list[int] | str:
-    """The list in a message: "ranks [1, 3] are missing"."""
-    lists = re.findall(r"\[([\d, ]*)\]", message)
-    return [int(each) for each in lists[-1].split(",") if each.strip()] if lists else "no list"
