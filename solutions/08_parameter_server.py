@@ -205,22 +205,26 @@ check(serve)
 
 
 # %%
-def job(rule, flat, gradient, rounds=math.inf, seconds=math.inf, k=1):
-    """Workers pull, make `gradient(flat, round)` and push, for some rounds or seconds."""
-    rank, ranks = dist.get_rank(), list(range(dist.get_world_size()))
-    servers, workers = ranks[:k], ranks[k:]
-    if rank in servers:
-        mine = flat.tensor_split(k)[rank].clone()
-        server = rule(mine, workers)
-        serve(server, len(mine), workers)
-        return server
+def work(flat, gradient, servers, rounds, seconds):
+    """Pull, make `gradient(flat, round)` and push, for some rounds or seconds."""
     start, number = time.perf_counter(), 0
     while number < rounds and time.perf_counter() - start < seconds:
         pull(flat, servers)
         push(gradient(flat, number), servers)
         number += 1
     done(servers)
-    return None
+
+
+# %%
+def job(rule, flat, gradient, rounds=math.inf, seconds=math.inf, k=1):
+    rank, ranks = dist.get_rank(), list(range(dist.get_world_size()))
+    servers, workers = ranks[:k], ranks[k:]
+    if rank not in servers:
+        return work(flat, gradient, servers, rounds, seconds)
+    mine = flat.tensor_split(k)[rank].clone()
+    server = rule(mine, workers)
+    serve(server, len(mine), workers)
+    return server
 
 
 # %%
@@ -841,7 +845,8 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
 # | machines that differ, or come and go | all wait | asynchronous, or bounded |
 #
 # Today one job often has both: tables on servers, the dense part in DDP.
-#
+
+# %% [markdown]
 # **In words:** a server dies. What is lost? And in Spark a driver hands out tasks and gathers results:
 # which of your rules is that?
 
@@ -947,6 +952,7 @@ class Shelf:
         return self.kept[name]
 
 
+# %%
 def over_there():
     rank = dist.get_rank()
     if rank == 0:
@@ -1059,6 +1065,14 @@ def loss_of_rows(dense, rows):
     return dense(rows).square().mean()
 
 
+def step_table(trainers, lr):
+    dist.barrier(trainers)  # both gradients are there
+    if dist.get_rank() == 1:
+        call(0, "step", lr)
+    dist.barrier(trainers)  # and the step is made
+
+
+# %%
 def train_both(steps=3, lr=0.5):
     trainers, rank = dist.new_group([1, 2]), dist.get_rank()
     if rank == 0:
@@ -1069,10 +1083,7 @@ def train_both(steps=3, lr=0.5):
     for _ in range(steps):
         loss = loss_of_rows(ddp, RemoteRows.apply(anchor, batch_of(rank), 0))
         optimizer.zero_grad(), loss.backward(), optimizer.step()
-        dist.barrier(trainers)  # both gradients are there
-        if rank == 1:
-            call(0, "step", lr)
-        dist.barrier(trainers)  # and the step is made
+        step_table(trainers, lr)
         losses.append(loss.item())
     call(0, "shutdown")
     return losses
@@ -1142,6 +1153,7 @@ def torchs_table(steps=3, lr=0.5):
     return losses
 
 
+# %%
 torchs = Cluster(2).run(with_rpc, torchs_calls, torchs_table, timeout=120).results[1]
 print(torchs)
 
