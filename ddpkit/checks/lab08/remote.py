@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ddpkit.checks.lab08.servers import DATA, HEADER, TOKEN
+from ddpkit.exercises.raised import named
 
 Answer = Callable[..., Any]
 NO_PAIR = "no pair of a name and arguments"
@@ -112,7 +113,7 @@ def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -
     try:
         return answer(server, name, *arguments)
     except ValueError as error:
-        return f"raised ValueError: {error}"
+        return f"raised ValueError: {', '.join(named(error, map(str, arguments)))}"
 
 
 def _shown(request: Any) -> Any:
