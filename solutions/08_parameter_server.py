@@ -1140,10 +1140,8 @@ def torchs_table(steps=3, lr=0.5):
 
     table = RemoteModule("w0/cpu", nn.Embedding, args=(1000, 16))
     dense, losses = nn.Linear(16, 1), []
-    local = [rpc.RRef(p) for p in dense.parameters()]
-    optimizer = optim.DistributedOptimizer(
-        torch.optim.SGD, [*table.remote_parameters(), *local], lr=lr
-    )
+    everywhere = [*table.remote_parameters(), *map(rpc.RRef, dense.parameters())]
+    optimizer = optim.DistributedOptimizer(torch.optim.SGD, everywhere, lr=lr)
     for _ in range(steps):
         with autograd.context() as context:
             loss = loss_of_rows(dense, table.forward(batch_of(1) % 1000))

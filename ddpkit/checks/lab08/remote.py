@@ -113,7 +113,8 @@ def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -
     try:
         return answer(server, name, *arguments)
     except ValueError as error:
-        return f"raised ValueError: {', '.join(named(error, map(str, arguments)))}"
+        said = named(error, map(str, arguments))
+        return f"raised ValueError: {', '.join(said)}"
 
 
 def _shown(request: Any) -> Any:
