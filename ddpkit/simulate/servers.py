@@ -265,11 +265,11 @@ def _server(rank: _Rank, nbytes: int, clocks: _Clocks) -> Program:
         if request == PUSH:
             yield [rank.recv(worker, nbytes, DATA)]
             clocks.push(worker, rank.now)
-        elif request == PULL:
-            waiting.append(worker)
-        else:
+        elif request == DONE:
             active.remove(worker)
             clocks.done(worker)
+        else:
+            waiting.append(worker)
         for each in [other for other in waiting if clocks.may_pull(other)]:
             waiting.remove(each)
             clocks.pull(each)

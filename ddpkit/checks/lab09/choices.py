@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import TypeAlias
 
 from ddpkit.checks.lab09.mistakes import Mistake, Question
@@ -34,11 +35,17 @@ def tuned(answer: Callable[..., object], takes: dict[float, float], said: object
     return [None if cap is None else float(cap), bench.asked]  # type: ignore[arg-type]
 
 
+def _promising(
+    caps: Iterable[float], predicted: Mapping[float, float], took: Mapping[float, float]
+) -> Iterator[float]:
+    """The caps, up to the first whose prediction does not beat what the others `took` by then."""
+    return takewhile(lambda cap: predicted[cap] < min(took.values(), default=math.inf), caps)
+
+
 def _autotune(measure: Measure, predicted: Mapping[float, float]) -> float:
     took: dict[float, float] = {}
-    for cap in sorted(predicted, key=lambda cap: predicted[cap]):
-        if took and predicted[cap] >= min(took.values()):
-            break
+    best_first = sorted(predicted, key=lambda cap: predicted[cap])
+    for cap in _promising(best_first, predicted, took):
         took[cap] = measure(cap)
     return min(took, key=lambda cap: took[cap])
 
@@ -105,9 +112,7 @@ def _as_given(measure: Measure, predicted: Mapping[float, float]) -> float:
 
 def _as_given_stops(measure: Measure, predicted: Mapping[float, float]) -> float:
     took: dict[float, float] = {}
-    for cap in predicted:
-        if took and predicted[cap] >= min(took.values()):
-            break
+    for cap in _promising(predicted, predicted, took):
         took[cap] = measure(cap)
     return min(took, key=lambda cap: took[cap])
 
@@ -125,9 +130,8 @@ def _last(measure: Measure, predicted: Mapping[float, float]) -> float:
 
 def _good_prediction(measure: Measure, predicted: Mapping[float, float]) -> float:
     took: dict[float, float] = {}
-    for cap in sorted(predicted, key=lambda cap: predicted[cap]):
-        if took and predicted[cap] >= min(took.values()):
-            break
+    best_first = sorted(predicted, key=lambda cap: predicted[cap])
+    for cap in _promising(best_first, predicted, took):
         took[cap] = measure(cap)
         if took[cap] <= 1.1 * predicted[cap]:
             break

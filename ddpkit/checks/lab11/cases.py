@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 from ddpkit.checks.lab11.hints import (
@@ -36,18 +37,22 @@ def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Who works on what, tick by tick."""
     drawn = rng.randrange(3, 6), rng.randrange(6, 9)
     for stages, pieces in ((3, 4), (2, 1), (4, 2), (1, 3), drawn):
-        whole = [
-            [(stage, t - stage) for stage in range(stages) if 0 <= t - stage < pieces]
-            for t in range(stages + pieces - 1)
-        ]
         yield Case(
             f"{count(stages, 'stage')}, {count(pieces, 'piece')}",
             observe=partial(_ticks, answer, stages, pieces),
-            expect={"ticks": whole},
+            expect={"ticks": _diagonals(stages, pieces)},
             read=_sorted,
             hints=TICKS,
             given={"stages": stages, "pieces": pieces},
         )
+
+
+def _diagonals(stages: int, pieces: int) -> list[list[tuple[int, int]]]:
+    """The table of stages and pieces by its diagonals: each is a tick."""
+    diagonals: list[list[tuple[int, int]]] = [[] for _ in range(stages + pieces - 1)]
+    for stage, piece in product(range(stages), range(pieces)):
+        diagonals[stage + piece].append((stage, piece))
+    return diagonals
 
 
 def _ticks(answer: Answer, stages: int, pieces: int) -> Observed:
