@@ -11,8 +11,8 @@ import signal
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from ddpkit.cluster import causes, explain
-from ddpkit.errors import Death, LastSeen, Mismatch, RankDied, RankError, RunFailed
+from ddpkit.cluster import causes, explain, stopped
+from ddpkit.errors import Death, LastSeen, Mismatch, RankDied, RankError, RunFailed, RunTimeout
 from ddpkit.protocol.raised import Raised
 
 ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
@@ -56,6 +56,11 @@ def blame(
     if deaths:
         return _died(dict([next(iter(deaths.items()))]), {}, returned)
     return _raised(raised, returned)
+
+
+def late_torchrun(seconds: float) -> RunTimeout:
+    """The error for a torchrun that took too long: no black box says what its ranks did."""
+    return RunTimeout(stopped.torchrun_timeout(seconds), seconds=seconds)
 
 
 def process_death(exit_code: int | None, last: LastSeen | None) -> Death:

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpkit.cluster import blame
 from ddpkit.cluster.torchrun import job
-from ddpkit.errors import ClusterError, RunTimeout
+from ddpkit.errors import ClusterError
 from ddpkit.rank.process import loopback
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -97,11 +98,8 @@ def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRu
         if guardian is not None:
             with suppress(KeyboardInterrupt):  # pressed twice: it ends all the same
                 guardian.wait()
-    if lifeline.late:
-        raise RunTimeout(
-            f"torchrun was ended after {timeout:g} s, its `timeout=`. All ranks are gone.",
-            seconds=timeout,
-        )
+    if lifeline.late and timeout is not None:
+        raise blame.late_torchrun(timeout)
     return ElasticRun(guardian.returncode, output)
 
 

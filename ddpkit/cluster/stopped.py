@@ -14,6 +14,11 @@ def timeout(seconds: float, doing: Mapping[int, Doing], returned: Collection[int
     return head + what_ranks_did(doing, returned)
 
 
+def torchrun_timeout(seconds: float) -> str:
+    """The text of a `RunTimeout` of a script under torchrun."""
+    return f"torchrun was ended after {seconds:g} s, its `timeout=`. All ranks are gone."
+
+
 def stopped(what: str, doing: Mapping[int, Doing], returned: Collection[int] = ()) -> str:
     """The text of an `Interrupted`; `what` was stopped: "run", "job"."""
     where = what_ranks_did(doing, returned) or "  no run was going on"

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddpkit.cluster import Run
-from ddpkit.errors import RankDied, RankError
+from ddpkit.cluster.blame import blame
+from ddpkit.errors import Death, RankDied, RankError
 from ddpkit.exercises.exercise import Observed
+from ddpkit.protocol.raised import Raised
 from ddpkit.trace import Trace
 
 End = tuple[int, ...] | str  # the ranks that die; or "raised", "well"
@@ -34,9 +36,9 @@ class Starter:
         end = self.ends[min(len(self.runs), len(self.ends) - 1)]
         error: Any = None
         if end == "raised":
-            error = RankError("rank 0 raised", ranks=[0])
+            error = blame({0: Raised("RuntimeError", "told to")}, {})
         elif end != "well":
-            error = RankDied("killed", ranks=[int(rank) for rank in end])
+            error = blame({}, {int(rank): Death("signal", signal="SIGKILL") for rank in end})
         self.runs.append(Run([0] * ranks, "", Trace((), ranks), error))
         return self.runs[-1]
 
