@@ -40,11 +40,10 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from ddpkit.cluster.local.kept import Operations, Pending
-from ddpkit.cluster.local.watched import Watched
+from ddpkit.cluster.local.watched import Actor, Watched
 from ddpkit.cluster.speeds import speed_text
 from ddpkit.link import Links
 from ddpkit.protocol.emulation import (
@@ -66,18 +65,6 @@ from ddpkit.text import count
 from ddpkit.trace import Scalar
 
 SHORT, LONG = 0.001, 0.02  # seconds between two looks at clocks that are waited for
-
-
-@dataclass(slots=True, eq=False)
-class Actor:
-    """What posts operations on a rank, a thread: it computes, from `ns` on, or waits."""
-
-    rank: int
-    number: int
-    ns: int = 0
-    asks: Ask | None = None
-    absent: bool = False  # stands still: nobody waits for it
-    stood_still: bool = False  # in the user's code, until what it asks is answered
 
 
 class Timekeeper(threading.Thread):
@@ -236,6 +223,17 @@ class Timekeeper(threading.Thread):
         if len(self._here[key]) == expected:
             for each in self._here.pop(key):
                 self._unmet[each].discard(key)
+                self._may_go_on(each)
+
+    def _may_go_on(self, rank: int) -> None:
+        """Count on a rank again that was left out while it waited in gloo: it has what it needs.
+
+        It goes on as soon as it gets a core, and may then post from where its clock stands on.
+        """
+        actor = self._actors.get((rank, MAIN))
+        if actor is not None and actor.absent and not actor.stood_still:
+            actor.absent = False
+            self._watched[rank].since = time.monotonic()
 
     def _post(
         self, rank: int, post: PostedSend | PostedCollective, operation: Pending, after_ns: int

@@ -99,6 +99,7 @@ def stacked_steps(
         bars.append(replace(bar, base_ns=base))
     note = words.note(_common(traces), compute=True, comm=True)
     title = f"Where a step went: {', '.join(PARTS[i] for i in _present(bars))}"
+    title += " (emulated)" * bool(words.emulated(_common(traces)))
     made = StackedSteps(tuple(bars), by, title, _notice(bars), note, "")
     return replace(made, text="\n".join(_lines(made)))
 
