@@ -55,8 +55,8 @@ class Case:
     raised, and all in `given`: names and values, or an object with attributes.
 
     `trivial` is what an answer that does nothing gets right too: one rank alone, an empty tensor,
-    a single micro-batch. Such a case has to pass, and its points count only beside those of a case
-    that is not trivial.
+    a single micro-batch; or what can be copied, as the name of a fault. Such a case has to pass,
+    and its points count only beside those of a case that is not trivial.
 
     `stop_if` ends the exercise: if this case is "wrong" (however it fails) or has "raised", later
     cases are not tried and count as wrong. An answer that fails a plain case would fail the others

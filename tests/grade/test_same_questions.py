@@ -7,7 +7,9 @@ earn nothing alone.
 from __future__ import annotations
 
 import types
+from dataclasses import Field, fields, is_dataclass
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +53,12 @@ def shape(thing: object, above: tuple[int, ...] = ()) -> object:
             return [thing.__name__, parts(cells), parts(thing.__defaults__)]
         case type() | types.ModuleType():
             return thing.__name__
-    return type(thing).__name__, parts(getattr(thing, "__dict__", {}))
+    held = {each.name: getattr(thing, each.name) for each in _fields(thing)}  # also of slots
+    return type(thing).__name__, parts({**getattr(thing, "__dict__", {}), **held})
+
+
+def _fields(thing: object) -> tuple[Field[Any], ...]:
+    return fields(thing) if is_dataclass(thing) else ()
 
 
 def same_for_all(name: str, *seeds: str) -> list[str]:

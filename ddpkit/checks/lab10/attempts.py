@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddpkit.cluster import Run
 from ddpkit.cluster.blame import blame
@@ -15,6 +16,48 @@ from ddpkit.trace import Trace
 
 End = tuple[int, ...] | str  # the ranks that die; or "raised", "well"
 MOST = 9  # starts, after which a supervisor is stopped
+
+
+class Attempts(NamedTuple):
+    """How attempts end, what a supervisor is told, and what it makes of them."""
+
+    title: str
+    ends: Sequence[End]
+    arguments: tuple[int, ...]  # ranks, most restarts, least ranks
+    started: list[list[int]]  # [ranks, attempt]
+    ended: str
+
+
+def drawn(rng: random.Random) -> Iterator[Attempts]:
+    """Runs of drawn numbers of ranks, of which some die."""
+
+    def ranks() -> int:
+        return rng.randrange(5, 30)
+
+    yield Attempts("all is well", ("well",), (4, 3), [[4, 0]], "run 0")
+    n = ranks()
+    dead, title = rng.randrange(1, n), "rank {} of {} dies once"
+    started = [[n, 0], [n - 1, 1]]
+    yield Attempts(title.format(dead, n), ((dead,), "well"), (n, 3), started, "run 1")
+    n = ranks()
+    yield Attempts("rank 0 raises once", ("raised", "well"), (n, 3), [[n, 0], [n, 1]], "run 1")
+    n, most = ranks(), rng.randrange(2, 6)
+    started = [[n, attempt] for attempt in range(most + 1)]
+    ended = f"the error of run {most}"
+    yield Attempts("it fails each time", ("raised",), (n, most), started, ended)
+    n = ranks()
+    yield Attempts("no restart", ((0,), "well"), (n, 0), [[n, 0]], "the error of run 0")
+    n = ranks()
+    two, started = tuple(rng.sample(range(n), 2)), [[n, 0], [n - 2, 1], [n - 3, 2]]
+    yield Attempts("two die, then one", (two, (1,), "well"), (n, 4, 2), started, "run 2")
+    n = ranks()
+    most_die = tuple(range(1, n))
+    yield Attempts("one is left", (most_die, "well"), (n, 1), [[n, 0], [1, 1]], "run 1")
+    n = ranks()
+    yield Attempts("all die", (tuple(range(n)), "well"), (n, 2), [[n, 0]], "the error of run 0")
+    n, ended = ranks(), "the error of run 1"
+    started = [[n, 0], [n - 1, 1]]
+    yield Attempts("too few are left", ((1,), (1,), "well"), (n, 5, n - 1), started, ended)
 
 
 class ForEver(RuntimeError):

@@ -32,7 +32,7 @@ def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("4 ranks, two good steps", 4, 1.6, "good step"),
         ("4 ranks, a slow link", 4, 1.0, "link"),
     ):
-        slow, base = rng.randrange(1, n), rng.randrange(20, 60)
+        slow, base = rng.randrange(n), rng.randrange(20, 60)
         work = [[base * (factor if rank == slow else 1.0) for rank in range(n)] for _ in range(6)]
         work[0][(slow + 1) % n] *= 30 if kind == "warm-up" else 1
         if kind == "good step":
@@ -59,10 +59,12 @@ def _straggler(answer: Answer, trace: Any) -> Observed:
 def shares(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Shares with which the slowest rank is done as early as it can be."""
     drawn = [rng.randrange(20, 300) / 7 for _ in range(5)]
+    v = 16.0 * rng.randrange(3, 9)  # 2 / v * v is 2: a rounding error is not asked for
     for batch, speeds in (
-        (128, [100.0, 100.0, 100.0, 50.0]),
-        (3, [100.0, 100.0, 1.0]),
-        (2, [3.0, 1.0, 1.0]),
+        # 7·k + 2 images leave 2 when rounded down, 5·k + 3 the wrong way round: each mistake shows
+        (128 + 35 * rng.randrange(6), [v, v, *rng.sample((v, v / 2), 2)]),
+        (3, rng.sample((v, v, v / 100), 3)),
+        (2, rng.sample((v, v / 3, v / 3), 3)),
         (rng.randrange(50, 150), drawn),
         (rng.randrange(1000, 2000), drawn[::-1]),
     ):
@@ -279,10 +281,11 @@ def _loaded(right: Sequence[int], own: Sequence[int], seen: Observed) -> Observe
 @exercise("checkpoint_every", lab="10", points=1)
 def checkpoint_every(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The interval at which least time is lost."""
-    for save, failure in ((60.0, 3.1 * 3600), (10.0, 3.1 * 3600), (5.0, rng.randrange(300, 3000))):
+    for saves, failures in (((40, 80), (2, 5)), ((8, 20), (2, 5)), ((4, 8), (0.1, 0.8))):
+        save, failure = float(rng.randrange(*saves)), 3600 * rng.uniform(*failures)
         yield Case(
             f"{save:.0f} s to save, a failure every {failure / 60:.0f} minutes",
-            partial(_every, answer, save, float(failure)),
+            partial(_every, answer, save, failure),
             {"lost": Close(sqrt(2 * save / failure), digits=2)},
             read=partial(_lost, save, failure),
             hints=hints.EVERY,
@@ -302,26 +305,11 @@ def _lost(save: float, failure: float, seen: Observed) -> Observed:
 
 # supervise
 
-ATTEMPTS: tuple[tuple[str, Sequence[attempts.End], tuple[int, ...], list[list[int]], str], ...] = (
-    ("all is well", ("well",), (4, 3), [[4, 0]], "run 0"),
-    ("rank 2 of 4 dies once", ((2,), "well"), (4, 3), [[4, 0], [3, 1]], "run 1"),
-    ("rank 0 raises once", ("raised", "well"), (4, 3), [[4, 0], [4, 1]], "run 1"),
-    ("it fails each time", ("raised",), (2, 2), [[2, 0], [2, 1], [2, 2]], "the error of run 2"),
-    ("no restart", ((0,), "well"), (2, 0), [[2, 0]], "the error of run 0"),
-    (
-        *("two die, then one", ((0, 3), (1,), "well")),
-        *((5, 4, 2), [[5, 0], [3, 1], [2, 2]], "run 2"),
-    ),
-    ("one of two dies", ((0,), "well"), (2, 1), [[2, 0], [1, 1]], "run 1"),
-    ("both die", ((0, 1), "well"), (2, 2), [[2, 0]], "the error of run 0"),
-    ("too few are left", ((1,), (1,), "well"), (4, 5, 3), [[4, 0], [3, 1]], "the error of run 1"),
-)
-
 
 @exercise("supervise", lab="10", points=2)
 def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Attempts until one is well: without the dead, not too often, not with too few."""
-    for about, ends, arguments, started, ended in ATTEMPTS:
+    for about, ends, arguments, started, ended in attempts.drawn(rng):
         yield Case(
             about,
             partial(attempts.supervised, answer, ends, arguments),
@@ -334,28 +322,17 @@ def supervise(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # drifted
 
-DRIFTS: tuple[tuple[str, int, drift.Changes, list[str]], ...] = (
-    ("3 ranks, a frozen one on rank 2", 3, {2: {"frozen": [1.0, 2.0, 4.0000005]}}, ["frozen"]),
-    ("3 ranks, alike", 3, {}, []),
-    (
-        *("3 ranks, two numbers changed places", 3, {0: {"frozen": [2.0, 1.0, 4.0]}}),
-        ["frozen"],
-    ),
-    ("2 ranks, the sums agree", 2, {1: {"table": [[1, 2], [1, 4], [2, 5]]}}, ["table"]),
-    ("2 ranks, a buffer", 2, {1: {"seen": 8}}, ["seen"]),
-    ("2 ranks, -0.0", 2, {0: {"mean": [-0.0, float("nan")]}}, ["mean"]),
-    ("3 ranks, two of them", 3, {1: {"narrow": [0.5, -3.02]}, 2: {"seen": 9}}, ["narrow", "seen"]),
-)
-
 
 @exercise("drifted", lab="10", points=3)
 def drifted(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Names of what is not the same on all ranks, on all ranks, for a few bytes."""
-    for about, n, changes, names in DRIFTS:
+    for about, n, changes, drifts in drift.drawn(rng):
+        part = f"part{rng.randrange(10, 100)}"
+        names = [f"{part}.{name}" for name in drifts]
         yield Case(
             about,
             asked(
-                partial(drift.on_a_rank, answer),
+                partial(drift.on_a_rank, answer, part),
                 PerRank([changes.get(rank, {}) for rank in range(n)]),
                 world_size=n,
                 see={"names": "returned", "handed in": drift.cheap},

@@ -31,7 +31,11 @@ DIAGNOSES: dict[str, tuple[str, int | None]] = {
 
 
 def cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """The diagnosis of a patient, and its mend, which is run."""
+    """The diagnosis of a patient, and its mend, which is run.
+
+    The program is the same for every seed, and so is its diagnosis, which can be guessed or copied:
+    it is trivial, and earns nothing without a mend.
+    """
     cause, rank = DIAGNOSES[name]
     yield Case(
         "diagnosis",
@@ -39,6 +43,7 @@ def cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
         {"illness": cause, "rank": rank},
         hints=DIAGNOSIS,
         given={"patient": name},
+        trivial=True,
     )
     seed = rng.randrange(10**6)
     yield Case(

@@ -301,6 +301,10 @@ SUPERVISE = (
          lambda s: f"It should end with {s.expect['ended']}, and not with {s.ended}."),
 )
 
+def _has(names: Sequence[str], tensor: str) -> bool:
+    return any(name.endswith(f".{tensor}") for name in names)
+
+
 DRIFTED = (
     Hint("a view", lambda s: s.n > 1 and s.error and not s.stuck and not s.mismatch,
          "A tensor may have no dimension, lie in memory in any order, and be bfloat16: "
@@ -315,11 +319,13 @@ DRIFTED = (
     Hint("salted", lambda s: all(len(names) > len(s.right) + 1 for names in s.names),
          "Tensors are named that are alike: is your digest the same in each process? Python's "
          "hash() is not."),
-    Hint("NaN", lambda s: any("mean" in names for names in s.names) and "mean" not in s.right,
+    Hint("NaN", lambda s: any(_has(names, "mean") for names in s.names)
+         and not _has(s.right, "mean"),
          "`mean` has a NaN, the same bits on all ranks, and NaN is not equal to itself: compare "
          "bytes, not numbers."),
     Hint("-0.0", lambda s: "-0.0" in s.about, "-0.0 == 0.0, but their bits differ."),
-    Hint("buffers", lambda s: "seen" in s.right and not any("seen" in each for each in s.names),
+    Hint("buffers", lambda s: _has(s.right, "seen")
+         and not any(_has(each, "seen") for each in s.names),
          "A buffer is part of the model too: named_buffers()."),
     Hint("frozen", lambda s: "frozen one" in s.about,
          "The lowest bit of a frozen parameter counts too, on any rank."),
