@@ -161,7 +161,8 @@ class LocalRun:
         results = [self.results.get(rank) for rank in range(self.request.world_size)]
         facts = {} if self.timekeeper is None else self.timekeeper.facts
         memory = dict(sorted(self.memory.items()))
-        return RunOutcome(results, str(self.output), self.spans, self.dropped, error, facts, memory)
+        spans = sorted(self.spans, key=lambda span: span.rank)  # not by who replied first
+        return RunOutcome(results, str(self.output), spans, self.dropped, error, facts, memory)
 
     def _watch(self) -> RunFailed | None:
         begun = time.monotonic()
