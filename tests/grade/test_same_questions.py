@@ -24,6 +24,7 @@ ALIKE = {
     "barrier": (("4 ranks", "2 ranks", "3 ranks", "5 ranks", "8 ranks"), "it has no arguments"),
     "gradients_of": (("all are None",), "zeros are all that there is"),
     "no_sync": (("an exception inside",), "a flag has two values; the next case mixes them"),
+    "pair_groups": (("4 ranks", "8 ranks"), "it has no arguments: it is told of the ranks alone"),
 }
 
 

@@ -235,12 +235,13 @@ def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
             hints=BARRIER,
             given={"plans": plans, "timeout": timeout},
         )
+    n, timeout = rng.randrange(2, 8), rng.randrange(30, 70) / 1e3
     yield Case(
-        "a store of torch's, 1 of 2 ranks",
-        partial(alone_of, answer, 2, 0.05),
-        {"ends": [[[1]]]},
+        f"a store of torch's, 1 of {n} ranks",
+        partial(alone_of, answer, name, n, timeout),
+        {"ends": [[list(range(1, n))]]},
         hints=BARRIER,
-        given={"plans": [[(name, 0.0)], []], "timeout": 0.05},
+        given={"plans": [[(name, 0.0)], *[[]] * (n - 1)], "timeout": timeout},
     )
 
 

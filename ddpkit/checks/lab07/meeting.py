@@ -179,9 +179,11 @@ def visits(
     }
 
 
-def alone_of(answer: Answer, world_size: int, timeout: float) -> dict[str, list[list[Any]]]:
-    """How a visit ends in a real store, to which nobody else comes."""
-    return {"ends": [[_end(answer, HashStore(), "here", 0, world_size, timeout)]]}
+def alone_of(
+    answer: Answer, name: str, world_size: int, timeout: float
+) -> dict[str, list[list[Any]]]:
+    """How rank 0's visit ends in a real store, to which nobody else comes."""
+    return {"ends": [[_end(answer, HashStore(), name, 0, world_size, timeout)]]}
 
 
 def _end(

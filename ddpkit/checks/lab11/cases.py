@@ -35,8 +35,14 @@ Answer = Callable[..., Any]
 @exercise("ticks", lab="11", points=1)
 def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Who works on what, tick by tick."""
-    drawn = rng.randrange(3, 6), rng.randrange(6, 9)
-    for stages, pieces in ((3, 4), (2, 1), (4, 2), (1, 3), drawn):
+    few = rng.randrange(3, 5)
+    for stages, pieces in (
+        (few, few + rng.randrange(1, 4)),
+        (rng.randrange(2, 9), 1),
+        (rng.randrange(4, 8), rng.randrange(2, 4)),  # more stages than pieces
+        (1, rng.randrange(3, 12)),
+        (rng.randrange(5, 8), rng.randrange(8, 12)),
+    ):
         yield Case(
             f"{count(stages, 'stage')}, {count(pieces, 'piece')}",
             observe=partial(_ticks, answer, stages, pieces),
@@ -110,7 +116,17 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # gpipe and one_f_one_b
 
-SIZES = ((4, 8), (2, 3), (4, 2), (3, 1), (1, 4))  # stages, micro-batches
+
+def _sizes(rng: random.Random) -> Iterator[tuple[int, int]]:
+    """Stages and micro-batches, no pair twice."""
+    stages = rng.randrange(3, 6)
+    yield stages, stages + rng.randrange(2, 6)
+    yield 2, rng.randrange(3, 9)
+    stages = rng.randrange(4, 9)
+    yield stages, rng.randrange(2, stages - 1)  # too few for one forward ahead on each stage
+    yield rng.randrange(3, 9), 1
+    yield 1, rng.randrange(4, 12)
+    yield rng.randrange(6, 9), rng.randrange(9, 13)
 
 
 @exercise("gpipe", lab="11", points=1)
@@ -137,7 +153,7 @@ def _plans(
     held: Callable[[int, int], list[int]],
 ) -> Iterator[Case]:
     """Plans of all stages, carried out: no list of operations is the only right one."""
-    for stages, micro in (*SIZES, (rng.randrange(5, 8), rng.randrange(8, 12))):
+    for stages, micro in _sizes(rng):
         yield Case(
             f"{count(stages, 'stage')}, {count(micro, 'micro-batch')}",
             observe=partial(_all_stages, answer, stages, micro),
@@ -162,8 +178,14 @@ def _all_stages(answer: Answer, stages: int, micro: int) -> Observed:
 @exercise("bubble", lab="11", points=1)
 def bubble(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The share of a step in which a rank does nothing."""
-    drawn = rng.randrange(5, 9), rng.randrange(10, 40)
-    for stages, micro in ((4, 8), (16, 3), (2, 1), (1, 5), drawn):
+    for stages, micro in (
+        # no two mistakes that have a hint give the same number here: micro != (stages - 1) ** 2
+        (rng.randrange(5, 8), rng.randrange(8, 15)),
+        (rng.randrange(12, 20), rng.randrange(2, 6)),
+        (rng.randrange(2, 10), 1),
+        (1, rng.randrange(3, 12)),
+        (rng.randrange(8, 13), rng.randrange(20, 41)),
+    ):
         share = (stages - 1) / (micro + stages - 1)
         yield Case(
             f"{count(stages, 'stage')}, {count(micro, 'micro-batch')}",
