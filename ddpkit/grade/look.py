@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from ddpkit.grade.cellnames import as_python
 from ddpkit.grade.merge import Merged
 
 MOST = 12  # lines of a submission
-OPEN = ("ddpkit.exercises.check", "ddpkit.exercises.carry")  # modules that a lab's reader may name
+OPEN = (  # names of machinery that an answer may use: a checksum holds no code
+    *("ddpkit.exercises.check", "ddpkit.exercises.carry", "zlib.crc32", "zlib.adler32"),
+)
 
 # what is said of it -> how dotted names begin, after imports are followed
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -48,6 +50,11 @@ ATTRIBUTES = {  # of anything
 GROUPS = ("ProcessGroup", "_get_default_store", "_get_default_group", "_world")
 TEXTS = {"/proc": "/proc", "/job": "the grader's folder", "DDPKIT_": "machinery of the kit"}
 LIBRARIES = ("torch", "json", "pickle", "builtins", "sys", "math", "random", "numpy", "ddpkit")
+Functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+OwnNames = (  # what binds names that are not those of the function around it
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
 
 
 def looks(merged: Merged) -> list[str]:
@@ -93,7 +100,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Lines of one cell, and what stands there."""
     inner: set[int] = set()  # parts of a longer dotted name
-    for node in ast.walk(tree):
+    for node, local in _parts(tree):
         match node:
             case ast.Import(names=names):
                 for each in names:
@@ -104,8 +111,8 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
             case ast.Attribute() | ast.Name() if id(node) not in inner:
                 chain = list(_chain(node))
                 inner |= set(map(id, chain))
-                name = _dotted(node, imports)
-                if isinstance(node.ctx, ast.Store):
+                name = _dotted(node, imports, local)
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                     yield from _assigned(node.lineno, name)
                 yield from _named(node.lineno, name)
                 for part in chain:
@@ -113,6 +120,43 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
                         yield part.lineno, f"{ATTRIBUTES[part.attr]} ({part.attr})"
             case ast.Constant(value=str(text)):
                 yield from ((node.lineno, what) for part, what in TEXTS.items() if part in text)
+
+
+def _parts(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
+    """All parts of a tree, each with the names that are a function's own there.
+
+    `held = {}` in a function makes `held` its own, whatever the notebook has imported as `held`.
+    """
+    todo: list[tuple[ast.AST, Set[str]]] = [(tree, frozenset())]
+    for node, local in todo:  # it grows
+        yield node, local
+        inside, body = local, list[ast.AST]()
+        if isinstance(node, Functions):  # decorators and defaults belong to what is around it
+            body += node.body if isinstance(node.body, list) else [node.body]
+            inside = _own(node, body, local)
+        ids = set(map(id, body))
+        parts = ast.iter_child_nodes(node)
+        todo += [(part, inside if id(part) in ids else local) for part in parts]
+
+
+def _own(function: Functions, body: Sequence[ast.AST], around: Set[str]) -> Set[str]:
+    """The names that are local in a function's body; in doubt a name is not."""
+    a = function.args
+    given = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
+    own, outer, todo = {each.arg for each in given}, set[str](), list(body)
+    imported = {name for part in body for name, _ in _imports(part)}
+    for node in todo:  # it grows
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                own.add(name)
+            case ast.Global(names=names):
+                outer |= set(names)
+                around -= set(names)
+            case ast.Nonlocal(names=names):
+                outer |= set(names)
+        if not isinstance(node, OwnNames):
+            todo += ast.iter_child_nodes(node)
+    return around | (own - outer - imported)
 
 
 def _chain(node: ast.AST) -> Iterator[ast.AST]:
@@ -123,14 +167,14 @@ def _chain(node: ast.AST) -> Iterator[ast.AST]:
         yield node
 
 
-def _dotted(node: ast.AST, imports: Mapping[str, str]) -> str:
+def _dotted(node: ast.AST, imports: Mapping[str, str], local: Set[str]) -> str:
     """The name as it was imported: "torch.distributed.send" of `dist.send`."""
     parts = []
     for each in _chain(node):
         if isinstance(each, ast.Attribute):
             parts.append(each.attr)
         elif isinstance(each, ast.Name):
-            parts.append(imports.get(each.id, each.id))
+            parts.append(each.id if each.id in local else imports.get(each.id, each.id))
     return ".".join(reversed(parts))
 
 

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 GIVEN = """
 import torch, torch.distributed as dist
 from ddpkit import check, carry
-from ddpkit.simulate import schedule
+from ddpkit.simulate import held, schedule
+import zlib
 """
 
 
@@ -53,6 +54,28 @@ def seen(answer: str, *helpers: str) -> list[str]:
         ("torch.equal = lambda a, b: True", "torch.equal is replaced"),
         ("get_ipython().display_pub.publish({})", "machinery of the kit (get_ipython"),
         ("%time exec(text)", "encoded code (exec)"),
+        ("zlib.decompress(x)", "encoded code (zlib.decompress)"),
+        ("z = zlib", "encoded code (zlib)"),
+        ("def f(s=schedule): return s", "the kit's simulator (ddpkit.simulate.schedule)"),
+        (
+            "def f():\n  [0 for held in x]\n  return held(y)",
+            "the kit's simulator (ddpkit.simulate.held",
+        ),
+        (
+            "def f():\n  class A: held = 1\n  return held(y)",
+            "the kit's simulator (ddpkit.simulate.held",
+        ),
+        (
+            "def f():\n  def g(held): 0\n  return held(y)",
+            "the kit's simulator (ddpkit.simulate.held",
+        ),
+        ("def f():\n  from ddpkit.simulate import held\n  held = held", "the kit's simulator"),
+        ("def f(g=lambda held: 0): return held(y)", "the kit's simulator (ddpkit.simulate.held"),
+        (
+            "def f(held):\n  def g():\n    global held\n    return held(y)\n  return g",
+            "the kit's simulator (ddpkit.simulate.held",
+        ),
+        ("def f(dist):\n  torch.equal = dist", "torch.equal is replaced"),
     ],
 )
 def test_machinery_is_named(code: str, what: str) -> None:
@@ -66,6 +89,10 @@ def test_machinery_is_named(code: str, what: str) -> None:
         "from ddpkit.exercises import check\nfrom functools import partial\nimport math",
         "reduce = carry('reduce')\ntorch.compile(f)",
         "this is no Python (",
+        "zlib.crc32(bytes(x))",
+        "def f(x):\n  held = {}\n  held[0] = x\n  def g(): return held.pop(0)\n  return g",
+        "def f(held): return [held(x) for x in held]",
+        "f = lambda held: held.pop(0)",
         "x = '\\x00'",
         "",
     ],
