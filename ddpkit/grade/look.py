@@ -100,7 +100,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Lines of one cell, and what stands there."""
     inner: set[int] = set()  # parts of a longer dotted name
-    for node, local in _parts(tree):
+    for node, local in _with_own_names(tree):
         match node:
             case ast.Import(names=names):
                 for each in names:
@@ -122,7 +122,7 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
                 yield from ((node.lineno, what) for part, what in TEXTS.items() if part in text)
 
 
-def _parts(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
+def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
     """All parts of a tree, each with the names that are a function's own there.
 
     `held = {}` in a function makes `held` its own, whatever the notebook has imported as `held`.

@@ -56,5 +56,5 @@ def opened(lab: Lab, browser: Browser, request: pytest.FixtureRequest) -> Iterat
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = NotebookPage(context.new_page(), lab, request.param)
     yield page
-    page.command("kernelmenu:shutdown")
+    page.shut_down()
     context.close()

@@ -171,6 +171,11 @@ class NotebookPage:
             }}"""
         )
 
+    def shut_down(self) -> None:
+        """End the kernel, and wait: a page opened meanwhile would be given the kernel that ends."""
+        self.command("kernelmenu:shutdown")
+        self.wait(f"window.done && !{PANEL}.sessionContext.session")
+
     def cells(self) -> list[dict[str, Any]]:
         """The code cells: position, source, number beside "In", and outputs."""
         found: list[dict[str, Any]] = self.page.evaluate(

@@ -183,8 +183,7 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
     opened.screenshot(ARTIFACTS / "figures_dark.png")
     opened.command("docmanager:save")
     opened.wait(f"window.done && !{PANEL}.context.model.dirty")
-    opened.command("kernelmenu:shutdown")
-    opened.wait(f"window.done && !{PANEL}.sessionContext.session")
+    opened.shut_down()
     assert opened.complaints == []
 
     saved = lab.folder / "figures.ipynb"
@@ -200,7 +199,7 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
         page.screenshot(ARTIFACTS / f"{name}_saved.png")
         # Of a widget that is gone its own manager says so in the console, and nobody can stop it.
         assert [said for said in page.complaints if "widget model not found" not in said] == []
-        page.command("kernelmenu:shutdown")
+        page.shut_down()
         context.close()
 
 
@@ -223,5 +222,5 @@ def test_saved_lessons_show_their_figures(lab: Lab, browser: Browser, trusted: b
     assert min(widths) > 400
     page.screenshot(ARTIFACTS / f"saved_lessons_{trusted}.png")
     assert page.complaints == []
-    page.command("kernelmenu:shutdown")
+    page.shut_down()
     context.close()
