@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,10 @@ def outputs_of(cells: Sequence[Any], xs: Sequence[Any], start: Any) -> list[Any]
 
 
 def whole_batch(
-    weights: Sequence[Any], inputs: Sequence[Any], targets: Sequence[Any]
+    weights: Sequence[Any],
+    inputs: Sequence[Any],
+    targets: Sequence[Any],
+    loss: Callable[[Any, Any], Any],
 ) -> tuple[float, list[Any]]:
     """The mean loss over micro-batches, and its gradient for each layer's weights."""
     leaves = [weight.clone().requires_grad_() for weight in weights]
@@ -31,7 +34,7 @@ def whole_batch(
     for x, target in zip(inputs, targets, strict=True):
         for weight in leaves:
             x = torch.tanh(x @ weight)
-        losses.append(nn.functional.mse_loss(x, target))
+        losses.append(loss(x, target))
     mean = torch.stack(losses).mean()
     return mean.item(), list(torch.autograd.grad(mean, leaves))
 

@@ -226,14 +226,15 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
     import torch
 
     from ddpkit.checks.lab11.alone import whole_batch
-    from ddpkit.checks.lab11.on_ranks import BEFORE, of_ranks, step_of_rank
+    from ddpkit.checks.lab11.on_ranks import BEFORE, lopsided, of_ranks, step_of_rank
 
     for about, make, n, micro in STEPS:
         torch.manual_seed(rng.randrange(10**6))
         plans = [make(stage, n, micro) for stage in range(n)]
         weights = [torch.randn(3, 3) for _ in range(n)]
         inputs, targets = ([torch.randn(2, 3) for _ in range(micro)] for _ in range(2))
-        loss, gradients = whole_batch(weights, inputs, targets)
+        loss, gradients = whole_batch(weights, inputs, targets, lopsided)
+        _, turned = whole_batch(weights, inputs, targets, lambda y, target: lopsided(target, y))
         inner = [micro * ((rank < n - 1) + (rank > 0)) for rank in range(n)]
         nothing = [None] * micro
         expected = [BEFORE + gradient for gradient in gradients]
@@ -265,7 +266,13 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "too long": [0] * n,
             },
             hints=PIPELINE_STEP,
-            given={"n": n, "micro": micro, "before": BEFORE, "expect_gradients": expected},
+            given={
+                "n": n,
+                "micro": micro,
+                "before": BEFORE,
+                "expect_gradients": expected,
+                "turned": turned,
+            },
         )
 
 

@@ -136,6 +136,8 @@ PIPELINE_STEP = (
     Hint("the sum", lambda s: near(grown(s), [s.micro * g for g in wanted(s)]),
          lambda s: f"The gradients are {s.micro} times too large: that of the mean over "
          f"{s.micro} micro-batches is asked for."),
+    Hint("target first", lambda s: near(grown(s), s.turned),
+         "These are gradients of loss(target, output): the output comes first."),
     Hint("divided again", lambda s: s.n > 1 and near(grown(s)[-1], wanted(s)[-1])
          and near(grown(s)[-2], wanted(s)[-2] / s.micro),
          lambda s: f"Stages before the last have 1/{s.micro} of their gradient: the gradient that "

@@ -118,6 +118,7 @@ edits(
      "waits for its send"),
     ("pipeline_step", "no_gradient_asked", CAME, "receive(like, rank - 1)", "needs no gradient"),
     ("pipeline_step", "the_sum", " / len(targets)", "", "the sum"),
+    ("pipeline_step", "target_first", "loss(y, targets[i])", "loss(targets[i], y)", "target first"),
     ("pipeline_step", "divided_again", GRADIENT, f"{GRADIENT} / len(inputs)", "divided again"),
     ("pipeline_step", "keeps_all", "held.pop(i)", "held[i]", "outputs kept"),
     ("pipeline_step", "sends_the_graph", "isend(y.detach(),", "isend(y,", "outputs kept"),
