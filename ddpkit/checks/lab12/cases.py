@@ -228,7 +228,12 @@ def halo(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # Gathered and Scattered
 
-PARTS = ((2, "float32"), (4, "float32"), (3, "float64"), (1, "float32"))
+PARTS = (  # ranks, dtype, batch: the parts of a batch of one are views without gaps
+    (2, "float32", 6),
+    (4, "float32", 6),
+    (3, "float64", 1),
+    (1, "float32", 6),
+)
 
 
 @exercise("Gathered", lab="12", points=2, returns=False)
@@ -236,8 +241,8 @@ def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Forward all parts of a sequence, side by side; backward the sum of this rank's part."""
     import torch
 
-    for n, dtype in PARTS:
-        parts = [_whole(rng, dtype, 6, 5, 3)[:, :2] for _ in range(n)]  # with gaps in memory
+    for n, dtype, batch in PARTS:
+        parts = [_whole(rng, dtype, batch, 5, 3)[:, :2] for _ in range(n)]  # with gaps in memory
         whole = torch.cat(parts, dim=1)
         gradients = [_whole(rng, dtype, *whole.shape) for _ in range(n)]
         yield _passed(
@@ -258,10 +263,10 @@ def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Forward this rank's part of the sum; backward all parts of the gradient, side by side."""
     import torch
 
-    for n, dtype in PARTS:
-        xs = [_whole(rng, dtype, 6, 2 * n, 3) for _ in range(n)]
+    for n, dtype, batch in PARTS:
+        xs = [_whole(rng, dtype, batch, 2 * n, 3) for _ in range(n)]
         parts = list(sum(xs).chunk(n, dim=1))
-        gradients = [_whole(rng, dtype, 6, 5, 3)[:, :2] for _ in range(n)]
+        gradients = [_whole(rng, dtype, batch, 5, 3)[:, :2] for _ in range(n)]
         whole = torch.cat(gradients, dim=1)
         alone = [torch.zeros_like(whole) for _ in range(n)]
         for rank, zeros in enumerate(alone):

@@ -181,10 +181,12 @@ edits(
     ("Gathered", "one_below_the_other", "torch.cat(parts, dim=1)",
      "torch.cat(parts).view(len(x), -1, *x.shape[2:])", "one below the other"),
     ("Gathered", "own_slice", SCATTER, "        return parts[dist.get_rank()]\n", "own slice"),
+    ("Gathered", "into_the_gradient", "torch.empty_like(parts[0])", "parts[0]", "not left alone"),
     ("Gathered", "averages", "return mine", "return mine / dist.get_world_size()", "mean"),
     ("Gathered", "all_reduce", SCATTER,
      "        total = gradient.clone()\n        dist.all_reduce(total)\n"
      "        return total.chunk(dist.get_world_size(), dim=1)[dist.get_rank()]\n", "more bytes"),
+    ("Scattered", "into_x", "torch.empty_like(parts[0])", "parts[0]", "not left alone"),
     ("Scattered", "averages", "return mine", "return mine / dist.get_world_size()", "mean"),
     ("Scattered", "own_slice", SCATTER, "        return parts[dist.get_rank()]\n", "own slice"),
     ("Scattered", "along_dim_0", "torch.cat(parts, dim=1)", "torch.cat(parts)", "gradient's shape"),
