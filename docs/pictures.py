@@ -15,6 +15,7 @@ PICTURES = ROOT / "docs" / "pictures"
 TAKEN = {
     "timeline.png": ("06_overlap", "compare(naive, bucketed, overlapped"),
     "ring.png": ("03_all_reduce", 'play(schedule("ring"'),
+    "pipeline.png": ("11_pipeline", "show_pipeline(seen, better"),
 }
 
 
