@@ -22,7 +22,8 @@ class Trace(BaseTrace):
     and "order", where it is not certain that the order is that of emulated time. A run on several
     hosts adds "hosts", their number, and "clock_error_ns", how far a time may be off. A
     long run adds "kept", the part of it that this trace holds: "the last 812 of 5,000 steps". A run
-    for which torchrun had too few ranks adds "skipped", the reason.
+    for which torchrun had too few ranks adds "skipped", the reason; one after torchrun's restart of
+    its job "restart": "1 of 2".
 
     ``bounds`` gives a rank a window of its own, (start, end) in ns: so `step` restricts a trace.
     Without it the window is common to all ranks, from the first start to the last end, so that a

@@ -70,6 +70,22 @@ cluster.run(dist.get_rank)
 print("never said")
 """
 
+DIES_ONCE = """
+import os, signal, torch, torch.distributed as dist
+from ddpkit import Cluster
+
+def total():
+    t = torch.ones(1)
+    dist.all_reduce(t)
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+    return t.item()
+
+run = Cluster(2).run(total)
+print(run.results, run.trace.facts["restart"])
+"""
+
 FAULTS = met_by("torchrun")
 
 LAUNCH = ["torchrun", "--standalone", "--nproc-per-node=2"]
@@ -147,6 +163,19 @@ def test_a_rank_that_leaves_the_script_is_said_once(tmp_path):
     script = tmp_path / "lesson.py"
     script.write_text(LEAVES)
     ended(torchrun(script), ["RankDied: rank 1 has left the script"], "RankDied")
+
+
+def test_a_job_goes_on_after_a_restart_in_the_store_of_the_attempt_before(tmp_path):
+    """Without the variable that `ddpkit.torchrun` sets: torch's own meeting fails so."""
+    script = tmp_path / "lesson.py"
+    script.write_text(DIES_ONCE)
+    done = torchrun(script, launch=[*LAUNCH, "--max-restarts=1"])
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("RankDied: rank 1 has gone") == 1
+    assert done.stdout.splitlines() == [
+        "Restart 1 of 1: torchrun has started all ranks again.",
+        "[2.0, 2.0] 1 of 1",
+    ]
 
 
 @pytest.mark.timeout(400)

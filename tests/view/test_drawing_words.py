@@ -29,6 +29,10 @@ def test_percent(part: int, whole: int, text: str) -> None:
     assert words.percent(part, whole) == text
 
 
+def test_an_attempt_after_a_restart_is_said() -> None:
+    assert words.note({"restart": "1 of 2"}, compute=True, comm=True) == "After restart 1 of 2."
+
+
 def test_what_a_long_run_has_kept_is_said() -> None:
     facts = {"kept": "the last 812 of 5,000 steps"}
     text = "Of this long run, the last 812 of 5,000 steps were kept."

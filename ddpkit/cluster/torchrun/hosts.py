@@ -28,6 +28,7 @@ class Seat:
     host: str
     boot: str  # the host's boot id: two machines may both be called "ubuntu"
     address: str  # other ranks reach it there
+    restarts: int = 0  # of the job, as the host's torchrun has counted them
 
     @property
     def is_on_loopback(self) -> bool:
@@ -69,7 +70,8 @@ def _seat(towards: str, port: int) -> Seat:
     chosen = os.environ.get(INTERFACE, "").split(",")[0]
     address = (address_of(chosen) if chosen else None) or address_towards(towards, port)
     boot = BOOT.read_text().strip() if BOOT.exists() else ""
-    return Seat(socket.gethostname(), boot, address)
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    return Seat(socket.gethostname(), boot, address, restarts)
 
 
 def _exchange(store: Any, key: str, rank: int, size: int, mine: Seat) -> list[Seat]:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ddpkit.cluster.blame import is_echo
 from ddpkit.cluster.devices import VARIABLE, Place
-from ddpkit.cluster.torchrun import connections, hosts
+from ddpkit.cluster.torchrun import attempt, connections, hosts
 from ddpkit.cluster.torchrun.hosts import Seat
 from ddpkit.cluster.torchrun.messenger import Messenger
 from ddpkit.cluster.torchrun.watcher import Watcher
@@ -68,7 +68,8 @@ def checking() -> Iterator[None]:
 class TorchrunJob:
     """The ranks of this job, and a group of their own to exchange replies over.
 
-    `hosts` are the ranks of each host, rank 0's first.
+    `hosts` are the ranks of each host, rank 0's first. `restart` says which attempt of the job this
+    is, "1 of 2", after a restart by torchrun.
     """
 
     def __init__(self) -> None:
@@ -76,10 +77,12 @@ class TorchrunJob:
         from torch._C._distributed_c10d import PrefixStore
         from torch.distributed.rendezvous import rendezvous
 
-        self.store, self.rank, self.size = next(rendezvous("env://"))
+        whole, self.rank, self.size = next(rendezvous("env://"))
+        self.store = attempt.own_part(whole, self.rank, self.size)
         store = PrefixStore("ddpkit", self.store)
         seats = hosts.meet(store, self.rank, self.size)
         self.hosts = hosts.by_host(seats)
+        self.restart = attempt.in_words(seat.restarts for seat in seats)
         control = PrefixStore("control", store)
         self.control: Any = dist.ProcessGroupGloo(control, self.rank, self.size, GROUP_TIMEOUT)
         line, lines = connections.connect(store, self.rank, self.size, seats[0].address)
@@ -91,6 +94,8 @@ class TorchrunJob:
         self.checking = False
         atexit.register(self.leave)
         only_rank_0_prints()
+        if self.restart:
+            print(f"Restart {self.restart}: torchrun has started all ranks again.", flush=True)
         sys.excepthook = self._uncaught
 
     def _host_names(self, seats: Sequence[Seat]) -> list[str]:

@@ -76,10 +76,10 @@ def _run(here: TorchrunJob, request: Request) -> RunOutcome:
 def _outcome(here: TorchrunJob, read: Sequence[ClockShift], replies: Sequence[Reply]) -> RunOutcome:
     """The replies of a run's ranks, all times by rank 0's clock. `read` has one of every rank."""
     clock_of = {rank: read[ranks[0]] for ranks in here.hosts for rank in ranks}
-    facts: dict[str, Scalar] = {}
+    facts: dict[str, Scalar] = {"restart": here.restart} if here.restart else {}
     if len(here.hosts) > 1:
         worst = max(clock.error_ns for clock in clock_of.values())
-        facts = {"hosts": len(here.hosts), "clock_error_ns": worst}
+        facts |= {"hosts": len(here.hosts), "clock_error_ns": worst}
     return RunOutcome(
         results=[unpack_result(reply.result) for reply in replies],
         output="\n".join(line for reply in replies for line in reply.printed),

@@ -113,6 +113,8 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
     if hosts := facts.get("hosts"):
         error = ms(int(facts.get("clock_error_ns", 0)))
         notes.append(f"{hosts} hosts, whose clocks were compared: times are right to {error}.")
+    if restart := facts.get("restart"):
+        notes.append(f"After restart {restart}.")
     if kept := facts.get("kept"):
         notes.append(f"Of this long run, {kept} were kept.")
     return " ".join(notes)
