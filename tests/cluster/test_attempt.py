@@ -47,7 +47,9 @@ def test_a_rank_that_never_comes_is_no_riddle():
         attempt.own_part(store, 0, 2)
 
 
-@pytest.mark.parametrize("counted, said", [([0, 0], ""), ([1, 1], "1 of 2"), ([0, 2, 1], "2 of 2")])
+@pytest.mark.parametrize(
+    ("counted", "said"), [([0, 0], ""), ([1, 1], "1 of 2"), ([0, 2, 1], "2 of 2")]
+)
 def test_the_attempt_is_said(monkeypatch, counted, said):
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
     assert attempt.in_words(counted) == said
