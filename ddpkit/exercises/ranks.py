@@ -18,7 +18,7 @@ from ddpkit.machine import MachineSpec
 from ddpkit.protocol.per_rank import PerRank, pick
 from ddpkit.rank.emulation.machine import Machine, counted_machine
 from ddpkit.rank.record.recorder import current, span
-from ddpkit.simulate.programs import program_ns
+from ddpkit.simulate.claimed import program_ns
 from ddpkit.text import count
 from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval

@@ -8,7 +8,9 @@ all_reduce     the schedules of six all-reduces
 collectives    the schedules of the collectives with one root, and of the halves of a ring
 executor       execute: run a schedule on numbers: who ends up with what?
 network        Network: all messages of a cluster, moved in the order of time by the link's rules
-programs       program_ns: what ranks say that they did, on a modelled machine: its time
+program        Program: what every rank does, as data: work, messages, collectives, on lanes
+engine         play_program: the one engine, which plays any program event by event: Played
+claimed        program_ns: what ranks say that they did, on a modelled machine: its time
 posted         what is posted on a network, and waits: messages, parts in collectives
 timing         time_of: run a schedule on links, event by event: a Trace
 costs          cost, FORMULAS: what an algorithm costs in closed form, and where that is written;
@@ -16,12 +18,13 @@ costs          cost, FORMULAS: what an algorithm costs in closed form, and where
 operations     collective_ns: what a collective of torch.distributed costs, which takes one of them
 rounds         ring_ends, butterfly_ends: an all_reduce of thousands of ranks, a round at a time
 prices         price_of: what an all_reduce takes, by any algorithm on any links; Price
-events         step_ends: a step of all ranks, message by message: what `replay` must agree with
-pipeline       pipeline_plans, pipeline_time: schedules of a pipeline as data, and their time;
+events         step_program: a step of all ranks as a program, with which `replay` must agree
+pipeline       pipeline_plans, pipeline_time: schedules of a pipeline, as a program, and their time;
                bubbles, held: what they cost, of a recorded run too
 buckets        Gradient, Bucket: what is reduced; assign_buckets by the rule of torch's DDP
 step           Step: what a rank computes in a training step; `Step.of_trace` from a recording
 data_parallel  replay, Replay: such a step on any number of ranks, over any link; sweep over caps
+shards         shard_program: parameters that are gathered before use, gradients scattered after
 servers        parameter_server, Served: workers that pull and push, and servers that answer
 models         ModelTable: layers of ResNet, BERT and GPT, with parameters and FLOPs
 noise          noisy_steps: such a step with ranks that are late, each step another one
@@ -35,9 +38,11 @@ Link and Links, latency and bandwidth of one rank and of all, are those of `ddpk
 
 from ddpkit.link import Link, Links
 from ddpkit.simulate.buckets import Bucket, Gradient, assign_buckets
+from ddpkit.simulate.claimed import program_ns
 from ddpkit.simulate.costs import FORMULAS, Formula, bus_bandwidth, cost
 from ddpkit.simulate.data_parallel import AllReduce, Replay, replay, sweep
-from ddpkit.simulate.events import step_ends
+from ddpkit.simulate.engine import Played, play_program
+from ddpkit.simulate.events import step_ends, step_program
 from ddpkit.simulate.executor import execute
 from ddpkit.simulate.forecast import Forecast, forecast
 from ddpkit.simulate.models import ModelLayer, ModelTable, bert, gpt, resnet
@@ -54,11 +59,19 @@ from ddpkit.simulate.pipeline import (
 )
 from ddpkit.simulate.plans import ALGORITHMS, ALL_REDUCE, COLLECTIVES, schedule
 from ddpkit.simulate.prices import all_reduce_ns, price_of
-from ddpkit.simulate.programs import program_ns
+from ddpkit.simulate.program import (
+    After,
+    CollectivePart,
+    MessageEnd,
+    Moment,
+    Program,
+    Work,
+)
 from ddpkit.simulate.rounds import butterfly_ends, ring_ends
 from ddpkit.simulate.scaling import Scaled, scaling
 from ddpkit.simulate.schedules import Recv, RecvReduce, Schedule, Send
 from ddpkit.simulate.servers import Served, parameter_server
+from ddpkit.simulate.shards import ShardUnit, shard_program
 from ddpkit.simulate.step import Step
 from ddpkit.simulate.timing import time_of
 from ddpkit.simulate.whatif import fit_link, what_if
@@ -69,16 +82,22 @@ __all__ = [
     "COLLECTIVES",
     "FORMULAS",
     "PIPELINES",
+    "After",
     "AllReduce",
     "Bucket",
+    "CollectivePart",
     "Forecast",
     "Formula",
     "Gradient",
     "Link",
     "Links",
+    "MessageEnd",
     "ModelLayer",
     "ModelTable",
+    "Moment",
     "Op",
+    "Played",
+    "Program",
     "Recv",
     "RecvReduce",
     "Replay",
@@ -86,7 +105,9 @@ __all__ = [
     "Schedule",
     "Send",
     "Served",
+    "ShardUnit",
     "Step",
+    "Work",
     "all_reduce_ns",
     "assign_buckets",
     "bert",
@@ -104,6 +125,7 @@ __all__ = [
     "parameter_server",
     "pipeline_plans",
     "pipeline_time",
+    "play_program",
     "price_of",
     "program_ns",
     "replay",
@@ -111,7 +133,9 @@ __all__ = [
     "ring_ends",
     "scaling",
     "schedule",
+    "shard_program",
     "step_ends",
+    "step_program",
     "sweep",
     "time_of",
     "waits_for_ever",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.buckets import Bucket, assign_buckets
 from ddpkit.simulate.prices import Price, price_of
-from ddpkit.simulate.step import Step
+from ddpkit.simulate.step import Step, last_of_each
 from ddpkit.text import count
 from ddpkit.trace import Scalar, Span, Trace
 
@@ -138,22 +138,10 @@ def _all_posted(steps: Sequence[Step], buckets: Sequence[Bucket]) -> list[list[i
         order = tuple(gradient.name for gradient in step.gradients)
         last = orders.get(order)
         if last is None:
-            last = orders[order] = _last_of_each(order, buckets)
+            last = orders[order] = last_of_each(order, buckets)
         ready = step.gradients
         posts.append([step.begin_ns + (ready[i].ready_ns if i >= 0 else 0) for i in last])
     return posts
-
-
-def _last_of_each(order: Sequence[str], buckets: Sequence[Bucket]) -> list[int]:
-    """The place of the gradient that lets a rank post each bucket, -1 if it waits for none."""
-    place = {name: i for i, name in enumerate(order)}
-    if missing := [name for bucket in buckets for name in bucket.gradients if name not in place]:
-        raise ValueError(f"the buckets have a gradient {missing[0]!r}, which a step has not")
-    last, found = -1, []
-    for bucket in buckets:
-        last = max([last, *(place[name] for name in bucket.gradients)])
-        found.append(last)
-    return found
 
 
 def end_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:

@@ -19,9 +19,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ddpkit.link import Link, Links, LinkSpec
-from ddpkit.simulate.network import Network
-from ddpkit.trace import Span, Trace, match_peers
+from ddpkit.link import Link, LinkSpec
+from ddpkit.simulate.engine import Played, play_program
+from ddpkit.simulate.program import Action, After, MessageEnd, Program, Work
+from ddpkit.trace import Trace
 
 Op: TypeAlias = tuple[str, int] | tuple[str, int, int]
 Plan: TypeAlias = Sequence[Op]
@@ -153,13 +154,12 @@ def pipeline_time(
     """
     whole = _ns(backward)
     times = _ns(forward), whole, whole // 2 if weights is None else _ns(weights)
-    played = _Played(plans, times, Links.parse(link, len(plans)), nbytes, blocking)
-    played.run()
-    if stuck := played.stuck():
+    played = play_program(pipeline_program(plans, times, nbytes, blocking), link)
+    if played.stuck:
+        stuck = _stuck(plans, played)
         waits = ", ".join(f"rank {rank} for {op_name(op)}" for rank, op in stuck.items())
         raise ValueError(f"these plans wait for ever: {waits}")
-    facts = {"backend": "simulated", "emulated": str(played.network.links)}
-    return Trace(match_peers(played.spans), len(plans), facts)
+    return played.trace()
 
 
 def waits_for_ever(plans: Sequence[Plan], *, blocking: bool = False) -> dict[int, Op]:
@@ -167,9 +167,29 @@ def waits_for_ever(plans: Sequence[Plan], *, blocking: bool = False) -> dict[int
 
     With ``blocking`` a rank may also wait in a send: for the operation that would receive it.
     """
-    played = _Played(plans, (1, 2, 1), Links.parse("unlimited", len(plans)), 0, blocking)
-    played.run()
-    return played.stuck()
+    program = pipeline_program(plans, (1, 2, 1), 0, blocking)
+    return _stuck(plans, play_program(program, "unlimited"))
+
+
+def pipeline_program(
+    plans: Sequence[Plan], times: tuple[int, int, int], nbytes: int = 0, blocking: bool = False
+) -> Program:
+    """The program of a pipeline's plans, see `pipeline_time`.
+
+    ``times`` in ns: a forward, the whole backward, and what of it W takes.
+    """
+    cut = _Cut(plans, times, nbytes, "send" if blocking else "isend")
+    return Program.of_lanes("a pipeline", [cut.lane(rank) for rank in range(len(plans))])
+
+
+def _stuck(plans: Sequence[Plan], played: Played) -> dict[int, Op]:
+    cut = _Cut(plans, (0, 0, 0), 0, "send")
+    found = {}
+    for rank, _, step in played.stuck:
+        (place,) = step.handles if isinstance(step, After) else (step.handle,)
+        assert isinstance(place, tuple)
+        found[rank] = cut.short(place)
+    return found
 
 
 def op_name(op: Op) -> str:
@@ -206,42 +226,39 @@ def _ns(time: str | float) -> int:
     return Link(latency=time).latency_ns
 
 
-class _Played:
-    """Plans that are carried out on a network, each by its rank."""
+class _Cut:
+    """A model cut into layers: who has which, and what passes from one to another."""
 
     def __init__(
-        self,
-        plans: Sequence[Plan],
-        times: tuple[int, int, int],
-        links: Links,
-        nbytes: int,
-        blocking: bool,
+        self, plans: Sequence[Plan], times: tuple[int, int, int], nbytes: int, send: str
     ) -> None:
-        """``times`` in ns: forward, the whole backward, and what of it W takes."""
         self.forward, self.backward, self.weights = times
         self.plans = [[_placed(op, rank) for op in plan] for rank, plan in enumerate(plans)]
-        self.network, self.nbytes, self.blocking = Network(links), nbytes, blocking
         self.owner = {op[2]: rank for rank, plan in enumerate(self.plans) for op in plan}
         self.split = {op[1:] for plan in self.plans for op in plan if op[0] == "W"}
-        self.at = [0] * len(plans)  # the place in its plan at which each rank is
-        self.sending = [False] * len(plans)  # it waits in the send after the operation before
-        self.done: set[Place] = set()
-        self.spans: list[Span] = []
+        self.nbytes, self.send = nbytes, send
 
-    def run(self) -> None:
-        """Let all ranks come as far as they come."""
-        for rank in range(len(self.plans)):
-            self.come_to(rank, 0)
-        self.network.advance()
+    def lane(self, rank: int) -> list[Action]:
+        """What a rank does. A step's handle is the operation that makes, or takes, what it has."""
+        lane: list[Action] = []
+        for op in self.plans[rank]:
+            if (needed := self.needs(op)) is not None:
+                source = self.owner[needed[2]]
+                lane.append(
+                    After((needed,)) if source == rank else self.end("recv", source, needed)
+                )
+            facts = {"micro": op[1], "layer": op[2]}
+            name = op_name(self.short(op))
+            lane.append(Work(self.duration(op), name, handle=op, facts=facts))
+            taken = self.taken_by(op)
+            if taken is not None and self.owner[taken[2]] != rank:
+                lane.append(self.end(self.send, self.owner[taken[2]], op, taken))
+        return lane
 
-    def stuck(self) -> dict[int, Op]:
-        waiting = {}
-        for rank, plan in enumerate(self.plans):
-            if self.sending[rank]:
-                waiting[rank] = self.taken_by(plan[self.at[rank] - 1])
-            elif self.at[rank] < len(plan):
-                waiting[rank] = self.needs(plan[self.at[rank]])
-        return {rank: self.short(op) for rank, op in waiting.items() if op is not None}
+    def end(self, how: str, peer: int, op: Place, handle: Place | None = None) -> MessageEnd:
+        """One end of the message that ``op`` makes."""
+        facts = {"micro": op[1]}
+        return MessageEnd(how, peer, self.nbytes, _tag(op), handle=handle or op, facts=facts)
 
     def needs(self, op: Place) -> Place | None:
         """The operation that makes what this one takes; None if it takes nothing."""
@@ -263,66 +280,12 @@ class _Played:
         alone = sum(rank == self.owner[op[2]] for rank in self.owner.values()) == 1
         return op[:2] if alone and op[2] == self.owner[op[2]] else op
 
-    def come_to(self, rank: int, ns: int) -> None:
-        """Let a rank take its next operation: receive what it needs, and begin."""
-        if self.at[rank] == len(self.plans[rank]):
-            return
-        op = self.plans[rank][self.at[rank]]
-        needed = self.needs(op)
-        if needed is None:
-            self.work(rank, op, ns)
-        elif (source := self.owner[needed[2]]) == rank:
-            if needed in self.done:
-                self.work(rank, op, ns)
-        else:
-            end = self.network.recv(ns, "", rank, source, self.nbytes, _tag(needed))
-
-            def received(_: object) -> None:
-                self.message("recv", rank, source, needed, ns, end.done_ns)
-                self.work(rank, op, end.done_ns)
-
-            end.then = received
-
-    def work(self, rank: int, op: Place, ns: int) -> None:
-        """Let a rank do an operation, and send what it has made."""
-        end_ns = ns + self.duration(op)
-        facts = {"micro": op[1], "layer": op[2]}
-        own = Span(rank, "compute", op_name(self.short(op)), "span", ns, end_ns, args=facts)
-        self.spans.append(own)
-        self.done.add(op)
-        self.at[rank] += 1
-        taken = self.taken_by(op)
-        peer = rank if taken is None else self.owner[taken[2]]
-        if peer == rank:
-            self.come_to(rank, end_ns)
-            return
-        end = self.network.send(end_ns, "", rank, peer, self.nbytes, _tag(op))
-        self.sending[rank] = self.blocking
-
-        def sent(_: object) -> None:
-            self.message("send" if self.blocking else "isend", rank, peer, op, end_ns, end.done_ns)
-            if self.blocking:
-                self.sending[rank] = False
-                self.come_to(rank, end.done_ns)
-
-        end.then = sent
-        if not self.blocking:
-            self.come_to(rank, end_ns)
-
     def duration(self, op: Place) -> int:
         kind, *which = op
         if kind == "F":
             return self.forward
         rest = self.backward - self.weights if tuple(which) in self.split else self.backward
         return self.weights if kind == "W" else rest
-
-    def message(self, how: str, rank: int, peer: int, op: Place, start: int, end: int) -> None:
-        blocked = start if how in ("recv", "send") else None
-        facts = {"micro": op[1], "tag": _tag(op)}
-        self.spans.append(
-            Span(rank, "comm", how, "comm", start, end, self.nbytes, peer, blocked_ns=blocked,
-                 args=facts)
-        )  # fmt: skip
 
 
 def _placed(op: Op, rank: int) -> Place:

@@ -1,7 +1,8 @@
 """Parameter servers on emulated links: workers pull, compute and push, and servers answer.
 
-Each rank is a program that posts sends and receives on a `Network`, as a real rank does: so times
-are those of an emulated cluster whose ranks do the same (lab 08's `push`, `pull` and `serve`).
+Each rank is a lane of a `Program` that decides as it goes on, and posts sends and receives as a
+real rank does: so times are those of an emulated cluster whose ranks do the same (lab 08's `push`,
+`pull` and `serve`).
 
 A worker asks every server for its chunk of the parameters, computes, and sends each server its
 chunk of the gradient. A server takes requests from any worker, as they come. It sends an answer and
@@ -14,22 +15,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
-from ddpkit.link import Links, LinkSpec
-from ddpkit.simulate.network import Network
-from ddpkit.simulate.posted import UNKNOWN, End
+from ddpkit.link import LinkSpec
+from ddpkit.simulate.engine import play_program
+from ddpkit.simulate.program import Action, After, Lane, MessageEnd, Moment, Program, Work
 from ddpkit.text import count
-from ddpkit.trace import Scalar, Span, Trace, match_peers
+from ddpkit.trace import Trace
 
 HEADER, DATA = 1, 2  # tags
 HEADER_BYTES = 8
 PUSH, PULL, DONE = range(3)
+MOVED = ("asked", "data")  # what a worker waits for, of each server
 
 Compute: TypeAlias = int | Callable[[int, int], int]  # ns, or of a rank and its round
-Program: TypeAlias = Iterator[int | list[End]]  # gives what it waits for: some ns, or messages
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +85,6 @@ def parameter_server(
         raise ValueError("workers that make rounds without end need seconds= to end")
     if bound < 0:
         raise ValueError(f"a bound is how far a worker may be ahead, 0 or more: {bound}")
-    play = _Play(Links.parse(link, servers + workers), servers, workers)
     each, rest = divmod(nbytes, servers)
     chunks = [each + (server < rest) for server in range(servers)]
     factors = slow or {}
@@ -92,20 +93,31 @@ def parameter_server(
         own = compute_ns(worker, number) if callable(compute_ns) else compute_ns
         return round(own * factors.get(worker, 1))
 
-    clocks = [_Clocks(play.worker_ranks, bound) for _ in range(servers)]
-    for server in range(servers):
-        play.start(server, _server(play.rank(server), chunks[server], clocks[server]))
-    for worker in play.worker_ranks:
-        how_long = (rounds if rounds is not None else math.inf, seconds * 1e9)
-        play.start(worker, _worker(play.rank(worker), chunks, compute, how_long))
-    play.network.advance()
+    how_long = (rounds if rounds is not None else math.inf, seconds * 1e9)
+    desk = _Desk(tuple(range(servers, servers + workers)), bound)
+    played = play_program(server_program(desk, chunks, compute, how_long), link)
     return Served(
         servers,
         workers,
-        tuple(clocks[0].ages),
-        max((clock.last_ns for clock in clocks), default=0),
-        play.trace(),
+        tuple(desk.clocks[0].ages),
+        max(clock.last_ns for clock in desk.clocks.values()),
+        played.trace(),
     )
+
+
+def server_program(
+    desk: _Desk,
+    chunks: Sequence[int],
+    compute: Callable[[int, int], int],
+    how_long: tuple[float, float],
+) -> Program:
+    """The program of servers, one for each chunk, and of the workers at their desk."""
+    servers: list[Lane] = [
+        partial(_server, desk, server, nbytes) for server, nbytes in enumerate(chunks)
+    ]
+    workers = [partial(_worker, desk, rank, chunks, compute, how_long) for rank in desk.workers]
+    program = Program.of_lanes("parameter servers", [*servers, *workers])
+    return replace(program, facts={"servers": len(chunks)})
 
 
 @dataclass
@@ -136,135 +148,61 @@ class _Clocks:
         return self._pushes[worker] - min(self._pushes.values()) <= self.bound
 
 
-class _Play:
-    """The programs of all ranks, on one network."""
+@dataclass
+class _Desk:
+    """What servers and workers know of each other."""
 
-    def __init__(self, links: Links, servers: int, workers: int) -> None:
-        self.network, self.links, self.servers = Network(links), links, servers
-        self.worker_ranks = tuple(range(servers, servers + workers))
-        # What the headers say that are under way, by sender and receiver.
-        self.requests: dict[tuple[int, int], deque[int]] = defaultdict(deque)
-        self.ranks: dict[int, _Rank] = {}
+    workers: tuple[int, ...]  # their ranks
+    bound: float
+    clocks: dict[int, _Clocks] = field(default_factory=dict)  # of each server
+    # What the headers say that are under way, by sender and receiver.
+    requests: dict[tuple[int, int], deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
-    def rank(self, number: int) -> _Rank:
-        return self.ranks.setdefault(number, _Rank(self, number))
-
-    def start(self, number: int, program: Program) -> None:
-        rank = self.rank(number)
-        rank.program = program
-        self.network.call(0, number, rank.go_on)
-
-    def trace(self) -> Trace:
-        facts: dict[str, Scalar] = {
-            "backend": "simulated",
-            "emulated": str(self.links),
-            "servers": self.servers,
-        }
-        spans = [span for _, rank in sorted(self.ranks.items()) for span in rank.spans()]
-        return Trace(match_peers(spans), len(self.links), facts)
-
-
-class _Rank:
-    """One rank's program: it posts at its own time, and goes on when what it waits for is done."""
-
-    program: Program
-
-    def __init__(self, play: _Play, number: int) -> None:
-        self.play, self.number, self.now = play, number, 0
-        self._posted: list[tuple[str, int, End]] = []
-        self._computed: list[tuple[int, int]] = []
-
-    def send(self, dst: int, nbytes: int, tag: int) -> End:
-        end = self.play.network.send(self.now, "", self.number, dst, nbytes, tag)
-        self._posted.append(("isend", tag, end))
-        return end
-
-    def ask(self, dst: int, request: int) -> End:
-        """Send a header that says what is wanted."""
-        self.play.requests[self.number, dst].append(request)
-        return self.send(dst, HEADER_BYTES, HEADER)
-
-    def recv(self, src: int | None, nbytes: int, tag: int) -> End:
-        end = self.play.network.recv(self.now, "", self.number, src, nbytes, tag)
-        self._posted.append(("recv", tag, end))
-        return end
-
-    def go_on(self, now: int) -> None:
-        """Run the program until it waits again."""
-        self.now = now
-        awaited = next(self.program, None)
-        if isinstance(awaited, int):
-            self._computed.append((now, now + awaited))
-            self.play.network.call(now + awaited, self.number, self.go_on)
-        elif awaited is not None:
-            self._wait(awaited)
-
-    def _wait(self, ends: list[End]) -> None:
-        """Go on when all of them are done; they were posted just now, so none is."""
-        left = len(ends)
-
-        def one_done(_: End) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                until = max(end.done_ns for end in ends)
-                self.play.network.call(until, self.number, self.go_on)
-
-        for end in ends:
-            end.then = one_done
-
-    def spans(self) -> list[Span]:
-        """What the rank did, in the order of time."""
-        spans = [
-            Span(self.number, "compute", "gradient", "span", start, end)
-            for start, end in self._computed
-        ]
-        for name, tag, end in self._posted:
-            if end.done_ns != UNKNOWN:
-                blocked = end.posted_ns if name == "recv" else None
-                spans.append(
-                    Span(self.number, "comm", name, "comm", end.posted_ns, end.done_ns,
-                         bytes=end.nbytes, peer=end.peer, blocked_ns=blocked, args={"tag": tag})
-                )  # fmt: skip
-        return sorted(spans, key=lambda span: (span.start_ns, span.end_ns))
+    def ask(self, worker: int, server: int, request: int) -> MessageEnd:
+        """The header that says what a worker wants."""
+        self.requests[worker, server].append(request)
+        return MessageEnd("isend", server, HEADER_BYTES, HEADER, handle=(server, "asked"))
 
 
 def _worker(
-    rank: _Rank,
+    desk: _Desk,
+    rank: int,
     chunks: Sequence[int],
     compute: Callable[[int, int], int],
     how_long: tuple[float, float],
-) -> Program:
+) -> Generator[Action, Moment, None]:
     """Pull, compute and push, for so many rounds, or until so many ns."""
     rounds, until_ns = how_long
-    number = 0
-    while number < rounds and rank.now < until_ns:
-        asked = []
+    number, now = 0, 0
+    all_moved = After(tuple((server, what) for server in range(len(chunks)) for what in MOVED))
+    while number < rounds and now < until_ns:
         for server, nbytes in enumerate(chunks):
-            asked += [rank.ask(server, PULL), rank.recv(server, nbytes, DATA)]
-        yield asked
-        yield compute(rank.number, number)
-        sent = []
+            yield desk.ask(rank, server, PULL)
+            yield MessageEnd("irecv", server, nbytes, DATA, handle=(server, "data"))
+        yield all_moved
+        yield Work(compute(rank, number), "gradient")
         for server, nbytes in enumerate(chunks):
-            sent += [rank.ask(server, PUSH), rank.send(server, nbytes, DATA)]
-        yield sent
+            yield desk.ask(rank, server, PUSH)
+            yield MessageEnd("isend", server, nbytes, DATA, handle=(server, "data"))
+        now = (yield all_moved).ns
         number += 1
     for server in range(len(chunks)):
-        yield [rank.ask(server, DONE)]
+        yield desk.ask(rank, server, DONE)
+        yield After(((server, "asked"),))
 
 
-def _server(rank: _Rank, nbytes: int, clocks: _Clocks) -> Program:
+def _server(desk: _Desk, rank: int, nbytes: int) -> Generator[Action, Moment, None]:
     """Answer the workers until all are done."""
-    active = set(rank.play.worker_ranks)
+    clocks = desk.clocks[rank] = _Clocks(desk.workers, desk.bound)
+    active = set(desk.workers)
     waiting: list[int] = []
     while active:
-        header = rank.recv(None, HEADER_BYTES, HEADER)
-        yield [header]
-        worker = header.peer
-        request = rank.play.requests[worker, rank.number].popleft()
+        worker = (yield MessageEnd("recv", None, HEADER_BYTES, HEADER)).peer
+        assert worker is not None
+        request = desk.requests[worker, rank].popleft()
         if request == PUSH:
-            yield [rank.recv(worker, nbytes, DATA)]
-            clocks.push(worker, rank.now)
+            moment = yield MessageEnd("recv", worker, nbytes, DATA)
+            clocks.push(worker, moment.ns)
         elif request == DONE:
             active.remove(worker)
             clocks.done(worker)
@@ -273,4 +211,4 @@ def _server(rank: _Rank, nbytes: int, clocks: _Clocks) -> Program:
         for each in [other for other in waiting if clocks.may_pull(other)]:
             waiting.remove(each)
             clocks.pull(each)
-            rank.send(each, nbytes, DATA)
+            yield MessageEnd("isend", each, nbytes, DATA)

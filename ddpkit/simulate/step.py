@@ -156,6 +156,18 @@ def undisturbed(times: Iterable[int]) -> int:
     return times[len(times) // 4]
 
 
+def last_of_each(order: Sequence[str], buckets: Sequence[Bucket]) -> list[int]:
+    """The place of the gradient that lets a rank post each bucket, -1 if it waits for none."""
+    place = {name: i for i, name in enumerate(order)}
+    if missing := [name for bucket in buckets for name in bucket.gradients if name not in place]:
+        raise ValueError(f"the buckets have a gradient {missing[0]!r}, which a step has not")
+    last, found = -1, []
+    for bucket in buckets:
+        last = max([last, *(place[name] for name in bucket.gradients)])
+        found.append(last)
+    return found
+
+
 def recorded_buckets(
     trace: Trace, step: int = -1, rank: int = 0, sizes: Sequence[int] = ()
 ) -> tuple[Bucket, ...]:

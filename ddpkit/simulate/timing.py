@@ -1,14 +1,16 @@
 """Run a schedule on links: when does each message leave and arrive?
 
-Event by event, by the rules of `ddpkit.link`, as `simulate.network` carries them out. A send lets
-its rank go on at once; a receive holds it until the last byte is in; adding takes no time.
+Event by event, by the rules of `ddpkit.link`: a schedule is a program of one lane without work. A
+send lets its rank go on at once; a receive holds it until the last byte is in; adding takes no
+time.
 """
 
 from collections.abc import Iterator, Mapping
 
 from ddpkit.link import Links, LinkSpec
-from ddpkit.simulate.network import Network
-from ddpkit.simulate.posted import UNKNOWN, Part
+from ddpkit.simulate.engine import play_program
+from ddpkit.simulate.posted import Part
+from ddpkit.simulate.program import Program
 from ddpkit.simulate.schedules import Schedule, Send
 from ddpkit.trace import Span, Trace, match_peers
 
@@ -52,16 +54,11 @@ def played(
     keep_ends: bool = True,
 ) -> list[Part]:
     """Each rank's part in a schedule, when all is done."""
-    network, everybody = Network(links, keep_ends=keep_ends), tuple(range(schedule.world_size))
-    begin = starts or {}
-    found = [
-        network.enter(begin.get(rank, 0), "", 0, rank, everybody, schedule, itemsize)
-        for rank in everybody
-    ]
-    network.advance()
-    if stuck := [part.rank for part in found if part.done_ns == UNKNOWN]:
-        raise ValueError(f"the schedule waits for ever on ranks {stuck}")
-    return found
+    done = play_program(Program.of_schedule(schedule, itemsize, starts), links, keep_ends=keep_ends)
+    if done.stuck:
+        ranks = [stuck.rank for stuck in done.stuck]
+        raise ValueError(f"the schedule waits for ever on ranks {ranks}")
+    return list(done.parts)
 
 
 def _spans(part: Part) -> Iterator[Span]:

@@ -26,28 +26,10 @@ from ddpkit.simulate import (
 )
 from ddpkit.simulate.timing import makespan_ns, played
 from tests.properties import examples
+from tests.simulate.topologies import a_topology
 
 HOSTS = {"hosts of": 8, "inside": "150 GB/s, 3 us", "between": "100 Gbit/s, 20 us"}
 Ends = Callable[[int, Links, Sequence[int] | None], list[int]]
-
-
-@st.composite
-def a_link(draw: st.DrawFn) -> Link:
-    latency = draw(st.sampled_from((0, 1e-6, 7e-6, 20e-6)))
-    return Link(latency, draw(st.sampled_from((float("inf"), 1e8, 3.3e8, 1e9, 1.25e10))))
-
-
-@st.composite
-def a_topology(draw: st.DrawFn, hosts: bool = True) -> Links:
-    n = draw(st.integers(1, 12))
-    if hosts and draw(st.booleans()):
-        spec: LinkSpec = {
-            "hosts of": draw(st.integers(1, 5)),
-            "inside": draw(a_link()),
-            "between": draw(a_link()),
-        }
-        return Links.parse(spec, n)
-    return Links(tuple(draw(st.lists(a_link(), min_size=n, max_size=n))))
 
 
 def agrees(ends: Ends, name: str, links: Links, nbytes: int, starts: list[int] | None) -> None:

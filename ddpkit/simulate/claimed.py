@@ -1,4 +1,4 @@
-"""Programs of ranks as plain data, and the time that they take on a modelled machine.
+"""What ranks say that they did, as plain data, and the time that it takes on a modelled machine.
 
 A program has an entry for everything that moves a rank's clock where compute is counted, in the
 order in which its main thread came by:
@@ -10,7 +10,8 @@ order in which its main thread came by:
     ["beyond", why]                              what cannot be told so: `program_ns` refuses it
 
 A rank of a run writes its own (`ddpkit.rank.emulation.machine`), and `program_ns` needs nothing of
-that run: no time in a trace, no clock. So it judges what a stranger's ranks say that they did.
+that run: no time in a trace, no clock. So it judges what a stranger's ranks say that they did. Each
+becomes a lane of a `Program`, which the engine plays.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddpkit.link import Links, LinkSpec
-from ddpkit.machine import KINDS, MachineSpec, machines_of
-from ddpkit.simulate.network import Network
+from ddpkit.link import LinkSpec
+from ddpkit.machine import KINDS, MachineModel, MachineSpec, machines_of
+from ddpkit.simulate.engine import play_program
 from ddpkit.simulate.operations import OPERATIONS, schedule_of
-from ddpkit.simulate.posted import UNKNOWN, End, Part
+from ddpkit.simulate.program import Action, After, CollectivePart, MessageEnd, Program, Work
 
 MESSAGES = ("send", "recv")
 MOST = 100_000  # entries of a program
@@ -39,72 +40,55 @@ def program_ns(
     Raises ValueError, in a sentence, for what is no program, and for ranks that wait for ever.
     """
     world_size = len(programs)
-    machines, links = machines_of(machine, world_size), Links.parse(link, world_size)
-    network = Network(links)
+    machines = machines_of(machine, world_size)
     looked_at = [[_entry(each, world_size) for each in _listed(program)] for program in programs]
-    ranks = [
-        _PlayedRank(rank, each, machines[rank], network) for rank, each in enumerate(looked_at)
-    ]
-    for rank in ranks:
-        rank.go_on()
-    network.advance()
-    if stuck := [rank.rank for rank in ranks if rank.left]:
-        raise ValueError(f"the programs wait for ever on ranks {stuck}")
-    return max((rank.ns for rank in ranks), default=0)
+    lanes = [_lane(rank, each, machines[rank]) for rank, each in enumerate(looked_at)]
+    played = play_program(Program.of_lanes("what the ranks say", lanes), link)
+    if played.stuck:
+        ranks = [stuck.rank for stuck in played.stuck]
+        raise ValueError(f"the programs wait for ever on ranks {ranks}")
+    return played.ns
 
 
-class _PlayedRank:
-    """A rank that takes the entries of its program one after the other."""
+def _lane(rank: int, program: Sequence[Sequence[Any]], machine: MachineModel) -> list[Action]:
+    """The steps of a program; raises ValueError for a wait for what was not posted before."""
+    lane: list[Action] = []
+    posted = set()
+    for what, *facts in program:
+        if what == "wait":
+            if facts[0] not in posted:
+                raise ValueError(f"rank {rank} waits for what it has not posted")
+            lane.append(After((facts[0],)))
+        elif what == "work":
+            kind, dtype, flops, nbytes, times = facts
+            lane.append(Work(times * machine.cost_ns(kind, flops, nbytes, dtype), kind))
+        elif what == "stated":
+            lane.append(Work(facts[0]))
+        else:
+            posted.add(facts[0])
+            lane.append(_posted(*facts))
+    return lane
 
-    def __init__(self, rank: int, program: list[list[Any]], machine: Any, network: Network) -> None:
-        self.rank, self._machine, self._network = rank, machine, network
-        self.left = program[::-1]
-        self.ns = 0
-        self._posted: dict[int, End | Part] = {}
 
-    def go_on(self, *_: object) -> None:
-        """Go on until something is waited for that is not done."""
-        while self.left:
-            what, *facts = self.left[-1]
-            if what == "wait":
-                if facts[0] not in self._posted:
-                    raise ValueError(f"rank {self.rank} waits for what it has not posted")
-                awaited: Any = self._posted[facts[0]]
-                if awaited.done_ns == UNKNOWN:
-                    awaited.then = self.go_on
-                    return
-                self.ns = max(self.ns, awaited.done_ns)
-            elif what == "work":
-                kind, dtype, flops, nbytes, times = facts
-                self.ns += times * self._machine.cost_ns(kind, flops, nbytes, dtype)
-            elif what == "stated":
-                self.ns += facts[0]
-            else:
-                self._posted[facts[0]] = self._post(*facts[1:])
-            self.left.pop()
-
-    def _post(
-        self,
-        op: str,
-        nbytes: int,
-        group: str,
-        members: tuple[int, ...],
-        seq: int,
-        root: int | None,
-        peer: int | None,
-        tag: int,
-    ) -> End | Part:
-        network, ns = self._network, self.ns
-        if op == "send":
-            if peer is None:
-                raise ValueError("a send has no peer")
-            return network.send(ns, group, self.rank, peer, nbytes, tag)
-        if op == "recv":
-            return network.recv(ns, group, self.rank, peer, nbytes, tag)
-        first = members.index(root) if root is not None else 0
-        schedule = schedule_of(op, nbytes, len(members), first)
-        together = op == "barrier"
-        return network.enter(ns, group, seq, self.rank, members, schedule, together=together)
+def _posted(
+    number: int,
+    op: str,
+    nbytes: int,
+    group: str,
+    members: tuple[int, ...],
+    seq: int,
+    root: int | None,
+    peer: int | None,
+    tag: int,
+) -> Action:
+    if op in MESSAGES:
+        return MessageEnd(f"i{op}", peer, nbytes, tag, group, number)
+    first = members.index(root) if root is not None else 0
+    schedule = schedule_of(op, nbytes, len(members), first)
+    return CollectivePart(
+        schedule, members, seq, nbytes, group,
+        together=op == "barrier", async_op=True, handle=number,
+    )  # fmt: skip
 
 
 # What a stranger may say
