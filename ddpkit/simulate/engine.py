@@ -22,8 +22,8 @@ from ddpkit.simulate.program import (
     CollectivePart,
     Lane,
     MessageEnd,
-    Moment,
     Program,
+    Resumed,
     Work,
 )
 from ddpkit.trace import Span, Trace, match_peers
@@ -232,7 +232,7 @@ class _RunningLane:
             return found
         peer = self._awaited[0].peer if self._awaited else None
         try:
-            told: Action = self._steps.send(Moment(self.now, peer))
+            told: Action = self._steps.send(Resumed(self.now, peer))
         except StopIteration:
             return None
         return told

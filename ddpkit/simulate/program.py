@@ -81,7 +81,7 @@ class After:
     handles: tuple[Hashable, ...]
 
 
-class Moment(NamedTuple):
+class Resumed(NamedTuple):
     """What a lane learns when it goes on: the time in ns, and whose message it has received."""
 
     ns: int
@@ -89,7 +89,7 @@ class Moment(NamedTuple):
 
 
 Action: TypeAlias = Work | MessageEnd | CollectivePart | After
-Deciding: TypeAlias = Callable[[], Generator[Action, Moment, None]]  # decides as it goes on
+Deciding: TypeAlias = Callable[[], Generator[Action, Resumed, None]]  # decides as it goes on
 Lane: TypeAlias = Sequence[Action] | Deciding
 
 
@@ -97,7 +97,7 @@ Lane: TypeAlias = Sequence[Action] | Deciding
 class Program:
     """What every rank does: ``ranks[rank]`` has its lanes by name.
 
-    A lane is a list of steps, or a function that yields them and gets a `Moment` for each, as a
+    A lane is a list of steps, or a function that yields them and gets a `Resumed` for each, as a
     server needs that answers whoever asks.
     """
 

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from ddpkit.link import LinkSpec
 from ddpkit.simulate.engine import play_program
-from ddpkit.simulate.program import Action, After, Lane, MessageEnd, Moment, Program, Work
+from ddpkit.simulate.program import Action, After, Lane, MessageEnd, Program, Resumed, Work
 from ddpkit.text import count
 from ddpkit.trace import Trace
 
@@ -170,7 +170,7 @@ def _worker(
     chunks: Sequence[int],
     compute: Callable[[int, int], int],
     how_long: tuple[float, float],
-) -> Generator[Action, Moment, None]:
+) -> Generator[Action, Resumed, None]:
     """Pull, compute and push, for so many rounds, or until so many ns."""
     rounds, until_ns = how_long
     number, now = 0, 0
@@ -191,7 +191,7 @@ def _worker(
         yield After(((server, "asked"),))
 
 
-def _server(desk: _Desk, rank: int, nbytes: int) -> Generator[Action, Moment, None]:
+def _server(desk: _Desk, rank: int, nbytes: int) -> Generator[Action, Resumed, None]:
     """Answer the workers until all are done."""
     clocks = desk.clocks[rank] = _Clocks(desk.workers, desk.bound)
     active = set(desk.workers)

@@ -12,8 +12,8 @@ from ddpkit.simulate import (
     CollectivePart,
     Gradient,
     MessageEnd,
-    Moment,
     Program,
+    Resumed,
     ShardUnit,
     Step,
     Work,
@@ -64,9 +64,9 @@ def test_messages_take_what_the_link_says() -> None:
 
 
 def test_who_receives_from_anybody_learns_who_came() -> None:
-    heard: list[Moment] = []
+    heard: list[Resumed] = []
 
-    def server() -> Generator[MessageEnd, Moment, None]:
+    def server() -> Generator[MessageEnd, Resumed, None]:
         for _ in range(2):
             heard.append((yield MessageEnd("recv", None, 8)))
             assert heard[-1].peer is not None
