@@ -103,7 +103,7 @@ def hints_of(exercise: Exercise) -> list[Hint]:
 
 
 def passes(lab: str) -> Test:
-    """A test for each right answer to the exercises of a lab."""
+    """A test for each right answer to the exercises of a lab: by `check`, and by the grader."""
     found = right_answers(lab)
     names = [f"{exercise}-{answer.__name__}" for exercise, answer in found]
 
@@ -112,7 +112,10 @@ def passes(lab: str) -> Test:
     def test_a_right_answer_of_another_make_passes(
         exercise: str, answer: Callable[..., object]
     ) -> None:
-        verdict = judge(find(exercise), answer)
+        recorded = Recorded(find(exercise))
+        verdict = judge(recorded.recording(), answer)
         assert verdict, verdict_text(verdict)
+        graded = score(find(exercise), recorded.rows)
+        assert (graded.status, graded.earned) == ("pass", verdict.points), graded.feedback
 
     return test_a_right_answer_of_another_make_passes
