@@ -1,10 +1,13 @@
-"""The order of the test files: longest first, so that no worker is left with one at the end."""
+"""The order of the test files, longest first, so that no worker is left with one at the end; and
+what stays together."""
 
 from __future__ import annotations
 
 import pytest
 
+LESSONS = "solutions"  # all solved lessons, which are run one after the other: tests/walk.py
 LONGEST = (  # each a minute or more of mostly waiting, with six workers on two cores
+    LESSONS,
     "tests/grade/test_attacks.py",
     "tests/grade/test_course.py",
     "tests/notebook/test_lab.py",
@@ -18,7 +21,13 @@ LONGEST = (  # each a minute or more of mostly waiting, with six workers on two 
 )
 
 
+def scope_of(nodeid: str) -> str:
+    """What one worker runs: the tests of a file, or all solved lessons."""
+    path = nodeid.partition("::")[0]
+    return LESSONS if path.startswith(f"{LESSONS}/") else path
+
+
 def longest_first(items: list[pytest.Item]) -> None:
     """Sort tests in place; files that are not named keep their order, after those that are."""
     place = {path: number for number, path in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+    items.sort(key=lambda item: place.get(scope_of(item.nodeid), len(place)))
