@@ -8,6 +8,7 @@ ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06'
 views      what pictures and redraws cost, up to 100,000 spans
 whatif     predicted ÷ measured steps of runs that a replay of another run predicts
 scaling    measured ÷ predicted steps on 2 to 16 ranks, from one recording; what 4,096 cost
+servers    measured ÷ simulated parameter servers, 1 to 16 workers and 1 to 4 servers
 grading    seconds for a submission, and a class of 60 of which a third is hostile
 mutate     machine-made mistakes in the answers, and those that no check refuses
 statements  what an exercise costs its author: statements of its checks and answers

@@ -23,6 +23,7 @@ pipeline       pipeline_plans, pipeline_time: schedules of a pipeline, as a prog
                bubbles, held: what they cost, of a recorded run too
 buckets        Gradient, Bucket: what is reduced; assign_buckets by the rule of torch's DDP
 step           Step: what a rank computes in a training step; `Step.of_trace` from a recording
+streams        buckets in turns through several process groups, which share the links
 data_parallel  replay, Replay: such a step on any number of ranks, over any link; sweep over caps
 shards         shard_program: parameters that are gathered before use, gradients scattered after
 servers        parameter_server, Served: workers that pull and push, and servers that answer

@@ -2,7 +2,8 @@
 
 The ranks run forward and backward; when the last gradient of a bucket is ready on a rank, and the
 buckets before it are posted, it posts the bucket. All buckets go through one stream, in order: an
-all_reduce begins when every rank has posted it and the one before it is done. When the last one is
+all_reduce begins when every rank has posted it and the one before it is done; through several, they
+take turns (`streams`). When the last one is
 done, backward finishes and the optimizer steps.
 
 An all_reduce takes what its `Price` says, from when the last rank has posted it, for all ranks
@@ -20,6 +21,7 @@ from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.buckets import Bucket, assign_buckets
 from ddpkit.simulate.prices import Price, price_of
 from ddpkit.simulate.step import Step, last_of_each
+from ddpkit.simulate.streams import streamed
 from ddpkit.text import count
 from ddpkit.trace import Scalar, Span, Trace
 
@@ -79,6 +81,7 @@ def replay(
     overhead_ns: int = 0,
     slow: Mapping[int, float] | None = None,
     price: Price | None = None,
+    streams: int = 1,
 ) -> Replay:
     """Simulate one data-parallel step.
 
@@ -86,14 +89,27 @@ def replay(
     torch's default caps if not given; see `assign_buckets`. ``overhead_ns`` is what an all_reduce
     takes beyond its link. ``slow={3: 1.5}``: rank 3 takes 1.5 times as long for its own work.
     ``algorithm`` is that of the all_reduces, see `price_of`; with a ``price``, a function from
-    bytes to ns, they take what it says, whatever the link.
-    Raises ValueError for ranks, steps or buckets that do not fit together.
+    bytes to ns, they take what it says, whatever the link. ``streams``: so many process groups take
+    the buckets in turns and share the links, see `step_program`; a price or an overhead is of one.
+    Raises ValueError for ranks, steps, buckets or streams that do not fit together.
     """
+    if streams < 1 or (streams > 1 and (price is not None or overhead_ns)):
+        raise ValueError(
+            f"{streams=}: there is at least one, and a price or an overhead is that of one alone"
+        )
     steps = _per_rank(step, world_size, slow or {})
     links = Links.parse(link, world_size)
     if buckets is None:
         buckets = assign_buckets(steps[0].gradients)
     posts = _all_posted(_different(steps), buckets)
+    facts: dict[str, Scalar] = {"backend": "simulated", "emulated": str(links)}
+    if streams > 1:
+        ready_ns = [max(posted) for posted in zip(*posts, strict=True)]
+        facts |= {"algorithm": algorithm, "streams": streams}
+        done_ns = streamed(steps, links, buckets, ready_ns, algorithm, streams)
+        started = [0] * streams + done_ns  # not before the one before in the same stream is done
+        rows = zip(buckets, ready_ns, map(max, ready_ns, started), done_ns, strict=False)
+        return Replay(steps, links, tuple(AllReduce(*row) for row in rows), facts)
     free = 0
     if price is None:
         price = price_of(algorithm, world_size, links)
@@ -105,7 +121,7 @@ def replay(
         start = max(ready, free)
         free = start + price(bucket.bytes) + overhead_ns
         all_reduces.append(AllReduce(bucket, ready, start, free))
-    facts = {"backend": "simulated", "emulated": str(links), "algorithm": algorithm}
+    facts["algorithm"] = algorithm
     return Replay(steps, links, tuple(all_reduces), facts)
 
 
@@ -151,8 +167,8 @@ def end_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:
 
 def _reduced_ns(step: Step, all_reduces: Sequence[AllReduce]) -> int:
     """When backward has all gradients, and all buckets are back."""
-    last = all_reduces[-1].done_ns if all_reduces else 0
-    return max(step.begin_ns + step.backward_ns, last)
+    done = (reduce.done_ns for reduce in all_reduces)
+    return max(step.begin_ns + step.backward_ns, max(done, default=0))
 
 
 def _per_rank(

@@ -66,8 +66,8 @@ def _lane(
         for number, (plan, bucket) in enumerate(zip(plans, buckets, strict=True)):
             if last[number] == ready:
                 turn, stream = divmod(number, streams)
-                group = f"stream {stream}" if streams > 1 else ""
-                group = f"stream {stream}" if streams > 1 else ""
+                group = str(stream) if streams > 1 else ""
+                group = str(stream) if streams > 1 else ""
                 lane.append(
                     CollectivePart(
                         plan, everybody, turn, bucket.bytes, group,

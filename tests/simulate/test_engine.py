@@ -1,6 +1,7 @@
 """The engine: any program to the nanosecond, and every shortcut agrees with it."""
 
 from collections.abc import Generator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,9 @@ from ddpkit.simulate import (
     step_ends,
     step_program,
 )
+from ddpkit.simulate.data_parallel import posted_ns
 from ddpkit.simulate.pipeline import pipeline_program
+from ddpkit.simulate.streams import _one_for_all
 from tests.properties import examples
 from tests.simulate.topologies import a_link, a_step, a_topology
 
@@ -193,3 +196,53 @@ def test_gathering_ahead_hides_and_keeping_saves_the_second_gather() -> None:
     assert len(gathers) == 4
     with pytest.raises(ValueError, match="ahead=-1"):
         shard_program(UNITS, 4, ahead=-1)
+
+
+# Streams
+
+
+@examples(25)
+@given(step=a_step(), streams=st.integers(2, 3), n=st.sampled_from((2, 4, 5)))
+def test_streams_are_the_engines(step: Step, streams: int, n: int) -> None:
+    """One rank that stands for all, and all of them, where they share the bytes out evenly."""
+    even = [Gradient(g.name, g.bytes * 60, g.ready_ns) for g in step.gradients]
+    step = replace(step, gradients=even)
+    buckets, link = assign_buckets(step.gradients, 0.2), "1 GB/s, 40 us"
+    links = Links.parse(link, n)
+    (posted,) = {tuple(posted_ns(step, buckets))}
+    program = _one_for_all(n, buckets, posted, streams)
+    alone = play_program(program, Links(links.each[:1])).parts
+    done = replay(step, n, link, buckets, streams=streams)
+    assert [part.done_ns for part in alone] == [each.done_ns for each in done.all_reduces]
+    ends = step_ends([step] * n, link, buckets, streams=streams)
+    assert max(ends) == done.step_ns
+
+
+def test_streams_hide_latency_and_no_bytes() -> None:
+    gradients = tuple(Gradient(f"p{i}", 2**20, 1000 * i) for i in range(8))
+    step, buckets = Step(0, gradients), assign_buckets(gradients, 0.5)
+    far, wide = (
+        [replay(step, 8, link, buckets, streams=k).step_ns for k in (1, 2, 4)]
+        for link in ("100 Gbit/s, 1 ms", "1 Gbit/s")
+    )
+    assert far[1] == pytest.approx(far[0] / 2, rel=0.01)
+    assert far[2] == pytest.approx(far[0] / 4, rel=0.02)
+    assert wide[2] == pytest.approx(wide[0], rel=0.01)
+    many = replay(step, 512, "100 Gbit/s, 10 us", buckets, streams=2)
+    assert many.step_ns < 0.6 * replay(step, 512, "100 Gbit/s, 10 us", buckets).step_ns
+    assert many.trace(2).facts["streams"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"streams": 0}, "at least one"),
+        ({"streams": 2, "price": lambda nbytes: nbytes}, "of one alone"),
+        ({"streams": 2, "overhead_ns": 5}, "of one alone"),
+        ({"streams": 2, "algorithm": "butterfly"}, "rings on equal links"),
+    ],
+)
+def test_streams_that_cannot_be_worked_out_are_refused(arguments, says) -> None:
+    step = Step(0, (Gradient("p", 100, 5),))
+    with pytest.raises(ValueError, match=says):
+        replay(step, 128, "1 Gbit/s", **arguments)

@@ -1,0 +1,107 @@
+"""How well parameter servers on real ranks are simulated, from 1 to 16 workers and 1 to 4 servers.
+
+    python -m benchmarks.servers [--quick] [--markdown]
+
+Prints measured ÷ simulated until the last push is in, for each number of workers and servers.
+
+Lab 08's answers run on the emulated cluster: workers pull, compute for a stated time and push, and
+synchronous servers answer. The simulator is told how many there are, and the same numbers. Bounded
+servers with a bound of 0 take the places of the synchronous ones then: they must take as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tqdm import tqdm
+
+from benchmarks._report import as_markdown, as_text, machine
+from ddpkit import Cluster, Run, busy
+from ddpkit.answers.lab08 import Bounded, Synchronous, done, pull, push, serve
+from ddpkit.simulate import parameter_server
+
+LINK, LENGTH, COMPUTE_NS, ROUNDS = "1 Gbit/s, 200 us", 250_000, 20_000_000, 3
+WORKERS, SERVERS = tuple(range(1, 17)), (1, 2, 3, 4)
+BOUNDED = ((1, 1), (4, 2), (16, 1), (16, 4))  # where the bound of 0 is tried
+GOAL = 0.02
+
+
+def job(bounded: bool, servers: int) -> None:
+    """On a rank: serve, or train for some rounds."""
+    rank, ranks = dist.get_rank(), list(range(dist.get_world_size()))
+    flat, workers = torch.zeros(LENGTH), ranks[servers:]
+    if rank >= servers:
+        for _ in range(ROUNDS):
+            pull(flat, ranks[:servers])
+            busy(COMPUTE_NS / 1e9)
+            push(flat, ranks[:servers])
+        done(ranks[:servers])
+        return
+    mine = flat.tensor_split(servers)[rank].clone()
+
+    def update(old: torch.Tensor, gradient: torch.Tensor) -> None:
+        old.sub_(gradient)
+
+    rules: Any = (Synchronous, partial(Bounded, bound=0))
+    serve(rules[bounded](mine, update, workers), len(mine), workers)
+
+
+def last_push_ns(run: Run[Any], servers: int) -> int:
+    """When the last chunk of a gradient was in."""
+    spans = run.trace.spans
+    data = [
+        span.end_ns for span in spans if span.rank < servers and span.is_recv and span.bytes > 8
+    ]
+    return max(data) - run.trace.start_ns
+
+
+def measured(workers: int, servers: int, bounded: bool = False) -> int:
+    """The time on real ranks, in ns."""
+    cluster = Cluster(servers + workers, link=LINK, speed=math.inf)
+    return last_push_ns(cluster.run(job, bounded, servers), servers)
+
+
+def simulated(workers: int, servers: int) -> int:
+    """The same by the simulator, in ns."""
+    told = parameter_server(workers, servers, 4 * LENGTH, COMPUTE_NS, LINK, rounds=ROUNDS)
+    return told.done_ns
+
+
+def grid(workers: Sequence[int], servers: Sequence[int]) -> dict[tuple[int, int], float]:
+    """Measured ÷ simulated, by workers and servers."""
+    cells = [(w, s) for w in workers for s in servers]
+    watched = tqdm(cells, unit="run", leave=False, disable=None)
+    return {cell: measured(*cell) / simulated(*cell) for cell in watched}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="1 and 2 workers, 1 and 2 servers")
+    parser.add_argument("--markdown", action="store_true", help="the table as for BENCHMARKS.md")
+    options = parser.parse_args()
+    print(machine())
+    workers, servers = ((1, 2), (1, 2)) if options.quick else (WORKERS, SERVERS)
+    ratios = grid(workers, servers)
+    rows = [["workers", *(f"{s} server{'s'[: s > 1]}" for s in servers)]]
+    rows += [[str(w), *(f"{ratios[w, s]:.6f}" for s in servers)] for w in workers]
+    print((as_markdown if options.markdown else as_text)(rows))
+    worst = max(abs(ratio - 1) for ratio in ratios.values())
+    verdict = "ok" if worst <= GOAL else "MISSED"
+    print(f"\nworst deviation {worst:.4%} (goal ≤ {GOAL:.0%}: {verdict}), {len(ratios)} runs")
+    for cell in BOUNDED[:1] if options.quick else BOUNDED:
+        ratio = measured(*cell, bounded=True) / simulated(*cell)
+        print(
+            f"a bound of 0, {cell[0]} workers, {cell[1]} servers: measured ÷ simulated {ratio:.6f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
