@@ -2,7 +2,7 @@
 # jupyter:
 #   ddpkit:
 #     builds: hooks for torch's `DistributedDataParallel` (float16, PowerSGD, gossip), uneven inputs, a barrier that names who is missing, a backend
-#     minutes: 90
+#     minutes: 100
 #     needs: lab 06
 #   jupytext:
 #     text_representation:
@@ -19,11 +19,11 @@
 # **You will build** the parts of `DistributedDataParallel` that torch lets you replace: what is sent,
 # to whom, what a rank does that has no data left, who is there at all, and how bytes move.
 #
-# **You need** labs 03 to 06. About 90 minutes.
+# **You need** labs 03 to 06. About 100 minutes.
 
 # %%
 import torch, torch.distributed as dist
-from ddpkit import Cluster, carry, check
+from ddpkit import Cluster, beside, carry, check
 
 # %%
 from datetime import timedelta
@@ -183,6 +183,12 @@ compare(*tried, labels=[f"{cap:g} MB" for cap in caps])
 # gradients shall be. The hook of lab 06 averaged. Now send half of the bytes: float16.
 #
 # **Predict:** the largest float16 is 65,504. What is 40,960 + 49,152 in float16, and what is the mean?
+#
+# <details><summary>An answer</summary>
+#
+# The sum is infinite, and half of that is infinite too. 20,480 + 24,576 = 45,056 is a float16.
+#
+# </details>
 
 
 # %% exercise="fp16_hook"
@@ -244,8 +250,15 @@ compare(whole, torchs, in_ours, mine, labels=["float32", "torch's hook", "lab 06
 # $$P = MQ, \qquad \hat P = \text{orthonormal}(P), \qquad Q' = M^\top \hat P, \qquad M \approx \hat P Q'^\top$$
 #
 # Both are linear in $M$: the mean of the ranks' $P$ is that of their mean.
-#
+
+# %% [markdown]
 # **Predict:** how many numbers are that for $512 \times 512$ and $r = 1$?
+#
+# <details><summary>An answer</summary>
+#
+# $512 + 512 = 1024$ in place of $262\,144$: 256 times fewer.
+#
+# </details>
 
 # %% [markdown]
 # Two ideas more. What $\hat P Q'^\top$ leaves out is not lost: each rank keeps it, and adds it to its
@@ -471,6 +484,12 @@ for name in loss:
 # ## Your turn: pairs, and gossip
 #
 # **Predict:** with 8 ranks, who are the partners of rank 5 in rounds 0, 1 and 2?
+#
+# <details><summary>An answer</summary>
+#
+# 5 is 101 in binary. One digit changed: 100, 111 and 001, ranks 4, 7 and 1.
+#
+# </details>
 
 
 # %% exercise="pair_groups"
@@ -521,6 +540,9 @@ check(gossip_hook)
 # On four ranks a ring of $S$ bytes takes $6\alpha + 1.5\,S/\beta$. **Predict:** what does a pair take,
 # with 1.2 MB on a link of 100 Mbit/s ($S/\beta$ = 96 ms) and 1 ms? And among 64 ranks?
 
+# %% guess="pair_ms"
+pair_ms = 2 * 1 + 96  # your guess, in ms
+
 
 # %%
 def exchange():
@@ -536,7 +558,9 @@ def exchange():
 
 # %%
 wide = Cluster(4, link="100 Mbit/s, 1 ms", machine="laptop core")
-print("ms over all four, and over two:", wide.run(exchange).results[0])
+all_ms, two_ms = wide.run(exchange).results[0] or (None, None)
+print("ms over all four:", all_ms)
+beside(pair_ms, two_ms, "ms")
 
 # %% [markdown]
 # A pair takes $2\alpha + S/\beta$, however many ranks there are.
@@ -580,13 +604,15 @@ for name, how in {
     "gossip": (True,),
     "gossip, averaged every 8 steps": (True, 8),
 }.items():
-    plt.plot(Cluster(4).run(drift, *how).results[0], label=name)
+    apart = Cluster(4).run(drift, *how).results[0] or [0.0]
+    plt.plot(apart, label=name)
+    print(f"{name:31} apart by at most {max(apart):.3f}, at the end {apart[-1]:.3f}")
 plt.xlabel("step"), plt.ylabel("largest difference"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** equal gradients kept the models equal, and gossip's are not equal: they drift
-# apart, to a certain distance. Averaged parameters are equal again at once.
+# **What to notice:** equal gradients kept the models equal. With gossip they drift apart, for each
+# rank has heard of other images. Averaged parameters are equal again at once, and drift anew.
 #
 # So *when to synchronise the parameters* is a choice. Chen et al. (2021) call gossip with a global
 # average now and then Gossip-PGA; torch has `post_localSGD_hook`, which averages in a group and leaves
@@ -844,6 +870,9 @@ check(ring_all_reduce)
 # **Predict:** how many messages does a rank send in one backward, with 2 buckets? And are the
 # gradients those of gloo?
 
+# %% guess="messages"
+messages = 2 * 2 * (4 - 1)  # your guess
+
 
 # %%
 def train_on(own):
@@ -865,7 +894,7 @@ def train_on(own):
 linked = Cluster(4, link="1 Gbit/s, 200 us", machine="laptop core")
 on_ring, on_gloo = linked.run(train_on, True), linked.run(train_on, False)
 last = on_ring.trace.step(3).traffic
-print("messages of rank 0 in a step:", last.messages(0), "bytes:", f"{last.sent(0):,}")
+beside(messages, last.messages(0), f"messages of rank 0, {last.sent(0):,} bytes")
 apart = (on_ring.results[0] - on_gloo.results[0]).abs().max()
 print(f"largest difference from gloo's gradients: {apart:.1e}")
 
@@ -916,8 +945,17 @@ show(on_ring, step=3)
 # - trained with uneven inputs, named the missing, and moved the bytes yourself.
 
 # %% [markdown]
-# **A question to close:** Spark has no all-reduce in a stage, and a driver that collects. Which of
-# these optimizations could it have? (No hook inside a stage: nothing to overlap with. Fewer bytes: yes.)
+# **In words:** Spark has no all-reduce in a stage, and a driver that collects. Which of this lab's
+# optimizations could it have?
+
+# %% [markdown]
+# *Your words:*
+#
+# <details><summary>An answer</summary>
+#
+# Fewer bytes: yes, a task may compress what it returns. Overlap: no, there is no hook inside a stage.
+#
+# </details>
 #
 # **Next:** an all-reduce waits for everybody. Lab 08 has servers that need not.
 

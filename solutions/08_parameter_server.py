@@ -2,7 +2,7 @@
 # jupyter:
 #   ddpkit:
 #     builds: "parameter servers: push, pull, serve; three rules; remote calls"
-#     minutes: 90
+#     minutes: 100
 #     needs: labs 01, 04 and 05
 #   jupytext:
 #     text_representation:
@@ -20,7 +20,7 @@
 # ranks hold the parameters, and the others come and go: push, pull, wait. Then three rules for when a
 # worker may go on, and several servers.
 #
-# **You need** labs 01, 04 and 05. About 90 minutes.
+# **You need** labs 01, 04 and 05. About 100 minutes.
 
 # %%
 import math, time, torch, torch.distributed as dist
@@ -266,11 +266,11 @@ print("pushed:", run.results[0] and run.results[0].guests)
 
 # %% [markdown]
 # **What to notice:** all three ask at once, and the server answers one after the other, for its link
-# carries one message at a time. So they compute one after the other, and come back one after the
-# other: the queue has sorted itself.
+# carries one message at a time. So they begin to compute one after the other, and come back one
+# after the other: the queue has sorted itself.
 #
 # The server's row is all communication. And it may never wait for one certain worker: the others
-# would wait too.
+# would wait too. ("Waits for worker 1" says who came. It had asked for anybody.)
 
 # %% [markdown]
 # ## Your turn: everybody waits
@@ -444,6 +444,8 @@ ring = [20 + cost("ring", w, 10**6, link) / 1e6 for w in many]
 one_server = [simulated(w, 1) for w in many]
 as_many = [simulated(w, w) for w in many]
 print(f"64 workers: {one_server[-1]:.0f} ms, 64 servers {as_many[-1]:.0f}, ring {ring[-1]:.0f}")
+for name, ms in {"one server": one_server, "as many": as_many}.items():
+    print(f"{name}: better than a ring at", [w for w, a, b in zip(many, ms, ring) if a < b])
 
 # %%
 plt.style.use("ddpkit.view.plain")
@@ -581,12 +583,20 @@ plt.show()
 # *There* is the answer to the first question. The server has a value and a version; a worker has a
 # copy, and the copy has an age. "The" parameters are the server's.
 
+# %% [markdown]
+# Both rules in pictures, for a quarter of a second. **Predict:** where will workers 1 and 2 wait, and
+# for whom?
+
 # %%
 short = {"seconds": 0.25}
 show(four.run(job, synchronous, numbers, straggling, **short), names=names)
 
 # %%
 show(four.run(job, asynchronous, numbers, straggling, **short), names=names)
+
+# %% [markdown]
+# **What to notice:** in the first picture workers 1 and 2 wait for the server, and the server for
+# worker 3. In the second one all go at their own pace, and nobody waits for worker 3.
 
 # %% [markdown]
 # ## What does age cost?
@@ -618,7 +628,7 @@ for tau in range(5):
 # diverges when gradients are old. Now on the digits: four equal workers, for 1.5 s, with a small step
 # and with a large one.
 #
-# **Predict:** which rule has the lower loss, at which step?
+# **Predict:** which rule has the lower loss with the small step, and which with the large one?
 
 
 # %%

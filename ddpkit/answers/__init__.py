@@ -112,12 +112,12 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab04": ("04_data_parallel", "70"),
     "lab05": ("05_bucketing", "60"),
     "lab06": ("06_overlap", "90"),
-    "lab07": ("07_ddp", "90"),
-    "lab08": ("08_parameter_server", "90"),
-    "lab09": ("09_scaling", "90"),
-    "lab10": ("10_faults", "90"),
+    "lab07": ("07_ddp", "100"),
+    "lab08": ("08_parameter_server", "100"),
+    "lab09": ("09_scaling", "100"),
+    "lab10": ("10_faults", "150"),
     "lab11": ("11_pipeline", "85"),
-    "lab12": ("12_slices", "85"),
+    "lab12": ("12_slices", "90"),
 }
 
 

@@ -131,7 +131,8 @@ class Cluster:
         if job.active():
             here = job.job()
             if self.links is not None:
-                job.say_once(_said_under_torchrun(machine is not None))
+                slow = set(self.speeds) != {1.0}
+                job.say_once(_said_under_torchrun(machine is not None, slow))
                 self.links, self.machines = None, ()
             ranks_here = len(here.on_this_host())
             self.place = here.agree(devices.place(device, ranks_here, emulated=False))
@@ -241,11 +242,14 @@ def _definition(function: Any) -> tuple[str, str, int]:
     return (name, code.co_filename, code.co_firstlineno) if code else (name, "", 0)
 
 
-def _said_under_torchrun(machine: bool) -> str:
+def _said_under_torchrun(machine: bool, speed: bool) -> str:
     """What is said of an emulated cluster where torchrun has started the ranks."""
-    what = "link= and machine= are" if machine else "link= is"
-    real = "network and the machines are the real ones" if machine else "network is the real one"
-    return f"Under torchrun the {real}: {what} left out."
+    given = ["link=", *["machine="] * machine, *["speed="] * speed]
+    what = " and ".join(filter(None, [", ".join(given[:-1]), given[-1]]))
+    real, verb = "network and the machines are the real ones", "are"
+    if given == ["link="]:
+        real, verb = "network is the real one", "is"
+    return f"Under torchrun the {real}: {what} {verb} left out, and times are not as predicted."
 
 
 def _check_world_size(world_size: Any) -> None:

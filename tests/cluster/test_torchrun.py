@@ -179,9 +179,9 @@ def test_a_job_goes_on_after_a_restart_in_the_store_of_the_attempt_before(tmp_pa
 
 
 @pytest.mark.timeout(400)
-def test_lessons_pass_and_say_so_once():
-    """Those of `test_hosts` are run there."""
-    lessons = run_lessons.ON_ONE_HOST
+@pytest.mark.parametrize("lessons", run_lessons.ON_ONE_HOST, ids=run_lessons.named)
+def test_lessons_pass_and_say_so_once(lessons):
+    """The first ones of `test_hosts` are run there."""
     launch = page.launch(page.ONE_HOST)
     done = torchrun(run_lessons.SCRIPT, *map(str, lessons), launch=launch, limit=350)
     assert done.returncode == 0, done.stderr

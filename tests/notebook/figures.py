@@ -134,8 +134,7 @@ def one_picture_each(opened: NotebookPage) -> None:
 
 def dark(opened: NotebookPage) -> None:
     """In the dark theme no picture is white."""
-    opened.command("apputils:change-theme", theme="JupyterLab Dark")
-    opened.page.wait_for_selector("[data-jp-theme-light=false]", state="attached")
+    opened.theme("Dark")
     for name in ("show", "play"):
         picture = _cell(opened, name).locator("img:visible").first
         assert "invert" in picture.evaluate("node => getComputedStyle(node).filter"), name
@@ -164,6 +163,24 @@ def says_it_is_not_live(page: NotebookPage) -> None:
         shown = last.evaluate("node => getComputedStyle(node, '::before').content")
         assert NOT_LIVE in (shown + last.inner_text()), name  # hidden text is not inner text
         assert "Error" not in last.inner_text(), name
+
+
+def lessons_in_the_dark(page: NotebookPage) -> None:
+    """Saved pictures are turned over, and in a narrow page the lines of their tables are whole."""
+    page.page.set_viewport_size({"width": 1000, "height": 900})
+    page.theme("Dark")
+    images = page.page.locator(".jp-OutputArea-output.jp-RenderedImage img")
+    filters = images.evaluate_all("all => all.map(each => getComputedStyle(each).filter)")
+    assert [said for said in filters if "invert" not in said] == []
+    below = ".jp-OutputArea-child:has(.ddpkit-picture) ~ * .jp-RenderedText pre"
+    texts = page.page.locator(below).evaluate_all(
+        """all => all.map(text => {
+            const lines = text.scrollHeight / parseFloat(getComputedStyle(text).lineHeight);
+            return [text.innerText, lines, text.innerText.trimEnd().split('\\n').length];
+        })"""
+    )
+    assert len(texts) > 20
+    assert [text for text, lines, written in texts if round(lines) > written] == []
 
 
 def all_seen(page: NotebookPage) -> None:

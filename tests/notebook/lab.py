@@ -105,6 +105,7 @@ class Lab:
 
     def trust(self, path: Path) -> None:
         """As if the notebook had been run here."""
+        (self.home / "data").mkdir(exist_ok=True)
         notary = NotebookNotary(data_dir=str(self.home / "data"))
         notary.sign(nbformat.read(path, as_version=4))
         notary.store.close()
@@ -188,6 +189,12 @@ class NotebookPage:
             }})).filter(cell => cell.type === 'code')"""
         )
         return found
+
+    def theme(self, name: str) -> None:
+        """Choose "Light" or "Dark", and wait until the page is in it."""
+        self.command("apputils:change-theme", theme=f"JupyterLab {name}")
+        light = str(name == "Light").lower()
+        self.page.wait_for_selector(f"[data-jp-theme-light={light}]", state="attached")
 
     def screenshot(self, path: Path) -> None:
         """The whole notebook, in a window as high as it is."""

@@ -16,11 +16,17 @@ CSS_PIXELS = round(style.WIDTH * 90)  # half the pixels would be 792; 990 fills 
 
 # Pictures are drawn on white, which is a slab of light on JupyterLab's dark page. There they are
 # turned over, colours kept: also those of matplotlib, in a notebook that has one of ours.
+# The text below a picture has tables, whose lines must not be broken. In a narrow page its letters
+# are smaller, so that 88 of them fit; what is wider can be moved from side to side.
 RULES = """<style class="ddpkit-picture">
 .jp-OutputArea-child:has(> * > .ddpkit-picture) { display: none; }
 [data-jp-theme-light="false"] .jp-Notebook:has(.ddpkit-picture) .jp-RenderedImage img,
 [data-jp-theme-light="false"] .ddpkit-shown :is(img, canvas)
   { filter: invert(0.93) hue-rotate(180deg); }
+.jp-OutputArea:has(.ddpkit-picture) { container-type: inline-size; }
+.jp-OutputArea-child:has(.ddpkit-picture) ~ .jp-OutputArea-child .jp-RenderedText pre
+  { white-space: pre; overflow-x: auto;
+    font-size: clamp(10px, calc((100cqw - 90px) / 53), var(--jp-code-font-size)); }
 </style>"""
 
 

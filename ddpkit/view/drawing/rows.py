@@ -116,7 +116,8 @@ class RowBuilder:
             names = _names(span, number, one_kind=len(self.collectives) == 1)
             peer = self.last_in.get(id(span), span.rank)
             if peer != span.rank:
-                waits = f"waits for rank {peer}", f"waits for {peer}", "waits"
+                name = name_of(self.trace.facts, peer)
+                waits = f"waits for {name}", f"waits for {name.removeprefix('rank ')}", "waits"
             if waits and span.is_collective:
                 waits = (f"{names[-1]} {waits[0]}", *waits)
         light = self._bar(start, ready, "waiting", waits, window) if start < ready else []

@@ -19,7 +19,7 @@ BESIDE = LEFT + WIDE + 0.18
 TINTS = (  # Okabe and Ito's, and one of Tol's: of micro-batch 0 to 7, and round again
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#882255"),
 )
-KINDS = {"F": "forward: light", "B": "backward: dark", "W": "of the weights: framed"}
+KINDS = {"F": "forward: pale", "B": "backward: full", "W": "of the weights: framed"}
 
 
 def draw_pipeline(model: PipelinePicture) -> Figure:
@@ -101,7 +101,7 @@ def _texts(box: OpBox) -> Sequence[str]:
 
 
 def _look(kind: str, micro: int) -> dict[str, Any]:
-    """Light for a forward, dark for a backward, framed where it is of the weights alone."""
+    """Pale for a forward, full for a backward, framed where it is of the weights alone."""
     tint = to_rgb(TINTS[micro % len(TINTS)])
     light = tuple(1 - 0.42 * (1 - part) for part in tint)
     face = {"F": light, "B": tint, "W": (1.0, 1.0, 1.0)}[kind]

@@ -1,0 +1,41 @@
+"""Lessons as they are read: each picture has its sentence, and a lab takes what its head says."""
+
+import re
+
+import pytest
+
+from ddpkit.authoring import Lesson, parse
+from ddpkit.authoring.notebook import load, text_of
+from tests.project.source import ROOT
+
+LESSONS = [parse(path) for path in sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))]
+WORDS_A_MINUTE = 150  # of a technical text, in a language that is not the reader's own
+LEAST, MOST = 8, 15  # minutes of an exercise
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.path.stem)
+def test_each_picture_has_a_sentence_of_its_own(lesson: Lesson):
+    """It stands above the picture, or below it; below, a heading begins something else."""
+    spoken, owed = True, ""
+    for cell in load(lesson.path.with_suffix(".ipynb"))["cells"]:
+        text = text_of(cell["source"])
+        if cell["cell_type"] == "markdown":
+            assert not (owed and text.startswith("#")), owed
+            spoken, owed = spoken or not owed, ""
+        elif any("image/png" in output.get("data", ()) for output in cell["outputs"]):
+            assert not owed, owed
+            spoken, owed = False, "" if spoken else f"nothing is said of the picture of {text!r}"
+    assert not owed, owed
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.path.stem)
+def test_a_lab_takes_the_minutes_that_its_head_says(lesson: Lesson):
+    """So says a count of words and exercises, of all that is above the first optional part."""
+    said, words, exercises = int(lesson.summary[1]), 0, 0
+    for cell in lesson.cells:
+        if cell.kind == "markdown" and "## Optional" in cell.source:
+            break
+        words += len(re.findall(r"\w+", cell.source)) if cell.kind == "markdown" else 0
+        exercises += bool(cell.exercise)
+    low, high = (words / WORDS_A_MINUTE + each * exercises for each in (LEAST, MOST))
+    assert round(low) <= said <= round(high)
