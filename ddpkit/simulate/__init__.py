@@ -27,6 +27,8 @@ streams        buckets in turns through several process groups, which share the 
 data_parallel  replay, Replay: such a step on any number of ranks, over any link; sweep over caps
 shards         shard_program: parameters that are gathered before use, gradients scattered after
 servers        parameter_server, Served: workers that pull and push, and servers that answer
+mesh_plans     MeshPlan, MeshModel, MeshMachine: a model on a mesh of replicas, stages and slices
+mesh_time      plan_time: a training step by such a plan: a Trace
 models         ModelTable: layers of ResNet, BERT and GPT, with parameters and FLOPs
 noise          noisy_steps: such a step with ranks that are late, each step another one
 scaling        scaling, Scaled: such a step on 1, 2, 4, … ranks, the batch growing or shared out
@@ -46,6 +48,8 @@ from ddpkit.simulate.engine import Played, play_program
 from ddpkit.simulate.events import step_ends, step_program
 from ddpkit.simulate.executor import execute
 from ddpkit.simulate.forecast import Forecast, forecast
+from ddpkit.simulate.mesh_plans import MeshMachine, MeshModel, MeshPlan, mesh_groups
+from ddpkit.simulate.mesh_time import plan_time
 from ddpkit.simulate.models import ModelLayer, ModelTable, bert, gpt, resnet
 from ddpkit.simulate.noise import noisy_steps
 from ddpkit.simulate.operations import collective_ns
@@ -92,6 +96,9 @@ __all__ = [
     "Gradient",
     "Link",
     "Links",
+    "MeshMachine",
+    "MeshModel",
+    "MeshPlan",
     "MessageEnd",
     "ModelLayer",
     "ModelTable",
@@ -122,10 +129,12 @@ __all__ = [
     "forecast",
     "gpt",
     "held",
+    "mesh_groups",
     "noisy_steps",
     "parameter_server",
     "pipeline_plans",
     "pipeline_time",
+    "plan_time",
     "play_program",
     "price_of",
     "program_ns",

@@ -10,6 +10,7 @@ from ddpkit.view.comparison.model import comparison
 from ddpkit.view.drawing.display import display_png, in_ipython
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.heat.model import heat_of
+from ddpkit.view.mesh.model import mesh_picture
 from ddpkit.view.pipeline.model import pipeline_picture
 from ddpkit.view.stacked.model import stacked_steps
 from ddpkit.view.timeline.model import timeline_model
@@ -142,6 +143,26 @@ def show_pipeline(*runs_or_traces: HasTrace | Trace, labels: Sequence[str] = ())
         from ddpkit.view.pipeline.figure import draw_pipeline
 
         return draw_pipeline(model)
+
+    return _present(draw, model.title, model.text)
+
+
+def show_mesh(
+    shape: Mapping[str, int], *, rank: int | None = None, per_host: int | None = None
+) -> Figure | None:
+    """Draw the ranks of a mesh and the groups along each of its dimensions.
+
+    ``shape`` has a name and a size for each of at most three dimensions, the last that of
+    neighbours: {"replica": 2, "stage": 2, "slice": 2}. The groups of ``rank`` stand out; with
+    ``per_host`` it is said which ranks share a host. The picture is shown and returned as by
+    `show`. Raises ValueError for a mesh that cannot be drawn (more than 64 ranks), or no such rank.
+    """
+    model = mesh_picture(shape, rank, per_host)
+
+    def draw() -> Figure:
+        from ddpkit.view.mesh.figure import draw_mesh
+
+        return draw_mesh(model)
 
     return _present(draw, model.title, model.text)
 

@@ -1,0 +1,149 @@
+"""`train_on_mesh`: steps of training on one rank of a mesh, by a plan.
+
+The rank follows 1F1B (`ddpkit.simulate.pipeline`) through the blocks of its stage. Its slices'
+ranks do the same sums with other columns, its replicas' ranks the same with other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.functional import mse_loss
+
+from ddpkit.mesh.blocks import MeshBlock
+from ddpkit.rank.record.recorder import span, step
+from ddpkit.simulate.mesh_plans import AXES, MeshModel, MeshPlan
+from ddpkit.simulate.pipeline import one_f_one_b, op_name
+
+
+def train_on_mesh(
+    plan: MeshPlan,
+    model: MeshModel,
+    steps: int = 1,
+    *,
+    order: Sequence[str] = AXES,
+    lr: float = 1e-3,
+) -> list[float]:
+    """Train a model for some steps by a plan; call it on each of its ranks.
+
+    Returns the loss of each step: of the rows of this rank's replica, in the last stage, and 0
+    elsewhere; replicas' losses add up to the mean squared error of the batch. ``order`` names the
+    dimensions of the mesh from those furthest apart to neighbours; "slice" last if not given.
+    Raises ValueError where the plan does not divide the model, or is for another number of ranks.
+    """
+    training = MeshTraining(plan, model, order=order, lr=lr)
+    return [training.step() for _ in range(steps)]
+
+
+class MeshTraining:
+    """The part of one rank: its blocks, its rows, its neighbours and its optimizer."""
+
+    def __init__(
+        self, plan: MeshPlan, model: MeshModel, *, order: Sequence[str] = AXES, lr: float = 1e-3
+    ) -> None:
+        """Raises ValueError as `train_on_mesh` does."""
+        model.check(plan)
+        if sorted(order) != sorted(AXES):
+            raise ValueError(f"the order of a mesh has {', '.join(AXES)}, each once: {order}")
+        if plan.ranks != dist.get_world_size():
+            raise ValueError(f"{plan} is for {plan.ranks} ranks, not {dist.get_world_size()}")
+        self.plan, self.model = plan, model
+        mesh = init_device_mesh(
+            "cpu", tuple(plan.shape[axis] for axis in order), mesh_dim_names=tuple(order)
+        )
+        replicas, self._line, slices = (mesh.get_group(axis) for axis in AXES)
+        self.stage, self._last = self._line.rank(), plan.stages - 1
+        many = model.blocks // plan.stages
+        self.blocks = [
+            MeshBlock(model, number, slices, replicas, shards=plan.shards)
+            for number in range(self.stage * many, (self.stage + 1) * many)
+        ]
+        self._optimizer = torch.optim.AdamW(
+            [p for block in self.blocks for p in block.stepped], lr=lr
+        )
+        self._rows = model.batch // (plan.replicas * plan.micro)
+        self._first_row = model.batch // plan.replicas * replicas.rank()
+
+    def _data(self, micro: int, phase: float) -> torch.Tensor:
+        first = self._first_row + micro * self._rows
+        return waves(range(first, first + self._rows), self.model.width, phase)
+
+    def step(self) -> float:
+        """Take a training step, which all ranks begin together; the loss, as `train_on_mesh`."""
+        dist.barrier()
+        self._held: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._sent: dict[tuple[str, int], Any] = {}
+        with step():
+            loss = 0.0
+            for kind, micro, *_ in one_f_one_b(self.stage, self.plan.stages, self.plan.micro):
+                if kind == "F":
+                    loss += self._forward(micro)
+                else:
+                    self._backward(micro)
+            for work in self._sent.values():
+                work.wait()
+            for block in self.blocks:
+                block.collect()
+            self._optimizer.step()
+            for block in self.blocks:
+                block.renew()
+        return loss
+
+    def _forward(self, micro: int) -> float:
+        if self.stage == 0:
+            x = self._data(micro, 0.0)
+        else:
+            x = self._receive(self.stage - 1)
+            # Its coming says that the stage before is through with an older gradient.
+            self._is_through("B", micro - 1 - self.plan.stages + self.stage)
+        x.requires_grad_()
+        with span(op_name(("F", micro))):
+            y = x
+            for block in self.blocks:
+                y = block(y)
+            if self.stage == self._last:
+                y = mse_loss(y, self._data(micro, 1.0), reduction="sum")
+                y = y / (self.model.batch * self.model.width)
+        self._held[micro] = x, y
+        if self.stage == self._last:
+            return y.item()
+        self._send(y.detach(), ("F", micro), self.stage + 1)
+        return 0.0
+
+    def _backward(self, micro: int) -> None:
+        x, y = self._held.pop(micro)
+        gradient = None
+        if self.stage < self._last:
+            gradient = self._receive(self.stage + 1)
+            self._is_through("F", micro)
+        if micro == self.plan.micro - 1:
+            for block in self.blocks:
+                block.expect_last()
+        with span(op_name(("B", micro))):
+            y.backward(gradient)  # type: ignore[no-untyped-call]
+        if self.stage > 0:
+            assert x.grad is not None
+            self._send(x.grad, ("B", micro), self.stage - 1)
+
+    def _receive(self, stage: int) -> torch.Tensor:
+        x = torch.empty(self._rows, self.model.width)
+        dist.recv(x, group=self._line, group_src=stage)
+        return x
+
+    def _send(self, x: torch.Tensor, what: tuple[str, int], stage: int) -> None:
+        self._sent[what] = dist.isend(x, group=self._line, group_dst=stage)
+
+    def _is_through(self, kind: str, micro: int) -> None:
+        """Let go of what was sent, and has been received: it would stay in memory."""
+        if (work := self._sent.pop((kind, micro), None)) is not None:
+            work.wait()
+
+
+def waves(rows: range, width: int, phase: float) -> torch.Tensor:
+    """Rows of the data, [rows, width], as a loader would read them: each row is another wave."""
+    numbers = torch.arange(rows.start + 1, rows.stop + 1)
+    return (torch.outer(numbers, torch.arange(1, width + 1)) * 0.7 + phase).sin()

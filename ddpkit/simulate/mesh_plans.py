@@ -1,0 +1,174 @@
+"""Plans of a mesh: how many replicas, stages and slices train a model, and where they stand.
+
+Ranks are laid out as a mesh of three dimensions, row by row, in the order of `AXES`: neighbours are
+slices of the same layers, ranks further apart are stages, and still further apart replicas. So does
+Llama 3 lay out its GPUs (Meta, 2024, section 3.3.2): who talks most stands nearest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddpkit.link import Link
+from ddpkit.text import count, size
+
+AXES = ("replica", "stage", "slice")
+NUMBER = 4  # bytes of a float32
+
+
+@dataclass(frozen=True, order=True)
+class MeshPlan:
+    """A plan: the mesh, each replica's micro-batches, and whether replicas share the optimizer.
+
+    With ``shards`` a replica keeps the optimizer's state of a part of the parameters, and steps
+    that part alone.
+    """
+
+    replicas: int = 1
+    stages: int = 1
+    slices: int = 1
+    micro: int = 1
+    shards: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.replicas, self.stages, self.slices, self.micro) < 1:
+            raise ValueError(f"a plan has at least one of each: {self!r}")
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks the plan takes."""
+        return self.replicas * self.stages * self.slices
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The mesh: how many ranks each dimension has; the last one's are neighbours."""
+        return dict(zip(AXES, (self.replicas, self.stages, self.slices), strict=True))
+
+    @property
+    def strides(self) -> dict[str, int]:
+        """How far apart neighbours along each dimension are, in ranks."""
+        return dict(zip(AXES, (self.stages * self.slices, self.slices, 1), strict=True))
+
+    def __str__(self) -> str:
+        said = f"{self.replicas} × {self.stages} × {self.slices}, {self.micro} micro"
+        return said + ", shards" * self.shards
+
+
+@dataclass(frozen=True)
+class MeshModel:
+    """A model of equal blocks: x + down(relu(up(x))), without biases, in float32.
+
+    blocks  how many; a stage has a part of them
+    width   numbers that a row has between blocks
+    hidden  numbers that a row has inside a block; a slice has a part of them
+    batch   rows of a training step, shared out among replicas and micro-batches
+    """
+
+    blocks: int
+    width: int
+    hidden: int
+    batch: int
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the whole model: two matrices for each block."""
+        return 2 * self.width * self.hidden * self.blocks
+
+    def check(self, plan: MeshPlan) -> None:
+        """Raise ValueError if a plan does not divide the model, and say what it does not."""
+        for what, whole, among in (
+            ("blocks", self.blocks, plan.stages),
+            ("hidden numbers", self.hidden, plan.slices),
+            ("rows of the batch", self.batch, plan.replicas * plan.micro),
+        ):
+            if whole % among:
+                raise ValueError(f"{plan}: {whole} {what} cannot be shared out among {among}")
+
+
+@dataclass(frozen=True)
+class MeshMachine:
+    """The computers that a mesh is laid on: equal ranks, some to a host.
+
+    flops      of one rank, FLOP/s
+    memory     bytes of one rank
+    per_host   ranks of a host, which share its link to the others
+    inside     link of each rank to the others of its host
+    between    link of each host
+    """
+
+    flops: float
+    memory: int
+    per_host: int
+    inside: str | Link
+    between: str | Link
+
+    @property
+    def machine(self) -> str:
+        """The ``machine=`` of a cluster: FLOP/s and bytes; nothing else takes time."""
+        return f"{self.flops:.10g} FLOP/s, {self.memory} B"
+
+    @property
+    def link(self) -> dict[int | str, str | Link | int]:
+        """The ``link=`` of a cluster."""
+        return {"hosts of": self.per_host, "inside": self.inside, "between": self.between}
+
+    def all_reduce(self, nbytes: int, ranks: int, stride: int) -> float:
+        """Seconds of an all-reduce of ``ranks`` ranks that are ``stride`` apart, in a ring.
+
+        It has 2 (n - 1) rounds, in which each rank sends an n-th of the bytes. Inside a host a
+        round takes a message's time. Between hosts some hops are short and some are long, and
+        groups share the hosts' links: a round takes the mean hop, or as long as the bytes of one
+        round occupy that link, whichever is longer.
+        """
+        if ranks == 1:
+            return 0.0
+        near, far, occupied = self._hops(nbytes / ranks, stride)
+        crossing = 0.0 if ranks * stride <= self.per_host else 1 / self._together(stride)
+        hop = crossing * far + (1 - crossing) * near
+        return 2 * (ranks - 1) * max(hop, occupied if crossing else 0.0)
+
+    def message(self, nbytes: int, ranks: int, stride: int) -> float:
+        """Seconds of a message to the next of ``ranks`` ranks in a line, ``stride`` apart.
+
+        It is the mean of all that go along the line.
+        """
+        if ranks == 1:
+            return 0.0
+        near, far, _ = self._hops(nbytes, stride)
+        crossing = (-(-ranks // self._together(stride)) - 1) / (ranks - 1)
+        return crossing * far + (1 - crossing) * near
+
+    def _hops(self, nbytes: float, stride: int) -> tuple[float, float, float]:
+        """Seconds of a message inside a host, and between hosts, and what of that is bytes."""
+        inside, between = Link.parse(self.inside), Link.parse(self.between)
+        occupied = min(stride, self.per_host) * nbytes / between.bytes_per_s
+        near = inside.latency_ns / 1e9 + nbytes / inside.bytes_per_s
+        return near, between.latency_ns / 1e9 + occupied, occupied
+
+    def _together(self, stride: int) -> int:
+        """How many ranks of a group that are so far apart share a host."""
+        return max(1, self.per_host // stride)
+
+    def __str__(self) -> str:
+        return (
+            f"{count(self.per_host, 'rank')} a host, {self.flops / 1e9:g} GFLOP/s and "
+            f"{size(self.memory)} each; inside {self.inside}, between {self.between}"
+        )
+
+
+def mesh_groups(shape: Mapping[str, int]) -> dict[str, list[list[int]]]:
+    """The groups of ranks along each dimension of a mesh, by the dimension's name.
+
+    Raises ValueError for a dimension of no ranks.
+    """
+    if min(shape.values(), default=1) < 1:
+        raise ValueError(f"each dimension of a mesh has a rank at least: {shape}")
+    ranks, stride = math.prod(shape.values()), 1
+    found: dict[str, list[list[int]]] = {}
+    for name in reversed(list(shape)):
+        first = [rank for rank in range(ranks) if rank // stride % shape[name] == 0]
+        found[name] = [[rank + stride * i for i in range(shape[name])] for rank in first]
+        stride *= shape[name]
+    return {name: found[name] for name in shape}

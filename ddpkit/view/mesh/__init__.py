@@ -1,0 +1,5 @@
+"""The ranks of a mesh, and the groups that they talk in.
+
+model      ranks on a grid, lines along each dimension, hosts
+figure     the static figure; `view.show.show_mesh` displays it
+"""

@@ -1,0 +1,91 @@
+"""`mesh_picture`: where the ranks of a mesh stand, and the groups along each dimension. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from ddpkit.simulate.mesh_plans import mesh_groups
+from ddpkit.text import count
+
+MOST_RANKS, MOST_DIMENSIONS = 64, 3
+
+
+@dataclass(frozen=True, slots=True)
+class MeshPicture:
+    """Ranks row by row; groups by dimension, from the one furthest apart to that of neighbours."""
+
+    shape: Mapping[str, int]
+    groups: Mapping[str, list[list[int]]]
+    rank: int | None  # whose groups stand out
+    per_host: int | None
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return prod(self.shape.values())
+
+    @property
+    def title(self) -> str:
+        """The mesh in words."""
+        sides = " × ".join(map(str, self.shape.values()))
+        hosts = f" on {count(self.hosts, 'host')}" if self.per_host else ""
+        return f"A mesh of {sides}: {count(self.ranks, 'rank')}{hosts}"
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts the ranks fill."""
+        return -(-self.ranks // self.per_host) if self.per_host else 0
+
+    def host(self, rank: int) -> int | None:
+        """The host of a rank; None where no hosts are given."""
+        return rank // self.per_host if self.per_host else None
+
+    def own(self, name: str) -> list[int]:
+        """The group of the rank that stands out, along a dimension."""
+        return next(group for group in self.groups[name] if self.rank in group)
+
+    def at(self, rank: int) -> tuple[int, int, int]:
+        """The coordinates of a rank: along the first of three dimensions, the second, the third."""
+        found = []
+        for size in reversed([*(1,) * (MOST_DIMENSIONS - len(self.shape)), *self.shape.values()]):
+            rank, place = divmod(rank, size)
+            found.append(place)
+        return found[2], found[1], found[0]
+
+    def about(self, name: str) -> str:
+        """What is said of a dimension."""
+        size = self.shape[name]
+        said = f"{name}: {count(len(self.groups[name]), 'group')} of {size}"
+        if size > 1:
+            first = self.groups[name][0]
+            said += f", {count(first[1] - first[0], 'rank')} apart"
+        if self.rank is not None:
+            others = ", ".join(str(rank) for rank in self.own(name) if rank != self.rank)
+            said += f"; rank {self.rank} with {others or 'nobody'}"
+        return said
+
+    @property
+    def text(self) -> str:
+        """The picture in words and numbers."""
+        return "\n".join([f"{self.title}.", *map(self.about, self.shape)])
+
+
+def mesh_picture(
+    shape: Mapping[str, int], rank: int | None = None, per_host: int | None = None
+) -> MeshPicture:
+    """The picture of a mesh.
+
+    Raises ValueError for more than three dimensions or 64 ranks, and for a rank that is not there.
+    """
+    groups = mesh_groups(shape)
+    ranks = prod(shape.values())
+    if not 0 < len(shape) <= MOST_DIMENSIONS or ranks > MOST_RANKS:
+        raise ValueError(
+            f"a mesh of {len(shape)} dimensions and {ranks} ranks cannot be drawn: "
+            f"at most {MOST_DIMENSIONS} and {MOST_RANKS}"
+        )
+    if rank is not None and not 0 <= rank < ranks:
+        raise ValueError(f"there is no rank {rank} in a mesh of {ranks}")
+    if per_host is not None and per_host < 1:
+        raise ValueError(f"a host has one rank or more: {per_host}")
+    return MeshPicture(shape, groups, rank, per_host)
