@@ -47,7 +47,7 @@ def _coloured(model: MeshPicture) -> Iterator[tuple[str, str]]:
 
 
 def _steps(model: MeshPicture) -> tuple[tuple[float, float], ...]:
-    """From a rank to its neighbour, in inches: to the next plane, down, and across."""
+    """Vectors from a rank to its neighbours, in inches: to the next plane, down, and across."""
     planes, rows, columns = (*(1,) * (3 - len(model.shape)), *model.shape.values())
     back = BACK[0] / planes, BACK[1] / planes
     wide = ACROSS * (columns - 1) + back[0] * (planes - 1)
