@@ -15,6 +15,8 @@ from sphinx.util.nodes import make_refnode
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+TEACHERS = "teaching/"  # beside docs/teaching.md: with keys to what a class is asked
+
 
 def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
     """What a page of the site needs and its file does not have."""
@@ -24,9 +26,10 @@ def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
     folder = Path(app.env.doc2path(docname)).parent
 
     def without_folder(link: re.Match[str]) -> str:
-        return link[1] if (folder / link[2]).is_dir() else link[0]
+        left_out = (folder / link[2]).is_dir() or link[2].startswith(TEACHERS)
+        return link[1] if left_out else link[0]
 
-    # GitHub shows a folder, the site has no page of it.
+    # GitHub shows a folder, and a teacher's checkout the keys; the site has no page of them.
     source[0] = re.sub(r"\[([^]\n]+)\]\(([^):#\n]+)\)", without_folder, source[0])
     if docname == app.config.root_doc:  # labs as they are executed, and the table of contents
         source[0] = source[0].replace("](labs/", "](solutions/") + app.config.contents

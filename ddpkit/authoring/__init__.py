@@ -6,12 +6,13 @@
     ├── ddpkit/answers/labNN.py             the answers as a module: what `carry` falls back on
     ├── ddpkit/answers/__init__.py          which answer lies in which module, over all lessons
     ├── labs/start.ipynb                    the map of the course, from solutions/start.md
-    └── README.md, its table of labs         a row for each lesson, of what its header says
+    └── README.md, its table of labs         a row for each lesson, of what its header says;
+        docs/teaching.md has another, with hours and points
 
 `release` makes them and `check` says what is stale, both by `parse` and the `make_*` functions;
 `execute` runs a notebook. Modules, in reading order: blocks (the solution markers), lesson,
-notebook, answers, readme, start, kernel; outputs, leaks and rules (what must not be); stale;
-pipeline.
+notebook, answers, readme, syllabus, start, kernel; outputs, leaks and rules (what must not be);
+stale; pipeline.
 """
 
 from ddpkit.authoring.answers import make_answers, make_index

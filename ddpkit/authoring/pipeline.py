@@ -16,6 +16,7 @@ from ddpkit.authoring.notebook import Notebook, load, make_lab, make_solution, t
 from ddpkit.authoring.readme import make_readme
 from ddpkit.authoring.rules import rule_problems
 from ddpkit.authoring.start import make_start
+from ddpkit.authoring.syllabus import make_syllabus
 from ddpkit.errors import LessonError
 from ddpkit.files import write_whole
 
@@ -112,11 +113,14 @@ def _as_executed(root: Path, lesson: Lesson) -> Notebook | None:
 
 
 def _shared(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
-    """What all lessons make together: the index of the answers, README's table, the start page."""
+    """What all lessons make together: the index of the answers, two tables, the start page."""
     texts = {root / "ddpkit" / "answers" / "__init__.py": make_index(lessons)}
     readme = root / "README.md"
     if readme.exists():
         texts[readme] = make_readme(readme.read_text("utf-8"), lessons)
+    teaching = root / "docs" / "teaching.md"
+    if teaching.exists():
+        texts[teaching] = make_syllabus(teaching.read_text("utf-8"), lessons)
     start = root / "solutions" / "start.md"
     if start.exists():
         page = make_start(start.read_text("utf-8"), lessons)

@@ -16,11 +16,15 @@ def make_readme(text: str, lessons: Sequence[Lesson]) -> str:
 
     LessonError: a lesson does not say what its row is to tell.
     """
-    before, head, after = text.partition(HEAD)
-    if not head:
+    return with_rows(text, HEAD, [_row(lesson, "labs/") for lesson in lessons])
+
+
+def with_rows(text: str, head: str, rows: Sequence[str]) -> str:
+    """A page in which the table with this head has these rows, whatever it had."""
+    before, found, after = text.partition(head)
+    if not found:
         return text
-    rest = re.sub(r"\A(\|.*\n)*", "", after)
-    return "".join([before, table_of_labs(lessons, "labs/"), rest])
+    return "".join([before, head, *rows, re.sub(r"\A(\|.*\n)*", "", after)])
 
 
 def table_of_labs(lessons: Sequence[Lesson], folder: str) -> str:

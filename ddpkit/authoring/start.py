@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from ddpkit.authoring.lesson import Lesson
 from ddpkit.authoring.notebook import Notebook, framed
 from ddpkit.authoring.readme import table_of_labs
+from ddpkit.authoring.syllabus import paths_table
 
 CODE = re.compile(r"^```python\n(.*?)\n```\n", re.DOTALL | re.MULTILINE)
 SECTION = re.compile(r"^(?=## )", re.MULTILINE)
@@ -16,9 +17,11 @@ SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 def make_start(text: str, lessons: Sequence[Lesson]) -> Notebook:
     """The notebook of a page of Markdown: its blocks of Python are cells, its sections too.
 
-    `{labs}` in the text becomes the table of the labs.
+    `{labs}` in the text becomes the table of the labs, `{paths}` that of ways through them.
     """
     text = text.replace("{labs}", table_of_labs(lessons, folder=""))
+    if "{paths}" in text:
+        text = text.replace("{paths}", paths_table(lessons))
     return framed([_cell(f"start-{n}", *each) for n, each in enumerate(_pieces(text))])
 
 

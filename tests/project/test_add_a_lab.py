@@ -34,8 +34,13 @@ MADE = {
     *(f"labs/{LESSON.stem}.ipynb", f"solutions/{LESSON.stem}.ipynb"),
     f"ddpkit/answers/lab{NUMBER}.py",
 }
-# Generated, of all lessons, and how many lines each lab has there.
-SHARED = {"ddpkit/answers/__init__.py": 2, "README.md": 1, "labs/start.ipynb": 1}
+# Generated, of all lessons: how many lines a lab adds there, and how many sums it changes.
+SHARED = {
+    "ddpkit/answers/__init__.py": (2, 0),
+    "README.md": (1, 0),
+    "docs/teaching.md": (1, 1),
+    "labs/start.ipynb": (1, 1),
+}
 
 
 @dataclass(frozen=True)
@@ -116,13 +121,14 @@ def test_a_release_of_the_lab_touches_no_file_of_another(copy: Copy):
 
 
 def test_what_all_lessons_share_gets_its_lines(copy: Copy):
-    for name in SHARED:
-        before, after = copy.before[name].decode(), (copy.root / name).read_text("utf-8")
-        added = set(after.splitlines()) - set(before.splitlines())
-        assert len(added) == SHARED[name]
-        for line in added:
-            after = after.replace(f"{line}\n", "")
-        assert after == before
+    for name, (lines, sums) in SHARED.items():
+        before = copy.before[name].decode().splitlines()
+        after = (copy.root / name).read_text("utf-8").splitlines()
+        added, gone = set(after) - set(before), set(before) - set(after)
+        assert (len(added), len(gone)) == (lines + sums, sums)
+        assert [line for line in after if line not in added] == [
+            line for line in before if line not in gone
+        ]
     table = (copy.root / "README.md").read_text("utf-8").partition(HEAD)[2].partition("\n\n")[0]
     assert f"({next(name for name in MADE if name.startswith('labs/'))})" in table.splitlines()[-1]
 

@@ -1,0 +1,90 @@
+"""The pages for teachers are of every lab, true to its checks, and no class gets them."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ddpkit.authoring import Lesson, parse
+from ddpkit.authoring.lesson import SUMMARY
+from ddpkit.authoring.syllabus import PATHS, hours, make_syllabus, paths_table
+from ddpkit.commands import handout
+from ddpkit.exercises import exercises
+from tests.labs.both_ways import hints_of
+from tests.project.source import ROOT
+
+LESSONS = [parse(path) for path in sorted((ROOT / "solutions").glob("*.py"))]
+PAGES = {path.stem: path.read_text("utf-8") for path in (ROOT / "docs/teaching").glob("*.md")}
+SYLLABUS = (ROOT / "docs/teaching.md").read_text("utf-8")
+MOST_LINES = 70  # it is read the evening before
+MISTAKE = re.compile(r"^- `(\w+)`, \*(.+?)\*: \S", re.MULTILINE)
+KEY = re.compile(r"^   Key: (.+)$", re.MULTILINE)
+
+each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.number)
+
+
+def test_every_lab_has_a_page_and_every_page_a_lab():
+    assert sorted(PAGES) == [lesson.number for lesson in LESSONS]
+
+
+@each_lesson
+def test_a_page_names_mistakes_that_the_checks_know(lesson: Lesson):
+    known = exercises()
+    found = MISTAKE.findall(PAGES[lesson.number])
+    assert len(found) >= 4
+    for name, hint in found:
+        assert name in lesson.exercises
+        names = {each.name for each in hints_of(known[name])}
+        assert hint.replace("\\", "") in names, f"{name} has no hint {hint!r}"
+
+
+@each_lesson
+def test_a_page_has_questions_and_a_key_to_what_is_written(lesson: Lesson):
+    page = PAGES[lesson.number]
+    title, _, ask, written = re.split(r"^## .*$", page, flags=re.MULTILINE)
+    assert title.strip() == f"# {lesson.title}"
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["What goes wrong", "Ask", "Written"]
+    assert len(re.findall(r"^\d\. \S", ask, re.MULTILINE)) >= 3
+    questions = len(re.findall(r"^\d\. \S", written, re.MULTILINE))
+    assert questions >= 2
+    assert len(KEY.findall(written)) == questions
+    assert len(page.splitlines()) <= MOST_LINES
+
+
+def test_no_class_gets_a_page_for_teachers_or_a_line_of_a_key():
+    labs = handout.blank_labs(ROOT)
+    last = labs[-1].name[:2]  # the archive with most answers in it
+    with zipfile.ZipFile(io.BytesIO(handout.archive(ROOT, labs, last))) as archive:
+        names = archive.namelist()
+        text = "\n".join(archive.read(name).decode("utf-8", "ignore") for name in names)
+    assert [name for name in names if "teaching" in Path(name).parts[1:]] == []
+    keys = [key for page in PAGES.values() for key in KEY.findall(page)]
+    assert [key for key in keys if key in text] == []
+
+
+def test_the_syllabus_is_that_of_the_lessons():
+    assert make_syllabus(SYLLABUS, LESSONS) == SYLLABUS, "make release"
+    points = sum(each.points for each in exercises().values())
+    minutes = sum(int(lesson.summary[SUMMARY.index("minutes")]) for lesson in LESSONS)
+    assert f"\n| all | {hours(LESSONS)} | {points:g} | {len(exercises())} | |\n" in SYLLABUS
+    assert 0 <= 60 * _number(hours(LESSONS)) - minutes < 15, "in quarters of an hour, rounded up"
+
+
+def test_the_paths_are_the_same_on_both_pages():
+    (sentence,) = re.findall(r"^A week: .*", SYLLABUS, re.MULTILINE)
+    week, _, engineers, *_ = sentence.split(". ")
+    assert [tuple(re.findall(r"\d\d", part)) for part in (week, engineers)] == [
+        numbers for numbers in PATHS.values() if numbers
+    ]
+    linked = set(re.findall(r"\[(\d\d)\]", paths_table(LESSONS)))
+    there = {lesson.number for lesson in LESSONS}
+    assert linked == {number for numbers in PATHS.values() for number in numbers} & there
+
+
+def _number(text: str) -> float:
+    quarters = {"¼": 0.25, "½": 0.5, "¾": 0.75}
+    return float(text.rstrip("¼½¾") or 0) + quarters.get(text[-1], 0)
