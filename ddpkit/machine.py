@@ -199,6 +199,47 @@ def machines_of(spec: MachineSpec, world_size: int) -> tuple[MachineModel, ...]:
     return tuple(parsed.get(rank, parsed.get("default")) for rank in range(world_size))  # type: ignore[misc]
 
 
+def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
+    """How many times as fast a machine does what another one did: at least, and at most.
+
+    An operation is launched, computes in float32 and moves bytes. Whatever the operations are, they
+    gain no less than the least of the three ratios, and no more than the largest. Measured machines
+    have ratios for each kind and size. Raises ValueError where one machine has a limit and the
+    other has none.
+    """
+    ratios: set[float] = set()
+    for kind in KINDS:
+        costs = [
+            machine.kinds.get(kind) or machine.kinds.get(_LIKE.get(kind, kind))
+            for machine in (was, to)
+        ]
+        sizes = {work for cost in costs if cost for work, _ in cost.points} or {1.0}
+        for work in sizes:
+            here, there = (_rates(*each, work) for each in zip((was, to), costs, strict=True))
+            pairs = zip(there, here, strict=True)
+            ratios |= {more / less if less else math.inf for more, less in pairs if more != less}
+            ratios |= {
+                1.0 for more, less in zip(there, here, strict=True) if more == less < math.inf
+            }
+    if not all(0 < ratio < math.inf for ratio in ratios):
+        raise ValueError(
+            f"{was} and {to} cannot be compared: one of them starts operations, or moves bytes, in "
+            "no time"
+        )
+    return min(ratios, default=1.0), max(ratios, default=1.0)
+
+
+def _rates(machine: MachineModel, cost: KindCost | None, work: float) -> tuple[float, ...]:
+    """Launches, FLOPs and bytes a second; and the bytes of what computes beside."""
+    launch, (of_peak, of_bandwidth) = machine.launch_ns, machine.efficiency
+    beside = machine.bandwidth * of_bandwidth
+    if cost is not None:
+        launch, of_peak = cost.launch_ns, cost.efficiency(work)
+        of_bandwidth = of_peak
+    launches = 1e9 / launch if launch else math.inf
+    return launches, machine.peak() * of_peak, machine.bandwidth * of_bandwidth, beside
+
+
 def machine_text(machines: tuple[MachineModel, ...]) -> str:
     """The machines of all ranks in words; "" without any."""
     return by_rank([machine.name for machine in machines]) if machines else ""

@@ -35,6 +35,8 @@ def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @of_a_trace
 @click.option("--ranks", "-n", type=click.IntRange(1, 65536), multiple=True, help="How many ranks.")
+@click.option("--machine", help='Another machine, as "A100"; see ddpkit machine.')
+@click.option("--recorded-on", help="The machine of the recording, if the trace does not name it.")
 @click.option("--cap", type=click.FloatRange(0), help="Another bucket_cap_mb.")
 @click.option(
     "--algorithm",
@@ -46,6 +48,8 @@ def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
 def predict(
     files: tuple[Path, ...],
     ranks: tuple[int, ...],
+    machine: str | None,
+    recorded_on: str | None,
     link: str | None,
     cap: float | None,
     speed: float,
@@ -59,7 +63,24 @@ def predict(
     model = loaded(files)
     for line in described(model, files):
         click.echo(line)
-    changed = {"link": link, "bucket_cap_mb": cap, "speed": speed, "algorithm": algorithm}
+    changed = {"link": link, "bucket_cap_mb": cap, "algorithm": algorithm}
+    if machine is None:
+        click.echo("\n".join(_curve(model, ranks, speed=speed, **changed)))
+    else:
+        least, most = _speeds(model, machine, recorded_on)
+        click.echo(
+            f"A trace does not hold operations. On {machine} they gain between × {least:.3g} and "
+            f"× {most:.3g}, by what holds them up: starting, computing or memory."
+        )
+        for factor in (least, most):
+            click.echo(f"If all of them gain × {factor:.3g}:")
+            click.echo("\n".join(_curve(model, ranks, speed=speed * factor, **changed)))
+    click.echo(BLIND)
+    click.echo(f"To see it run: {_run(model, max(ranks, default=8), link, machine)}")
+
+
+def _curve(model: Forecast, ranks: tuple[int, ...], **changed: Any) -> list[str]:
+    """The step, speed-up and efficiency over ranks, as lines."""
     alone = stated(model, world_size=1, **changed).step_ns
     rows, good = [["ranks", "a step", "speed-up", "efficiency"]], 0
     for n in sorted({*(ranks or RANKS)}):
@@ -67,11 +88,24 @@ def predict(
         share = alone / step_ns if step_ns else 1.0
         good = n if share >= GOOD else good
         rows.append([f"{n:,}", f"{step_ns / 1e6:.4g} ms", f"{n * share:,.3g}", f"{share:.0%}"])
-    click.echo("\n".join(columns(rows)))
-    if not ranks:
-        click.echo(f"The efficiency is {GOOD:.0%} or more up to {count(good, 'rank')}.")
-    click.echo(BLIND)
-    click.echo(f"To see it run: {_run(model, max(ranks, default=8), link)}")
+    said = f"The efficiency is {GOOD:.0%} or more up to {count(good, 'rank')}."
+    return [*columns(rows), *([] if ranks else [said])]
+
+
+def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[float, float]:
+    """How many times as fast another machine is, at least and at most."""
+    from ddpkit.machine import MachineModel, speed_range
+
+    was = recorded_on or model.machine
+    if not was:
+        raise click.ClickException(
+            "the trace does not say on which machine it was recorded: --recorded-on names it, for "
+            "example as mine.json, which ddpkit machine --measure -o mine.json writes"
+        )
+    try:
+        return speed_range(MachineModel.parse(was), MachineModel.parse(machine))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def loaded(files: tuple[Path, ...]) -> Forecast:
@@ -109,7 +143,8 @@ def described(model: Forecast, files: tuple[Path, ...]) -> list[str]:
     return lines
 
 
-def _run(model: Forecast, ranks: int, link: str | None) -> str:
+def _run(model: Forecast, ranks: int, link: str | None, machine: str | None) -> str:
     """The command that makes such a run in emulated time."""
     said = link or str(model.links.slowest)
-    return f'ddpkit run -n {min(ranks, 16)} --link "{said}" train.py'
+    on = f' --machine "{machine}"' if machine else ""
+    return f'ddpkit run -n {min(ranks, 16)} --link "{said}"{on} train.py'

@@ -34,7 +34,7 @@ class Did:
     returned: list[Any]  # by rank
     kept: bool  # every rank left its arguments as they were
     trace: Trace  # the trace of this call alone
-    programs: list[Any] = field(default_factory=list)  # by rank: `simulate.programs` says of what
+    programs: list[Any] = field(default_factory=list)  # by rank: `simulate.claimed` says of what
 
     @property
     def peak(self) -> list[int]:

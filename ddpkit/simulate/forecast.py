@@ -32,6 +32,7 @@ class Forecast:
     links: Links  # as recorded, or fitted
     overhead_ns: int  # of an all_reduce, beyond its link
     ratios: tuple[float, ...]  # measured ÷ predicted, of each step that was held out
+    machine: str = ""  # that compute was counted for, as recorded
 
     @property
     def ratio(self) -> float | None:
@@ -94,7 +95,13 @@ def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
         ratios = [_longest(trace, k) / predicted for k in unseen]
     whole = _model(trace, sizes, steps)
     return Forecast(
-        whole.step, whole.world_size, whole.buckets, whole.links, whole.overhead_ns, tuple(ratios)
+        whole.step,
+        whole.world_size,
+        whole.buckets,
+        whole.links,
+        whole.overhead_ns,
+        tuple(ratios),
+        str(trace.facts.get("machine", "")),
     )
 
 

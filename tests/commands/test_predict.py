@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from ddpkit.commands.main import main
 from ddpkit.errors import TraceError
+from ddpkit.machine import KindCost, MachineModel, speed_range
 from ddpkit.simulate import Gradient, Step, assign_buckets, forecast
 from ddpkit.simulate import replay as replayed
 from ddpkit.trace import Trace
@@ -92,6 +93,46 @@ def test_predict_prints_a_curve_and_its_error(saved: str) -> None:
     step = replayed(a_step(0.5), 16, LINK, assign_buckets(a_step().gradients, 0.5)).step_ns
     assert f"{step / 1e6:.4g} ms" in some
     assert "4,096" not in some
+
+
+def test_predict_on_another_machine_says_both_ends(saved: str, tmp_path: Path) -> None:
+    """ "twice" computes twice as fast, and moves bytes three times as fast."""
+    was, twice = "1 TFLOP/s, 100 GB/s, 5 us", "2 TFLOP/s, 300 GB/s, 2.5 us"
+    text = said("predict", saved, "-n", "4", "--machine", twice, "--recorded-on", was)
+    assert "between × 2 and × 3" in text
+    for factor in (2, 3):
+        step = replayed(a_step(1 / factor), 4, LINK, forecast(Trace.load(saved)).buckets).step_ns
+        assert f"{step / 1e6:.4g} ms" in text
+    assert f'--machine "{twice}" train.py' in text
+    named, path = recorded([1.0] * 5), tmp_path / "named.json.gz"
+    replace(named, facts={**named.facts, "machine": was}).save(path)
+    assert "between × 1 and × 1," in said("predict", str(path), "-n", "4", "--machine", was)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--machine", "A100"], "does not say on which machine"),
+        (["--machine", "B17", "--recorded-on", "V100"], "there is no machine"),
+        (["--machine", "1 TFLOP/s", "--recorded-on", "V100"], "in no time"),
+    ],
+)
+def test_a_machine_that_cannot_be_compared_is_one_sentence(
+    saved: str, arguments: list[str], why: str
+) -> None:
+    ran = CliRunner().invoke(main, ["predict", saved, *arguments])
+    assert (ran.exit_code, why in ran.output) == (1, True)
+
+
+def test_a_measured_machine_has_a_range_over_its_kinds() -> None:
+    near, far = KindCost(1000, ((1e6, 0.2), (1e9, 0.5))), KindCost(500, ((1e6, 0.4), (1e9, 0.5)))
+    mine = MachineModel("mine", {"float32": 1e12}, 1e11, None, 1000, kinds={"matmul": near})
+    other = MachineModel("other", {"float32": 1e12}, 1e11, None, 1000, kinds={"matmul": far})
+    assert speed_range(mine, other) == (1.0, 2.0)
+    assert speed_range(other, mine) == (0.5, 1.0)
+    for flops in (10**5, 10**7, 10**10):  # what an operation costs lies between
+        costs = [machine.cost_ns("matmul", flops, 100) for machine in (mine, other)]
+        assert 1.0 <= costs[0] / costs[1] <= 2.0
 
 
 def test_tune_names_the_best_cap_and_the_order_to_measure(saved: str) -> None:

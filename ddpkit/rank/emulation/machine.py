@@ -60,7 +60,7 @@ class Machine:
             self._counted = Counted(model, speed, self.clocks, rank)
         self._in_backward: list[Awaited] | None = None
         self._last_post_ns = 0
-        self._notes: list[list[Any]] | None = None  # a program, as `simulate.programs` has it
+        self._notes: list[list[Any]] | None = None  # a program, as `simulate.claimed` has it
 
     @contextmanager
     def shown(self, recorder: Recorder) -> Iterator[None]:
