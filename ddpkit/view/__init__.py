@@ -10,6 +10,7 @@ heat/        how long each step of each rank took
 player/      `play`: a collective step by step
 buckets/     `explore_buckets`: the step under a bucket cap
 scaling/     `explore_scaling`: how many ranks are worth having
+plan/        `explore_plan`: how many ranks, which batch, and what does it cost?
 pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
 live_run/    `live`: a run while it trains
@@ -25,6 +26,7 @@ from ddpkit.view.drawing.shell import View
 from ddpkit.view.explorer.widget import explore
 from ddpkit.view.live_run.widget import Live, live
 from ddpkit.view.pipeline.widget import explore_pipeline
+from ddpkit.view.plan.widget import explore_plan
 from ddpkit.view.player.widget import play
 from ddpkit.view.scaling.widget import explore_scaling
 from ddpkit.view.show import compare, heat_map, show, show_mesh, show_pipeline, stack
@@ -38,6 +40,7 @@ __all__ = [
     "explore",
     "explore_buckets",
     "explore_pipeline",
+    "explore_plan",
     "explore_scaling",
     "heat_map",
     "live",

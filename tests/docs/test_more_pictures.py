@@ -23,6 +23,7 @@ SAYS = {  # what each picture's text says
     "heat_map": "the straggler|What to notice: .* step",
     "explore": "Step 4 on 2 ranks, ",
     "what_if": "10 Gbit/s, 50 us: ",
+    "explore_plan": "In 24 h the cheapest is ",
     "live": r"Step 9 on 2 ranks: loss [\d.]+, ",
     "Trace.load": "Run on 2 ranks, ",
 }
@@ -48,7 +49,7 @@ def test_a_reader_meets_it(name: str):
     assert any(used.search(cell) for cell in CELLS) or used.search(LABS)
 
 
-@pytest.mark.parametrize("name", ["heat_map", "explore", "what_if", "live"])
+@pytest.mark.parametrize("name", ["heat_map", "explore", "what_if", "explore_plan", "live"])
 def test_each_picture_says_when_to_use_it(name: str):
     _, about = PAGE.split(f"## `{name}`: ")
     assert re.search(r"^.*\bUse (it|the)\b", about.partition("```")[0], re.MULTILINE)

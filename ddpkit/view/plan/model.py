@@ -1,0 +1,121 @@
+"""`plan_map`: the hours and dollars of a training for ranks and batches. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ddpkit.text import columns
+
+StepSeconds: TypeAlias = Callable[[int, int], float]  # of ranks and batch per rank
+WORLDS = tuple(2**k for k in range(11))
+BATCHES = (8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCell:
+    """A training on so many ranks, with so many samples a rank and step."""
+
+    ranks: int
+    batch: int
+    hours: float
+    dollars: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.ranks:,} × {self.batch:,}"
+
+    @property
+    def said(self) -> str:
+        return f"{_short(self.hours)} h and {_short(self.dollars)} dollars"
+
+
+@dataclass(frozen=True)
+class PlanMap:
+    """All plans, by batch and ranks, and which of them the deadline leaves."""
+
+    title: str
+    rows: tuple[tuple[PlanCell, ...], ...]  # a batch a row, a number of ranks a column
+    deadline: float  # hours
+
+    @property
+    def cells(self) -> list[PlanCell]:
+        return [cell for row in self.rows for cell in row]
+
+    @property
+    def cheapest(self) -> PlanCell | None:
+        """The cheapest that is done in time, of equally cheap ones the faster; None if none is."""
+        done = [cell for cell in self.cells if cell.hours <= self.deadline]
+        return min(done, key=lambda cell: (cell.dollars, cell.hours), default=None)
+
+    @property
+    def fastest(self) -> PlanCell:
+        return min(self.cells, key=lambda cell: (cell.hours, cell.dollars))
+
+    @property
+    def text(self) -> str:
+        """The finding."""
+        best, fastest = self.cheapest, self.fastest
+        hours = f"{self.deadline:g} h"
+        if best is None:
+            return f"Nothing is done in {hours}: the fastest, {fastest.text}, takes {fastest.said}."
+        if best == fastest:
+            return f"In {hours} the cheapest is the fastest, {best.text}: {best.said}."
+        return (
+            f"In {hours} the cheapest is {best.text} (ranks × batch): {best.said}. "
+            f"The fastest, {fastest.text}, takes {fastest.said}."
+        )
+
+    @property
+    def notice(self) -> str:
+        """What the deadline costs."""
+        free = min(self.cells, key=lambda cell: (cell.dollars, cell.hours))
+        best = self.cheapest
+        if best is None or best == free:
+            return f"What to notice: without a deadline it would be {free.text}: {free.said}."
+        return (
+            f"What to notice: the deadline costs {_short(best.dollars - free.dollars)} dollars; "
+            f"without one it would be {free.text}: {free.said}."
+        )
+
+    def table(self) -> str:
+        """All plans as text."""
+        rows = [["ranks", "batch", "hours", "dollars"]]
+        rows += [
+            [f"{c.ranks:,}", f"{c.batch:,}", _short(c.hours), _short(c.dollars)] for c in self.cells
+        ]
+        return "\n".join([self.title, *columns(rows), self.notice])
+
+
+def plan_map(
+    step_seconds: StepSeconds,
+    noise: float,
+    least_steps: float,
+    worlds: Sequence[int] = WORLDS,
+    batches: Sequence[int] = BATCHES,
+    dollars: float = 2.0,
+    deadline: float = 24.0,
+) -> PlanMap:
+    """The plans of lab 09: steps · seconds of a step, with least_steps · (1 + noise / samples).
+
+    Source of the steps: S. McCandlish and others, An Empirical Model of Large-Batch Training, 2018.
+    Raises ValueError without ranks, batches or a deadline above 0.
+    """
+    if not worlds or not batches or min(*worlds, *batches) < 1 or not deadline > 0:
+        raise ValueError(f"plans have ranks, batches and a {deadline=} above 0")
+    rows = []
+    for batch in sorted(batches):
+        row = []
+        for n in sorted(worlds):
+            steps = least_steps * (1 + noise / (n * batch))
+            hours = steps * step_seconds(n, batch) / 3600
+            row.append(PlanCell(n, batch, hours, n * dollars * hours))
+        rows.append(tuple(row))
+    title = (
+        f"{least_steps:,.6g} steps at least, a noise scale of {noise:,.6g} samples, "
+        f"{dollars:g} dollars an hour and rank"
+    )
+    return PlanMap(title, tuple(rows), deadline)
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -1,0 +1,68 @@
+"""`explore_plan`: how many ranks, which batch, and what does it cost?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.text import prose
+from ddpkit.view.drawing.shell import View
+from ddpkit.view.drawing.sliders import slider
+from ddpkit.view.plan.model import BATCHES, WORLDS, PlanMap, StepSeconds, plan_map
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEADLINES = (1, 2, 5, 10, 20, 24, 50, 100, 200, 500, 1000)
+NOISES = (0, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000)
+DOLLARS = (0.5, 1, 2, 3, 5)
+
+
+def explore_plan(
+    step_seconds: StepSeconds,
+    noise: float,
+    least_steps: float = 40_000,
+    worlds: Sequence[int] = WORLDS,
+    batches: Sequence[int] = BATCHES,
+    dollars: float = 2.0,
+    deadline: float = 24.0,
+) -> View[PlanMap]:
+    """Move the deadline, and see which cluster is the cheapest that is done in time.
+
+    ``step_seconds(ranks, batch)`` is what a step takes, in s, with so many samples a rank. With n·b
+    samples a step it takes least_steps · (1 + noise / (n·b)) steps; a rank costs ``dollars`` an
+    hour, and the deadline is in hours. In a notebook there are sliders; anywhere
+    ``explore_plan(...).figure(deadline=5, noise=1000, dollars=2)`` is the picture, and
+    ``.table(...)`` all plans as text. Raises ValueError without ranks, batches or a deadline.
+    """
+    seconds = lru_cache(None)(step_seconds)  # a slider moves no step
+    start = {"deadline": deadline, "noise": noise, "dollars": dollars}
+
+    def model(**at: Any) -> PlanMap:
+        return plan_map(
+            seconds, at["noise"], least_steps, worlds, batches, at["dollars"], at["deadline"]
+        )
+
+    return View(start, model, _draw, _describe, PlanMap.table).show(_controls)
+
+
+def _draw(model: PlanMap) -> Figure:
+    from ddpkit.view.plan.figure import draw_plan
+
+    return draw_plan(model)
+
+
+def _describe(model: PlanMap) -> str:
+    return prose(f"{model.title}.", model.text, model.notice)
+
+
+def _controls(view: View[PlanMap]) -> Any:
+    at = view.start
+    return view.live(
+        {
+            "deadline": slider("deadline", DEADLINES, at["deadline"], "{:g} h".format),
+            "noise": slider("noise scale", NOISES, at["noise"], "{:g} samples".format),
+            "dollars": slider("a rank", DOLLARS, at["dollars"], "{:g} dollars an hour".format),
+        }
+    )
