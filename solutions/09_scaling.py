@@ -492,8 +492,7 @@ beside(ceiling, max(gain(share, 5) for share in shares), "%")
 #
 # A step that skips the all-reduce (lab 06's `no_sync`) takes what it takes alone.
 #
-# **Predict:** how much time is saved if only every 8th step synchronizes? The paper measured it:
-# a model that comes within 15 % of its number from one other number is a good one.
+# **Predict:** how much time is saved if only every 8th step synchronizes? The paper measured it.
 
 # %% guess="saved"
 saved = 100 * (1 - (7 + 2) / (8 * 2))  # your guess, in per cent

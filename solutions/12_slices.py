@@ -107,8 +107,17 @@ def by_columns():
 
 
 # %% [markdown]
-# **Predict:** 512 tokens, 1,024 hidden numbers, 256 at the end, 4 bytes each. How many megabytes does
-# a rank send?
+# Who holds which block, to scale:
+
+# %%
+from ddpkit.view import Matrix, show_blocks
+
+x, w1 = Matrix("x", 512, 256), Matrix("W₁", 256, 1024, "columns")
+show_blocks(x, w1, whole=False)
+
+# %% [markdown]
+# **Predict:** 512 tokens, 1,024 hidden numbers, 256 at the end, 4 bytes each. Both are gathered. How
+# many megabytes does a rank send?
 
 # %% guess="gathered_mb"
 gathered_mb = 3 * 512 * (1024 / 4 + 256 / 4) * 4 / 1e6  # your prediction
@@ -137,8 +146,16 @@ beside(gathered_mb, megabytes(columns), "MB sent by each rank")
 # hindrance, since it looks at each number alone.
 
 # %% [markdown]
+# **Predict:** which shape has what travels now?
+
+# %%
+show_blocks(x, w1, Matrix("W₂", 1024, 256, "rows"))
+
+# %% [markdown]
 # Only the sum is left to make: one all-reduce of the *small* output. This is how Megatron-LM cuts a transformer
 # ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053), section 3).
+#
+# Try other cuts in that cell: the second layer by columns too, or x in rows, a part of the tokens each.
 
 # %% [markdown]
 # ## Your turn: what backward has to add
@@ -333,6 +350,10 @@ if by_slices:
 # is easier to distribute. Cut an image into four strips. For a strip's first row, a 3 × 3 convolution
 # needs one row of the strip above: the *halo*.
 #
+# %%
+show_blocks(Matrix("image", 64, 64, "rows", halo=1))
+
+# %% [markdown]
 # Neighbours exchange their edges. All messages are started, and then waited for.
 
 
@@ -631,16 +652,19 @@ print(f"one process: {whole_norm:.3f}")
 
 # %%
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 
 def torchs():
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     mlp = parallelize_module(whole_mlp(), init_device_mesh("cpu", (4,)), plan)
-    y = mlp(some_tokens().requires_grad_())
-    y.square().mean().backward()
+    with CommDebugMode() as counted:  # torch's own way to look
+        y = mlp(some_tokens().requires_grad_())
+        y.square().mean().backward()
     placed = {name: str(p.placements[0]) for name, p in mlp.named_parameters()}
-    return y.detach().clone(), placed
+    counts = {str(name): times for name, times in counted.get_comm_counts().items()}
+    return y.detach().clone(), placed, counts
 
 
 # %%
@@ -648,7 +672,8 @@ run = cluster.run(torchs)
 print(run.traffic.table())
 print(f"by its all-reduces each rank sends {megabytes(run):.2f} MB")
 if run.results[0] is not None:  # a job may have fewer ranks
-    y, placed = run.results[0]
+    y, placed, counts = run.results[0]
+    print("torch's own count:", counts)
     print("as one process:", torch.allclose(y, whole_mlp()(some_tokens()), atol=1e-5))
     for name, placement in placed.items():
         print(f"{name:10} {placement}")
@@ -660,44 +685,112 @@ if run.results[0] is not None:  # a job may have fewer ranks
 # gets.
 
 # %% [markdown]
-# ## Optional: attention, a few heads each
+# An image can be a `DTensor` as well, sharded along its rows. Its convolution is torch's own affair then.
 #
-# Attention has slices by nature: its heads do not look at each other. So a rank takes some heads, with
-# the columns that make their queries, keys and values, and the rows of the output layer that use them.
-#
-# **Predict:** what travels?
-
-
-# %%
-def attention(x, qkv, out, heads):
-    q, k, v = qkv(x).unflatten(-1, (3, heads, 32)).permute(2, 0, 3, 1, 4)
-    y = nn.functional.scaled_dot_product_attention(q, k, v)
-    return out(y.transpose(1, 2).flatten(2))
-
-
-def whole_attention():
-    torch.manual_seed(3)
-    return nn.Linear(256, 3 * 256), nn.Linear(256, 256, bias=False)
-
-
-# %%
-def my_heads(qkv, out):
-    mine = torch.arange(8).tensor_split(4)[dist.get_rank()]
-    weight, bias = (each.unflatten(0, (3, 8, 32))[:, mine] for each in (qkv.weight, qkv.bias))
-    rows = out.weight.unflatten(1, (8, 32))[:, mine]
-    return linear(weight.flatten(0, 2), bias.flatten()), linear(rows.flatten(1))
+# **Predict:** which messages will it send? What is the shape of the result?
 
 
 # %%
 @torch.no_grad()
+def torchs_strips():
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (4,))
+    (convolution, *_), x = image()
+    convolution = distribute_module(convolution, mesh)
+    y = convolution(distribute_tensor(x, mesh, [Shard(2)]))
+    return str(y.placements[0]), tuple(y.full_tensor().shape)
+
+
+# %%
+run = cluster.run(torchs_strips)
+print(run.traffic.table())
+if run.results[0] is not None:  # a job may have fewer ranks
+    placed, shape = run.results[0]
+    (convolution, *_), x = image()
+    print(f"torch: {placed}, {shape}; one process: {tuple(convolution(x).shape)}")
+
+# %% [markdown]
+# **Is it right?** Nothing was raised: how would you have found out?
+#
+# <details><summary>An answer, for torch 2.13</summary>
+#
+# No. The broadcasts and the scatter hand out what there is; after that no rank asks a neighbour for a
+# row. Each has convolved its own strip, and calls that the whole result (`Replicate`). A shape, a twin
+# in one process and the table of what was sent tell: look at all three where you trust a library.
+#
+# </details>
+
+# %% [markdown]
+# ## Optional: attention, a few heads each
+#
+# Attention has slices by nature: its heads do not look at each other. So a rank takes some heads, with
+# the rows of `in_proj_weight` that make their queries, keys and values, and the columns of
+# `out_proj.weight` that use what they make. This is what heads do:
+
+
+# %% tags=["answers"]
+def attend(qkv, head_dim):
+    """What heads make, side by side: of all their queries, then all keys, then all values."""
+    q, k, v = qkv.unflatten(-1, (3, -1, head_dim)).permute(2, 0, 3, 1, 4)
+    y = nn.functional.scaled_dot_product_attention(q, k, v)
+    return y.transpose(1, 2).flatten(2)
+
+
+# %% [markdown]
+# `nn.MultiheadAttention` keeps three weights in one: `in_proj_weight` has the rows of all queries, then
+# those of all keys, then those of all values. Head 0 has the first `head_dim` rows of each.
+#
+# **Predict:** what travels, and how much of it?
+
+
+# %% exercise="SlicedAttention"
+class SlicedAttention(nn.Module):
+    """This rank's heads of an `nn.MultiheadAttention`: on every rank the output of all heads.
+
+    A rank has the heads in its part of `tensor_split`, at least one. It holds copies of what it
+    needs for them; the bias of `out_proj`, whole, is on every rank. Queries, keys and values are
+    all made of x, [batch, token, feature], which is the same on all ranks, as its gradient is.
+    """
+
+    def __init__(self, attention, rank, world_size):
+        super().__init__()
+        # BEGIN SOLUTION
+        heads, self.head_dim = attention.num_heads, attention.head_dim
+        mine = torch.arange(heads).tensor_split(world_size)[rank]
+        columns = torch.arange(heads * self.head_dim).view(heads, -1)[mine].flatten()
+        rows = torch.cat([columns + i * heads * self.head_dim for i in range(3)])
+        self.qkv = linear(attention.in_proj_weight[rows], attention.in_proj_bias[rows])
+        self.out = linear(attention.out_proj.weight[:, columns])
+        self.bias = nn.Parameter(attention.out_proj.bias.detach().clone())
+        # END SOLUTION
+
+    def forward(self, x):
+        # BEGIN SOLUTION
+        heads = attend(self.qkv(Copied.apply(x)), self.head_dim)
+        return Summed.apply(self.out(heads)) + self.bias
+        # END SOLUTION
+
+
+# %% check="SlicedAttention"
+check(SlicedAttention)
+
+
+# %%
+def whole_attention():
+    torch.manual_seed(3)
+    return nn.MultiheadAttention(256, 8, batch_first=True)
+
+
+@torch.no_grad()
 def by_heads():
-    qkv, out = my_heads(*whole_attention())
-    return Summed.apply(attention(Copied.apply(some_tokens()), qkv, out, heads=2))
+    return SlicedAttention(whole_attention(), dist.get_rank(), 4)(some_tokens())
 
 
 # %%
 run = cluster.run(by_heads)
-as_one_process(run, attention(some_tokens(), *whole_attention(), heads=8))
+x = some_tokens()
+as_one_process(run, whole_attention()(x, x, x)[0])
 print(run.traffic.table())
 
 # %% [markdown]

@@ -17,6 +17,7 @@ LABS: dict[str, str] = {
     "Reducer": "lab06",
     "RemoteRows": "lab08",
     "Scattered": "lab12",
+    "SlicedAttention": "lab12",
     "SlicedMLP": "lab12",
     "Summed": "lab12",
     "Synchronous": "lab08",

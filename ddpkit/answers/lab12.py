@@ -168,3 +168,33 @@ def global_norm(parameters, sliced) -> float:
                 of_whole += square.item()
     dist.all_reduce(of_slices)
     return (of_slices.item() + of_whole) ** 0.5
+
+
+def attend(qkv, head_dim):
+    """What heads make, side by side: of all their queries, then all keys, then all values."""
+    q, k, v = qkv.unflatten(-1, (3, -1, head_dim)).permute(2, 0, 3, 1, 4)
+    y = nn.functional.scaled_dot_product_attention(q, k, v)
+    return y.transpose(1, 2).flatten(2)
+
+
+class SlicedAttention(nn.Module):
+    """This rank's heads of an `nn.MultiheadAttention`: on every rank the output of all heads.
+
+    A rank has the heads in its part of `tensor_split`, at least one. It holds copies of what it
+    needs for them; the bias of `out_proj`, whole, is on every rank. Queries, keys and values are
+    all made of x, [batch, token, feature], which is the same on all ranks, as its gradient is.
+    """
+
+    def __init__(self, attention, rank, world_size):
+        super().__init__()
+        heads, self.head_dim = attention.num_heads, attention.head_dim
+        mine = torch.arange(heads).tensor_split(world_size)[rank]
+        columns = torch.arange(heads * self.head_dim).view(heads, -1)[mine].flatten()
+        rows = torch.cat([columns + i * heads * self.head_dim for i in range(3)])
+        self.qkv = linear(attention.in_proj_weight[rows], attention.in_proj_bias[rows])
+        self.out = linear(attention.out_proj.weight[:, columns])
+        self.bias = nn.Parameter(attention.out_proj.bias.detach().clone())
+
+    def forward(self, x):
+        heads = attend(self.qkv(Copied.apply(x)), self.head_dim)
+        return Summed.apply(self.out(heads)) + self.bias

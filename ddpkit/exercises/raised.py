@@ -44,7 +44,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("iterator", r"iterator|generator"),
     ("dtypes", r"dtype|different type|scalar type"),
     ("gradient's shape", r"returned an invalid gradient"),
-    ("shapes", r"[Ss]izes? of tensor|dimension|must match the size|cannot be multiplied"),
+    ("shapes", r"[Ss]izes? of tensor|dimension|must match the size|be multiplied|multiply up to"),
 )
 
 MOST = 60  # characters of a word of a claim

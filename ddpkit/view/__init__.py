@@ -1,7 +1,7 @@
 """Pictures of traces. Importing this loads neither matplotlib nor IPython; drawing does.
 
 show         the still pictures in a notebook: `show`, `compare`, `stack`, `heat_map`,
-             `show_pipeline`, `show_mesh`
+             `show_pipeline`, `show_blocks`, `show_mesh`
 drawing/     what all pictures are made with: pages, plots, bars, colours, words, the widget's shell
 timeline/    who did what, when, and where the time went
 comparison/  several runs on one axis of time; `what_if` beside the recorded run
@@ -11,6 +11,7 @@ player/      `play`: a collective step by step
 buckets/     `explore_buckets`: the step under a bucket cap
 scaling/     `explore_scaling`: how many ranks are worth having
 plan/        `explore_plan`: how many ranks, which batch, and what does it cost?
+blocks/      which rank holds which block of a matrix, and what products make travel
 pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
 live_run/    `live`: a run while it trains
@@ -20,6 +21,7 @@ Each picture is a pure `model` (trace -> numbers), a `figure` (numbers -> Figure
 `widget` where it can be moved.
 """
 
+from ddpkit.view.blocks.model import Matrix
 from ddpkit.view.buckets.widget import explore_buckets
 from ddpkit.view.comparison.widget import what_if
 from ddpkit.view.drawing.shell import View
@@ -29,11 +31,20 @@ from ddpkit.view.pipeline.widget import explore_pipeline
 from ddpkit.view.plan.widget import explore_plan
 from ddpkit.view.player.widget import play
 from ddpkit.view.scaling.widget import explore_scaling
-from ddpkit.view.show import compare, heat_map, show, show_mesh, show_pipeline, stack
+from ddpkit.view.show import (
+    compare,
+    heat_map,
+    show,
+    show_blocks,
+    show_mesh,
+    show_pipeline,
+    stack,
+)
 from ddpkit.view.timeline.model import Timeline, timeline_model
 
 __all__ = [
     "Live",
+    "Matrix",
     "Timeline",
     "View",
     "compare",
@@ -46,6 +57,7 @@ __all__ = [
     "live",
     "play",
     "show",
+    "show_blocks",
     "show_mesh",
     "show_pipeline",
     "stack",

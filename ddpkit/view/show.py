@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddpkit.trace import Trace, with_names
+from ddpkit.view.blocks.model import Matrix, blocks_of
 from ddpkit.view.comparison.model import comparison
 from ddpkit.view.drawing.display import display_png, in_ipython
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
@@ -163,6 +164,26 @@ def show_mesh(
         from ddpkit.view.mesh.figure import draw_mesh
 
         return draw_mesh(model)
+
+    return _present(draw, model.title, model.text)
+
+
+def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure | None:
+    """Draw which rank holds which block of each matrix, and print what must travel.
+
+    Of several, the first is multiplied by the second, that by the third, and so on:
+    ``show_blocks(Matrix("x", 512, 256), Matrix("W", 256, 1024, "columns"))``. Where ranks cannot
+    multiply what they hold, a matrix is gathered or summed first; so is the last product,
+    unless ``whole`` is False. Bytes are those that each rank sends in a ring. The picture is shown
+    and returned as by `show`. Raises ValueError for shapes that do not fit, and without a matrix or
+    a rank.
+    """
+    model = blocks_of(matrices, ranks, whole=whole)
+
+    def draw() -> Figure:
+        from ddpkit.view.blocks.figure import draw_blocks
+
+        return draw_blocks(model)
 
     return _present(draw, model.title, model.text)
 

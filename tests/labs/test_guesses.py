@@ -10,13 +10,10 @@ from ddpkit.authoring.notebook import load, text_of
 from ddpkit.grade.evidence import written_answers
 from tests.project.source import ROOT
 
-LESSONS = sorted((ROOT / "solutions").glob("[01][0-9]_*.py"))
+LESSONS = sorted((ROOT / "solutions").glob("0[0-6]_*.py"))
 IDS = [path.stem for path in LESSONS]
 WORDS = "*Your words:*"
 RATIO = re.compile(r"measured ÷ predicted (\d+\.\d\d)")
-BESIDE = re.compile(r"beside\((\w+)(\(?)")
-STATED = re.compile(r"within (\d+) %")
-USUAL = 10  # per cent
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=IDS)
@@ -32,40 +29,22 @@ def test_each_guess_is_compared_once_below_it(path):
 
 @pytest.mark.parametrize("path", LESSONS, ids=IDS)
 def test_what_is_predicted_comes_out(path):
-    """Within 10 %, or what the question states: each guess of the solution is the text's formula.
-
-    What is beside something else is a guess, or what a function of the reader's says.
-    """
+    """Within 10 %: each guess of the solution is the formula of the text."""
     cells = load(path.with_suffix(".ipynb"))["cells"]
     printed = "".join(text_of(out.get("text", "")) for c in cells for out in c.get("outputs", ()))
     ratios = [float(ratio) for ratio in RATIO.findall(printed)]
-    stated, question = {}, ""
-    beside = []
-    for cell in parse(path).cells:
-        if cell.kind == "markdown":
-            question = cell.source
-        elif cell.guess:
-            stated[cell.guess] = int((STATED.findall(question) or [USUAL])[0])
-        beside += BESIDE.findall(cell.source) if cell.kind == "code" else []
-    assert {name for name, called in beside if not called} == stated.keys()
-    assert len(ratios) == len(beside)
-    for (name, _), ratio in zip(beside, ratios, strict=True):
-        assert abs(ratio - 1) <= stated.get(name, USUAL) / 100, name
+    assert len(ratios) == sum(bool(cell.guess) for cell in parse(path).cells)
+    assert all(0.9 <= ratio <= 1.1 for ratio in ratios), ratios
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=IDS)
 def test_a_question_in_words_is_collected_with_its_answer(path):
     cells = json.loads((ROOT / "labs" / f"{path.stem}.ipynb").read_text("utf-8"))["cells"]
     lab = [text_of(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-    paragraphs = [paragraph for text in lab for paragraph in text.split("\n\n")]
-    asked = [paragraph for paragraph in paragraphs if paragraph.startswith("**In words:**")]
+    asked = [text for text in lab if text.startswith("**In words:**")]
     assert asked
-    written = [text for text in lab if text.startswith(WORDS)]  # an answer may be folded below it
-    assert len(written) == len(asked)
-    texts = [
-        text.replace(WORDS, "The link waits, 3 of 6 ms.", 1) if text in written else text
-        for text in lab
-    ]
+    assert lab.count(WORDS) == len(asked)
+    texts = ["The link waits, 3 of 6 ms." if text == WORDS else text for text in lab]
     found = dict(written_answers(lab, texts))
     assert set(found.values()) == {"The link waits, 3 of 6 ms."}
     assert {question.split("\n")[0] for question in found} == {

@@ -10,6 +10,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 from ddpkit.errors import ClusterError
 from ddpkit.protocol.raised import Raised
@@ -105,6 +106,13 @@ def test_tensors_that_torch_packs_itself():
     quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
     assert torch.equal(there_and_back(quantized).dequantize(), quantized.dequantize())
     assert there_and_back(torch.empty(3, device="meta")).is_meta
+
+
+def test_a_result_that_nobody_has_waited_for_is_waited_for():
+    """A functional collective's tensor holds anything until then."""
+    under_way = AsyncCollectiveTensor(torch.arange(3))
+    back = there_and_back(under_way)
+    assert (type(back), back.tolist(), under_way.completed) == (torch.Tensor, [0, 1, 2], True)
 
 
 def test_containers():

@@ -9,6 +9,8 @@ from ddpkit.trace import Span, Trace
 from ddpkit.view import explore_pipeline, show_pipeline
 from ddpkit.view.pipeline.figure import draw_pipeline
 from ddpkit.view.pipeline.model import PipelinePicture, pipeline_picture
+from ddpkit.view.timeline.figure import draw_timeline
+from ddpkit.view.timeline.model import timeline_model
 from tests.view.readable import assert_readable, texts
 
 
@@ -65,12 +67,38 @@ def test_several_steps_lie_on_one_axis() -> None:
     assert sum(word.startswith("1f1b: 420 ms") for word in words) == 1
 
 
+def test_show_colours_micro_batches() -> None:
+    trace = pipeline_time(pipeline_plans("zero bubble", 2, 9))
+    model = timeline_model(trace)
+    assert {"F0", "B7", "W3"} <= {bar.kind for bar in model.rows[0].compute}
+    assert [bar.kind for bar in model.rows[0].compute if "F8" in bar.texts] == ["F0"]  # round again
+    figure = draw_timeline(model)
+    assert_readable(figure)
+    assert {"F0", "W8", "forward: pale", "weights"} <= {word for word, *_ in texts(figure)}
+
+
+def test_a_micro_batch_is_named_on_the_module_that_it_fills() -> None:
+    """The module's span has ended later, and there may be others of no length in it."""
+    spans = [
+        Span(0, "compute", "Linear", "forward", 0, 0),
+        Span(0, "compute", "F3", "span", 0, 10),
+        Span(0, "compute", "Sequential", "forward", 0, 10),
+        Span(0, "compute", "Sequential", "forward", 10, 20),
+    ]
+    (row,) = timeline_model(Trace(tuple(spans), 1)).rows
+    assert [(bar.kind, bar.texts[0]) for bar in row.labels] == [
+        ("forward", "forward"),
+        ("F3", "F3"),
+    ]
+
+
 def test_a_step_can_be_played() -> None:
     view = explore_pipeline("gpipe", stages=2, micro=2)
     assert "At 90 ms the ranks work on nothing, B0." in " ".join(view.text(played=0.5).split())
     whole, half = (len(view.figure(played=part).texts) for part in (1.0, 0.5))
     assert half == whole - 3  # the names of two backwards of rank 0, and of one of rank 1
     assert_readable(view.figure(played=0.0))
+    assert_readable(view.figure(played=0.5))
 
 
 def test_show_prints_and_returns_the_picture(capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,39 +161,47 @@ def _all_kept(did: Did) -> bool:
 def sliced_mlp(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A slice of an MLP on each rank: the twin's output, gradients and learning, for 1/n of it."""
     from ddpkit.checks.lab12.mlps import Twin
-    from ddpkit.checks.lab12.on_ranks import sliced
-    from ddpkit.checks.lab12.travel import SENT
 
     for n, hidden, name in ((2, 8, "GELU"), (4, 10, "Tanh"), (3, 7, "GELU"), (1, 5, "GELU")):
         twin = Twin(rng.randrange(10**6), hidden, name)
-        yield Case(
-            title(n, f"{hidden} hidden numbers", name),
-            asked(
-                *(partial(sliced, answer), twin.mlp, twin.x, twin.gradient),
-                world_size=n,
-                see={
-                    "output": _field("output"),
-                    "gradient of x": _field("gradient"),
-                    "after 3 steps": _field("learned"),
-                    "bytes held": _field("held"),
-                    "left alone": _all_kept,
-                    **SENT,
-                },
-            ),
-            {
-                "output": [Close(twin.output)] * n,
-                "gradient of x": [Close(twin.gradient_of_x)] * n,
-                "after 3 steps": [Close(twin.learned, digits=3)] * n,
-                "bytes held": twin.held(n),
-                "left alone": True,
-                "sent forward": [_ring(n, twin.output.nbytes)] * n,
-                "sent backward": [_ring(n, twin.x.nbytes)] * n,
+        yield _sliced(answer, n, (f"{hidden} hidden numbers", name), twin.mlp, twin, hints.SLICED)
+
+
+def _sliced(
+    answer: Answer, n: int, about: Sequence[str], layer: Any, twin: Any, hints: Sequence[Any]
+) -> Case:
+    """A case of a layer of which each rank has a slice; the twin knows what comes of all of it."""
+    from ddpkit.checks.lab12.on_ranks import sliced
+    from ddpkit.checks.lab12.travel import SENT
+
+    return Case(
+        title(n, *about),
+        asked(
+            *(partial(sliced, answer), layer, twin.x, twin.gradient),
+            world_size=n,
+            see={
+                "output": _field("output"),
+                "gradient of x": _field("gradient"),
+                "after 3 steps": _field("learned"),
+                "bytes held": _field("held"),
+                "left alone": _all_kept,
+                **SENT,
             },
-            read=partial(_at_most, twin.held(n)),
-            hints=hints.SLICED,
-            given=twin.models(n),
-            trivial=n == 1,
-        )
+        ),
+        {
+            "output": [Close(twin.output)] * n,
+            "gradient of x": [Close(twin.gradient_of_x)] * n,
+            "after 3 steps": [Close(twin.learned, digits=3)] * n,
+            "bytes held": twin.held(n),
+            "left alone": True,
+            "sent forward": [_ring(n, twin.output.nbytes)] * n,
+            "sent backward": [_ring(n, twin.x.nbytes)] * n,
+        },
+        read=partial(_at_most, twin.held(n)),
+        hints=hints,
+        given=twin.models(n),
+        trivial=n == 1,
+    )
 
 
 def _at_most(allowed: list[int], seen: Any) -> dict[str, Any]:
@@ -320,3 +328,17 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def _few_bytes(most: int, seen: Any) -> dict[str, Any]:
     """What was seen; who sends less than one number of 8 bytes may do so."""
     return {**seen, "sent forward": [max(each, most) for each in seen["sent forward"]]}
+
+
+# SlicedAttention
+
+
+@exercise("SlicedAttention", lab="12", points=3)
+def sliced_attention(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """A few heads of an attention on each rank: the twin's output, gradients and learning."""
+    from ddpkit.checks.lab12.attentions import Attention
+
+    for n, heads in ((2, 4), (4, 4), (3, 4), (1, 2)):
+        twin = Attention(rng.randrange(10**6), heads)
+        about = (f"{heads} heads",)
+        yield _sliced(answer, n, about, twin.attention, twin, hints.ATTENTION)

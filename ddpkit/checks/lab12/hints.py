@@ -80,31 +80,36 @@ SUMMED = (
     Hint("more bytes", lambda s: not s.wrong("output"),
          lambda s: f"Right, but forward sends {more(s, 'forward')}: one all_reduce."),
 )
+X_S_PART = Hint("x's part", lambda s: not s.wrong("output") and s.n > 1
+    and same(sum(s.gradient_of_x), Close(s.of_x)),
+    "Output and weights are right, but each rank has only its own part of the gradient of x: "
+    "every layer below would learn nonsense. Where do slices begin?")
+OWN_PART = Hint("own part", lambda s: s.n > 1 and not same(s.output[0], Close(s.output[1])),
+    "The ranks have different outputs: each has its own part of a sum.")
+COPIES = (
+    Hint("views", lambda s: not s.wrong("output") and min(s["bytes held"]) >= s.whole,
+         "The whole weights are still in memory: a slice of a tensor is a view, and keeps all of "
+         "it alive. Copy the slice."),
+    Hint("not a copy", lambda s: not s["left alone"],
+         "As the slice learns, the layer that it was cut from changes too: they share memory. "
+         "Copy what you take."),
+)
 SLICED = (
     Hint("shapes", lambda s: s.kind == "shapes",
          "The shapes do not fit. torch keeps W transposed: (out, in). What are columns in the "
          "formula are rows of `weight`, and rows are columns."),
-    Hint("x's part", lambda s: not s.wrong("output") and s.n > 1
-         and same(sum(s.gradient_of_x), Close(s.of_x)),
-         "Output and weights are right, but each rank has only its own part of the gradient of x: "
-         "every layer below would learn nonsense. Where do slices begin?"),
+    X_S_PART,
     Hint("bias in each", lambda s: gave(s, s.bias_in_each),
          lambda s: f"The second bias is in the sum {s.n} times: add it after the sum."),
     Hint("no bias", lambda s: gave(s, s.no_bias), "The second bias is missing."),
-    Hint("own part", lambda s: s.n > 1 and not same(s.output[0], Close(s.output[1])),
-         "The ranks have different outputs: each has its own part of a sum."),
+    OWN_PART,
     Hint("cut off", lambda s: gave(s, s.cut_off),
          "Some hidden numbers are nobody's: n does not divide their number. tensor_split leaves "
          "none out."),
     Hint("activation of parts", lambda s: gave(s, s.after_parts),
          "GELU of a part of a sum is no part of GELU of the sum. Cut the first layer so that each "
          "rank has *whole* hidden numbers, a few of them."),
-    Hint("views", lambda s: not s.wrong("output") and min(s["bytes held"]) >= s.whole,
-         "The whole weights are still in memory: a slice of a tensor is a view, and keeps all of "
-         "it alive. Copy the slice."),
-    Hint("not a copy", lambda s: not s["left alone"],
-         "As the slice learns, the MLP that it was cut from changes too: they share memory. Copy "
-         "what you take."),
+    *COPIES,
     Hint("other parts", lambda s: not s.wrong("output") and s.wrong("bytes held"),
          lambda s: f"The ranks hold {s['bytes held']} bytes, and their slices are "
          f"{s.expect['bytes held']}: cut the hidden numbers as tensor_split does."),
@@ -114,6 +119,36 @@ SLICED = (
     Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x"),
          "The first output is right, and after 3 steps of SGD it is not: a parameter has not the "
          "gradient that it has in one process. Is it that of the second bias?"),
+)
+ATTENTION = (
+    Hint("shapes", lambda s: s.kind in ("shapes", "no view"),
+         "The shapes do not fit. A rank's heads are rows of `in_proj_weight`, in each of its three "
+         "parts, and columns of `out_proj.weight`."),
+    X_S_PART,
+    Hint("bias in each", lambda s: gave(s, s.bias_in_each),
+         lambda s: f"The bias of `out_proj` is in the sum {s.n} times: add it after the sum."),
+    Hint("no bias", lambda s: gave(s, s.no_bias), "The bias of `out_proj` is missing."),
+    Hint("no bias of queries", lambda s: gave(s, s.no_bias_of_queries),
+         "`in_proj_bias` is missing: queries, keys and values have one, cut as their weight is."),
+    OWN_PART,
+    Hint("in thirds", lambda s: gave(s, s.as_it_lies),
+         "`in_proj_weight` has the rows of all queries, then those of all keys, then of all "
+         "values. Take your heads from each of the three."),
+    Hint("every other row", lambda s: gave(s, s.every_other),
+         "The numbers of a head lie side by side: head 0 has the first head_dim rows of each part, "
+         "and head 1 the next."),
+    Hint("cut off", lambda s: gave(s, s.cut_off),
+         "Some heads are nobody's: n does not divide their number. tensor_split leaves none out."),
+    *COPIES,
+    Hint("other heads", lambda s: not s.wrong("output") and s.wrong("bytes held"),
+         lambda s: f"The ranks hold {s['bytes held']} bytes, and their heads are "
+         f"{s.expect['bytes held']}: share out the heads as tensor_split does."),
+    Hint("more bytes", lambda s: not s.wrong("output", "gradient of x") and s.wrong("sent forward"),
+         lambda s: f"Right, but forward sends {more(s, 'forward')}: what a head makes need not "
+         "travel."),
+    Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x"),
+         "The first output is right, and after 3 steps of SGD it is not: a parameter has not the "
+         "gradient that it has in one process. Is it that of the bias of `out_proj`?"),
 )
 HALO = (
     *FUNCTIONS,

@@ -11,7 +11,7 @@ from ddpkit.view.drawing.lanes import Bar
 from ddpkit.view.drawing.layout import Extent, RowLayout
 from ddpkit.view.drawing.page import Box, Page
 from ddpkit.view.drawing.plot import Plot
-from ddpkit.view.drawing.rows import RankRow
+from ddpkit.view.drawing.rows import RankRow, is_micro
 
 Look = dict[str, Any]  # the look of a patch, as matplotlib takes it
 OVERLAP: Look = {
@@ -21,7 +21,8 @@ OVERLAP: Look = {
 }
 EXPOSED: Look = {"facecolor": "white", "edgecolor": style.EXPOSED, "hatch": style.EXPOSED_HATCH}
 FACE = {kind: to_rgba(color) for kind, color in style.FACE.items()}  # strings would cost much
-EDGE, WHITE = to_rgba(style.MOVING), to_rgba("white")
+EDGE = {kind: to_rgba(color) for kind, color in style.EDGE.items()}
+WHITE = to_rgba("white")
 LOWEST = 0.13  # inches: a lower bar holds no line of type
 
 
@@ -61,7 +62,7 @@ class Chart:
         inset = (where[1] - where[0]) * (1 - style.THIN) / 2
         self._bars(done, (where[0] + inset, where[1] - inset), edgecolors="none", linewidth=0)
         wide, thin = self._by_width([bar for bar in drawn if bar.kind != "done"], 6)
-        edges = [EDGE if bar.kind == "waiting" else WHITE for bar in wide]
+        edges = [EDGE.get(bar.kind, WHITE) for bar in wide]
         line = 0.7 if where[1] - where[0] > LOWEST / 2 else 0.35
         self._bars(wide, where, edgecolors=edges, linewidth=line)
         inset = 0.5 / 72  # half an edge: so bars without edges are as high as those with
@@ -120,6 +121,9 @@ def plain(axes: Axes) -> None:
 def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look]]:
     """The legend of what is in the rows, and of nothing else."""
     words_of = {
+        "F0": "forward: pale",
+        "B0": "backward: full",
+        "W0": "weights",
         "forward": "forward",
         "backward": "backward",
         "optimizer": "optimizer",
@@ -130,9 +134,12 @@ def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look
     }
     present = {bar.kind for row in rows for bar in row.compute}
     present |= {bar.kind for row in rows for lane in row.lanes for bar in lane}
+    if any(map(is_micro, present)):  # on others, which have their names
+        present = {f"{kind[0]}0" if is_micro(kind) else kind for kind in present}
+        present -= {"forward", "backward"}
     for kind, word in words_of.items():
         if kind in present:
-            edge = style.MOVING if kind == "waiting" else "none"
+            edge = style.EDGE.get(kind, "none")
             yield word, {"facecolor": style.FACE[kind], "edgecolor": edge, "linewidth": 0.8}
     if compute and any(row.overlap for row in rows):
         yield "overlap", {**OVERLAP, "linewidth": 0}

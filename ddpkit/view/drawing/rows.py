@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
+from ddpkit.simulate.pipeline import op_of
 from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages, name_of
 from ddpkit.trace.intervals import Interval, intersect, total
 from ddpkit.trace.waits import last_in, waiting
-from ddpkit.view.drawing import words
+from ddpkit.view.drawing import style, words
 from ddpkit.view.drawing.lanes import Bar, Rough, assign_lanes, label_runs, merge_small, nearby
 
 PIXELS = 1020  # width of the drawn time axis, which decides how small a bar can be
@@ -59,7 +60,7 @@ class RowBuilder:
         activity = self.trace.activity(rank)
         compute = self._compute_bars(spans, window)
         exposed = self._within(activity.exposed, "exposed")
-        labels = label_runs(compute, NAMES, self.length / 50, exposed, self.label_ns)
+        labels = self._labels(compute, exposed)
         waits = [waiting(span) for span in spans if span.kind == "comm"]
         return RankRow(
             rank,
@@ -77,13 +78,17 @@ class RowBuilder:
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
         """Bars of compute, outer before inner, so that the inner ones are drawn on top."""
         ordered = [span for span in spans if span.kind in COMPUTE_KINDS]
+        ordered.sort(key=lambda span: span.kind == "span")  # in a module that it fills
         ordered.sort(key=attrgetter("end_ns"), reverse=True)
         ordered.sort(key=attrgetter("start_ns"))
         at = self.origin
-        rough: list[Rough] = [(s.start_ns - at, s.end_ns - at, s.kind, ()) for s in ordered]
-        for n, span in enumerate(ordered):
-            if span.kind == "span" and (n + 1 == len(ordered) or rough[n][1] <= rough[n + 1][0]):
-                rough[n] = (*rough[n][:3], _shortened(span.name))  # nothing is drawn on it
+        rough: list[Rough] = [(s.start_ns - at, s.end_ns - at, _kind(s), ()) for s in ordered]
+        after = self.length  # where the next bar begins that can be seen
+        for n in reversed(range(len(ordered))):
+            if ordered[n].kind == "span" and rough[n][1] <= after:  # nothing is drawn on it
+                rough[n] = (*rough[n][:3], _shortened(ordered[n].name))
+            if rough[n][0] < rough[n][1]:
+                after = rough[n][0]
         low, high = window[0] - at, window[1] - at
         if rough and (rough[0][0] < low or max(map(itemgetter(1), rough)) > high):
             rough = [
@@ -92,6 +97,15 @@ class RowBuilder:
                 if start <= high and end >= low
             ]
         return merge_small(rough, self.pixel_ns)
+
+    def _labels(self, compute: Sequence[Bar], exposed: Sequence[Bar]) -> list[Bar]:
+        """What to write on compute: on a micro-batch its own name, not what lies below it."""
+        micro = [bar for bar in compute if is_micro(bar.kind)]
+        others = [bar for bar in compute if not is_micro(bar.kind)]
+        covered = sorted([*exposed, *micro], key=attrgetter("start"))
+        gap, least = self.length / 50, self.label_ns
+        named = label_runs(others, NAMES, gap, covered, least)
+        return named + label_runs(micro, NAMES, gap, exposed, least)
 
     def _lanes(self, spans: Sequence[Span], window: Interval) -> list[list[Bar]]:
         comm = [span for span in spans if span.kind == "comm"]
@@ -165,6 +179,17 @@ def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
     if one_kind:
         return f"{span.name} #{number}", f"#{number}"
     return f"{span.name} #{number}", span.name, f"#{number}"
+
+
+def is_micro(kind: str) -> bool:
+    """Whether a bar of this kind is an operation on a micro-batch."""
+    return kind[1:].isdigit()
+
+
+def _kind(span: Span) -> str:
+    """The kind of a compute bar: a micro-batch has a colour of its own, forward and backward."""
+    op = op_of(span.name) if span.kind == "span" else None
+    return span.kind if op is None else f"{op[0]}{op[1] % len(style.TINTS)}"
 
 
 def _shortened(name: str) -> tuple[str, ...]:

@@ -40,6 +40,10 @@ LABEL = {
     "waiting": WAITING_INK,
     "done": INK,
 }
+EDGE = {"waiting": MOVING}  # of others it is white
+TINTS = (  # Okabe and Ito's, and one of Tol's: of rank or micro-batch 0 to 7, and round again
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#882255"),
+)
 THIN = 0.2  # of a lane's height: a bar of what is done, but not collected
 
 OVERLAP_HATCH = "\\\\\\\\\\"
@@ -48,3 +52,26 @@ EXPOSED_HATCH = "/////"
 FONT = "DejaVu Sans"  # comes with matplotlib: pictures look the same everywhere
 WIDTH = 11.0  # inches
 DPI = 144  # twice what a notebook shows: sharp on fine screens
+
+
+def tint(number: int) -> str:
+    """The colour of a rank or of a micro-batch."""
+    return TINTS[number % len(TINTS)]
+
+
+def lighter(color: str) -> str:
+    """The same colour, for a forward."""
+    parts = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - 0.42 * (255 - part)):02X}" for part in parts)
+
+
+def ink_on(color: str) -> str:
+    """White on what is dark: so a label can be read."""
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 127.5 else INK
+
+
+for _number, _tint in enumerate(TINTS):  # of spans F3, B3, W3: operations on micro-batches
+    FACE |= {f"F{_number}": lighter(_tint), f"B{_number}": _tint, f"W{_number}": "#FFFFFF"}
+    EDGE[f"W{_number}"] = _tint
+LABEL |= {kind: ink_on(FACE[kind]) for kind in FACE if kind[1:].isdigit()}

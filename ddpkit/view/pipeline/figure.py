@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from ddpkit.view.drawing import style
@@ -16,9 +15,6 @@ from ddpkit.view.pipeline.model import OpBox, PipelinePicture, PipelineStep, Sta
 TOP, HEAD, BOTTOM = 0.86, 0.3, 0.46  # inches; the head of each step is a line of type
 WIDE = style.WIDTH - LEFT - 1.75
 BESIDE = LEFT + WIDE + 0.18
-TINTS = (  # Okabe and Ito's, and one of Tol's: of micro-batch 0 to 7, and round again
-    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#882255"),
-)
 KINDS = {"F": "forward: pale", "B": "backward: full", "W": "of the weights: framed"}
 
 
@@ -43,9 +39,10 @@ def draw_pipeline(model: PipelinePicture) -> Figure:
         for row in step.rows:
             _row(plot, step, row, (top + 0.03, top + high - 0.03), model.until_ns)
             top += high
-    if model.played < 1:
-        at = model.until_ns / 1e6
-        plot.lines([((at, 0.0), (at, height))], colors=style.INK, linewidths=1.4, zorder=5)
+        if model.played < 1:  # not over the head
+            at = model.until_ns / 1e6
+            line = (at, top - high * len(step.rows)), (at, top)
+            plot.lines([line], colors=style.INK, linewidths=1.4, zorder=5)
     return page.figure
 
 
@@ -102,13 +99,10 @@ def _texts(box: OpBox) -> Sequence[str]:
 
 def _look(kind: str, micro: int) -> dict[str, Any]:
     """Pale for a forward, full for a backward, framed where it is of the weights alone."""
-    tint = to_rgb(TINTS[micro % len(TINTS)])
-    light = tuple(1 - 0.42 * (1 - part) for part in tint)
-    face = {"F": light, "B": tint, "W": (1.0, 1.0, 1.0)}[kind]
+    tint = style.tint(micro)
+    face = {"F": style.lighter(tint), "B": tint, "W": "#FFFFFF"}[kind]
     return {"facecolor": face, "edgecolor": tint if kind == "W" else "white", "linewidth": 0.8}
 
 
 def _ink(box: OpBox) -> str:
-    """White on what is dark: so a label can be read."""
-    red, green, blue = _look(box.kind, box.micro)["facecolor"]
-    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else style.INK
+    return style.ink_on(_look(box.kind, box.micro)["facecolor"])

@@ -233,3 +233,58 @@ def by_foreach(parameters, sliced):
     mine = torch.stack(torch._foreach_norm(own)).square().sum()
     dist.all_reduce(mine)
     return float((mine + torch.stack(torch._foreach_norm(whole)).square().sum()).sqrt())
+
+
+@right("SlicedAttention")
+class InThreeLayers(nn.Module):
+    """Queries, keys and values of layers of their own, and attention written out."""
+
+    def __init__(self, attention, rank, world_size):
+        super().__init__()
+        d, heads = attention.head_dim, range_parts(attention.num_heads, world_size)[rank]
+        mine, self.heads = slice(heads[0] * d, (heads[-1] + 1) * d), len(heads)
+        made = zip(attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), strict=True)
+        self.three = nn.ParameterList()
+        for weight, bias in made:
+            self.three += [weight.detach()[mine].clone(), bias.detach()[mine].clone()]
+        self.out = nn.Parameter(attention.out_proj.weight.detach()[:, mine].clone())
+        self.last = nn.Parameter(attention.out_proj.bias.detach().clone())
+
+    def forward(self, x):
+        x, three = Begin.apply(x), iter(self.three)
+        q, k, v = (
+            nn.functional.linear(x, weight, next(three)).unflatten(-1, (self.heads, -1))
+            for weight in three
+        )
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+        y = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
+        return End.apply(y.flatten(2) @ self.out.T) + self.last
+
+
+@right("SlicedAttention")
+def of_torchs_own(attention, rank, world_size):
+    """A smaller `nn.MultiheadAttention` cannot be had: torch's function can, with what is cut."""
+    d, n = attention.head_dim, attention.num_heads
+    heads = range_parts(n, world_size)[rank]
+    mine = torch.arange(n * d).view(n, d)[list(heads)].flatten()
+
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            rows = attention.in_proj_weight.detach().view(3, n * d, -1)[:, mine]
+            self.made = nn.Linear(n * d, 3 * len(mine))
+            self.used = nn.Linear(len(mine), n * d, bias=False)
+            self.bias = nn.Parameter(torch.empty(n * d))
+            with torch.no_grad():
+                self.made.weight.copy_(rows.flatten(0, 1))
+                self.made.bias.copy_(attention.in_proj_bias.view(3, -1)[:, mine].flatten())
+                self.used.weight.copy_(attention.out_proj.weight[:, mine])
+                self.bias.copy_(attention.out_proj.bias)
+
+        def forward(self, x):
+            parts = self.made(Begin.apply(x)).chunk(3, dim=-1)
+            each = zip(*(part.split(d, dim=-1) for part in parts), strict=True)
+            y = [nn.functional.scaled_dot_product_attention(q, k, v) for q, k, v in each]
+            return End.apply(self.used(torch.cat(y, dim=-1))) + self.bias
+
+    return Heads()

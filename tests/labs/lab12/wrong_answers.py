@@ -227,4 +227,46 @@ edits(
      {NORMS: NORMS + "    ahead = torch.zeros(9)\n    dist.all_reduce(ahead)\n"}, "more bytes"),
     of=replicas_divided,
 )
+HEADS = "torch.arange(heads).tensor_split(world_size)[rank]"
+ROWS = "torch.cat([columns + i * heads * self.head_dim for i in range(3)])"
+edits(
+    ("SlicedAttention", "bias_in_the_sum", "Summed.apply(self.out(heads)) + self.bias",
+     "Summed.apply(self.out(heads) + self.bias)", "bias in each"),
+    ("SlicedAttention", "no_bias", " + self.bias\n", "\n", "no bias"),
+    ("SlicedAttention", "no_bias_of_queries", "attention.in_proj_bias[rows]",
+     "0 * attention.in_proj_bias[rows]", "no bias of queries"),
+    ("SlicedAttention", "no_copied", "Copied.apply(x)", "x", "x's part"),
+    ("SlicedAttention", "no_summed", "Summed.apply(self.out(heads))", "self.out(heads)",
+     "own part"),
+    ("SlicedAttention", "rows_of_the_last", "out_proj.weight[:, columns]",
+     "out_proj.weight[columns]", "shapes"),
+    ("SlicedAttention", "queries_alone", ROWS, "columns", "shapes"),
+    ("SlicedAttention", "as_it_lies", ROWS,
+     "torch.arange(3 * heads * self.head_dim).chunk(world_size)[rank]", "in thirds"),
+    ("SlicedAttention", "every_other_row",
+     {"        rows = ": "        every = torch.arange(self.head_dim) * heads + mine[:, None]\n"
+      "        rows = ", "[columns + i": "[every.flatten() + i"}, "every other row"),
+    ("SlicedAttention", "whole_parts_only", HEADS,
+     "torch.arange(heads)[rank * (heads // world_size) :][: heads // world_size]", "cut off"),
+    ("SlicedAttention", "rest_to_the_last", HEADS,
+     "torch.arange(heads)[rank * (heads // world_size) :]"
+     "[: None if rank == world_size - 1 else heads // world_size]", "other heads"),
+    ("SlicedAttention", "views", "        self.bias = nn.Par",
+     "        self.out.weight = nn.Parameter(attention.out_proj.weight.detach()"
+     "[:, columns[0] : columns[-1] + 1])\n"
+     "        self.qkv.whole = attention.in_proj_weight\n        self.bias = nn.Par", "views"),
+    ("SlicedAttention", "bias_shared", "out_proj.bias.detach().clone()", "out_proj.bias.detach()",
+     "not a copy"),
+    ("SlicedAttention", "fixed_bias", "nn.Parameter(attention.out_proj.bias.detach().clone())",
+     "nn.Parameter(attention.out_proj.bias.detach().clone(), requires_grad=False)",
+     "learns otherwise"),
+    ("SlicedAttention", "sums_what_heads_make",
+     {"return Summed.apply(self.out(heads)) + self.bias":
+      "whole = Summed.apply(nn.functional.pad(heads, self.around))\n"
+      "        return Summed.apply(self.out(whole[..., self.mine])) + self.bias",
+      "        self.bias = nn.Par": "        self.mine = columns\n"
+      "        last = len(attention.out_proj.bias) - 1\n"
+      "        self.around = (int(columns[0]), last - int(columns[-1]))\n"
+      "        self.bias = nn.Par"}, "more bytes"),
+)
 # fmt: on

@@ -1,0 +1,145 @@
+"""`blocks_of`: a chain of products of matrices that ranks hold in blocks. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ddpkit.text import prose, size
+
+HELD = ("whole", "columns", "rows", "sum")
+RULES = {  # how ranks hold a product that each of them makes of what it holds itself
+    ("whole", "whole"): "whole",
+    ("whole", "columns"): "columns",
+    ("rows", "whole"): "rows",
+    ("columns", "rows"): "sum",
+    ("whole", "rows"): "sum",  # of a whole matrix each rank takes the columns that it needs
+}
+SAID = {
+    "whole": "all of it is on every rank",
+    "columns": "each rank has some of its columns",
+    "rows": "each rank has some of its rows",
+    "sum": "each rank has a part of every number, and they add up to it",
+}
+NUMBER = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix of float32 and how ranks hold it.
+
+    ``held`` is "whole" (all of it on every rank), "columns" or "rows" (a block of them on each, as
+    by `tensor_split`), or "sum" (each rank has a part of every number; DTensor calls it Partial).
+    With ``halo`` a rank that has rows also has so many of each neighbour's.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    held: str = "whole"
+    halo: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what cannot be drawn."""
+        if self.held not in HELD:
+            raise ValueError(f"{self.name} is held {self.held!r}: it is one of {', '.join(HELD)}")
+        if min(self.rows, self.columns) < 1 or self.halo < 0:
+            raise ValueError(f"{self.name} has at least a row and a column, and no halo below 0")
+        if self.halo and self.held != "rows":
+            raise ValueError(f"{self.name} has a halo: only a matrix that is held in rows has one")
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.columns * NUMBER
+
+    def cuts(self, ranks: int) -> list[tuple[int, int]]:
+        """The first row or column of each rank, and the one after its last."""
+        length = {"rows": self.rows, "columns": self.columns}.get(self.held, 0)
+        small, larger = divmod(length, ranks)
+        sizes = [small + (rank < larger) for rank in range(ranks)]
+        return [(sum(sizes[:rank]), sum(sizes[: rank + 1])) for rank in range(ranks)]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """A line of the picture: one matrix alone, or two and what they make."""
+
+    matrices: tuple[Matrix, ...]
+    said: tuple[str, ...]  # sentences
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksPicture:
+    """Who holds which block, product by product."""
+
+    lines: tuple[MatrixProduct, ...]
+    ranks: int
+    finding: str  # what travels in all
+
+    @property
+    def title(self) -> str:
+        """What is shown."""
+        return f"Who holds what, of {self.ranks} ranks"
+
+    @property
+    def text(self) -> str:
+        """The picture in words and numbers."""
+        return "\n".join(map(prose, [self.finding, *(s for line in self.lines for s in line.said)]))
+
+
+def blocks_of(matrices: Sequence[Matrix], ranks: int, *, whole: bool = True) -> BlocksPicture:
+    """The products of the first matrix with the second, of that with the third, and so on.
+
+    Where ranks cannot multiply what they hold, a matrix is made whole first; so is the last
+    product, unless ``whole`` is False. Raises ValueError for shapes that do not fit, for no matrix
+    and for no rank.
+    """
+    if not matrices or ranks < 1:
+        raise ValueError("show_blocks needs a matrix, and at least one rank")
+    first, *rest = matrices
+    if not rest:
+        return BlocksPicture((MatrixProduct((first,), ()),), ranks, _alone(first, ranks))
+    left, sent, lines = first, 0, []
+    for number, right in enumerate(rest, 1):
+        if left.columns != right.rows:
+            raise ValueError(
+                f"{left.name} has {left.columns} columns, and {right.name} {right.rows} rows"
+            )
+        before, right = _summed(right, ranks)
+        if (left.held, right.held) not in RULES:
+            before.append(_made_whole(left, ranks))
+            left = replace(left, held="whole")
+        name = f"{left.name} {right.name}"
+        made = Matrix(name, left.rows, right.columns, RULES[left.held, right.held])
+        last = whole and number == len(rest) and made.held != "whole"
+        after = [_made_whole(made, ranks)] if last else []
+        sent += sum(nbytes for _, nbytes in [*before, *after])
+        said = *(s for s, _ in before), f"Of {name} {SAID[made.held]}.", *(s for s, _ in after)
+        lines.append(MatrixProduct((left, right, made), said))
+        left = replace(made, name=f"({name})")
+    found = f"Each rank sends {size(sent)} in all, by rings." if sent else "Nothing travels."
+    return BlocksPicture(tuple(lines), ranks, found)
+
+
+def _summed(matrix: Matrix, ranks: int) -> tuple[list[tuple[str, int]], Matrix]:
+    """A matrix to multiply by, whole where it is a sum, and what that takes."""
+    if matrix.held != "sum":
+        return [], matrix
+    return [_made_whole(matrix, ranks)], replace(matrix, held="whole")
+
+
+def _made_whole(matrix: Matrix, ranks: int) -> tuple[str, int]:
+    """What brings all of a matrix to every rank, in words, and the bytes that each rank sends."""
+    name, times = ("all_reduce", 2) if matrix.held == "sum" else ("all_gather", 1)
+    nbytes = times * (ranks - 1) * matrix.nbytes // ranks
+    shape = f"{matrix.rows:,} × {matrix.columns:,}"
+    return f"An {name} makes {matrix.name} whole: {shape}, {size(nbytes)} from each rank.", nbytes
+
+
+def _alone(matrix: Matrix, ranks: int) -> str:
+    if not matrix.halo:
+        return f"Of {matrix.name} {SAID[matrix.held]}."
+    sizes = sorted({end - first for first, end in matrix.cuts(ranks)})
+    lent = size(matrix.halo * matrix.columns * NUMBER)
+    return (
+        f"Of {matrix.name} each rank has {' or '.join(map(str, sizes))} rows, and "
+        f"{matrix.halo} of each neighbour's: {lent} a message."
+    )
