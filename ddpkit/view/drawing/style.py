@@ -60,7 +60,7 @@ def tint(number: int) -> str:
 
 
 def lighter(color: str) -> str:
-    """The same colour, for a forward."""
+    """A colour made pale, as a forward has it."""
     parts = (int(color[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{round(255 - 0.42 * (255 - part)):02X}" for part in parts)
 
