@@ -48,6 +48,7 @@ class Matrix:
 
     @property
     def nbytes(self) -> int:
+        """The bytes of all of the matrix."""
         return self.rows * self.columns * NUMBER
 
     def cuts(self, ranks: int) -> list[tuple[int, int]]:
