@@ -93,13 +93,14 @@ RESNET_18_BUCKETS = {
 
 @dataclass(frozen=True, slots=True)
 class ServerRates:
-    """Steps a second of asynchronous training on P100s with parameter servers, on CIFAR-10."""
+    """Steps a second of asynchronous training with parameter servers, on CIFAR-10."""
 
     model: str
     tensors: int
     parameters: int
-    one_server: tuple[float, ...]  # with 1, 2, ... 8 workers
+    one_server: tuple[float, ...]  # with 1, 2, ... 8 workers on P100s
     two_servers: tuple[float, ...]
+    k80: tuple[float, ...]  # workers on K80s, one server
 
     @property
     def bytes(self) -> int:
@@ -107,28 +108,33 @@ class ServerRates:
         return 4 * self.parameters
 
 
-# Medians of the files processed_data/speed_and_cluster_size/{p100,p100ps2}/*: of about 50 rates in
-# each, the first quarter is left out, where training starts. Five of the 64 were worked out again
-# from the files on 2026-11-22, and the tensors and parameters read in checkpoint/aggregated.csv.
+# Medians of the files processed_data/speed_and_cluster_size/{p100,p100ps2,k80}/*, 96 of them: of the
+# 38 to 145 rates in each, the first quarter is left out, where training starts. Worked out from the
+# files on 2026-11-22: all 32 of the K80s, and five of the 64 of the P100s again; the tensors and
+# parameters were read in checkpoint/aggregated.csv.
 SERVER_RATES = (
     ServerRates(
         "ResNet-15", 50, 693_818,
         (21.2, 46.8, 62.3, 79.4, 93.6, 96.1, 97.2, 106.6),
         (26.0, 46.8, 70.7, 98.9, 120.3, 145.2, 163.2, 176.3),
+        (9.92, 18.9, 28.5, 38.0, 47.1, 57.6, 64.9, 75.7),
     ),
     ServerRates(
         "ResNet-32", 104, 1_857_722,
         (11.5, 22.6, 34.8, 40.9, 44.6, 44.1, 47.5, 43.2),
         (12.6, 25.4, 40.3, 50.1, 65.1, 73.1, 80.6, 75.7),
+        (4.52, 9.07, 13.6, 18.1, 22.5, 26.9, 31.5, 36.1),
     ),
     ServerRates(
         "Shake small", 216, 2_926_986,
         (6.76, 13.7, 19.5, 24.9, 27.3, 27.4, 28.5, 27.1),
         (7.38, 14.4, 21.4, 28.1, 32.3, 33.4, 35.9, 34.2),
+        (2.54, 5.11, 7.63, 10.1, 12.6, 15.1, 17.4, 19.9),
     ),
     ServerRates(
         "Shake large", 216, 26_204_362,
         (2.10, 3.97, 4.97, 6.03, 6.21, 5.97, 4.63, 6.49),
         (2.18, 4.23, 5.73, 6.39, 6.52, 6.74, 5.98, 6.50),
+        (0.679, 1.34, 2.05, 2.64, 3.32, 3.96, 4.33, 4.97),
     ),
 )  # fmt: skip

@@ -72,6 +72,18 @@ def test_a_second_server_never_helped_twofold() -> None:
     assert all(1 < gain < 2 for gain in gains)
 
 
+def test_there_are_96_rates_and_k80s_are_too_slow_to_drown_a_server() -> None:
+    """Each curve is a straight line: eight K80s do at least 90 % of eight times one."""
+    tables = [
+        rates for each in SERVER_RATES for rates in (each.one_server, each.two_servers, each.k80)
+    ]
+    assert sum(map(len, tables)) == 96
+    for each in SERVER_RATES:
+        efficiency = [rate / (n * each.k80[0]) for n, rate in enumerate(each.k80, 1)]
+        assert all(0.9 < share < 1.01 for share in efficiency)
+        assert each.k80[-1] < max(each.one_server)
+
+
 def test_every_number_has_a_source_and_where_it_was_read() -> None:
     for each in (*OVERLAP.values(), *SLOWER_AT_256.values(), SKIPPING_8):
         assert each.source == published.DDP_PAPER
