@@ -108,9 +108,9 @@ class ServerRates:
         return 4 * self.parameters
 
 
-# Medians of the files processed_data/speed_and_cluster_size/{p100,p100ps2,k80}/*, 96 of them: of the
-# 38 to 145 rates in each, the first quarter is left out, where training starts. Worked out from the
-# files on 2026-11-22: all 32 of the K80s, and five of the 64 of the P100s again; the tensors and
+# Medians of the 96 files processed_data/speed_and_cluster_size/{p100,p100ps2,k80}/*: of about 40 to
+# 145 rates in each, the first quarter is left out, where training starts. Worked out from the files
+# on 2026-11-22: all 32 of the K80s, and five of the 64 of the P100s again; the tensors and
 # parameters were read in checkpoint/aggregated.csv.
 SERVER_RATES = (
     ServerRates(
