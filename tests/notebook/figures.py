@@ -132,6 +132,16 @@ def one_picture_each(opened: NotebookPage) -> None:
     assert _cell(opened, "show").locator(".jp-RenderedImage img").first.is_visible()
 
 
+def no_word_is_cut(opened: NotebookPage) -> None:
+    """Of what stands beside a slider, or on it."""
+    words = opened.page.locator(".ddpkit-shown :is(.widget-label, .widget-readout)")
+    cut = words.evaluate_all(
+        "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.innerText)"
+    )
+    assert words.count() > 20
+    assert cut == []
+
+
 def dark(opened: NotebookPage) -> None:
     """In the dark theme no picture is white."""
     opened.theme("Dark")

@@ -147,8 +147,8 @@ class NotebookPage:
         if kind == "error" and not any(words in text for words in network):
             self.complaints.append(text)
 
-    def wait(self, condition: str) -> None:
-        self.page.wait_for_function(f"() => !!({condition})", timeout=LIMIT_MS)
+    def wait(self, condition: str, limit_ms: int = LIMIT_MS) -> None:
+        self.page.wait_for_function(f"() => !!({condition})", timeout=limit_ms)
 
     def command(self, name: str, **args: str) -> None:
         """Start a command of Lab, as its menu does, and do not wait for its end."""
@@ -158,11 +158,11 @@ class NotebookPage:
             [name, args],
         )
 
-    def run_all(self, below: int = -1) -> None:
+    def run_all(self, below: int = -1, limit_ms: int = LIMIT_MS) -> None:
         """Run all cells, or those below one, until the last or until one fails."""
         self.page.evaluate(f"n => {{ {PANEL}.content.activeCellIndex = n; }}", below + 1)
         self.command("notebook:run-all-below" if below >= 0 else "notebook:run-all-cells")
-        self.wait(f"window.done && {IDLE}")
+        self.wait(f"window.done && {IDLE}", limit_ms)
         # After an error the kernel is idle and for a moment still refuses what it is sent.
         self.page.evaluate(
             f"""async () => {{

@@ -135,7 +135,7 @@ def main() -> None:
                 (saved,) = (ROOT / "solutions").glob(f"{number}_*.ipynb")
                 page = open_lesson(browser, lab, saved)
                 if chosen.run:
-                    page.run_all()
+                    page.run_all(limit_ms=600_000)
                 take(page, saved.stem)
                 print(f"{saved.stem}: errors {failed(page)}, complaints {page.complaints}")
                 page.shut_down()

@@ -107,7 +107,7 @@ def test_the_sliders_move_the_picture(displayed: list[object]) -> None:
     view = explore_buckets(link="2 Gbit/s, 33 us", cap_mb=4.0)  # values that no slider has
     sliders, image, line = view.controls.children
     assert [s.description for s in sliders.children] == [
-        "bucket cap", "bandwidth", "latency", "compute", "ranks",
+        "bucket cap", "bandwidth", "latency", "speed", "ranks",
     ]  # fmt: skip
     assert [s.value for s in sliders.children] == list(view.start.values())
     before = image.value

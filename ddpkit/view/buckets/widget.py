@@ -65,7 +65,7 @@ def _controls(view: View[CapSweep], step: Step) -> Any:
         {
             "cap_mb": slider("bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
             **link_sliders(at),
-            "speed": slider("compute", SPEEDS, at["speed"], "{:g} × speed".format),
+            "speed": slider("speed", SPEEDS, at["speed"], "{:g} times".format),
             "ranks": slider("ranks", RANKS, at["ranks"], "{:g}".format),
         }
     )

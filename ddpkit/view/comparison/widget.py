@@ -14,7 +14,7 @@ from ddpkit.trace import Trace, how_made
 from ddpkit.view.comparison.model import Comparison, compare_steps
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.drawing.shell import View, nothing
-from ddpkit.view.drawing.sliders import link_sliders, numbers_of, slider
+from ddpkit.view.drawing.sliders import ROOM, link_sliders, numbers_of, slider
 from ddpkit.view.drawing.steps import caps
 from ddpkit.view.drawing.typical import typical_step
 
@@ -107,8 +107,9 @@ def _controls(view: View[Comparison], trace: Trace) -> Any:
                 options=[(f"rank {rank}", rank) for rank in trace.ranks],
                 value=at["slow"],
                 description="slow rank",
+                style=ROOM,
             ),
-            "times": slider("takes", TIMES, at["times"], "{:g}× as long".format),
+            "times": slider("takes", TIMES, at["times"], "{:g} times".format),
         }
     )
 

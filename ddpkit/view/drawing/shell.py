@@ -158,6 +158,6 @@ def quick_png(figure: Figure) -> bytes:
 
 
 def spoken(text: str) -> str:
-    """A line that screen readers say when it changes."""
-    lines = html.escape(text).replace("\n", "<br>")
+    """A line that screen readers say when it changes; one that goes on below is one again."""
+    lines = html.escape(text).replace("\n  ", " ").replace("\n", "<br>")
     return f'<div role="status" aria-live="polite" style="line-height: 1.5">{lines}</div>'

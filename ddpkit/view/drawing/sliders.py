@@ -10,6 +10,7 @@ from ddpkit.link import Link
 
 GBITS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400)
 MICROSECONDS = (0, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+ROOM = {"description_width": "100px"}  # of a label: "micro-batches" fits
 RANKS = (2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -19,7 +20,7 @@ def slider(label: str, values: Sequence[float], now: float, say: Callable[[float
 
     options = [(say(value), value) for value in sorted({*values, now})]
     return ipywidgets.SelectionSlider(
-        options=options, value=now, description=label, continuous_update=False
+        options=options, value=now, description=label, continuous_update=False, style=ROOM
     )
 
 
@@ -28,7 +29,7 @@ def choice(label: str, values: Sequence[str], now: str) -> Any:
     import ipywidgets
 
     options = list(dict.fromkeys([*values, now]))
-    return ipywidgets.Dropdown(options=options, value=now, description=label)
+    return ipywidgets.Dropdown(options=options, value=now, description=label, style=ROOM)
 
 
 def numbers_of(link: Link) -> dict[str, float]:

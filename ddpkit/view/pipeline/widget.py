@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.link import Link
 from ddpkit.simulate.pipeline import PIPELINES, pipeline_plans, pipeline_time
 from ddpkit.view.drawing.shell import View
-from ddpkit.view.drawing.sliders import slider
+from ddpkit.view.drawing.sliders import choice, slider
 from ddpkit.view.pipeline.model import PipelinePicture, pipeline_picture
 
 if TYPE_CHECKING:
@@ -72,15 +72,10 @@ def _draw(model: PipelinePicture) -> Figure:
 
 
 def _controls(view: View[PipelinePicture]) -> Any:
-    import ipywidgets
-
     at = view.start
-    names = ipywidgets.Dropdown(
-        options=list(PIPELINES), value=at["schedule"], description="schedule"
-    )
     return view.live(
         {
-            "schedule": names,
+            "schedule": choice("schedule", list(PIPELINES), at["schedule"]),
             "stages": slider("stages", STAGES, at["stages"], "{:g}".format),
             "micro": slider("micro-batches", MICRO, at["micro"], "{:g}".format),
             "latency_ms": slider("latency", LATENCIES_MS, at["latency_ms"], "{:g} ms".format),

@@ -68,7 +68,7 @@ def _controls(view: View[Scaling], step: Step) -> Any:
     return view.live(
         {
             "ranks": slider("ranks", WORLDS, at["ranks"], "{:g}".format),
-            "batch": slider("batch", BATCHES, at["batch"], "{:g} × as large".format),
+            "batch": slider("batch", BATCHES, at["batch"], "{:g} times".format),
             **link_sliders(at),
             "cap_mb": slider("bucket cap", caps(step), at["cap_mb"], "{:g} MB".format),
             "algorithm": choice("all-reduce", (*CHOICES, CHEAPEST), at["algorithm"]),
