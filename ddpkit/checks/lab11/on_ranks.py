@@ -91,6 +91,8 @@ def step_of_rank(
     stage = Layer(weight.clone(), [i for kind, i in plan if kind == "F"])
     stage.weight.grad = torch.full_like(weight, BEFORE)
     returned = pipeline_step(plan, stage, inputs, targets, lopsided, like)
+    if isinstance(returned, torch.Tensor):
+        returned = returned.detach()  # else float() would warn, in the student's output
     last = dist.get_rank() == dist.get_world_size() - 1
     gradient = stage.weight.grad
     return {
