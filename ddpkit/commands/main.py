@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,10 @@ import click
 import ddpkit
 from ddpkit import commands
 from ddpkit.errors import DdpkitError
+
+# nbformat imports jsonschema, which would make a parser of international web addresses: a second of
+# each command that reads a notebook, for a format that no notebook is checked against.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 class Commands(click.Group):

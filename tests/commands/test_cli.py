@@ -215,3 +215,11 @@ def test_release_check_fails_on_a_stale_lab(tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert "labs/00_ranks.ipynb" in result.output
     assert "make release" in result.output
+
+
+def test_no_command_makes_a_parser_of_web_addresses():
+    """It would take a second: nbformat's checks know a format that no notebook uses."""
+    names = "'jsonschema' in sys.modules, 'lark' in sys.modules"
+    code = f"import ddpkit.commands.main, nbformat, sys; print({names})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "True False\n", done.stderr
