@@ -124,15 +124,19 @@ def failed(page: NotebookPage) -> list[str]:
 def main() -> None:
     """Read the command line, and photograph one lesson after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("numbers", nargs="+", help="of lessons: 07 08")
+    parser.add_argument(
+        "lessons", nargs="+", help="numbers, or notebooks with outputs: 07 mine.ipynb"
+    )
     parser.add_argument("--run", action="store_true", help="run each lesson in the browser first")
     chosen = parser.parse_args()
     SHEETS.mkdir(parents=True, exist_ok=True)
     lab = Lab(Path(tempfile.mkdtemp(prefix="pictures-")))
     try:
         with chromium() as browser:
-            for number in chosen.numbers:
-                (saved,) = (ROOT / "solutions").glob(f"{number}_*.ipynb")
+            for name in chosen.lessons:
+                (saved,) = (
+                    (ROOT / "solutions").glob(f"{name}_*.ipynb") if len(name) == 2 else [Path(name)]
+                )
                 page = open_lesson(browser, lab, saved)
                 if chosen.run:
                     page.run_all(limit_ms=600_000)

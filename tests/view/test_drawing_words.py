@@ -59,6 +59,8 @@ def operations(*spans: tuple[str, int]) -> str:
         ([("all_reduce", 4), ("all_reduce", 6)], "2 all-reduces (10 B)"),
         ([("send", 4), ("isend", 4), ("recv", 4)], "2 messages of 4 B"),
         ([("barrier", 0)], "1 barrier"),
+        ([("all_gather_into_tensor", 4), ("all_gather_into_tensor", 4)], "2 all-gathers of 4 B"),
+        ([("reduce_scatter_tensor", 8)], "1 reduce-scatter of 8 B"),
         (
             [("broadcast", 4), ("all_reduce", 9), ("send", 1)],
             "1 all-reduce of 9 B, 1 broadcast of 4 B, and more",

@@ -65,7 +65,7 @@ def _operations(trace: Trace) -> list[str]:
         if span.is_send:
             sizes.setdefault(("message", -1), []).append(span.bytes)
         elif span.is_collective:
-            sizes.setdefault((span.name.replace("_", "-"), span.rank), []).append(span.bytes)
+            sizes.setdefault((_collective(span.name), span.rank), []).append(span.bytes)
     phrases: dict[str, tuple[int, str]] = {}
     for (name, _), each in sizes.items():
         same = len(set(each)) == 1
@@ -75,6 +75,13 @@ def _operations(trace: Trace) -> list[str]:
             (sum(each), count(len(each), name) + (many if sum(each) else "")),
         )
     return [phrase for _, phrase in sorted(phrases.values(), reverse=True)]
+
+
+def _collective(name: str) -> str:
+    """``_collective("all_gather_into_tensor") == "all-gather"``, without what it takes."""
+    for ending in ("_tensor", "_into", "_single"):
+        name = name.removesuffix(ending)
+    return name.replace("_", "-")
 
 
 def headline(
