@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from benchmarks._report import as_markdown, as_text, machine
 from ddpkit import Cluster, Trace
-from ddpkit.link import LinkSpec
+from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Step, forecast, noisy_steps, replay, resnet
 
 MACHINE, BATCH, STEPS = "laptop core", 64, 5
@@ -92,13 +92,20 @@ def simulated(worlds: Sequence[int]) -> dict[str, Callable[[int], object]]:
     """What is simulated on each number of ranks, by its name."""
     step = Step.of_model(resnet(50), 100_000_000)
     unequal = {n: [step.slowed(1 + rank / n) for rank in range(n)] for n in worlds}
+    links = {n: Links(tuple(_own_link(rank / n) for rank in range(n))) for n in worlds}
     return {
         "ranks alike": lambda n: replay(step, n, NETWORK),
         "every rank another step": lambda n: replay(unequal[n], n, NETWORK),
+        "and another link": lambda n: replay(unequal[n], n, links[n]),
         "the cheapest algorithm": lambda n: replay(step, n, NETWORK, algorithm="cheapest"),
         "hosts of 8": lambda n: replay(step, n, HOSTS),
         "100 steps with noise": lambda n: noisy_steps(step, n, NETWORK, 0.05),
     }
+
+
+def _own_link(share: float) -> Link:
+    """A link whose latency and bandwidth are up to half as good again."""
+    return Link(10e-6 * (1 + share / 2), 12.5e9 / (1 + (7 * share) % 1 / 2))
 
 
 def cost(work: Callable[[int], object], n: int) -> tuple[float, float]:

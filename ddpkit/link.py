@@ -27,6 +27,7 @@ two hosts by the links of those hosts, which all of a host's ranks share.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -216,7 +217,7 @@ class Links:
         """Text of the fact "emulated": "1 Gbit/s, 200 us; rank 3: 100 Mbit/s, 200 us"."""
         if not self.each:
             return ""
-        common = max(dict.fromkeys(self.each), key=self.each.count)
+        ((common, _),) = Counter(self.each).most_common(1)
         own = [f"rank {rank}: {link}" for rank, link in enumerate(self.each) if link != common]
         return "; ".join([str(common), *([str(self.hosts)] if self.hosts else []), *own])
 

@@ -6,6 +6,7 @@ Whatever two rooms of the kit must write alike has its one home here. Widths are
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from textwrap import fill
 
@@ -101,7 +102,7 @@ def under(lead: str, text: str, width: int = LINE) -> str:
 
 def by_rank(texts: Sequence[str]) -> str:
     """What is said of all ranks, and of those that differ: ``"1; rank 3: 0.5"``."""
-    common = max(dict.fromkeys(texts), key=texts.count, default="")
+    common = next((text for text, _ in Counter(texts).most_common(1)), "")
     own = (f"rank {rank}: {text}" for rank, text in enumerate(texts) if text != common)
     return "; ".join([common, *own])
 

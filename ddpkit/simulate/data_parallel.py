@@ -65,9 +65,11 @@ class Replay:
         return Trace(tuple(spans), shown, facts)
 
     def __repr__(self) -> str:
+        links = str(self.links)
+        links = links if len(links) < 80 else "links of their own"
         return (
             f"<Replay on {count(self.world_size, 'rank')}: {self.step_ns / 1e6:.4g} ms a step, "
-            f"{count(len(self.all_reduces), 'bucket')}, {self.links}>"
+            f"{count(len(self.all_reduces), 'bucket')}, {links}>"
         )
 
 
