@@ -65,8 +65,8 @@ class Replay:
         return Trace(tuple(spans), shown, facts)
 
     def __repr__(self) -> str:
-        links = str(self.links)
-        links = links if len(links) < 80 else "links of their own"
+        many = len(set(self.links.each)) > 4
+        links = "links of their own" if many else str(self.links)
         return (
             f"<Replay on {count(self.world_size, 'rank')}: {self.step_ns / 1e6:.4g} ms a step, "
             f"{count(len(self.all_reduces), 'bucket')}, {links}>"
