@@ -167,6 +167,7 @@ def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 partial(uneven.trained, answer),
                 net,
                 PerRank(parts),
+                lengths == [2, 2],
                 world_size=n,
                 see={"gave": "returned"},
             ),
@@ -180,6 +181,7 @@ def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
             given={
                 "right_counts": counts,
                 "lengths": lengths,
+                "is_list": lengths == [2, 2],
                 "mistaken": {each: uneven.alone(net, parts, each) for each in uneven.MISTAKES},
             },
             trivial=not any(lengths),

@@ -67,6 +67,9 @@ FP16 = (
 )
 
 POWERSGD = (
+    Hint("no matrix", lambda s: s.error and s.in_ddp,
+         "In torch's DDP a bucket may have no matrix at all: then nothing is multiplied, and "
+         "the vectors alone travel."),
     Hint("one state for all", lambda s: s.several and s.error,
          "It fails at the second bucket, or at a gradient of another shape. Keep Q and the error "
          "by bucket.index(); a gradient may have 0 to 4 dimensions."),

@@ -25,6 +25,8 @@ def gives(s: Seen, *tensors: Any) -> bool:
 
 # fmt: off
 UNEVEN = (
+    Hint("no iterator", lambda s: s.raised == "TypeError" and s.is_list,
+         "`batches` is a list here, and a list is no iterator: iter(batches) makes one of both."),
     Hint("len", lambda s: s.raised == "TypeError",
          "`batches` may be a generator, which has no length and gives each batch once: "
          "next(iterator, None)."),

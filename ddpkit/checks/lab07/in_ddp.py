@@ -50,7 +50,7 @@ def in_ddp(
             "ranks agree": same(*seen["gradients"]),
         },
         hints=hints,
-        given={"in ddp": True},
+        given={"in_ddp": True},
     )
 
 

@@ -21,9 +21,12 @@ def optimizer_of(model: Any) -> Any:
     return torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
 
 
-def trained(train_uneven: Answer, model: Any, batches: Sequence[Part]) -> tuple[Any, Any]:
-    """What the answer returns, and the parameters afterwards; the batches are a generator."""
-    counts = train_uneven(model, optimizer_of(model), (each for each in batches), loss_of)
+def trained(
+    train_uneven: Answer, model: Any, batches: Sequence[Part], is_list: bool
+) -> tuple[Any, Any]:
+    """What the answer returns, and the parameters afterwards; the batches may be a generator."""
+    given = batches if is_list else (each for each in batches)
+    counts = train_uneven(model, optimizer_of(model), given, loss_of)
     return counts, nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
