@@ -29,6 +29,11 @@ def early(s: Seen) -> list[str]:
     return [got for got, wanted in pairs if got != wanted][:1]
 
 
+def before(s: Seen, call: str) -> bool:
+    """Whether a call came before pulls that should have been answered by then."""
+    return bool(s.calls.split().index(call) < s.expect["calls"].split().index(call))
+
+
 def odd(s: Seen) -> bool:
     """Whether the servers are other ranks than the first ones, or in another order."""
     return bool(s.servers != list(range(len(s.servers))))
@@ -109,6 +114,9 @@ SERVED = (
     Hint("stuck", lambda s: s.stuck, "Somebody waits for a message that the server never sends."),
     Hint("answers at once", lambda s: is_case(s, "held back") and early(s),
          "It answers a pull that may_pull forbids: ask first, and put the worker on a list."),
+    Hint("one at a time", lambda s: is_case(s, "one is freed") and before(s, "d2"),
+         "A push has freed two workers, and one of them is answered only after the next request: "
+         "ask may_pull for all who wait, after every request."),
     Hint("answers all", lambda s: is_case(s, "one is freed") and early(s),
          "Two wait, and only one of them may go on: ask may_pull for each."),
     Hint("data from anybody", lambda s: is_case(s, "two at once") and s.wrong("gradients"),
@@ -121,6 +129,8 @@ SERVED = (
          "server.done(worker): each once, as the requests come."),
     Hint("old parameters", lambda s: s.wrong("got"),
          "A worker got other parameters than server.pull gave at that time."),
+    Hint("caller's list", lambda s: not s["list as it was"],
+         "`workers` is the caller's list, and you have changed it: go by a copy, set(workers)."),
 )
 SECONDS = (
     *(Hint(name, partial(by_another, name=name), says)

@@ -70,6 +70,8 @@ SERVING = (
          "The function was not called as often as it was asked for, or with other arguments."),
     Hint("other answer", lambda s: s.wrong("got"),
          'The answer to a call is ("ok", what the function returned).'),
+    Hint("caller's list", lambda s: not s["list as it was"],
+         "`clients` is the caller's list, and you have changed it: go by a copy, set(clients)."),
 )
 FETCHED = (
     Hint("too few", lambda s: s.raised == "RuntimeError" and s.kind == "gradient count",
@@ -184,11 +186,16 @@ def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 story,
                 clients,
                 world_size=len(clients) + 1,
-                see={"total": partial(of_rank, 0), "got": partial(of_ranks, clients)},
+                see={
+                    "total": lambda did: did.returned[0][0],
+                    "got": partial(of_ranks, clients),
+                    "list as it was": lambda did: did.returned[0][1],
+                },
             ),
             {
                 "total": total,
                 "got": [[answer for client, answer in got if client == each] for each in clients],
+                "list as it was": True,
             },
             hints=SERVING,
             given={"about": about},

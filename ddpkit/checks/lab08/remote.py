@@ -125,12 +125,15 @@ def _shown(request: Any) -> Any:
 
 
 def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int]) -> Any:
-    """Rank 0 serves; its total. Clients call in the order of a story; the answers they got."""
+    """Rank 0 serves; its total, and whether its list is as it was.
+
+    Clients call in the order of a story; the answers they got.
+    """
     me, found = dist.get_rank(), []
     if not me:
-        account = Account()
-        answer(account, list(clients))
-        return account.total
+        account, given = Account(), list(clients)
+        answer(account, given)
+        return account.total, given == list(clients)
     for place, (client, name, arguments) in enumerate(asked):
         if client == me:
             found.append(_in_turn(asked, place, partial(_exchange, name, arguments)))

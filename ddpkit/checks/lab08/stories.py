@@ -109,13 +109,18 @@ class Worker:
 def served(
     answer: Answer, story: str, workers: Sequence[int], length: int, needs: Needs, mine: Any
 ) -> Any:
-    """Rank 0 serves; what it was told and the gradients it keeps. Workers: what they got."""
+    """Rank 0 serves; what it was told, the gradients it keeps, and whether its list is as it was.
+
+    Workers: what they got.
+    """
     rank = dist.get_rank()
     if rank:
         return Worker(mine).play(story, length) if rank in workers else []
     server = NotedRule(length, needs)
-    answer(server, length, list(workers))
-    return server.events, [float(gradient[-1]) for gradient in server.gradients]
+    given = list(workers)
+    answer(server, length, given)
+    gradients = [float(gradient[-1]) for gradient in server.gradients]
+    return server.events, gradients, given == list(workers)
 
 
 def at_once(answer: Answer, workers: Sequence[int], length: int, mine: Any) -> Any:

@@ -90,6 +90,9 @@ edits(
     ("serve", "answers_at_once", "if rule.may_pull(w)", "", "answers at once"),
     ("serve", "asks_once", "for each in [w for w in waiting if rule.may_pull(w)]:",
      "for each in [w for w in waiting if w == worker and rule.may_pull(w)]:", "asks once"),
+    ("serve", "one_at_a_time", ".clone(), each, tag=DATA)", ".clone(), each, tag=DATA)\n"
+     "            break", "one at a time"),
+    ("serve", "workers_themselves", "set(workers)", "workers", "caller's list"),
     ("serve", "spins", "            waiting.append(worker)\n",
      "            while not rule.may_pull(worker):\n                pass\n"
      "            waiting.append(worker)\n", "spins"),
@@ -321,6 +324,7 @@ edits(
 )
 TRIED = "except Exception as error:\n                answer = \"raised\", error\n"
 edits(
+    ("serve_calls", "clients_themselves", "set(clients)", "clients", "caller's list"),
     ("serve_calls", "error_kills", TRIED, "finally:\n                pass\n", "dies"),
     ("serve_calls", "error_as_value", 'answer = "raised", error', 'answer = "ok", error',
      "an ok error"),
