@@ -575,7 +575,7 @@ for cause, meaning in CAUSES.items():
 # %% [markdown]
 # ## Your turn: patient A
 #
-# A diagnosis is one of these causes, and the rank at fault: None if all ranks do the same. A mend
+# A diagnosis is one of these causes, and the rank at fault: None if it is not one rank's. A mend
 # says what stands in a line instead, `{3: "the new line 3"}`; it may be several lines, or "".
 # Indentation stays as it was.
 
@@ -779,6 +779,140 @@ check(patient_i)
 
 # %% [markdown]
 # *Your words:*
+
+# %% [markdown]
+# ## Optional: six more patients
+#
+# J hangs; the others end, and are wrong. K and L may go well elsewhere, by luck: so their mends are
+# also asked to leave alone what is in flight.
+
+# %% [markdown]
+# ## Your turn: patient J
+#
+# Ranks 0 and 1 have the upper half of a picture, and want its sum too.
+
+# %%
+print(patient("J"))
+run = patient("J").run()
+
+
+# %% exercise="patient_j"
+def patient_j():
+    """Cause, rank and mend of J: each rank has the sum of all rows, 0 and 1 first the upper's."""
+    # BEGIN SOLUTION
+    mend = {2: "pair = dist.new_group([0, 1])\nif rank < 2:", 3: ""}
+    return "a group of some", None, mend
+    # END SOLUTION
+
+
+# %% check="patient_j"
+check(patient_j)
+
+# %% [markdown]
+# ## Your turn: patient K
+#
+# Rank 0 sends a row of each batch; rank 1 collects them.
+
+# %%
+print(patient("K"))
+run = patient("K").run()
+
+
+# %% exercise="patient_k"
+def patient_k():
+    """Cause, rank and mend of K: rank 1 has the first row of each of the four batches."""
+    # BEGIN SOLUTION
+    return "written too early", 0, {4: "buffer = x[0].clone()"}
+    # END SOLUTION
+
+
+# %% check="patient_k"
+check(patient_k)
+
+# %% [markdown]
+# ## Your turn: patient L
+#
+# The first rows need the last one of the rank before.
+
+# %%
+print(patient("L"))
+run = patient("L").run()
+
+
+# %% exercise="patient_l"
+def patient_l():
+    """Cause, rank and mend of L: each rank's rows, below the last one of the rank before."""
+    # BEGIN SOLUTION
+    mend = {3: "", 6: "coming.wait()\nrows = torch.cat([above[None], strip])"}
+    return "read too early", None, mend
+    # END SOLUTION
+
+
+# %% check="patient_l"
+check(patient_l)
+
+# %% [markdown]
+# ## Your turn: patient M
+#
+# C's fault again, and yet nobody complains. Why?
+
+# %%
+print(patient("M"))
+run = patient("M").run()
+
+
+# %% exercise="patient_m"
+def patient_m():
+    """Cause, rank and mend of M: the training of one process."""
+    # BEGIN SOLUTION
+    return "another order", 1, {5: 'for column in sorted(settings["columns"]):'}
+    # END SOLUTION
+
+
+# %% check="patient_m"
+check(patient_m)
+
+# %% [markdown]
+# ## Your turn: patient N
+#
+# The job was killed after two steps of four, and goes on from its checkpoint.
+
+# %%
+print(patient("N"))
+run = patient("N").run()
+
+
+# %% exercise="patient_n"
+def patient_n():
+    """Cause, rank and mend of N: the four steps of one process, of which two were taken before."""
+    # BEGIN SOLUTION
+    return "data again", None, {2: 'batches = iter(steps[saved["step"] :])'}
+    # END SOLUTION
+
+
+# %% check="patient_n"
+check(patient_n)
+
+# %% [markdown]
+# ## Your turn: patient O
+#
+# The shortest one.
+
+# %%
+print(patient("O"))
+run = patient("O").run()
+
+
+# %% exercise="patient_o"
+def patient_o():
+    """Cause, rank and mend of O: the training of one process."""
+    # BEGIN SOLUTION
+    return "old gradients", None, {5: "optimizer.step()\noptimizer.zero_grad()"}
+    # END SOLUTION
+
+
+# %% check="patient_o"
+check(patient_o)
 
 # %% [markdown]
 # ## Optional: torchrun itself

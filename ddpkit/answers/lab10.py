@@ -194,3 +194,35 @@ def patient_h():
 def patient_i():
     """Cause, rank and mend of I: the training of one process."""
     return "divided twice", None, {4: "mse(model(x[part]), y[part]).backward()"}
+
+
+def patient_j():
+    """Cause, rank and mend of J: each rank has the sum of all rows, 0 and 1 first the upper's."""
+    mend = {2: "pair = dist.new_group([0, 1])\nif rank < 2:", 3: ""}
+    return "a group of some", None, mend
+
+
+def patient_k():
+    """Cause, rank and mend of K: rank 1 has the first row of each of the four batches."""
+    return "written too early", 0, {4: "buffer = x[0].clone()"}
+
+
+def patient_l():
+    """Cause, rank and mend of L: each rank's rows, below the last one of the rank before."""
+    mend = {3: "", 6: "coming.wait()\nrows = torch.cat([above[None], strip])"}
+    return "read too early", None, mend
+
+
+def patient_m():
+    """Cause, rank and mend of M: the training of one process."""
+    return "another order", 1, {5: 'for column in sorted(settings["columns"]):'}
+
+
+def patient_n():
+    """Cause, rank and mend of N: the four steps of one process, of which two were taken before."""
+    return "data again", None, {2: 'batches = iter(steps[saved["step"] :])'}
+
+
+def patient_o():
+    """Cause, rank and mend of O: the training of one process."""
+    return "old gradients", None, {5: "optimizer.step()\noptimizer.zero_grad()"}

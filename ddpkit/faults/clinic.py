@@ -17,15 +17,17 @@ Mend = Mapping[int, str]  # by the number of a line, from 1: what stands there i
 RUNS_WITH = """\
 rank, n                   this rank, and the number of ranks
 steps                     for each step the whole batch: 12 images x of 3 numbers, and their y
-strip                     patient A: this rank's 4 rows of a picture
+strip                     patients A, J, L: this rank's rows of a picture of 12
 model, build(), mse       Linear(3, 1) with one buffer, the same on all ranks; another, random one;
                           the loss
 optimizer                 SGD with weight decay
 average(model)            replaces all gradients by their mean over the ranks
 settings, generator       this rank's settings; the same random numbers on all ranks
+saved                     patient N: a checkpoint, {"step": 2, "model": its parameters by then}
 log, seen, result         lists: losses, numbers of images, tensors"""
 
 IMAGES, STEPS, LR, DECAY = 12, 4, 0.1, 0.1
+SAVED = 2  # steps, after which N's job was killed
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Patient:
         Each rank's result has the lists of `RUNS_WITH`, and the `model`'s parameters before and
         after. Raises RunFailed if the run fails, with ``expect_error=False``.
         """
-        _remember(self.name, self.program)
+        remember(self.name, self.program)
         run = Cluster(self.ranks, device="cpu").run(
             live, self.program, self.name, seed, expect_error=expect_error
         )
@@ -106,14 +108,18 @@ def live(program: str, name: str, seed: int) -> dict[str, Any]:
         "average": _average,
         "build": lambda: build(seed + rank),
         "optimizer": torch.optim.SGD(model.parameters(), LR, weight_decay=DECAY),
-        "settings": {"average": names[::-1] if rank == 2 else names},
+        "settings": {
+            "average": names[::-1] if rank == 2 else names,
+            "columns": [2, 0, 1] if rank == 1 else [0, 1, 2],
+        },
+        "saved": {"step": SAVED, "model": one_process(seed, SAVED).state_dict()},
         "generator": torch.Generator().manual_seed(seed),
         "log": [],
         "seen": [],
         "result": [],
     }
     before = vector(model)
-    exec(compile(program, _remember(name, program), "exec"), found)
+    exec(compile(program, remember(name, program), "exec"), found)
     lists = {each: found[each] for each in ("log", "seen", "result")}
     return {"before": before, "model": vector(found["model"]), **lists}
 
@@ -173,18 +179,18 @@ def _average(model: Any) -> None:
 # What is seen of a run that ends
 
 
-def one_process(seed: int) -> Any:
-    """The parameters that one process has after all steps, from the model of this seed."""
+def one_process(seed: int, steps: int = STEPS) -> Any:
+    """The model that one process has after so many steps, from the model of this seed."""
     import torch
 
     model = build(seed)
     optimizer = torch.optim.SGD(model.parameters(), LR, weight_decay=DECAY)
-    for x, y in data(seed):
+    for x, y in data(seed)[:steps]:
         optimizer.zero_grad()
         loss: Any = torch.nn.functional.mse_loss(model(x), y)
         loss.backward()
         optimizer.step()
-    return vector(model)
+    return model
 
 
 def _report(ranks: list[dict[str, Any]]) -> str:
@@ -195,24 +201,31 @@ def _report(ranks: list[dict[str, Any]]) -> str:
     for rank, each in enumerate(ranks):
         seen = [part.tolist() for part in each["seen"] if isinstance(part, torch.Tensor)]
         if not alike:
-            lines.append(f"  rank {rank}: {[round(value, 3) for value in each['model'].tolist()]}")
+            lines.append(f"  rank {rank}: {_rounded(each['model'])}")
         if seen:
             lines.append(f"  rank {rank}, first step: images {seen[0]}")
-    right, start = one_process(0), ranks[0]["before"]
-    if not torch.equal(ranks[0]["model"], start):
-        moved = [round(value, 3) for value in (ranks[0]["model"] - start).tolist()]
-        lines.append(f"  rank 0's parameters have moved by      {moved}")
-        moved = [round(value, 3) for value in (right - start).tolist()]
-        lines.append(f"  in one process, of whole batches, by   {moved}")
+        lines += [f"  rank {rank}, result: {_rounded(one)}" for one in each["result"]]
+    right, start = vector(one_process(0)), ranks[0]["before"]
+    moved = ranks[0]["model"] - start
+    if moved.any():
+        lines.append(f"  rank 0's parameters have moved by      {_rounded(moved)}")
+        lines.append(f"  in one process, of whole batches, by   {_rounded(right - start)}")
     return "\n".join(lines)
+
+
+def _rounded(numbers: Any) -> list[Any]:
+    """Numbers of a tensor as one reads them; a table row by row."""
+    if numbers.dim() > 1:
+        return [_rounded(row) for row in numbers]
+    return [round(value, 3) for value in numbers.tolist()]
 
 
 def _indentation(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _remember(name: str, program: str) -> str:
-    """The program's file name; errors can quote its lines now."""
+def remember(name: str, program: str) -> str:
+    """The file name of a patient's program; errors can quote its lines now."""
     filename = f"patient_{name}.py"
     linecache.cache[filename] = (len(program), None, program.splitlines(True), filename)
     return filename

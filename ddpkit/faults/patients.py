@@ -12,8 +12,8 @@ class Ill(NamedTuple):
     program: str
 
 
-# Each fault but those of A and F needs no other than these lines. What a program finds when it
-# begins says `clinic.RUNS_WITH`.
+# What a program finds when it begins says `clinic.RUNS_WITH`. G to I and K to O end, and are wrong;
+# K and L do so in every run, for no rank receives, or sends, before all have come to the barrier.
 ILL = {
     "A": Ill(
         3,
@@ -130,6 +130,90 @@ for x, y in steps:
     optimizer.step()
 """,
     ),
+    "J": Ill(
+        4,
+        """\
+total = strip.sum(0)
+if rank < 2:
+    pair = dist.new_group([0, 1])  # the upper half of the picture
+    upper = total.clone()
+    dist.all_reduce(upper, group=pair)
+    result.append(upper)
+everyone = dist.new_group(range(n))
+dist.all_reduce(total, group=everyone)
+result.append(total)
+""",
+    ),
+    "K": Ill(
+        2,
+        """\
+buffer, sent = torch.zeros(3).double(), []
+if rank == 0:
+    for x, _ in steps:
+        buffer.copy_(x[0])
+        sent.append(dist.isend(buffer, 1))
+dist.barrier()  # all are on their way
+if rank == 1:
+    for _ in steps:
+        dist.recv(buffer, 0)
+        result.append(buffer.clone())
+for work in sent:
+    work.wait()
+""",
+    ),
+    "L": Ill(
+        3,
+        """\
+above = torch.zeros(3).double()
+coming = dist.irecv(above, (rank - 1) % n)
+rows = torch.cat([above[None], strip])  # mine, and the one above them
+dist.barrier()  # all are ready to receive
+dist.send(strip[-1], (rank + 1) % n)
+coming.wait()
+result.append(rows)
+""",
+    ),
+    "M": Ill(
+        3,
+        """\
+for x, y in steps:
+    part = slice(rank * len(x) // n, (rank + 1) * len(x) // n)
+    optimizer.zero_grad()
+    mse(model(x[part]), y[part]).backward()
+    for column in settings["columns"]:
+        mean = model.weight.grad[0, column]
+        dist.all_reduce(mean)
+        mean /= n
+    dist.all_reduce(model.bias.grad)
+    model.bias.grad /= n
+    optimizer.step()
+""",
+    ),
+    "N": Ill(
+        2,
+        """\
+model.load_state_dict(saved["model"])  # from before the job was killed
+batches = iter(steps)
+for step in range(saved["step"], len(steps)):
+    x, y = next(batches)
+    part = slice(rank * len(x) // n, (rank + 1) * len(x) // n)
+    optimizer.zero_grad()
+    mse(model(x[part]), y[part]).backward()
+    average(model)
+    optimizer.step()
+    log.append(step)
+""",
+    ),
+    "O": Ill(
+        2,
+        """\
+for x, y in steps:
+    part = slice(rank * len(x) // n, (rank + 1) * len(x) // n)
+    mse(model(x[part]), y[part]).backward()
+    average(model)
+    optimizer.step()
+""",
+    ),
 }
 
 CAUSES = {
@@ -139,10 +223,13 @@ CAUSES = {
     "another order": "one rank makes its calls in another order",
     "other sizes": "one rank's tensor has another size",
     "left out": "one rank leaves a call out, and goes on",
+    "a group of some": "some ranks make a group, and the others do not",
     "one step more": "one rank has a batch more than the others",
     "same data": "all ranks take the same images",
     "no common start": "the ranks begin with different parameters",
     "divided twice": "gradients are divided by the number of ranks twice",
     "old gradients": "gradients of the step before are still there",
     "read too early": "a result is read before it has come",
+    "written too early": "a tensor is written again before it has been sent",
+    "data again": "after a restart the same images are taken again",
 }

@@ -8,7 +8,15 @@ from ddpkit.errors import Deadlock, LessonError, Mismatch
 from ddpkit.faults import CAUSES, patient
 from ddpkit.faults.patients import ILL
 
-FAILS = {"A": "send", "B": "shape", "C": "shape", "D": "shape", "E": "returned", "F": "dtype"}
+FAILS = {
+    "A": "send",
+    "B": "shape",
+    "C": "shape",
+    "D": "shape",
+    "E": "returned",
+    "F": "dtype",
+    "J": "members",
+}
 
 
 @pytest.mark.processes
@@ -23,11 +31,18 @@ def test_what_is_seen_of_a_patient_tells_its_fault(name, capfd):
         assert f"patient_{name}.py, line" in said
         return
     assert run.error is None
-    assert "in one process, of whole batches" in said
+    assert ("in one process, of whole batches" in said) == (name not in "KL")
     models = [each["model"] for each in run.results]
     alike = all(torch.equal(models[0], model) for model in models)
-    assert alike == (name != "H") == ("All ranks have the same model." in said)
+    assert alike == (name not in "HM") == ("All ranks have the same model." in said)
     assert said.count("first step: images") == (len(models) if name == "G" else 0)
+    assert said.count(", result: ") == {"K": 4, "L": 3}.get(name, 0)
+    if name == "K":
+        assert len({line for line in said.splitlines() if "result" in line}) == 1, (
+            "one row, 4 times"
+        )
+    if name == "L":
+        assert said.count("result: [[0.0, 0.0, 0.0], ") == 3, "nothing has come yet"
 
 
 def test_all_have_a_diagnosis_of_the_list():

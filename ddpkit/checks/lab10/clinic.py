@@ -13,6 +13,7 @@ from typing import Any
 
 from ddpkit.checks.lab10.hints import DIAGNOSIS, MEND
 from ddpkit.exercises.exercise import Case, Observed
+from ddpkit.exercises.ranks import call
 from ddpkit.faults import clinic
 
 Answer = Callable[[], Any]
@@ -27,6 +28,12 @@ DIAGNOSES: dict[str, tuple[str, int | None]] = {
     "G": ("same data", None),
     "H": ("no common start", None),
     "I": ("divided twice", None),
+    "J": ("a group of some", None),
+    "K": ("written too early", 0),
+    "L": ("read too early", None),
+    "M": ("another order", 1),
+    "N": ("data again", None),
+    "O": ("old gradients", None),
 }
 
 
@@ -62,11 +69,28 @@ def _diagnosed(answer: Answer) -> Observed:
 
 
 def treated(answer: Answer, name: str, seed: int) -> Observed:
-    """What a mended patient ends in, and what its ranks have by then."""
+    """What a mended patient ends in, and what its ranks have by then.
+
+    Luck does not count: as in any answer, what was started is waited for, and what is in flight is
+    left alone.
+    """
     _, _, mend = answer()
-    run = clinic.patient(name).mended(mend).run(seed, expect_error=False)
-    sent = all(any(one.is_comm and one.bytes for one in run.trace.of(r)) for r in run.trace.ranks)
-    return {"ranks": run.results, "talk": sent}
+    mended = clinic.patient(name).mended(mend)
+    clinic.remember(name, mended.program)
+    did = call(_healthy, mended.program, name, seed, world_size=mended.ranks)
+    trace = did.trace
+    sent = all(any(one.is_comm and one.bytes for one in trace.of(r)) for r in trace.ranks)
+    return {"ranks": did.returned, "talk": sent}
+
+
+def _healthy(program: str, name: str, seed: int) -> dict[str, Any]:
+    """Run a program on this rank; a job that goes on afterwards can make a group of all ranks."""
+    found = clinic.live(program, name, seed)
+    if name == "J":
+        import torch.distributed as dist
+
+        dist.new_group()
+    return found
 
 
 def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
@@ -83,11 +107,11 @@ def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
 
 
 def _right_model(name: str, seed: int) -> list[Any]:
-    if name in "AD":  # they do not train
+    if name in "ADJKL":  # they do not train
         return [clinic.vector(clinic.build(seed))]
     if name == "E":
         return [_without_the_broken(seed, rule) for rule in ("zeros", "leave out", "the others")]
-    return [clinic.one_process(seed)]
+    return [clinic.vector(clinic.one_process(seed))]
 
 
 def _without_the_broken(seed: int, rule: str) -> Any:
@@ -111,19 +135,42 @@ def _without_the_broken(seed: int, rule: str) -> Any:
 def _edges(ranks: list[Any], seed: int) -> bool:
     x = clinic.data(seed)[0][0]
     right = [x[(4 * rank - 1) % len(x)] for rank in range(3)]
-    return all(
-        len(each["result"]) == 1 and _close(each["result"][0], above)
-        for each, above in zip(ranks, right, strict=True)
-    )
+    return all(_all_close(each["result"], [row]) for each, row in zip(ranks, right, strict=True))
 
 
 def _predictions(ranks: list[Any], seed: int) -> bool:
     model = clinic.build(seed)
     right = [model(x).detach() for x, _ in clinic.data(seed, "D")]
-    return all(
-        len(each["result"]) == len(right) and all(map(_close, each["result"], right))
-        for each in ranks
+    return all(_all_close(each["result"], right) for each in ranks)
+
+
+def _shared(ranks: list[Any], seed: int) -> bool:
+    """Whether the ranks have noted, for each step, parts that make up the batch."""
+    import torch
+
+    images = torch.arange(clinic.IMAGES)
+    return all(len(each["seen"]) == clinic.STEPS for each in ranks) and all(
+        torch.equal(torch.cat([images[part] for part in parts]).sort().values, images)
+        for parts in zip(*(each["seen"] for each in ranks), strict=True)
     )
+
+
+def _sums(ranks: list[Any], seed: int) -> bool:
+    """Whether each rank has the sum of all rows, and ranks 0 and 1 before it that of theirs."""
+    x = clinic.data(seed)[0][0]
+    upper, total = x[:6].sum(0), x.sum(0)
+    right = [[upper, total]] * 2 + [[total]] * 2
+    return all(_all_close(each["result"], sums) for each, sums in zip(ranks, right, strict=True))
+
+
+def _first_rows(ranks: list[Any], seed: int) -> bool:
+    return _all_close(ranks[1]["result"], [x[0] for x, _ in clinic.data(seed)])
+
+
+def _with_the_row_above(ranks: list[Any], seed: int) -> bool:
+    x = clinic.data(seed)[0][0]
+    right = [x.roll(1 - 4 * rank, 0)[:5] for rank in range(3)]
+    return all(_all_close(each["result"], [rows]) for each, rows in zip(ranks, right, strict=True))
 
 
 def _losses(after: bool, ranks: list[Any], seed: int) -> bool:
@@ -144,6 +191,10 @@ def _losses(after: bool, ranks: list[Any], seed: int) -> bool:
     return len(log) == len(right) and _close(torch.tensor(log), torch.tensor(right))
 
 
+def _all_close(some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(map(_close, some, others))
+
+
 def _close(a: Any, b: Any) -> bool:
     import torch
 
@@ -159,4 +210,9 @@ LISTS: dict[str, Callable[[list[Any], int], bool]] = {
     "B": partial(_losses, False),
     "D": _predictions,
     "F": partial(_losses, True),
+    "G": _shared,
+    "J": _sums,
+    "K": _first_rows,
+    "L": _with_the_row_above,
+    "N": lambda ranks, seed: all(each["log"] == [2, 3] for each in ranks),
 }

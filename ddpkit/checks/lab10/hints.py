@@ -345,6 +345,14 @@ CAUSED = {  # by patient: where to look
     "G": "Nothing fails. Which images did each rank take?",
     "H": "Nothing fails. Since when do the models differ?",
     "I": "Nothing fails. How far have the parameters moved, compared with one process?",
+    "J": "new_group() is a collective too, also for ranks that are not in it: which line "
+         "does each rank call next?",
+    "K": "Nothing fails. Which of the rows that rank 0 has sent has come, and how often?",
+    "L": "Nothing fails. Which row is not there, and since when could it be?",
+    "M": "Nothing fails. Since when do the models differ? All numbers have one shape here, so none "
+         "is seen to be in another's place.",
+    "N": "Nothing fails. Which of the four batches does the job take after its restart?",
+    "O": "Nothing fails. How far have the parameters moved, compared with one process?",
 }
 DIAGNOSIS = (
     Hint("form", lambda s: s.error, "Return three things: a cause of CAUSES, a rank or None, and "
@@ -353,7 +361,7 @@ DIAGNOSIS = (
          lambda s: f"{s.illness!r} is none of CAUSES."),
     Hint("another cause", lambda s: s.wrong("illness"), lambda s: CAUSED[s.patient]),
     Hint("all of them", lambda s: s.expect["rank"] is None,
-         "All ranks do the same thing here: None is the rank."),
+         "No one rank is at fault here, for others do the same: None is the rank."),
     Hint("another rank", say="The cause is right, the rank is another: which one does what the "
          "others do not?"),
 )

@@ -211,3 +211,46 @@ def all_leave_it_out():
 @right("patient_f")
 def all_evaluate():
     return "one rank alone", 0, {7: "if True:"}
+
+
+@right("patient_g")
+def half_the_order_each():
+    return "same data", None, {3: "part = list(range(6 * rank, 6 * rank + 6))"}
+
+
+@right("patient_j")
+def made_by_its_members():
+    mend = {3: "pair = dist.new_group([0, 1], use_local_synchronization=True)"}
+    return "a group of some", None, mend
+
+
+@right("patient_k")
+def no_buffer():
+    return "written too early", 0, {4: "", 5: "sent.append(dist.isend(x[0], 1))"}
+
+
+@right("patient_l")
+def sends_first():
+    mend = {
+        2: "sent = dist.isend(strip[-1], (rank + 1) % n)",
+        3: "dist.recv(above, (rank - 1) % n)",
+        5: "sent.wait()",
+        6: "rows = torch.cat([above[None], strip])",
+    }
+    return "read too early", None, mend
+
+
+@right("patient_m")
+def all_at_once():
+    return "another order", 1, {5: "average(model)\nfor column in []:", 9: "", 10: ""}
+
+
+@right("patient_n")
+def by_number():
+    return "data again", None, {2: "", 4: "x, y = steps[step]"}
+
+
+@right("patient_o")
+def to_none():
+    mend = {1: "for x, y in steps:\n    optimizer.zero_grad()"}
+    return "old gradients", None, mend
