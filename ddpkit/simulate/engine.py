@@ -45,7 +45,7 @@ class Played:
     links: Links
     ends_ns: tuple[int, ...]  # when each rank's last lane is through; posted and not awaited: apart
     stuck: tuple[Stuck, ...]
-    parts: tuple[Part, ...]  # in collectives, in the order in which ranks posted them
+    collective_parts: tuple[Part, ...]  # in collectives, in the order in which ranks posted them
     spans: tuple[Span, ...]
 
     @property

@@ -49,7 +49,7 @@ def streamed(
             f"links alone: not for {algorithm}, {links}"
         )
     parts: dict[int, list[Part]] = defaultdict(list)
-    for part in play_program(program, links).parts:
+    for part in play_program(program, links).collective_parts:
         key: Any = part.play.key
         group, turn = key
         parts[turn * streams + int(group or 0)].append(part)

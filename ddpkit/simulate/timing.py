@@ -58,7 +58,7 @@ def played(
     if done.stuck:
         ranks = [stuck.rank for stuck in done.stuck]
         raise ValueError(f"the schedule waits for ever on ranks {ranks}")
-    return list(done.parts)
+    return list(done.collective_parts)
 
 
 def _spans(part: Part) -> Iterator[Span]:

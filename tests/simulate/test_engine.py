@@ -211,7 +211,7 @@ def test_streams_are_the_engines(step: Step, streams: int, n: int) -> None:
     links = Links.parse(link, n)
     (posted,) = {tuple(posted_ns(step, buckets))}
     program = _one_for_all(n, buckets, posted, streams)
-    alone = play_program(program, Links(links.each[:1])).parts
+    alone = play_program(program, Links(links.each[:1])).collective_parts
     done = replay(step, n, link, buckets, streams=streams)
     assert [part.done_ns for part in alone] == [each.done_ns for each in done.all_reduces]
     ends = step_ends([step] * n, link, buckets, streams=streams)
