@@ -679,6 +679,55 @@ for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
     print(f"{name:12} {trace.end_ns / 1e6:4.0f} ms, {messages:3} messages, {most:.1f} held at most")
 
 # %% [markdown]
+# Torch has seven schedules, and each of them is a plan: its orders have the same three letters in
+# longer words. Where a rank has two parts of the model, they lie in turn (rank 0: parts 0 and 4) or
+# in a V (rank 0: the first and the last part).
+#
+# **Predict:** here each part is half as large: 10 ms forward, 10 ms for B, 10 ms for W. Which of them
+# waits least?
+
+
+# %%
+LETTERS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "B", "BACKWARD_WEIGHT": "W"}
+
+
+def torchs_plan(name, micro=8):
+    """This rank's plan by torch's schedule of that name, with two parts of the model on a rank."""
+    from torch.distributed import pipelining
+
+    p, rank = dist.get_world_size(), dist.get_rank()
+    second = 2 * p - 1 - rank if name in ("ZBVZeroBubble", "DualPipeV") else p + rank
+    part = torch.nn.Linear(2, 2), torch.device("cpu")
+    stages = [pipelining.PipelineStage(part[0], i, 2 * p, part[1]) for i in (rank, second)]
+    schedule = getattr(pipelining, f"Schedule{name}")(stages, micro, loss_fn=mse_loss)
+    actions = [one for one in schedule.pipeline_order[rank] if one is not None]
+    each = [one for action in actions for one in action.sub_actions or [action]]
+    return [(LETTERS[one[1].name], one.microbatch_index, one.stage_index) for one in each]
+
+
+# %%
+names = ["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
+torchs_plans = {name: ranks.run(torchs_plan, name).results for name in names}
+drawn = {}
+for name, plans in torchs_plans.items():
+    if None not in plans:  # a job may have fewer ranks
+        trace = pipeline_time(plans, forward=0.01, backward=0.02)
+        drawn[name] = trace
+        most = max(map(held, plans)) / 2
+        print(f"{name:22} {trace.duration_ms:4.0f} ms, {most:.1f} held at most")
+
+# %%
+if drawn:
+    shown = ["Interleaved1F1B", "ZBVZeroBubble", "DualPipeV"]
+    show_pipeline(*(drawn[name] for name in shown), labels=shown)
+
+# %% [markdown]
+# **What to notice:** in turn the bubble is half of 1F1B's; with W apart a third of that is left. DualPipeV
+# (DeepSeek, 2024) looks like ZBV: it lets a forward and a backward of two micro-batches run *at once*
+# on a device, so that the messages of one hide below the compute of the other. Here they run one after
+# the other.
+
+# %% [markdown]
 # ## The way out
 #
 # Torch's schedules, in a script of its own. Each rank makes its own stage; the first gives the

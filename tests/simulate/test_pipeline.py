@@ -157,10 +157,11 @@ def run_plan(plans: list[list[Op]]) -> None:
 
 
 @pytest.mark.processes("some")
-def test_ranks_on_an_emulated_cluster_take_as_long() -> None:
+@pytest.mark.parametrize(("name", "stages", "micro"), [("1f1b", 4, 5), ("1f1b", 16, 32)])
+def test_ranks_on_an_emulated_cluster_take_as_long(name: str, stages: int, micro: int) -> None:
     """Every operation of every rank, to the nanosecond."""
-    plans = pipeline_plans("1f1b", 4, 5)
-    seen = Cluster(4, link="10 ms", speed=math.inf).run(run_plan, plans).trace
+    plans = pipeline_plans(name, stages, micro)
+    seen = Cluster(stages, link="10 ms", speed=math.inf).run(run_plan, plans).trace
     predicted = pipeline_time(plans, link="10 ms", nbytes=4)
     assert _times(seen) == _times(predicted)
 

@@ -62,6 +62,10 @@ RNN_LAYER = (
     Hint("hidden not carried on", lambda s: near(s.outputs[-1][0], s.expect_first),
          "The first output is right, later ones are not: what the cell returns is the next step's "
          "hidden."),
+    Hint("all the last one", lambda s: len(s.outputs[-1]) > 1
+         and all(near(one, s.outputs[-1][-1]) for one in s.outputs[-1]),
+         "All outputs are the last one: a tensor in a list is no copy. Each step needs one of its "
+         "own."),
     Hint("its own input", say="The values differ: what the cell of a rank gets is what the rank "
          "before it has sent, and the rank's own hidden."),
 )
@@ -120,6 +124,9 @@ PIPELINE_STEP = (
     Hint("waits for its send", lambda s: s.stuck in ("send", "cycle"),
          "Ranks wait in a send until a neighbour receives, and the neighbour does so too. Start "
          "the send (isend), go on with the plan, and wait at the end."),
+    Hint("nobody sends", lambda s: s.stuck == "receive",
+         "All wait for a message that nobody sends so: a message and its receive have the same tag, "
+         "and a forward goes before the backward that answers it."),
     Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
          "Rank 0 has nobody before it, and the last rank nobody behind."),
     Hint("needs no gradient", lambda s: s.kind in ("None", "no graph"),
