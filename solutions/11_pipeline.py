@@ -725,7 +725,7 @@ if drawn:
 # **What to notice:** in turn the bubble is half of 1F1B's; with W apart a third of that is left. DualPipeV
 # (DeepSeek, 2024) looks like ZBV: it lets a forward and a backward of two micro-batches run *at once*
 # on a device, so that the messages of one hide below the compute of the other. Here they run one after
-# the other.
+# the other. (The picture counts parts of half the size as held.)
 
 # %% [markdown]
 # ## The way out
