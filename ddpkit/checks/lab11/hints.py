@@ -125,7 +125,7 @@ PIPELINE_STEP = (
          "Ranks wait in a send until a neighbour receives, and the neighbour does so too. Start "
          "the send (isend), go on with the plan, and wait at the end."),
     Hint("nobody sends", lambda s: s.stuck == "receive",
-         "All wait for a message that nobody sends so: a message and its receive have the same tag, "
+         "All wait for a message that nobody sends: a message and its receive have one tag, "
          "and a forward goes before the backward that answers it."),
     Hint("to nobody", lambda s: s.kind in ("no such rank", "to itself"),
          "Rank 0 has nobody before it, and the last rank nobody behind."),
