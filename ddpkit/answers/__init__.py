@@ -33,6 +33,7 @@ LABS: dict[str, str] = {
     "average_per_parameter": "lab04",
     "barrier": "lab02",
     "best_cap": "lab05",
+    "best_plan": "lab14",
     "broadcast": "lab02",
     "broadcast_parameters": "lab04",
     "bubble": "lab11",
@@ -50,6 +51,7 @@ LABS: dict[str, str] = {
     "gossip_hook": "lab07",
     "gpipe": "lab11",
     "gradients_of": "lab04",
+    "groups_of": "lab14",
     "load_checkpoint": "lab10",
     "master_worker": "lab03",
     "minibatches": "lab01",
@@ -75,6 +77,7 @@ LABS: dict[str, str] = {
     "patient_o": "lab10",
     "pipeline_step": "lab11",
     "plan": "lab09",
+    "plan_bytes": "lab14",
     "powersgd_hook": "lab07",
     "predict": "lab03",
     "pull": "lab08",
@@ -96,6 +99,7 @@ LABS: dict[str, str] = {
     "shard": "lab04",
     "shares": "lab10",
     "split_backward": "lab11",
+    "step_cost": "lab14",
     "step_time": "lab09",
     "straggler": "lab10",
     "supervise": "lab10",
@@ -125,6 +129,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab10": ("10_faults", "150"),
     "lab11": ("11_pipeline", "85"),
     "lab12": ("12_slices", "90"),
+    "lab14": ("14_plans", "65"),
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ddpkit.link import Link
 from ddpkit.text import count, size
@@ -107,7 +108,7 @@ class MeshMachine:
     @property
     def machine(self) -> str:
         """The ``machine=`` of a cluster: FLOP/s and bytes; nothing else takes time."""
-        return f"{self.flops:.10g} FLOP/s, {self.memory} B"
+        return f"{self.flops / 1e9:.10g} GFLOP/s, {self.memory / 1e6:.12g} MB"
 
     @property
     def link(self) -> dict[int | str, str | Link | int]:
@@ -119,8 +120,8 @@ class MeshMachine:
 
         It has 2 (n - 1) rounds, in which each rank sends an n-th of the bytes. Inside a host a
         round takes a message's time. Between hosts some hops are short and some are long, and
-        groups share the hosts' links: a round takes the mean hop, or as long as the bytes of one
-        round occupy that link, whichever is longer.
+        groups share the hosts' links: a round takes the mean hop, or as long as one round of all
+        these groups occupies that link, whichever is longer.
         """
         if ranks == 1:
             return 0.0
@@ -136,16 +137,21 @@ class MeshMachine:
         """
         if ranks == 1:
             return 0.0
-        near, far, _ = self._hops(nbytes, stride)
+        near, far, occupied = self._hops(nbytes, stride)
         crossing = (-(-ranks // self._together(stride)) - 1) / (ranks - 1)
-        return crossing * far + (1 - crossing) * near
+        late = occupied - occupied / self._sharing(stride)  # the last of those that share a link
+        return crossing * (far + late) + (1 - crossing) * near
 
     def _hops(self, nbytes: float, stride: int) -> tuple[float, float, float]:
-        """Seconds of a message inside a host, and between hosts, and what of that is bytes."""
-        inside, between = Link.parse(self.inside), Link.parse(self.between)
-        occupied = min(stride, self.per_host) * nbytes / between.bytes_per_s
+        """Seconds of a message inside a host, between hosts, and of all that share that link."""
+        inside, between = _parsed(self.inside), _parsed(self.between)
         near = inside.latency_ns / 1e9 + nbytes / inside.bytes_per_s
-        return near, between.latency_ns / 1e9 + occupied, occupied
+        bytes_s = nbytes / between.bytes_per_s
+        return near, between.latency_ns / 1e9 + bytes_s, self._sharing(stride) * bytes_s
+
+    def _sharing(self, stride: int) -> int:
+        """How many groups of ranks that are so far apart have members on one host."""
+        return min(stride, self.per_host)
 
     def _together(self, stride: int) -> int:
         """How many ranks of a group that are so far apart share a host."""
@@ -156,6 +162,9 @@ class MeshMachine:
             f"{count(self.per_host, 'rank')} a host, {self.flops / 1e9:g} GFLOP/s and "
             f"{size(self.memory)} each; inside {self.inside}, between {self.between}"
         )
+
+
+_parsed = lru_cache(16)(Link.parse)  # a planner asks for thousands of prices
 
 
 def mesh_groups(shape: Mapping[str, int]) -> dict[str, list[list[int]]]:

@@ -88,7 +88,7 @@ def test_replicas_add_up_once_a_step(shards):
     trace = plan_time(MeshPlan(2, micro=4, shards=shards), MODEL, FAR)
     assert trace.end_ns == 4 * cost("ring", 2, 4 * 2 * 8 * 32, Link.parse(FAR.inside))
     names = {span.name for span in trace.spans if span.is_comm}
-    gathered = {"reduce_scatter_tensor", "all_gather_into_tensor"}
+    gathered = {"reduce_scatter", "all_gather"}
     assert names == (gathered if shards else {"all_reduce"})
 
 
@@ -106,13 +106,18 @@ def test_the_last_backward_hides_gradients():
     [
         (1, 1, 0.0),
         (2, 1, 2 * (20e-6 + 500 / 1.25e9)),
-        (2, 2, 2 * (200e-6 + 2 * 500 / 1.25e8)),  # two groups share a link
+        (2, 2, 2 * (200e-6 + 500 / 1.25e8)),  # two groups take turns on a link
         (4, 1, 6 * (110e-6 + (250 / 1.25e9 + 250 / 1.25e8) / 2)),  # every other hop is long
-        (4, 4, 6 * (200e-6 + 2 * 250 / 1.25e8)),
+        (4, 4, 6 * (200e-6 + 250 / 1.25e8)),
     ],
 )
 def test_an_all_reduce_knows_the_hosts_that_it_spans(ranks, stride, seconds):
     assert FAR.all_reduce(1000, ranks, stride) == pytest.approx(seconds)
+
+
+def test_groups_share_what_a_host_sends():
+    mb = 10**6
+    assert FAR.all_reduce(mb, 2, 2) == pytest.approx(2 * 2 * mb / 2 / 1.25e8)
 
 
 def test_a_message_along_a_line_is_the_mean_of_all():

@@ -1,0 +1,158 @@
+"""Lab 14: groups of a mesh, what a plan costs and holds, and the planner."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from ddpkit.checks.lab09.mistakes import hints_for, telling
+from ddpkit.checks.lab14 import planners, seconds, storage
+from ddpkit.checks.lab14.groups import GROUPS, in_order
+from ddpkit.exercises.exercise import Case, Observed, exercise
+from ddpkit.exercises.hint import Hint
+from ddpkit.simulate import mesh_time
+from ddpkit.simulate.mesh_plans import MeshModel, MeshPlan, mesh_groups
+
+Answer = Callable[..., Any]
+
+
+# groups_of
+
+
+@exercise("groups_of", lab="14", points=2)
+def groups_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The groups along each dimension of a mesh."""
+    for shape in (
+        {"replica": rng.randrange(2, 4), "slice": rng.randrange(4, 8)},
+        {"replica": 3, "stage": 2, "slice": rng.randrange(4, 9)},
+        {"stage": rng.randrange(2, 9), "slice": 1},
+        {"slice": rng.randrange(2, 9)},
+        {"replica": rng.randrange(2, 9), "stage": 2, "slice": 2},
+    ):
+        right = {name: sorted(found) for name, found in mesh_groups(shape).items()}
+        yield Case(
+            " × ".join(map(str, shape.values())),
+            observe=partial(_groups, answer, shape),
+            expect={"groups": right},
+            read=in_order,
+            hints=GROUPS,
+            given={"shape": shape},
+        )
+
+
+def _groups(answer: Answer, shape: Mapping[str, int]) -> Observed:
+    return {"groups": answer(dict(shape))}
+
+
+# step_cost
+
+
+@exercise("step_cost", lab="14", points=5)
+def step_cost(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Seconds of a step by a plan, within 10 % of the simulator."""
+    for term in seconds.terms(rng):
+        rights = [seconds.simulated(question) for question in term.questions]
+        yield Case(
+            term.title,
+            observe=partial(_seconds, answer, term.questions),
+            expect={seconds.RIGHT: [True] * len(rights), seconds.SIMULATED: False},
+            read=partial(seconds.within, rights),
+            weight=3 if len(rights) > 2 else 1,
+            hints=term.hints,
+            given={"questions": term.questions, "rights": rights},
+        )
+
+
+def _seconds(answer: Answer, questions: Sequence[seconds.Question]) -> Observed:
+    with mock.patch.object(mesh_time, "play_program", wraps=mesh_time.play_program) as simulator:
+        found = [float(answer(*question)) for question in questions]
+    return {"seconds": found, seconds.SIMULATED: simulator.called}
+
+
+# plan_bytes
+
+BYTES = hints_for(storage.MISTAKES, storage.OTHER)
+
+
+@exercise("plan_bytes", lab="14", points=2)
+def plan_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Bytes that the fullest rank of a plan holds."""
+    questions = telling(rng, storage.drawn, 8, storage.bytes_of, storage.MISTAKES)
+    asked = [("8 plans", questions, 3)]
+    asked += [(title, [question], 1) for title, question in storage.special(rng)]
+    for title, each, weight in asked:
+        yield Case(
+            title,
+            observe=partial(_bytes, answer, each),
+            expect={"answers": [storage.bytes_of(*question) for question in each]},
+            weight=weight,
+            hints=BYTES,
+            given={"questions": each},
+        )
+
+
+def _bytes(answer: Answer, questions: Sequence[tuple[MeshPlan, MeshModel]]) -> Observed:
+    return {"answers": [round(answer(*question)) for question in questions]}
+
+
+# best_plan
+
+# fmt: off
+PLANNERS = (
+    *hints_for(planners.MISTAKES, planners.OTHER)[:-1],
+    Hint("no plan", lambda s: planners.NO_PLAN in s.plans,
+         "A plan fits here, and ValueError was raised, or what was returned is no MeshPlan."),
+    Hint("too many ranks", lambda s: planners.TOO_MANY in s.plans,
+         "replicas × stages × slices are more ranks than there are."),
+    Hint("does not divide", lambda s: planners.DIVIDES_NOT in s.plans,
+         "3 stages of 4 blocks? Stages divide the blocks, slices the hidden numbers, and replicas "
+         "× micro the batch."),
+    Hint("does not fit", lambda s: planners.FITS_NOT in s.plans,
+         "A plan that does not fit was chosen: `size(plan, model)` is at most `machine.memory`."),
+    Hint("other", say=planners.OTHER),
+)
+NONE_FITS = (
+    Hint("must raise", say="No plan fits: raise ValueError, and say so."),
+)
+# fmt: on
+
+
+@exercise("best_plan", lab="14", points=3)
+def best_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The cheapest plan that fits."""
+    questions = telling(rng, planners.drawn, 16, planners.cheapest, planners.MISTAKES)
+    yield _planned(answer, "16 models and machines", questions, PLANNERS, weight=4)
+    yield _planned(answer, "nothing fits", [planners.too_large(rng)], NONE_FITS)
+
+
+def _planned(
+    answer: Answer,
+    title: str,
+    questions: Sequence[planners.Question],
+    hints: Sequence[Hint],
+    weight: float = 1.0,
+) -> Case:
+    return Case(
+        title,
+        observe=partial(_chosen, answer, list(questions)),
+        expect={"plans": ["cheapest"] * len(questions)},
+        read=partial(planners.looked_at, questions),
+        weight=weight,
+        hints=hints,
+        given={"questions": questions},
+    )
+
+
+def _chosen(answer: Answer, questions: Sequence[planners.Question]) -> Observed:
+    return {"answers": [_facts(answer, question) for question in questions]}
+
+
+def _facts(answer: Answer, question: planners.Question) -> planners.Facts | str:
+    try:
+        plan = answer(*question, planners.price, storage.bytes_of)
+    except ValueError:
+        return planners.NOTHING_FITS
+    return planners.facts(plan) if isinstance(plan, MeshPlan) else type(plan).__name__

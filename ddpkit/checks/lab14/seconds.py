@@ -1,0 +1,235 @@
+"""Seconds of a step by a plan: one term at a time, and wrong ideas of each term.
+
+Where everything but one term takes no time, a wrong idea is a factor, or another number of that
+term's; so its hint fits whatever else an answer computes, and however.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ddpkit.exercises.exercise import Observed
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.link import Link
+from ddpkit.simulate.mesh_plans import NUMBER, MeshMachine, MeshModel, MeshPlan
+from ddpkit.simulate.mesh_time import plan_time
+
+NEAR = 0.1  # of the simulator's time
+CLOSER = 0.05  # of a wrong idea's, of which the simulator's time is the measure
+NO_TIME = 1e21  # FLOP/s
+RIGHT = "as the simulator, within 10 %"
+SIMULATED = "has asked the simulator"
+
+Question = tuple[MeshPlan, MeshModel, MeshMachine]
+
+
+@dataclass(frozen=True)
+class Term:
+    """Questions about one part of a step's time, and what is said of which mistake."""
+
+    title: str
+    questions: list[Question]
+    hints: Sequence[Hint]
+
+
+def simulated(question: Question) -> float:
+    """Seconds of the step, event by event."""
+    return plan_time(*question).end_ns / 1e9
+
+
+def within(rights: Sequence[float], observed: Observed) -> Observed:
+    """Whether each answer is near; the answers too, if one is not."""
+    found = [float(each) for each in observed["seconds"]]
+    good = [abs(got - right) <= NEAR * right for got, right in zip(found, rights, strict=True)]
+    seen = {RIGHT: good, SIMULATED: bool(observed[SIMULATED])}
+    return seen if all(good) else {**seen, "seconds": found}
+
+
+def _is(wrong: Callable[[Question, float], float], s: Seen) -> bool:
+    """Whether the first answer is that of a wrong idea; it gets the right one too."""
+    (question, *_), (right, *_) = s.questions, s.rights
+    wanted = wrong(question, right)
+    return bool(abs(s.seconds[0] - wanted) <= CLOSER * max(abs(wanted), 1e-9))
+
+
+def _idea(name: str, wrong: Callable[[Question, float], float], says: str) -> Hint:
+    return Hint(name, partial(_is, wrong), says)
+
+
+def _times(factor: Callable[[MeshPlan], float]) -> Callable[[Question, float], float]:
+    return lambda question, right: right * factor(question[0])
+
+
+def _sums(question: Question, right: float) -> float:
+    """What slices add up if all of them had a host to themselves."""
+    plan, model, machine = question
+    one = replace(machine, per_host=plan.ranks)
+    rows = model.batch // (plan.replicas * plan.micro)
+    each = one.all_reduce(NUMBER * rows * model.width, plan.slices, 1)
+    return 2 * plan.micro * model.blocks * each
+
+
+def _hiding(known: float, exposed: float) -> Callable[[Question, float], float]:
+    """Compute, and gradients that are hidden otherwise: in times of a block's backward."""
+    return lambda question, right: right * exposed / known
+
+
+# fmt: off
+UNITS = (
+    Hint("the simulator", lambda s: s[SIMULATED], "That asks the simulator, which plays each "
+         "message of each rank. A planner needs a formula, which takes no time."),
+    _idea("milliseconds", lambda q, right: 1000 * right, "This is a thousand times too much: the "
+          "answer is in seconds."),
+)
+COMPUTE = (
+    *UNITS,
+    _idea("as forward", _times(lambda p: 2 / 3), "A backward multiplies twice as much as a "
+          "forward: it makes the gradient of the input and that of the weights."),
+    _idea("forward alone", _times(lambda p: 1 / 3), "That is the forward alone."),
+    _idea("half", _times(lambda p: 1 / 2), "Each weight takes two operations for each row: a "
+          "multiplication and an addition."),
+    _idea("one micro-batch", _times(lambda p: 1 / p.micro), "That is one micro-batch, and a step "
+          "has several."),
+    _idea("a whole batch each", _times(lambda p: p.micro), "A micro-batch has a part of the rows: "
+          "all of them together are the batch."),
+    _idea("one turn more", _times(lambda p: 1 + 1 / p.micro), "micro + stages - 1 turns: a rank "
+          "alone has one for each micro-batch."),
+    Hint("other", say="One rank, and no network: for each row and weight 2 operations forward, and "
+         "4 backward."),
+)
+SHARED = (
+    *UNITS,
+    _idea("batch not shared", _times(lambda p: p.replicas), "Each replica takes its part of the "
+          "batch."),
+    _idea("slices not shared", _times(lambda p: p.slices), "A slice has its part of each block's "
+          "weights, and multiplies by no others."),
+    Hint("other", say="Replicas share the rows, and slices the weights of a block: a rank computes "
+         "1 / (replicas × slices) of it all."),
+)
+BUBBLE = (
+    *UNITS,
+    _idea("no bubble", _times(lambda p: p.micro / (p.micro + p.stages - 1)), "The pipeline has to "
+          "fill and to empty: micro + stages - 1 turns, not micro."),
+    _idea("all blocks", _times(lambda p: p.stages), "A stage has a part of the blocks."),
+    _idea("one turn more", _times(lambda p: (p.micro + p.stages) / (p.micro + p.stages - 1)),
+          "micro + stages - 1 turns: the last micro-batch enters after micro - 1 turns, and needs "
+          "one for each stage."),
+    Hint("other", say="Turns of a stage, each a forward and a backward of one micro-batch: there "
+         "are micro + stages - 1."),
+)
+SLICES = (
+    *UNITS,
+    _idea("no sums", lambda q, right: 0.0, "Slices add up in each block, forward and backward: "
+          "that is missing."),
+    _idea("once a step", _times(lambda p: 1 / p.micro), "Slices add up once for every micro-batch, "
+          "not once a step."),
+    _idea("once a micro-batch", lambda q, right: right / q[1].blocks, "Slices add up in every "
+          "block, not once a micro-batch."),
+    _idea("forward sums alone", _times(lambda p: 1 / 2), "Slices add up forward, where they end, "
+          "and backward, where they begin."),
+    _idea("inside", _sums, "These slices do not fit into one host: `machine.all_reduce` has to "
+          "know how many there are, and that they are 1 apart."),
+    Hint("other", say="Nothing takes time here but the slices' sums: an all-reduce of rows × width "
+         "numbers of 4 bytes, twice for each block and micro-batch."),
+)
+MESSAGES = (
+    *UNITS,
+    _idea("nothing travels", lambda q, right: 0.0, "What travels between stages takes time too."),
+    _idea("one way", _times(lambda p: 1 / 2), "Activations go forward, and gradients come back."),
+    _idea("a message more", _times(lambda p: p.stages / (p.stages - 1)), "Between 4 stages there "
+          "are 3 boundaries."),
+    Hint("other", say="Nothing takes time here but messages: one micro-batch goes through all "
+         "stages and comes back, rows × width numbers of 4 bytes each time."),
+)
+GRADIENTS = (
+    *UNITS,
+    _idea("no gradients", lambda q, right: 0.0, "The replicas' gradients have to be added up. "
+          "Replicas are stages × slices ranks apart."),
+    _idea("whole gradients", _times(lambda p: p.stages), "A rank has the gradients of its own "
+          "blocks and slices only: 1 / (slices × stages) of the model's."),
+    _idea("each micro-batch", _times(lambda p: p.micro), "Gradients grow over the micro-batches, "
+          "and travel once a step."),
+    Hint("not apart", lambda s: s.seconds[1] < 0.1 * s.rights[1], "Where there are slices, "
+         "replicas are further apart: stages × slices ranks. So these do not share a host."),
+    Hint("other", say="Nothing takes time here but the gradients: an all-reduce of each block's, "
+         "once a step, between replicas that are stages × slices apart."),
+)
+HIDDEN = (
+    *UNITS,
+    _idea("never hidden", _hiding(9.0, 12.0), "Backward goes on while the gradients of later "
+          "blocks travel: it hides a part of them."),
+    _idea("always free", _hiding(9.0, 6.0), "Backward hides at most as much as it computes, and "
+          "never the last block's."),
+    _idea("all of backward", _hiding(9.0, 8.0), "When the first gradients are there, one block's "
+          "backward is over: the others can hide them."),
+    Hint("other", say="Gradients of k blocks, each as long as g: the first can go when one block's "
+         "backward is done, and k - 1 backwards are left to hide them."),
+)
+SHARDS = (
+    *UNITS,
+    _idea("as without", _hiding(8.5, 7.0), "With shards the parameters are gathered after the "
+          "optimizer, and nothing hides that half."),
+    _idea("twice", _hiding(8.5, 11.0), "Scattering the sums and gathering the parameters are the "
+          "two halves of an all-reduce: each takes half of its time."),
+    _idea("all exposed", _hiding(8.5, 10.0), "The first half can hide below backward, as an "
+          "all-reduce does."),
+    Hint("other", say="With shards the gradients take half of an all-reduce, which backward hides, "
+         "and the parameters the other half, after the optimizer."),
+)
+TOGETHER = (
+    *UNITS,
+    Hint("other", say=lambda s: f"Each term is right alone. {_worst(s)} Do all of them add up, "
+         "and is each that of the plan's own groups?"),
+)
+# fmt: on
+
+
+def _worst(s: Seen) -> str:
+    pairs = zip(s.seconds, s.rights, s.questions, strict=True)
+    got, right, question = max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1))
+    return f"{question[0]}: {1e3 * got:.1f} ms, and the simulator says {1e3 * right:.1f} ms."
+
+
+def terms(rng: random.Random) -> Iterator[Term]:
+    """One part of the time after the other, and then all of them."""
+    model = MeshModel(4, 32 * rng.randrange(2, 5), 32 * rng.randrange(6, 12), 48)
+    free = MeshMachine(rng.randrange(5, 50) * 1e8, 10**9, 2, "unlimited", "unlimited")
+    wired = replace(free, flops=NO_TIME, inside="10 Gbit/s, 20 us", between="1 Gbit/s, 200 us")
+    yield Term("a rank alone", [(MeshPlan(micro=4), model, free)], COMPUTE)
+    yield Term("3 replicas of 2 slices", [(MeshPlan(3, 1, 2, 4), model, free)], SHARED)
+    yield Term("4 stages", [(MeshPlan(stages=4, micro=6), model, free)], BUBBLE)
+    yield Term("4 slices", [(MeshPlan(slices=4, micro=3), model, wired)], SLICES)
+    alone = replace(wired, per_host=1)
+    yield Term("messages of 4 stages", [(MeshPlan(stages=4), model, alone)], MESSAGES)
+    apart = replace(wired, inside="unlimited", between="100 Gbit/s, 200 us")
+    gradients = [(MeshPlan(2, 2, micro=3), model, apart), (MeshPlan(2, 1, 2), model, apart)]
+    yield Term("gradients", gradients, GRADIENTS)
+    yield Term("hidden gradients", [_hidden(model, free, 1.5)], HIDDEN)
+    yield Term("shards", [_hidden(model, free, 1.0, shards=True)], SHARDS)
+    yield Term("6 plans", [_drawn(rng) for _ in range(6)], TOGETHER)
+
+
+def _hidden(
+    model: MeshModel, machine: MeshMachine, share: float, *, shards: bool = False
+) -> Question:
+    """Two replicas; a block's all-reduce takes as long as so many of its backwards."""
+    nbytes = NUMBER * 2 * model.width * model.hidden
+    backward = nbytes * model.batch / 2 / machine.flops
+    between = Link(bandwidth=nbytes / (share * backward))
+    plan = MeshPlan(2, shards=shards)
+    return plan, model, replace(machine, per_host=1, between=between)
+
+
+def _drawn(rng: random.Random) -> Question:
+    """A plan that computes more than it waits, so that its terms add up."""
+    plan = MeshPlan(
+        rng.choice((1, 2)), rng.choice((1, 2)), rng.choice((1, 2)), 4, rng.random() < 0.4
+    )
+    model = MeshModel(4, 32 * rng.randrange(2, 5), 128 * rng.randrange(2, 5), 256)
+    machine = MeshMachine(
+        rng.randrange(4, 12) * 1e8, 10**9, 2, "10 Gbit/s, 20 us", "1 Gbit/s, 200 us"
+    )
+    return plan, model, machine

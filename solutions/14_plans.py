@@ -1,0 +1,609 @@
+# ---
+# jupyter:
+#   ddpkit:
+#     builds: a planner for replicas, stages and slices, whose plans are run
+#     minutes: 65
+#     needs: labs 03, 11 and 12
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # 14 · Plans
+#
+# **You will build** a planner. You give it a model and some machines, and it says how to train: how
+# many replicas, stages, slices and micro-batches. Then you run its plan, and others beside it.
+#
+# **You need** labs 03, 11 and 12. About 65 minutes.
+
+# %%
+import torch, torch.distributed as dist
+from ddpkit import Cluster, beside, check, show
+
+# %%
+from itertools import product
+from ddpkit.mesh import train_on_mesh
+from ddpkit.simulate import MeshMachine, MeshModel, MeshPlan, plan_time
+from ddpkit.view import compare, show_mesh, show_pipeline
+
+# %% [markdown]
+# ## Three ways to share
+#
+# You know three ways to train one model on several ranks:
+#
+# - **replicas** (lab 06): each has all layers, and its own part of the batch;
+# - **stages** (lab 11): each has some layers, and the batch passes in micro-batches;
+# - **slices** (lab 12): each has a part of every layer, and they add up their results.
+#
+# Large models are trained with all three at once. Then a rank has three groups to talk to.
+
+# %% [markdown]
+# Take eight ranks as a block of 2 × 2 × 2. Write the ranks down row by row: the last dimension varies
+# fastest, so its groups are neighbours.
+#
+# **Predict:** who is in a group with rank 5 along each dimension?
+
+# %%
+show_mesh({"replica": 2, "stage": 2, "slice": 2}, rank=5)
+
+# %% [markdown]
+# **What to notice:** rank 5 is in three groups of two. In each of them one index changes, and the two
+# others stay.
+
+# %% [markdown]
+# ## Your turn: the groups of a mesh
+#
+# In torch every rank has to make *all* groups, its own and the others', in the same order (lab 10).
+# So all groups are needed.
+
+
+# %% exercise="groups_of"
+def groups_of(shape: dict[str, int]) -> dict[str, list[list[int]]]:
+    """The groups of ranks along each dimension of a mesh.
+
+    `shape` has a name and a size for each dimension, such as {"replica": 2, "slice": 4}. Ranks are
+    laid out row by row: those of the last dimension are neighbours. The members of a group stand in
+    rising order; the groups of a dimension in any order.
+    """
+    # BEGIN SOLUTION
+    mesh = torch.arange(torch.tensor(list(shape.values())).prod()).reshape(*shape.values())
+    return {
+        name: mesh.movedim(axis, -1).reshape(-1, shape[name]).tolist()
+        for axis, name in enumerate(shape)
+    }
+    # END SOLUTION
+
+
+# %% check="groups_of"
+check(groups_of)
+
+# %% [markdown]
+# ## Our machines, and our model
+#
+# Two hosts with two ranks each. Inside a host the link is fast; the two hosts share a slow one. Each
+# rank computes 50 GFLOP/s and has 10 MB. All of it is emulated, and the same on every laptop.
+
+# %%
+machine = MeshMachine(
+    flops=50e9,
+    memory=10_000_000,
+    per_host=2,
+    inside="10 Gbit/s, 20 us",
+    between="1 Gbit/s, 200 us",
+)
+cluster = Cluster(4, machine=machine.machine, link=machine.link)
+
+# %% [markdown]
+# The model has four equal blocks: $x + W_2 \, \mathrm{relu}(W_1 x)$. Between blocks a row of the batch
+# has 128 numbers, inside a block 512. A step takes 1,024 rows.
+
+# %%
+model = MeshModel(blocks=4, width=128, hidden=512, batch=1024)
+
+# %% [markdown]
+# `train_on_mesh` is what you built in labs 06, 11 and 12, each with its own group: 1F1B through the
+# rank's blocks, the slices' sums in each block, and the all-reduce of gradients in the last
+# backward. (`ddpkit/mesh` has it, in 250 lines.)
+#
+# Its groups come from torch's `init_device_mesh`, which names them.
+
+# %% [markdown]
+# ## Who stands next to whom?
+#
+# Two replicas of two slices. Either the slices of a replica share a host, and gradients travel between
+# hosts. Or it is the other way round.
+#
+# **Predict:** the bytes are the same. Which is faster, and by which factor? Slices add up twice in each
+# block; gradients travel once.
+
+# %%
+plan = MeshPlan(replicas=2, slices=2)
+slices_inside = cluster.run(train_on_mesh, plan, model, order=("replica", "stage", "slice"))
+slices_between = cluster.run(train_on_mesh, plan, model, order=("slice", "stage", "replica"))
+compare(slices_inside, slices_between, labels=["slices inside", "slices between"])
+
+
+# %%
+def megabytes(run, dimension):
+    """What rank 0 hands to the all-reduces of its group along a dimension."""
+    spans = [one for one in run.trace.of(0) if one.kind == "comm"]
+    own = [one for one in spans if str(one.args.get("group_desc", "")).startswith(dimension)]
+    return sum(one.bytes for one in own) / 1e6
+
+
+# %%
+for about, run in (("slices inside", slices_inside), ("slices between", slices_between)):
+    sums, gradients = megabytes(run, "slice"), megabytes(run, "replica")
+    print(f"{about}: slices {sums:.2f} MB, gradients {gradients:.2f} MB")
+
+# %% [markdown]
+# **What to notice:** the same bytes, in other places. Slices wait for every sum, and have nothing to do
+# meanwhile; gradients can hide below backward. So slices stand nearest, then stages, and replicas
+# furthest apart. Llama 3 lays out its 16,384 GPUs in this way
+# ([Llama Team 2024](https://arxiv.org/abs/2407.21783), section 3.3.2).
+
+# %%
+show(slices_inside)
+
+# %% [markdown]
+# ## What does a plan cost?
+#
+# A plan has a mesh and a number of micro-batches. For four ranks there are dozens, and nobody wants to
+# run them all. So write down what a step costs, term by term; you know each of them:
+#
+# | term | lab |
+# |---|---|
+# | a micro-batch forward and backward, in turns | 11 |
+# | sums of slices, for each block | 12 |
+# | messages between stages | 11 |
+# | gradients, as far as backward does not hide them | 06 |
+
+# %% [markdown]
+# The machine helps with the network. Say how many ranks a group has, and how far apart they are:
+# slices 1, stages as far as there are slices, replicas as far as slices × stages.
+#
+# - `machine.all_reduce(nbytes, ranks, stride)`: seconds, by lab 03's ring;
+# - `machine.message(nbytes, ranks, stride)`: seconds of a message to the next stage.
+#
+# Both know which groups fit into a host, and which share the link between hosts.
+
+# %%
+for ranks, stride in ((2, 1), (2, 2), (4, 1)):
+    seconds = machine.all_reduce(1_000_000, ranks, stride)
+    print(f"1 MB, {ranks} ranks, {stride} apart: {1e3 * seconds:.1f} ms")
+
+# %% [markdown]
+# **Turns.** With $m$ micro-batches and $p$ stages a step has $m + p - 1$ turns, each a forward and a
+# backward of one micro-batch on one stage. For a row and a weight a forward takes 2 operations, a
+# backward 4.
+#
+# **Messages.** A micro-batch takes $2(p - 1)$ of them, there and back. 1F1B keeps $p$ micro-batches on
+# their way, so these round trips follow each other $(m + p - 1)/p$ times (lab 11).
+
+# %% [markdown]
+# **Gradients.** A stage has $k$ blocks, whose all-reduces take $g$ each, and whose backwards take $b$.
+# The first can start when one block's backward is done. So what is left to wait for is
+#
+# $$ \max(g,\; k g - (k - 1)\, b) $$
+
+# %% [markdown]
+# **Shards.** Replicas may share the optimizer: each keeps Adam's numbers for a part of the parameters,
+# and steps that part (ZeRO, [Rajbhandari et al. 2019](https://arxiv.org/abs/1910.02054)). Then $g$ is a
+# reduce-scatter, half as long; after the optimizer the parameters are gathered, the other half for
+# each block.
+
+# %% [markdown]
+# ## Your turn: seconds of a step
+#
+# `plan` has `replicas`, `stages`, `slices`, `micro` and `shards`; `model` has `blocks`, `width`,
+# `hidden` and `batch`; `machine` has `flops`. A number takes 4 bytes. The check makes all terms but
+# one nothing, one after the other, so begin with a term and check it.
+
+
+# %% exercise="step_cost"
+def step_cost(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
+    """Seconds of a training step by a plan, within 10 % of what the simulator says."""
+    # BEGIN SOLUTION
+    rows = model.batch // (plan.replicas * plan.micro)
+    blocks = model.blocks // plan.stages
+    weights = 2 * model.width * model.hidden // plan.slices  # of a block, on a rank
+    travels = 4 * rows * model.width
+    added = machine.all_reduce(travels, plan.slices, 1)
+    forward = 2 * rows * weights / machine.flops + added
+    backward = 4 * rows * weights / machine.flops + added
+    turns = plan.micro + plan.stages - 1
+    step = turns * blocks * (forward + backward)
+    trip = 2 * (plan.stages - 1) * machine.message(travels, plan.stages, plan.slices)
+    step += trip * turns / plan.stages
+    reduced = machine.all_reduce(4 * weights, plan.replicas, plan.stages * plan.slices)
+    if plan.shards:
+        reduced /= 2
+        step += blocks * reduced
+    return step + max(reduced, blocks * reduced - (blocks - 1) * backward)
+    # END SOLUTION
+
+
+# %% check="step_cost"
+check(step_cost)
+
+# %% [markdown]
+# **Predict:** by your formula, how long is a step of the two replicas of two slices? The run above has
+# the answer.
+
+
+# %%
+def step_ms(run):
+    """How long the last step took: the longest of any rank."""
+    windows = [own[-1] for own in run.trace.step_windows.values() if own]
+    return max((end - start for start, end in windows), default=0) / 1e6
+
+
+# %%
+if slices_inside.results[0] is not None:  # a job may have fewer ranks
+    formula = 1e3 * step_cost(plan, model, machine)
+    simulated = plan_time(plan, model, machine).duration_ms
+    print(
+        f"formula {formula:.2f} ms, simulator {simulated:.2f} ms, run {step_ms(slices_inside):.2f} ms"
+    )
+
+# %% [markdown]
+# **What to notice:** the simulator (`plan_time`) follows every message of such a step, and the run agrees
+# with it to the nanosecond. The formula is a few percent off: it adds up terms that overlap a little.
+
+# %% [markdown]
+# ## Does it fit?
+#
+# A parameter takes 16 bytes: 4 for itself, 4 for its gradient, 8 for the two numbers that Adam keeps.
+# With shards each replica keeps its part of these 8.
+#
+# Activations: of a block's backward a rank keeps, for each row, the block's input (all of `width`), and
+# its own part of the hidden numbers. From the first stage on 1F1B holds as many micro-batches as
+# there are stages (lab 11), if there are so many.
+
+
+# %% exercise="plan_bytes"
+def plan_bytes(plan: MeshPlan, model: MeshModel) -> int:
+    """Bytes of the first stage's ranks: parameters, gradients, optimizer, and what backward needs.
+
+    `model.parameters` counts those of the whole model.
+    """
+    # BEGIN SOLUTION
+    mine = model.parameters // (plan.stages * plan.slices)
+    state = 8 * mine + 8 * mine // (plan.replicas if plan.shards else 1)
+    rows = model.batch // (plan.replicas * plan.micro)
+    held = min(plan.stages, plan.micro)
+    kept = model.width + model.hidden // plan.slices
+    return state + held * (model.blocks // plan.stages) * rows * kept * 4
+    # END SOLUTION
+
+
+# %% check="plan_bytes"
+check(plan_bytes)
+
+# %% [markdown]
+# **Predict:** four replicas, a micro-batch each. How many MB does a rank need? Does it fit into 10 MB?
+
+# %% guess="needs_mb"
+needs_mb = plan_bytes(MeshPlan(replicas=4), model) / 1e6  # your prediction, in MB
+
+# %%
+roomy = Cluster(4, machine="50 GFLOP/s", link=machine.link)
+four = roomy.run(train_on_mesh, MeshPlan(replicas=4), model, steps=2)
+if (peak := four.trace.peak(0)) is not None:  # a job may have fewer ranks
+    beside(needs_mb, peak.total / 1e6, "MB at most, on ranks")
+
+# %% [markdown]
+# **What to notice:** the state is right to the byte; a few percent more come and go, such as the gradient
+# that is just being made. And 10 MB are not enough: on the machines that we have, this happens.
+
+# %%
+run = cluster.run(train_on_mesh, MeshPlan(replicas=4), model, steps=2, expect_error=True)
+
+# %% [markdown]
+# ## All plans at once
+#
+# Now let the machine look for you: it goes through all plans of four ranks, leaves out what does not fit,
+# and takes the cheapest.
+
+
+# %% tags=["answers"]
+def divisors(n):
+    """The numbers that divide n, in rising order."""
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+# %% [markdown]
+# ## Your turn: the planner
+#
+# A plan divides the model: stages divide the blocks, slices the hidden numbers, and replicas × micro the
+# batch. Shards make sense with two replicas or more.
+
+
+# %% exercise="best_plan"
+def best_plan(model: MeshModel, machine: MeshMachine, ranks: int, cost, size) -> MeshPlan:
+    """The cheapest plan that uses all ranks and fits.
+
+    `cost(plan, model, machine)` is what a step takes, `size(plan, model)` the bytes of a rank, of
+    which there are `machine.memory`. Raises ValueError if no plan fits.
+    """
+    # BEGIN SOLUTION
+    fitting = []
+    for replicas, stages, micro in product(divisors(ranks), divisors(ranks), divisors(model.batch)):
+        if ranks % (replicas * stages) or model.blocks % stages or model.batch % (replicas * micro):
+            continue
+        for shards in (False, True) if replicas > 1 else (False,):
+            plan = MeshPlan(replicas, stages, ranks // (replicas * stages), micro, shards)
+            if model.hidden % plan.slices == 0 and size(plan, model) <= machine.memory:
+                fitting.append(plan)
+    if not fitting:
+        raise ValueError(f"no plan of {ranks} ranks fits into {machine.memory} bytes")
+    return min(fitting, key=lambda plan: cost(plan, model, machine))
+    # END SOLUTION
+
+
+# %% check="best_plan"
+check(best_plan)
+
+# %% [markdown]
+# Your planner asks for the cost of every plan that fits. So a cost that takes notes gives us the table.
+#
+# **Predict:** which plan comes first on two hosts of two: replicas, stages, slices, or a mixture?
+
+# %%
+table = {}
+
+
+def noted(plan, model, machine):
+    table[plan] = step_cost(plan, model, machine)
+    return table[plan]
+
+
+chosen = best_plan(model, machine, 4, noted, plan_bytes)
+ranking = sorted(table, key=table.get)
+print(f"{len(ranking)} plans fit. By the formula:")
+for plan in ranking[:10]:
+    simulated = plan_time(plan, model, machine).duration_ms
+    megabyte = plan_bytes(plan, model) / 1e6
+    print(f"{1e3 * table[plan]:5.1f} ms, simulated {simulated:5.1f} ms, {megabyte:4.1f} MB: {plan}")
+
+# %% [markdown]
+# **What to notice:** the formula's first is not the simulator's. It is up to 10 % off, and neighbours in
+# the table are closer than that. So let it do the rough work, which takes no time: of all plans keep the
+# twenty that it likes best. Then ask the simulator about these.
+
+
+# %%
+def careful(plan, model, machine):
+    """Seconds by the simulator, for the formula's first twenty; else by the formula."""
+    if plan in ranking[:20]:
+        return plan_time(plan, model, machine).duration_ms / 1e3
+    return 10 + step_cost(plan, model, machine)
+
+
+chosen = best_plan(model, machine, 4, careful, plan_bytes)
+print("chosen:", chosen)
+
+# %% [markdown]
+# ## Is it true?
+#
+# A plan is worth what it does. Run it on real ranks, and the five plans next to it as well.
+#
+# **Predict:** is one of the five faster?
+
+# %%
+near = sorted(ranking[:20], key=lambda plan: careful(plan, model, machine))[:6]
+runs = {plan: cluster.run(train_on_mesh, plan, model, steps=2) for plan in near}
+for plan, run in runs.items():
+    predicted = plan_time(plan, model, machine).duration_ms
+    print(f"{plan!s:28} predicted {predicted:.2f} ms, run {step_ms(run):.2f} ms")
+
+# %%
+fastest = min(runs, key=lambda plan: step_ms(runs[plan]))
+print("the fastest of the six is the planner's:", fastest == chosen)
+
+# %% [markdown]
+# **What to notice:** the order is as predicted, and nothing had to be tried. The planner mixes: slices
+# inside each host, replicas between them. And the losses? They are those of the same model and the same
+# batch, whatever the plan.
+
+# %%
+for plan, run in runs.items():
+    if run.results[0] is not None:  # a job may have fewer ranks
+        losses = [sum(own[step] for own in run.results) / plan.slices for step in (0, 1)]
+        print(f"{plan!s:28} loss {losses[0]:.4f}, then {losses[1]:.4f}")
+
+# %% [markdown]
+# The best pipeline, for comparison. Where does its time go?
+
+# %%
+pipeline = next(plan for plan in near if plan.stages > 1)
+show_pipeline(plan_time(pipeline, model, machine), labels=[str(pipeline)])
+
+# %% [markdown]
+# **What to notice:** filling and emptying is the smaller part. Ranks 1 and 2 are on two hosts, and each
+# micro-batch goes there and back over the slow link: the grey between the boxes.
+
+# %% [markdown]
+# **In words:** what would the two hosts need, so that four replicas become the best plan? Change one number of
+# `machine`, or of `model`, and let your planner say whether you are right.
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
+# ## 405 billion parameters
+#
+# Llama 3 405B was trained on 16,384 H100s, eight to a host. Here is a model of its size: 126 layers,
+# embedding and output make 128 blocks, wide enough for 405 billion. A step has 16 million tokens.
+# Numbers have 2 bytes there and 4 here: so links are twice as fast, and memory is twice as large. Of an
+# H100's peak 60 % is reached.
+#
+# **Predict:** how many slices, how many stages, how many replicas?
+
+# %%
+llama = MeshModel(blocks=128, width=16_384, hidden=96_560, batch=16_777_216)
+gpus = MeshMachine(
+    flops=600e12,
+    memory=160 * 10**9,
+    per_host=8,
+    inside="7200 Gbit/s, 5 us",
+    between="6400 Gbit/s, 20 us",
+)
+
+# %% [markdown]
+# Two things are given. Slices stay inside a host: a ring across hosts would use one network card of
+# eight, which our machine does not know. And a sequence of 8,192 tokens is not cut.
+
+
+# %%
+def sized(plan, model):
+    """Bytes of a plan; far too many for what is not wanted."""
+    tokens = model.batch // (plan.replicas * plan.micro)
+    wanted = plan.slices <= 8 and tokens and tokens % 8192 == 0
+    return plan_bytes(plan, model) if wanted else 10**15
+
+
+# %%
+table.clear()
+giant = best_plan(llama, gpus, 16_384, noted, sized)
+for plan in sorted(table, key=table.get)[:5]:
+    print(f"{table[plan]:5.1f} s, {plan_bytes(plan, llama) / 2e9:3.0f} GB of 80: {plan}")
+
+# %% [markdown]
+# **What to notice:** Llama 3's own plan for such sequences was 8 slices, 16 stages and 128 replicas with
+# sharded state ([Llama Team 2024](https://arxiv.org/abs/2407.21783), table 4). Fewer stages would have a
+# smaller bubble, and do not fit. What your formula does not know: attention, interleaved stages,
+# checkpointing, and failures (lab 10).
+
+# %% [markdown]
+# ## Optional: one host is slower
+#
+# Machines are bought one by one, and the second host computes half as fast (HetSeq trains on such).
+#
+# **Predict:** which plans lose most? In which of them do fast ranks wait for slow ones all the time?
+
+# %%
+slow = "25 GFLOP/s, 10 MB"
+half = {"default": machine.machine, 2: slow, 3: slow}
+unequal = Cluster(4, machine=half, link=machine.link)
+for plan in near:
+    run = unequal.run(train_on_mesh, plan, model, steps=2)
+    print(f"{plan!s:28} {step_ms(runs[plan]):.1f} ms, now {step_ms(run):.1f} ms")
+
+# %% [markdown]
+# **What to notice:** the order has changed behind the first: a pipeline of small micro-batches loses less
+# than others. But all lose much, since equal shares are made for equal ranks. A planner for unequal
+# ones would give the slow host fewer rows, or fewer blocks (lab 10's `shares`).
+
+# %% [markdown]
+# ## Optional: sixteen ranks
+#
+# The same program on four hosts of four: 2 replicas, 2 stages, 4 slices.
+
+# %%
+wide = MeshMachine(50e9, 10_000_000, 4, "10 Gbit/s, 20 us", "1 Gbit/s, 200 us")
+big = MeshPlan(replicas=2, stages=2, slices=4, micro=4)
+sixteen = Cluster(16, machine=wide.machine, link=wide.link).run(train_on_mesh, big, model)
+predicted = plan_time(big, model, wide).duration_ms
+print(f"predicted {predicted:.2f} ms, run {step_ms(sixteen):.2f} ms")
+
+# %%
+show_mesh(big.shape, rank=5, per_host=4)
+
+# %% [markdown]
+# ## torch's own
+#
+# torch has the pieces: a mesh with names, tensor parallel along one of them (lab 12), `fully_shard` along
+# another. `fully_shard` shards parameters and gradients too, and gathers each block before it is used.
+#
+# **Predict:** two replicas of two slices, as your planner's. Is torch's faster or slower?
+
+
+# %%
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(128, 512, bias=False)
+        self.down = torch.nn.Linear(512, 128, bias=False)
+
+    def forward(self, x):
+        return x + self.down(self.up(x).relu())
+
+
+# %%
+def torchs():
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "slice"))
+    blocks = torch.nn.Sequential(*[Block() for _ in range(4)])
+    for block in blocks:
+        cut = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        parallelize_module(block, mesh["slice"], cut)
+        fully_shard(block, mesh=mesh["replica"])
+    optimizer = torch.optim.AdamW(blocks.parameters(), lr=1e-3)
+    x = torch.ones(512, 128)
+    for _ in range(2):
+        dist.barrier()
+        blocks(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %%
+run = cluster.run(torchs)
+print(f"torch's {step_ms(run):.1f} ms")
+show(run, step=1)
+
+# %% [markdown]
+# **What to notice:** the same groups, by the same names. torch's gathers parameters before forward and again
+# before backward (lab 13): it sends more, and holds less.
+
+# %% [markdown]
+# ## The way out
+#
+# Slices and replicas in plain torch: a mesh, and each technique along one of its dimensions.
+#
+# ```python
+# import torch, torch.distributed as dist
+# from torch.distributed.device_mesh import init_device_mesh
+# from torch.distributed.fsdp import fully_shard
+# from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+#
+# dist.init_process_group("gloo")
+# mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
+# torch.manual_seed(0)
+# mlp = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+# parallelize_module(mlp, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+# fully_shard(mlp, mesh=mesh["dp"])
+# optimizer = torch.optim.AdamW(mlp.parameters(), lr=1e-3)
+# x = torch.ones(32, 64)
+# for step in range(3):
+#     loss = (mlp(x) - 1).square().mean()
+#     loss.backward()
+#     optimizer.step()
+#     optimizer.zero_grad()
+# print("loss", loss.item())
+# dist.destroy_process_group()
+# ```
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - laid out ranks as a mesh, and seen why slices stand nearest;
+# - put four labs' formulas into one, and one rank's memory into another;
+# - written a planner, and run its plan beside its neighbours;
+# - learned how far to trust a formula: it sorts, and a simulator or a run decides.
+#
+# **Next:** lab 15, where you make a slow program fast.
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 14_plans.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.
