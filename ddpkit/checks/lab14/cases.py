@@ -13,7 +13,7 @@ from ddpkit.checks.lab14 import planners, seconds, storage
 from ddpkit.checks.lab14.groups import GROUPS, in_order
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.hint import Hint
-from ddpkit.simulate import mesh_time
+from ddpkit.simulate.engine import play_program
 from ddpkit.simulate.mesh_plans import MeshModel, MeshPlan, mesh_groups
 
 Answer = Callable[..., Any]
@@ -67,7 +67,7 @@ def step_cost(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _seconds(answer: Answer, questions: Sequence[seconds.Question]) -> Observed:
-    with mock.patch.object(mesh_time, "play_program", wraps=mesh_time.play_program) as simulator:
+    with mock.patch("ddpkit.simulate.mesh_time.play_program", wraps=play_program) as simulator:
         found = [float(answer(*question)) for question in questions]
     return {"seconds": found, seconds.SIMULATED: simulator.called}
 
