@@ -32,7 +32,7 @@ def _first_as_neighbours(shape: Mapping[str, int]) -> Groups:
 
 
 def _outside(shape: Mapping[str, int]) -> Groups:
-    """For each index along a dimension all ranks that have it."""
+    """All ranks that have an index along a dimension, for each index."""
     found = {}
     for name, groups in mesh_groups(shape).items():
         found[name] = sorted(sorted(ranks) for ranks in zip(*groups, strict=True))
