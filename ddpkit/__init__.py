@@ -17,8 +17,8 @@ course     the labs, and what you have solved in each
 DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
 
 The rooms, from the top (ARCHITECTURE.md says which may import which): commands; grade; authoring;
-checks and exercises; faults; cluster; mesh, measure, rank, view; protocol; simulate; trace; and the
-plain things link, machine, data, answers, files, source, text.
+checks, capstone and exercises; faults; cluster; mesh, measure, rank, view; protocol; simulate;
+trace; and the plain things link, machine, data, answers, files, source, text.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ LABS: dict[str, str] = {
     "barrier": "lab02",
     "best_cap": "lab05",
     "best_plan": "lab14",
+    "bottleneck": "lab15",
     "broadcast": "lab02",
     "broadcast_parameters": "lab04",
     "bubble": "lab11",
@@ -106,6 +107,7 @@ LABS: dict[str, str] = {
     "ticks": "lab11",
     "token_ring": "lab00",
     "train": "lab04",
+    "train_fast": "lab15",
     "train_unequal": "lab10",
     "train_uneven": "lab07",
     "tree": "lab03",
@@ -130,6 +132,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab11": ("11_pipeline", "85"),
     "lab12": ("12_slices", "90"),
     "lab14": ("14_plans", "65"),
+    "lab15": ("15_capstone", "90"),
 }
 
 

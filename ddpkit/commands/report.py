@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from ddpkit.grade.store import Result
 
 FILE = click.Path(path_type=Path)
+CODES = "codes.csv"  # in the folder of results: whose the codes of the standings are
 OF_A_BOOK = ["gradebook", "canvas", "moodle"]
 OF_RESULTS = ["json", "junit", "gradescope", "csv", "html"]
+OF_A_CLASS = ["statistics", "standings", "written"]
 
 
 @click.command()
@@ -26,7 +28,7 @@ OF_RESULTS = ["json", "junit", "gradescope", "csv", "html"]
     "--format",
     "form",
     required=True,
-    type=click.Choice([*OF_RESULTS, *OF_A_BOOK, "statistics", "written", "sources"]),
+    type=click.Choice([*OF_RESULTS, *OF_A_BOOK, *OF_A_CLASS, "sources"]),
 )
 @click.option("-o", "--output", type=FILE, help="The file to write; without it, the terminal.")
 @click.option("--lab", help="Of this lab alone (00, 01, ...).")
@@ -64,6 +66,8 @@ def report(
             raise GradeError(f"{folder} holds no results of lab {lab.zfill(2)}.")
     names = [result.name for result in results]
     who = read_roster(roster) if roster else without_roster(names)
+    if form == "standings" and not anonymous:  # a table to hang up has no names
+        anonymous = folder / CODES
     if anonymous:
         from ddpkit.grade.publish.anonymous import anonymous as unnamed
 
@@ -99,12 +103,15 @@ def _text(results: Sequence[Result], roster: Roster, form: str, keep: str) -> st
     from ddpkit.grade.publish.gradebook import gradebook, text_of
     from ddpkit.grade.publish.lms import canvas, moodle
     from ddpkit.grade.publish.people import written_page
+    from ddpkit.grade.publish.standings import standings
     from ddpkit.grade.publish.statistics import statistics
     from ddpkit.grade.report import report as of_results
 
     match form:
         case "statistics":
             return statistics(results)
+        case "standings":
+            return standings(results)
         case "written":
             return written_page(results)
         case "gradebook":

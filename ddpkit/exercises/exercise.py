@@ -66,6 +66,9 @@ class Case:
     inputs and nothing else. Code that compares values with the right ones goes into `read`, which
     gets what was observed.
 
+    `measures` names numbers among what was read that a grader's result keeps, of a case that
+    passed: so a class can be compared by them (`ddpkit report --format standings`).
+
     Every value observed is printed, and what is printed is what the grader compares: let the
     values be the same for all right answers, in every run.
     """
@@ -79,6 +82,7 @@ class Case:
     given: object = None  # what the hints may know besides: it stays outside the sandbox
     stop_if: StopIf = ""
     trivial: bool = False
+    measures: Sequence[str] = ()
 
     def reading(self, observed: Observed) -> Observed:
         """The observed values that are shown, and compared with `expect`."""

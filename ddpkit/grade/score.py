@@ -34,6 +34,7 @@ class CaseScore:
     hint: str = ""
     hint_name: str = ""  # "" for a hint without one
     trouble: Trouble | None = None  # what the answer ended in; None if it gave values
+    measured: tuple[tuple[str, float], ...] = ()  # of a right one, what its case `measures`
 
     @property
     def title(self) -> str:
@@ -51,6 +52,7 @@ class Score:
     earned: float
     feedback: tuple[str, ...]
     cases: tuple[tuple[str, str, str], ...] = ()  # title, status and name of the hint, of each
+    measured: tuple[tuple[str, float], ...] = ()  # what right cases measured, one after the other
 
 
 def score_case(question: SealedCase, claim: Any) -> CaseScore:
@@ -85,7 +87,9 @@ def _score_case(question: SealedCase, claim: Any) -> CaseScore:
     except (LessonError, RecursionError) as error:
         return CaseScore(case, "error", (str(error),))
     if not wrong:
-        return CaseScore(case, "pass")
+        return CaseScore(
+            case, "pass", measured=tuple((name, float(seen[name])) for name in case.measures)
+        )
     return CaseScore(case, "fail", wrong, *_advice(case.advice(seen)))
 
 
@@ -146,7 +150,8 @@ def score(exercise: Exercise, rows: Sequence[CaseScore], notes: Sequence[str] = 
     points = float(exercise.points)
     got = earned(points, [(each.case, each.status == "pass") for each in rows])
     cases = tuple((each.title, _tried(each), each.hint_name) for each in rows)
-    return Score(exercise.name, status, points, got, (*notes, *_feedback(rows)), cases)
+    measured = tuple(pair for each in rows for pair in each.measured)
+    return Score(exercise.name, status, points, got, (*notes, *_feedback(rows)), cases, measured)
 
 
 def _tried(row: CaseScore) -> str:

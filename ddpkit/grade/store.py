@@ -107,7 +107,11 @@ def _result(data: dict[str, Any]) -> Result:
     if data.pop("format") != FORMAT:
         raise ValueError("of another version of ddpkit")
     scores = tuple(
-        Score(**one | {"feedback": tuple(one["feedback"]), "cases": _tuples(one.get("cases", ()))})
+        Score(
+            **one
+            | {"feedback": tuple(one["feedback"])}
+            | {name: _tuples(one.get(name, ())) for name in ("cases", "measured")}
+        )
         for one in data.pop("exercises")
     )
     kept: dict[str, Any] = {name: _tuples(data.get(name, ())) for name in ("answers", "written")}

@@ -156,5 +156,5 @@ def test_every_format_has_a_name_on_the_command_line() -> None:
     from ddpkit.commands.report import report as command
 
     choices = next(each for each in command.params if each.name == "form").type.to_info_dict()
-    more = {"gradebook", "canvas", "moodle", "statistics", "written", "sources"}
+    more = {"gradebook", "canvas", "moodle", "statistics", "standings", "written", "sources"}
     assert set(choices["choices"]) == set(FORMATS) | more  # the others: test_publish

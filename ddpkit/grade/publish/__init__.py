@@ -6,5 +6,6 @@ anonymous    codes in place of names, and the file that tells whose they are
 gradebook    one row a person, all labs
 lms          the same as Canvas and Moodle import it
 statistics   which case fails how often, and with which hint
+standings    the class's table of lab 15: who trains how fast
 people       pages for each student, written answers by question, answers as files
 """

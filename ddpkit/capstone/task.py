@@ -1,0 +1,76 @@
+"""What lab 15 asks for: four small computers in two cabinets, a text, and a loss to come below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ddpkit.capstone.model import TextModel
+from ddpkit.data.text import TENTHS, Text, load_text
+from ddpkit.link import LinkSpec
+from ddpkit.machine import machines_of
+
+RANKS = 4
+LINK: LinkSpec = {"hosts of": 2, "inside": "10 Gbit/s, 20 us", "between": "200 Mbit/s, 200 us"}
+MACHINE = "2 GFLOP/s, 8 GB/s, 1 GB, 3 us"
+TARGET = 3.1  # nats a letter, of the text that is held out
+GIVEN_MS = 6250.0  # what the given script takes: counted, so the same in every run
+WINDOWS, LENGTH = 256, 32  # of the held-out text, by which a model is judged
+FEWEST = 32  # windows of 32 letters: from so few nobody learns to come below the target
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """A text in an alphabet of its own, a tenth of which is held out, and a fresh model."""
+
+    seed: int
+
+    @cached_property
+    def _texts(self) -> tuple[Text, Text]:
+        return load_text(self.seed % TENTHS, self.seed)
+
+    @property
+    def text(self) -> Text:
+        """The text to train on: uint8 (letters,), an array of NumPy."""
+        return self._texts[0]
+
+    @property
+    def held_out(self) -> Text:
+        """The text to judge by: uint8 (letters,), an array of NumPy."""
+        return self._texts[1]
+
+    def model(self) -> TextModel:
+        """A model that has learned nothing; torch's own generator stays as it is."""
+        import torch
+
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(self.seed)
+            return TextModel()
+
+    def loss(self, parameters: Any) -> float:
+        """The held-out loss of a model with these parameters, float32 (n,), in nats a letter.
+
+        Raises ValueError: there are too few or too many of them.
+        """
+        import torch
+
+        model = TextModel()
+        sizes = [p.numel() for p in model.parameters()]
+        if parameters.shape != (sum(sizes),):
+            raise ValueError(f"{list(parameters.shape)} parameters; the model has {sum(sizes)}")
+        text = torch.from_numpy(self.held_out).long()
+        windows = text.unfold(0, LENGTH + 1, (len(text) - LENGTH - 1) // WINDOWS)[:WINDOWS]
+        with torch.no_grad():
+            for p, new in zip(model.parameters(), parameters.split(sizes), strict=True):
+                p.copy_(new.view_as(p))
+            return float(model(windows[:, :-1], windows[:, 1:]))
+
+
+def floor_ms() -> float:
+    """A time that nobody can beat: the products of `FEWEST` windows, shared by all, unhindered."""
+    weights = [p for p in TextModel().parameters() if p.dim() == 2]
+    products = sum(p.numel() for p in weights[2:])  # the first two are tables, looked up
+    (machine,) = machines_of(MACHINE, 1)
+    peak = machine.cost_ns("matmul", 10**12, 0, "float32") / 10**12
+    return 6 * products * LENGTH * FEWEST / RANKS * peak / 1e6

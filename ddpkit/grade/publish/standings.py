@@ -1,0 +1,49 @@
+"""The class's table of lab 15: who trains how fast, from what the grader has computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from ddpkit.capstone.score import EQUAL, HEAD, TrainingScore
+from ddpkit.capstone.task import GIVEN_MS, floor_ms
+from ddpkit.grade.store import Result
+
+EXERCISE = "train_fast"
+LEAST = 3  # runs that a score is made of
+NOBODY = "Nobody is ranked: no submission has three right runs of train_fast.\n"
+
+
+def standings(results: Sequence[Result]) -> str:
+    """A text: a row for each submission that is ranked, the fastest first, then those that are not.
+
+    Who is at most 3 % slower than the one before has the same place.
+    """
+    found = [_score(result) for result in results if _measured(result, "ms")]
+    ranked = sorted((each for each in found if not each.why), key=lambda each: each.ms)
+    if not ranked:
+        return NOBODY
+    lines, place = [f"{'':4}{HEAD}"], 0
+    for number, each in enumerate(ranked, 1):
+        if number == 1 or each.ms > ranked[number - 2].ms * (1 + EQUAL):
+            place = number
+        lines.append(f"{place:3} {each.line}")
+    rest = len(results) - len(ranked)
+    lines += [f"    given script {GIVEN_MS:,.0f} ms, floor {floor_ms():,.0f} ms"]
+    lines += [f"    not ranked: {rest} of {len(results)}"] * bool(rest)
+    return "\n".join(lines) + "\n"
+
+
+def _score(result: Result) -> TrainingScore:
+    """What a submission's right runs came to."""
+    times = _measured(result, "ms")
+    return TrainingScore(
+        *(result.name, median(times), min(times), max(times), max(_measured(result, "loss"))),
+        *(median(_measured(result, "sent")), median(_measured(result, "peak"))),
+        "" if len(times) >= LEAST else f"{len(times)} right runs",
+    )
+
+
+def _measured(result: Result, name: str) -> list[float]:
+    scores = (one for one in result.exercises if one.name == EXERCISE)
+    return [value for one in scores for what, value in one.measured if what == name]

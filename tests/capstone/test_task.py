@@ -1,0 +1,127 @@
+"""Lab 15's task: its text, what a run of it is worth, and that its time is that of every run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zlib
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ddpkit import answers
+from ddpkit.capstone import GIVEN_MS, TARGET, TextModel, TextTask, floor_ms
+from ddpkit.capstone.score import TrainingScore, score_of, table, unranked
+from ddpkit.capstone.trained import Outcome, observed, outcome
+from ddpkit.data import load_text
+from ddpkit.errors import LessonError
+from tests.capstone.lesson import given
+
+MARGIN = 0.05  # nats by which the kit's answer has to stay below the target, on each text
+TRAIN = Outcome(2.9, 0.0, 1700.0, 1700.0, False, 20, 7, (0.25,) * 4)
+
+
+def test_the_text_is_whole_and_the_held_out_tenth_is_not_trained_on() -> None:
+    train, held_out = load_text()
+    assert train.dtype == held_out.dtype == np.uint8
+    assert train.max() < 128
+    assert 8.9 < len(train) / len(held_out) < 9.1
+    tenths = [load_text(tenth)[1] for tenth in range(10)]
+    assert sum(map(len, tenths)) == len(train) + len(held_out)
+    assert bytes(held_out[:200]) not in bytes(train)
+    with pytest.raises(ValueError, match="a tenth of the text, from 0 to 9"):
+        load_text(10)
+
+
+def test_an_alphabet_exchanges_letters() -> None:
+    plain, other = load_text(3)[1], load_text(3, alphabet=5)[1]
+    pairs = set(zip(plain.tolist(), other.tolist(), strict=True))
+    assert len(pairs) == len(set(plain.tolist())) == len(set(other.tolist()))
+    assert not (load_text(3, alphabet=6)[1] == other).all()
+
+
+def test_a_model_is_judged_by_its_parameters_alone() -> None:
+    task = TextTask(7)
+    flat = torch.cat([p.detach().flatten() for p in task.model().parameters()])
+    assert task.loss(flat) == TextTask(7).loss(flat) > 4.5
+    with pytest.raises(ValueError, match="parameters; the model has"):
+        task.loss(flat[1:])
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        first = torch.rand(1)
+        torch.manual_seed(1)
+        task.model()
+        assert torch.rand(1) == first
+
+
+def test_who_is_not_ranked_and_why() -> None:
+    assert unranked(TRAIN) == ""
+    for wrong, why in (
+        ({"beyond": True}, "cannot be recomputed"),
+        ({"clock": 100.0}, "not that of its work"),
+        ({"ms": 1.0, "clock": 1.0}, "not that of its work"),
+        ({"apart": 0.1}, "the replicas differ"),
+        ({"loss": TARGET}, "above"),
+    ):
+        assert why in unranked(replace(TRAIN, **wrong)), wrong
+
+
+def test_a_score_is_the_median_with_its_spread_and_the_worst_loss() -> None:
+    runs = [replace(TRAIN, ms=ms, clock=ms, loss=ms / 1000) for ms in (900.0, 2500.0, 1000.0)]
+    one = score_of("mine", runs)
+    assert (one.ms, one.least_ms, one.most_ms, one.loss, one.why) == (1000, 900, 2500, 2.5, "")
+    text = table(one, [one, replace(one, name="other", ms=1020.0)])
+    assert "mine and other are equal" in text
+    assert f"{floor_ms():,.0f}" in text
+    bad = TrainingScore("bad", 1.0, 1.0, 1.0, 9.0, 0, 0, "not ranked: x")
+    assert "not ranked: x" in table(bad, [one])
+
+
+@pytest.mark.parametrize(
+    "programs", [b"no zlib", zlib.compress(b"[1]"), zlib.compress(b'[["x"],[],[],[]]')]
+)
+def test_what_is_no_claim_is_refused(programs: bytes) -> None:
+    model = torch.zeros(sum(p.numel() for p in TextModel().parameters()))
+    claim = {"model": model, "apart": 0.0, "clock": 1.0, "peak": 1, "programs": programs}
+    with pytest.raises(LessonError, match="no training can be judged by this"):
+        outcome(TextTask(1), claim)
+
+
+@pytest.mark.processes
+def test_the_time_is_the_same_in_three_runs_two_of_them_on_a_loaded_machine() -> None:
+    """To the nanosecond; and it is a fifth of what the task says of the whole given script."""
+    task = TextTask(1)
+    train = partial(given().train_slowly, steps=4)
+    times, losses = [], []
+    for load in (0, 4, 4):
+        burn = [sys.executable, "-c", "while True: pass"]
+        others = [subprocess.Popen(burn) for _ in range(load)]
+        try:
+            came = outcome(task, observed(train, task.model(), task.text))
+        finally:
+            for each in others:
+                each.kill()
+                each.wait()
+        times.append((came.ms, came.clock, came.sent, came.peak))
+        losses.append(came.loss)
+    assert len(set(times)) == 1
+    assert max(losses) - min(losses) < 1e-4
+    assert 5 * times[0][0] == pytest.approx(GIVEN_MS, rel=0.03)
+
+
+@pytest.mark.processes
+def test_the_kit_comes_below_the_target_with_a_margin() -> None:
+    claims: list[Any] = []
+    for seed in (1, 2):
+        task = TextTask(seed)
+        came = outcome(task, observed(answers.get("train_fast"), task.model(), task.text))
+        assert came.loss < TARGET - MARGIN
+        assert came.ms * 3 < GIVEN_MS
+        claims.append(came)
+    assert claims[0].ms == claims[1].ms > floor_ms()
+    assert json.dumps(claims[0].shares) == json.dumps([0.25] * 4)
