@@ -348,7 +348,7 @@ if by_slices:
 #
 # A fully connected layer needs all of its input. A convolution is connected to a few neighbours only, and
 # is easier to distribute. Cut an image into four strips. For a strip's first row, a 3 × 3 convolution
-# needs one row of the strip above: the *halo*.
+# needs one row of the strip above: the *halo*. Of one channel:
 #
 # %%
 show_blocks(Matrix("image", 64, 64, "rows", halo=1))
