@@ -246,6 +246,26 @@ def test_marked_steps_win(by_value):
         assert trace.step(k).traffic.collectives(1)["all_reduce"].times == 1
 
 
+def test_an_optimizer_in_another_ends_no_step_of_its_own(by_value):
+    """A sharded optimizer steps a local one; ZeroRedundancyOptimizer of torch's does."""
+
+    def f():
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        model = torch.nn.Linear(3, 3)
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+        for _ in range(3):
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+
+    trace = Cluster(2).run(f).trace
+    assert trace.steps == 3
+    for k in range(3):
+        names = [s.name for s in trace.step(k).of(0) if s.kind == "optimizer"]
+        assert names == ["ZeroRedundancyOptimizer"]
+        assert trace.step(k).traffic.collectives(1)["broadcast"].times == 2
+
+
 def test_a_long_run_keeps_its_last_steps_and_counts_all(by_value):
     def f():
         current().log._limit = 100

@@ -53,7 +53,7 @@ class _Compute:
         self.recorder = recorder
         self.depth = 0  # how many modules we are inside of
         self.now = recorder.clock.now
-        self.step_start: Moment = 0
+        self.stepping: list[tuple[int, Moment]] = []  # optimizers, the outer first: id, since when
         # Each parameter that has our hook, by its id, and the hook.
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
 
@@ -127,9 +127,22 @@ class _Compute:
 
         return backward
 
-    def step_begins(self, *_: Any) -> None:
-        self.step_start = self.now()
+    def step_begins(self, optimizer: Any, *_: Any) -> None:
+        self._forget_step(id(optimizer))  # it has raised
+        self.stepping.append((id(optimizer), self.now()))
 
     def step_ends(self, optimizer: Any, *_: Any) -> None:
-        name = type(optimizer).__name__
-        self.recorder.log.end_step("optimizer", name, self.step_start, self.now())
+        """Note a step; not that of an optimizer in another's, as a sharded one has."""
+        start = self._forget_step(id(optimizer))
+        if start is not None and not self.stepping:
+            name = type(optimizer).__name__
+            self.recorder.log.end_step("optimizer", name, start, self.now())
+
+    def _forget_step(self, optimizer: int) -> Moment | None:
+        """Since when the optimizer steps; it does so no more, nor do those in it."""
+        at = next((i for i, (key, _) in enumerate(self.stepping) if key == optimizer), None)
+        if at is None:
+            return None
+        start = self.stepping[at][1]
+        del self.stepping[at:]
+        return start
