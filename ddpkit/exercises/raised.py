@@ -25,6 +25,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("no such rank", r"this group has rank"),
     ("not contiguous", r"has to be contiguous"),
     ("no view", r"view size is not compatible"),
+    ("freed", r"out of bounds for storage of size 0"),
     ("wrong size", r"invalid for input of size"),
     ("no cast", r"can't be cast"),
     ("leaf in place", r"leaf Variable that requires grad"),

@@ -1,0 +1,115 @@
+"""Lab 13: blocks of a model, which tell of themselves; and what they learn in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+WIDTH = 32
+STEPS = 2
+KINDS = ("plain", "tied", "biased", "unused", "frozen")
+
+
+class TellingBlock(nn.Module):
+    """A block that calls `say("forward 2")` as it computes, and `say("backward 2")` then.
+
+    `kind`: "plain"; "tied", two layers with one weight; "biased", with a frozen bias; "unused",
+    with a parameter that nothing uses; "frozen", all of it.
+    """
+
+    def __init__(self, number: int, kind: str, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self.number, self.kind, self.say = number, kind, say
+        self.one, self.other = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        if kind == "tied":
+            self.other.weight = self.one.weight
+        if kind == "biased":
+            self.other.bias.requires_grad_(False)
+        if kind == "unused":
+            self.more = nn.Parameter(torch.ones(7))
+        if kind == "frozen":
+            self.requires_grad_(False)
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.other(torch.tanh(self.one(x)))
+        self.say(f"forward {self.number}")
+        if hidden.requires_grad:
+            hidden.register_hook(lambda _: self.say(f"backward {self.number}"))
+        return x + torch.tanh(hidden)
+
+
+def silent(_: str) -> None:
+    """Say nothing."""
+
+
+def made(
+    seed: int, kinds: Sequence[str], say: Callable[[str], None] = silent
+) -> list[TellingBlock]:
+    """Blocks of these kinds, the same wherever they are made."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return [TellingBlock(number, kind, say) for number, kind in enumerate(kinds)]
+
+
+def trainable(block: nn.Module) -> list[Any]:
+    """The parameters of a block that learn, each once."""
+    return [p for p in block.parameters() if p.requires_grad]
+
+
+def chunk(tensors: Sequence[Any], rank: int, n: int) -> Any:
+    """What rank `rank` has of the line of tensors, which zeros make as long as n divides."""
+    joined = torch.cat([torch.zeros(0), *(each.detach().flatten() for each in tensors)])
+    size = -(-len(joined) // n)
+    mine = joined[rank * size : (rank + 1) * size]
+    return torch.cat([mine, torch.zeros(size - len(mine))])
+
+
+class Learning:
+    """Blocks that learn in one process from all ranks' inputs, and what is right on ranks.
+
+    `backwards` are made before each step, each of inputs of their own.
+    """
+
+    def __init__(self, seed: int, n: int, kinds: Sequence[str], backwards: int = 1) -> None:
+        self.seed, self.n, self.kinds, self.backwards = seed, n, tuple(kinds), backwards
+        generator = torch.Generator().manual_seed(seed + 1)
+        shape = n, STEPS, backwards, 1, WIDTH
+        self.inputs = torch.randn(shape, generator=generator)  # of each rank, step, backward
+        blocks = made(seed, kinds)
+        net = nn.Sequential(*blocks)
+        self.untrained = net(torch.ones(1, WIDTH)).detach()
+        self.frozen = sum(p.nbytes for p in net.parameters() if not p.requires_grad)  # bytes
+        optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], 1e-2)
+        for number in range(STEPS):
+            optimizer.zero_grad()
+            for x in self.inputs[:, number].transpose(0, 1):
+                net(x.flatten(0, 1)).square().mean().backward()
+            if number == 0:
+                self.gradients = [[_gradient(p) for p in trainable(each)] for each in blocks]
+            optimizer.step()
+        self.output = net(torch.ones(1, WIDTH)).detach()
+
+    def shards(self) -> list[list[Any]]:
+        """The gradient of each rank's shard of each block, after the first step's backwards."""
+        return [[chunk(each, rank, self.n) for each in self.gradients] for rank in range(self.n)]
+
+    @property
+    def lines(self) -> list[int]:
+        """The numbers of each block's line."""
+        sizes = (sum(g.numel() for g in each) for each in self.gradients)
+        return [-(-size // self.n) * self.n for size in sizes]
+
+    def sent(self, nbytes: int) -> int:
+        """Bytes that a rank sends in the last step, of so many bytes a number."""
+        return self.backwards * 3 * (self.n - 1) * sum(self.lines) * nbytes // self.n
+
+    def operations(self) -> int:
+        """Collectives of the last step."""
+        return self.backwards * 3 * sum(size > 0 for size in self.lines)
+
+
+def _gradient(p: Any) -> Any:
+    return torch.zeros_like(p) if p.grad is None else p.grad.clone()

@@ -1,0 +1,320 @@
+"""Lab 13: what ranks keep, what they send, and what they learn, beside one process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab13 import hints
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.exercise import Case, exercise
+from ddpkit.exercises.ranks import Did, asked, title
+from ddpkit.exercises.values import Close
+from ddpkit.protocol.per_rank import PerRank
+from ddpkit.text import count
+
+Answer = Callable[..., Any]
+MACHINE, LINK = "1 TFLOP/s", "unlimited"
+
+
+# state_bytes
+
+
+@exercise("state_bytes", lab="13", points=1)
+def state_bytes(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Bytes per rank of parameters, gradients and optimizer, in each of ZeRO's stages."""
+    for stage in (0, 1, 2, 3):
+        parameters, ranks = rng.randrange(10**6, 10**9), rng.choice((3, 7, 48, 96))
+        parameters += (-parameters + 1) % ranks  # one is left over
+        yield Case(
+            f"{parameters:,} parameters, {ranks} ranks, stage {stage}",
+            partial(_bytes, answer, parameters, ranks, stage),
+            {"bytes": _held(parameters, -(-parameters // ranks), stage)},
+            hints=hints.BYTES,
+            given={
+                "n": ranks,
+                "stage": stage,
+                "parameters": parameters,
+                "held": partial(_held, parameters),
+            },
+        )
+
+
+def _bytes(answer: Answer, parameters: int, ranks: int, stage: int) -> dict[str, Any]:
+    return {"bytes": answer(parameters, ranks, stage)}
+
+
+def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12, 2, 2)) -> Any:
+    """Bytes if the first `stage` of three are shared out, of so many bytes for a parameter."""
+    return sum(
+        each * (largest if place < stage else parameters) for place, each in enumerate(split)
+    )
+
+
+# ShardedOptimizer
+
+
+@exercise("ShardedOptimizer", lab="13", points=4)
+def sharded_optimizer(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """Steps as the optimizer does, and keeps 1/n of its state on each rank."""
+    from ddpkit.checks.lab13.training import EVEN, Stepping
+
+    seed = partial(rng.randrange, 10**6)
+    decay = {"lr": 0.1, "weight_decay": 0.1}
+    rows = (
+        (4, "AdamW, one parameter of 360 numbers", Stepping(seed(), "AdamW", decay)),
+        (2, "AdamW, frozen and unused", Stepping(seed(), "AdamW", decay, frozen=(1,), unused=(3,))),
+        (3, "Adam, lr changes", Stepping(seed(), "Adam", {"lr": 0.1}, rates=(0.1, 0.3, 0.03, 0.2))),
+        (
+            *(2, "SGD, two groups"),
+            Stepping(
+                *(seed(), "SGD", {"lr": 0.1, "momentum": 0.9}), shapes=EVEN, groups=(2, {"lr": 0.5})
+            ),
+        ),
+        (1, "AdamW", Stepping(seed(), "AdamW", decay, shapes=EVEN)),
+    )
+    for n, about, drawn in rows:
+        yield _training(answer, n, about, drawn)
+
+
+def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
+    from ddpkit.checks.lab13 import seen
+    from ddpkit.checks.lab13.on_ranks import stepped
+
+    return Case(
+        title(n, about),
+        asked(
+            *(partial(stepped, answer), drawn.asks()),
+            world_size=n,
+            see={
+                "parameters": seen.field("parameters"),
+                "same on all ranks": _same_on_all,
+                "bytes of state": seen.field("state"),
+                "sent": seen.sent,
+                "gradients cleared": _all_cleared,
+            },
+        ),
+        {
+            "parameters": [Close(drawn.learned())] * n,
+            "same on all ranks": True,
+            "bytes of state": [drawn.state(n)] * n,
+            "sent": drawn.sent(n),
+            "gradients cleared": True,
+        },
+        read=partial(_no_less, {"bytes of state": [drawn.state(n)] * n, "sent": drawn.sent(n)}),
+        hints=hints.OPTIMIZER,
+        given={"n": n, **drawn.models()},
+        trivial=n == 1,
+    )
+
+
+def _same_on_all(did: Did) -> bool:
+    first, *others = (each["parameters"] for each in did.returned)
+    return all(same(first, other) for other in others)
+
+
+def _all_cleared(did: Did) -> bool:
+    return all(each["cleared"] for each in did.returned)
+
+
+def _no_less(most: dict[str, Any], seen: Any) -> dict[str, Any]:
+    """What was seen; who needs less than is allowed may do so."""
+    raised = {name: _larger(seen[name], allowed) for name, allowed in most.items()}
+    return {**seen, **raised}
+
+
+def _larger(got: Any, allowed: Any) -> Any:
+    if isinstance(allowed, list):
+        return [_larger(*each) for each in zip(got, allowed, strict=True)]
+    if isinstance(allowed, dict):
+        return {name: _larger(got[name], each) for name, each in allowed.items()}
+    return max(got, allowed)
+
+
+# reduce_to_owner
+
+
+@exercise("reduce_to_owner", lab="13", points=1)
+def reduce_to_owner(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The mean of a rank's own chunk, for half of an all-reduce's bytes."""
+    import torch
+
+    from ddpkit.checks.lab13 import seen
+    from ddpkit.checks.lab13.on_ranks import reduced
+
+    for n, length, dtype in (
+        (4, 12, "float32"),
+        (2, 6, "float64"),
+        (3, 9, "float32"),
+        (1, 5, "float32"),
+    ):
+        generator = torch.Generator().manual_seed(rng.randrange(10**6))
+        flats = [
+            torch.randint(-9, 9, (length,), generator=generator).to(getattr(torch, dtype)) * n
+            for _ in range(n)
+        ]
+        total, whole = torch.stack(flats).sum(0), flats[0].nbytes
+        most = whole if n > 1 else 0
+        yield Case(
+            title(n, f"{dtype}[{length}]"),
+            asked(
+                *(partial(reduced, answer), PerRank(flats)),
+                world_size=n,
+                see={
+                    "chunk": seen.field("chunk"),
+                    "left alone": _all_kept,
+                    "memory": seen.field("memory"),
+                    "sent": seen.sent,
+                },
+            ),
+            {
+                "chunk": list((total / n).chunk(n)),
+                "left alone": True,
+                "memory": [whole // n] * n,
+                "sent": most,
+            },
+            read=partial(_no_less, {"memory": [whole // n] * n, "sent": most}),
+            hints=hints.TO_OWNER,
+            given={"n": n, "total": total, "whole_mean": total / n, "own": flats},
+            trivial=n == 1,
+        )
+
+
+def _all_kept(did: Did) -> bool:
+    return all(each["kept"] for each in did.returned)
+
+
+# FullyShard
+
+
+@exercise("FullyShard", lab="13", points=6)
+def fully_shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """A block is there while it computes; its shard learns what one process would."""
+    from ddpkit.checks.lab13.blocks import Learning
+
+    rows = (
+        (4, ("plain", "tied", "biased", "plain"), "", 1, ""),
+        (2, ("plain", "unused"), "two backwards a step", 2, ""),
+        (3, ("frozen", "plain", "tied"), "the first one frozen", 1, ""),
+        (2, ("plain", "plain"), "in bfloat16", 1, "bfloat16"),
+        (1, ("plain", "plain"), "", 1, ""),
+    )
+    for n, kinds, about, backwards, dtype in rows:
+        drawn = Learning(rng.randrange(10**6), n, kinds, backwards)
+        names = title(n, f"{len(kinds)} blocks", *filter(None, [about]))
+        yield _learning(answer, names, drawn, dtype)
+
+
+def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
+    import torch
+
+    from ddpkit.checks.lab13 import seen
+    from ddpkit.checks.lab13.on_ranks import learned
+
+    n, nbytes, digits = drawn.n, 2 if dtype else 4, 1 if dtype else 3
+    right = drawn.shards()
+    most = {"sent": drawn.sent(nbytes), "operations": drawn.operations()}
+    look = drawn.backwards == 1
+    if look:
+        most["blocks in memory"] = {"rest": 0, "forward": 1, "between": 0, "backward": 1}
+    return Case(
+        about,
+        asked(
+            *(partial(learned, answer), drawn.seed, drawn.kinds, PerRank(list(drawn.inputs))),
+            getattr(torch, dtype) if dtype else None,
+            world_size=n,
+            see={
+                "gradients": seen.field("gradients"),
+                "output": seen.field("output"),
+                "sent": seen.sent,
+                "operations": seen.operations,
+                **(
+                    {
+                        "blocks in memory": partial(
+                            seen.blocks_in_memory, drawn.lines, nbytes, drawn.frozen
+                        )
+                    }
+                    if look
+                    else {}
+                ),
+            },
+            machine=MACHINE,
+            link=LINK,
+        ),
+        {
+            "gradients": [[Close(each, digits) for each in mine] for mine in right],
+            "output": [Close(drawn.output, digits)] * n,
+            **most,
+        },
+        read=partial(_no_less, most),
+        hints=hints.SHARDED,
+        given={
+            "n": n,
+            "right": right,
+            "dtype": dtype,
+            "backwards": drawn.backwards,
+            "untrained": drawn.untrained,
+        },
+        trivial=n == 1,
+    )
+
+
+# prefetch
+
+
+@exercise("prefetch", lab="13", points=2, returns=False)
+def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """The next unit is on its way while one computes, forward and backward."""
+    from ddpkit.checks.lab13.fetching import right, swept
+
+    for units in (rng.randrange(4, 8), rng.randrange(8, 12), rng.randrange(2, 4), 1):
+        yield Case(
+            count(units, "unit"),
+            partial(swept, answer, units),
+            right(units),
+            hints=hints.AHEAD,
+            trivial=units == 1,
+        )
+
+
+# pieces
+
+
+@exercise("pieces", lab="13", points=2)
+def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
+    """What each of other ranks reads from old shards, and nothing more."""
+    rows = (
+        (4 * rng.randrange(2, 40) + 2, 4, 3),  # shards of torch's chunks are not even here
+        (12 * rng.randrange(1, 20), 3, 4),
+        (2, rng.randrange(4, 9), rng.randrange(3, 8)),  # some ranks have nothing
+        (2 * rng.randrange(2, 40) + 1, 2, 2),
+        (rng.randrange(5, 60), 1, 4),
+        (rng.randrange(30, 90), rng.randrange(4, 7), rng.randrange(2, 9)),
+    )
+    for length, old, new in rows:
+        yield Case(
+            f"{length} numbers, {count(old, 'rank')}, then {new}",
+            partial(_read, answer, length, old, new),
+            {"reads": [_wanted(length, old, new, rank) for rank in range(new)]},
+            hints=hints.PIECES,
+            given={"length": length, "old": old, "new": new},
+        )
+
+
+def _read(answer: Answer, length: int, old: int, new: int) -> dict[str, Any]:
+    return {"reads": [[tuple(each) for each in answer(length, old, new, k)] for k in range(new)]}
+
+
+def _wanted(length: int, old: int, new: int, rank: int) -> list[tuple[int, int, int]]:
+    """Number by number: where each of a new shard lies, and stretches of these."""
+    size, wide = -(-length // old), -(-length // new)
+    found: list[tuple[int, int, int]] = []
+    for number in range(length)[rank * wide : (rank + 1) * wide]:
+        owner, place = divmod(number, size)
+        if found and found[-1][0] == owner:
+            found[-1] = (owner, found[-1][1], place + 1)
+        else:
+            found.append((owner, place, place + 1))
+    return found

@@ -1,0 +1,95 @@
+"""Lab 13: units that note when they begin to gather and when they are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Unit:
+    """Stands for a `FullyShard`."""
+
+    number: int
+    log: list[str]
+    begun: bool = False
+    there: bool = False
+
+    def begin(self) -> None:
+        """Start to gather, if that has not begun."""
+        if not self.begun:
+            self.begun = True
+            self.log.append(f"g{self.number}")
+
+    def wait(self) -> None:
+        """Have the parameters there."""
+        if not self.begun:
+            raise RuntimeError(f"unit {self.number} is waited for, and has not begun to gather")
+        self.there = True
+
+    def after(self) -> None:
+        """Let the parameters go."""
+        self.begun = self.there = False
+
+
+@dataclass
+class Sweep:
+    """A forward through all units and a backward, before each of which an answer is asked."""
+
+    count: int
+    order: list[str] = field(default_factory=list)  # "g0" as 0 begins, "f0" and "b0" as it computes
+    missing: list[str] = field(default_factory=list)  # what computes without parameters
+    under_way: list[str] = field(default_factory=list)  # what computes while another is fetched
+    most: int = 0  # units in memory at a time
+
+    def run(self, answer: Callable[..., Any]) -> dict[str, Any]:
+        """What happens, in order, and what is left at the end."""
+        units = [Unit(number, self.order) for number in range(self.count)]
+        left = []
+        for step, name in ((1, "f"), (-1, "b")):
+            for unit in units[::step]:
+                answer(units, unit.number, step)
+                self._computes(units, unit, f"{name}{unit.number}")
+            left += [f"{unit.number} after {name}" for unit in units if unit.begun]
+            for unit in units:
+                unit.after()
+        return {
+            "order": " ".join(self.order),
+            "computes without parameters": " ".join(self.missing) or "nothing",
+            "computes while one is fetched": " ".join(self.under_way) or "nothing",
+            "units in memory": self.most,
+            "left in memory": " ".join(left) or "nothing",
+        }
+
+    def _computes(self, units: list[Unit], unit: Unit, name: str) -> None:
+        self.order.append(name)
+        self.most = max(self.most, sum(each.begun for each in units))
+        if not unit.there:
+            self.missing.append(name)
+        if any(each.begun and not each.there for each in units):
+            self.under_way.append(name)
+        unit.after()
+
+
+def swept(answer: Callable[..., Any], count: int) -> dict[str, Any]:
+    """What an answer does with so many units."""
+    return Sweep(count).run(answer)
+
+
+def right(count: int) -> dict[str, Any]:
+    """What a right answer does."""
+    forward, backward = range(count), range(count)[::-1]
+    order: list[str] = []
+    for numbers, name in ((forward, "f"), (backward, "b")):
+        order += [f"g{numbers[0]}"]
+        for number, after in zip(numbers, [*numbers[1:], None], strict=True):
+            order += [f"g{after}"] * (after is not None) + [f"{name}{number}"]
+    ahead = [f"f{number}" for number in forward[:-1]] + [f"b{number}" for number in backward[:-1]]
+    return {
+        "order": " ".join(order),
+        "computes without parameters": "nothing",
+        "computes while one is fetched": " ".join(ahead) or "nothing",
+        "units in memory": min(2, count),
+        "left in memory": "nothing",
+    }

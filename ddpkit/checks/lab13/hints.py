@@ -1,0 +1,292 @@
+"""Lab 13: what to say of wrong answers, a table for each exercise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.ranks import who
+from ddpkit.exercises.values import Close
+from ddpkit.text import size
+
+
+def close(got: Any, wanted: Any, digits: int = 4) -> bool:
+    """Whether values are these, up to rounding."""
+    return same(got, Close(wanted, digits))
+
+
+# state_bytes
+
+
+def other(s: Seen, *, by: Any = None, split: Any = (12, 2, 2), stage: Any = None) -> bool:
+    """Whether the bytes are those of other shares, of another split, or of another stage."""
+    share = -(-s.parameters // s.n) if by is None else by
+    asked = s.stage if stage is None else stage
+    return bool(s.bytes == s.held(share, asked, split))
+
+
+# fmt: off
+BYTES = (
+    Hint("no int", lambda s: type(s.bytes) is not int, "Bytes come whole: // and not /."),
+    Hint("split otherwise", lambda s: other(s, split=(8, 4, 4)),
+         "16 bytes as well, but of Adam's are 12, not 8: momentum, variance, and the float32 copy "
+         "of the parameters. Parameters and gradients have 2 each."),
+    Hint("no copy", lambda s: other(s, split=(8, 2, 2)),
+         "The optimizer steps a copy of the parameters in float32: 4 bytes that are missing."),
+    Hint("all by n", lambda s: s.stage < 3 and other(s, stage=3),
+         "All shared out, that is stage 3 alone."),
+    Hint("a stage too far", lambda s: s.stage < 3 and other(s, stage=s.stage + 1),
+         "That is the next stage already."),
+    Hint("a stage too few", lambda s: s.stage and other(s, stage=s.stage - 1),
+         "That is the stage before."),
+    Hint("parameters first", lambda s: other(s, split=(2, 2, 12)) or other(s, split=(2, 12, 2)),
+         "Stage 1 shares out the optimizer, which is the largest; then come gradients, then "
+         "parameters."),
+    Hint("rounded down", lambda s: other(s, by=s.parameters // s.n),
+         lambda s: f"{s.n} ranks with that many each leave one parameter over, and somebody has "
+         "it: the largest share counts."),
+    Hint("gigabytes", lambda s: s.bytes < s.parameters / s.n,
+         "Bytes are asked for, no kilobytes or gigabytes."),
+)
+
+
+# ShardedOptimizer
+
+
+def not_as_it_was(s: Seen, places: Any) -> bool:
+    """Whether any of these parameters has moved."""
+    return any(not same(mine[k], s.start[k]) for mine in s.parameters for k in places)
+
+
+def lacks_others(s: Seen) -> bool:
+    """Whether each rank's parameters are right in part."""
+    return not s["same on all ranks"]
+
+
+OPTIMIZER = (
+    Hint("no groups", lambda s: s.attribute == "param_groups",
+         "A scheduler and a user look at `param_groups`: they have to be there."),
+    Hint("frozen moved", lambda s: s.frozen and not_as_it_was(s, s.frozen),
+         "A frozen parameter has moved. Its requires_grad is False: it is for no optimizer."),
+    Hint("unused moved", lambda s: s.unused and not_as_it_was(s, s.unused),
+         "A parameter without a gradient has moved, by weight decay: no gradient, `grad` None, is "
+         "not the same as zeros."),
+    Hint("scheduler unheard", lambda s: s.deaf is not None and close(s.parameters[0], s.deaf),
+         "The learning rate is that of the first day: who changes `param_groups` is not heard."),
+    Hint("one group", lambda s: s.one_group is not None and close(s.parameters[0], s.one_group),
+         "Both groups were stepped alike: a group's own options count, such as its lr."),
+    Hint("not gathered", lacks_others,
+         lambda s: f"The parameters of {who(range(s.n))} differ: each has stepped its own part, "
+         "and nobody has the others'."),
+    Hint("state of all",
+         lambda s: min(s["bytes of state"]) > s.expect["bytes of state"][0],
+         lambda s: f"A rank keeps {size(max(s['bytes of state']))} of state, and "
+         f"{size(s.expect['bytes of state'][0])} would do: make the optimizer of this rank's "
+         "numbers alone. State that is made is kept, used or not."),
+    Hint("dealt out by parameter", lambda s: s.wrong("bytes of state"),
+         lambda s: f"The ranks keep {', '.join(map(size, s['bytes of state']))}: one parameter "
+         "has most of the numbers. Cut it."),
+    Hint("more bytes", lambda s: s.wrong("sent") and not s.wrong("parameters"),
+         lambda s: f"Right, but a rank sends {size(s.sent)} and {size(s.expect['sent'])} would "
+         "do: gradients are averaged already, and each stepped number travels once."),
+    Hint("not cleared", lambda s: not s["gradients cleared"],
+         "zero_grad() has to clear the gradients of the whole parameters."),
+    Hint("never stepped", lambda s: close(s.parameters[0], s.start),
+         "Nothing has moved: do your pieces share memory with the parameters, and have they "
+         "gradients?"),
+    Hint("other", say="The parameters are the same on all ranks, and not those of one process. "
+         "Compare after one step, on two ranks, with plain SGD."),
+)
+
+
+# reduce_to_owner
+
+
+def by_rank(got: Any, wanted: Any) -> bool:
+    """Whether each rank has its tensor."""
+    return all(same(one, each) for one, each in zip(got, wanted, strict=True))
+
+
+TO_OWNER = (
+    Hint("sum", lambda s: s.n > 1 and by_rank(s.chunk, s.total.chunk(s.n)),
+         "That is the sum, and the mean was asked for."),
+    Hint("own batch", lambda s: by_rank(s.chunk, [x.chunk(s.n)[k] for k, x in enumerate(s.own)]),
+         "That is what this rank had already: nobody has sent anything."),
+    Hint("another's chunk", lambda s: any(
+         by_rank(s.chunk, [s.whole_mean.chunk(s.n)[(k + by) % s.n] for k in range(s.n)])
+         for by in range(1, s.n)),
+         "Rank 0 has another's chunk: chunk r is rank r's."),
+    Hint("whole mean", lambda s: by_rank(s.chunk, [s.whole_mean] * s.n),
+         "That is the whole mean: return this rank's chunk alone."),
+    Hint("line changed", lambda s: not s["left alone"],
+         "`flat` has changed: others look at it still. Divide a copy."),
+    Hint("more bytes", lambda s: s.wrong("sent"),
+         lambda s: f"Right, and a rank sends {size(s.sent)}, as in an all-reduce: half of that is "
+         "for chunks of others, which it throws away."),
+    Hint("a view", lambda s: s.wrong("memory"),
+         "Right, but it is a view, and keeps the whole line in memory. A clone() does not."),
+)
+
+
+# FullyShard
+
+
+def alive(s: Seen, when: str) -> int:
+    """Blocks in memory at a moment of the step."""
+    return int(s["blocks in memory"][when])
+
+
+def gradients(s: Seen, times: float) -> bool:
+    """Whether the ranks' gradients are the right ones so many times."""
+    wanted = [[times * each for each in mine] for mine in s.right]
+    pairs = zip(s.gradients, wanted, strict=True)
+    return all(close(one, each, 1 if s.dtype else 3) for one, each in pairs)
+
+
+SHARDED = (
+    Hint("no work", lambda s: s.attribute == "wait",
+         "gather() has to return a Work, for others to wait for: all_gather(…, async_op=True) "
+         "gives one."),
+    Hint("no memory", lambda s: s.kind == "freed",
+         "The numbers were gone when the block computed. Has `flat` its memory back before each "
+         "forward, and before each backward? And is it the same memory that the views look at?"),
+    Hint("None", lambda s: s.kind == "None",
+         "A view may have `grad` None: what nothing has used counts as zeros."),
+    Hint("another dtype", lambda s: s.error and s.dtype,
+         "`flat` is in bfloat16 here, and the shard in float32: what travels is in flat's dtype, "
+         "and shard.grad in the shard's."),
+    Hint("sum", lambda s: s.n > 1 and gradients(s, s.n),
+         lambda s: f"The gradient is {s.n} times too large: the ranks' mean was asked for."),
+    Hint("divided twice", lambda s: s.n > 1 and gradients(s, 1 / s.n),
+         lambda s: f"The gradient is {s.n} times too small: reduce_to_owner gives a mean already."),
+    Hint("last backward alone", lambda s: s.backwards > 1 and s.wrong("gradients"),
+         "shard.grad *grows* by each backward, as a gradient does: add to what is there, and leave "
+         "nothing in the views."),
+    Hint("stale", lambda s: close(s.output[0], s.untrained, 3),
+         "The gradients are right, and the net computes with the parameters that it had at first: "
+         "gather from the shards as they are now."),
+    Hint("not freed", lambda s: alive(s, "between") > 0,
+         lambda s: f"Right, but {alive(s, 'between')} blocks are in memory when the forward is "
+         "over: let each go when it has computed."),
+    Hint("stays", lambda s: alive(s, "rest") > 0,
+         lambda s: f"Between two steps {alive(s, 'rest')} blocks' bytes stay in memory. Does "
+         "free() give the memory away? Does no view keep its `grad`?"),
+    Hint("many operations", lambda s: s.wrong("operations"),
+         lambda s: f"{s.operations} operations in a step, and {s.expect['operations']} would do: "
+         "two gathers and one reduction for a block, however many parameters it has."),
+    Hint("more bytes", lambda s: s.wrong("sent"),
+         lambda s: f"Right, but a rank sends {size(s.sent)} in a step, and "
+         f"{size(s.expect['sent'])} would do: only one's own chunk of the gradient is needed."),
+    Hint("gradients", lambda s: s.wrong("gradients"),
+         "A shard's gradient is this rank's chunk of the line of gradients: in the order of the "
+         "views, frozen parameters left out."),
+)
+
+
+# prefetch
+
+
+def fetched_again(s: Seen) -> int:
+    """How many units are gathered after their backward."""
+    order = s.order.split()
+    backward = [(place, name[1:]) for place, name in enumerate(order) if name[0] == "b"]
+    return sum(f"g{number}" in order[place:] for place, number in backward)
+
+
+AHEAD = (
+    Hint("other attributes", lambda s: s.attribute,
+         lambda s: f"Of a unit you need begin() and wait(), and no `{s.attribute}`."),
+    Hint("beyond the last", lambda s: s.raised == "IndexError",
+         "Behind the last unit is none."),
+    Hint("first not begun", lambda s: s.raised == "RuntimeError",
+         "A unit was waited for that had not begun to gather: the first of a forward has no unit "
+         "before it that would fetch it."),
+    Hint("not there", lambda s: s.wrong("computes without parameters"),
+         lambda s: f"{s['computes without parameters'].split()[0]} computes on numbers that are "
+         "not there: wait for unit k."),
+    Hint("all at the start", lambda s: s.order.split().index("f0") > 2,
+         lambda s: f"{s['units in memory']} units in memory at a time: only the next one."),
+    Hint("wrong way", lambda s: fetched_again(s) > 1,
+         "In a backward units come from the last to the first: after unit 3 comes 2, and that is "
+         "k + step."),
+    Hint("round the end", lambda s: s.wrong("left in memory"),
+         lambda s: f"Unit {s['left in memory'].split()[0]} is gathered when nobody needs it any "
+         "more: behind the last comes none, and none before the first (units[-1] is the last)."),
+    Hint("waits for the next", lambda s: s["computes while one is fetched"] == "nothing"
+         and not s.wrong("order"),
+         "The next unit begins, and is waited for at once: nothing is on its way as k computes."),
+    Hint("forward alone", lambda s: s["computes while one is fetched"].find("b") < 0
+         and s["computes while one is fetched"] != "nothing",
+         "In a backward nothing is on its way: there the next unit is the one before, k - 1."),
+    Hint("nothing ahead", lambda s: s["computes while one is fetched"] == "nothing",
+         "Each unit is gathered when it is needed: begin the next one too, before k computes."),
+    Hint("other", say=lambda s: f"It happens so: {s.order}. It should: {s.expect['order']}."),
+)
+
+
+# pieces
+
+
+def shards(s: Seen, cut: Any) -> list[list[tuple[int, int, int]]]:
+    """What ranks read if `cut(length, n)` gives the sizes of shards."""
+    ends = _ends(cut(s.length, s.old)), _ends(cut(s.length, s.new))
+    return [
+        [(k, max(a, c) - c, min(b, d) - c) for k, (c, d) in enumerate(ends[0])
+         if max(a, c) < min(b, d)]
+        for a, b in ends[1]
+    ]
+
+
+def _ends(sizes: Any) -> list[tuple[int, int]]:
+    return [(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(len(sizes))]
+
+
+def evenly(length: int, n: int) -> list[int]:
+    """Sizes that differ by one at most, as tensor_split has them."""
+    return [length // n + (k < length % n) for k in range(n)]
+
+
+def down(length: int, n: int) -> list[int]:
+    """Sizes rounded down, the rest with the last."""
+    return [*([length // n] * (n - 1)), length - length // n * (n - 1)]
+
+
+def flat(reads: Any) -> list[tuple[int, int, int]]:
+    """All that is read, by all ranks."""
+    return [each for mine in reads for each in mine]
+
+
+def within(s: Seen) -> bool:
+    """Whether what is read lies within the old shards."""
+    wide = -(-s.length // s.old)
+    return all(stop <= min(wide, s.length - k * wide) for k, _, stop in flat(s.reads))
+
+
+def numbers(reads: Any) -> int:
+    """How many numbers are read."""
+    return sum(stop - start for _, start, stop in flat(reads))
+
+
+PIECES = (
+    Hint("even sizes", lambda s: s.reads == shards(s, evenly),
+         "Your shards are as even as can be. torch's chunks are all as large as the first, but for "
+         "the last: 10 numbers on 4 ranks are 3, 3, 3, 1."),
+    Hint("rounded down", lambda s: s.reads == shards(s, down),
+         "Your shards are rounded down, and the last one takes the rest. torch's chunks are "
+         "rounded up, and the last one has less."),
+    Hint("inclusive", lambda s: s.reads == [
+         [(k, start, stop - 1) for k, start, stop in mine] for mine in s.expect["reads"]],
+         "`stop` is the first number that is not read any more, as in a slice."),
+    Hint("empty ones", lambda s: any(start >= stop for _, start, stop in flat(s.reads)),
+         "A piece without numbers is none: leave it out."),
+    Hint("some missing", lambda s: numbers(s.reads) < s.length,
+         lambda s: f"{numbers(s.reads)} numbers are read of {s.length}: who has the last ones?"),
+    Hint("global", lambda s: not within(s),
+         "A piece lies beyond the end of its old shard: count from where that shard begins."),
+    Hint("whole shards", lambda s: numbers(s.reads) > s.length,
+         lambda s: f"{numbers(s.reads)} numbers are read for {s.length}: of a shard only what the "
+         "new rank needs."),
+    Hint("other", say="Draw both cuts of the line, one above the other: where do they overlap?"),
+)
+# fmt: on

@@ -1,0 +1,125 @@
+"""Lab 13: what runs on each rank: steps of a sharded optimizer, chunks, blocks that learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ddpkit.checks.lab13 import blocks, training
+from ddpkit.exercises.guard import returning
+from ddpkit.rank.emulation.busy import busy
+from ddpkit.rank.record.recorder import span
+
+Answer = Callable[..., Any]
+STEP = "the step of the check"  # a span around what is counted
+
+
+# ShardedOptimizer
+
+
+def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters after some steps, the bytes of the state, whether gradients are cleared."""
+    parameters = training.made(asked["start"], asked["frozen"])
+    sets = training.grouped(parameters, asked["groups"])
+    with _optimizers() as found:
+        made = getattr(torch.optim, asked["name"])
+        optimizer = returning(answer)(sets, made, **asked["options"])
+        with span(STEP):
+            training.take_steps(optimizer, parameters, asked["gradients"], asked["rates"])
+    optimizer.zero_grad()
+    return {
+        "parameters": [p.detach().clone() for p in parameters],
+        "state": _bytes_of_state(found),
+        "cleared": all(p.grad is None or not p.grad.any() for p in parameters),
+    }
+
+
+@contextmanager
+def _optimizers() -> Iterator[list[Any]]:
+    """All optimizers that step in a block."""
+    found: list[Any] = []
+
+    def note(optimizer: Any, *_: Any) -> None:
+        if not any(optimizer is each for each in found):
+            found.append(optimizer)
+
+    handle = register_optimizer_step_post_hook(note)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+def _bytes_of_state(optimizers: Sequence[Any]) -> int:
+    """Bytes of memory behind optimizers' state, each piece counted once."""
+    tensors = [
+        value
+        for optimizer in optimizers
+        for state in optimizer.state.values()
+        for value in (state.values() if isinstance(state, dict) else ())
+        if isinstance(value, torch.Tensor)
+    ]
+    pieces = {each.untyped_storage()._cdata: each.untyped_storage() for each in tensors}
+    return sum(piece.nbytes() for piece in pieces.values())
+
+
+# reduce_to_owner
+
+
+def reduced(answer: Answer, flat: Any) -> dict[str, Any]:
+    """What an answer returns of a line, its memory, and whether it left the line alone."""
+    given = flat.clone()
+    with span(STEP):
+        mine = returning(answer)(given)
+    return {
+        "chunk": mine,
+        "memory": mine.untyped_storage().nbytes() if isinstance(mine, torch.Tensor) else 0,
+        "kept": torch.equal(given, flat),
+    }
+
+
+# FullyShard
+
+
+def learned(
+    answer: Answer, seed: int, kinds: Sequence[str], inputs: Any, dtype: Any
+) -> dict[str, Any]:
+    """The gradients of shards in the first step, and what the net gives after all steps."""
+    telling: list[bool] = []
+
+    def say(name: str) -> None:
+        if telling:
+            busy("2 us", name)
+
+    made = blocks.made(seed, kinds, say)
+    units = [returning(answer)(each, *([dtype] if dtype else [])) for each in made]
+    net, shards = nn.Sequential(*units), [unit.shard for unit in units]
+    optimizer = torch.optim.Adam(shards, 1e-2)
+    gradients: list[Any] = []
+    for number, mine in enumerate(inputs):
+        optimizer.zero_grad()
+        if number == len(inputs) - 1:
+            telling.append(True)
+        say("begins")
+        with span(STEP if telling else "another step"):
+            for x in mine:
+                output = net(x.to(dtype)).float().square().mean()
+                say("between")
+                output.backward()
+                del output
+        if number == 0:
+            gradients = [_copy(shard.grad, shard) for shard in shards]
+        optimizer.step()
+    telling.clear()
+    with torch.no_grad():
+        output = net(torch.ones(1, blocks.WIDTH, dtype=dtype)).float()
+    return {"gradients": gradients, "output": output}
+
+
+def _copy(gradient: Any, shard: Any) -> Any:
+    return torch.zeros_like(shard) if gradient is None else gradient.clone()

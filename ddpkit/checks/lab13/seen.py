@@ -1,0 +1,84 @@
+"""Lab 13: what traces tell of a rank: bytes that it sends, operations, blocks in its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ddpkit.checks.lab12.travel import sent as sent_in
+from ddpkit.checks.lab13.on_ranks import STEP
+from ddpkit.exercises.ranks import Did
+from ddpkit.trace import Span, Trace
+
+SHARD_COPIES = 4  # the shard itself, two of Adam's, and the check's copy of its gradient
+
+
+def sent(did: Did) -> int:
+    """The most bytes that any rank sends in the step."""
+    return max(sent_in(did.trace, rank, STEP) for rank in did.trace.ranks)
+
+
+def operations(did: Did) -> int:
+    """The most collectives of any rank in the step."""
+    return max(len(_collectives(did.trace, rank)) for rank in did.trace.ranks)
+
+
+def _collectives(trace: Trace, rank: int) -> list[Span]:
+    spans = trace.of(rank)
+    (step,) = (one for one in spans if one.name == STEP)
+    inside = (one for one in spans if step.start_ns <= one.start_ns < step.end_ns)
+    return [one for one in inside if one.is_collective and one.bytes]
+
+
+def blocks_in_memory(lines: Sequence[int], nbytes: int, frozen: int, did: Did) -> dict[str, int]:
+    """The most whole blocks that any rank holds.
+
+    "rest": when the last step begins, beyond its shards, Adam's state, a copy of the gradients of
+    shards that the check has, and what is frozen. Beyond all that, "forward" and "backward": while
+    a block computes; "between" the two. `lines` are the blocks' numbers, of so many bytes each
+    while they are whole. Chunks of gradients that are there already do not count.
+    """
+    found = [_of_rank(did.trace, rank, lines, nbytes, frozen) for rank in did.trace.ranks]
+    return {name: max(each[name] for each in found) for name in found[0]}
+
+
+def _of_rank(
+    trace: Trace, rank: int, lines: Sequence[int], nbytes: int, frozen: int
+) -> dict[str, int]:
+    held = {one.name: _held(trace, rank, one) for one in trace.of(rank) if one.kind == "span"}
+    one, before, last = nbytes * max(lines), held["begins"], range(len(lines))
+
+    n = trace.world_size
+    at_rest = frozen + sum(4 * SHARD_COPIES * numbers // n for numbers in lines)
+
+    def whole(name: str, made: Sequence[int]) -> int:
+        """Blocks in memory at a moment at which shards of these have gradients."""
+        chunks = sum(4 * lines[k] // n for k in made)
+        return round((held[name] - before - chunks) / one)
+
+    return {
+        "rest": round((before - at_rest) / one),
+        "forward": max(whole(f"forward {k}", ()) for k in last),
+        "between": whole("between", ()),
+        "backward": max(
+            (whole(f"backward {k}", last[k + 1 :]) for k in last if f"backward {k}" in held),
+            default=0,
+        ),
+    }
+
+
+def _held(trace: Trace, rank: int, at: Span) -> int:
+    """Bytes in memory in the middle of a span."""
+    middle = (at.start_ns + at.end_ns) // 2
+    levels = [level for level in trace.memory[rank] if level.ns <= middle]
+    return levels[-1].total if levels else 0
+
+
+def field(name: str) -> Callable[[Did], list[Any]]:
+    """What each rank has returned under a name."""
+    return partial(_field, name)
+
+
+def _field(name: str, did: Did) -> list[Any]:
+    return [each[name] for each in did.returned]

@@ -1,0 +1,135 @@
+"""Lab 13: an optimizer's twin in one process, and what comes of mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+HUGE = ((40, 9), (5,), (4, 3), (2,), (7,))  # one parameter has nearly all numbers
+EVEN = ((6, 5), (6,), (5, 6), (5,))
+STEPS = 4
+
+
+class Stepping:
+    """Parameters, their gradients in some steps, and an optimizer by its name and options.
+
+    `frozen` and `unused` are places in `shapes`. `groups` splits the parameters at a place, and
+    gives those from there on options of their own. `rates` are set as "lr" before each step.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        shapes: Sequence[tuple[int, ...]] = HUGE,
+        frozen: Sequence[int] = (),
+        unused: Sequence[int] = (),
+        groups: tuple[int, Mapping[str, Any]] | None = None,
+        rates: Sequence[float] = (),
+    ) -> None:
+        generator = torch.Generator().manual_seed(seed)
+
+        def drawn() -> list[Any]:
+            return [torch.randn(shape, generator=generator) for shape in shapes]
+
+        self.start = drawn()
+        self.gradients: list[list[Any]] = [drawn() for _ in range(STEPS)]
+        for each in self.gradients:
+            for place in (*frozen, *unused):
+                each[place] = None
+        self.name, self.options = name, dict(options)
+        self.frozen, self.unused, self.groups, self.rates = frozen, unused, groups, rates
+
+    def asks(self) -> dict[str, Any]:
+        """What a rank needs to know, and nothing that is right."""
+        return {
+            "start": self.start,
+            "gradients": self.gradients,
+            "frozen": list(self.frozen),
+            "name": self.name,
+            "options": self.options,
+            "groups": self.groups,
+            "rates": list(self.rates),
+        }
+
+    def learned(self, **instead: Any) -> list[Any]:
+        """The parameters after all steps in one process, where some of it may be otherwise."""
+        asked = {**self.asks(), **instead}
+        parameters = made(asked["start"], asked["frozen"])
+        sets = grouped(parameters, asked["groups"])
+        optimizer = getattr(torch.optim, asked["name"])(sets, **asked["options"])
+        take_steps(optimizer, parameters, asked["gradients"], asked["rates"])
+        return [p.detach() for p in parameters]
+
+    @property
+    def lines(self) -> list[int]:
+        """The numbers of each group that are to be shared out."""
+        sizes = [0 if i in self.frozen else each.numel() for i, each in enumerate(self.start)]
+        if self.groups is None:
+            return [sum(sizes)]
+        return [sum(sizes[: self.groups[0]]), sum(sizes[self.groups[0] :])]
+
+    def state(self, n: int) -> int:
+        """Bytes that the optimizer may keep on a rank: of its chunk, and some for counters."""
+        return sum(4 * self.kept * -(-numbers // n) for numbers in self.lines) + 256
+
+    @property
+    def kept(self) -> int:
+        """Numbers that the optimizer keeps for each that it steps."""
+        return 2 if self.name.startswith("Adam") else 1
+
+    def sent(self, n: int) -> int:
+        """Bytes that a rank may send in all steps: each number once."""
+        return STEPS * sum(4 * n * -(-numbers // n) for numbers in self.lines) if n > 1 else 0
+
+    def models(self) -> Mapping[str, Any]:
+        """What some mistakes give."""
+        zeros = [
+            [torch.zeros_like(p) if g is None else g for p, g in zip(self.start, each, strict=True)]
+            for each in self.gradients
+        ]
+        return {
+            "start": self.start,
+            "frozen": self.frozen,
+            "unused": self.unused,
+            "deaf": self.learned(rates=()) if self.rates else None,
+            "one_group": self.learned(groups=None) if self.groups else None,
+            "zeros": self.learned(gradients=zeros) if self.unused else None,
+        }
+
+
+def made(start: Sequence[Any], frozen: Sequence[int]) -> list[nn.Parameter]:
+    """Parameters with these values."""
+    return [
+        nn.Parameter(each.clone(), requires_grad=place not in frozen)
+        for place, each in enumerate(start)
+    ]
+
+
+def grouped(parameters: list[nn.Parameter], groups: Any) -> Any:
+    """The parameters as an optimizer takes them: an iterator, or groups."""
+    if groups is None:
+        return iter(parameters)
+    place, options = groups
+    return [{"params": parameters[:place]}, {"params": parameters[place:], **options}]
+
+
+def take_steps(
+    optimizer: Any,
+    parameters: Sequence[nn.Parameter],
+    gradients: Sequence[Sequence[Any]],
+    rates: Sequence[float],
+) -> None:
+    """Step with these gradients, one list after the other."""
+    for number, each in enumerate(gradients):
+        optimizer.zero_grad()
+        for p, gradient in zip(parameters, each, strict=True):
+            p.grad = None if gradient is None else gradient.clone()
+        if rates:
+            optimizer.param_groups[0]["lr"] = rates[number]
+        optimizer.step()

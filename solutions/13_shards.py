@@ -1,0 +1,972 @@
+# ---
+# jupyter:
+#   ddpkit:
+#     builds: an optimizer and a model of which each rank keeps a part, to ZeRO's third stage
+#     minutes: 85
+#     needs: labs 04, 05 and 06
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # 13 · Shards
+#
+# **You will build** training in which no rank holds all: first the optimizer's state is shared out,
+# then the gradients, then the parameters themselves. It learns what one process learns, and you count
+# every byte that is held and every byte that travels.
+#
+# **You need** labs 04, 05 and 06. About 85 minutes.
+
+# %%
+import torch, torch.distributed as dist
+from ddpkit import Cluster, beside, carry, check
+
+# %%
+import os, tempfile
+from functools import partial
+from torch import nn
+
+flatten = carry("flatten")
+unflatten = carry("unflatten")
+average_flat = carry("average_flat")
+
+# %% [markdown]
+# ## What a rank holds
+#
+# In data-parallel training all ranks hold the same. In mixed precision that is, for each parameter:
+#
+# - 2 bytes for the parameter, and 2 for its gradient, in bfloat16 or float16;
+# - 12 bytes for Adam: a copy of the parameter in float32, a momentum and a variance.
+#
+# ZeRO ([Rajbhandari et al. 2020](https://arxiv.org/abs/1910.02054)) shares them out in three stages:
+# the optimizer's 12 bytes, then the gradients too, then the parameters too.
+
+# %% [markdown]
+# **Predict:** a model of 7.5 billion parameters on 64 ranks. How many GB does each hold if nothing is
+# shared out? And in stage 3?
+
+# %% guess="whole_gb"
+whole_gb = 7.5 * (2 + 2 + 12)  # your prediction
+
+# %% guess="third_gb"
+third_gb = 7.5 * (2 + 2 + 12) / 64  # your prediction
+
+
+# %% exercise="state_bytes"
+def state_bytes(parameters: int, ranks: int, stage: int) -> int:
+    """Bytes of parameters, gradients and optimizer on the rank that holds the most of them.
+
+    Mixed precision with Adam. Stage 0: all ranks hold all. Stages 1, 2 and 3: the optimizer, the
+    gradients too, the parameters too are shared out.
+    """
+    # BEGIN SOLUTION
+    share = -(-parameters // ranks)
+    optimizer = share if stage >= 1 else parameters
+    gradients = share if stage >= 2 else parameters
+    weights = share if stage >= 3 else parameters
+    return 12 * optimizer + 2 * gradients + 2 * weights
+    # END SOLUTION
+
+
+# %% check="state_bytes"
+check(state_bytes)
+
+# %%
+import matplotlib.pyplot as plt
+
+plt.style.use("ddpkit.view.plain")
+plt.figure(figsize=(6, 3))
+ranks = [2**i for i in range(11)]
+for stage in range(4):
+    gigabytes = [state_bytes(7_500_000_000, n, stage) / 1e9 for n in ranks]
+    plt.loglog(ranks, gigabytes, "o-", base=2, label=f"stage {stage}")
+plt.axhline(80, color="grey", linewidth=1)
+plt.text(1024, 74, "memory of an A100", ha="right", va="top")
+plt.xlabel("ranks"), plt.ylabel("GB on each"), plt.xticks(ranks, ranks), plt.minorticks_off()
+plt.yticks([1, 4, 16, 64, 128], [1, 4, 16, 64, 128]), plt.legend()
+plt.show()
+beside(whole_gb, state_bytes(7_500_000_000, 64, 0) / 1e9, "GB, stage 0")
+beside(third_gb, state_bytes(7_500_000_000, 64, 3) / 1e9, "GB, stage 3")
+
+# %% [markdown]
+# **What to notice:** stages 1 and 2 come down to what they leave whole: 4 bytes for each parameter, then
+# 2. Only stage 3 goes on falling. On how many ranks does the model fit at all?
+
+# %% [markdown]
+# ## A model that does not fit
+#
+# Ours is smaller: twelve blocks, 12.6 MB of parameters in float32. Adam keeps two numbers for each. Four ranks
+# compute like a core of a laptop, counted and not measured.
+
+
+# %%
+def blocks():
+    torch.manual_seed(0)
+    return [nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(12)]
+
+
+def train(net, optimizer, average=None, steps=2):
+    torch.manual_seed(dist.get_rank())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        net(torch.randn(512, 512)).square().mean().backward()
+        if average is not None:
+            average(net)
+        optimizer.step()
+    return net(torch.ones(1, 512)).detach()
+
+
+# %%
+def whole():
+    net = nn.Sequential(*blocks())
+    return train(net, torch.optim.Adam(net.parameters(), 1e-3), average_flat)
+
+
+LINK = "2.5 Gbit/s, 50 us"
+cluster = Cluster(4, link=LINK, machine="laptop core")
+
+# %% [markdown]
+# What a rank holds at most is counted by what it is for, and what it sends as in lab 12: of what an
+# all-reduce sums $2 \cdot \frac{3}{4}$, of what it gives to an all-gather three times as much, of what
+# is reduced and scattered $\frac{3}{4}$.
+
+
+# %%
+TIMES = {"all_gather_into_tensor": 3, "reduce_scatter_tensor": 3 / 4, "all_reduce": 2 * 3 / 4}
+TIMES["broadcast"] = 1  # handed on from rank to rank
+
+
+def megabytes(run):
+    if not run.trace.steps:
+        return 0  # a job may have fewer ranks, and skip the run
+    counts = run.trace.step(1).traffic.collectives(0)
+    return sum(TIMES.get(name, 0) * each.bytes for name, each in counts.items()) / 1e6
+
+
+# %%
+def most(run, kind):
+    """The most MB of a kind of memory on rank 0, in the last step."""
+    if not run.trace.memory:
+        return 0
+    start_ns, end_ns = run.trace.step(-1).window_of(0)
+    levels = [level for level in run.trace.memory[0] if start_ns <= level.ns < end_ns]
+    return max(level.of(kind) for level in levels) / 1e6
+
+
+def tell(**runs):
+    print("MB of     parameters  gradients  optimizer   sent in a step")
+    for name, run in runs.items():
+        held = "".join(
+            f"{most(run, kind):11.1f}" for kind in ("parameters", "gradients", "optimizer")
+        )
+        print(f"{name:9}{held}{megabytes(run):16.1f}")
+
+
+# %% [markdown]
+# **Predict:** how many megabytes of state does Adam keep on each rank? How many does a rank send in a
+# step?
+
+# %% guess="adam_mb"
+adam_mb = 2 * 12.6  # your prediction
+
+# %% guess="reduced_mb"
+reduced_mb = 2 * 3 / 4 * 12.6  # your prediction
+
+# %%
+replicas = cluster.run(whole)
+tell(replicas=replicas)
+beside(adam_mb, most(replicas, "optimizer"), "MB of Adam's state")
+beside(reduced_mb, megabytes(replicas), "MB sent by each rank")
+
+# %% [markdown]
+# Now the same on a machine whose memory has 40 MB.
+#
+# **Predict:** in which line of `train` does it fail, and in which step?
+
+# %%
+small = Cluster(4, link=LINK, machine="67 GFLOP/s, 9.6 GB/s, 40 MB, 3 us")
+full = small.run(whole, expect_error=True)
+
+# %% [markdown]
+# **What to notice:** nothing here is large by itself. But all four ranks hold the same, four times. By the end
+# of this lab the same training runs on this machine.
+
+# %% [markdown]
+# ## Chunks of a line
+#
+# Lay all numbers of some tensors in one line, and cut it into four equal chunks: chunk $r$ is rank
+# $r$'s. A chunk may begin in the middle of a parameter, and so all are equally large.
+
+
+# %% tags=["answers"]
+def line(tensors, n):
+    """All numbers of `tensors` in one line, and zeros up to a length that n divides."""
+    flat = flatten([each.detach() for each in tensors]) if tensors else torch.zeros(0)
+    return nn.functional.pad(flat, (0, -len(flat) % n))
+
+
+# %% tags=["answers"]
+def stretches(tensors, rank, n):
+    """What of which tensors lies in chunk `rank` of their line: (tensor, start, stop)."""
+    chunk, first, found = len(line(tensors, n)) // n, 0, []
+    for each in tensors:
+        start = max(rank * chunk - first, 0)
+        stop = min((rank + 1) * chunk - first, each.numel())
+        if start < stop:
+            found.append((each, start, stop))
+        first += each.numel()
+    return found
+
+
+# %% [markdown]
+# **Predict:** tensors of 6, 3 and 1 numbers, on 4 ranks. What has rank 1? Where are the zeros?
+
+# %%
+tensors = [torch.arange(6.0), torch.arange(3.0), torch.arange(1.0)]
+print("line:", line(tensors, 4).tolist())
+for rank in range(4):
+    print(f"rank {rank}:", [(each.numel(), a, b) for each, a, b in stretches(tensors, rank, 4)])
+
+# %% [markdown]
+# torch gathers chunks into a line, and reduces a line into chunks, by two functions which torch 2.13 has
+# renamed. Here they are under one name each.
+
+
+# %% tags=["answers"]
+def all_gather(whole, mine, **how):
+    """Fill `whole` with all ranks' chunks; with async_op=True, returns a Work."""
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    return gather(whole, mine, **how)
+
+
+def reduce_scatter(mine, whole, **how):
+    """Fill `mine` with this rank's chunk of the sum of all ranks' `whole`."""
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    return scatter(mine, whole, **how)
+
+
+# %% [markdown]
+# ## Your turn: an optimizer in shards
+#
+# Adam looks at each number alone. So a rank can step *its* chunk, with the state of that chunk, and then
+# all ranks gather the stepped chunks.
+#
+# `self.local` shall be an optimizer of pieces of parameters. A piece is an `nn.Parameter` too, and
+# `p.detach().view(-1)[start:stop]` is a *view*: who steps it has stepped `p`.
+
+# %% [markdown]
+# Some things that real models have:
+#
+# - frozen parameters (`requires_grad` is False) are not to be shared out at all;
+# - unused ones have `grad` None: they are not stepped, not even by weight decay;
+# - a scheduler changes `self.param_groups[i]["lr"]` between steps, and means all pieces.
+
+
+# %% exercise="ShardedOptimizer"
+class ShardedOptimizer(torch.optim.Optimizer):
+    """Steps as `optimizer_class(params, **options)` does, with the state of 1/n of the numbers.
+
+    For optimizers that look at each number alone (SGD, Adam, AdamW). Gradients are the same on all
+    ranks before a step, averaged already; parameters are the same after it, bit for bit. Each group
+    of parameters is a line of its own.
+    """
+
+    def __init__(self, params, optimizer_class, **options):
+        self.make = partial(optimizer_class, **options)
+        self.local = None  # made with the first group: the optimizer of this rank's pieces
+        self.pieces = []  # (piece, parameter, start, stop)
+        super().__init__(params, options)  # which calls add_param_group for each group
+
+    def add_param_group(self, group):
+        """Share out one more group of parameters, {"params": …, and options of its own}."""
+        super().add_param_group(group)
+        group = self.param_groups[-1]  # complete now: "params" is a list
+        # BEGIN SOLUTION
+        trainable = [p for p in group["params"] if p.requires_grad]
+        own = []
+        for p, start, stop in stretches(trainable, dist.get_rank(), dist.get_world_size()):
+            own.append(nn.Parameter(p.detach().view(-1)[start:stop]))
+            self.pieces.append((own[-1], p, start, stop))
+        if self.local is None:
+            self.local = self.make([{**group, "params": own}])
+        else:
+            self.local.add_param_group({**group, "params": own})
+        # END SOLUTION
+        for option, value in self.local.param_groups[-1].items():
+            group.setdefault(option, value)  # those that nobody has named
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Step this rank's pieces, and gather those of all ranks."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        # BEGIN SOLUTION
+        for group, own in zip(self.param_groups, self.local.param_groups):
+            own.update({option: group[option] for option in group if option != "params"})
+        for piece, p, start, stop in self.pieces:
+            piece.grad = None if p.grad is None else p.grad.reshape(-1)[start:stop]
+        self.local.step()
+        self.local.zero_grad()  # a piece's gradient would keep the whole one alive
+        n, rank = dist.get_world_size(), dist.get_rank()
+        for group in self.param_groups:
+            trainable = [p for p in group["params"] if p.requires_grad]
+            flat = line(trainable, n)
+            all_gather(flat, flat.chunk(n)[rank].clone())
+            numbers = flat[: sum(p.numel() for p in trainable)]
+            for p, values in zip(trainable, unflatten(numbers, trainable)):
+                p.copy_(values)
+        # END SOLUTION
+        return loss
+
+    def state_dict(self):
+        """The state of this rank's pieces."""
+        return self.local.state_dict()
+
+    def load_state_dict(self, state):
+        """Go on with what `state_dict` gave on this rank."""
+        self.local.load_state_dict(state)
+        for group, own in zip(self.param_groups, self.local.param_groups):
+            group.update({option: own[option] for option in own if option != "params"})
+
+
+# %% check="ShardedOptimizer"
+check(ShardedOptimizer)
+
+# %% [markdown]
+# **Predict:** gradients are all-reduced as before, and then parameters gathered. How many megabytes does a
+# rank send in a step now?
+
+# %% guess="first_mb"
+first_mb = 3 * 3 / 4 * 12.6  # your prediction
+
+
+# %%
+def first_stage(average=None):
+    net = nn.Sequential(*blocks())
+    return train(
+        net, ShardedOptimizer(net.parameters(), torch.optim.Adam, lr=1e-3), average or average_flat
+    )
+
+
+def as_before(run):
+    if None not in run.results:  # a job may have fewer ranks, and skip the run
+        pairs = zip(run.results, replicas.results)
+        print("learned the same:", all(torch.allclose(a, b, atol=1e-5) for a, b in pairs))
+
+
+# %%
+first = cluster.run(first_stage)
+as_before(first)
+tell(replicas=replicas, first=first)
+beside(first_mb, megabytes(first), "MB sent by each rank")
+
+# %% [markdown]
+# **What to notice:** a quarter of the state, and one and a half times the bytes. Was that necessary? An
+# all-reduce gives every rank the mean of *all* gradients.
+
+# %% [markdown]
+# ## Your turn: who needs the mean of which gradient?
+#
+# Only its owner does: the rank that steps it.
+
+
+# %% exercise="reduce_to_owner"
+def reduce_to_owner(flat):
+    """This rank's chunk of the mean of all ranks' `flat`, a line whose length n divides.
+
+    `flat` stays as it is, and what is returned has memory of its own.
+    """
+    # BEGIN SOLUTION
+    n = dist.get_world_size()
+    mine = torch.empty_like(flat[: len(flat) // n])
+    reduce_scatter(mine, flat / n)
+    return mine
+    # END SOLUTION
+
+
+# %% check="reduce_to_owner"
+check(reduce_to_owner)
+
+# %% [markdown]
+# In the second stage a rank has the mean of its own chunk alone. Of all other gradients it has its own
+# batch's, and nobody looks at those.
+#
+# **Predict:** how many megabytes now?
+
+# %% guess="second_mb"
+second_mb = 2 * 3 / 4 * 12.6  # your prediction
+
+
+# %%
+@torch.no_grad()
+def average_own(net):
+    gradients, n, rank = [p.grad for p in net.parameters()], dist.get_world_size(), dist.get_rank()
+    flat = line(gradients, n)
+    flat.chunk(n)[rank].copy_(reduce_to_owner(flat))
+    for gradient, values in zip(gradients, unflatten(flat, gradients)):
+        gradient.copy_(values)
+
+
+# %%
+second = cluster.run(first_stage, average_own)
+as_before(second)
+tell(replicas=replicas, first=first, second=second)
+beside(second_mb, megabytes(second), "MB sent by each rank")
+
+# %% [markdown]
+# **What to notice:** to the byte what the replicas send. An all-reduce *is* a reduce-scatter and an all-gather (lab
+# 02); the optimizer has come to stand between the two. So the saving was free.
+#
+# The gradients are still whole, though: all are there before the first one is sent. That changes now.
+
+# %% [markdown]
+# ## The parameters too
+#
+# **Predict:** when does a rank need the parameters of block 5? How often must they travel in a step, if
+# they are kept no longer than needed?
+
+# %% [markdown]
+# The parameters of a block become views of one line, `flat`. Memory is given away, and taken again, behind
+# the views' backs: `flat.untyped_storage().resize_(0)`. The views stay, without numbers. torch's own
+# FSDP does the same, for the graph of autograd holds on to these very tensors.
+
+
+# %% tags=["answers"]
+def slots(block):
+    """Where trainable parameters stand in a block: its (module, name) pairs, tied ones all."""
+    found = {}
+    for module in block.modules():
+        for name, p in module.named_parameters(recurse=False):
+            if p.requires_grad:
+                found.setdefault(p, []).append((module, name))
+    return found
+
+
+# %% tags=["answers"]
+def views_of(flat, block):
+    """Views of `flat`, which take the place of a block's trainable parameters, in their order."""
+    found, views = slots(block), []
+    numbers = flat[: sum(p.numel() for p in found)]
+    for view, places in zip(unflatten(numbers, list(found)), found.values()):
+        views.append(nn.Parameter(view.data))
+        for module, name in places:
+            delattr(module, name)
+            vars(module)[name] = views[-1]  # not registered: optimizers shall find the shard alone
+    return views
+
+
+# %% [markdown]
+# ## Your turn: a block that is mostly not there
+#
+# You write when the parameters come and go. Given is who calls what:
+#
+# - `self.before(1)` and `self.before(-1)` bring the parameters, before a forward and before a backward;
+#   `self.after()` lets them go;
+# - `y.register_hook(f)` has `f` called when the gradient of `y` is there: then the block's backward
+#   begins;
+# - when all gradients of the block are there, `self.ready()` is called, and then `self.after()`.
+
+
+# %% exercise="FullyShard"
+class FullyShard(nn.Module):
+    """A block whose parameters are there only while it computes; each rank keeps a shard of them.
+
+    `shard` is a Parameter for the optimizer: this rank's chunk of the line of the block's trainable
+    parameters. After a backward `shard.grad` has grown by the mean of all ranks' gradients. `flat`
+    is the whole line, in `dtype` if that is given; `views` of it are the block's tensors. A block
+    takes and returns a tensor, and is run forward once for each backward. Tensors that two blocks
+    share belong into one.
+    """
+
+    def __init__(self, block, dtype=None):
+        super().__init__()
+        self.block, self.work, self.missing = block, None, set()
+        n, rank = dist.get_world_size(), dist.get_rank()
+        self.flat = line(list(slots(block)), n)
+        self.shard = nn.Parameter(self.flat.chunk(n)[rank].clone())
+        self.flat = self.flat.to(dtype)
+        self.nbytes = self.flat.untyped_storage().nbytes()
+        self.views = views_of(self.flat, block)
+        for view in self.views:
+            view.register_post_accumulate_grad_hook(self.arrived)
+        self.free()
+
+    def gather(self):
+        """Give `flat` its memory of `nbytes`, and start to fill it from all shards: a Work."""
+        # BEGIN SOLUTION
+        self.flat.untyped_storage().resize_(self.nbytes)
+        return all_gather(self.flat, self.shard.detach().to(self.flat.dtype), async_op=True)
+        # END SOLUTION
+
+    def free(self):
+        """Give the memory of `flat` away."""
+        # BEGIN SOLUTION
+        self.flat.untyped_storage().resize_(0)
+        # END SOLUTION
+
+    def ready(self):
+        """Add the mean gradient to `shard.grad`, and leave no whole gradient behind.
+
+        A view whose `grad` is None counts as zeros.
+        """
+        # BEGIN SOLUTION
+        gradients = [torch.zeros_like(v) if v.grad is None else v.grad for v in self.views]
+        for view in self.views:
+            view.grad = None
+        mine = reduce_to_owner(line(gradients, dist.get_world_size())).to(self.shard.dtype)
+        self.shard.grad = mine if self.shard.grad is None else self.shard.grad + mine
+        # END SOLUTION
+
+    def forward(self, x):
+        """The block's output. Outside forward and backward its parameters take no memory."""
+        # BEGIN SOLUTION
+        self.before(1)
+        y = self.block(x)
+        self.after()
+        if y.requires_grad:
+            y.register_hook(self.backward_begins)
+        return y
+        # END SOLUTION
+
+    # Given
+
+    def before(self, step):
+        """Bring the parameters: before a forward (step 1), before a backward (step -1)."""
+        self.begin()
+        self.wait()
+
+    def begin(self):
+        """Start to gather, if that has not begun yet."""
+        if self.work is None:
+            self.work = self.gather()
+
+    def wait(self):
+        """Wait until the parameters are there."""
+        self.work.wait()
+
+    def after(self):
+        """Let the parameters go."""
+        self.work = None
+        self.free()
+
+    def backward_begins(self, gradient):
+        """The hook of the block's output."""
+        self.missing = set(self.views)
+        self.before(-1)
+        torch.autograd.Variable._execution_engine.queue_callback(self.backward_ends)
+
+    def arrived(self, view):
+        """The hook of each view: its gradient is there."""
+        self.missing.discard(view)
+        if not self.missing:
+            self.ready()
+            self.after()
+
+    def backward_ends(self):
+        """At the end of all backward: some views were not used."""
+        if self.missing:
+            self.missing = set()
+            self.ready()
+            self.after()
+
+
+# %% check="FullyShard"
+check(FullyShard)
+
+# %% [markdown]
+# **Predict:** how many megabytes does a rank send in a step? And how many hold the parameters at most, of
+# 12.6?
+
+# %% guess="third_mb"
+third_mb = 3 * 3 / 4 * 12.6  # your prediction
+
+# %% guess="held_mb"
+held_mb = 12.6 / 4 + 12.6 / 12  # your prediction
+
+
+# %%
+def third_stage(prepare=None, dtype=None):
+    units = [FullyShard(block, dtype) for block in blocks()]
+    if prepare is not None:
+        prepare(units)
+    net = nn.Sequential(*units)
+    return train(net, torch.optim.Adam(net.parameters(), 1e-3))
+
+
+# %%
+from ddpkit import show
+
+third = cluster.run(third_stage)
+as_before(third)
+tell(replicas=replicas, first=first, second=second, third=third)
+beside(third_mb, megabytes(third), "MB sent by each rank")
+beside(held_mb, most(third, "parameters"), "MB of parameters at most")
+
+# %% [markdown]
+# **What to notice:** a quarter of everything, and one block. What it costs: each parameter travels twice
+# instead of once, since nothing is kept between forward and backward. That is one and a half times what
+# replicas send.
+#
+# Does it run on the machine with 40 MB?
+
+# %%
+fits = small.run(third_stage)
+as_before(fits)
+show(third, step=1)
+
+# %% [markdown]
+# **What to notice:** it does. And the timeline is full of holes: a block's parameters are asked for when it is
+# time to compute, and then all wait for the network.
+#
+# **Predict:** which gathers could have started earlier? When?
+
+# %% [markdown]
+# ## Your turn: gather the next one
+#
+# While block $k$ computes, the network is idle. So gather block $k+1$ meanwhile, and in backward, where
+# blocks come from the last to the first, block $k-1$.
+#
+# `prefetch` takes the place of a unit's `before`. Of a unit it needs two methods: `begin()` starts to
+# gather, if that has not begun, and returns at once; `wait()` returns when its parameters are there.
+
+
+# %% exercise="prefetch"
+def prefetch(units, k: int, step: int) -> None:
+    """Bring the parameters of unit k; those of the unit after it are on their way when it returns.
+
+    In a forward (step 1) the unit after it is k + 1, in a backward (step -1) k - 1. None is on its
+    way that is not the next.
+    """
+    # BEGIN SOLUTION
+    units[k].begin()
+    if 0 <= k + step < len(units):
+        units[k + step].begin()
+    units[k].wait()
+    # END SOLUTION
+
+
+# %% check="prefetch"
+check(prefetch)
+
+# %% [markdown]
+# A block computes 4 ms forward and 8 ms backward. To gather one takes 2.7 ms, and so does the
+# reduce-scatter of its gradients, which `ready` waits for.
+#
+# **Predict:** without prefetching 96 ms of a step are exposed. How many with it?
+
+# %% guess="exposed_ms"
+exposed_ms = 2 * 2.7 + 12 * 2.7  # your prediction
+
+
+# %%
+def ahead(units):
+    for k, unit in enumerate(units):
+        unit.before = partial(prefetch, units, k)
+
+
+def exposed(run):
+    return run.trace.step(1).breakdown()[0].exposed_ns / 1e6 if run.trace.steps else None
+
+
+# %%
+from ddpkit.view import compare
+
+prefetched = cluster.run(third_stage, ahead)
+as_before(prefetched)
+compare(third, prefetched, labels=["when needed", "prefetched"], step=1)
+beside(exposed_ms, exposed(prefetched), "ms exposed")
+tell(third=third, prefetched=prefetched)
+
+# %% [markdown]
+# **What to notice:** the gathers have gone below the blocks that compute, but for the first of forward and
+# the first of backward. The price is a second block in memory. What is left are the reduce-scatters. Nobody needs their results before the optimizer:
+# they need not be waited for in each block, but once, at the end.
+
+# %% [markdown]
+# **In words:** DDP hides its communication below backward alone. Where does a fully sharded model hide its own, and
+# what must be true of a block's compute and its bytes for that to succeed?
+
+# %% [markdown]
+# *Your words:*
+
+# %% [markdown]
+# ## torch's own
+#
+# [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html) does all that: units,
+# hooks, resized memory, prefetching, and it waits for the scatters at the end. With
+# `reshard_after_forward=False` parameters are kept from forward to backward.
+#
+# **Predict:** the bytes of both, and of `ZeroRedundancyOptimizer`, which is your `ShardedOptimizer`.
+
+
+# %%
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def torchs(shape=(4,), names=("shard",), **options):
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+    net = nn.Sequential(*blocks())
+    for block in net:
+        fully_shard(block, mesh=mesh, **options)
+    fully_shard(net, mesh=mesh, **options)
+    return train(net, torch.optim.Adam(net.parameters(), 1e-3))
+
+
+# %%
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+
+def torchs_optimizer():
+    net = nn.Sequential(*blocks())
+    sharded = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=1e-3)
+    return train(net, sharded, average_flat)
+
+
+# %%
+own = cluster.run(torchs)
+kept = cluster.run(torchs, reshard_after_forward=False)
+zero = cluster.run(torchs_optimizer)
+for run in (own, kept, zero):
+    as_before(run)
+tell(first=first, zero=zero, prefetched=prefetched, own=own, kept=kept)
+if zero.trace.steps:
+    print(f"torch's optimizer, {zero.trace.step(1).traffic.table()}")
+    print(f"exposed: yours {exposed(prefetched):.0f} ms, torch's {exposed(own):.0f} ms")
+
+# %% [markdown]
+# **What to notice:** the same bytes as yours in each stage. `reshard_after_forward=False` sends what replicas send,
+# for whole parameters between forward and backward. torch's optimizer deals out whole parameters, with a
+# broadcast for each.
+#
+# Is yours faster? Only here: `fully_shard` overlaps on streams of a GPU, and a CPU has none.
+
+# %% [markdown]
+# On many hosts one shards inside a host, where links are fast, and keeps replicas between hosts: a mesh of two
+# dimensions. torch calls it hybrid sharding (HSDP).
+#
+# **Predict:** 2 × 2 ranks. What is gathered over how many ranks? What travels between replicas?
+
+# %%
+hybrid = cluster.run(torchs, (2, 2), ("replicate", "shard"))
+as_before(hybrid)
+for name, run in (("sharded", own), ("hybrid", hybrid)):
+    if run.trace.steps:
+        print(f"{name}: {most(run, 'optimizer'):.1f} MB of Adam's state")
+        print(f"         {run.trace.step(1).traffic.table()}")
+
+# %% [markdown]
+# **What to notice:** half of the state instead of a quarter. Chunks of half a block are gathered by two ranks, and
+# the gradients of a chunk, scattered, are all-reduced with the one rank of the other host that has the same chunk.
+
+# %% [markdown]
+# ## Saved on four ranks, loaded on three
+#
+# A rank of four is gone. The shards of four are on disk, and three go on. Each of the three needs numbers from
+# one or two of the old shards.
+#
+# A shard is a chunk as torch cuts it (`Tensor.chunk`, DTensor's `Shard(0)`): all have
+# $\lceil \text{length} / n \rceil$ numbers, but for the last, which may have fewer, or none.
+
+
+# %% exercise="pieces"
+def pieces(length: int, old: int, new: int, rank: int) -> list[tuple[int, int, int]]:
+    """What rank `rank` of `new` reads from the shards of `old` ranks, in order, none of it empty.
+
+    (old rank, start, stop): numbers start to stop, counted within that rank's shard. Together they
+    are the new rank's shard. `length` is that of the whole line.
+    """
+    # BEGIN SOLUTION
+    before, now = -(-length // old), -(-length // new)
+    start, stop = min(rank * now, length), min((rank + 1) * now, length)
+    found = []
+    for owner in range(old):
+        first = owner * before
+        a, b = max(start, first), min(stop, first + before)
+        if a < b:
+            found.append((owner, a - first, b - first))
+    return found
+    # END SOLUTION
+
+
+# %% check="pieces"
+check(pieces)
+
+# %%
+folder = tempfile.mkdtemp(prefix="lab13-")
+
+
+def train_and_save():
+    units = [FullyShard(block) for block in blocks()]
+    net = nn.Sequential(*units)
+    y = train(net, torch.optim.Adam(net.parameters(), 1e-3))
+    torch.save([unit.shard.detach() for unit in units], f"{folder}/{dist.get_rank()}.pt")
+    return y
+
+
+# %%
+@torch.no_grad()
+def load_on_others():
+    n, rank, units = dist.get_world_size(), dist.get_rank(), [FullyShard(each) for each in blocks()]
+    length = len(units[0].flat)  # that of each block; 3 and 4 divide it
+    wanted = pieces(length, 4, n, rank)
+    shards = [torch.load(f"{folder}/{owner}.pt", mmap=True) for owner, _, _ in wanted]
+    for k, unit in enumerate(units):
+        read = [each[k][a:b] for each, (_, a, b) in zip(shards, wanted)]
+        unit.shard.copy_(torch.cat(read))
+    return nn.Sequential(*units)(torch.ones(1, 512)), wanted
+
+
+# %% [markdown]
+# With `mmap=True`, of a file only that is read from disk which is used.
+#
+# **Predict:** from which old shards does each of the three read?
+
+# %%
+saved = cluster.run(train_and_save)
+loaded = Cluster(3).run(load_on_others)
+if None not in saved.results + loaded.results:  # a job may have fewer ranks
+    for rank, (y, wanted) in enumerate(loaded.results):
+        print(f"rank {rank} reads {wanted}; the model is right: {torch.equal(y, saved.results[0])}")
+
+# %% [markdown]
+# `torch.distributed.checkpoint` does this for all that is a DTensor: the file `.metadata` says which part of which
+# tensor lies in which file.
+#
+# **Predict:** which files will there be?
+
+
+# %%
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+
+def torchs_checkpoint(load):
+    net = nn.Sequential(*blocks())
+    for block in net:
+        fully_shard(block, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    if not load:
+        train(net, torch.optim.Adam(net.parameters(), 1e-3))
+    state = get_model_state_dict(net)
+    (dcp.load if load else dcp.save)(state, checkpoint_id=f"{folder}/torchs")
+    return net(torch.ones(1, 512)).detach()
+
+
+# %%
+torchs_saved = cluster.run(torchs_checkpoint, False)
+torchs_loaded = Cluster(3).run(torchs_checkpoint, True)
+if None not in torchs_saved.results + torchs_loaded.results:
+    print(*sorted(os.listdir(f"{folder}/torchs")))
+    print("the same:", torch.allclose(torchs_saved.results[0], torchs_loaded.results[0]))
+
+# %% [markdown]
+# ## Optional: half the bytes
+#
+# `FullyShard(block, torch.bfloat16)` keeps the shards in float32 for the optimizer. What is gathered, computed
+# and scattered is in bfloat16.
+#
+# **Predict:** the megabytes of a step. Which kinds of memory become fewer?
+
+
+# %%
+class ToHalf(nn.Module):
+    def forward(self, x):
+        return x.bfloat16()
+
+
+def mixed():
+    units = [FullyShard(block, torch.bfloat16) for block in blocks()]
+    net = nn.Sequential(ToHalf(), *units)
+    return train(net, torch.optim.Adam(net.parameters(), 1e-3))
+
+
+# %%
+half = cluster.run(mixed)
+tell(third=third, half=half)
+
+# %% [markdown]
+# **What to notice:** half of what travels, and half of the block that is there. But the shards, their gradients and
+# Adam's state stay in float32: the small steps of an optimizer would be lost in bfloat16.
+
+# %% [markdown]
+# ## Optional: compute again
+#
+# What is left is activations. *Checkpointing* keeps a unit's input alone, and computes all else again in
+# backward. Here units of three blocks.
+#
+# **Predict:** how much more is computed? How much less is held?
+
+
+# %%
+from torch.utils.checkpoint import checkpoint
+
+
+class Again(nn.Sequential):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def in_threes(kind):
+    found = blocks()
+    net = nn.Sequential(*(FullyShard(kind(*found[i : i + 3])) for i in range(0, 12, 3)))
+    return train(net, torch.optim.Adam(net.parameters(), 1e-3))
+
+
+# %%
+for kind in (nn.Sequential, Again):
+    run = cluster.run(in_threes, kind)
+    if run.trace.steps:
+        computed = run.trace.step(1).breakdown()[0].compute_ns / 1e6
+        print(
+            f"{kind.__name__:10} {computed:.0f} ms of compute, {most(run, 'activations'):.1f} MB held"
+        )
+
+# %% [markdown]
+# ## The way out
+#
+# The same in plain torch:
+#
+# ```python
+# import torch, torch.distributed as dist
+# from torch import nn
+# from torch.distributed.device_mesh import init_device_mesh
+# from torch.distributed.fsdp import fully_shard
+#
+# dist.init_process_group("gloo")
+# mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+# torch.manual_seed(0)
+# net = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(4)))
+# for block in net:
+#     fully_shard(block, mesh=mesh)
+# fully_shard(net, mesh=mesh)
+# optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+# for step in range(4):
+#     optimizer.zero_grad()
+#     loss = net(torch.ones(16, 64)).square().mean()
+#     loss.backward()
+#     optimizer.step()
+#     print("rank", dist.get_rank(), "step", step, loss.item())
+# dist.destroy_process_group()
+# ```
+
+# %% [markdown]
+# ## In this lab you have
+#
+# - counted what a rank holds for each parameter: 16 bytes, and what each stage of ZeRO leaves of them;
+# - shared out an optimizer's state, and found that half of the bytes it cost were for nobody;
+# - shared out gradients and parameters, and trained on a machine that was too small before;
+# - hidden what that costs below compute;
+# - taken up four ranks' shards on three.
+#
+# **Next:** replicas, slices, stages, shards: which of them, when?
+
+# %% [markdown]
+# **Before you hand in:** save, and run `ddpkit check --as-graded 13_shards.ipynb` in a terminal. It
+# goes the grader's way, with inputs of its own, and says what the grader will.

@@ -1,0 +1,220 @@
+"""Wrong answers to lab 13."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tests.labs.answers import edits, wrong
+
+ALL = "12 * optimizer + 2 * gradients + 2 * weights"
+LOOP = "in stretches(trainable, dist.get_rank(), dist.get_world_size()):"
+HEARD = 'own.update({option: group[option] for option in group if option != "params"})'
+MEAN = (
+    "        mine = reduce_to_owner(line(gradients, dist.get_world_size())).to(self.shard.dtype)\n"
+)
+# fmt: off
+edits(
+    ("state_bytes", "four_and_eight", ALL, "8 * optimizer + 4 * gradients + 4 * weights",
+     "split otherwise"),
+    ("state_bytes", "no_float32_copy", ALL, "8 * optimizer + 2 * gradients + 2 * weights",
+     "no copy"),
+    ("state_bytes", "all_by_n", {"stage >= 2": "stage >= 1", "stage >= 3": "stage >= 1"},
+     "all by n"),
+    ("state_bytes", "gradients_in_the_first", "stage >= 2", "stage >= 1", "a stage too far"),
+    ("state_bytes", "later",
+     {"stage >= 1": "stage > 1", "stage >= 2": "stage > 2", "stage >= 3": "stage > 3"},
+     "a stage too few"),
+    ("state_bytes", "parameters_first", ALL, "2 * optimizer + 2 * gradients + 12 * weights",
+     "parameters first"),
+    ("state_bytes", "rounded_down", "-(-parameters // ranks)", "parameters // ranks",
+     "rounded down"),
+    ("state_bytes", "divides", "-(-parameters // ranks)", "parameters / ranks", "no int"),
+    ("state_bytes", "gigabytes", f"return {ALL}", f"return ({ALL}) // 10**9", "gigabytes"),
+)
+edits(
+    ("ShardedOptimizer", "unsharded", LOOP, "in [(p, 0, p.numel()) for p in trainable]:",
+     "state of all"),
+    ("ShardedOptimizer", "not_gathered", "p.copy_(values)", "pass", "not gathered"),
+    ("ShardedOptimizer", "frozen_too",
+     {'if p.requires_grad]\n        own = []': ']\n        own = []',
+      "None if p.grad is None else": "torch.zeros_like(piece) if p.grad is None else"},
+     "frozen moved"),
+    ("ShardedOptimizer", "zeros", "None if p.grad is None else",
+     "torch.zeros_like(piece) if p.grad is None else", "unused moved"),
+    ("ShardedOptimizer", "deaf", HEARD, "pass", "scheduler unheard"),
+    ("ShardedOptimizer", "one_rate", HEARD, 'own["lr"] = self.param_groups[0]["lr"]', "one group"),
+    ("ShardedOptimizer", "twice", "            numbers = flat[",
+     "            all_gather(flat.clone(), flat.chunk(n)[rank].clone())\n"
+     "            numbers = flat[", "more bytes"),
+    ("ShardedOptimizer", "own_gradients_alone", "    def state_dict(self):",
+     "    def zero_grad(self, set_to_none=True):\n        self.local.zero_grad()\n\n"
+     "    def state_dict(self):", "not cleared"),
+    ("ShardedOptimizer", "copies", ".view(-1)[start:stop]", ".view(-1)[start:stop].clone()",
+     "never stepped"),
+    ("ShardedOptimizer", "first_numbers", "p.grad.reshape(-1)[start:stop]",
+     "p.grad.reshape(-1)[: stop - start]", "other"),
+)
+
+
+@wrong("ShardedOptimizer", "dealt out by parameter")
+class ByParameter(torch.optim.Optimizer):
+    def __init__(self, params, optimizer_class, **options):
+        super().__init__(params, options)
+        found = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        self.owned = [(p, i % dist.get_world_size()) for i, p in enumerate(found)]
+        mine = [p for p, owner in self.owned if owner == dist.get_rank()]
+        self.local = optimizer_class(mine, **options)
+
+    def step(self, closure=None):
+        self.local.step()
+        for p, owner in self.owned:
+            dist.broadcast(p.data, owner)
+
+
+@wrong("ShardedOptimizer", "no groups")
+class Bare:
+    def __init__(self, params, optimizer_class, **options):
+        self.params = [p for p in params if p.requires_grad]
+        n, rank = dist.get_world_size(), dist.get_rank()
+        self.pieces = [nn.Parameter(p.data.view(-1).tensor_split(n)[rank]) for p in self.params]
+        self.local = optimizer_class(self.pieces, **options)
+
+    def zero_grad(self):
+        for p in self.params:
+            p.grad = None
+
+    def step(self):
+        n, rank = dist.get_world_size(), dist.get_rank()
+        for p, piece in zip(self.params, self.pieces, strict=True):
+            piece.grad = None if p.grad is None else p.grad.view(-1).tensor_split(n)[rank]
+        self.local.step()
+        for p in self.params:
+            for owner, part in enumerate(p.data.view(-1).tensor_split(n)):
+                if len(part):
+                    dist.broadcast(part, owner)
+
+
+edits(
+    ("reduce_to_owner", "sum", "flat / n", "flat", "sum"),
+    ("reduce_to_owner", "in_place", "flat / n", "flat.div_(n)", "line changed"),
+    ("reduce_to_owner", "a_view", "torch.empty_like(flat[: len(flat) // n])",
+     "torch.empty_like(flat)[: len(flat) // n]", "a view"),
+    ("reduce_to_owner", "nothing_sent", "    reduce_scatter(mine, flat / n)\n",
+     "    mine.copy_(flat.chunk(n)[dist.get_rank()])\n", "own batch"),
+)
+
+
+@wrong("reduce_to_owner", "more bytes")
+def all_reduced(flat):
+    total = flat / dist.get_world_size()
+    dist.all_reduce(total)
+    return total.chunk(dist.get_world_size())[dist.get_rank()].clone()
+
+
+@wrong("reduce_to_owner", "whole mean")
+def everything(flat):
+    total = flat / dist.get_world_size()
+    dist.all_reduce(total)
+    return total
+
+
+@wrong("reduce_to_owner", "another's chunk")
+def to_the_next(flat):
+    n = dist.get_world_size()
+    parts = [part.clone() for part in flat.chunk(n)]
+    for owner, part in enumerate(parts):
+        dist.reduce(part, (owner + 1) % n)
+    return parts[dist.get_rank() - 1] / n
+
+
+edits(
+    ("FullyShard", "waits_at_once", ", async_op=True)", ")", "no work"),
+    ("FullyShard", "no_hook", "y.register_hook(self.backward_begins)", "pass", "no memory"),
+    ("FullyShard", "new_memory", "self.flat.untyped_storage().resize_(self.nbytes)",
+     "self.flat = self.flat.new_empty(self.shard.numel() * dist.get_world_size())", "no memory"),
+    ("FullyShard", "not_freed", "        self.after()\n        if y.req", "        if y.req",
+     "not freed"),
+    ("FullyShard", "frees_nothing", "self.flat.untyped_storage().resize_(0)", "pass", "stays"),
+    ("FullyShard", "keeps_gradients", "            view.grad = None\n", "            pass\n",
+     "stays"),
+    ("FullyShard", "sums", ".to(self.shard.dtype)",
+     ".to(self.shard.dtype) * dist.get_world_size()", "sum"),
+    ("FullyShard", "divides_twice", ".to(self.shard.dtype)",
+     ".to(self.shard.dtype) / dist.get_world_size()", "divided twice"),
+    ("FullyShard", "all_reduces", MEAN,
+     "        flat = line(gradients, dist.get_world_size()) / dist.get_world_size()\n"
+     "        dist.all_reduce(flat)\n"
+     "        mine = flat.chunk(dist.get_world_size())[dist.get_rank()].to(self.shard.dtype)\n"
+     "        mine = mine.clone()\n", "more bytes"),
+    ("FullyShard", "asks_first", MEAN,
+     "        has = torch.tensor([float(v.grad is not None) for v in self.views])\n"
+     "        dist.all_reduce(has)\n" + MEAN, "many operations"),
+    ("FullyShard", "overwrites", "mine if self.shard.grad is None else self.shard.grad + mine",
+     "mine", "last backward alone"),
+    ("FullyShard", "none", "torch.zeros_like(v) if v.grad is None else v.grad", "v.grad", "None"),
+    ("FullyShard", "one_dtype", ".to(self.flat.dtype)", "", "another dtype"),
+    ("FullyShard", "other_order", "line(gradients, dist", "line(gradients[::-1], dist",
+     "gradients"),
+    ("FullyShard", "first_shards",
+     {"self.shard.detach().to(self.flat.dtype)": "self.first.to(self.flat.dtype)",
+      "        self.free()\n\n    def gather":
+      "        self.first = self.shard.detach().clone()\n        self.free()\n\n    def gather"},
+     "stale"),
+)
+NEXT = "    if 0 <= k + step < len(units):\n        units[k + step].begin()\n"
+edits(
+    ("prefetch", "nothing", NEXT, "", "nothing ahead"),
+    ("prefetch", "at_once", "units[k + step].begin()",
+     "units[k + step].begin()\n        units[k + step].wait()", "waits for the next"),
+    ("prefetch", "no_wait", "    units[k].wait()\n", "", "not there"),
+    ("prefetch", "waits_for_another", "units[k].wait()", "units[min(k + 1, len(units) - 1)].wait()",
+     "first not begun"),
+    ("prefetch", "all", "    units[k].begin()\n", "    [unit.begin() for unit in units]\n",
+     "all at the start"),
+    ("prefetch", "forward_order", NEXT,
+     "    if k + 1 < len(units):\n        units[k + 1].begin()\n", "wrong way"),
+    ("prefetch", "round", "if 0 <= k + step <", "if k + step <", "round the end"),
+    ("prefetch", "forward_alone", "if 0 <= k + step <", "if step > 0 and k + step <",
+     "forward alone"),
+    ("prefetch", "beyond", "if 0 <= k + step < len(units)", "if True", "beyond the last"),
+    ("prefetch", "never_begun", "    units[k].begin()\n", "", "first not begun"),
+    ("prefetch", "gathers_itself", "units[k].wait()", "units[k].gather().wait()",
+     "other attributes"),
+    ("prefetch", "every_second", "if 0 <= k + step <", "if k % 2 and 0 <= k + step <", "other"),
+)
+edits(
+    ("pieces", "empty", "if a < b:", "if True:", "empty ones"),
+    ("pieces", "from_the_line", "(owner, a - first, b - first)", "(owner, a, b)", "global"),
+    ("pieces", "whole_shards", "(owner, a - first, b - first)",
+     "(owner, 0, min(before, length - first))", "whole shards"),
+    ("pieces", "inclusive", "b - first))", "b - first - 1))", "inclusive"),
+    ("pieces", "floor", "-(-length // old), -(-length // new)", "length // old, length // new",
+     "some missing"),
+    ("pieces", "beyond_the_line", "min(rank * now, length), min((rank + 1) * now, length)",
+     "rank * now, (rank + 1) * now", "global"),
+    ("pieces", "backwards", "return found", "return found[::-1]", "other"),
+)
+# fmt: on
+
+
+@wrong("pieces", "even sizes")
+def as_tensor_split(length, old, new, rank):
+    mine = set(torch.arange(length).tensor_split(new)[rank].tolist())
+    found = []
+    for owner, shard in enumerate(torch.arange(length).tensor_split(old)):
+        at = [place for place, number in enumerate(shard.tolist()) if number in mine]
+        if at:
+            found.append((owner, at[0], at[-1] + 1))
+    return found
+
+
+@wrong("pieces", "rounded down")
+def rest_to_the_last(length, old, new, rank):
+    start, stop = rank * (length // new), (rank + 1) * (length // new)
+    found, size = [], length // old
+    for owner in range(old):
+        first, end = owner * size, length if owner == old - 1 else (owner + 1) * size
+        a, b = max(start, first), min(length if rank == new - 1 else stop, end)
+        if a < b:
+            found.append((owner, a - first, b - first))
+    return found
