@@ -27,8 +27,8 @@ KEY = re.compile(r"^   Key: (.+)$", re.MULTILINE)
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.number)
 
 
-def test_every_lab_has_a_page_and_every_page_a_lab():
-    assert sorted(PAGES) == [lesson.number for lesson in LESSONS]
+def test_every_lab_has_a_page():
+    assert [lesson.label for lesson in LESSONS if lesson.number not in PAGES] == []
 
 
 @each_lesson
