@@ -59,7 +59,8 @@ print(bytes(train_text[:200]).decode())
 print(f"{len(train_text):,} letters to train on, {len(held_out):,} are held out")
 
 # %% [markdown]
-# The model reads letters and guesses the next one: two blocks of attention, in forty lines.
+# The model reads letters and guesses the next one: two blocks of attention, in forty lines
+# of `ddpkit/capstone/model.py`. Its class:
 
 # %%
 import inspect
@@ -265,7 +266,8 @@ beside(silent_ms, saved_ms(reports=False), "ms: no reports")
 #
 # Now write your own. Everything is free: the batch, the learning rate, the optimizer, the number of
 # steps, what moves and when; your `DistributedDataParallel`, ZeRO, slices, stages.
-#
+
+# %% [markdown]
 # These are the rules:
 #
 # - the model that is given, all of it, is trained in place, and is the same on all ranks afterwards;
