@@ -171,7 +171,11 @@ class Monitor:
         needs = {rank: self._needs(rank, call) for rank, call in calls.items()}
         lost = causes.lost_message(calls, needs, returned) is not None
         patience = PATIENCE_LOST_NS if lost else PATIENCE_MATCHED_NS
-        if not all(needs.values()) and still < patience:
+        flows = any(
+            not needs[rank] or self._on_its_way(rank, call, returned)
+            for rank, call in calls.items()
+        )
+        if flows and still < patience:
             return None
         cause = causes.deadlock_cause(calls, needs, returned)
         return Deadlock(
@@ -208,6 +212,16 @@ class Monitor:
             return {call.peer} if _message_key(rank, call) in self._messages else set()
         calls = self._collectives.get((call.group, call.seq), {})
         return self._members(call) - set(calls) if calls else set()
+
+    def _on_its_way(self, rank: int, call: Call, returned: Collection[int]) -> bool:
+        """Whether somebody has sent what a rank would receive from anybody, and is still there."""
+        if not causes.from_anybody(call):
+            return False
+        return any(
+            (group, receiver, tag) == (call.group, rank, call.tag) and sender not in returned
+            for (group, sender, receiver, tag, _), pair in self._messages.items()
+            if "send" in pair
+        )
 
     def _makes(self, rank: int, call: Call) -> bool:
         """Whether a rank, too, waits for the members of the group that is made by the call."""

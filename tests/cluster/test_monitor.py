@@ -109,6 +109,24 @@ def test_what_has_its_counterpart_gets_more_time():
     assert type(world.passes(3)) is Deadlock
 
 
+@pytest.mark.parametrize(
+    ("tag", "sender", "patience"),
+    [
+        (3, "waits", VERY_PATIENT),
+        (4, "waits", PATIENT),
+        (3, "has returned", PATIENT),
+    ],
+)
+def test_a_message_on_its_way_to_a_receive_from_anybody_gets_more_time(tag, sender, patience):
+    """On busy cores it took longer than a deadlock's patience, and was called one."""
+    world = World(2)
+    world.post(0, "recv", tag=3, dtype="f", shape=(1,))
+    world.post(1, "send", peer=0, tag=tag, dtype="f", shape=(1,))
+    returned = {1} if sender == "has returned" else ()
+    assert world.passes(patience - 0.4, returned) is None
+    assert type(world.passes(3, returned)) is Deadlock
+
+
 def test_a_message_whose_sender_has_returned_is_lost():
     """Its isend was never waited for: the commonest mistake with it."""
     world = World(2)
