@@ -101,10 +101,11 @@ class Page:
             columns = (columns + 1) // 2
             widths = [max(widths)] * len(entries)
             scale = min(1.0, room / (columns * max(widths)))
+            y -= 0.05  # between the line above and the one below
         at = x
         for n, ((text, look), width) in enumerate(zip(entries, widths, strict=True)):
             if n == columns:
-                at, y = x, y + 0.21
+                at, y = x, y + 0.17
             swatch = Rectangle((at, y - 0.05 * scale), 0.14 * scale, 0.1 * scale, **look)
             self.add(swatch)
             self.write(at + 0.19 * scale, y, text, 9 * scale)
