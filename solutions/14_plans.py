@@ -122,9 +122,9 @@ model = MeshModel(blocks=4, width=128, hidden=512, batch=1024)
 # block; gradients travel once.
 
 # %%
-plan = MeshPlan(replicas=2, slices=2)
-slices_inside = cluster.run(train_on_mesh, plan, model, order=("replica", "stage", "slice"))
-slices_between = cluster.run(train_on_mesh, plan, model, order=("slice", "stage", "replica"))
+mixed = MeshPlan(replicas=2, slices=2)
+slices_inside = cluster.run(train_on_mesh, mixed, model, order=("replica", "stage", "slice"))
+slices_between = cluster.run(train_on_mesh, mixed, model, order=("slice", "stage", "replica"))
 compare(slices_inside, slices_between, labels=["slices inside", "slices between"])
 
 
@@ -245,8 +245,8 @@ def step_ms(run):
 
 # %%
 if slices_inside.results[0] is not None:  # a job may have fewer ranks
-    formula = 1e3 * step_cost(plan, model, machine)
-    simulated = plan_time(plan, model, machine).duration_ms
+    formula = 1e3 * step_cost(mixed, model, machine)
+    simulated = plan_time(mixed, model, machine).duration_ms
     print(
         f"formula {formula:.2f} ms, simulator {simulated:.2f} ms, run {step_ms(slices_inside):.2f} ms"
     )
@@ -367,10 +367,10 @@ def noted(plan, model, machine):
 chosen = best_plan(model, machine, 4, noted, plan_bytes)
 ranking = sorted(table, key=table.get)
 print(f"{len(ranking)} plans fit. By the formula:")
-for plan in ranking[:10]:
-    simulated = plan_time(plan, model, machine).duration_ms
-    megabyte = plan_bytes(plan, model) / 1e6
-    print(f"{1e3 * table[plan]:5.1f} ms, simulated {simulated:5.1f} ms, {megabyte:4.1f} MB: {plan}")
+for each in ranking[:10]:
+    simulated = plan_time(each, model, machine).duration_ms
+    megabyte = plan_bytes(each, model) / 1e6
+    print(f"{1e3 * table[each]:5.1f} ms, simulated {simulated:5.1f} ms, {megabyte:4.1f} MB: {each}")
 
 # %% [markdown]
 # **What to notice:** the formula's first is not the simulator's. With four stages it is 6 to 20 % too
@@ -399,9 +399,9 @@ print("chosen:", chosen)
 # %%
 near = sorted(ranking[:20], key=lambda plan: careful(plan, model, machine))[:6]
 runs = {plan: cluster.run(train_on_mesh, plan, model, steps=2) for plan in near}
-for plan, run in runs.items():
-    predicted = plan_time(plan, model, machine).duration_ms
-    print(f"{plan!s:28} predicted {predicted:.2f} ms, run {step_ms(run):.2f} ms")
+for each, run in runs.items():
+    predicted = plan_time(each, model, machine).duration_ms
+    print(f"{each!s:28} predicted {predicted:.2f} ms, run {step_ms(run):.2f} ms")
 
 # %%
 fastest = min(runs, key=lambda plan: step_ms(runs[plan]))
@@ -413,16 +413,16 @@ print("the fastest of the six is the planner's:", fastest == chosen)
 # batch, whatever the plan.
 
 # %%
-for plan, run in runs.items():
+for each, run in runs.items():
     if run.results[0] is not None:  # a job may have fewer ranks
-        losses = [sum(own[step] for own in run.results) / plan.slices for step in (0, 1)]
-        print(f"{plan!s:28} loss {losses[0]:.4f}, then {losses[1]:.4f}")
+        losses = [sum(own[step] for own in run.results) / each.slices for step in (0, 1)]
+        print(f"{each!s:28} loss {losses[0]:.4f}, then {losses[1]:.4f}")
 
 # %% [markdown]
 # The best pipeline, for comparison. Where does its time go?
 
 # %%
-pipeline = next(plan for plan in near if plan.stages > 1)
+pipeline = next(each for each in near if each.stages > 1)
 show_pipeline(plan_time(pipeline, model, machine), labels=[str(pipeline)])
 
 # %% [markdown]
@@ -472,8 +472,8 @@ def sized(plan, model):
 # %%
 table.clear()
 giant = best_plan(llama, gpus, 16_384, noted, sized)
-for plan in sorted(table, key=table.get)[:5]:
-    print(f"{table[plan]:5.1f} s, {plan_bytes(plan, llama) / 2e9:3.0f} GB of 80: {plan}")
+for each in sorted(table, key=table.get)[:5]:
+    print(f"{table[each]:5.1f} s, {plan_bytes(each, llama) / 2e9:3.0f} GB of 80: {each}")
 
 # %% [markdown]
 # **What to notice:** Llama 3's own plan for such sequences was 8 slices, 16 stages and 128 replicas with
@@ -492,9 +492,9 @@ for plan in sorted(table, key=table.get)[:5]:
 slow = "25 GFLOP/s, 10 MB"
 half = {"default": machine.machine, 2: slow, 3: slow}
 unequal = Cluster(4, machine=half, link=machine.link)
-for plan in near:
-    run = unequal.run(train_on_mesh, plan, model, steps=2)
-    print(f"{plan!s:28} {step_ms(runs[plan]):.1f} ms, now {step_ms(run):.1f} ms")
+for each in near:
+    run = unequal.run(train_on_mesh, each, model, steps=2)
+    print(f"{each!s:28} {step_ms(runs[each]):.1f} ms, now {step_ms(run):.1f} ms")
 
 # %% [markdown]
 # **What to notice:** the order has changed behind the first: a pipeline of small micro-batches loses less
