@@ -12,7 +12,6 @@ from torch import nn
 
 from ddpkit.answers import get
 
-flatten = get("flatten")
 unflatten = get("unflatten")
 
 
@@ -31,7 +30,8 @@ def state_bytes(parameters: int, ranks: int, stage: int) -> int:
 
 def line(tensors, n):
     """All numbers of `tensors` in one line, and zeros up to a length that n divides."""
-    flat = flatten([each.detach() for each in tensors]) if tensors else torch.zeros(0)
+    parts = [torch.zeros(0)] if not tensors else [each.detach().reshape(-1) for each in tensors]
+    flat = torch.cat(parts)
     return nn.functional.pad(flat, (0, -len(flat) % n))
 
 
@@ -147,9 +147,9 @@ def slots(block):
 def views_of(flat, block):
     """Views of `flat`, which take the place of a block's trainable parameters, in their order."""
     found, views = slots(block), []
-    numbers = flat[: sum(p.numel() for p in found)]
-    for view, places in zip(unflatten(numbers, list(found)), found.values()):
-        views.append(nn.Parameter(view.data))
+    sizes = [p.numel() for p in found]
+    for numbers, (p, places) in zip(flat[: sum(sizes)].split(sizes), found.items()):
+        views.append(nn.Parameter(numbers.data.view(p.shape)))
         for module, name in places:
             delattr(module, name)
             vars(module)[name] = views[-1]  # not registered: optimizers shall find the shard alone
