@@ -272,14 +272,12 @@ beside(silent_ms, saved_ms(reports=False), "ms: no reports")
 #
 # - the model that is given, all of it, is trained in place, and is the same on all ranks afterwards;
 # - all four ranks train, on the text that is given;
-# - torch computes, in the main thread. (torch's own DDP, and callbacks, wait where nobody can
-#   compute their time again.)
+# - torch computes, in the main thread (torch's own DDP and callbacks wait elsewhere).
 
 # %% [markdown]
 # How is it judged? The kit computes the held-out loss itself, which has to come below the target, and
-# adds up the time again from what the ranks did. So neither a loss nor a clock is believed. Each check
-# has another text. Correct and a tenth faster than the given script: 4 points. Then 2 points each for
-# 1.5, 2 and 3 times as fast.
+# adds up the time from what the ranks did: neither a loss nor a clock is believed. Each check has another
+# text. Right and a tenth faster than given: 4 points; 2 more each for 1.5, 2 and 3 times as fast.
 
 # %%
 print(f"target {TARGET}, given script {GIVEN_MS:,.0f} ms, floor {floor_ms():,.0f} ms")
@@ -367,14 +365,14 @@ show(run, step=8)
 # import torch, torch.distributed as dist
 # from pydoc_data.topics import topics
 # from torch.nn.parallel import DistributedDataParallel
-# from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+# from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 #
 # dist.init_process_group("gloo")
 # text = torch.tensor(list("\n".join(topics.values()).encode("ascii", "replace")))
 # generator = torch.Generator().manual_seed(dist.get_rank())
 # layers = [torch.nn.Embedding(128, 64), torch.nn.Flatten(), torch.nn.Linear(512, 128)]
 # model = DistributedDataParallel(torch.nn.Sequential(*layers))  # guesses from 8 letters
-# model.register_comm_hook(None, bf16_compress_hook)
+# model.register_comm_hook(None, fp16_compress_hook)
 # optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 # for step in range(30):
 #     at = torch.randint(len(text) - 9, (64, 1), generator=generator) + torch.arange(9)
