@@ -742,7 +742,7 @@ if zero.trace.steps:
     print(f"exposed: yours {exposed(prefetched):.0f} ms, torch's {exposed(own):.0f} ms")
 
 # %% [markdown]
-# **What to notice:** the same bytes as yours in each stage. `reshard_after_forward=False` sends what replicas send,
+# **What to notice:** the same bytes as yours, but for its optimizer. `reshard_after_forward=False` sends what replicas send,
 # for whole parameters between forward and backward. torch's optimizer deals out whole parameters, with a
 # broadcast for each.
 #
