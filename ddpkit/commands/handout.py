@@ -43,7 +43,7 @@ PAGES = [
     ),
     *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),
 ]
-KINDS = {".py", ".js", ".json", ".mplstyle", ".npz", ".md", ".typed"}  # kinds of files in ddpkit/
+KINDS = {".py", ".js", ".json", ".gz", ".mplstyle", ".npz", ".md", ".typed"}  # in ddpkit/
 ANSWERS = re.compile(r"lab(\d\d)\.py")
 TEACHERS = re.compile(r"<!-- for teachers -->\n.*?<!-- for all -->\n", re.DOTALL)  # in README
 NEED_A_CHECKOUT = re.compile(r"(make test|ddpkit (grade|report|handout|release)) .*\n?")
