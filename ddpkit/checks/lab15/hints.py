@@ -52,9 +52,6 @@ BOTTLENECK = (
     Hint("a little later", taken_for("bandwidth", "straggler", "compute"),
          "Add up the six times of a step, and take the largest. One rank is a little slower here, "
          "but moving bytes takes longer."),
-    Hint("other", say="Take the rank that waits least, and cut its time into six: what ranks "
-         "usually compute, what this one computes beyond that, input, idle, and the exposed "
-         "communication in two."),
 )
 TRAIN = (
     Hint("left behind", lambda s: s.stuck,
