@@ -8,7 +8,7 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,15 +118,17 @@ def _labs() -> dict[str, str]:
 
 
 def lab_of(submission: Submission) -> str | None:
-    """The lab that most of a submission's cells belong to; None if they belong to none."""
-    names = _labs()
-    counts: dict[str, int] = {}
+    """The lab whose exercises most of a submission's cells are marked as; None if none is known.
+
+    A cell's metadata and id say it. Names that cells bind decide only where no mark is left: a
+    notebook may well call a variable of its own as another lab calls an exercise.
+    """
+    labs, marked, bound = _labs(), Counter[str](), Counter[str]()
     for cell in submission.cells:
-        for name in {cell.exercise, cell.id.removeprefix("answer-"), *_defined(cell.source, names)}:
-            if name in names:
-                counts[names[name]] = counts.get(names[name], 0) + 1
-    return max(sorted(counts), key=lambda lab: counts[lab], default=None)
-
-
-def _defined(source: str, names: Sequence[str] | dict[str, str]) -> list[str]:
-    return [name for name in names_in(source).binds if name in names]
+        marks = {cell.exercise, cell.id.removeprefix("answer-")}
+        marked.update(labs[name] for name in marks & labs.keys())
+        bound.update(labs[name] for name in set(names_in(cell.source).binds) & labs.keys())
+    for counts in (marked, bound):
+        if counts:
+            return max(sorted(counts), key=lambda lab: counts[lab])
+    return None

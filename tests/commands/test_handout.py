@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
@@ -74,6 +75,12 @@ def code_of(lines: list[str]) -> list[str]:
     return [line for line in bare if line and not line.startswith("#")]
 
 
+def _text(content: bytes) -> str:
+    """A file's text; a saved trace is packed."""
+    packed = content.startswith(b"\x1f\x8b")
+    return (gzip.decompress(content) if packed else content).decode()
+
+
 def told(zipped: zipfile.ZipFile, lesson: Lesson) -> list[str]:
     """Files of an archive that hold three lines of an answer in a row, or all of a shorter one.
 
@@ -81,7 +88,7 @@ def told(zipped: zipfile.ZipFile, lesson: Lesson) -> list[str]:
     `try: yield finally:`.
     """
     names = [name for name in zipped.namelist() if not name.endswith((".png", ".npz"))]
-    texts = {name: code_of(zipped.read(name).decode().splitlines()) for name in names}
+    texts = {name: code_of(_text(zipped.read(name)).splitlines()) for name in names}
     found = []
     for cell in lesson.cells:
         answer = code_of(cell.answer)

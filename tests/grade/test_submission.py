@@ -6,8 +6,10 @@ import json
 import os
 from pathlib import Path
 
+import nbformat
 import pytest
 from click.testing import CliRunner
+from nbformat.v4 import new_code_cell
 
 from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
@@ -82,6 +84,20 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
 def test_the_lab_is_known_by_its_answers() -> None:
     for path in sorted((ROOT / "labs").glob("[0-9]*.ipynb")):
         assert lab_of(read(path)) == path.name[:2]
+
+
+def test_a_variable_called_as_another_labs_exercise_changes_no_lab(tmp_path: Path) -> None:
+    """Where the marks of cells are lost, the answers' names still say it."""
+    notebook = nbformat.read(ROOT / "labs" / "00_ranks.ipynb", as_version=4)
+    notebook.cells += [new_code_cell("sgd_step = train = batches = 1") for _ in range(30)]
+    nbformat.write(notebook, tmp_path / "lab.ipynb")
+    assert lab_of(read(tmp_path / "lab.ipynb")) == "00"
+
+    unmarked = nbformat.read(ROOT / "labs" / "03_all_reduce.ipynb", as_version=4)
+    for number, cell in enumerate(unmarked.cells):
+        cell.id, cell.metadata = f"cell-{number}", nbformat.NotebookNode()
+    nbformat.write(unmarked, tmp_path / "lab.ipynb")
+    assert lab_of(read(tmp_path / "lab.ipynb")) == "03"
 
 
 def test_a_secret_that_is_not_there_is_not_made(tmp_path) -> None:
