@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ddpkit.capstone.task import LINK, MACHINE, RANKS, TextTask
-from ddpkit.cluster.torchrun.job import TooFewRanks, active
+from ddpkit.cluster.torchrun.job import NoEmulatedTime, active
 from ddpkit.errors import LessonError
 from ddpkit.exercises.ranks import Did, call
 from ddpkit.machine import machines_of
@@ -60,7 +60,7 @@ def on_a_rank(train: Callable[..., Any], model: Any, text: Any) -> Any:
 def observed(train: Callable[..., Any], model: Any, text: Any) -> dict[str, Any]:
     """What came of a training, and what all ranks did for it, as a claim may hold it."""
     if active():
-        raise TooFewRanks("under torchrun there is no emulated time to judge by")
+        raise NoEmulatedTime(NoEmulatedTime.reason)
     on_ranks = partial(on_a_rank, train)
     return claimed(call(on_ranks, model, text, world_size=RANKS, machine=MACHINE, link=LINK))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddpkit.cluster.torchrun.job import TooFewRanks, active
+from ddpkit.cluster.torchrun.job import NotUnderTorchrun, active
 from ddpkit.errors import LessonError
 from ddpkit.exercises.compare import Difference, difference
 from ddpkit.exercises.counts import counted, differs
@@ -41,27 +41,32 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     seed = seed or current_seed()
     results: list[CaseResult] = []
     cases: list[tuple[Case, bool]] = []
-    skipped, stopped = 0, False
+    left_out, stopped = list[str](), False
     try:
         for case in _ask_for_cases(exercise, answer, seed):
             if stopped:
                 result = CaseResult(case.title, False, NOT_TRIED, tried=False)
             else:
                 result, error = _ask(exercise, case)
-                if isinstance(error, TooFewRanks) and active():
-                    skipped += 1
+                if isinstance(error, NotUnderTorchrun) and active():
+                    left_out.append(error.reason)
                     continue
                 stopped = case.stops(result.passed, result.trouble)
             cases.append((case, result.passed))
             results.append(result)
     except Unanswered as blank:
         return Verdict(exercise.name, False, exercise.points, 0.0, blank=blank.size)
-    if not results and not skipped:
+    if not results and not left_out:
         raise LessonError(f"The check of `{exercise.name}` has no cases.")
     passed = bool(results) and all(result.passed for result in results)
     points = exercise.points
     return Verdict(
-        exercise.name, passed, points, earned(points, cases), tuple(results), skipped=skipped
+        exercise.name,
+        passed,
+        points,
+        earned(points, cases),
+        tuple(results),
+        left_out=tuple(left_out),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,12 @@ class Verdict:
     earned: float
     cases: tuple[CaseResult, ...] = ()
     blank: str | None = None  # if not answered yet, its size ("about 8 lines", or "")
-    skipped: int = 0  # cases that need more ranks than torchrun has started
+    left_out: tuple[str, ...] = ()  # the reason for each case that was not asked, under torchrun
+
+    @property
+    def skipped(self) -> int:
+        """How many cases were left out, under torchrun."""
+        return len(self.left_out)
 
     def __bool__(self) -> bool:
         return self.passed
@@ -124,7 +130,8 @@ def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
     right = sum(case.passed for case in verdict.cases)
     of = f"{right} of {count(len(verdict.cases), 'case')}"
     if verdict.skipped:
-        notes = [f"{verdict.skipped} left out: torchrun started too few ranks.", *notes]
+        reasons = Counter(verdict.left_out).items()
+        notes = [*(f"{cases} left out: {reason}." for reason, cases in reasons), *notes]
     if not verdict.cases:
         last = f"{verdict.name}: not checked."
     elif not verdict.passed:

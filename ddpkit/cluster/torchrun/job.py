@@ -45,8 +45,22 @@ def say_once(text: str) -> None:
     print(text)
 
 
-class TooFewRanks(ClusterError):
-    """A check's run needs more ranks than there are. The judge catches it; no reader sees it."""
+class NotUnderTorchrun(ClusterError):
+    """A check's run cannot be made on these ranks. The judge catches it, and says the `reason`."""
+
+    reason: str
+
+
+class TooFewRanks(NotUnderTorchrun):
+    """A check's run needs more ranks than there are."""
+
+    reason = "torchrun started too few ranks"
+
+
+class NoEmulatedTime(NotUnderTorchrun):
+    """A check judges by emulated time, which ranks of torchrun do not have."""
+
+    reason = "under torchrun there is no emulated time to judge by"
 
 
 @contextmanager
