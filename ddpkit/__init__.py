@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ddpkit.exercises.guess import beside
     from ddpkit.view import show
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CallError",
