@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ddpkit.authoring.lesson import SUMMARY, Lesson
 from ddpkit.errors import LessonError
@@ -16,10 +16,10 @@ def make_readme(text: str, lessons: Sequence[Lesson]) -> str:
 
     LessonError: a lesson does not say what its row is to tell.
     """
-    return with_rows(text, HEAD, [_row(lesson, "labs/") for lesson in lessons])
+    return with_rows(text, HEAD, (_row(lesson, "labs/") for lesson in lessons))
 
 
-def with_rows(text: str, head: str, rows: Sequence[str]) -> str:
+def with_rows(text: str, head: str, rows: Iterable[str]) -> str:
     """A page in which the table with this head has these rows, whatever it had."""
     before, found, after = text.partition(head)
     if not found:

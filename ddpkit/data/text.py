@@ -21,10 +21,9 @@ Text = npt.NDArray[np.uint8]
 def load_text(held_out: int = TENTHS - 1, alphabet: int | None = None) -> tuple[Text, Text]:
     """Return a text to train on and a text to judge by: nine tenths of one text, and the tenth.
 
-    Args:
-        held_out: which tenth is held out, from 0: one of every ten pieces; without it the last.
-        alphabet: a seed by which the letters are exchanged, each for another one; without it they
-            are those of ASCII. A model that has learned one alphabet knows nothing of another.
+    held_out    which tenth is held out, from 0: one of every ten pieces; without it the last
+    alphabet    a seed by which the letters are exchanged, each for another one; without it they are
+                those of ASCII. A model that has learned one alphabet knows nothing of another.
 
     Returns:
         train, held_out: uint8 (about 420,000,) and (about 46,000,), values below 128. The arrays
