@@ -41,7 +41,7 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     seed = seed or current_seed()
     results: list[CaseResult] = []
     cases: list[tuple[Case, bool]] = []
-    left_out, stopped = list[str](), False
+    why_skipped, stopped = list[str](), False
     try:
         for case in _ask_for_cases(exercise, answer, seed):
             if stopped:
@@ -49,14 +49,14 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
             else:
                 result, error = _ask(exercise, case)
                 if isinstance(error, NotUnderTorchrun) and active():
-                    left_out.append(error.reason)
+                    why_skipped.append(error.reason)
                     continue
                 stopped = case.stops(result.passed, result.trouble)
             cases.append((case, result.passed))
             results.append(result)
     except Unanswered as blank:
         return Verdict(exercise.name, False, exercise.points, 0.0, blank=blank.size)
-    if not results and not left_out:
+    if not results and not why_skipped:
         raise LessonError(f"The check of `{exercise.name}` has no cases.")
     passed = bool(results) and all(result.passed for result in results)
     points = exercise.points
@@ -66,7 +66,7 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
         points,
         earned(points, cases),
         tuple(results),
-        left_out=tuple(left_out),
+        why_skipped=tuple(why_skipped),
     )
 
 

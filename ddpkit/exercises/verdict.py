@@ -39,12 +39,12 @@ class Verdict:
     earned: float
     cases: tuple[CaseResult, ...] = ()
     blank: str | None = None  # if not answered yet, its size ("about 8 lines", or "")
-    left_out: tuple[str, ...] = ()  # the reason for each case that was not asked, under torchrun
+    why_skipped: tuple[str, ...] = ()  # the reason for each case that was not asked, under torchrun
 
     @property
     def skipped(self) -> int:
         """How many cases were left out, under torchrun."""
-        return len(self.left_out)
+        return len(self.why_skipped)
 
     def __bool__(self) -> bool:
         return self.passed
@@ -130,7 +130,7 @@ def _closing(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
     right = sum(case.passed for case in verdict.cases)
     of = f"{right} of {count(len(verdict.cases), 'case')}"
     if verdict.skipped:
-        reasons = Counter(verdict.left_out).items()
+        reasons = Counter(verdict.why_skipped).items()
         notes = [*(f"{cases} left out: {reason}." for reason, cases in reasons), *notes]
     if not verdict.cases:
         last = f"{verdict.name}: not checked."
