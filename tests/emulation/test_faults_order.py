@@ -175,3 +175,19 @@ def groups_after_a_broadcast() -> float:
 def test_who_waits_to_make_a_group_holds_nobody_up():
     done = Cluster(4, link=LINK).run(groups_after_a_broadcast, timeout=120)
     assert done.results == [0.0] * 4
+
+
+def reduce_to_each_in_turn() -> list[float]:
+    """Small sums: a rank's part is over, in emulated time, before gloo has its peers' parts."""
+    mine = []
+    for root in [*range(dist.get_world_size())] * 4:
+        x = torch.full((65,), dist.get_rank() + 1.0)
+        dist.reduce(x, root)
+        if root == dist.get_rank():
+            mine.append(float(x[0]))
+    return mine
+
+
+def test_who_waits_in_gloo_for_what_is_over_in_emulated_time_holds_nobody_up():
+    done = Cluster(4, link="2.5 Gbit/s, 50 us").run(reduce_to_each_in_turn, timeout=120)
+    assert done.results == [[10.0] * 4] * 4

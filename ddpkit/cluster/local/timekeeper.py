@@ -88,7 +88,7 @@ class Timekeeper(threading.Thread):
         self._connections: dict[tuple[int, bool], Connection] = {}
         self._operations = Operations(len(links))
         self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
-        self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
+        self._unmet: list[dict[Hashable, int]] = [{} for _ in links]  # operations, by rank: number
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
         self._begun = False  # an actor, since clocks were looked at
         self._to_come: set[tuple[int, int]] = set()  # actors that follow what is not done yet
@@ -219,10 +219,10 @@ class Timekeeper(threading.Thread):
             channel[post.receives] += 1
             key, expected = (post.group, ends, post.tag, channel[post.receives]), 2
         self._here.setdefault(key, []).append(rank)
-        self._unmet[rank].add(key)
+        self._unmet[rank][key] = post.number
         if len(self._here[key]) == expected:
             for each in self._here.pop(key):
-                self._unmet[each].discard(key)
+                self._unmet[each].pop(key, None)
                 self._may_go_on(each)
 
     def _may_go_on(self, rank: int) -> None:
@@ -332,7 +332,7 @@ class Timekeeper(threading.Thread):
     def _answer(self, actor: Actor, done_ns: int | None) -> None:
         asks = actor.asks
         assert asks is not None
-        actor.asks = None
+        actor.asks, actor.told = None, tuple(number for number, _ in asks.after)
         limits = [ns for ns in (done_ns, asks.limit_ns) if ns is not None]
         now_ns = self._network.now_ns if actor.stood_still else 0
         actor.stood_still = False
@@ -373,7 +373,11 @@ class Timekeeper(threading.Thread):
             if number != MAIN and watched.process_stands_still(now):  # a callback
                 actor.absent = True
                 self.standstills += 1
-            elif number == MAIN and watched.stands_still(now, unmet=bool(self._unmet[rank])):
+            elif number == MAIN and watched.stands_still(
+                now,
+                unmet=bool(self._unmet[rank]),
+                in_gloo=not set(actor.told).isdisjoint(self._unmet[rank].values()),
+            ):
                 actor.absent = True
                 actor.stood_still = watched.page.in_users_code or watched.page.meets
                 self.standstills += actor.stood_still

@@ -28,6 +28,7 @@ class Actor:
     asks: Ask | None = None
     absent: bool = False  # stands still: nobody waits for it
     stood_still: bool = False  # in the user's code, until what it asks is answered
+    told: tuple[int, ...] = ()  # the operations that the last answer was about
 
 
 @dataclass(slots=True, eq=False)
@@ -79,10 +80,11 @@ class Watched:
         self.files.clear()
         self.page.close()
 
-    def stands_still(self, now: float, *, unmet: bool) -> bool:
+    def stands_still(self, now: float, *, unmet: bool, in_gloo: bool = False) -> bool:
         """Whether the thread has slept, and used no CPU time, for so long that nobody waits for it.
 
-        ``unmet``: a peer has not posted its part of something that the rank has posted.
+        ``unmet``: a peer has not posted its part of something that the rank has posted. ``in_gloo``:
+        and that is over for the rank, by the emulated time; it waits in gloo for the peer's part.
         """
         self.meets_since = min(self.meets_since, now) if self.page.meets else math.inf
         if now - self.meets_since > STANDSTILL:  # it looks for them all the time, which is CPU time
@@ -93,7 +95,7 @@ class Watched:
         limit = STANDSTILL_FOR_BYTES
         if self.page.in_users_code:
             limit = STANDSTILL
-        elif unmet and self.page.may_wait_for_gloo:
+        elif in_gloo or (unmet and self.page.may_wait_for_gloo):
             limit = STANDSTILL_IN_GLOO
         return now - self.since > limit
 
