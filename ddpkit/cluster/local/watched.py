@@ -83,8 +83,8 @@ class Watched:
     def stands_still(self, now: float, *, unmet: bool, in_gloo: bool = False) -> bool:
         """Whether the thread has slept, and used no CPU time, for so long that nobody waits for it.
 
-        ``unmet``: a peer has not posted its part of something that the rank has posted. ``in_gloo``:
-        and that is over for the rank, by the emulated time; it waits in gloo for the peer's part.
+        ``unmet``: a peer has not posted its part of something that the rank has posted.
+        ``in_gloo``: that is over for the rank, in emulated time, and it waits in gloo for the peer.
         """
         self.meets_since = min(self.meets_since, now) if self.page.meets else math.inf
         if now - self.meets_since > STANDSTILL:  # it looks for them all the time, which is CPU time
