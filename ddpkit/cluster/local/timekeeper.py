@@ -332,7 +332,7 @@ class Timekeeper(threading.Thread):
     def _answer(self, actor: Actor, done_ns: int | None) -> None:
         asks = actor.asks
         assert asks is not None
-        actor.asks, actor.told = None, tuple(number for number, _ in asks.after)
+        actor.asks, actor.answered = None, tuple(number for number, _ in asks.after)
         limits = [ns for ns in (done_ns, asks.limit_ns) if ns is not None]
         now_ns = self._network.now_ns if actor.stood_still else 0
         actor.stood_still = False
@@ -376,7 +376,7 @@ class Timekeeper(threading.Thread):
             elif number == MAIN and watched.stands_still(
                 now,
                 unmet=bool(self._unmet[rank]),
-                in_gloo=not set(actor.told).isdisjoint(self._unmet[rank].values()),
+                in_gloo=not set(actor.answered).isdisjoint(self._unmet[rank].values()),
             ):
                 actor.absent = True
                 actor.stood_still = watched.page.in_users_code or watched.page.meets

@@ -28,7 +28,7 @@ class Actor:
     asks: Ask | None = None
     absent: bool = False  # stands still: nobody waits for it
     stood_still: bool = False  # in the user's code, until what it asks is answered
-    told: tuple[int, ...] = ()  # the operations that the last answer was about
+    answered: tuple[int, ...] = ()  # the operations that the last answer was about
 
 
 @dataclass(slots=True, eq=False)
