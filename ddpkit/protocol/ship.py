@@ -92,7 +92,8 @@ def pack_result(value: Any) -> list[Any]:
 
     stream = io.BytesIO()
     _TensorPickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
-    return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
+    # Bytes, no view: Python 3.13 complains where a stream is freed while there is a view of it.
+    return [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
 
 
 def unpack_result(parts: list[Any]) -> Any:

@@ -48,6 +48,13 @@ def test_ranks_that_hold_the_same_are_said_together():
     model = timeline_model(Trace(SPANS, 2, FACTS, memory={0: levels, 1: levels}))
     assert "Memory: each rank held at most 1 kB: parameters 1 kB." in model.text
 
+    nearly = (MemoryLevel(0, (1000, 0, 0, 0, 20_000)),), (MemoryLevel(0, (1000, 0, 0, 0, 20_200)),)
+    model = timeline_model(Trace(SPANS, 2, FACTS, memory=dict(enumerate(nearly))))
+    assert (
+        "Memory: each rank held at most 21 kB to 21.2 kB; rank 1: parameters 1 kB, activations "
+        "20.2 kB."
+    ) in " ".join(model.text.split())
+
 
 def test_one_rank_alone_shows_its_own():
     model = timeline_model(trace(1000, 5000), rank=0)

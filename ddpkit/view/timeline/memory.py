@@ -35,13 +35,33 @@ def memory_track(trace: Trace, pixel_ns: float) -> MemoryTrack | None:
             steps[-1] = steps[-1][0], until, most
         else:
             steps.append((since, until, level.nbytes))
-    same = len({level.nbytes for level in peaks.values()}) == 1 < len(peaks)
-    lines = [
-        f"Memory: {'each rank' if same else name_of(trace.facts, each)} held at most "
-        f"{size(level.total)}: {_by_kind(level)}."
-        for each, level in [*peaks.items()][: 1 if same else None]
+    return MemoryTrack(
+        rank, name_of(trace.facts, rank), steps, peaks[rank], prose(*_lines(trace, peaks, rank))
+    )
+
+
+def _lines(trace: Trace, peaks: dict[int, MemoryLevel], fullest: int) -> list[str]:
+    """A line for each rank; one for all where what they held is as good as the same."""
+    most = peaks[fullest]
+    if len(peaks) == 1 or not all(_alike(level, most) for level in peaks.values()):
+        return [
+            f"Memory: {name_of(trace.facts, rank)} held at most {size(level.total)}: "
+            f"{_by_kind(level)}."
+            for rank, level in peaks.items()
+        ]
+    least = size(min(level.total for level in peaks.values()))
+    if least == size(most.total):
+        return [f"Memory: each rank held at most {least}: {_by_kind(most)}."]
+    return [
+        f"Memory: each rank held at most {least} to {size(most.total)}; "
+        f"{name_of(trace.facts, fullest)}: {_by_kind(most)}."
     ]
-    return MemoryTrack(rank, name_of(trace.facts, rank), steps, peaks[rank], prose(*lines))
+
+
+def _alike(level: MemoryLevel, most: MemoryLevel) -> bool:
+    """Whether no kind differs by more than 2 % of all that the fullest rank held."""
+    pairs = zip(level.nbytes, most.nbytes, strict=True)
+    return all(abs(ours - theirs) <= most.total / 50 for ours, theirs in pairs)
 
 
 def _by_kind(level: MemoryLevel) -> str:
