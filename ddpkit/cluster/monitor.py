@@ -90,6 +90,15 @@ class Monitor:
             return LastSeen(status.where, "status")
         return LastSeen(call.where, "call", call) if call else None
 
+    def beat(self, rank: int) -> int:
+        """The number of a rank's newest status; 0 before the first."""
+        return self.statuses[rank].beat if rank in self.statuses else 0
+
+    def is_behind(self, rank: int, frame: Where) -> bool:
+        """Whether a rank that stands in a line, as is known from elsewhere, said another last."""
+        status = self.statuses.get(rank)
+        return status is None or status.where != frame
+
     def doing(self, rank: int, frame: Where | None = None) -> Doing:
         """What a rank is doing; `frame` is its line, if that is known from elsewhere."""
         status = self.statuses.get(rank)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from ddpkit.cluster.local import run as local
 from ddpkit.errors import Interrupted
+from tests.cluster.explained import out_of_time
 from tests.cluster.processes import becomes_true, ranks_alive
 
 pytestmark = pytest.mark.processes
@@ -70,8 +71,7 @@ def test_interrupt(cluster, function, tmp_path, patient):
         function()
 
     def interrupt():
-        becomes_true(lambda: len(list(tmp_path.iterdir())) == 2)
-        time.sleep(0.3)
+        becomes_true(lambda: len(list(tmp_path.iterdir())) == 2, 120)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -85,9 +85,29 @@ def test_interrupt(cluster, function, tmp_path, patient):
 
 
 def test_timeout_of_a_rank_that_holds_the_gil_says_where(cluster, patient):
-    with pytest.raises(Exception, match="rank 1 was in test_stop.py, line .*PyDLL") as caught:
-        cluster.run(holds_the_gil, timeout=0.7)
-    assert type(caught.value).__name__ == "RunTimeout"
+    said = str(out_of_time(cluster, holds_the_gil, timeout=0.7))
+    assert re.search("rank 1 was in test_stop.py, line .*PyDLL", said), said
+
+
+def test_a_rank_that_has_waited_for_a_moment_only_is_said_to_wait(cluster, tmp_path, monkeypatch):
+    """Its last word is from before: its next one is waited for."""
+    monkeypatch.setattr(local, "NEXT_BEAT", 20.0)
+
+    def waits_once_more():
+        if dist.get_rank() == 0:
+            return [dist.recv(torch.ones(1), 1) for _ in range(2)]
+        dist.send(torch.ones(1), 0)  # over when rank 0 has it, which is in that line since
+        (tmp_path / "waits").touch()
+        time.sleep(600)
+        return None
+
+    def interrupt():
+        becomes_true((tmp_path / "waits").exists, 120)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(Interrupted, match=r"rank 0 waits in recv\(src=1\)\n"):
+        cluster.run(waits_once_more)
 
 
 def test_interrupt_while_the_ranks_start(cluster):

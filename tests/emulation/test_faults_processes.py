@@ -100,7 +100,9 @@ def test_a_forked_child_has_real_time_and_leaves_the_rank_its_clock():
         assert now < 10
 
 
-def test_a_signal_that_ends_a_wait_leaves_no_answer_for_the_next():
+def test_a_signal_that_ends_a_wait_leaves_no_answer_for_the_next(tmp_path):
+    up = tmp_path / "up"
+
     def work():
         class Up(Exception):
             pass
@@ -110,8 +112,7 @@ def test_a_signal_that_ends_a_wait_leaves_no_answer_for_the_next():
 
         first, second = torch.zeros(1), torch.zeros(1)
         if dist.get_rank() == 1:
-            begun = time.thread_time()
-            while time.thread_time() < begun + 1:
+            while not up.exists():
                 pass
             dist.send(first + 1, 0)
             time.sleep(5)
@@ -122,6 +123,7 @@ def test_a_signal_that_ends_a_wait_leaves_no_answer_for_the_next():
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         with pytest.raises(Up):
             receive.wait()
+        up.touch()
         dist.recv(second, 1, tag=1)
         after = time.perf_counter()
         receive.wait()
@@ -132,18 +134,24 @@ def test_a_signal_that_ends_a_wait_leaves_no_answer_for_the_next():
     assert after >= 5
 
 
-def test_the_stop_button_ends_ranks_that_wait_for_the_timekeeper():
+def test_the_stop_button_ends_ranks_that_wait_for_the_timekeeper(tmp_path):
     def work():
+        (tmp_path / str(dist.get_rank())).touch()
         if dist.get_rank() == 0:
             while True:
                 pass
         dist.recv(torch.ones(1), 0)
 
-    timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    def stop():
+        becomes_true(lambda: len(list(tmp_path.iterdir())) == 2, 100)
+        time.sleep(1)  # until the timekeeper is asked
+        os.kill(os.getpid(), signal.SIGINT)
+
+    reader = threading.Thread(target=stop)
+    reader.start()
     with pytest.raises(Interrupted):
         run(work)
-    timer.join()
+    reader.join()
     assert becomes_true(lambda: not ranks_alive())
 
 

@@ -50,9 +50,10 @@ BROKEN = {
 }
 ENDLESS = """
     def endless():
-        print("rank", dist.get_rank(), "begins")
         if dist.get_rank() == 0:
-            dist.recv(torch.zeros(1), src=1)
+            for _ in range(2): dist.recv(torch.zeros(1), src=1)
+        dist.send(torch.zeros(1), dst=0)  # over when rank 0 has it, which waits in that line since
+        print("rank", dist.get_rank(), "begins")
         while True:
             pass
 

@@ -251,7 +251,7 @@ def test_a_thread_that_sleeps_waits_for_nothing(recorder):
 
     def main(ready):
         ready.set()
-        time.sleep(1)
+        time.sleep(60)
 
     status = status_of(recorder, main)
     assert status.waiting is None

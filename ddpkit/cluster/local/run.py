@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -36,6 +37,7 @@ from ddpkit.link import Links
 from ddpkit.machine import MachineModel
 from ddpkit.protocol.assignment import Assignment, ProcessSettings
 from ddpkit.protocol.blackbox import BlackBox
+from ddpkit.protocol.call import Where
 from ddpkit.protocol.emulation import ClockPage
 from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.reply import receive_reply
@@ -44,6 +46,7 @@ from ddpkit.trace import Dropped, MemoryLevel, Span
 
 LOOK = 0.25  # seconds between two looks into the black boxes
 ANSWER = 0.4  # seconds that ranks get to say where they are
+NEXT_BEAT = 0.4  # seconds that a rank's agent gets to say what the rank waits for there
 REAP = 0.5  # seconds that killed ranks get to be seen dead, all together
 
 
@@ -285,7 +288,25 @@ class LocalRun:
         while time.monotonic() < give_up and not all(ends.last_line() for ends in asked):
             time.sleep(0.02)
         lines = {rank: ends.last_line() for rank, ends in enumerate(self.ranks)}
+        self._hear_of({rank: lines.get(rank) for rank in unfinished})
         return {rank: self.monitor.doing(rank, lines.get(rank)) for rank in unfinished}
+
+    def _hear_of(self, lines: Mapping[int, Where | None]) -> None:
+        """Wait for the next word of ranks whose last one is from another line: it knows the call.
+
+        A rank that came to its line a moment ago has not said yet that it waits there.
+        """
+        behind = {
+            rank: self.monitor.beat(rank)
+            for rank, line in lines.items()
+            if line and self.monitor.is_behind(rank, line)
+        }
+        give_up = time.monotonic() + NEXT_BEAT
+        while time.monotonic() < give_up and any(
+            self.monitor.beat(rank) == beat for rank, beat in behind.items()
+        ):
+            time.sleep(0.02)
+            self.monitor.look(self.results)
 
     def end(self) -> None:
         """End every process of the run. Never fails, never waits long."""
