@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ddpkit.files import CHECKOUT, PACKAGE
 from ddpkit.grade import filter
+from ddpkit.grade.cgroup import ControlGroup
 from ddpkit.grade.meter import UseMeter, tree
 from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
 from ddpkit.grade.users import free_user
@@ -125,6 +126,7 @@ class Bwrap:
         self.course, self.job, self.limits = course, job, limits
         self.process: subprocess.Popen[bytes] | None = None
         self.meter = UseMeter(limits)
+        self.group = ControlGroup(limits)
 
     def start(self, record: int, log: int) -> None:
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
@@ -145,13 +147,17 @@ class Bwrap:
                 stderr=log,
                 env={},  # the first process inside is bwrap itself, and can be looked into
                 pass_fds=[record, *descriptors],
-                preexec_fn=functools.partial(confine, self.limits),
+                preexec_fn=self._before_it_begins,
             )
+
+    def _before_it_begins(self) -> None:
+        self.group.enter()
+        confine(self.limits)
 
     def usage(self) -> Usage:
         """What the processes inside use now, and have used."""
         assert self.process is not None
-        return self.meter.look(tree(self.process.pid))
+        return self.group.added(self.meter.look(tree(self.process.pid)))
 
     def end(self) -> None:
         """End all that is in it: the kernel does so with its first process."""
@@ -159,6 +165,7 @@ class Bwrap:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        self.group.remove()
 
 
 def mounts(course: Path, job: Path, disk: int) -> list[str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ddpkit.files import CHECKOUT, PACKAGE
 from ddpkit.grade import filter
+from ddpkit.grade.cgroup import ControlGroup
 from ddpkit.grade.meter import UseMeter
 from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
 from ddpkit.grade.users import free_user, owned_by, processes_of
@@ -69,6 +70,7 @@ class OtherUser:
         self.limits, self.user = limits, free_user()
         self.process: subprocess.Popen[bytes] | None = None
         self.meter = UseMeter(limits)
+        self.group = ControlGroup(limits)
         self.theirs: list[Path] = []
         self.folder = job.parent / "box"  # may be entered by the user's group
         for outer in (job.parent, job.parent.parent):
@@ -96,12 +98,16 @@ class OtherUser:
             env=environment(record, course, job, home, tmp),
             pass_fds=[record],
             start_new_session=True,
-            preexec_fn=functools.partial(_become, self.user, self.limits),
+            preexec_fn=self._before_it_begins,
         )
+
+    def _before_it_begins(self) -> None:
+        self.group.enter()
+        _become(self.user, self.limits)
 
     def usage(self) -> Usage:
         """What this user's processes use now and have used, and the bytes of its files."""
-        used = self.meter.look(processes_of(self.user))
+        used = self.group.added(self.meter.look(processes_of(self.user)))
         used.disk = sum(map(_size, (*self.theirs, *owned_by(self.user))))
         return used
 
@@ -115,6 +121,7 @@ class OtherUser:
             time.sleep(0.01)
         if self.process is not None:
             self.process.wait()
+        self.group.remove()
         for path in owned_by(self.user):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)

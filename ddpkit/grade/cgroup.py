@@ -1,0 +1,153 @@
+"""A control group of Linux around a sandbox: the kernel's own limits on memory and tasks.
+
+The meter looks a few times a second and counts what /proc tells. The kernel counts each page when
+it is given out, its own for sockets and pipes too, and refuses the next. So where a group can be
+made, it holds between two looks; where none can, the meter's limits are all there are.
+
+Source: the kernel's Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+
+from ddpkit.cluster.cores import CGROUPS
+from ddpkit.grade.sandbox import SPARE_THREADS, Limits, Usage
+
+FOLDERS_IN_MEMORY = 4  # /tmp, /home, /dev/shm and the job's: what lies in them counts as memory
+SPARE_MEMORY = 512 << 20  # bytes: page tables, sockets, bytecode; the meter's limit comes first
+PATIENCE_S = 5.0  # for processes that were killed to be gone
+OURS = "ddpkit-"  # how groups' names begin; the grader's process id follows
+FILES = {  # of both versions: the limits, and where the kernel says whom it has ended
+    1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "memory.oom_control"),
+    2: ("memory.max", "memory.swap.max", "pids.max", "memory.events"),
+}
+
+
+class ControlGroup:
+    """The group of one sandbox; without effect where none can be made.
+
+    limits  its memory and threads become the kernel's limits, with room for what the meter counts
+            apart or later
+    root    where control groups are mounted
+    own     the file that tells to which groups this process belongs
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        root: Path = CGROUPS,
+        own: Path = Path("/proc/self/cgroup"),
+    ) -> None:
+        self.folders: list[Path] = []
+        self.version = 1
+        self.memory = limits.memory + FOLDERS_IN_MEMORY * limits.disk + SPARE_MEMORY
+        self.tasks = limits.threads + SPARE_THREADS
+        try:
+            self.version, above = _above(root, own)
+            for folder in above:
+                _sweep(folder)
+                made = Path(mkdtemp(prefix=f"{OURS}{os.getpid()}-", dir=folder))
+                self.folders.append(made)
+            self._limit()
+        except (OSError, ValueError):
+            self.remove()
+
+    def _limit(self) -> None:
+        most, swap, tasks, _ = FILES[self.version]
+        # Version 1 counts memory and swap together, version 2 swap alone.
+        values = {most: self.memory, swap: self.memory if self.version == 1 else 0}
+        for folder in self.folders:
+            for name, value in (values | {tasks: self.tasks}).items():
+                if (folder / name).exists():
+                    (folder / name).write_text(str(value))
+
+    def enter(self) -> None:
+        """Put this process into the group, and so all that it will start: in a `preexec_fn`."""
+        for folder in self.folders:
+            with suppress(OSError), open(folder / "cgroup.procs", "w") as file:
+                file.write("0")  # whoever writes it
+
+    def added(self, used: Usage) -> Usage:
+        """What the meter saw, with more memory than may be if the kernel had to end a process."""
+        return replace(used, memory=max(used.memory, self.memory)) if self.has_killed else used
+
+    @property
+    def has_killed(self) -> bool:
+        """True if the kernel has ended a process of the group, because its memory was used up."""
+        for folder in self.folders:
+            with suppress(OSError):
+                lines = (folder / FILES[self.version][-1]).read_text().splitlines()
+                counts = dict(line.split() for line in lines)
+                if int(counts.get("oom_kill", 0)) > 0:
+                    return True
+        return False
+
+    def remove(self) -> None:
+        """Take the group away, when its last process is gone."""
+        until = time.monotonic() + PATIENCE_S
+        for folder in self.folders:
+            while not _removed(folder) and time.monotonic() < until:
+                time.sleep(0.01)
+        self.folders = []
+
+
+def _above(root: Path, own: Path) -> tuple[int, list[Path]]:
+    """The version of control groups here, and the folders in which to make one.
+
+    Raises OSError where the kernel's files cannot be read, ValueError where no group limits memory.
+    """
+    mine: dict[str, str] = {}
+    for line in own.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        mine |= dict.fromkeys(controllers.split(","), path.lstrip("/"))
+    if "memory" in mine:
+        return 1, [_seen(root / name, mine[name]) for name in ("memory", "pids") if name in mine]
+    for folder in _upwards(root, mine.get("", "")):
+        given = (folder / "cgroup.subtree_control").read_text().split()
+        if {"memory", "pids"} <= {*given} and os.access(folder, os.W_OK):
+            return 2, [folder]
+    raise ValueError("no control group here may have groups below it that limit memory")
+
+
+def _seen(mounted: Path, path: str) -> Path:
+    """A group's folder; a container may see it as the top of all."""
+    return mounted / path if (mounted / path).is_dir() else mounted
+
+
+def _upwards(root: Path, path: str) -> Iterator[Path]:
+    """The group's folder and each above it, up to the root.
+
+    A group that holds processes has none with limits below it, so it is mostly one of those above.
+    """
+    first = _seen(root, path)
+    yield first
+    for folder in first.parents:
+        if root in (folder, *folder.parents):
+            yield folder
+
+
+def _sweep(folder: Path) -> None:
+    """Take away what a grader that was killed has left."""
+    for left in folder.glob(f"{OURS}*"):
+        pid = left.name.removeprefix(OURS).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            _removed(left)
+
+
+def _removed(folder: Path) -> bool:
+    """Remove a group; False while processes are in it."""
+    try:
+        folder.rmdir()  # the kernel's files in it go with it
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        return error.errno not in (errno.EBUSY, errno.ENOTEMPTY)
+    return True
