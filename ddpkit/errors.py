@@ -129,8 +129,8 @@ class RunFailed(DdpkitError):
 
     ranks     the ranks it happened on first; `rank` is the lowest of them
     returned  the ranks whose function had returned by then
-    run       what there was to save: the output of all ranks, and the results and spans of those
-              that had returned; None on an error that no run has raised
+    run       what there was to save: the output of all ranks, the results of those that had
+              returned, and the spans of each until its end; None on an error that no run has raised
     """
 
     def __init__(

@@ -70,16 +70,21 @@ class BlackBox:
 
     # The rank's side
 
-    def write_call(self, text: bytes, number: int) -> None:
-        """Append a call (`encode`); beyond `SLOTS` the oldest is overwritten."""
+    def write_call(self, text: bytes, number: int) -> int:
+        """Append a call (`encode`); beyond `SLOTS` the oldest is overwritten.
+
+        Returns how many there were before it.
+        """
         place = self._known_texts.get(text)
         if place is None:
             place = self._write_text(text)
-        numbers, at = self._numbers, AT_CALL + 2 * (self._calls % SLOTS)
+        index: int = self._calls
+        numbers, at = self._numbers, AT_CALL + 2 * (index % SLOTS)
         numbers[at] = number
         numbers[at + 1] = place
-        self._calls += 1
-        numbers[CALLS_WRITTEN] = self._calls
+        self._calls = index + 1
+        numbers[CALLS_WRITTEN] = index + 1
+        return index
 
     def _write_text(self, text: bytes) -> int:
         """Append a text, in the place of the oldest if all are taken; return its number."""
@@ -128,6 +133,12 @@ class BlackBox:
         lost = written - self._read - len(calls)
         self._read = written
         return calls, lost
+
+    def last_calls(self) -> dict[int, Call]:
+        """The calls that are kept, whether they were read or not, by how many were before each."""
+        written, texts = self._numbers[CALLS_WRITTEN], self._numbers[TEXTS_WRITTEN]
+        kept = {n: self._call(n) for n in range(max(0, written - SLOTS + 1), written)}
+        return {n: call for n, (call, place) in kept.items() if call and place > texts - TEXTS}
 
     def _call(self, index: int) -> tuple[Call | None, int]:
         """A call, and the number of its text; None for one whose text is torn."""

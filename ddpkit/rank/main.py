@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.emulation import ClockPage
+from ddpkit.protocol.past import Past
 from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.reply import Reply, send_reply
 from ddpkit.protocol.ship import read_call
@@ -32,7 +33,9 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     pid = os.getpid()
     process.set_up(mine, settings, pipes)
     box = BlackBox(settings.folder / f"rank{mine.rank}")
-    recorder = Recorder(mine.rank, box)
+    recorder = Recorder(mine.rank, box, Past(settings.folder / f"past{mine.rank}"))
+    if hasattr(os, "register_at_fork"):  # what a child computes is not the rank's
+        os.register_at_fork(after_in_child=recorder.keep_no_more)
     agent = Agent(recorder, box)
     agent.start()
     raised, result = None, []

@@ -12,6 +12,7 @@ dropped     Dropped: what a rank of a long run did not keep; join: what all have
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
 memory      MemoryLevel: what a rank of a modelled machine held, and for what
+deaths      deaths of ranks: when each died
 names       names of ranks: "server" rather than "rank 0"
 made        how a trace was made: simulated, emulated, or in a machine's own time
 files/      traces on disk: our own format, Perfetto's and torch.profiler's
@@ -20,6 +21,7 @@ files/      traces on disk: our own format, Perfetto's and torch.profiler's
 from ddpkit.text import count, size
 from ddpkit.trace import intervals
 from ddpkit.trace.breakdown import Activity, Breakdown
+from ddpkit.trace.deaths import UNENDED, death_fact, died_ns
 from ddpkit.trace.dropped import Dropped, join
 from ddpkit.trace.made import how_made
 from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
@@ -33,6 +35,7 @@ from ddpkit.trace.traffic import Count, Traffic
 __all__ = [
     "COMPUTE_KINDS",
     "MEMORY_KINDS",
+    "UNENDED",
     "Activity",
     "Breakdown",
     "Count",
@@ -44,6 +47,8 @@ __all__ = [
     "Traffic",
     "collectives",
     "count",
+    "death_fact",
+    "died_ns",
     "how_made",
     "intervals",
     "join",

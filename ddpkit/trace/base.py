@@ -9,6 +9,7 @@ from typing import Self
 from ddpkit.errors import TraceError
 from ddpkit.text import count
 from ddpkit.trace.breakdown import Activity, Breakdown
+from ddpkit.trace.deaths import died_ns
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.made import how_made
 from ddpkit.trace.memory import MemoryLevel, inside
@@ -50,8 +51,11 @@ class BaseTrace:
 
     @cached_property
     def end_ns(self) -> int:
-        """Where the latest window ends; 0 if nothing was recorded."""
+        """Where the latest window ends; 0 if nothing was recorded. A rank's death is in it."""
         ends = [span.end_ns for span in self.spans] if not self.bounds else []
+        if ends:
+            deaths = (died_ns(self.facts, rank) for rank in self.ranks)
+            ends += [ns for ns in deaths if ns is not None]
         return max([*ends, *(end for start, end in self.bounds.values() if start < end)], default=0)
 
     @property

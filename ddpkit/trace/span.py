@@ -38,7 +38,8 @@ class Span:
     args      more facts, for people: {"bucket": 3, "group_size": 2, "tag": 0}; of what moves
               tensors {"dtype": "float16", "reduce": "SUM"}; of a group that has a name,
               {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members; of a short
-              message {"holds": "11"}, its different numbers.
+              message {"holds": "11"}, its different numbers; of a call that was under way when its
+              rank was ended {"unended": 1}: then it ends there.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """

@@ -23,7 +23,7 @@ class Trace(BaseTrace):
     hosts adds "hosts", their number, and "clock_error_ns", how far a time may be off. A
     long run adds "kept", the part of it that this trace holds: "the last 812 of 5,000 steps". A run
     for which torchrun had too few ranks adds "skipped", the reason; one after torchrun's restart of
-    its job "restart": "1 of 2".
+    its job "restart": "1 of 2". A rank that died adds "death of rank 2", when, in ns of the trace.
 
     ``bounds`` gives a rank a window of its own, (start, end) in ns: so `step` restricts a trace.
     Without it the window is common to all ranks, from the first start to the last end, so that a

@@ -3,6 +3,7 @@
 run        a run, from its start to its end
 launch     processes: start, kill
 typed      a script's standard input
+unsent     the spans of ranks that were killed, from the files that outlive them
 kept       the operations of all ranks, as the timekeeper keeps them
 watched    the clock of a rank that computes, seen from outside
 timekeeper emulated time: who comes first, and when operations are done

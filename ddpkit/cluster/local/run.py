@@ -21,6 +21,7 @@ from ddpkit.cluster.devices import Place
 from ddpkit.cluster.local import launch
 from ddpkit.cluster.local.launch import RankProcess
 from ddpkit.cluster.local.timekeeper import Timekeeper
+from ddpkit.cluster.local.unsent import Unsent
 from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.outcome import RunOutcome
 from ddpkit.cluster.output import Output
@@ -39,10 +40,11 @@ from ddpkit.protocol.assignment import Assignment, ProcessSettings
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.call import Where
 from ddpkit.protocol.emulation import ClockPage
+from ddpkit.protocol.past import Past
 from ddpkit.protocol.raised import Raised
 from ddpkit.protocol.reply import receive_reply
 from ddpkit.protocol.ship import unpack_result, write_call
-from ddpkit.trace import Dropped, MemoryLevel, Span
+from ddpkit.trace import Dropped, MemoryLevel, Scalar, Span, death_fact
 
 LOOK = 0.25  # seconds between two looks into the black boxes
 ANSWER = 0.4  # seconds that ranks get to say where they are
@@ -114,8 +116,10 @@ class LocalRun:
         self.request, self.folder, size = request, folder, request.world_size
         write_call(folder / "call", request.payload)
         self.boxes = [BlackBox.create(folder / f"rank{rank}") for rank in range(size)]
-        for box in self.boxes:
+        self.pasts = [Past.create(folder / f"past{rank}") for rank in range(size)]
+        for box, past in zip(self.boxes, self.pasts, strict=True):
             stack.callback(box.close)
+            stack.callback(past.close)
         self.timekeeper: Timekeeper | None = None
         if request.links is not None:
             pages = [ClockPage.create(folder / f"clock{rank}") for rank in range(size)]
@@ -127,6 +131,7 @@ class LocalRun:
         self.results: dict[int, Any] = {}
         self.raised: dict[int, Raised] = {}
         self.died: dict[int, int | None] = {}  # rank -> exit code
+        self.died_ns: dict[int, int] = {}
         self.spans: list[Span] = []
         self.dropped: dict[int, Dropped] = {}
         self.memory: dict[int, tuple[MemoryLevel, ...]] = {}
@@ -157,12 +162,14 @@ class LocalRun:
         if self.timekeeper is not None:
             self.timekeeper.start()
         error = self._watch()
+        ended_ns = time.perf_counter_ns()
         for ends in self.ranks:
             ends.kill()  # first: a rank that prints without end would never let us finish reading
         self._read_everything()
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(self.request.world_size)]
         facts = {} if self.timekeeper is None else self.timekeeper.facts
+        facts |= self._take_unsent(ended_ns)
         memory = dict(sorted(self.memory.items()))
         spans = sorted(self.spans, key=lambda span: span.rank)  # not by who replied first
         return RunOutcome(results, str(self.output), spans, self.dropped, error, facts, memory)
@@ -242,6 +249,24 @@ class LocalRun:
         process = self.ranks[rank].process
         process.join(5)  # the sentinel may be ready a moment before the exit code
         self.died[rank] = process.exitcode
+        self.died_ns[rank] = time.perf_counter_ns()
+
+    def _take_unsent(self, ended_ns: int) -> dict[str, Scalar]:
+        """Take the spans of all ranks that could not send them; the facts of those that died.
+
+        In emulated time a rank has ended with the last that is known of it.
+        """
+        facts: dict[str, Scalar] = {}
+        for rank, (box, past) in enumerate(zip(self.boxes, self.pasts, strict=True)):
+            if rank in self.dropped:
+                continue
+            seen_ns = 0 if self.timekeeper else self.died_ns.get(rank, ended_ns)
+            unsent = Unsent(rank, self.request.world_size, box, past, seen_ns)
+            spans, self.dropped[rank] = unsent.record()
+            self.spans += spans
+            if rank in self.died:
+                facts |= death_fact(rank, unsent.until_ns)
+        return facts
 
     def _read_everything(self) -> None:
         """What is left in the pipes, without waiting for more."""

@@ -369,6 +369,7 @@ class EmulatedWork(RecordedWork):
                 done, blocked = call.done, call.blocked
                 if isinstance(done, int) and isinstance(blocked, int) and done <= blocked:
                     call.blocked = None  # it was done already
+                self._recorder.keep(call)
 
     def get_future(self) -> Any:
         with self._clocks.mine.stopped():

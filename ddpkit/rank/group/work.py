@@ -57,6 +57,7 @@ class RecordedWork(Work):
         recorder.waits[thread] = self._call
         if self._call.blocked is None:
             self._call.blocked = recorder.now(self._call)
+            recorder.keep(self._call)
         try:
             # C++ says "no timeout" with one of 0.
             came = bool(self._inner.wait(timeout) if timeout else self._inner.wait())
@@ -80,6 +81,7 @@ class RecordedWork(Work):
         done, blocked = call.done, call.blocked
         was_done = isinstance(done, int) and isinstance(blocked, int) and done < blocked
         call.collected = blocked if was_done else done
+        self._recorder.keep(call)
 
     def is_completed(self) -> bool:
         if completed := bool(self._inner.is_completed()):

@@ -25,6 +25,7 @@ class RecordedCall:
     on_gpu: bool = False  # NCCL does it, and its moments are the GPU's
     work: Any = None  # the backend's own handle of it, until it is done
     future: Any = None  # the work's, of a collective that may run beside compute
+    index: int = 0  # in the black box
 
     def numbered(self) -> Call:
         """What is called, with its number."""

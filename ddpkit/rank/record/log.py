@@ -6,6 +6,7 @@ import threading
 from collections import Counter, deque
 from typing import TypeAlias
 
+from ddpkit.protocol.past import UNKNOWN, Past
 from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import Moment, Read, stretch
@@ -33,10 +34,15 @@ class Log:
         self._lock = threading.RLock()  # gloo's threads say when a call is done
         self._times: Counter[tuple[str, int | None]] = Counter()  # of calls that are gone
         self._bytes: Counter[tuple[str, int | None]] = Counter()
+        self._steps: Counter[str] = Counter()  # all that have ended
+        self.past: Past | None = None  # where compute is written too, as it ends
 
     def add(self, entry: RecordedCall | Backward | Stretch) -> None:
         """Add what has just ended."""
         self._entries.append(entry)  # no lock: it comes with every module and every message
+        if self.past is not None and type(entry) is tuple:
+            kind, name, start, end, _ = entry
+            self.past.stretch(kind, name, start, end, self._steps[kind] or UNKNOWN)
         if len(self._entries) + self._more > self._limit:
             self._forget()
 
@@ -45,11 +51,15 @@ class Log:
         with self._lock:
             self._more += backward.pieces - 1
             self.add(backward)
+            if self.past is not None:
+                last = backward.ready[-1][0] if backward.ready else None
+                self.past.stretch("backward", "backward", backward.start, backward.end, last)
 
     def end_step(self, kind: str, name: str, start: Moment, end: Moment) -> None:
         """Add a stretch with which a step ends: one of `STEP_ENDS`."""
         with self._lock:
             self._ends[kind] += 1
+            self._steps[kind] += 1
             self.add((kind, name, start, end, 0))
 
     def spans(self, rank: int, read: Read) -> list[Span]:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from ddpkit.protocol.blackbox import BlackBox, encode
 from ddpkit.protocol.call import Call
+from ddpkit.protocol.past import Past
 from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST, Clock, Moment
@@ -55,6 +56,7 @@ class Recorder:
 
     rank: int
     box: BlackBox | None = None
+    past: Past | None = None  # what outlives a rank that is killed; only beside a black box
     clock: Clock = HOST
     log: Log = field(default_factory=Log)
     pending: dict[int, RecordedCall] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self.know = lru_cache(1024)(self._know)  # a loop may tag each message: bounded
+        self.log.past = self.past
 
     def posted(
         self,
@@ -111,8 +114,10 @@ class Recorder:
             self.moved += 1
             self.pending[id(call)] = call
             if self.box is not None:
-                self.box.write_call(known.text, call.seq)
+                call.index = self.box.write_call(known.text, call.seq)
         call.posted = self.now(call)
+        if self.past is not None:
+            self.past.posted(call.index, call.posted)
         if (thread := threading.get_ident()) != self._main:
             call.since = since(thread, self._free)
         return call
@@ -164,6 +169,7 @@ class Recorder:
                 call.work = call.future = None  # a log must hold no tensors
                 self.moved += 1
                 self.log.add(call)
+                self.keep(call)
                 if call.on_gpu:
                     self._queued.append(call)
 
@@ -195,7 +201,19 @@ class Recorder:
         call.what, call.seq = what, next(known.numbers)
         if self.box is not None:
             with self._lock:
-                self.box.write_call(known.text, call.seq)
+                before, call.index = call.index, self.box.write_call(known.text, call.seq)
+            if self.past is not None:
+                self.past.forget(before)
+                self.past.posted(call.index, call.posted)
+
+    def keep(self, call: RecordedCall) -> None:
+        """Write what is known of a call to where it outlives the rank."""
+        if self.past is not None:
+            self.past.note(call.index, call.blocked, call.done, call.collected)
+
+    def keep_no_more(self) -> None:
+        """Leave what outlives the rank to the rank: this is a child of it."""
+        self.past = self.log.past = None
 
     def under_way(self) -> list[RecordedCall]:
         """The calls that have not ended, in the order they were posted; safe while others end."""

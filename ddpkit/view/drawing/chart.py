@@ -55,6 +55,8 @@ class Chart:
                 box = _box(bar, place.compute)
                 look: Look = {"color": style.EXPOSED, "bold": True, "boxed": True}
                 self.plot.label(box, bar.texts, 8, **look)
+        if row.died is not None:
+            self.death(row.died, (place.top, place.bottom))
 
     def bars(self, drawn: Sequence[Bar], where: Extent) -> None:
         """Draw the bars of a lane. White edges part neighbours, where there is room for them."""
@@ -97,6 +99,15 @@ class Chart:
                 halo = style.FACE[bar.kind] if bar.count > 1 else ""  # several have edges below it
                 look = {"color": style.LABEL[bar.kind], "halo": halo}
                 self.plot.label(_box(bar, where), bar.texts, 8, **look)
+
+    def death(self, ns: int, where: Extent) -> None:
+        """Draw a line where a rank died, and that there is nothing of it behind that."""
+        at = ns / 1e6
+        rest = at, where[0], self.right, where[1]
+        self.plot.bars([rest], facecolor=style.IDLE, linewidth=0, zorder=3.6)
+        line = (at, where[0]), (at, where[1])
+        self.plot.lines([line], colors=style.INK, linewidths=2.2, zorder=5)
+        self.plot.label(rest, ("died",), 8.5, color=style.INK)
 
     def end(self, ns: int, where: Extent) -> None:
         """Draw a line where a step ends."""

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from ddpkit.simulate.pipeline import op_of
-from ddpkit.trace import COMPUTE_KINDS, Breakdown, Span, Trace, collectives, messages, name_of
+from ddpkit.trace import (
+    COMPUTE_KINDS,
+    Breakdown,
+    Span,
+    Trace,
+    collectives,
+    died_ns,
+    messages,
+    name_of,
+)
 from ddpkit.trace.intervals import Interval, intersect, total
 from ddpkit.trace.waits import last_in, waiting
 from ddpkit.view.drawing import style, words
@@ -35,6 +44,7 @@ class RankRow:
     exposed: list[Bar]
     breakdown: Breakdown
     waiting_ns: int  # how long some operation of the rank waited for a peer
+    died: int | None = None  # when, if it was in the window
 
 
 class RowBuilder:
@@ -62,6 +72,7 @@ class RowBuilder:
         exposed = self._within(activity.exposed, "exposed")
         labels = self._labels(compute, exposed)
         waits = [waiting(span) for span in spans if span.kind == "comm"]
+        died = died_ns(self.trace.facts, rank)
         return RankRow(
             rank,
             name_of(self.trace.facts, rank),
@@ -73,6 +84,7 @@ class RowBuilder:
             exposed,
             Breakdown.of(activity),
             total(intersect(waits, [window])),
+            died - self.origin if died is not None and start <= died <= end else None,
         )
 
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:

@@ -127,6 +127,11 @@ def note(facts: Mapping[str, Scalar], *, compute: bool, comm: bool) -> str:
     return " ".join(notes)
 
 
+def deaths(died: Mapping[int, int], facts: Mapping[str, Scalar]) -> str:
+    """Who died, and when; "" if nobody did. ``died`` is in ns since the left edge, by rank."""
+    return " ".join(f"{name_of(facts, r).capitalize()} died at {ms(ns)}." for r, ns in died.items())
+
+
 def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
     """Who was waited for most, and how long; "" if nobody waited. ``waits`` is in ns, by rank."""
     if not any(waits.values()):

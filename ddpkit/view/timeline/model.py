@@ -73,7 +73,9 @@ def timeline_model(
     title = words.title(shown, "Run" if step is None else f"Step {step}")
     finding = words.headline(parts, shown.facts, compute=compute, comm=comm)
     lines = [prose(title), prose(finding)]
-    note = words.note(shown.facts, compute=compute, comm=comm)
+    died = {row.rank: row.died for row in rows if row.died is not None}
+    notes = words.deaths(died, shown.facts), words.note(shown.facts, compute=compute, comm=comm)
+    note = " ".join(filter(None, notes))
     if compute or comm:
         waits = {row.name: row.waiting_ns for row in rows}
         lines += words.table({row.name: row.breakdown for row in rows}, waits, whole)

@@ -1,0 +1,24 @@
+"""Deaths of ranks: a trace keeps them among its facts, and pictures mark them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpkit.trace.span import Scalar
+
+UNENDED = "unended"  # among a span's args: the call was under way when its rank was ended
+
+
+def death_fact(rank: int, ns: int) -> dict[str, Scalar]:
+    """The fact that a rank has died, at a time in ns of the trace."""
+    return {_fact(rank): ns}
+
+
+def died_ns(facts: Mapping[str, Scalar], rank: int) -> int | None:
+    """When a rank died, in ns of the trace; None if it did not."""
+    ns = facts.get(_fact(rank))
+    return ns if isinstance(ns, int) else None
+
+
+def _fact(rank: int) -> str:
+    return f"death of rank {rank}"
