@@ -43,7 +43,7 @@ def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple
         return
     if folder is not None:
         for name, done in copy_labs(folder):
-            click.echo(f"{name:24} {done}")
+            click.echo(f"{name:25} {done}")
         click.echo(f"Open them: jupyter lab {folder / start_page().name}")
         return
     if labs_folder().is_relative_to(PACKAGE):
@@ -55,7 +55,14 @@ def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple
     from jupyterlab.labapp import main as jupyter_lab
 
     sys.argv[1:] = [str(target), *jupyter]
+    os.environ["PATH"] = path_with_commands(os.environ.get("PATH", os.defpath))
     jupyter_lab()
+
+
+def path_with_commands(path: str) -> str:
+    """A PATH for Lab's terminals and cells: one in which `ddpkit` and `torchrun` are found."""
+    ours = str(Path(sys.executable).parent)
+    return path if ours in path.split(os.pathsep) else os.pathsep.join([ours, path])
 
 
 def labs_folder() -> Path:

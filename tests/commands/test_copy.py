@@ -1,6 +1,9 @@
 """`ddpkit lab --copy`: labs come, newer ones too, and nothing that was changed is lost."""
 
 import json
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,16 @@ def test_a_folder_that_cannot_be_made_gets_a_sentence(tmp_path):
     assert result.exit_code == 1
     assert result.output.count("\n") == 1
     assert "The labs cannot be copied to" in result.output
+
+
+def test_the_commands_of_the_labs_are_found_in_the_terminals_of_jupyterlab(monkeypatch):
+    """Where ddpkit's environment is not activated, as with `make lab`."""
+    found: list[str | None] = []
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setattr("sys.argv", ["ddpkit"])
+    monkeypatch.setattr("jupyterlab.labapp.main", lambda: found.append(os.environ["PATH"]) or None)
+    assert CliRunner().invoke(main, ["lab", "00"]).exit_code == 0
+    here = str(Path(sys.executable).parent)
+    assert found == [os.pathsep.join([here, "/usr/bin"])]
+    assert shutil.which("ddpkit", path=found[0]) is not None
+    assert lab_command.path_with_commands(found[0]) == found[0]

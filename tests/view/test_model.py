@@ -97,10 +97,12 @@ def test_text_states_the_finding_and_the_four_parts_of_every_rank() -> None:
     ]
 
 
-def test_text_of_messages_says_what_idle_means_and_who_sent_what() -> None:
-    text = timeline_model(examples.token_ring(3, laps=2)).text
+def test_messages_say_who_sent_what_and_idle_is_explained_where_it_is_shown() -> None:
+    model = timeline_model(examples.token_ring(3, laps=2))
+    text = model.text
     assert "6 messages of 4 B" in text
-    assert '"idle" is all time outside communication' in text
+    assert '"idle" is all time outside communication' in model.note
+    assert "idle" not in text, "its table has no such column"
     assert "rank 2: sent 2 messages, 8 B to rank 0" in text
     assert "Most waited for: rank" in text
 

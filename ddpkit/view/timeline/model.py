@@ -81,7 +81,8 @@ def timeline_model(
         lines += words.table({row.name: row.breakdown for row in rows}, waits, whole)
         windows = {each: [shown.window_of(each)] for each in shown.ranks}
         waited = words.waited(waited_for(builder.comm, builder.last_in, windows), shown.facts)
-        lines += [waited, prose(note)]
+        said = words.note(shown.facts, compute=True, comm=comm)  # "idle" is in the picture alone
+        lines += [waited, prose(said)]
     if comm and rank is None:
         lines.append(shown.traffic.table())
     memory = memory_track(shown, builder.pixel_ns)
