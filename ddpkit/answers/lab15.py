@@ -27,7 +27,7 @@ def bottleneck(trace) -> str:
 
     "compute", "straggler", "input", "idle", "latency" or "bandwidth". What ranks usually compute is
     the lower median of all ranks. Spans called "input" are no compute. Latency: the time of the
-    shortest all_reduce, for each all_reduce that the rank waited for.
+    shortest all_reduce, for each all_reduce that the rank waited for; 0 where there is none.
     """
     parts = trace.breakdown()
     last = min(parts, key=lambda rank: parts[rank].exposed_ns)
@@ -60,9 +60,9 @@ def train_fast(model, text) -> None:
     parameters = list(model.parameters())
     generator = torch.Generator().manual_seed(dist.get_rank())
     optimizer = torch.optim.AdamW(parameters, lr=0.01)
-    for _ in range(16):
+    for _ in range(20):
         optimizer.zero_grad()
-        model(*even(text, 8, generator)).backward()
+        model(*even(text, 4, generator)).backward()
         flat = flatten([p.grad for p in parameters]).bfloat16() / dist.get_world_size()
         dist.all_reduce(flat)
         for p, mean in zip(parameters, unflatten(flat, parameters)):

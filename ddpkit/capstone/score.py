@@ -33,14 +33,18 @@ class TrainingScore:
     sent: float  # bytes
     peak: float  # bytes
     why: str = ""  # it is not ranked; "" if it is
+    real: bool = False  # by the machine's own clock: nothing that is emulated compares with it
 
     @property
     def line(self) -> str:
         """A row of the table."""
         spread = f"{self.least_ms:,.0f}–{self.most_ms:,.0f}"
+        times, peak = f"{GIVEN_MS / self.ms:.2f}", f"{self.peak / 1e6:.1f}"
+        if self.real:
+            times, peak = "–", "–"
         return (
-            f"{self.name[:12]:12} {self.ms:7,.0f} {spread:>11} {GIVEN_MS / self.ms:6.2f} "
-            f"{self.loss:6.2f} {self.sent / 1e6:8.1f} {self.peak / 1e6:8.1f}  {self.why}".rstrip()
+            f"{self.name[:12]:12} {self.ms:7,.0f} {spread:>11} {times:>6} "
+            f"{self.loss:6.2f} {self.sent / 1e6:8.1f} {peak:>8}  {self.why}".rstrip()
         )
 
 
@@ -88,8 +92,10 @@ def score_of(name: str, runs: Sequence[Outcome]) -> TrainingScore:
 def unranked(run: Outcome) -> str:
     """Why a run is not ranked; "" if it is."""
     if run.beyond:
-        return "not ranked: its time cannot be recomputed"
-    if run.ms < floor_ms() or abs(run.ms - run.clock) > 0.01 * run.ms:
+        return "not ranked: torch's DDP, or a callback: its time cannot be recomputed"
+    if run.ms < floor_ms():
+        return "not ranked: below the floor, so not trained by gradients that were counted"
+    if abs(run.ms - run.clock) > 0.01 * run.ms:
         return "not ranked: its time is not that of its work"
     if run.apart > 1e-4:
         return "not ranked: the replicas differ"
@@ -131,7 +137,7 @@ def _real(train: Callable[..., Any], name: str, seed: int) -> TrainingScore:
     why = f"real time on {n} ranks: not ranked" + ("" if alike else "; the replicas differ")
     sent = sum(one.bytes for one in run.trace.spans if one.is_comm)
     ms = max(seconds) * 1000
-    return TrainingScore(name, ms, ms, ms, task.loss(models[0]), sent, 0.0, why)
+    return TrainingScore(name, ms, ms, ms, task.loss(models[0]), sent, 0.0, why, real=True)
 
 
 def _timed(train: Callable[..., Any], model: Any, text: Any) -> tuple[Any, float]:

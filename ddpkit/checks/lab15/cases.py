@@ -93,6 +93,7 @@ def _gaps(rng: random.Random) -> list[Row]:
     ms = rng.uniform(20, 60)
     sizes = [round(ms * 2e4)] * 2
     return [
+        ("idle", _made(rng, ms, idle=_about(rng, 2 * ms), averages=False)),
         ("idle", _made(rng, ms, sizes, idle=_about(rng, 2 * ms), input=_about(rng, ms / 5))),
         ("input", _made(rng, ms, sizes, input=_about(rng, 2.2 * ms), idle=_about(rng, ms / 5))),
     ]
@@ -121,8 +122,8 @@ def train_fast(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for about, times, weight in (
         ("right, and faster than given", 1.1, 4.0),
         ("1.5 times as fast", 1.5, 2.0),
-        ("2 times as fast", 2.0, 2.0),
-        ("3 times as fast", 3.0, 2.0),
+        ("2.5 times as fast", 2.5, 2.0),
+        ("4 times as fast", 4.0, 2.0),
     ):
         task = TextTask(rng.randrange(10**9))
         yield Case(

@@ -24,6 +24,9 @@ def taken_for(right: str, *given: str) -> Callable[[Seen], bool]:
 
 # fmt: off
 BOTTLENECK = (
+    Hint("nothing moves", lambda s: s.raised == "ValueError",
+         "The ranks of this trace never communicate: no all_reduce is the shortest one, and its "
+         "latency is 0."),
     Hint("no such word", lambda s: any(each not in WORDS for each in s.bottlenecks),
          f"The answer is one of six words: {', '.join(WORDS)}."),
     Hint("hidden counts", taken_for("compute", *MOVING),
@@ -67,8 +70,9 @@ TRAIN = (
          lambda s: f"The ranks' clocks say {s.clock_ms:,.0f} ms, and what they did takes "
          f"{s.ms:,.0f} ms. Clocks are not believed here: leave them alone."),
     Hint("below the floor", lambda s: s.time == "below the floor",
-         f"No machine like these does that: {FEWEST} windows alone take longer, and nobody has "
-         "come to the target with so few. Compute with torch, on the ranks, in their main thread."),
+         f"The products of {FEWEST} windows alone take longer, and from so few nobody learns to "
+         "come below the target. Train by gradients, which torch computes on the ranks, in their "
+         "main thread: letters that are counted into the weights are no training."),
     Hint("a rank rests", lambda s: s.ranks != s.expect["ranks"],
          lambda s: f"Rank {s.shares.index(min(s.shares))} computes {min(s.shares):.0%} of all "
          "that is computed. Let all four train."),

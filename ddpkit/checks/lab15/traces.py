@@ -26,10 +26,11 @@ class StepWork:
     latency: float = 0.2  # ms of an all_reduce that carries nothing
     bandwidth: float = 1e5  # bytes a ms
     steps: int = 4
+    averages: bool = True  # the loss, in 4 bytes, at a step's end
 
 
 def of(work: StepWork) -> Trace:
-    """The trace of steps, in each of which the loss is averaged last, in 4 bytes."""
+    """The trace of steps."""
     ranks = range(len(work.compute))
     spans: list[Span] = []
     free = [0.0 for _ in ranks]
@@ -49,7 +50,7 @@ def of(work: StepWork) -> Trace:
         for rank in ranks:
             back = free[rank] - begin[rank] - work.input[rank] - work.idle[rank]
             spans += [_compute(rank, "backward", "backward", free[rank] - 2 * back / 3, free[rank])]
-        for nbytes in (*work.sizes, 4):
+        for nbytes in (*work.sizes, *[4] * work.averages):
             ready = max(free)
             took = _took(work, nbytes)
             spans += [_comm(r, seq, nbytes, free[r], ready, took, free[r]) for r in ranks]

@@ -25,7 +25,7 @@ def by_spans(trace):
     last = min(steps, key=steps.get)
     blocked, computes, loads, count = steps[last]
     usual = median_low([each[1] for each in steps.values()])
-    tiny = min(one.end_ns - one.ready_ns for one in trace.spans if one.is_comm)
+    tiny = min((one.end_ns - one.ready_ns for one in trace.spans if one.is_comm), default=0)
     start, end = trace.window_of(last)
     found = [
         (usual, "compute"),
@@ -47,8 +47,8 @@ def by_my_own_ddp(model, text):
     wrapped = DDP(model, bucket_cap_mb=0.2)
     torch.manual_seed(dist.get_rank())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=True)
-    for _ in range(18):
-        at = torch.randint(len(text) - 32, (8, 1)) + torch.arange(32)
+    for _ in range(20):
+        at = torch.randint(len(text) - 32, (4, 1)) + torch.arange(32)
         optimizer.zero_grad()
         wrapped(text[at], text[at + 1]).backward()
         optimizer.step()
@@ -65,8 +65,8 @@ def with_a_sharded_optimizer(model, text):
     mine = torch.nn.Parameter(flat.chunk(n)[rank].clone())
     optimizer = torch.optim.AdamW([mine], lr=0.01)
     generator = torch.Generator().manual_seed(rank)
-    for _ in range(18):
-        starts = torch.randint(len(text) - 33, (6,), generator=generator).tolist()
+    for _ in range(20):
+        starts = torch.randint(len(text) - 33, (4,), generator=generator).tolist()
         stretches = torch.stack([text[start : start + 33] for start in starts])
         model.zero_grad()
         model(stretches[:, :-1], stretches[:, 1:]).backward()
