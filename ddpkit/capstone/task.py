@@ -14,7 +14,7 @@ from ddpkit.machine import machines_of
 RANKS = 4
 LINK: LinkSpec = {"hosts of": 2, "inside": "10 Gbit/s, 20 us", "between": "200 Mbit/s, 200 us"}
 MACHINE = "2 GFLOP/s, 8 GB/s, 1 GB, 3 us"
-TARGET = 3.1  # nats a letter, of the text that is held out; its margin: BENCHMARKS.md, "The capstone"
+TARGET = 3.1  # nats a letter, of the text that is held out; see BENCHMARKS.md
 GIVEN_MS = 6250.0  # what the given script takes: counted, so the same in every run
 WINDOWS, LENGTH = 256, 32  # of the held-out text, by which a model is judged
 FEWEST = 32  # windows of 32 letters: from so few nobody learns to come below the target
