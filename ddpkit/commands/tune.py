@@ -9,7 +9,7 @@ import click
 from ddpkit.commands.predict import BLIND, described, loaded, of_a_trace, stated
 from ddpkit.text import columns, count
 
-DEFAULT_MB = 25  # torch's
+LEFT_OUT = "left out (torch's default: 1, then 25)"
 CLOSE = 1.02  # of the best: as good, for what a model can tell
 SHOWN = 8
 
@@ -24,6 +24,7 @@ def tune(files: tuple[Path, ...], ranks: int | None, link: str | None, speed: fl
     order in which to measure them: once a measured step is shorter than the next prediction, no
     other cap can win.
     """
+    from ddpkit.simulate.buckets import DEFAULT_FIRST_MB
     from ddpkit.view.drawing.steps import caps
 
     model = loaded(files)
@@ -31,22 +32,22 @@ def tune(files: tuple[Path, ...], ranks: int | None, link: str | None, speed: fl
         click.echo(line)
     changed = {"world_size": ranks, "link": link, "speed": speed}
     now = stated(model, **changed).step_ns
-    tried = sorted({*caps(model.step), DEFAULT_MB})
-    found = [(stated(model, bucket_cap_mb=cap, **changed), cap) for cap in tried]
-    found.sort(key=lambda pair: pair[0].step_ns)
-    best, cap = found[0]
+    tried = {f"{cap:g}": {"bucket_cap_mb": cap} for cap in sorted(caps(model.step))}
+    tried[LEFT_OUT] = {"first_bucket_mb": DEFAULT_FIRST_MB}
+    replays = {cap: stated(model, **caps, **changed) for cap, caps in tried.items()}
+    found = sorted(replays, key=lambda cap: replays[cap].step_ns)
+    best = replays[found[0]]
     rows = [["bucket_cap_mb", "buckets", "a step", "beside the best"]]
-    shown = found[:SHOWN] + [pair for pair in found[SHOWN:] if pair[1] == DEFAULT_MB]
-    for replay, each in shown:
-        said = f"{each:g}" + (" (torch's default)" if each == DEFAULT_MB else "")
-        times = replay.step_ns / best.step_ns if best.step_ns else 1.0
-        number = str(len(replay.all_reduces))
-        rows.append([said, number, f"{replay.step_ns / 1e6:.4g} ms", f"× {times:.3f}"])
+    for cap in found[:SHOWN] + [each for each in found[SHOWN:] if each == LEFT_OUT]:
+        step_ns, number = replays[cap].step_ns, str(len(replays[cap].all_reduces))
+        times = step_ns / best.step_ns if best.step_ns else 1.0
+        rows.append([cap, number, f"{step_ns / 1e6:.4g} ms", f"× {times:.3f}"])
     click.echo("\n".join(columns(rows)))
-    close = [each for replay, each in found if replay.step_ns <= CLOSE * best.step_ns]
-    click.echo(
-        f"On {count(best.world_size, 'rank')}, {best.links}: bucket_cap_mb={cap:g}. From "
-        f"{min(close):g} to {max(close):g} MB all are within {CLOSE - 1:.0%} of it; with the "
-        f"recorded buckets it is {now / 1e6:.4g} ms."
-    )
+    close = [cap for cap in tried if replays[cap].step_ns <= CLOSE * best.step_ns]
+    numbers = [cap for cap in close if cap != LEFT_OUT]  # from the smallest to the largest
+    where = f"On {count(best.world_size, 'rank')}, {best.links}"
+    click.echo(f"{where}: bucket_cap_mb{' ' if found[0] == LEFT_OUT else '='}{found[0]}.")
+    if numbers:
+        click.echo(f"From {numbers[0]} to {numbers[-1]} MB all are within {CLOSE - 1:.0%} of it.")
+    click.echo(f"With the recorded buckets it is {now / 1e6:.4g} ms.")
     click.echo(BLIND)

@@ -46,18 +46,21 @@ class Forecast:
         bucket_cap_mb: float | None = None,
         speed: float = 1.0,
         algorithm: str = "ring",
+        first_bucket_mb: float | None = None,
     ) -> Replay:
         """The step on so many ranks, each with its batch; what is not given is as recorded.
 
-        ``speed=2``: ranks compute twice as fast. Raises TraceError if the links that were recorded
-        tell nothing of so many ranks, ValueError for a bad link or a speed that is not above 0.
+        Caps are those of `assign_buckets`: ``first_bucket_mb=1`` alone is what torch does where
+        ``bucket_cap_mb`` is left out. ``speed=2``: ranks compute twice as fast. Raises TraceError
+        if the links that were recorded tell nothing of so many ranks, ValueError for a bad link or
+        a speed that is not above 0.
         """
         if not speed > 0:
             raise ValueError(f"a speed is above 0: {speed!r}")
         n = self.world_size if world_size is None else world_size
         buckets = self.buckets
-        if bucket_cap_mb is not None:
-            buckets = assign_buckets(self.step.gradients, bucket_cap_mb)
+        if bucket_cap_mb is not None or first_bucket_mb is not None:
+            buckets = assign_buckets(self.step.gradients, bucket_cap_mb, first_bucket_mb)
         links = self._links(n) if link is None else Links.parse(link, n)
         return replay(
             self.step.slowed(1 / speed),

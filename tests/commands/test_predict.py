@@ -1,5 +1,6 @@
 """`ddpkit predict` and `ddpkit tune`: from one trace to steps that nobody has run."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,15 +138,24 @@ def test_a_measured_machine_has_a_range_over_its_kinds() -> None:
 
 def test_tune_names_the_best_cap_and_the_order_to_measure(saved: str) -> None:
     text = said("tune", saved)
-    rows = [line.split() for line in text.splitlines() if "× " in line]
-    times = [float(row[-1]) for row in rows]
+    rows = [re.split(r"  +", line.strip()) for line in text.splitlines() if "× " in line]
+    times = [float(row[-1].removeprefix("× ")) for row in rows]
     assert times[0] == 1.0
     assert times[:-1] == sorted(times[:-1])
-    assert "25 (torch's default)" in text
+    assert "left out (torch's default: 1, then 25)" in [row[0] for row in rows]
     assert f"bucket_cap_mb={rows[0][0]}." in text
     assert "On 64 ranks, 10 Gbit/s, 20 us" in said(
         "tune", saved, "-n", "64", "--link", "10 Gbit/s, 20 us"
     )
+
+
+def test_torchs_default_has_a_first_bucket_of_its_own() -> None:
+    """A cap of 25 that is stated has one bucket of 20 MB where the default has two."""
+    gradients = tuple(Gradient(f"p{k}", MB, k * 1000) for k in range(20))
+    step = Step(0, gradients, 0)
+    model = replace(forecast(recorded([1.0] * 9)), step=step)
+    assert len(model.replay(bucket_cap_mb=25).all_reduces) == 1
+    assert len(model.replay(first_bucket_mb=1).all_reduces) == 2
 
 
 @pytest.mark.parametrize(
