@@ -2,7 +2,7 @@
 # jupyter:
 #   ddpkit:
 #     builds: "what keeps a job alive: unequal shares, checkpoints, restarts, and eyes for what went wrong"
-#     minutes: 150
+#     minutes: 180
 #     needs: labs 04 and 06
 #   jupytext:
 #     text_representation:
@@ -21,7 +21,7 @@
 # shares, checkpoints that survive a kill, a supervisor, and a test that replicas are replicas. Then
 # nine programs are ill, and you are the doctor.
 #
-# **You need** labs 04 and 06. About 90 minutes, and an hour for the clinic: come back for it.
+# **You need** labs 04 and 06. About two hours, and an hour for the clinic: come back for it.
 
 # %%
 import torch, torch.distributed as dist
@@ -100,15 +100,17 @@ compare(alike, one_slow, labels=["alike", "rank 3 slow"])
 # ## Your turn: find it
 #
 # All ranks' steps end together, so the length of a step tells nothing. Its parts do:
-# `trace.step(k).breakdown()` has them for each rank, and `compute_ns` leaves out all waiting.
+# `trace.step(k).breakdown()[rank].compute_ns` is what a rank computes itself, without all waiting.
+# `trace.steps` says how many steps there are, and `trace.ranks` which ranks.
 
 
 # %% exercise="straggler"
 def straggler(trace) -> int | None:
     """The rank that holds up the others in the steps of `trace`; None if there is none.
 
-    It is the rank whose own work takes longest, in all steps but the first, which warms up; and it
-    takes at least 20 % longer than the median rank's. (Of two in the middle, the faster one's.)
+    It is the rank whose own work takes longest, and at least 20 % longer than the median rank's.
+    (Of two in the middle, the faster one's.) All steps but the first count, together: that one
+    warms up.
     """
     # BEGIN SOLUTION
     compute = dict.fromkeys(trace.ranks, 0)
@@ -316,8 +318,8 @@ print("load:", said(torch.load, path))
 def save_checkpoint(path, step: int, model, optimizer) -> None:
     """Save a checkpoint: rank 0 writes it, and no rank returns before it is there.
 
-    `path` holds what torch.save makes of a dict: "step", and the state_dict() of "model" and of
-    "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one before.
+    `path`, a str, holds what torch.save makes of a dict: "step", and the state_dict() of "model"
+    and of "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one before.
     Afterwards no second file is left.
     """
     # BEGIN SOLUTION
@@ -483,7 +485,7 @@ def supervise(start, ranks: int, max_restarts: int, least: int = 1):
 
     `start(ranks, attempt)` makes a run, whose `error` is None if all was well; attempts count from
     0. After a failure start again, at most max_restarts times: without the ranks that died, if it
-    is a RankDied, but never with fewer than `least`.
+    is a RankDied. If fewer than `least` are left, it was the last attempt.
     """
     # BEGIN SOLUTION
     for attempt in range(max_restarts + 1):
@@ -577,7 +579,7 @@ for cause, meaning in CAUSES.items():
 #
 # A diagnosis is one of these causes, and the rank at fault: None if it is not one rank's. A mend
 # says what stands in a line instead, `{3: "the new line 3"}`; it may be several lines, or "".
-# Indentation stays as it was.
+# Each begins where the old line began: what is below an `if` goes into the same text, after `\n`.
 
 # %%
 print(patient("A"))

@@ -28,8 +28,9 @@ def mlp():
 def straggler(trace) -> int | None:
     """The rank that holds up the others in the steps of `trace`; None if there is none.
 
-    It is the rank whose own work takes longest, in all steps but the first, which warms up; and it
-    takes at least 20 % longer than the median rank's. (Of two in the middle, the faster one's.)
+    It is the rank whose own work takes longest, and at least 20 % longer than the median rank's.
+    (Of two in the middle, the faster one's.) All steps but the first count, together: that one
+    warms up.
     """
     compute = dict.fromkeys(trace.ranks, 0)
     for k in range(1, trace.steps):
@@ -80,8 +81,8 @@ def train_unequal(model, batches, lr: float) -> int:
 def save_checkpoint(path, step: int, model, optimizer) -> None:
     """Save a checkpoint: rank 0 writes it, and no rank returns before it is there.
 
-    `path` holds what torch.save makes of a dict: "step", and the state_dict() of "model" and of
-    "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one before.
+    `path`, a str, holds what torch.save makes of a dict: "step", and the state_dict() of "model"
+    and of "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one before.
     Afterwards no second file is left.
     """
     if dist.get_rank() == 0:
@@ -118,7 +119,7 @@ def supervise(start, ranks: int, max_restarts: int, least: int = 1):
 
     `start(ranks, attempt)` makes a run, whose `error` is None if all was well; attempts count from
     0. After a failure start again, at most max_restarts times: without the ranks that died, if it
-    is a RankDied, but never with fewer than `least`.
+    is a RankDied. If fewer than `least` are left, it was the last attempt.
     """
     for attempt in range(max_restarts + 1):
         run = start(ranks, attempt)

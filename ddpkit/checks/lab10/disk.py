@@ -112,7 +112,7 @@ def saved(answer: Answer, seed: int, own_disks: bool) -> Observed:
         for steps in (2, 3):
             model, optimizer = trained(seed, steps)
             optimizer.register_state_dict_pre_hook(lambda _: time.sleep(SLOW))
-            answer(path, steps, model, optimizer)
+            answer(str(path), steps, model, optimizer)
             there = there and path.exists()
         found = held(path)
         _together()
@@ -139,7 +139,7 @@ def unlucky(answer: Answer, seed: int, how: str) -> Observed:
         ended = "returned"
         with {"full": _full_disk, "killed at the end": _killed_at_the_end}.get(how, _as_it_is)():
             try:
-                answer(path, 5, model, optimizer)
+                answer(str(path), 5, model, optimizer)
             except Killed:
                 ended = "killed"
             except Exception:
@@ -147,7 +147,7 @@ def unlucky(answer: Answer, seed: int, how: str) -> Observed:
         holds = held(path)
         model, optimizer = trained(seed, 6)
         with suppress(Exception):
-            answer(path, 6, model, optimizer)
+            answer(str(path), 6, model, optimizer)
         return {"ended": ended, "holds": holds, "the next": held(path)}
 
 
@@ -164,7 +164,7 @@ def loaded(answer: Answer, seed: int, steps: int | None, own: int) -> list[Any]:
         if _rank() == 0 and steps is not None:
             write(path, seed, steps)
         model, optimizer = trained(own, 0)
-        return after(answer(path, model, optimizer), model, optimizer)
+        return after(answer(str(path), model, optimizer), model, optimizer)
 
 
 def of_a_cut_file(answer: Answer, seed: int) -> Observed:
@@ -176,7 +176,7 @@ def of_a_cut_file(answer: Answer, seed: int) -> Observed:
         path.write_bytes(whole[: len(whole) // 2])
         model, optimizer = trained(seed, 0)
         try:
-            answer(path, model, optimizer)
+            answer(str(path), model, optimizer)
         except Exception:
             ended = "raised"
         else:

@@ -51,8 +51,8 @@ def module() -> Any:
     net.frozen = torch.nn.Parameter(torch.tensor([1.0, 2.0, 4.0]), requires_grad=False)
     net.narrow = torch.nn.Parameter(torch.tensor([0.5, -3.0]).bfloat16())
     net.table = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3).t())
-    net.register_buffer("seen", torch.tensor(7))
-    net.register_buffer("mean", torch.tensor([0.0, float("nan")]), persistent=False)
+    net.register_buffer("seen", torch.tensor(7), persistent=False)  # state_dict() leaves it out
+    net.register_buffer("mean", torch.tensor([0.0, float("nan")]))
     return net
 
 

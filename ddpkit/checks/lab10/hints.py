@@ -289,8 +289,13 @@ SUPERVISE = (
     Hint("nobody died", lambda s: "raised" in s.ends and s.wrong("started"),
          "Nobody died: a RankError is an exception, and the same ranks can start again. Only "
          "RankDied takes its `ranks` away."),
-    Hint("too few", lambda s: len(s.arguments) > 2 and len(s.started) > len(s.expect["started"]),
-         lambda s: f"{s.started[-1][0]} ranks were started, and {s.arguments[2]} are the least."),
+    Hint("too few", lambda s: len(s.started) > len(s.expect["started"])
+         and s.started[-1][0] < (s.arguments[2:] or (1,))[0],
+         lambda s: f"{s.started[-1][0]} ranks were started, and {(s.arguments[2:] or (1,))[0]} "
+         "are the least."),
+    Hint("nobody comes back", lambda s: len(s.started) > len(s.expect["started"]),
+         lambda s: f"Ranks and attempts were {s.started}: more ranks than were left. Where fewer "
+         "than `least` are, there is no attempt more: raise the error."),
     Hint("dead ranks", lambda s: s.wrong("started"),
          lambda s: f"Ranks and attempts were {s.started}: the run that failed tells who died, in "
          "run.error.ranks, and as many ranks fewer start next."),
@@ -326,7 +331,8 @@ DRIFTED = (
     Hint("-0.0", lambda s: "-0.0" in s.about, "-0.0 == 0.0, but their bits differ."),
     Hint("buffers", lambda s: _has(s.right, "seen")
          and not any(_has(each, "seen") for each in s.names),
-         "A buffer is part of the model too: named_buffers()."),
+         "A buffer is part of the model too, also one that state_dict() leaves out: "
+         "named_buffers()."),
     Hint("frozen", lambda s: "frozen one" in s.about,
          "The lowest bit of a frozen parameter counts too, on any rank."),
     Hint("sums", lambda s: "changed places" in s.about or "sums" in s.about,
@@ -372,6 +378,9 @@ MEND = (
     Hint("still stuck", lambda s: s.stuck or s.mismatch,
          "Mended so, the ranks still wait for each other, or disagree: the run's last words "
          "say where."),
+    Hint("indentation", lambda s: s.raised == "IndentationError",
+         "Each text begins where the old line began, whatever blanks it has: what is below an `if` "
+         "stands in the same text, after \\n and four blanks."),
     Hint("fails", lambda s: s.error, "Mended so, the program fails."),
     Hint("silent ranks", lambda s: s.wrong("ranks"),
          "It ends, but the ranks no longer talk: each works for itself."),

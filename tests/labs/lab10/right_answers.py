@@ -112,6 +112,15 @@ def with_a_temporary_file(path, step, model, optimizer):
     dist.all_reduce(torch.zeros(1))
 
 
+@right("save_checkpoint")
+def beside_a_path_of_text(path, step, model, optimizer):
+    if dist.get_rank() == 0:
+        state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, path + ".new")
+        os.replace(path + ".new", path)
+    dist.barrier()
+
+
 @right("load_checkpoint")
 def of_two_broadcasts(path, model, optimizer):
     there = torch.tensor([int(dist.get_rank() == 0 and Path(path).is_file())])

@@ -262,6 +262,8 @@ edits(
     ("supervise", "returns_the_failed", "    raise run.error\n", "    return run\n",
      "a failed run"),
     ("supervise", "below_least", "ranks < least", "ranks < 1", "too few"),
+    ("supervise", "the_least_at_least", LESS,
+     "            ranks = max(least, ranks - len(run.error.ranks))\n", "nobody comes back"),
     ("supervise", "as_many_as_before", DIED + LESS, "", "dead ranks"),
     ("supervise", "one_less", LESS, "            ranks -= 1\n", "dead ranks"),
     ("supervise", "swallowed", "    raise run.error\n",
@@ -274,6 +276,8 @@ CRC = "torch.tensor([zlib.crc32(each) for each in as_bytes])"
 edits(
     ("drifted", "rank_0_alone", "    return [name", "    if dist.get_rank():\n        return []\n"
      "    return [name", "rank 0 alone"),
+    ("drifted", "what_is_saved", "[*module.named_parameters(), *module.named_buffers()]",
+     "module.state_dict()", "buffers"),
     ("drifted", "parameters_only", ", *module.named_buffers()", "", "buffers"),
     ("drifted", "trained_only", "[*module.named_parameters(),",
      "[*((n, p) for n, p in module.named_parameters() if p.requires_grad),", "frozen"),
@@ -370,6 +374,9 @@ edits(
      'mend = {4: "everyone = [model(x).detach()]", 5: ""}', "silent ranks"),
     ("patient_e", "no_nan", '{5: "loss = sum(0 * p.sum() for p in model.parameters())"}',
      '{4: "if False:"}', "symptom only"),
+    ("patient_e", "below_an_if", '{5: "loss = sum(0 * p.sum() for p in model.parameters())"}',
+     '{4: "optimizer.zero_grad()", 5: "", 6: "if loss.isfinite():", 7: "    loss.backward()"}',
+     "indentation"),
     ("patient_e", "barrier", '{5: "loss = sum(0 * p.sum() for p in model.parameters())"}',
      '{5: "dist.barrier()\\ncontinue"}', "still stuck"),
     ("patient_e", "the_steps_of_data", '"left out"', '"one step more"', "another cause"),
