@@ -82,8 +82,8 @@ def save_checkpoint(path, step: int, model, optimizer) -> None:
     """Save a checkpoint: rank 0 writes it, and no rank returns before it is there.
 
     `path`, a str, holds what torch.save makes of a dict: "step", and the state_dict() of "model"
-    and of "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one before.
-    Afterwards no second file is left.
+    and of "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one
+    before. Afterwards no second file is left.
     """
     if dist.get_rank() == 0:
         state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
