@@ -17,9 +17,10 @@
 # # 07 · Torch's DDP, opened up
 #
 # **You will build** the parts of `DistributedDataParallel` that torch lets you replace: what is sent,
-# to whom, what a rank does that has no data left, who is there at all, and how bytes move.
+# what a rank does that has no data left, who is there at all, and how bytes move; then, if you like,
+# to whom.
 #
-# **You need** labs 03 to 06. About 100 minutes.
+# **You need** labs 03 to 06. About 100 minutes, and 25 more for gossip, at the end.
 
 # %%
 import torch, torch.distributed as dist
@@ -216,6 +217,11 @@ compare(*tried, labels=[f"{cap:g} MB" for cap in caps])
 # The reducer hands each full bucket to a *communication hook*, and takes back a Future of what the
 # gradients shall be. The hook of lab 06 averaged. Now send half of the bytes: float16.
 #
+# A *Future* knows what comes next: `work.get_future()` is over when the Work is, and
+# `future.then(f)` is another one, of what `f(future)` returns. In `f`, `future.value()` is there: of
+# an all-reduce a *list* of one tensor.
+
+# %% [markdown]
 # **Predict:** the largest float16 is 65,504. What is 40,960 + 49,152 in float16, and what is the mean?
 #
 # <details><summary>An answer</summary>
@@ -332,8 +338,10 @@ def powersgd_hook(state, bucket):
     A gradient of two or more dimensions is a matrix M: first dimension × the rest. Q has
     `state.rank` columns, fewer if M is smaller, and starts at random, but the same on all ranks.
     The Q' of a bucket's matrices are kept in `state.q[bucket.index()]`, for the next step; what was
-    not sent in `state.error[bucket.index()]`, to be added to the next gradient. Gradients of fewer
-    dimensions are averaged as they are. At most 3 collectives.
+    not sent in `state.error[bucket.index()]`, to be added to the next gradient; if somebody has
+    emptied `state.error`, nothing is added. Gradients of fewer dimensions are averaged as they are.
+    All is in the gradients' dtype. At most 3 collectives. (`bucket.gradients()`: views of
+    `bucket.buffer()`.)
     """
     # BEGIN SOLUTION
     i, flat = bucket.index(), bucket.buffer()
@@ -391,6 +399,13 @@ def train_compressed(start, rank=1):
 
 
 run = Cluster(2).run(train_compressed, 0, expect_error=True)
+if run.error is None:
+    print("no error: each bucket took what was kept of others")
+
+# %% [markdown]
+# **What to notice:** what was kept of the first step's one bucket has other shapes, and the hook
+# fails. If yours does not, it is worse: nobody tells. `after(2, hook)` begins when the buckets are
+# those that stay.
 
 # %% [markdown]
 # ## What does it cost in learning?
@@ -506,153 +521,6 @@ for name in loss:
 # combines gradients otherwise than by a sum (Maleki et al., MLSys 2021); it would go here too.
 
 # %% [markdown]
-# ## Who needs all?
-#
-# An all-reduce asks everybody. In *gossip* each rank averages with one partner, and in each step with
-# another: GossipGraD (Daily et al., 2018). After $\log_2 n$ steps everybody has heard of everybody,
-# if in round $i$ the partner is the rank whose number differs in binary digit $i$.
-#
-# Each pair is a process group.
-
-# %% [markdown]
-# ## Your turn: pairs, and gossip
-#
-# **Predict:** with 8 ranks, who are the partners of rank 5 in rounds 0, 1 and 2?
-#
-# <details><summary>An answer</summary>
-#
-# 5 is 101 in binary. One digit changed: 100, 111 and 001, ranks 4, 7 and 1.
-#
-# </details>
-
-
-# %% exercise="pair_groups"
-def pair_groups() -> list:
-    """For 2^k ranks the groups of two in which this rank gossips: group i for binary digit i.
-
-    All ranks call `dist.new_group` for all groups, in the same order, also for groups that they are
-    not in; a rank keeps only its own.
-    """
-    # BEGIN SOLUTION
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    groups = []
-    for i in range(world_size.bit_length() - 1):
-        for first in range(world_size):
-            second = first ^ 2**i
-            if first < second:
-                group = dist.new_group([first, second])
-                if rank in (first, second):
-                    groups.append(group)
-    return groups
-    # END SOLUTION
-
-
-# %% check="pair_groups"
-check(pair_groups)
-
-
-# %% exercise="gossip_hook"
-def gossip_hook(state, bucket):
-    """Start to replace the bucket by the mean of this rank's and its partner's.
-
-    The partner is in the group `state.pairs[state.step % len(state.pairs)]`, for all buckets of a
-    step; `state.step` grows by one with the last bucket. Returns a Future, without waiting.
-    """
-    # BEGIN SOLUTION
-    pair = state.pairs[state.step % len(state.pairs)]
-    state.step += bucket.is_last()
-    flat = bucket.buffer().div_(2)
-    work = dist.all_reduce(flat, group=pair, async_op=True)
-    return work.get_future().then(lambda future: future.value()[0])
-    # END SOLUTION
-
-
-# %% check="gossip_hook"
-check(gossip_hook)
-
-# %% [markdown]
-# On four ranks a ring of $S$ bytes takes $6\alpha + 1.5\,S/\beta$. **Predict:** what does a pair take,
-# with 1.2 MB on a link of 100 Mbit/s ($S/\beta$ = 96 ms) and 1 ms? And among 64 ranks?
-
-# %% guess="pair_ms"
-pair_ms = 2 * 1 + 96  # your guess, in ms
-
-
-# %%
-def exchange():
-    import time
-
-    pair, x, took = pair_groups()[0], torch.zeros(300_000), []
-    for group in (None, pair):
-        begin = time.perf_counter()
-        dist.all_reduce(x, group=group)
-        took.append(round(1000 * (time.perf_counter() - begin), 1))
-    return took
-
-
-# %%
-wide = Cluster(4, link="100 Mbit/s, 1 ms", machine="laptop core")
-all_ms, two_ms = wide.run(exchange).results[0] or (None, None)
-print("ms over all four:", all_ms)
-beside(pair_ms, two_ms, "ms")
-
-# %% [markdown]
-# A pair takes $2\alpha + S/\beta$, however many ranks there are.
-#
-# Four ranks, each with its own digits, start equal. The plot shows how far apart their parameters are.
-#
-# **Predict:** do the models stay equal with gossip? And if the *parameters* are averaged every 8
-# steps, as torch's `PeriodicModelAverager` does?
-
-
-# %%
-def drift(gossip, period=None, steps=32):
-    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-
-    pairs = pair_groups()
-    model = DistributedDataParallel(mlp())
-    if gossip:
-        model.register_comm_hook(SimpleNamespace(pairs=pairs, step=0), gossip_hook)
-    averager = PeriodicModelAverager(period=period, warmup_steps=0) if period else None
-    apart = []
-    for _ in steps_on_digits(model, steps, batch=32):
-        if averager:
-            averager.average_parameters(model.parameters())
-        apart.append(largest_difference(model))
-    return apart
-
-
-# %%
-def largest_difference(model):
-    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-    high, low = flat.clone(), flat.clone()
-    dist.all_reduce(high, dist.ReduceOp.MAX)
-    dist.all_reduce(low, dist.ReduceOp.MIN)
-    return (high - low).max().item()
-
-
-# %%
-plt.figure(figsize=(7, 3))
-for name, how in {
-    "all-reduce": (False,),
-    "gossip": (True,),
-    "gossip, averaged every 8 steps": (True, 8),
-}.items():
-    apart = Cluster(4).run(drift, *how).results[0] or [0.0]
-    plt.plot(apart, label=name)
-    print(f"{name:31} apart by at most {max(apart):.3f}, at the end {apart[-1]:.3f}")
-plt.xlabel("step"), plt.ylabel("largest difference"), plt.legend()
-plt.show()
-
-# %% [markdown]
-# **What to notice:** equal gradients kept the models equal. With gossip they drift apart, for each
-# rank has heard of other images. Averaged parameters are equal again at once, and drift anew.
-#
-# So *when to synchronise the parameters* is a choice. Chen et al. (2021) call gossip with a global
-# average now and then Gossip-PGA; torch has `post_localSGD_hook`, which averages in a group and leaves
-# the rest to the averager.
-
-# %% [markdown]
 # ## Uneven inputs
 #
 # Three ranks have 3, 1 and 2 batches. Each backward all-reduces, with everybody.
@@ -673,6 +541,10 @@ def train_as_long_as_there_are_batches():
 
 
 run = Cluster(3).run(train_as_long_as_there_are_batches, expect_error=True)
+
+# %% [markdown]
+# **What to notice:** rank 1 has one batch, and left. The others wait for it before their second
+# forward already: there rank 0 tells its order of gradients, as you saw at the top.
 
 # %% [markdown]
 # ## Your turn: train on
@@ -975,8 +847,9 @@ show(on_ring, step=3)
 #
 # - seen all that the one line does, and where a step's time goes;
 # - replaced what is sent: half of the bytes, or two thin matrices and the memory of what was left out;
-# - replaced to whom: pairs instead of all, and seen the models drift;
 # - trained with uneven inputs, named the missing, and moved the bytes yourself.
+#
+# Below, as a second part: whom gradients are averaged with, and three switches.
 
 # %% [markdown]
 # **In words:** Spark has no all-reduce in a stage, and a driver that collects. Which of this lab's
@@ -992,6 +865,155 @@ show(on_ring, step=3)
 # </details>
 #
 # **Next:** an all-reduce waits for everybody. Lab 08 has servers that need not.
+
+# %% [markdown]
+# ## Optional: who needs all?
+#
+# About 25 minutes, with two exercises.
+#
+# An all-reduce asks everybody. In *gossip* each rank averages with one partner, and in each step with
+# another: GossipGraD (Daily et al., 2018). After $\log_2 n$ steps everybody has heard of everybody,
+# if in round $i$ the partner is the rank whose number differs in binary digit $i$.
+#
+# Each pair is a process group.
+
+# %% [markdown]
+# ## Your turn: pairs, and gossip
+#
+# **Predict:** with 8 ranks, who are the partners of rank 5 in rounds 0, 1 and 2?
+#
+# <details><summary>An answer</summary>
+#
+# 5 is 101 in binary. One digit changed: 100, 111 and 001, ranks 4, 7 and 1.
+#
+# </details>
+
+
+# %% exercise="pair_groups"
+def pair_groups() -> list:
+    """For 2^k ranks the groups of two in which this rank gossips: group i for binary digit i.
+
+    All ranks call `dist.new_group` for all groups, in the same order, also for groups that they are
+    not in; a rank keeps only its own.
+    """
+    # BEGIN SOLUTION
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    groups = []
+    for i in range(world_size.bit_length() - 1):
+        for first in range(world_size):
+            second = first ^ 2**i
+            if first < second:
+                group = dist.new_group([first, second])
+                if rank in (first, second):
+                    groups.append(group)
+    return groups
+    # END SOLUTION
+
+
+# %% check="pair_groups"
+check(pair_groups)
+
+
+# %% exercise="gossip_hook"
+def gossip_hook(state, bucket):
+    """Start to replace the bucket by the mean of this rank's and its partner's.
+
+    The partner is in the group `state.pairs[state.step % len(state.pairs)]`, for all buckets of a
+    step; `state.step` grows by one with the last bucket. Returns a Future, without waiting.
+    """
+    # BEGIN SOLUTION
+    pair = state.pairs[state.step % len(state.pairs)]
+    state.step += bucket.is_last()
+    flat = bucket.buffer().div_(2)
+    work = dist.all_reduce(flat, group=pair, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+    # END SOLUTION
+
+
+# %% check="gossip_hook"
+check(gossip_hook)
+
+# %% [markdown]
+# On four ranks a ring of $S$ bytes takes $6\alpha + 1.5\,S/\beta$. **Predict:** what does a pair take,
+# with 1.2 MB on a link of 100 Mbit/s ($S/\beta$ = 96 ms) and 1 ms? And among 64 ranks?
+
+# %% guess="pair_ms"
+pair_ms = 2 * 1 + 96  # your guess, in ms
+
+
+# %%
+def exchange():
+    import time
+
+    pair, x, took = pair_groups()[0], torch.zeros(300_000), []
+    for group in (None, pair):
+        begin = time.perf_counter()
+        dist.all_reduce(x, group=group)
+        took.append(round(1000 * (time.perf_counter() - begin), 1))
+    return took
+
+
+# %%
+wide = Cluster(4, link="100 Mbit/s, 1 ms", machine="laptop core")
+all_ms, two_ms = wide.run(exchange).results[0] or (None, None)
+print("ms over all four:", all_ms)
+beside(pair_ms, two_ms, "ms")
+
+# %% [markdown]
+# A pair takes $2\alpha + S/\beta$, however many ranks there are.
+#
+# Four ranks, each with its own digits, start equal. The plot shows how far apart their parameters are.
+#
+# **Predict:** do the models stay equal with gossip? And if the *parameters* are averaged every 8
+# steps, as torch's `PeriodicModelAverager` does?
+
+
+# %%
+def drift(gossip, period=None, steps=32):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    pairs = pair_groups()
+    model = DistributedDataParallel(mlp())
+    if gossip:
+        model.register_comm_hook(SimpleNamespace(pairs=pairs, step=0), gossip_hook)
+    averager = PeriodicModelAverager(period=period, warmup_steps=0) if period else None
+    apart = []
+    for _ in steps_on_digits(model, steps, batch=32):
+        if averager:
+            averager.average_parameters(model.parameters())
+        apart.append(largest_difference(model))
+    return apart
+
+
+# %%
+def largest_difference(model):
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    high, low = flat.clone(), flat.clone()
+    dist.all_reduce(high, dist.ReduceOp.MAX)
+    dist.all_reduce(low, dist.ReduceOp.MIN)
+    return (high - low).max().item()
+
+
+# %%
+plt.figure(figsize=(7, 3))
+for name, how in {
+    "all-reduce": (False,),
+    "gossip": (True,),
+    "gossip, averaged every 8 steps": (True, 8),
+}.items():
+    apart = Cluster(4).run(drift, *how).results[0] or [0.0]
+    plt.plot(apart, label=name)
+    print(f"{name:31} apart by at most {max(apart):.3f}, at the end {apart[-1]:.3f}")
+plt.xlabel("step"), plt.ylabel("largest difference"), plt.legend()
+plt.show()
+
+# %% [markdown]
+# **What to notice:** equal gradients kept the models equal. With gossip they drift apart, for each
+# rank has heard of other images. Averaged parameters are equal again at once, and drift anew.
+#
+# So *when to synchronise the parameters* is a choice. Chen et al. (2021) call gossip with a global
+# average now and then Gossip-PGA; torch has `post_localSGD_hook`, which averages in a group and leaves
+# the rest to the averager.
 
 # %% [markdown]
 # ## Optional: three switches

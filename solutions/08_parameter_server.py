@@ -3,7 +3,7 @@
 #   ddpkit:
 #     builds: "parameter servers: push, pull, serve; three rules; remote calls"
 #     minutes: 100
-#     needs: labs 01, 04 and 05
+#     needs: labs 01, 03, 04 and 05
 #   jupytext:
 #     text_representation:
 #       extension: .py
@@ -20,7 +20,7 @@
 # ranks hold the parameters, and the others come and go: push, pull, wait. Then three rules for when a
 # worker may go on, and several servers.
 #
-# **You need** labs 01, 04 and 05. About 100 minutes.
+# **You need** labs 01, 03, 04 and 05. About 100 minutes.
 
 # %%
 import math, time, torch, torch.distributed as dist
@@ -422,7 +422,7 @@ def one_round(workers, servers=1):
 beside(round_ms, one_round(3), "ms")
 
 # %% [markdown]
-# **What to notice:** not $C + 2Wt$, which many predict: pulls and pushes do not add up. While the
+# **What to notice:** with $W$ workers not $C + 2Wt$, which many predict: pulls and pushes do not add up. While the
 # third worker waits for its parameters, the first computes; when the third pushes, the others'
 # pushes are in. What is left are the answers, one after the other, and the last one's push:
 #
@@ -842,7 +842,7 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
         print(f"{name}: {sent:.1f} MB, {ms:.0f} ms, loss {loss_of(run.results[0]):.2f}")
 
 # %% [markdown]
-# **What to notice:** an eighth of the bytes. *When to synchronise* is a choice, and so is *what*:
+# **What to notice:** an eighth of the bytes, and on these digits as low a loss. *When to synchronise* is a choice, and so is *what*:
 # updates or parameters.
 
 # %% [markdown]

@@ -55,8 +55,10 @@ def powersgd_hook(state, bucket):
     A gradient of two or more dimensions is a matrix M: first dimension × the rest. Q has
     `state.rank` columns, fewer if M is smaller, and starts at random, but the same on all ranks.
     The Q' of a bucket's matrices are kept in `state.q[bucket.index()]`, for the next step; what was
-    not sent in `state.error[bucket.index()]`, to be added to the next gradient. Gradients of fewer
-    dimensions are averaged as they are. At most 3 collectives.
+    not sent in `state.error[bucket.index()]`, to be added to the next gradient; if somebody has
+    emptied `state.error`, nothing is added. Gradients of fewer dimensions are averaged as they are.
+    All is in the gradients' dtype. At most 3 collectives. (`bucket.gradients()`: views of
+    `bucket.buffer()`.)
     """
     i, flat = bucket.index(), bucket.buffer()
     flat += state.error.get(i, 0)
@@ -77,37 +79,6 @@ def powersgd_hook(state, bucket):
         vector.copy_(mean)
     state.error[i] = wanted - flat
     return done(flat)
-
-
-def pair_groups() -> list:
-    """For 2^k ranks the groups of two in which this rank gossips: group i for binary digit i.
-
-    All ranks call `dist.new_group` for all groups, in the same order, also for groups that they are
-    not in; a rank keeps only its own.
-    """
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    groups = []
-    for i in range(world_size.bit_length() - 1):
-        for first in range(world_size):
-            second = first ^ 2**i
-            if first < second:
-                group = dist.new_group([first, second])
-                if rank in (first, second):
-                    groups.append(group)
-    return groups
-
-
-def gossip_hook(state, bucket):
-    """Start to replace the bucket by the mean of this rank's and its partner's.
-
-    The partner is in the group `state.pairs[state.step % len(state.pairs)]`, for all buckets of a
-    step; `state.step` grows by one with the last bucket. Returns a Future, without waiting.
-    """
-    pair = state.pairs[state.step % len(state.pairs)]
-    state.step += bucket.is_last()
-    flat = bucket.buffer().div_(2)
-    work = dist.all_reduce(flat, group=pair, async_op=True)
-    return work.get_future().then(lambda future: future.value()[0])
 
 
 def train_uneven(model, optimizer, batches, loss_of) -> list[int]:
@@ -202,3 +173,34 @@ def ring_all_reduce(tensors, options) -> None:
         raise NotImplementedError(f"the ring sums, and this is {options.reduceOp}")
     for tensor in tensors:
         tensor.copy_(ring(tensor))
+
+
+def pair_groups() -> list:
+    """For 2^k ranks the groups of two in which this rank gossips: group i for binary digit i.
+
+    All ranks call `dist.new_group` for all groups, in the same order, also for groups that they are
+    not in; a rank keeps only its own.
+    """
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    groups = []
+    for i in range(world_size.bit_length() - 1):
+        for first in range(world_size):
+            second = first ^ 2**i
+            if first < second:
+                group = dist.new_group([first, second])
+                if rank in (first, second):
+                    groups.append(group)
+    return groups
+
+
+def gossip_hook(state, bucket):
+    """Start to replace the bucket by the mean of this rank's and its partner's.
+
+    The partner is in the group `state.pairs[state.step % len(state.pairs)]`, for all buckets of a
+    step; `state.step` grows by one with the last bucket. Returns a Future, without waiting.
+    """
+    pair = state.pairs[state.step % len(state.pairs)]
+    state.step += bucket.is_last()
+    flat = bucket.buffer().div_(2)
+    work = dist.all_reduce(flat, group=pair, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])

@@ -10,6 +10,7 @@ from ddpkit.exercises.raised import Trouble
 from ddpkit.text import LINE, count, cut, sign, under
 
 NOT_TRIED = "not tried"
+WHOLE = 120  # characters that the first message has at least, however narrow its column
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,10 @@ def _rows(verdict: Verdict, secret: bool) -> Iterator[str]:
     for case in cases:
         lead = f"{sign(case.passed)} {case.title:<{width}}   "
         text = case.got if case.passed or secret else case.wrong or case.got
-        if case.details:  # a message of any length: two lines for the first, one for the others
+        if case.details:  # a message of any length: whole for the first, a line for the others
             raised += 1
-            text = cut(text, (LINE - len(lead)) * (2 if raised == 1 else 1) - 8)
+            room = LINE - len(lead)
+            text = cut(text, (max(2 * room, WHOLE) if raised == 1 else room) - 8)
         yield under(lead, text) if text else lead.rstrip()
     if left := len(verdict.cases) - len(cases):
         yield f"  {count(left, 'more case')} {'was' if left == 1 else 'were'} not tried."

@@ -150,16 +150,25 @@ def gossip_in_ddp(hook: Answer, module: Any, parts: Sequence[Part]) -> list[Any]
 # PowerSGD
 
 
-def compressed(hook: Answer, rank: int, steps: Sequence[Sequence[Sequence[Any]]]) -> list[Any]:
-    """What a hook gives for each bucket, [step][bucket], with one state for all of them."""
-    state = SimpleNamespace(rank=rank, q={}, error={})
-    return [
-        [
-            value_of(hook(state, bucket_of(tensors, i, last=i == len(buckets) - 1)))
-            for i, tensors in enumerate(buckets)
-        ]
-        for buckets in steps
-    ]
+def compressed(
+    hook: Answer, rank: int, steps: Sequence[Sequence[Sequence[Any]]], *, forget: bool = False
+) -> list[Any]:
+    """What a hook gives for each bucket, [step][bucket], with one state for all of them.
+
+    With `forget` the errors are emptied after each step, as the lesson does without feedback.
+    """
+    state, found = SimpleNamespace(rank=rank, q={}, error={}), []
+    for buckets in steps:
+        last = len(buckets) - 1
+        found.append(
+            [
+                value_of(hook(state, bucket_of(tensors, i, last=i == last)))
+                for i, tensors in enumerate(buckets)
+            ]
+        )
+        if forget:
+            state.error.clear()
+    return found
 
 
 def compressed_again(hook: Answer, rank: int, tensors: Sequence[Any], times: int) -> Any:

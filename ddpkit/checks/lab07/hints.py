@@ -64,9 +64,19 @@ FP16 = (
     Hint("before it is there", lambda s: s.wrong("gave"),
          "These are not the means. What the Future holds has to be read when it is done: in "
          "`.then(...)`, not before."),
+    Hint("fails in then", lambda s: s.raised == "RuntimeError" and not s.kind,
+         "It fails where `.then(...)` calls you: the Future of an all-reduce holds a list of one "
+         "tensor: take its [0]."),
 )
 
 POWERSGD = (
+    Hint("another dtype", lambda s: s.kind == "dtypes",
+         "Q and the error have the dtype of the gradients, which may be float64."),
+    Hint("an emptied error", lambda s: s.emptied and s.raised == "KeyError",
+         "state.error was emptied after a step: then nothing is added, and Q' goes on."),
+    Hint("no vector", lambda s: s.raised in ("ValueError", "RuntimeError")
+         and not s.kind and s.emptied is not None,
+         "A bucket may hold one matrix and no vector at all: there is no mean of an empty list."),
     Hint("no matrix", lambda s: s.error and s.in_ddp,
          "In torch's DDP a bucket may have no matrix at all: then nothing is multiplied, and "
          "the vectors alone travel."),
@@ -85,8 +95,8 @@ POWERSGD = (
     Hint("the sum", lambda s: near(s.matrix, s.mean[0] * s.n),
          "That is the mean times the number of ranks: average Q', do not only sum it."),
     Hint("own Q", lambda s: s.wrong("matrix") and outside(s),
-         "The P of the ranks do not belong together. With different Q on the ranks M Q cannot be "
-         "averaged: the same seed, the same Q."),
+         "The P of the ranks do not belong together. Only M Q can be averaged: with the same Q on "
+         "all ranks (the same seed), and before it is made orthonormal."),
     Hint("P as it is", lambda s: s.wrong("matrix"),
          "P Q'ᵀ is the part of M in P's columns only if these are orthonormal: orthonormal(P), "
          "after it was averaged."),

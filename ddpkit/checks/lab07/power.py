@@ -103,6 +103,7 @@ def again(answer: Answer, rng: random.Random) -> Case:
         weight=2,
         read=partial(_unsent, mean),
         hints=POWERSGD,
+        given={"emptied": False},
     )
 
 
@@ -129,7 +130,7 @@ def warm(answer: Answer, rng: random.Random) -> Case:
     return Case(
         "another gradient afterwards",
         asked(
-            partial(buckets.compressed, answer, 2),
+            partial(buckets.compressed, answer, 2, forget=True),
             PerRank([[[[step[rank]]] for step in parts] for rank in range(n)]),
             world_size=n,
             see={"gave": "returned"},
@@ -137,6 +138,7 @@ def warm(answer: Answer, rng: random.Random) -> Case:
         {"first": Close(first.flatten()), "second": Close(low_rank.warm(first, second).flatten())},
         read=lambda seen: {"first": seen["gave"][0][0][0], "second": seen["gave"][0][1][0]},
         hints=POWERSGD,
+        given={"emptied": True},
     )
 
 
