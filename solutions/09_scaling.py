@@ -682,9 +682,10 @@ for k in range(121):
 def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
     """How long a synchronous job of `hours` takes on servers that are revoked now and then.
 
-    All in hours. Each server is revoked `rate` times an hour, at any moment alike. A checkpoint
-    takes `save` and comes after each `interval` of work. A stretch of work and its checkpoint
-    counts only if no server is revoked in it; else all go back, wait `restart`, and do it again.
+    All in hours. Each server is revoked `rate` times an hour, at any moment alike, or never: 0. A
+    checkpoint takes `save` and comes after each `interval` of work, also at the end; there are
+    hours / interval such stretches. A stretch of work and its checkpoint counts only if no server
+    is revoked in it; else all go back, wait `restart`, and do it again.
     """
     # BEGIN SOLUTION
     danger, stretch = ranks * rate, interval + save
@@ -757,7 +758,7 @@ def resnet_seconds(n, batch):
 
 
 worlds, batches = [2**k for k in range(11)], [8, 16, 32, 64, 128]
-for deadline in (1000, 50, 20, 5, 2):
+for deadline in (1000, 20, 5, 2, 1, 0.8):
     found = plan(resnet_seconds, 1000, 40_000, worlds, batches, dollars=2, deadline=deadline)
     if found is None:
         print(f"in {deadline:4} h: none")
@@ -770,8 +771,21 @@ for deadline in (1000, 50, 20, 5, 2):
 
 # %% [markdown]
 # **What to notice:** the cheapest is small and slow, the fastest large and dear; the deadline decides.
-# Up to the noise scale time is bought at almost no price. Beyond it each hour saved costs more than
-# the one before.
+# Far below the noise scale time is bought at almost no price; near it, and beyond, each hour saved
+# costs more than the one before.
+#
+# All plans at once, and three sliders. **Predict:** with a noise scale of 100 samples, does the
+# deadline of 5 hours cost more, or less?
+
+# %%
+from ddpkit.view import explore_plan
+
+explore_plan(resnet_seconds, 1000, worlds=worlds, batches=batches, deadline=5)
+
+# %% [markdown]
+# **What to notice:** each cell is a plan of yours, hours and dollars; the framed one is what `plan`
+# finds. From left to right time falls and the price hardly rises, until ranks × batch nears the noise
+# scale. With 100 samples one rank is done in 3.6 hours: the deadline costs nothing.
 
 # %% [markdown]
 # ## Your card

@@ -87,9 +87,10 @@ def noise_scale(squares, mean_square, batch) -> float:
 def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
     """How long a synchronous job of `hours` takes on servers that are revoked now and then.
 
-    All in hours. Each server is revoked `rate` times an hour, at any moment alike. A checkpoint
-    takes `save` and comes after each `interval` of work. A stretch of work and its checkpoint
-    counts only if no server is revoked in it; else all go back, wait `restart`, and do it again.
+    All in hours. Each server is revoked `rate` times an hour, at any moment alike, or never: 0. A
+    checkpoint takes `save` and comes after each `interval` of work, also at the end; there are
+    hours / interval such stretches. A stretch of work and its checkpoint counts only if no server
+    is revoked in it; else all go back, wait `restart`, and do it again.
     """
     danger, stretch = ranks * rate, interval + save
     if danger == 0:

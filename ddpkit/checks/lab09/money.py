@@ -114,13 +114,17 @@ OTHER_HOURS = (
 
 
 def drawn_hours(rng: random.Random) -> Question:
-    """A day's job on some servers that are revoked every few hours."""
+    """A day's job on some servers that are revoked every few hours.
+
+    It has a whole number of stretches, exactly: who rounds a last one up or cuts it is right too.
+    """
+    interval = rng.randrange(20, 97) / 64
     return (
-        rng.uniform(5, 30),
+        interval * round(rng.uniform(5, 30) / interval),
         rng.choice((2, 4, 8, 16)),
         rng.uniform(0.02, 0.12),
         rng.uniform(0.01, 0.1),
-        rng.uniform(0.3, 1.5),
+        interval,
         rng.uniform(0.05, 0.4),
     )
 

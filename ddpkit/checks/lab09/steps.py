@@ -176,7 +176,7 @@ def special(rng: random.Random) -> list[tuple[str, Question]]:
     return [
         ("one gradient", (one, cap, alpha, per_byte)),
         ("one bucket for all", (compute, 1000.0, alpha, per_byte)),
-        ("a bucket for each", (compute, 0.0, alpha, per_byte)),
+        ("a bucket for each", (compute, 1e-6, alpha, per_byte)),
         ("the network costs nothing", (compute, cap, 0.0, 0.0)),
         ("a gradient larger than the cap", (compute._replace(sizes=large), 1.0, alpha, per_byte)),
         (

@@ -23,6 +23,17 @@ def bucketed(compute, cap):
 
 
 @right("step_time")
+def by_sums(compute, cap, price):
+    sums, done, begin = np.cumsum(compute.sizes), 0.0, 0
+    while begin < len(sums):
+        before = sums[begin - 1] if begin else 0
+        end = min(int(np.searchsorted(sums, before + cap * 2**20)), len(sums) - 1)
+        done = max(done, compute.ready[end]) + price(int(sums[end] - before))
+        begin = end + 1
+    return compute.forward + max(done, compute.ready[-1]) + compute.after
+
+
+@right("step_time")
 def with_a_maximum_that_nothing_needs(compute, cap, price):
     free = 0.0
     for at, size in bucketed(compute, cap):
@@ -187,6 +198,13 @@ def by_a_recursion_solved(hours, ranks, rate, save, interval, restart):
         return (interval + save) * hours / interval
     grown = math.exp(danger * (interval + save))
     return hours / interval * ((grown - 1) / danger + (grown - 1) * restart)
+
+
+@right("expected_hours")
+def by_whole_stretches(hours, ranks, rate, save, interval, restart):
+    failures = math.expm1(ranks * rate * (interval + save))
+    survived = failures / (ranks * rate) if rate else interval + save
+    return math.ceil(hours / interval) * (survived + failures * restart)
 
 
 @right("plan")
