@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddpkit.grade import freshness, sandbox
+from tests.grade.conftest import wait_until
 from tests.project.source import imports, modules
 
 INSIDE = "ddpkit.grade.inside"
@@ -75,3 +78,44 @@ def test_it_works_with_that_course_alone(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in said
     assert str(tmp_path) in said
     assert set(loaded.split()) == {"ddpkit.grade", INSIDE, f"{INSIDE}.asking", f"{INSIDE}.claims"}
+
+
+KERNEL = """
+import ipykernel.kernelapp, os, sys
+from multiprocessing.forkserver import _forkserver
+
+def serve():
+    import ddpkit
+
+    running = lambda pid: open(f"/proc/{pid}/cmdline").read()
+    server = _forkserver._forkserver_pid
+    print("DDPKIT_NO_COMPILER" in os.environ, running(server) == running(os.getpid()))
+    found = ddpkit.Cluster(2).run(lambda: (os.getppid(), "torch" in sys.modules)).results
+    print(found == [(server, True)] * 2, server)
+
+ipykernel.kernelapp.launch_new_instance = serve
+from ddpkit.grade.inside.kernel import main
+main()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no forkserver")
+@pytest.mark.parametrize(("cell", "no_compiler"), [("x = 1", True), ("Optimizer()", False)])
+def test_ranks_come_from_a_fork_of_the_kernel_that_ends_with_it(
+    tmp_path: Path, cell: str, no_compiler: bool
+) -> None:
+    """So torch is imported once; its compiler only where a cell may ask for it."""
+    (tmp_path / "labels.json").write_text(json.dumps({cell: "helper"}))
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL],
+        env={**os.environ, "DDPKIT_QUESTIONS": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    *said, server = done.stdout.split()
+    assert said == [str(no_compiler), "True", "True"]
+    wait_until(lambda: not Path("/proc", server).exists(), 10)

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import pickle
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,23 +19,14 @@ from typing import Any, NoReturn
 from ddpkit.grade.inside.claims import MIME, encode
 
 GAP = "ddpkit: the student's answer"  # what a question's pickle has in the answer's place
-# What makes torch load its compiler, a second of processor time that the forkserver would spend for
-# all ranks: optimizers, DistributedDataParallel and the like.
-COMPILER = re.compile("(?i)optim|parallel|fsdp|compile")
 _stopped: set[str] = set()  # exercises of which no more is asked
 
 
 def prepare() -> None:
-    """Load what all need, and let messages name the student's cells: here they have no numbers."""
-    from ddpkit.cluster.local.launch import warm_up
+    """Let messages name the student's cells, which have no numbers here; `check` asks nothing."""
+    from ddpkit import exercises
 
     labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
-    if not any(map(COMPILER.search, labels)):
-        os.environ["DDPKIT_NO_COMPILER"] = "1"
-    warm_up()  # first: ranks' torch is imported on the other core
-    import torch  # noqa: F401
-
-    from ddpkit import exercises
 
     exercises.check = _unasked  # type: ignore[assignment]  # `ddpkit.check` looks it up there
     shell = _shell()

@@ -3,7 +3,7 @@
 It writes lines of JSON to the pipe `DDPKIT_RECORD`. nbval runs the cells; what it finds wrong it
 would only print. Two holes of nbval are closed here: a kernel that has died is seen at once, and
 the kernel's sockets are files, no ports. And what this process holds, the pipe above all, is closed
-to the kernel's.
+to the kernel's, which is `ddpkit.grade.inside.kernel`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,20 @@ from ddpkit.grade.inside.claims import MIME
 # nbval imports jsonschema later, which would make a parser of international web addresses: half a
 # second of each submission, for a format that no notebook is checked against.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-nbval.kernel.KernelManager = functools.partial(nbval.kernel.KernelManager, transport="ipc")
+KERNEL = "ddpkit.grade.inside.kernel"
 RECORD = int(os.environ.pop("DDPKIT_RECORD", "1"))  # popped: the kernel need not know
 MOST_TEXT = 1000
 _writing = threading.Lock()
 _watched = _last = False
+
+
+class _KernelManager(nbval.kernel.KernelManager):  # type: ignore[misc]
+    def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
+        command = super().format_kernel_cmd(extra_arguments)
+        return [KERNEL if word == "ipykernel_launcher" else word for word in command]
+
+
+nbval.kernel.KernelManager = functools.partial(_KernelManager, transport="ipc")
 
 
 def _write(**line: Any) -> None:

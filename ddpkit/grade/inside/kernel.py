@@ -1,0 +1,81 @@
+"""The sandbox's kernel: `python -m ddpkit.grade.inside.kernel -f FILE`, as `ipykernel_launcher`.
+
+The problem. A kernel and its forkserver are two programs, and each takes 1.5 s of processor time to
+import torch: of a small notebook's grading that is a third. Here the kernel imports torch while it
+has one thread and has opened nothing, and the forkserver is forked from it: no program is started.
+
+What is different for a student's code: nothing. Both were of the same user, in the same sandbox,
+and the forkserver is forked before the first cell is known here.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing.util
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddpkit.cluster.local.launch import warm_up
+
+# What makes torch load its compiler, a second of processor time that the forkserver would spend for
+# all ranks: optimizers, DistributedDataParallel and the like.
+COMPILER = re.compile("(?i)optim|parallel|fsdp|compile")
+_start_program = multiprocessing.util.spawnv_passfds
+
+
+class _IsForkserver(BaseException):
+    """Raised in the process that is to be the forkserver, so that it leaves every lock and block.
+
+    code         what the program would run
+    descriptors  those that it would inherit, by their numbers: copies, as the blocks close them
+    """
+
+    def __init__(self, code: str, descriptors: dict[int, int]) -> None:
+        self.code, self.descriptors = code, descriptors
+
+    def become(self) -> None:
+        """Serve until the kernel has gone."""
+        for number, kept in self.descriptors.items():
+            os.dup2(kept, number)
+            os.close(kept)
+        exec(self.code, {})
+
+
+def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
+    """`multiprocessing.util.spawnv_passfds`, but the forkserver is a fork of this process."""
+    if "multiprocessing.forkserver" not in arguments[-1]:  # the resource tracker, which is small
+        return _start_program(path, arguments, descriptors)
+    if pid := os.fork():
+        return pid
+    raise _IsForkserver(arguments[-1], {number: os.dup(number) for number in descriptors})
+
+
+def main() -> None:
+    """Import torch, fork the forkserver, and be a Jupyter kernel."""
+    labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
+    if not any(map(COMPILER.search, labels)):
+        os.environ["DDPKIT_NO_COMPILER"] = "1"
+    import torch  # noqa: F401
+
+    import ddpkit.grade.inside.asking  # noqa: F401
+
+    multiprocessing.util.spawnv_passfds = _fork  # type: ignore[assignment]
+    try:
+        warm_up()
+    except _IsForkserver as forkserver:
+        forkserver.become()
+        return
+    finally:
+        multiprocessing.util.spawnv_passfds = _start_program
+    if Path(sys.path[0] or ".").resolve() == Path.cwd():  # as ipykernel_launcher
+        del sys.path[0]
+    from ipykernel.kernelapp import launch_new_instance
+
+    launch_new_instance()
+
+
+if __name__ == "__main__":
+    main()
