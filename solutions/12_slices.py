@@ -50,9 +50,9 @@ def some_tokens(count=512):
 # %% [markdown]
 # Four ranks on a link of 1 Gbit/s, which compute like a core of a laptop, counted and not measured.
 #
-# In a ring of 4 ranks (lab 03) a rank sends, for each part that a rank gives to an all-gather or keeps
-# of a reduce-scatter, three parts; of what an all-reduce sums, $2 \cdot \frac{3}{4}$. So the megabytes
-# that a rank sends are:
+# In a ring of 4 ranks (lab 03) a rank sends three parts in an all-gather, where a part is what one rank
+# gives, and three in a reduce-scatter, where it is what one rank keeps. In an all-reduce it sends
+# $2 \cdot \frac{3}{4}$ of what is summed. So the megabytes that a rank sends are:
 
 # %%
 cluster = Cluster(4, link="1 Gbit/s, 200 us", machine="laptop core")

@@ -135,7 +135,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab08": ("08_parameter_server", "100"),
     "lab09": ("09_scaling", "100"),
     "lab10": ("10_faults", "180"),
-    "lab11": ("11_pipeline", "85"),
+    "lab11": ("11_pipeline", "100"),
     "lab12": ("12_slices", "90"),
     "lab13": ("13_shards", "85"),
     "lab14": ("14_plans", "65"),

@@ -115,6 +115,8 @@ BUBBLE = (
     Hint("percent", lambda s: near(s.bubble, 100 * s.expect_bubble), "A share is between 0 and 1."),
     Hint("without micro-batches", lambda s: near(s.bubble, (s.stages - 1) / s.stages),
          "That is the bubble of one micro-batch: where are the others?"),
+    Hint("another share", say=lambda s: f"With {s.stages} stages and {s.micro} micro-batches a "
+         f"step has {s.micro + s.stages - 1} slots of F + B, and a stage works in {s.micro}."),
 )
 PIPELINE_STEP = (
     *MESSAGES[1:],
@@ -172,6 +174,9 @@ SPLIT_BACKWARD = (
     Hint("both at once", lambda s: s.early,
          "The gradients of the parameters are computed before the function is called: nothing is "
          "left to fill the bubble with."),
+    Hint("x twice", lambda s: same(s.of_x, [Close(2 * each.value) for each in s.expect["of x"]]),
+         "The gradient of x doubles when the function is called: both parts add to x.grad, which "
+         "you have returned. autograd.grad() makes it apart, and inputs= names the parameters."),
     Hint("another gradient", lambda s: s.wrong("of x"),
          "The gradient of x is not right: begin with the gradient of y that is given."),
     Hint("overwritten", lambda s: same(s.grads, [Close(s.expect_alone[0]), Close(s.expect_alone[1]),

@@ -222,7 +222,7 @@ NORM = (
          lambda s: f"What every rank has whole is counted {s.n} times."),
     Hint("left out", lambda s: floats(s.norm, s.slices_alone),
          "The parameters that every rank has whole are left out."),
-    Hint("norms added", lambda s: floats(s.norm, s.added),
+    Hint("norms added", lambda s: floats(s.norm, s.added) or floats(s.norm, s.each_added),
          "Norms do not add, squares do: the root comes last."),
     Hint("mean", lambda s: floats(s.norm, s.mean),
          "That is the mean over the ranks, of squares: parts of a sum are added."),
@@ -232,8 +232,8 @@ NORM = (
     Hint("no float", lambda s: any(type(one) is not float for one in s.norm),
          "Return a number, a float: .item() of a tensor."),
     Hint("more bytes", lambda s: not s.wrong("norm"),
-         lambda s: f"Right, but it sends {more(s, 'forward')}: one number has to travel, of at "
-         "most 8 bytes."),
+         "Right, but more than one number travels: add up this rank's squares of all slices, and "
+         "then all ranks' sums, in one all_reduce of at most 8 bytes."),
 )
 # fmt: on
 

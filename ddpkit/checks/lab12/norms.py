@@ -42,11 +42,21 @@ class Gradients:
             "counted": math.sqrt(n * whole + squares),
             "slices_alone": math.sqrt(squares),
             "added": sum(norms),
+            "each_added": self._norms_added(),
             "mean": math.sqrt(whole + squares / n),
             "largest": max(norms),
             "squared": whole + squares,
         }
         return {"n": n, "own": norms, **{name: [value] * n for name, value in mistakes.items()}}
+
+    def _norms_added(self) -> float:
+        """The norms of all slices and of each whole gradient, added up without a square."""
+        found = []
+        for rank, gradients in enumerate(self.by_rank):
+            for gradient, cut in zip(gradients, self.slices, strict=True):
+                if gradient is not None and (cut or rank == 0):
+                    found.append(gradient.double().norm().item())
+        return math.fsum(found)
 
     def _squares(self, rank: int, *, sliced: bool) -> float:
         pairs = zip(self.by_rank[rank], self.slices, strict=True)

@@ -112,6 +112,7 @@ edits(
     ("bubble", "all_stages", SHARE, "stages / (micro + stages - 1)", "all stages"),
     ("bubble", "one_slot_more", SHARE, "(stages - 1) / (micro + stages)", "one slot too many"),
     ("bubble", "percent", SHARE, "100 * (stages - 1) / (micro + stages - 1)", "percent"),
+    ("bubble", "of_the_forwards", SHARE, "1 - micro / (micro + stages)", "another share"),
     ("bubble", "of_one", SHARE, "(stages - 1) / stages", "without micro-batches"),
 )
 
@@ -177,6 +178,12 @@ def all_in_one(y, x, gradient, parameters):
     y.backward(gradient)
     of_x, x.grad = x.grad, None
     return of_x, lambda: None
+
+
+@wrong("split_backward", "x twice")
+def by_two_backwards(y, x, gradient, parameters):
+    y.backward(gradient, inputs=[x], retain_graph=True)
+    return x.grad, lambda: y.backward(gradient)
 
 
 @wrong("split_backward", "overwritten")
