@@ -1,6 +1,9 @@
 """`ddpkit predict` and `ddpkit tune`: from one trace to steps that nobody has run."""
 
+import contextlib
+import io
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +16,10 @@ from ddpkit.machine import KindCost, MachineModel, speed_range
 from ddpkit.simulate import Gradient, Step, assign_buckets, forecast
 from ddpkit.simulate import replay as replayed
 from ddpkit.trace import Trace
+from tests.project.source import ROOT
 
 LINK = "1 Gbit/s, 200 us"
+
 MB = 2**20
 
 
@@ -147,6 +152,19 @@ def test_tune_names_the_best_cap_and_the_order_to_measure(saved: str) -> None:
     assert "On 64 ranks, 10 Gbit/s, 20 us" in said(
         "tune", saved, "-n", "64", "--link", "10 Gbit/s, 20 us"
     )
+
+
+def test_what_docs_run_md_does_with_a_trace(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "run.md").read_text("utf-8").split("Then, with the trace")[1]
+    monkeypatch.chdir(Path(saved).parent)
+    commands = re.findall(r"^ddpkit (.*run\.json\.gz.*)$", page, re.MULTILINE)
+    assert [shlex.split(command)[0] for command in commands] == ["predict", "tune"]
+    for command in commands:
+        assert "a step by the model" in said(*shlex.split(command, comments=True))
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(page.split("```python\n")[1].split("```")[0], {})
+    assert "replayed" in shown.getvalue()
 
 
 def test_torchs_default_has_a_first_bucket_of_its_own() -> None:

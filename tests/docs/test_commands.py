@@ -86,7 +86,8 @@ def test_no_block_is_without_a_test():
             "python",
             "python",
         ],  # run by test_the_clusters_of_the_page_on_emulation
-        "docs/run.md": ["sh"],  # run by tests/commands/test_run.py and test_torch_scripts.py
+        # Run by tests/commands: test_run.py and test_torch_scripts.py, then by test_predict.py.
+        "docs/run.md": ["sh", "sh", "python"],
         "docs/pictures.md": ["python"] * 13,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh", "sh", "sh", "sh", "sh", "toml", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 11,  # run when the site is built
