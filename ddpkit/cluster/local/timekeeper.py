@@ -42,8 +42,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from multiprocessing.connection import Connection
 
+from ddpkit.cluster.local.actors import Actor, Actors
 from ddpkit.cluster.local.kept import Operations, Pending
-from ddpkit.cluster.local.watched import Actor, Watched
+from ddpkit.cluster.local.watched import Watched
 from ddpkit.cluster.speeds import speed_text
 from ddpkit.link import Links
 from ddpkit.protocol.emulation import (
@@ -81,7 +82,6 @@ class Timekeeper(threading.Thread):
         super().__init__(name="ddpkit-timekeeper", daemon=True)
         self._counted = counted  # compute: the pages know all that passes
         self.error: BaseException | None = None
-        self.standstills = 0
         self._links, self._pages, self._speeds = links, pages, speeds
         self._network = Network(links)
         self._selector = selectors.DefaultSelector()
@@ -91,18 +91,16 @@ class Timekeeper(threading.Thread):
         self._unmet: list[dict[Hashable, int]] = [{} for _ in links]  # operations, by rank: number
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
         self._begun = False  # an actor, since clocks were looked at
-        self._to_come: set[tuple[int, int]] = set()  # actors that follow what is not done yet
-        self._gone: set[tuple[int, int]] = set()  # actors that left before they were heard of
-        self._actors = {(rank, MAIN): Actor(rank, MAIN) for rank in range(len(links))}
-        self._watched: dict[int, Watched] = {}
+        self._actors = Actors(len(links))
+        self._served = 0  # ranks
         self._known: list[tuple[Actor, int]] = []  # who can be answered, and when it is done
         self._over = threading.Event()
-        self._stands_since: tuple[float, int] | None = None  # who stands still: real time, and ns
 
     def serve(self, rank: int, pid: int, main: Connection, others: Connection) -> None:
         """Serve a rank that has been started; before `start`."""
         speed = math.inf if self._counted else self._speeds[rank]
-        self._watched[rank] = Watched(self._pages[rank], pid, speed)
+        self._actors.watch(rank, Watched(self._pages[rank], pid, speed))
+        self._served += 1
         for connection, is_main in ((main, True), (others, False)):
             self._connections[rank, is_main] = connection
             self._selector.register(connection, selectors.EVENT_READ, (rank, connection))
@@ -113,8 +111,8 @@ class Timekeeper(threading.Thread):
         facts: dict[str, Scalar] = {"time": "emulated"}
         if speed := speed_text(self._speeds):
             facts["speed"] = speed
-        if self.standstills:
-            facts["order"] = f"real time's, in {count(self.standstills, 'place')}"
+        if standstills := self._actors.standstills:
+            facts["order"] = f"real time's, in {count(standstills, 'place')}"
         return facts
 
     def stop(self) -> None:
@@ -125,9 +123,8 @@ class Timekeeper(threading.Thread):
         self._selector.close()
         for connection in self._connections.values():
             connection.close()
-        for watched in self._watched.values():
-            watched.close()
-        for page in self._pages[len(self._watched) :]:  # of ranks that could not be started
+        self._actors.close()
+        for page in self._pages[self._served :]:  # of ranks that could not be started
             page.close()
 
     def run(self) -> None:
@@ -141,23 +138,21 @@ class Timekeeper(threading.Thread):
         while not self._over.is_set() and self._selector.get_map():
             # First the clocks, then what was posted before: a clock that is past a time has told
             # of everything before that time.
-            seen = self._clocks() if wait < 0.2 else {}
+            seen = self._actors.clocks() if wait < 0.2 else {}
             heard = self._read(0 if seen else wait)
             while self._read(0):
                 heard = True
-            for rank, ns in seen.items():
-                actor = self._actors.get((rank, MAIN))
-                if actor is not None and actor.asks is None:
-                    actor.ns = max(actor.ns, ns)
+            self._actors.have_reached(seen)
             moved = self._go_on()
             now = time.monotonic()
             if heard or moved:
                 idle_since, wait = now, SHORT
-            elif not self._held_up():
+            elif not self._actors.held_up:
                 wait = 0.2
             else:
                 wait = min(LONG, max(SHORT, (now - idle_since) / 4))
-                self._leave_out_who_stands_still(now)
+                unmet = [numbers.values() for numbers in self._unmet]
+                self._actors.leave_out_who_stands_still(now, unmet)
                 if seen:
                     heard = self._read(wait)
                     if heard:
@@ -173,19 +168,16 @@ class Timekeeper(threading.Thread):
                 request: Request = connection.recv()
             except (EOFError, OSError):  # the rank has ended
                 self._selector.unregister(connection)
-                for place in [place for place in self._actors if place[0] == rank]:
-                    del self._actors[place]
+                self._actors.ended(rank)
                 continue
-            self._watched[rank].since = time.monotonic()
+            self._actors.heard(rank)
             self._take(rank, request)
             heard = True
         return heard
 
     def _take(self, rank: int, request: Request) -> None:
         if isinstance(request, Ask):
-            place = rank, request.actor
-            actor = self._actors.setdefault(place, Actor(*place))
-            actor.ns, actor.asks, actor.absent = request.ns, request, False
+            actor = self._actors.ask(rank, request)
             # What was done so long ago that nobody knows when was done by now.
             earliest = request.ns if self._operations.is_forgotten(rank, request.after) else 0
             self._operations.when_all_are_done(
@@ -194,11 +186,7 @@ class Timekeeper(threading.Thread):
         elif isinstance(request, Follow):
             self._follow(rank, request)
         elif isinstance(request, Left):
-            place = rank, request.actor
-            if place in self._to_come:
-                self._to_come.remove(place)
-            elif self._actors.pop(place, None) is None:
-                self._gone.add(place)  # told by another connection than what it follows
+            self._actors.left((rank, request.actor))
         else:
             operation = self._operations.posted(rank, request.number)
             self._meet(rank, request)
@@ -223,17 +211,7 @@ class Timekeeper(threading.Thread):
         if len(self._here[key]) == expected:
             for each in self._here.pop(key):
                 self._unmet[each].pop(key, None)
-                self._may_go_on(each)
-
-    def _may_go_on(self, rank: int) -> None:
-        """Count on a rank again that was left out while it waited in gloo: it has what it needs.
-
-        It goes on as soon as it gets a core, and may then post from where its clock stands on.
-        """
-        actor = self._actors.get((rank, MAIN))
-        if actor is not None and actor.absent and not actor.stood_still:
-            actor.absent = False
-            self._watched[rank].since = time.monotonic()
+                self._actors.may_go_on(each)
 
     def _post(
         self, rank: int, post: PostedSend | PostedCollective, operation: Pending, after_ns: int
@@ -261,16 +239,11 @@ class Timekeeper(threading.Thread):
     def _follow(self, rank: int, follow: Follow) -> None:
         """Wait, from the end of an operation on, for what an actor does then."""
         place = rank, follow.actor
-        if place in self._gone:
-            self._gone.remove(place)
+        if not self._actors.will_come(place):
             return
-        self._to_come.add(place)
 
         def begin(done_ns: int) -> None:
-            if place in self._to_come:
-                self._to_come.remove(place)
-                self._actors[place] = Actor(*place, done_ns)
-                self._begun = True
+            self._begun |= self._actors.comes(place, done_ns)
 
         self._operations.when_all_are_done(rank, ((follow.number, 0),), begin)
 
@@ -299,49 +272,30 @@ class Timekeeper(threading.Thread):
             while self._known:
                 self._answer(*self._known.pop())
                 moved = True
-            computing, limited = self._first_that_computes(), self._first_with_a_limit()
+            actors = self._actors
+            computing, limited = actors.first_that_computes(), actors.first_with_a_limit()
             limit = math.inf if limited is None else limited[0]
             while network.next_ns < computing and network.next_ns <= limit and not self._known:
                 network.happen()
                 if self._begun:  # a callback, which can post from this moment on
-                    computing, self._begun = self._first_that_computes(), False
+                    computing, self._begun = actors.first_that_computes(), False
             if self._known:
                 continue
-            if limited is None or limit >= computing or limit > self._as_far_as_real_time():
+            if limited is None or limit >= computing:
+                return moved
+            if limit > actors.as_far_as_real_time(network.now_ns):
                 return moved
             self._answer(limited[1], None)
             moved = True
 
-    def _first_that_computes(self) -> float:
-        """The time from which on a rank can post something, in ns."""
-        clocks = (a.ns for a in self._actors.values() if a.asks is None and not a.absent)
-        return min(clocks, default=math.inf)
-
-    def _first_with_a_limit(self) -> tuple[int, Actor] | None:
-        """Who asks whether something is done at a time, and that time."""
-        asking = [
-            (actor.asks.limit_ns, actor.rank, actor.number, actor)
-            for actor in self._actors.values()
-            if actor.asks is not None and actor.asks.limit_ns is not None
-        ]
-        if not asking:
-            return None
-        limit, _, _, actor = min(asking, key=lambda found: found[:3])
-        return limit, actor
-
     def _answer(self, actor: Actor, done_ns: int | None) -> None:
         asks = actor.asks
         assert asks is not None
-        actor.asks, actor.answered = None, tuple(number for number, _ in asks.after)
-        limits = [ns for ns in (done_ns, asks.limit_ns) if ns is not None]
-        now_ns = self._network.now_ns if actor.stood_still else 0
-        actor.stood_still = False
-        actor.ns = max(actor.ns, min(limits), now_ns)
-        self._watched[actor.rank].since = time.monotonic()
+        now_ns = self._actors.answer(actor, done_ns, self._network.now_ns)
         source = self._operations.source(actor.rank, asks.after)
         due = Due(asks.actor, asks.question, done_ns, now_ns, source)
         if not self._send(actor.rank, actor.number == MAIN, due):
-            self._actors.pop((actor.rank, actor.number), None)
+            self._actors.unreachable(actor)
 
     def _send(self, rank: int, to_main: bool, message: Due | Source) -> bool:
         """Tell a rank something; False if it has ended."""
@@ -350,49 +304,3 @@ class Timekeeper(threading.Thread):
         except OSError:
             return False
         return True
-
-    # Ranks that compute
-
-    def _held_up(self) -> bool:
-        """Whether something cannot go on because a rank computes."""
-        return any(a.asks is not None for a in self._actors.values())
-
-    def _clocks(self) -> dict[int, int]:
-        """What the clocks of computing ranks have reached at least."""
-        return {
-            rank: self._watched[rank].ns()
-            for (rank, number), actor in self._actors.items()
-            if number == MAIN and actor.asks is None and not actor.absent
-        }
-
-    def _leave_out_who_stands_still(self, now: float) -> None:
-        for (rank, number), actor in self._actors.items():
-            if actor.asks is not None or actor.absent:
-                continue
-            watched = self._watched[rank]
-            if number != MAIN and watched.process_stands_still(now):  # a callback
-                actor.absent = True
-                self.standstills += 1
-            elif number == MAIN and watched.stands_still(
-                now,
-                unmet=bool(self._unmet[rank]),
-                in_gloo=not set(actor.answered).isdisjoint(self._unmet[rank].values()),
-            ):
-                actor.absent = True
-                actor.stood_still = watched.page.in_users_code or watched.page.meets
-                self.standstills += actor.stood_still
-
-    def _as_far_as_real_time(self) -> float:
-        """Where looks at what is not done may bring the time, while a rank stands still."""
-        asking = {actor.rank for actor in self._actors.values() if actor.asks is not None}
-        if not any(
-            actor.absent and actor.stood_still and actor.rank not in asking
-            for actor in self._actors.values()
-        ):
-            self._stands_since = None
-            return math.inf
-        if self._stands_since is None:
-            clocks = [self._network.now_ns, *(actor.ns for actor in self._actors.values())]
-            self._stands_since = time.monotonic(), max(clocks)
-        real, ns = self._stands_since
-        return ns + 1e9 * (time.monotonic() - real)

@@ -1,4 +1,4 @@
-"""Who posts operations on a rank, and its clock as the launcher sees it from outside."""
+"""The clock of a rank that computes, as the launcher sees it from outside."""
 
 from __future__ import annotations
 
@@ -10,25 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddpkit.protocol.emulation import Ask, ClockPage
+from ddpkit.protocol.emulation import ClockPage
 
 STANDSTILL = 0.5  # seconds in the user's code
 STANDSTILL_IN_GLOO = 0.02  # where it may wait for what others will post
 STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
 TICKS = 3  # of 10 ms: a process that stands still uses less in `STANDSTILL`
-
-
-@dataclass(slots=True, eq=False)
-class Actor:
-    """What posts operations on a rank, a thread: it computes, from `ns` on, or waits."""
-
-    rank: int
-    number: int
-    ns: int = 0
-    asks: Ask | None = None
-    absent: bool = False  # stands still: nobody waits for it
-    stood_still: bool = False  # in the user's code, until what it asks is answered
-    answered: tuple[int, ...] = ()  # the operations that the last answer was about
 
 
 @dataclass(slots=True, eq=False)

@@ -66,8 +66,9 @@ class RecordedWork(Work):
             return came
         finally:
             recorder.wait_over(thread)
-            recorder.done(self._call)
+            recorder.ended(self._call)
             self._collected()
+            recorder.done(self._call)
             alive.waited(self, self._call.what.bytes)
 
     def _over(self) -> None:
@@ -81,7 +82,6 @@ class RecordedWork(Work):
         done, blocked = call.done, call.blocked
         was_done = isinstance(done, int) and isinstance(blocked, int) and done < blocked
         call.collected = blocked if was_done else done
-        self._recorder.keep(call)
 
     def is_completed(self) -> bool:
         if completed := bool(self._inner.is_completed()):

@@ -161,6 +161,8 @@ class Recorder:
             self.ended(call)
             with self._lock:
                 self._log(call)
+        else:
+            self.keep(call)  # what has become known since
 
     def _log(self, *calls: RecordedCall) -> None:
         """Move calls into the log. The lock is held: whoever looks finds a call in one place."""

@@ -1,0 +1,195 @@
+"""Who can still post operations in a run, and from which time on; who stands still is left out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ddpkit.cluster.local.watched import Watched
+from ddpkit.protocol.emulation import MAIN, Ask
+
+Place: TypeAlias = tuple[int, int]  # of an actor: its rank, and its number there
+
+
+@dataclass(slots=True, eq=False)
+class Actor:
+    """What posts operations on a rank, a thread: it computes, from `ns` on, or waits."""
+
+    rank: int
+    number: int
+    ns: int = 0
+    asks: Ask | None = None
+    absent: bool = False  # stands still: nobody waits for it
+    stood_still: bool = False  # in the user's code, until what it asks is answered
+    answered: tuple[int, ...] = ()  # the operations that the last answer was about
+
+
+class Actors:
+    """The actors of all ranks: each rank's main thread, other threads that ask, and callbacks."""
+
+    def __init__(self, ranks: int) -> None:
+        self._all = {(rank, MAIN): Actor(rank, MAIN) for rank in range(ranks)}
+        self._watched: dict[int, Watched] = {}
+        self._to_come: set[Place] = set()  # actors that follow what is not done yet
+        self._gone: set[Place] = set()  # actors that left before they were heard of
+        self._stands_since: tuple[float, int] | None = None  # who stands still: real time, and ns
+        self.standstills = 0  # times that an actor was left out in the user's code
+
+    def watch(self, rank: int, watched: Watched) -> None:
+        """Watch the main thread of a rank that has been started."""
+        self._watched[rank] = watched
+
+    def close(self) -> None:
+        """Close what was opened to watch the ranks."""
+        for watched in self._watched.values():
+            watched.close()
+
+    # What ranks say
+
+    def heard(self, rank: int) -> None:
+        """Note that a rank has said something, so it does not stand still."""
+        self._watched[rank].since = time.monotonic()
+
+    def ask(self, rank: int, ask: Ask) -> Actor:
+        """Note that an actor asks, and waits for the answer. It may not have been heard of."""
+        place = rank, ask.actor
+        actor = self._all.setdefault(place, Actor(*place))
+        actor.ns, actor.asks, actor.absent = ask.ns, ask, False
+        return actor
+
+    def answer(self, actor: Actor, done_ns: int | None, present_ns: int) -> int:
+        """Let an actor go on; the time that its rank learns, 0 if it need not be told.
+
+        ``done_ns`` is when all it asked for is done, None if that is not before its limit.
+        """
+        asks = actor.asks
+        assert asks is not None
+        actor.asks, actor.answered = None, tuple(number for number, _ in asks.after)
+        limits = [ns for ns in (done_ns, asks.limit_ns) if ns is not None]
+        now_ns = present_ns if actor.stood_still else 0
+        actor.stood_still = False
+        actor.ns = max(actor.ns, min(limits), now_ns)
+        self.heard(actor.rank)
+        return now_ns
+
+    def will_come(self, place: Place) -> bool:
+        """Note that an actor will follow what is not done yet; False if it has left already."""
+        if place in self._gone:
+            self._gone.remove(place)
+            return False
+        self._to_come.add(place)
+        return True
+
+    def comes(self, place: Place, ns: int) -> bool:
+        """Let an actor that follows begin, at a time; False if it has left already."""
+        if place not in self._to_come:
+            return False
+        self._to_come.remove(place)
+        self._all[place] = Actor(*place, ns)
+        return True
+
+    def left(self, place: Place) -> None:
+        """Note that an actor does nothing more."""
+        if place in self._to_come:
+            self._to_come.remove(place)
+        elif self._all.pop(place, None) is None:
+            self._gone.add(place)  # told by another connection than what it follows
+
+    def unreachable(self, actor: Actor) -> None:
+        """Note that an actor's process cannot be told anything any more."""
+        self._all.pop((actor.rank, actor.number), None)
+
+    def ended(self, rank: int) -> None:
+        """Note that a rank has ended."""
+        for place in [place for place in self._all if place[0] == rank]:
+            del self._all[place]
+
+    # From which time on they can post
+
+    def first_that_computes(self) -> float:
+        """The time from which on a rank can post something, in ns."""
+        clocks = (a.ns for a in self._all.values() if a.asks is None and not a.absent)
+        return min(clocks, default=math.inf)
+
+    def first_with_a_limit(self) -> tuple[int, Actor] | None:
+        """Who asks whether something is done at a time, and that time."""
+        asking = [
+            (actor.asks.limit_ns, actor.rank, actor.number, actor)
+            for actor in self._all.values()
+            if actor.asks is not None and actor.asks.limit_ns is not None
+        ]
+        if not asking:
+            return None
+        limit, _, _, actor = min(asking, key=lambda found: found[:3])
+        return limit, actor
+
+    @property
+    def held_up(self) -> bool:
+        """Whether something cannot go on because a rank computes."""
+        return any(actor.asks is not None for actor in self._all.values())
+
+    def clocks(self) -> dict[int, int]:
+        """What the clocks of computing ranks have reached at least."""
+        return {
+            rank: self._watched[rank].ns()
+            for (rank, number), actor in self._all.items()
+            if number == MAIN and actor.asks is None and not actor.absent
+        }
+
+    def have_reached(self, clocks: dict[int, int]) -> None:
+        """Count on what `clocks` said before: all that was posted until then has been heard."""
+        for rank, ns in clocks.items():
+            actor = self._all.get((rank, MAIN))
+            if actor is not None and actor.asks is None:
+                actor.ns = max(actor.ns, ns)
+
+    # Who stands still
+
+    def leave_out_who_stands_still(self, now: float, unmet: Sequence[Collection[int]]) -> None:
+        """Wait no more for actors that stand still at a moment of `time.monotonic`.
+
+        ``unmet``: by rank, the numbers of the operations whose peers have not posted their parts.
+        """
+        for (rank, number), actor in self._all.items():
+            if actor.asks is not None or actor.absent:
+                continue
+            watched = self._watched[rank]
+            if number != MAIN and watched.process_stands_still(now):  # a callback
+                actor.absent = True
+                self.standstills += 1
+            elif number == MAIN and watched.stands_still(
+                now,
+                unmet=bool(unmet[rank]),
+                in_gloo=not set(actor.answered).isdisjoint(unmet[rank]),
+            ):
+                actor.absent = True
+                actor.stood_still = watched.page.in_users_code or watched.page.meets
+                self.standstills += actor.stood_still
+
+    def may_go_on(self, rank: int) -> None:
+        """Count on a rank again that was left out while it waited in gloo: it has what it needs.
+
+        It goes on as soon as it gets a core, and may then post from where its clock stands on.
+        """
+        actor = self._all.get((rank, MAIN))
+        if actor is not None and actor.absent and not actor.stood_still:
+            actor.absent = False
+            self.heard(rank)
+
+    def as_far_as_real_time(self, present_ns: int) -> float:
+        """Where looks at what is not done may bring the time, while a rank stands still."""
+        asking = {actor.rank for actor in self._all.values() if actor.asks is not None}
+        if not any(
+            actor.absent and actor.stood_still and actor.rank not in asking
+            for actor in self._all.values()
+        ):
+            self._stands_since = None
+            return math.inf
+        if self._stands_since is None:
+            clocks = [present_ns, *(actor.ns for actor in self._all.values())]
+            self._stands_since = time.monotonic(), max(clocks)
+        real, ns = self._stands_since
+        return ns + 1e9 * (time.monotonic() - real)
