@@ -54,6 +54,23 @@ os.write(1, f"\\nrank {dist.get_rank()} from step {start}: {bits}\\n".encode())
 dist.destroy_process_group()
 """
 
+RUNS_AGAIN = """
+import os, signal, sys, torch, torch.distributed as dist
+from ddpkit import Cluster
+
+def total():
+    t = torch.ones(1)
+    dist.all_reduce(t)
+    if dist.get_rank() == 3 and not os.path.exists(sys.argv[1]):
+        open(sys.argv[1], "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+    return t.item()
+
+run = Cluster(4).run(total)
+print(run.results, run.trace.facts["restart"])
+"""
+
 
 def write(folder, text):
     script = folder / "script.py"
@@ -109,6 +126,22 @@ def test_so_it_does_over_two_hosts(hosts, tmp_path):
     undisturbed, killed = found
     assert [start for start, _ in undisturbed + killed] == ["0"] * 4 + ["4"] * 4
     assert len({bits for _, bits in undisturbed + killed}) == 1
+
+
+@pytest.mark.torchrun
+@pytest.mark.timeout(400)
+def test_a_run_goes_on_after_a_restart_over_two_hosts(hosts, tmp_path):
+    """A rank of the second host dies; torchrun keeps its store, whose addresses are the dead's."""
+    launch, *options = page.launch(page.TWO_HOSTS)
+    command = [launch, "--max-restarts=1", *options, str(write(tmp_path, RUNS_AGAIN))]
+    ended = two_hosts.on_both(hosts, *command, str(tmp_path / "died"), limit=180)
+    assert ended.codes == (0, 0), ended.stderr
+    said = "".join(ended.stderr).count("RankDied: rank 3 on host node2 has gone")
+    assert said == 1, ended.stderr
+    assert ended.stdout[0].splitlines() == [
+        "Restart 1 of 1: torchrun has started all ranks again.",
+        "[4.0, 4.0, 4.0, 4.0] 1 of 1",
+    ]
 
 
 def test_a_script_that_fails_has_its_exit_code(tmp_path, capfd):
