@@ -76,25 +76,17 @@ def state_bytes(parameters: int, ranks: int, stage: int) -> int:
 check(state_bytes)
 
 # %%
-import matplotlib.pyplot as plt
+from ddpkit.view import explore_state
 
-plt.style.use("ddpkit.view.plain")
-plt.figure(figsize=(6, 3))
-ranks = [2**i for i in range(11)]
-for stage in range(4):
-    gigabytes = [state_bytes(7_500_000_000, n, stage) / 1e9 for n in ranks]
-    plt.loglog(ranks, gigabytes, "o-", base=2, label=f"stage {stage}")
-plt.axhline(80, color="grey", linewidth=1)
-plt.text(1024, 74, "memory of an A100", ha="right", va="top")
-plt.xlabel("ranks"), plt.ylabel("GB on each"), plt.xticks(ranks, ranks), plt.minorticks_off()
-plt.yticks([1, 4, 16, 64, 128], [1, 4, 16, 64, 128]), plt.legend()
-plt.show()
+explore_state(state_bytes, billions=7.5, ranks=64, gigabytes=80)  # GB: an A100's memory
 beside(whole_gb, state_bytes(7_500_000_000, 64, 0) / 1e9, "GB, stage 0")
 beside(third_gb, state_bytes(7_500_000_000, 64, 3) / 1e9, "GB, stage 3")
 
 # %% [markdown]
-# **What to notice:** stages 1 and 2 come down to what they leave whole: 4 bytes for each parameter, then
-# 2. Only stage 3 goes on falling. On how many ranks does the model fit at all?
+# **What to notice:** the optimizer is most of it, and goes first. Move the ranks: stages 1 and 2 come down to
+# what they leave whole, the grey marks: 4 bytes for each parameter, then 2. Only stage 3 goes on falling.
+#
+# Move the memory: which stages fit into 24 GB, and on how many ranks?
 
 # %% [markdown]
 # ## A model that does not fit

@@ -11,6 +11,7 @@ player/      `play`: a collective step by step
 buckets/     `explore_buckets`: the step under a bucket cap
 scaling/     `explore_scaling`: how many ranks are worth having
 plan/        `explore_plan`: how many ranks, which batch, and what does it cost?
+state/       `explore_state`: what does each rank hold, and does it fit?
 blocks/      which rank holds which block of a matrix, and what products make travel
 pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
@@ -40,6 +41,7 @@ from ddpkit.view.show import (
     show_pipeline,
     stack,
 )
+from ddpkit.view.state.widget import explore_state
 from ddpkit.view.timeline.model import Timeline, timeline_model
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "explore_pipeline",
     "explore_plan",
     "explore_scaling",
+    "explore_state",
     "heat_map",
     "live",
     "play",

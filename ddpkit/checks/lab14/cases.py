@@ -123,8 +123,8 @@ NONE_FITS = (
 @exercise("best_plan", lab="14", points=3)
 def best_plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The cheapest plan that fits."""
-    questions = telling(rng, planners.drawn, 16, planners.cheapest, planners.MISTAKES)
-    yield _planned(answer, "16 models and machines", questions, PLANNERS, weight=4)
+    questions = telling(rng, planners.drawn, 30, planners.cheapest, planners.MISTAKES)
+    yield _planned(answer, "30 models and machines", questions, PLANNERS, weight=4)
     yield _planned(answer, "nothing fits", [planners.too_large(rng)], NONE_FITS)
 
 

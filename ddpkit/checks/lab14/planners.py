@@ -107,6 +107,13 @@ def _unsharded(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | st
     return _chosen(fitting(without, model, machine), lambda plan: price(plan, model, machine))
 
 
+def _left_over(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
+    """Micro-batches that divide the batch, and perhaps not a replica's part of it."""
+    micros = [micro for micro in range(1, model.batch + 1) if model.batch % micro == 0]
+    fit = fitting(plans_of(model, ranks, lambda share: micros), model, machine)
+    return _chosen(fit, lambda plan: price(plan, model, machine))
+
+
 # fmt: off
 MISTAKES = (
     Mistake("memory ignored", _no_memory,
@@ -123,6 +130,9 @@ MISTAKES = (
             "All ranks in one dimension: a mixture of two or three is cheaper here."),
     Mistake("no shards", _unsharded,
             "Plans with shards may fit where the same plan without them does not."),
+    Mistake("rows left over", _left_over,
+            "Each replica cuts its own rows into micro-batches: not micro alone divides the batch, "
+            "replicas × micro does."),
 )
 # fmt: on
 OTHER = "There is a cheaper plan that fits and divides the model: try all of them."
@@ -166,7 +176,7 @@ def drawn(rng: random.Random) -> Question:
     ranks = rng.choice((4, 6))
     model = MeshModel(
         rng.choice((4, 6, 8)), 32 * rng.randrange(1, 5), 96 * rng.randrange(1, 6),
-        rng.choice((16, 24, 32)),
+        rng.choice((16, 20, 24, 30, 32)),
     )  # fmt: skip
     machine = MeshMachine(
         rng.choice((2e9, 10e9, 40e9)), 0, rng.choice((2, 4)), "10 Gbit/s, 20 us",

@@ -55,6 +55,12 @@ def _is(wrong: Callable[[Question, float], float], s: Seen) -> bool:
     return bool(abs(s.seconds[0] - wanted) <= CLOSER * max(abs(wanted), 1e-9))
 
 
+def _second(s: Seen) -> float:
+    """The second answer, of which the right one is 1, if the first is right; else 0."""
+    first = abs(s.seconds[0] / s.rights[0] - 1) <= NEAR
+    return float(s.seconds[1] / s.rights[1]) if first else 0.0
+
+
 def _idea(name: str, wrong: Callable[[Question, float], float], says: str) -> Hint:
     return Hint(name, partial(_is, wrong), says)
 
@@ -165,6 +171,8 @@ HIDDEN = (
           "never the last block's."),
     _idea("all of backward", _hiding(9.0, 8.0), "When the first gradients are there, one block's "
           "backward is over: the others can hide them."),
+    Hint("always shards", lambda s: abs(_second(s) - 8.5 / 7.0) <= CLOSER, "These replicas have no "
+         "shards: nothing is gathered after the optimizer. That is for `plan.shards` alone."),
     Hint("other", say="Gradients of k blocks, each as long as g: the first can go when one block's "
          "backward is done, and k - 1 backwards are left to hide them."),
 )
@@ -176,6 +184,9 @@ SHARDS = (
           "two halves of an all-reduce: each takes half of its time."),
     _idea("all exposed", _hiding(8.5, 10.0), "The first half can hide below backward, as an "
           "all-reduce does."),
+    Hint("less than both halves", lambda s: 0 < _second(s) < 1 - NEAR, "Scattering the sums and "
+         "gathering the parameters are the two halves of an all-reduce: together they take as long "
+         "as it."),
     Hint("other", say="With shards the gradients take half of an all-reduce, which backward hides, "
          "and the parameters the other half, after the optimizer."),
 )
@@ -207,8 +218,9 @@ def terms(rng: random.Random) -> Iterator[Term]:
     apart = replace(wired, inside="unlimited", between="100 Gbit/s, 200 us")
     gradients = [(MeshPlan(2, 2, micro=3), model, apart), (MeshPlan(2, 1, 2), model, apart)]
     yield Term("gradients", gradients, GRADIENTS)
-    yield Term("hidden gradients", [_hidden(model, free, 1.5)], HIDDEN)
-    yield Term("shards", [_hidden(model, free, 1.0, shards=True)], SHARDS)
+    yield Term("hidden gradients", [_hidden(model, free, share) for share in (1.5, 1.0)], HIDDEN)
+    shared = [_hidden(model, free, share, shards=True) for share in (1.0, 2.0)]
+    yield Term("shards", shared, SHARDS)
     yield Term("6 plans", [_drawn(rng) for _ in range(6)], TOGETHER)
 
 

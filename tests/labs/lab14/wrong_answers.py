@@ -112,6 +112,8 @@ edits(
     ("step_cost", "shards_never_hidden", SHARDED,
      "        return step + blocks * reduced\n", "all exposed"),
     ("step_cost", "shards_do_not_gather", SHARDED, "        reduced /= 2\n", "other"),
+    ("step_cost", "all_have_shards", "if plan.shards:", "if True:", "always shards"),
+    ("step_cost", "thirds", "reduced /= 2", "reduced /= 3", "less than both halves"),
     ("step_cost", "slices_in_line", "plan.stages * plan.slices)", "plan.stages)", "not apart"),
 )
 
@@ -153,6 +155,8 @@ edits(
      f"{FITS} and max(plan.replicas, plan.stages, plan.slices) == ranks", "one kind alone"),
     ("best_plan", "no_shards", "(False, True) if replicas > 1 else (False,)", "(False,)",
      "no shards"),
+    ("best_plan", "rows_left_over", "model.batch % (replicas * micro)", "model.batch % replicas",
+     "rows left over"),
     ("best_plan", "every_stage", " or model.blocks % stages", "", "does not divide"),
     ("best_plan", "all_ranks_thrice",
      "plan = MeshPlan(replicas, stages, ranks // (replicas * stages), micro, shards)",

@@ -1,0 +1,6 @@
+"""State in shards: what parameters, gradients and optimizer take on each rank, by stages of ZeRO.
+
+model      the bytes of each stage, by kind
+figure     a bar for each stage
+widget     `explore_state`
+"""

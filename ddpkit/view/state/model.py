@@ -1,0 +1,97 @@
+"""`state_model`: what a training's state takes on each rank, stage by stage of ZeRO. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias
+
+from ddpkit.text import columns, count, plural, size
+
+StateBytes: TypeAlias = Callable[[int, int, int], int]  # of parameters, ranks and stage
+WHOLE = {"optimizer": 12, "gradients": 2, "parameters": 2}  # bytes, in the order of the stages
+STAGES = range(len(WHOLE) + 1)
+SHARED = ("nothing shared out", "the optimizer is", "gradients too", "parameters too")
+
+
+@dataclass(frozen=True, slots=True)
+class StateBar:
+    """What one stage takes on a rank, in bytes."""
+
+    stage: int
+    by_kind: dict[str, int]  # parameters first, as they lie in the bar
+    total: int
+    least: int  # on any number of ranks
+    enough: int | None  # ranks: on so many it fits; None: on no number
+
+
+@dataclass(frozen=True)
+class StateModel:
+    """The bars of all stages, and the memory that a rank has."""
+
+    parameters: int
+    ranks: int
+    memory: int  # bytes
+    bars: tuple[StateBar, ...]
+
+    @property
+    def title(self) -> str:
+        billions = self.parameters / 1e9
+        return f"{billions:.4g} billion parameters on {count(self.ranks, 'rank')}, 16 bytes each"
+
+    @property
+    def text(self) -> str:
+        """The finding."""
+        takes = ", ".join(f"{size(bar.total)} in stage {bar.stage}" for bar in self.bars)
+        return f"Each rank holds {takes}."
+
+    @property
+    def notice(self) -> str:
+        """From how many ranks on each stage fits."""
+        fits = []
+        for enough, same in groupby(self.bars, key=lambda bar: bar.enough):
+            stages = [str(bar.stage) for bar in same]
+            where = f"in {plural(len(stages), 'stage')} {', '.join(stages)}"
+            fits.append(f"{where} from {count(enough, 'rank')} on" if enough else f"never {where}")
+        return f"What to notice: it fits into {size(self.memory)} {', '.join(fits)}."
+
+    def table(self) -> str:
+        """All bars as text."""
+        kinds = list(self.bars[0].by_kind)
+        rows = [["stage", *kinds, "on each", "at least", "fits from"]]
+        for bar in self.bars:
+            numbers = [*bar.by_kind.values(), bar.total, bar.least]
+            enough = f"{bar.enough:,} ranks" if bar.enough else "never"
+            rows.append([str(bar.stage), *map(size, numbers), enough])
+        return "\n".join([self.title, *columns(rows), self.notice])
+
+
+def state_model(
+    state_bytes: StateBytes, parameters: int, ranks: int = 64, memory: int = 80 * 10**9
+) -> StateModel:
+    """The bars of a function of parameters, ranks and stage, as lab 13 makes one.
+
+    Each stage shares out one kind more, so what it saves over the stage before is of that kind.
+    Source of the stages: S. Rajbhandari and others, ZeRO, 2020, figure 1. Raises ValueError for
+    fewer than one parameter or rank.
+    """
+    if parameters < 1 or ranks < 1:
+        raise ValueError(f"state is of {parameters=} and {ranks=}, at least 1 of each")
+    held = {kind: each * parameters for kind, each in WHOLE.items()}
+    bars: list[StateBar] = []
+    for stage, kind in zip(STAGES, ["", *WHOLE], strict=True):
+        total = state_bytes(parameters, ranks, stage)
+        if kind:
+            held[kind] = max(0, held[kind] - (bars[-1].total - total))
+        by_kind = {each: held[each] for each in reversed(WHOLE)}
+        least = state_bytes(parameters, parameters, stage)
+        enough = _enough(state_bytes, parameters, stage, memory) if least <= memory else None
+        bars.append(StateBar(stage, by_kind, total, least, enough))
+    return StateModel(parameters, ranks, memory, tuple(bars))
+
+
+def _enough(state_bytes: StateBytes, parameters: int, stage: int, memory: int) -> int:
+    """The fewest ranks on which a stage fits; that it does on as many as there are parameters."""
+    counts = range(1, parameters + 1)
+    fits: Callable[[int], bool] = lambda n: state_bytes(parameters, n, stage) <= memory  # noqa: E731
+    return counts[bisect_left(counts, True, key=fits)]

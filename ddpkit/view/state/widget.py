@@ -1,0 +1,59 @@
+"""`explore_state`: what does each rank hold, and does it fit?"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.text import prose
+from ddpkit.view.drawing.shell import View
+from ddpkit.view.drawing.sliders import RANKS, slider
+from ddpkit.view.state.model import StateBytes, StateModel, state_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BILLIONS = (0.125, 0.35, 1.5, 7.5, 13, 70, 175, 405, 1000)
+GIGABYTES = (16, 24, 40, 80, 141, 192)  # of GPUs that are sold
+
+
+def explore_state(
+    state_bytes: StateBytes, billions: float = 7.5, ranks: int = 64, gigabytes: float = 80
+) -> View[StateModel]:
+    """Move the ranks, and see what each stage of ZeRO leaves on a rank, and where it fits.
+
+    ``state_bytes(parameters, ranks, stage)`` are the bytes on a rank, as lab 13 writes it, for
+    stages 0 to 3. Parameters are in billions, and a rank has a memory of so many GB (1e9 bytes). In
+    a notebook there are sliders; anywhere ``explore_state(...).figure(ranks=8, billions=70,
+    gigabytes=80)`` is the picture, and ``.table(...)`` all bars as text. Raises ValueError without
+    parameters or ranks.
+    """
+    counted = lru_cache(None)(state_bytes)
+    start = {"ranks": ranks, "billions": billions, "gigabytes": gigabytes}
+
+    def model(**at: Any) -> StateModel:
+        parameters, memory = round(at["billions"] * 1e9), round(at["gigabytes"] * 1e9)
+        return state_model(counted, parameters, at["ranks"], memory)
+
+    return View(start, model, _draw, _describe, StateModel.table).show(_controls)
+
+
+def _draw(model: StateModel) -> Figure:
+    from ddpkit.view.state.figure import draw_state
+
+    return draw_state(model)
+
+
+def _describe(model: StateModel) -> str:
+    return prose(f"{model.title}.", model.text, model.notice)
+
+
+def _controls(view: View[StateModel]) -> Any:
+    at = view.start
+    return view.live(
+        {
+            "ranks": slider("ranks", (1, *RANKS), at["ranks"], "{:g}".format),
+            "billions": slider("parameters", BILLIONS, at["billions"], "{:g} billion".format),
+            "gigabytes": slider("memory", GIGABYTES, at["gigabytes"], "{:g} GB".format),
+        }
+    )
