@@ -103,8 +103,8 @@ def _bytes(answer: Answer, questions: Sequence[tuple[MeshPlan, MeshModel]]) -> O
 # fmt: off
 PLANNERS = (
     *hints_for(planners.MISTAKES, planners.OTHER)[:-1],
-    Hint("no plan", lambda s: planners.NO_PLAN in s.plans,
-         "A plan fits here, and ValueError was raised, or what was returned is no MeshPlan."),
+    Hint("no ints", lambda s: planners.NO_INTS in s.plans,
+         "A plan has 2 slices, not 2.0: `/` gives a float, and ranks cannot be laid out by it."),
     Hint("too many ranks", lambda s: planners.TOO_MANY in s.plans,
          "replicas × stages × slices are more ranks than there are."),
     Hint("does not divide", lambda s: planners.DIVIDES_NOT in s.plans,
@@ -112,6 +112,8 @@ PLANNERS = (
          "× micro the batch."),
     Hint("does not fit", lambda s: planners.FITS_NOT in s.plans,
          "A plan that does not fit was chosen: `size(plan, model)` is at most `machine.memory`."),
+    Hint("no plan", lambda s: planners.NO_PLAN in s.plans,
+         "A plan fits here, and ValueError was raised, or what was returned is no MeshPlan."),
     Hint("other", say=planners.OTHER),
 )
 NONE_FITS = (

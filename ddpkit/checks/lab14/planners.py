@@ -107,10 +107,16 @@ def _unsharded(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | st
     return _chosen(fitting(without, model, machine), lambda plan: price(plan, model, machine))
 
 
-def _left_over(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
+def _uneven_slices(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
+    even = replace(model, hidden=12 * model.hidden)  # all numbers of slices divide it
+    fit = fitting(plans_of(even, ranks), model, machine)
+    return _chosen(fit, lambda plan: price(plan, model, machine))
+
+
+def _rows_left_over(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
     """Micro-batches that divide the batch, and perhaps not a replica's part of it."""
     micros = [micro for micro in range(1, model.batch + 1) if model.batch % micro == 0]
-    fit = fitting(plans_of(model, ranks, lambda share: micros), model, machine)
+    fit = fitting(plans_of(model, ranks, lambda _: micros), model, machine)
     return _chosen(fit, lambda plan: price(plan, model, machine))
 
 
@@ -130,17 +136,20 @@ MISTAKES = (
             "All ranks in one dimension: a mixture of two or three is cheaper here."),
     Mistake("no shards", _unsharded,
             "Plans with shards may fit where the same plan without them does not."),
-    Mistake("rows left over", _left_over,
+    Mistake("rows left over", _rows_left_over,
             "Each replica cuts its own rows into micro-batches: not micro alone divides the batch, "
             "replicas × micro does."),
+    Mistake("uneven slices", _uneven_slices,
+            "Slices share a block's hidden numbers evenly: slices divide `model.hidden`."),
 )
 # fmt: on
 OTHER = "There is a cheaper plan that fits and divides the model: try all of them."
-FITS_NOT, DIVIDES_NOT, TOO_MANY, NO_PLAN = (
+FITS_NOT, DIVIDES_NOT, TOO_MANY, NO_PLAN, NO_INTS = (
     "does not fit",
     "does not divide the model",
     "has other ranks",
     "is no plan",
+    "has sizes that are no ints",
 )
 
 
@@ -152,6 +161,8 @@ def looked_at(questions: Sequence[Question], observed: Observed) -> Observed:
 
 
 def _worth(model: MeshModel, machine: MeshMachine, ranks: int, got: Facts | str) -> str:
+    if not isinstance(got, str) and not all(hasattr(size, "__index__") for size in got):
+        return NO_INTS
     best = cheapest(model, machine, ranks)
     if isinstance(got, str) or isinstance(best, str):
         return "cheapest" if got == best else NO_PLAN if isinstance(got, str) else FITS_NOT
@@ -175,7 +186,8 @@ def drawn(rng: random.Random) -> Question:
     """A model and hosts on which memory decides as often as time."""
     ranks = rng.choice((4, 6))
     model = MeshModel(
-        rng.choice((4, 6, 8)), 32 * rng.randrange(1, 5), 96 * rng.randrange(1, 6),
+        rng.choice((4, 6, 8)), 32 * rng.randrange(1, 5),
+        96 * rng.randrange(1, 6) + (rng.choice((0, 2)) if ranks == 4 else 0),
         rng.choice((16, 20, 24, 30, 32)),
     )  # fmt: skip
     machine = MeshMachine(

@@ -157,6 +157,9 @@ edits(
      "no shards"),
     ("best_plan", "rows_left_over", "model.batch % (replicas * micro)", "model.batch % replicas",
      "rows left over"),
+    ("best_plan", "uneven_slices", "model.hidden % plan.slices == 0 and ", "", "uneven slices"),
+    ("best_plan", "floats", "ranks // (replicas * stages)", "ranks / (replicas * stages)",
+     "no ints"),
     ("best_plan", "every_stage", " or model.blocks % stages", "", "does not divide"),
     ("best_plan", "all_ranks_thrice",
      "plan = MeshPlan(replicas, stages, ranks // (replicas * stages), micro, shards)",
@@ -208,4 +211,4 @@ def one_dimension_after_the_other(model, machine, ranks, cost, size):
     ]
     one = least(every)
     micro = min(plan.micro for plan in every if plan.stages == one.stages)
-    return least([plan for plan in every if plan.micro in (micro, 2, 4)])
+    return least([one, *(plan for plan in every if plan.micro in (micro, 2, 4))])
