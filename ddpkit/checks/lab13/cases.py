@@ -68,9 +68,12 @@ def sharded_optimizer(answer: Answer, rng: random.Random) -> Iterator[Case]:
         (2, "AdamW, frozen and unused", Stepping(seed(), "AdamW", decay, frozen=(1,), unused=(3,))),
         (3, "Adam, lr changes", Stepping(seed(), "Adam", {"lr": 0.1}, rates=(0.1, 0.3, 0.03, 0.2))),
         (
-            *(2, "SGD, two groups"),
+            *(2, "SGD, two groups, lr changes"),
             Stepping(
-                *(seed(), "SGD", {"lr": 0.1, "momentum": 0.9}), shapes=EVEN, groups=(2, {"lr": 0.5})
+                *(seed(), "SGD", {"lr": 0.1, "momentum": 0.9}),
+                shapes=EVEN,
+                groups=(2, {"lr": 0.5}),
+                rates=(0.1, 0.3, 0.03, 0.2),
             ),
         ),
         (1, "AdamW", Stepping(seed(), "AdamW", decay, shapes=EVEN)),
@@ -94,6 +97,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
                 "bytes of state": seen.field("state"),
                 "sent": seen.sent,
                 "gradients cleared": _all_cleared,
+                "gradients let go": _all_let_go,
             },
         ),
         {
@@ -102,6 +106,7 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
             "bytes of state": [drawn.state(n)] * n,
             "sent": drawn.sent(n),
             "gradients cleared": True,
+            "gradients let go": True,
         },
         read=partial(_no_less, {"bytes of state": [drawn.state(n)] * n, "sent": drawn.sent(n)}),
         hints=hints.OPTIMIZER,
@@ -117,6 +122,10 @@ def _same_on_all(did: Did) -> bool:
 
 def _all_cleared(did: Did) -> bool:
     return all(each["cleared"] for each in did.returned)
+
+
+def _all_let_go(did: Did) -> bool:
+    return all(each["let go"] for each in did.returned)
 
 
 def _no_less(most: dict[str, Any], seen: Any) -> dict[str, Any]:

@@ -74,6 +74,9 @@ OPTIMIZER = (
          "not the same as zeros."),
     Hint("scheduler unheard", lambda s: s.deaf is not None and close(s.parameters[0], s.deaf),
          "The learning rate is that of the first day: who changes `param_groups` is not heard."),
+    Hint("first group heard",
+         lambda s: s.first_heard is not None and close(s.parameters[0], s.first_heard),
+         "A scheduler changes the lr of every group, and yours hears the first one's alone."),
     Hint("one group", lambda s: s.one_group is not None and close(s.parameters[0], s.one_group),
          "Both groups were stepped alike: a group's own options count, such as its lr."),
     Hint("not gathered", lacks_others,
@@ -92,6 +95,10 @@ OPTIMIZER = (
          "do: gradients are averaged already, and each stepped number travels once."),
     Hint("not cleared", lambda s: not s["gradients cleared"],
          "zero_grad() has to clear the gradients of the whole parameters."),
+    Hint("keeps gradients",
+         lambda s: not s["gradients let go"] and not s.wrong("parameters"),
+         "Right, but after zero_grad() a whole gradient is still in memory: a piece's `grad` is a "
+         "view of it. Clear those of the pieces too, when they are stepped."),
     Hint("never stepped", lambda s: close(s.parameters[0], s.start),
          "Nothing has moved: do your pieces share memory with the parameters, and have they "
          "gradients?"),

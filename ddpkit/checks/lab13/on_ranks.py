@@ -23,19 +23,23 @@ STEP = "the step of the check"  # a span around what is counted
 
 
 def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters after some steps, the bytes of the state, whether gradients are cleared."""
+    """Parameters after some steps, bytes of state, whether gradients are cleared and let go."""
     parameters = training.made(asked["start"], asked["frozen"])
     sets = training.grouped(parameters, asked["groups"])
     with _optimizers() as found:
         made = getattr(torch.optim, asked["name"])
         optimizer = returning(answer)(sets, made, **asked["options"])
         with span(STEP):
-            training.take_steps(optimizer, parameters, asked["gradients"], asked["rates"])
+            memory = training.take_steps(optimizer, parameters, asked["gradients"], asked["rates"])
     optimizer.zero_grad()
+    cleared = all(p.grad is None or not p.grad.any() for p in parameters)
+    for p in parameters:  # zeros may stay there
+        p.grad = None
     return {
         "parameters": [p.detach().clone() for p in parameters],
         "state": _bytes_of_state(found),
-        "cleared": all(p.grad is None or not p.grad.any() for p in parameters),
+        "cleared": cleared,
+        "let go": all(reference() is None for reference in memory),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ class Stepping:
     """Parameters, their gradients in some steps, and an optimizer by its name and options.
 
     `frozen` and `unused` are places in `shapes`. `groups` splits the parameters at a place, and
-    gives those from there on options of their own. `rates` are set as "lr" before each step.
+    gives those from there on options of their own. `rates` are set as "lr" before each step, to
+    the first `heard` groups; each group has half of the rate of the one before.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Stepping:
             "options": self.options,
             "groups": self.groups,
             "rates": list(self.rates),
+            "heard": 2,
         }
 
     def learned(self, **instead: Any) -> list[Any]:
@@ -63,7 +66,7 @@ class Stepping:
         parameters = made(asked["start"], asked["frozen"])
         sets = grouped(parameters, asked["groups"])
         optimizer = getattr(torch.optim, asked["name"])(sets, **asked["options"])
-        take_steps(optimizer, parameters, asked["gradients"], asked["rates"])
+        take_steps(optimizer, parameters, asked["gradients"], asked["rates"], asked["heard"])
         return [p.detach() for p in parameters]
 
     @property
@@ -98,6 +101,7 @@ class Stepping:
             "frozen": self.frozen,
             "unused": self.unused,
             "deaf": self.learned(rates=()) if self.rates else None,
+            "first_heard": self.learned(heard=1) if self.rates and self.groups else None,
             "one_group": self.learned(groups=None) if self.groups else None,
             "zeros": self.learned(gradients=zeros) if self.unused else None,
         }
@@ -124,12 +128,23 @@ def take_steps(
     parameters: Sequence[nn.Parameter],
     gradients: Sequence[Sequence[Any]],
     rates: Sequence[float],
-) -> None:
-    """Step with these gradients, one list after the other."""
+    heard: int = 2,
+) -> list[Any]:
+    """Step with these gradients, one list after the other; returns references to the last ones'
+    memory, which are dead when nobody holds it.
+    """
+    memory: list[Any] = []
     for number, each in enumerate(gradients):
         optimizer.zero_grad()
+        memory.clear()
         for p, gradient in zip(parameters, each, strict=True):
-            p.grad = None if gradient is None else gradient.clone()
-        if rates:
-            optimizer.param_groups[0]["lr"] = rates[number]
+            p.grad = None
+            if gradient is not None:
+                array = gradient.numpy().copy()
+                p.grad = torch.from_numpy(array)
+                memory.append(weakref.ref(array))
+                del array
+        for place, group in enumerate(optimizer.param_groups[:heard] if rates else ()):
+            group["lr"] = rates[number] / 2**place
         optimizer.step()
+    return memory

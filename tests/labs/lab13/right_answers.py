@@ -48,6 +48,7 @@ class EachCut(torch.optim.Optimizer):
             piece.grad = p.grad.flatten().tensor_split(n)[rank] if p.grad is not None else None
         self.inner.step()
         for p, piece in self.cuts:
+            piece.grad = None  # a view of a whole gradient
             sizes = [len(each) for each in p.data.flatten().tensor_split(n)]
             mine = nn.functional.pad(piece.detach(), (0, sizes[0] - len(piece)))
             parts = [torch.empty_like(mine) for _ in range(n)]

@@ -42,6 +42,10 @@ edits(
     ("ShardedOptimizer", "zeros", "None if p.grad is None else",
      "torch.zeros_like(piece) if p.grad is None else", "unused moved"),
     ("ShardedOptimizer", "deaf", HEARD, "pass", "scheduler unheard"),
+    ("ShardedOptimizer", "first_group_alone", HEARD, f"{HEARD}\n            break",
+     "first group heard"),
+    ("ShardedOptimizer", "keeps_views", "        self.local.zero_grad()  # a piece's",
+     "        # a piece's", "keeps gradients"),
     ("ShardedOptimizer", "one_rate", HEARD, 'own["lr"] = self.param_groups[0]["lr"]', "one group"),
     ("ShardedOptimizer", "twice", "            numbers = flat[",
      "            all_gather(flat.clone(), flat.chunk(n)[rank].clone())\n"
@@ -88,6 +92,7 @@ class Bare:
         for p, piece in zip(self.params, self.pieces, strict=True):
             piece.grad = None if p.grad is None else p.grad.view(-1).tensor_split(n)[rank]
         self.local.step()
+        self.local.zero_grad()
         for p in self.params:
             for owner, part in enumerate(p.data.view(-1).tensor_split(n)):
                 if len(part):
