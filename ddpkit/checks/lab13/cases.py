@@ -237,6 +237,7 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
             see={
                 "gradients": seen.field("gradients"),
                 "output": seen.field("output"),
+                "directions": seen.field("directions"),
                 "sent": seen.sent,
                 "operations": seen.operations,
                 **(
@@ -255,6 +256,7 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
         {
             "gradients": [[Close(each, digits) for each in mine] for mine in right],
             "output": [Close(drawn.output, digits)] * n,
+            "directions": [[]] * n,
             **most,
         },
         read=partial(_no_less, most),

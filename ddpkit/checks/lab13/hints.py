@@ -185,6 +185,9 @@ SHARDED = (
     Hint("more bytes", lambda s: s.wrong("sent"),
          lambda s: f"Right, but a rank sends {size(s.sent)} in a step, and "
          f"{size(s.expect['sent'])} would do: only one's own chunk of the gradient is needed."),
+    Hint("another direction", lambda s: s.wrong("directions"),
+         "`before` is told 1 in a forward and -1 in a backward: who prefetches goes so many blocks "
+         "on."),
     Hint("gradients", lambda s: s.wrong("gradients"),
          "A shard's gradient is this rank's chunk of the line of gradients: in the order of the "
          "views, frozen parameters left out."),

@@ -142,6 +142,7 @@ edits(
     ("FullyShard", "frees_nothing", "self.flat.untyped_storage().resize_(0)", "pass", "stays"),
     ("FullyShard", "keeps_gradients", "            view.grad = None\n", "            pass\n",
      "stays"),
+    ("FullyShard", "two_ahead", "self.before(1)", "self.before(2)", "another direction"),
     ("FullyShard", "sums", ".to(self.shard.dtype)",
      ".to(self.shard.dtype) * dist.get_world_size()", "sum"),
     ("FullyShard", "divides_twice", ".to(self.shard.dtype)",
