@@ -823,7 +823,8 @@ def load_on_others():
 
 # %%
 saved = cluster.run(train_and_save)
-loaded = Cluster(3).run(load_on_others)
+three = Cluster(3, link=LINK, machine="laptop core")
+loaded = three.run(load_on_others)
 if None not in saved.results + loaded.results:  # a job may have fewer ranks
     for rank, (y, wanted) in enumerate(loaded.results):
         print(f"rank {rank} reads {wanted}; the model is right: {torch.equal(y, saved.results[0])}")
@@ -853,7 +854,7 @@ def torchs_checkpoint(load):
 
 # %%
 torchs_saved = cluster.run(torchs_checkpoint, False)
-torchs_loaded = Cluster(3).run(torchs_checkpoint, True)
+torchs_loaded = three.run(torchs_checkpoint, True)
 if None not in torchs_saved.results + torchs_loaded.results:
     print(*sorted(os.listdir(f"{folder}/torchs")))
     print("the same:", torch.allclose(torchs_saved.results[0], torchs_loaded.results[0]))
