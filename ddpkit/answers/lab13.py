@@ -63,8 +63,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
     """Steps as `optimizer_class(params, **options)` does, with the state of 1/n of the numbers.
 
     For optimizers that look at each number alone (SGD, Adam, AdamW). Gradients are the same on all
-    ranks before a step, averaged already; parameters are the same after it, bit for bit. Each group
-    of parameters is a line of its own.
+    ranks before a step, averaged already; parameters are the same after it, bit for bit. No
+    gradient is kept after it. Each group of parameters is a line of its own.
     """
 
     def __init__(self, params, optimizer_class, **options):

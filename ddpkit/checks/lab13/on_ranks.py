@@ -102,7 +102,7 @@ def learned(
 
     made = blocks.made(seed, kinds, say)
     units = [returning(answer)(each, *([dtype] if dtype else [])) for each in made]
-    told = _told(units)
+    directions = _directions(units)
     net, shards = nn.Sequential(*units), [unit.shard for unit in units]
     optimizer = torch.optim.Adam(shards, 1e-2)
     gradients: list[Any] = []
@@ -123,24 +123,25 @@ def learned(
     telling.clear()
     with torch.no_grad():
         output = net(torch.ones(1, blocks.WIDTH, dtype=dtype)).float()
-    return {"gradients": gradients, "output": output, "directions": sorted(set(told) - {1, -1})}
+    others = sorted(set(directions) - {1, -1})
+    return {"gradients": gradients, "output": output, "directions": others}
 
 
-def _told(units: Sequence[Any]) -> list[Any]:
+def _directions(units: Sequence[Any]) -> list[Any]:
     """What the units' `before` will be told, of units that have one."""
-    told: list[Any] = []
+    heard: list[Any] = []
 
     def listening(before: Callable[..., Any]) -> Callable[..., Any]:
-        def heard(*steps: Any) -> Any:
-            told.extend(steps)
+        def listened(*steps: Any) -> Any:
+            heard.extend(steps)
             return before(*steps)
 
-        return heard
+        return listened
 
     for unit in units:
         if callable(before := getattr(unit, "before", None)):
             unit.before = listening(before)
-    return told
+    return heard
 
 
 def _copy(gradient: Any, shard: Any) -> Any:

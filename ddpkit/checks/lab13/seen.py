@@ -39,6 +39,8 @@ def blocks_in_memory(lines: Sequence[int], nbytes: int, frozen: int, did: Did) -
     a block computes; "between" the two. `lines` are the blocks' numbers, of so many bytes each
     while they are whole. Chunks of gradients that are there already do not count.
     """
+    if not did.trace.memory:  # under torchrun machines are real, and their memory is not counted
+        return dict.fromkeys(("rest", "forward", "between", "backward"), 0)
     found = [_of_rank(did.trace, rank, lines, nbytes, frozen) for rank in did.trace.ranks]
     return {name: max(each[name] for each in found) for name in found[0]}
 
