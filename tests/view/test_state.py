@@ -73,7 +73,7 @@ def test_the_ranks_move_the_bars(displayed: list[object]) -> None:
     assert "Each rank holds 120 GB in stage 0, 120 GB in stage 1" in line.value.replace("\n", " ")
 
 
-@pytest.mark.parametrize("ranks, parameters", [(0, 1), (1, 0)])
+@pytest.mark.parametrize(("ranks", "parameters"), [(0, 1), (1, 0)])
 def test_state_is_of_something(ranks: int, parameters: int) -> None:
     with pytest.raises(ValueError, match="at least 1 of each"):
         state_model(state_bytes, parameters, ranks)
