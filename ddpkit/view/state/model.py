@@ -47,7 +47,7 @@ class StateModel:
 
     @property
     def notice(self) -> str:
-        """From how many ranks on each stage fits."""
+        """The ranks from which on each stage fits."""
         fits = []
         for enough, same in groupby(self.bars, key=lambda bar: bar.enough):
             stages = [str(bar.stage) for bar in same]
