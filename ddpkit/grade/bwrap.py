@@ -157,7 +157,7 @@ class Bwrap:
     def usage(self) -> Usage:
         """What the processes inside use now, and have used."""
         assert self.process is not None
-        return self.group.added(self.meter.look(tree(self.process.pid)))
+        return self.group.added(self.meter.look(functools.partial(tree, self.process.pid)))
 
     def end(self) -> None:
         """End all that is in it: the kernel does so with its first process."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from ddpkit.grade.sandbox import Limits, Usage
 # Memory that files stand for which nobody can open: of `memfd_create`, `mmap`, `shmget`.
 NAMELESS = ("/memfd:", "/dev/zero (deleted)", "/SYSV")
 BLOCK = 512  # bytes, of st_blocks
+COUNT_AGAIN = 1.0  # seconds of one look, after which more processes may be there than it knows
 
 
 @dataclass
@@ -24,16 +26,23 @@ class UseMeter:
     waited_s: float = 0.0
     times: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # ns, by thread
 
-    def look(self, pids: Collection[int]) -> Usage:
+    def look(self, find: Callable[[], Collection[int]]) -> Usage:
         """What the processes that live use now, and have used since the first look.
 
-        Of too many, nothing but their number: they grow while they are looked at.
+        find  finds their ids. It is asked again when a look takes long: on a busy machine each
+              file of /proc may take half a second, and they grow meanwhile.
+
+        Of too many, nothing but their number.
         """
+        pids = find()
         total = Usage(processes=len(pids), computed_s=self.computed_s, waited_s=self.waited_s)
-        if total.processes > self.limits.processes:
-            return total
         living = []
+        counted = time.monotonic()
         for pid in pids:
+            if time.monotonic() - counted > COUNT_AGAIN:
+                total.processes, counted = len(find()), time.monotonic()
+            if total.processes > self.limits.processes:
+                return Usage(total.processes, computed_s=self.computed_s, waited_s=self.waited_s)
             with suppress(OSError, ValueError, KeyError):
                 facts = _status(pid)
                 if facts["State"].startswith("Z"):

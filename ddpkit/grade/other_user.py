@@ -107,7 +107,7 @@ class OtherUser:
 
     def usage(self) -> Usage:
         """What this user's processes use now and have used, and the bytes of its files."""
-        used = self.group.added(self.meter.look(processes_of(self.user)))
+        used = self.group.added(self.meter.look(functools.partial(processes_of, self.user)))
         used.disk = sum(map(_size, (*self.theirs, *owned_by(self.user))))
         return used
 

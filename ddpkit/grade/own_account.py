@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ddpkit.grade.meter import UseMeter, tree
@@ -47,7 +48,7 @@ class OwnAccount:
         assert self.process is not None
         if not Path("/proc/self/stat").exists():
             return Usage()
-        return self.meter.look(tree(self.process.pid))
+        return self.meter.look(partial(tree, self.process.pid))
 
     def end(self) -> None:
         """End its processes: those below it, and all of its session."""

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
-from ddpkit.grade import engine
+from ddpkit.grade import engine, meter
 from ddpkit.grade.engine import PATIENCE, _served, _Watch
 from ddpkit.grade.meter import UseMeter, tree
 from ddpkit.grade.sandbox import Limits, Usage
@@ -36,7 +37,7 @@ def test_the_clock_of_a_sleeper_runs() -> None:
 
 
 def test_usage_of_this_process() -> None:
-    now = UseMeter(Limits()).look(tree(os.getpid()))
+    now = UseMeter(Limits()).look(partial(tree, os.getpid()))
     assert now.processes >= 1
     assert now.computed_s > 0
     assert 1 << 20 < now.memory < 1 << 36
@@ -98,9 +99,10 @@ def test_the_memory_of_many_processes_counts() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     hoarders = [subprocess.Popen([sys.executable, "-c", hoard], **pipes) for _ in range(3)]
     try:
-        before = UseMeter(Limits()).look({os.getpid()}).memory
+        before = UseMeter(Limits()).look(lambda: {os.getpid()}).memory
         assert all(each.stdout.readline() == b"1\n" for each in hoarders)
-        assert 180 << 20 < UseMeter(Limits()).look(tree(os.getpid())).memory - before < 1 << 30
+        now = UseMeter(Limits()).look(partial(tree, os.getpid()))
+        assert 180 << 20 < now.memory - before < 1 << 30
     finally:
         for each in hoarders:
             each.communicate(b"")
@@ -149,7 +151,7 @@ def test_m08_m09_what_is_really_used_counts(kind: str) -> None:
             for _ in range(4 if kind == "forked" else 3 if kind == "shared" else 1):
                 assert holder.stdout.readline() == b"1\n"
             # Limits so low that the meter looks closely.
-            now = UseMeter(Limits(memory=1 << 20)).look(tree(holder.pid))
+            now = UseMeter(Limits(memory=1 << 20)).look(partial(tree, holder.pid))
         finally:
             holder.stdin.close()
     megabytes = now.memory >> 20
@@ -162,8 +164,16 @@ def test_m08_m09_what_is_really_used_counts(kind: str) -> None:
 @pytest.mark.processes
 def test_of_too_many_processes_only_their_number_is_taken() -> None:
     """They grow while they are looked at, on the same cores."""
-    now = UseMeter(Limits(processes=2)).look([os.getpid()] * 3)
+    now = UseMeter(Limits(processes=2)).look(lambda: [os.getpid()] * 3)
     assert now == Usage(processes=3)
+
+
+def test_a_look_that_takes_long_counts_again_for_they_grow(monkeypatch) -> None:
+    """Forks without end on a machine so busy that a look at each takes a second."""
+    monkeypatch.setattr(meter, "COUNT_AGAIN", 0.0)
+    found = iter([[os.getpid()] * 2, [os.getpid()] * 3])
+    now = UseMeter(Limits(processes=2)).look(lambda: next(found))
+    assert (now.processes, now.memory) == (3, 0)
 
 
 @pytest.mark.processes
@@ -175,7 +185,7 @@ def test_m02_times_of_what_has_ended_stay_counted() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as burner:
         assert burner.stdout
         assert burner.stdout.readline() == b"1\n"
-        before = meter.look({burner.pid}).computed_s
+        before = meter.look(lambda: {burner.pid}).computed_s
         burner.communicate(b"")
     assert before >= 0.3
-    assert meter.look({burner.pid}).computed_s == before
+    assert meter.look(lambda: {burner.pid}).computed_s == before
