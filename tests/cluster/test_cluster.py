@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import Cluster, ClusterError, Deadlock, PerRank, RankError
+from ddpkit.cluster import blame
+from ddpkit.cluster.local import run as local
 from tests.cluster.explained import out_of_time
 from tests.cluster.faults import FAULTS
 from tests.cluster.processes import becomes_true, descriptors, ranks_alive
@@ -69,6 +71,25 @@ def test_every_run_is_a_fresh_process(cluster):
 def test_classes_of_a_cell_keep_their_identity(cluster):
     run = cluster.run(lambda p: Point(p.x + dist.get_rank()), Point(3))
     assert run.results == [Point(3), Point(4)]
+
+
+def test_a_rank_that_gets_no_core_is_waited_for_when_another_has_raised(cluster, monkeypatch):
+    """On busy cores its own exception came too late to be told."""
+    monkeypatch.setattr(local, "served_ns", lambda pid: 0)
+    monkeypatch.setattr(blame, "ECHO", 60.0)
+
+    def f():
+        until = time.monotonic() + dist.get_rank()
+        while time.monotonic() < until:
+            pass
+        raise ValueError if dist.get_rank() else KeyError
+
+    with pytest.raises(RankError) as caught:
+        cluster.run(f)
+    assert [each.type for _, each in sorted(caught.value.raised.items())] == [
+        "KeyError",
+        "ValueError",
+    ]
 
 
 def test_the_exception_itself_is_the_cause(cluster):

@@ -22,6 +22,7 @@ from ddpkit.cluster.local import launch
 from ddpkit.cluster.local.launch import RankProcess
 from ddpkit.cluster.local.timekeeper import Timekeeper
 from ddpkit.cluster.local.unsent import Unsent
+from ddpkit.cluster.local.watched import is_ready, served_ns
 from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.outcome import RunOutcome
 from ddpkit.cluster.output import Output
@@ -136,6 +137,7 @@ class LocalRun:
         self.dropped: dict[int, Dropped] = {}
         self.memory: dict[int, tuple[MemoryLevel, ...]] = {}
         self.ranks: list[RankProcess] = []
+        self._served: dict[int, int] = {}  # CPU time of ranks, in ns, at the first bad news
         stack.callback(self.end)
 
     def _settings(self) -> ProcessSettings:
@@ -187,7 +189,7 @@ class LocalRun:
                 self.output.show()
             if self.raised or self.died:
                 failing_since = failing_since or now
-                if now - failing_since >= blame.patience(self.raised, self.died):
+                if self._all_is_said(now - failing_since):
                     return self._failure()
                 next_look = min(next_look, now + 0.02)
             if now >= next_look:
@@ -277,6 +279,28 @@ class LocalRun:
                 self.output.feed(rank, b"", final=True)
 
     # What went wrong
+
+    def _all_is_said(self, seconds: float) -> bool:
+        """Whether the other ranks have had the time to say what they, too, have to say.
+
+        On busy cores that is time on a core: who wants one and has had less is waited for, too.
+        `seconds`: since the first bad news.
+        """
+        patience = blame.patience(self.raised, self.died)
+        heard = self.results.keys() | self.raised.keys() | self.died.keys()
+        silent = {
+            rank: ends.process.pid
+            for rank, ends in enumerate(self.ranks)
+            if rank not in heard and ends.process.pid is not None
+        }
+        if not self._served:
+            self._served = {rank: served_ns(pid) for rank, pid in silent.items()}
+        if seconds < patience or seconds >= blame.ECHO:
+            return seconds >= patience
+        return not any(
+            served_ns(pid) - self._served.get(rank, 0) < 1e9 * patience and is_ready(pid)
+            for rank, pid in silent.items()
+        )
 
     def _failure(self) -> RunFailed:
         """The cause, among what several ranks may have to say."""

@@ -18,6 +18,26 @@ STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, 
 TICKS = 3  # of 10 ms: a process that stands still uses less in `STANDSTILL`
 
 
+def is_ready(pid: int) -> bool:
+    """Whether a thread of a process runs, or would if it had a core; False off Linux.
+
+    Not the main one alone: it may wait for the GIL, whose holder waits for a core.
+    """
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended
+            if stat.read_bytes().rpartition(b")")[2].split()[:1] in ([b"R"], [b"D"]):
+                return True
+    return False
+
+
+def served_ns(pid: int) -> int:
+    """The CPU time that a process's main thread has had; 0 where the system does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_bytes().split()[0])
+    except (OSError, IndexError):
+        return 0
+
+
 @dataclass(slots=True, eq=False)
 class Watched:
     """The main thread of a rank that computes, as seen from outside."""
@@ -77,7 +97,7 @@ class Watched:
         if now - self.meets_since > STANDSTILL:  # it looks for them all the time, which is CPU time
             return True
         used = self.used_ns()
-        if used is not None and (used > self.cpu_ns + 100_000 or self._is_ready()):
+        if used is not None and (used > self.cpu_ns + 100_000 or is_ready(self.pid)):
             self.cpu_ns, self.since = used, now
         limit = STANDSTILL_FOR_BYTES
         if self.page.in_users_code:
@@ -85,17 +105,6 @@ class Watched:
         elif in_gloo or (unmet and self.page.may_wait_for_gloo):
             limit = STANDSTILL_IN_GLOO
         return now - self.since > limit
-
-    def _is_ready(self) -> bool:
-        """Whether a thread of the process runs, or would if it had a core.
-
-        Not the main one alone: it may wait for the GIL, whose holder waits for a core.
-        """
-        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
-            with suppress(OSError):  # the thread has ended
-                if stat.read_bytes().rpartition(b")")[2].split()[:1] in ([b"R"], [b"D"]):
-                    return True
-        return False
 
     def process_stands_still(self, now: float) -> bool:
         """Whether no thread of the process has used CPU time to speak of for a while."""
