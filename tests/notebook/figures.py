@@ -158,6 +158,20 @@ def dark(opened: NotebookPage) -> None:
     )
 
 
+def steps_in_the_dark(page: NotebookPage, index: int) -> None:
+    """A lab's player answers; its picture is not white, and there is no other of the cell's."""
+    from playwright.sync_api import expect
+
+    front = page.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+    cell = front.locator(".jp-Notebook .jp-Cell").nth(index)
+    picture = cell.locator("img:visible")
+    picture.first.scroll_into_view_if_needed()
+    assert picture.count() == 1
+    assert "invert" in picture.first.evaluate("node => getComputedStyle(node).filter")
+    cell.get_by_role("button", name="Next", exact=True).click()
+    expect(cell.get_by_role("status")).to_contain_text("Step 2 of", timeout=LIMIT_MS)
+
+
 def all_trusted(page: NotebookPage) -> bool:
     cells = f"{PANEL}.content.widgets.filter(cell => cell.model.type === 'code')"
     return bool(page.page.evaluate(f"() => {cells}.every(cell => cell.model.trusted)"))

@@ -138,6 +138,10 @@ class NotebookPage:
         page.on("pageerror", lambda error: self._hear("error", str(error)))
         page.set_default_timeout(LIMIT_MS)
         page.goto(lab.url(notebook))
+        self.wait_for_notebook(notebook)
+
+    def wait_for_notebook(self, notebook: str) -> None:
+        """Wait until a notebook is in front, and its kernel idle."""
         self.wait(f"window.jupyterapp && {PANEL}?.context?.path === {notebook!r}")
         self.wait(f"{PANEL}.sessionContext.isReady")
         self.wait(f"{PANEL}.content.widgets.length > 0 && {IDLE}")
@@ -171,6 +175,12 @@ class NotebookPage:
                 while ((await asked()).content.status === 'aborted');
             }}"""
         )
+
+    def run_cell(self, index: int) -> None:
+        """Run one cell, as Ctrl-Enter does."""
+        self.page.evaluate(f"n => {{ {PANEL}.content.activeCellIndex = n; }}", index)
+        self.command("notebook:run-cell")
+        self.wait(f"window.done && {IDLE}")
 
     def shut_down(self) -> None:
         """End the kernel, and wait: a page opened meanwhile would be given the kernel that ends."""

@@ -6,6 +6,7 @@ Screenshots are left in tests/artifacts/, to be looked at.
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "tests" / "artifacts"
 LESSONS = [ROOT / "labs" / "00_ranks.ipynb", ROOT / "solutions" / "01_sgd.ipynb"]
+WALK = ("start.ipynb", "03_all_reduce.ipynb")  # from the start page to a lab, by its link
 BROKEN = {
     "exception": """
         def divide():
@@ -78,6 +80,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
         cluster = Cluster(2)
     """
+    for name in WALK:
+        shutil.copy(ROOT / "labs" / name, folder)
     write(folder / "broken.ipynb", set_up, *BROKEN.values())
     write(folder / "endless.ipynb", set_up, ENDLESS, "cluster.run(lambda: 'again').results")
     write(folder / "figures.ipynb", *figures.CELLS.values())
@@ -165,6 +169,30 @@ def test_stop(opened: NotebookPage, way: str):
     assert "['again', 'again']" in str(opened.cells()[-1]["outputs"])
     assert opened.complaints == []
     assert opened.page.evaluate(f"() => {PANEL}.sessionContext.session.kernel.status") == "idle"
+
+
+@pytest.mark.parametrize("opened", WALK[:1], indirect=True)
+def test_from_the_start_page_to_a_live_player_in_the_dark(opened: NotebookPage):
+    opened.theme("Dark")
+    opened.run_all()
+    (course,) = opened.cells()
+    assert errors(course) == []
+    assert "03" in str(course["outputs"])
+    opened.shut_down()
+    opened.page.get_by_role("link", name="03 all_reduce").last.click()
+    opened.wait_for_notebook(WALK[1])
+    imports, *others = opened.cells()
+    given = next(cell for cell in others if "import play" in cell["source"])
+    plays = next(cell for cell in others if cell["source"].startswith("play(schedule("))
+    for cell in (imports, given, plays):
+        opened.run_cell(cell["index"])
+    run = [cell for cell in opened.cells() if cell["count"]]
+    assert [cell["index"] for cell in run] == [cell["index"] for cell in (imports, given, plays)]
+    assert [errors(cell) for cell in run] == [[], [], []]
+    figures.steps_in_the_dark(opened, plays["index"])
+    opened.screenshot(ARTIFACTS / "lab_03_dark.png")
+    opened.theme("Light")  # which Lab keeps for the next page
+    assert opened.complaints == []
 
 
 @pytest.mark.parametrize("opened", ["figures.ipynb"], indirect=True)
