@@ -43,7 +43,7 @@ from ddpkit.rank.emulation.seen import look_for_tellers
 
 IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
-ORPHAN = 20.0  # seconds in which a new process must have become a rank (`process.set_up`)
+ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy cores too
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
 NO_COMPILER = "DDPKIT_NO_COMPILER"  # set by who knows that no rank needs `SLICES`
 CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.group.hidden")
