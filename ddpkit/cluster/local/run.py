@@ -337,25 +337,27 @@ class LocalRun:
         while time.monotonic() < give_up and not all(ends.last_line() for ends in asked):
             time.sleep(0.02)
         lines = {rank: ends.last_line() for rank, ends in enumerate(self.ranks)}
-        self._hear_of({rank: lines.get(rank) for rank in unfinished})
-        return {rank: self.monitor.doing(rank, lines.get(rank)) for rank in unfinished}
+        doing = {rank: self.monitor.doing(rank, lines.get(rank)) for rank in unfinished}
+        return doing | self._heard_of({rank: lines.get(rank) for rank in unfinished})
 
-    def _hear_of(self, lines: Mapping[int, Where | None]) -> None:
-        """Wait for the next word of ranks whose last one is from another line: it knows the call.
+    def _heard_of(self, lines: Mapping[int, Where | None]) -> dict[int, Doing]:
+        """What ranks do whose last word was from another line, by their next, which knows the call.
 
-        A rank that came to its line a moment ago has not said yet that it waits there.
+        A rank that came to its line a moment ago has not said yet that it waits there. Of the
+        others the next word is not asked: the signal may have sent them on.
         """
         behind = {
-            rank: self.monitor.beat(rank)
+            rank: (line, self.monitor.beat(rank))
             for rank, line in lines.items()
             if line and self.monitor.is_behind(rank, line)
         }
         give_up = time.monotonic() + NEXT_BEAT
         while time.monotonic() < give_up and any(
-            self.monitor.beat(rank) == beat for rank, beat in behind.items()
+            self.monitor.beat(rank) == beat for rank, (_, beat) in behind.items()
         ):
             time.sleep(0.02)
             self.monitor.look(self.results)
+        return {rank: self.monitor.doing(rank, line) for rank, (line, _) in behind.items()}
 
     def end(self) -> None:
         """End every process of the run. Never fails, never waits long."""
