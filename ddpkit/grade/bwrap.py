@@ -95,7 +95,8 @@ def _refused(rights: Sequence[str], command: Sequence[str]) -> str:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"bwrap does not work here: {error}"
-        return f"bwrap is refused here: {tried.stderr.strip()[:200]}" if tried.returncode else ""
+        said = tried.stderr.strip().splitlines()[-1:]  # of a traceback, what was raised
+        return f"bwrap is refused here: {''.join(said)[:200]}" if tried.returncode else ""
 
 
 def become(user: int) -> list[str]:

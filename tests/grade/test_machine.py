@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,9 @@ def test_a_fork_bomb_is_held_by_the_kernel_and_ended_by_the_watch(tmp_path: Path
         assert max(most) <= limits.threads + SPARE_THREADS
     assert most[-2] <= limits.processes < most[-1]  # at the first look that saw it
     wait_until(lambda: not running_in(tmp_path), 10)
+
+
+def test_who_is_refused_by_a_traceback_is_told_what_was_raised() -> None:
+    needs_sandbox()
+    why = bwrap._refused(bwrap.AS_ONESELF, [sys.executable, "-c", "import no_such_module"])
+    assert why == "bwrap is refused here: ModuleNotFoundError: No module named 'no_such_module'"
