@@ -211,4 +211,7 @@ def one_dimension_after_the_other(model, machine, ranks, cost, size):
     ]
     one = least(every)
     micro = min(plan.micro for plan in every if plan.stages == one.stages)
-    return least([one, *(plan for plan in every if plan.micro in (micro, 2, 4))])
+    try:
+        return least([plan for plan in every if plan.micro in (micro, 2, 4)])
+    except ValueError:
+        return one
