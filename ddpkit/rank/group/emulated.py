@@ -103,6 +103,7 @@ class EmulatedGroup(RecordedGroup):
         with clock.stopped():
             call = self._bucket_posted(args[0][0], caller)
             operation = self._start(call, "allreduce", *args, **kwargs)
+            operation.bucket = args[0]
             return self._started(operation, call)
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
@@ -208,6 +209,7 @@ class EmulatedOperation:
         self.inner: Any = None  # gloo's handle
         self.answer: Due | None = None  # once the timekeeper has said when it is done
         self.future: EmulatedFuture | None = None
+        self.bucket: list[torch.Tensor] = []  # of DDP's reducer, until it takes the future
         self._carried: list[Held] = []
         self._in_gloo: Carried | None = None
         self._looked_since: int | None = None
@@ -279,7 +281,8 @@ class EmulatedOperation:
     def get_future(self) -> EmulatedFuture:
         """The operation's future, whose callbacks run when it is done."""
         if self.future is None:
-            self.future = EmulatedFuture(self._machine, self, self.inner)
+            bucket, self.bucket = self.bucket, []
+            self.future = EmulatedFuture(self._machine, self, self.inner, results=bucket)
             self._machine.future_taken(self)
         return self.future
 

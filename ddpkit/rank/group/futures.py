@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -31,10 +32,16 @@ class EmulatedFuture(torch.futures.Future[Any]):
     """A future of an operation, or of a callback's result. C++ may hold it: DDP's reducer does."""
 
     def __init__(
-        self, machine: Machine, operation: Ends, inner: Any = None, chain: Chain | None = None
+        self,
+        machine: Machine,
+        operation: Ends,
+        inner: Any = None,
+        chain: Chain | None = None,
+        results: Sequence[torch.Tensor] = (),
     ) -> None:
         super().__init__()
         self._machine, self._operation = machine, operation
+        self._results = list(results)  # what C++ is given of an operation that fails
         self.chain = chain or Chain(operation)
         self.moment = Later(((operation, 0),))  # when it is done
         if inner is not None:
@@ -54,8 +61,12 @@ class EmulatedFuture(torch.futures.Future[Any]):
     def _take(self, value: Callable[[], Any]) -> None:
         try:
             self.set_result(value())
+            self._results = []
         except Exception as error:
-            self.set_exception(error)
+            # C++ takes the error of `set_exception` for a value, and DDP's reducer would read it
+            # as tensors. The rank's program hears of it where it waits, or after its backward.
+            self._set_unwrap_func(partial(_raise, error))
+            self.set_result(self._results)
 
     def wait_for_gloo(self) -> Any:
         """Wait until the value is here, in no emulated time."""
@@ -103,6 +114,10 @@ class EmulatedFuture(torch.futures.Future[Any]):
 
     def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
         callbacks.follow(self._machine, Task(self, callback, None))
+
+
+def _raise(error: Exception, _: Any) -> None:
+    raise error
 
 
 class Task(NamedTuple):
