@@ -88,6 +88,7 @@ def test_a_folder_that_cannot_be_made_gets_a_sentence(tmp_path):
     assert "The labs cannot be copied to" in result.output
 
 
+@pytest.mark.processes
 def test_the_commands_of_the_labs_are_found_in_the_terminals_of_jupyterlab(monkeypatch):
     """Where ddpkit's environment is not activated, as with `make lab`."""
     found: list[str | None] = []

@@ -150,6 +150,7 @@ def test_where_there_is_none_nothing_is_limited_and_nothing_raises(
     assert ControlGroup(Limits(), tmp_path, tmp_path / "not there").folders == []
 
 
+@pytest.mark.processes
 def test_what_a_killed_grader_left_is_taken_away(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()

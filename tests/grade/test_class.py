@@ -85,6 +85,7 @@ def test_m06_names_that_look_the_same_are_two(tmp_path: Path) -> None:
     assert not any(each.name.endswith(".ipynb") for each in handed_in)  # so no file is called so
 
 
+@pytest.mark.processes
 def test_reading_nested_folders(tmp_path: Path) -> None:
     written(tmp_path / "b" / "lab.ipynb")
     start = os.getcwd()

@@ -7,7 +7,10 @@ import pytest
 
 from tests.project.source import ROOT
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("make") is None, reason="no make here"),
+    pytest.mark.processes,
+]
 
 
 def commands(target: str) -> str:

@@ -249,13 +249,17 @@ def test_no_garbage_is_collected_while_a_thread_is_looked_at(recorder, monkeypat
 def test_a_thread_that_sleeps_waits_for_nothing(recorder):
     recorder.posted("all_reduce", "")
 
+    ended = threading.Event()  # a thread that is left would hold up the wait of another test's
+
     def main(ready):
         ready.set()
-        time.sleep(60)
+        time.sleep(3)
+        ended.set()
 
     status = status_of(recorder, main)
     assert status.waiting is None
     assert status.where[0] == HERE
+    ended.wait()
 
 
 def test_a_thread_in_wait_waits_for_that_call(recorder):

@@ -127,6 +127,7 @@ def assert_run_and_step_agree(run: Trace, tmp_path: Path) -> None:
         assert_same(trace.breakdown(), theirs)
 
 
+@pytest.mark.processes
 def test_it_reads_the_profilers_own_files_as_we_do(tmp_path: Path) -> None:
     """Within a point: it rounds each end of these few kernels to whole microseconds, inwards."""
     files = [FIXTURES / f"nccl.rank{rank}.json" for rank in (0, 1)]
