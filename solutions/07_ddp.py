@@ -2,7 +2,7 @@
 # jupyter:
 #   ddpkit:
 #     builds: hooks for torch's `DistributedDataParallel` (float16, PowerSGD, gossip), uneven inputs, a barrier that names who is missing, a backend
-#     minutes: 100
+#     minutes: 85
 #     needs: lab 06
 #   jupytext:
 #     text_representation:
@@ -20,7 +20,7 @@
 # what a rank does that has no data left, who is there at all, and how bytes move; then, if you like,
 # to whom.
 #
-# **You need** labs 03 to 06. About 100 minutes, and 25 more for gossip, at the end.
+# **You need** labs 03 to 06. About 85 minutes, and 25 more for gossip, at the end.
 
 # %%
 import torch, torch.distributed as dist

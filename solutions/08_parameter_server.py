@@ -119,8 +119,7 @@ check(pull)
 #
 # Time is *emulated* here: each rank has a machine and a link of its own. With `speed=math.inf` its
 # compute takes no time but what `busy("20 ms")` states. So every number below is the same in every
-# run of your code, on every laptop; even who comes first is. (Another answer sends a message a moment
-# earlier, and a last digit differs.)
+# run of your code, on every laptop; even who comes first is.
 #
 # **Predict:** the link has a latency $\alpha$ of 0.2 ms, and 1 MB takes $t = 8$ ms on it. How long
 # is a pull of 1 MB?

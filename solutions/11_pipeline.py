@@ -2,7 +2,7 @@
 # jupyter:
 #   ddpkit:
 #     builds: GPipe, 1F1B, and the worker that runs such plans
-#     minutes: 100
+#     minutes: 95
 #     needs: labs 00 and 01
 #   jupytext:
 #     text_representation:
@@ -19,7 +19,7 @@
 # **You will build** schedules of a pipeline, GPipe and 1F1B, and the worker that runs them: a model
 # that no rank could hold alone, trained by all of them, with the gradients of one process.
 #
-# **You need** labs 00 (send and receive) and 01 (micro-batches). About 100 minutes.
+# **You need** labs 00 (send and receive) and 01 (micro-batches). About 95 minutes.
 
 # %%
 import torch, torch.distributed as dist
