@@ -88,7 +88,7 @@ def test_no_block_is_without_a_test():
         ],  # run by test_the_clusters_of_the_page_on_emulation
         # Run by tests/commands: test_run.py and test_torch_scripts.py, then by test_predict.py.
         "docs/run.md": ["sh", "sh", "python"],
-        "docs/pictures.md": ["python"] * 13,  # run by tests/docs/test_more_pictures.py
+        "docs/pictures.md": ["python"] * 14,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh", "sh", "sh", "sh", "sh", "toml", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 11,  # run when the site is built
         "CONTRIBUTING.md": [*["python"] * 7, "sh"],  # followed by tests/project/test_add_a_lab.py
