@@ -20,7 +20,7 @@ lab: $(LAB)
 test: $(READY)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
 quick: $(READY)
-	$(BIN)/python -m pytest --quick -q -n 2 --dist worksteal tests $(ARGS)
+	$(BIN)/python -m pytest --quick -q -n 2 --dist worksteal tests --ignore-glob='tests/labs/lab[0-9]*' $(ARGS)
 release: $(READY)
 	$(BIN)/ddpkit release $(ARGS)
 	$(BIN)/python docs/pictures.py

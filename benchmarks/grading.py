@@ -20,13 +20,34 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
+
+import psutil
 
 from ddpkit.errors import GradeError
+from ddpkit.files import CHECKOUT
 from ddpkit.grade import levels, store
+from ddpkit.grade.classroom import Classroom, key_of
+from ddpkit.grade.course import read_secret
+from ddpkit.grade.sandbox import Limits
+from ddpkit.grade.submission import digest
+from ddpkit.grade.workplace import workplace
 from tests.grade.attacks import ATTACKS, notebook
 
+
+class Graded(NamedTuple):
+    """What `ddpkit grade` has made, and has taken."""
+
+    seconds: float
+    results: list[store.Result]
+    megabytes: float
+    computed_s: float
+
+
+LIMIT_S = 10.0  # of a cell
 HOSTILE = [name for name in ATTACKS if name not in ("right", "cells_in_disorder", "no_ids")]
 
 
@@ -56,16 +77,20 @@ def _measure(folder: Path, size: int, jobs: int) -> None:
     _write_class(folder / "one", 1)
     _grade(folder, "one", "proof", 1)  # proves the solution, so that it is not measured below
     seconds = [
-        _grade(folder, "one", f"one{number}", 1, seed_of="proof")[1][0].seconds
+        _grade(folder, "one", f"one{number}", 1, seed_of="proof").results[0].seconds
         for number in range(3)
     ]
     print(f"a correct submission alone: {min(seconds):.1f} s (best of {len(seconds)})")
     _write_class(folder / "class", size)
-    first, results = _grade(folder, "class", "first", jobs, seed_of="proof")
-    print(f"{size} submissions, {size // 3} hostile, {jobs} at a time: {first:.0f} s", end="")
-    print(f" = {first / size:.1f} s each")
-    _, again = _grade(folder, "class", "second", jobs, seed_of="proof")
-    differ = [a.name for a, b in zip(results, again, strict=True) if _scores(a) != _scores(b)]
+    first = _grade(folder, "class", "first", jobs, seed_of="proof")
+    print(
+        f"{size} submissions, {size // 3} hostile, {jobs} at a time: {first.seconds:.0f} s", end=""
+    )
+    print(f" = {first.seconds / size:.1f} s each")
+    print(f"the grader itself: at most {first.megabytes:.0f} MB, {first.computed_s:.1f} s of CPU")
+    again = _grade(folder, "class", "second", jobs, seed_of="proof")
+    pairs = zip(first.results, again.results, strict=True)
+    differ = [one.name for one, other in pairs if _scores(one) != _scores(other)]
     print(f"a second run gives {'other' if differ else 'the same'} scores {' '.join(differ)}")
     left = sorted(path.name for path in (folder / "tmp").iterdir())
     print(f"left behind: {', '.join(left) or 'no file'}, {_processes(folder)} processes")
@@ -75,19 +100,28 @@ def _report(folder: Path, students: int, labs: int) -> None:
     """Print the seconds of `--resume` and of each report, for a course of copies of one result."""
     (folder / "secret").write_text("a secret of benchmarks")
     _write_class(folder / "one", 1)
-    _, (result,) = _grade(folder, "one", "course", 1)
+    (result,) = _grade(folder, "one", "course", 1).results
     (notebook,) = (folder / "one").rglob("*.ipynb")
     store.file_of(folder / "course", result.name).unlink()
     (folder / "roster.csv").write_text(_roster(students))
+    keys = _keys(folder, notebook, [f"{lab:02}" for lab in range(labs)])
     for student in range(students):
-        for lab in range(labs):
-            name = f"s{student:03}/{lab:02}_lab.ipynb"
+        for lab, key in keys.items():
+            name = f"s{student:03}/{lab}_lab.ipynb"
             (path := folder / "handed-in" / name).parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(notebook.read_bytes())
-            store.save(folder / "course", replace(result, name=name, lab=f"{lab:02}"))
+            store.save(folder / "course", replace(result, name=name, lab=lab, key=key))
     print(f"{students} students, {labs} labs: {students * labs} results")
     out, roster = str(folder / "course"), str(folder / "roster.csv")
-    command = ["grade", str(folder / "handed-in"), "--out", out, "--resume", "--limit", "10"]
+    command = [
+        "grade",
+        str(folder / "handed-in"),
+        "--out",
+        out,
+        "--resume",
+        "--limit",
+        str(LIMIT_S),
+    ]
     _time("grade --resume", *command, "--secret", str(folder / "secret"))
     for form in ("gradebook", "canvas", "statistics", "csv", "html", "written", "sources"):
         extra = ["--roster", roster] if form in ("gradebook", "canvas") else []
@@ -95,6 +129,15 @@ def _report(folder: Path, students: int, labs: int) -> None:
         _time(f"report --format {form}", "report", out, "--format", form, "-o", output, *extra)
     pages = ["--each", str(folder / "pages"), "--roster", roster]
     _time("report --format html --each", "report", out, "--format", "html", *pages)
+
+
+def _keys(folder: Path, notebook: Path, labs: list[str]) -> dict[str, str]:
+    """The key of a notebook as a submission of each lab; all of them are proven."""
+    secret = read_secret(folder / "secret")
+    with workplace() as work:
+        room = Classroom(CHECKOUT, folder / "course", secret, work, Limits.of_cells(LIMIT_S))
+        content = digest(notebook)
+        return {lab: key_of(content, room.course(lab), room, None) for lab in labs}
 
 
 def _roster(students: int) -> str:
@@ -117,22 +160,38 @@ def _write_class(folder: Path, size: int) -> None:
         path.write_text(json.dumps(notebook(name)))
 
 
-def _grade(
-    folder: Path, submissions: str, out: str, jobs: int, seed_of: str = ""
-) -> tuple[float, list[store.Result]]:
-    """Seconds of `ddpkit grade`, and its results."""
+def _grade(folder: Path, submissions: str, out: str, jobs: int, seed_of: str = "") -> Graded:
+    """What `ddpkit grade` makes of submissions, and what it takes."""
     (folder / "tmp").mkdir(exist_ok=True)
     target = folder / out
     if seed_of:  # the solution is proven once
         target.mkdir()
         (target / "proofs").symlink_to(folder / seed_of / "proofs")
     command = [sys.executable, "-m", "ddpkit", "grade", str(folder / submissions)]
-    command += ["--out", str(target), "--jobs", str(jobs), "--limit", "10"]
+    command += ["--out", str(target), "--jobs", str(jobs), "--limit", str(LIMIT_S)]
     command += ["--secret", str(folder / "secret")]
     environ = {**os.environ, "TMPDIR": str(folder / "tmp")}
     begun = time.monotonic()
-    subprocess.run(command, check=True, env=environ, stdout=subprocess.DEVNULL)
-    return time.monotonic() - begun, store.load(target)
+    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) as grader:
+        own = _own_use(psutil.Process(grader.pid))
+    if grader.returncode:
+        raise subprocess.CalledProcessError(grader.returncode, command)
+    return Graded(time.monotonic() - begun, store.load(target), *own)
+
+
+def _own_use(grader: psutil.Process) -> tuple[float, float]:
+    """The most memory of the grader's processes outside all sandboxes, in MB, and CPU seconds."""
+    most, computed = 0.0, 0.0
+    with suppress(psutil.Error):
+        while grader.is_running() and grader.status() != psutil.STATUS_ZOMBIE:
+            own = [grader, *(each for each in grader.children() if each.name() != "bwrap")]
+            memory = 0.0
+            for each in own:
+                with suppress(psutil.Error):
+                    memory += each.memory_full_info().pss / 1e6  # forks share pages
+            most, computed = max(most, memory), max(computed, sum(grader.cpu_times()[:2]))
+            time.sleep(0.1)
+    return most, computed
 
 
 def _scores(result: store.Result) -> list[tuple[str, str, float]]:

@@ -68,7 +68,7 @@ def grade(
             return
     _make_folder(out)
     number = lab.zfill(2) if lab else None
-    limits = sandbox.Limits(cell_s=limit, whole_s=max(sandbox.Limits.whole_s, 30 * limit))
+    limits = sandbox.Limits.of_cells(limit)
     results: list[Result] = []
     _one_thread()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and tidy up

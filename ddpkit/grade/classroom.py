@@ -231,7 +231,7 @@ def _ready(
             raise Refused(notebook.refused)
         if earlier and points_of(earlier.lab):  # unchanged: it need not be read to know that
             course = classroom.course(earlier.lab)
-            if earlier.key == _key(digest(notebook.path), course, classroom, lab):
+            if earlier.key == key_of(digest(notebook.path), course, classroom, lab):
                 finished(earlier)
                 return None
         submission, own = read_apart(notebook.path)
@@ -244,10 +244,10 @@ def _ready(
         finished(result)
         return None
     course = classroom.course(found)
-    return _Task(notebook, submission, course, _key(submission.digest, course, classroom, lab))
+    return _Task(notebook, submission, course, key_of(submission.digest, course, classroom, lab))
 
 
-def _key(content: str, course: Course, classroom: Classroom, lab: str | None) -> str:
+def key_of(content: str, course: Course, classroom: Classroom, lab: str | None) -> str:
     """A digest of all that a result depends on: a longer limit may turn a timeout into points."""
     how = f"{content} {course.key} {classroom.limits} {levels.level()} {lab}"
     return hashlib.sha256(how.encode()).hexdigest()[:24]

@@ -39,6 +39,11 @@ class Limits:
     line: int = 4 << 20  # bytes of one claim that comes out
     output: int = 64 << 20  # bytes that come out
 
+    @classmethod
+    def of_cells(cls, seconds: float) -> Limits:
+        """The limits where a cell or a case may take so many seconds: the whole may then, too."""
+        return cls(cell_s=seconds, whole_s=max(cls.whole_s, 30 * seconds))
+
 
 @dataclass
 class Usage:

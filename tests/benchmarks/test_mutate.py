@@ -77,6 +77,7 @@ def test_no_mutant_is_made_twice_or_is_no_change():
     assert all(each.before != each.after for each in mutants(SOURCE))
 
 
+@pytest.mark.slow
 def test_an_answers_mutants_change_what_the_lab_asks_for():
     found = mutate.all_mutants(["flatten", "Reducer"])
     assert {asked.exercise for asked in found} == {"flatten", "Reducer"}
@@ -114,6 +115,7 @@ def unused_parameters(output, parameters):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(LABS.glob("lab*/no_mistakes.toml")), ids=str)
 def test_what_is_called_no_mistake_can_be_made_and_has_a_reason(path):
     lab = path.parent.name.removeprefix("lab")

@@ -105,6 +105,7 @@ def numbers(zipped: zipfile.ZipFile) -> list[str]:
     return re.findall(r"^ddpkit/answers/lab(\d\d)\.py$", "\n".join(zipped.namelist()), re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", [lesson.number for lesson in lessons()])
 def test_answers_of_open_labs_are_nowhere_in_it(tmp_path: Path, opened: str) -> None:
     zipped = make(tmp_path, opened)
@@ -154,6 +155,7 @@ def test_the_kit_is_whole(tmp_path: Path) -> None:
     } == set()
 
 
+@pytest.mark.slow
 def test_the_bytes_depend_on_nothing_but_the_files(tmp_path: Path, checkout: Path) -> None:
     def written(folder: str) -> bytes:
         (tmp_path / folder).mkdir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddpkit.grade.merge import Merged, merge
 from ddpkit.grade.submission import Submission, SubmittedCell
 
@@ -67,6 +69,7 @@ def test_the_last_of_doubled_cells_counts() -> None:
     assert sources(("answer-f", first), ("answer-f", last))[-1] == last
 
 
+@pytest.mark.slow
 def test_cells_that_take_long_to_look_at_are_not_looked_at_for_long() -> None:
     """IPython tokenizes a cell anew for each magic: m05, 100 cells of 490, took hours."""
     answer = ("answer-f", "def f():\n    return 1")
