@@ -109,7 +109,9 @@ def test_the_picture_marks_the_death_and_a_file_keeps_it(tmp_path):
     trace = run(2, "between").trace
     trace.save(tmp_path / "trace.json")
     assert Trace.load(tmp_path / "trace.json") == trace
-    alive, dead = timeline_model(trace).rows
+    timeline = timeline_model(trace)
+    assert "\nRank 1 died at " in timeline.text
+    alive, dead = timeline.rows
     assert alive.died is None
     assert dead.died == died_ns(trace.facts, 1) - trace.start_ns
     words = [text.get_text() for text in ddpkit.show(trace).texts]

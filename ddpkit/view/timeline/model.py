@@ -72,10 +72,10 @@ def timeline_model(
     whole = "run" if step is None else "step"
     title = words.title(shown, "Run" if step is None else f"Step {step}")
     finding = words.headline(parts, shown.facts, compute=compute, comm=comm)
-    lines = [prose(title), prose(finding)]
     died = {row.rank: row.died for row in rows if row.died is not None}
-    notes = words.deaths(died, shown.facts), words.note(shown.facts, compute=compute, comm=comm)
-    note = " ".join(filter(None, notes))
+    deaths = words.deaths(died, shown.facts)
+    note = " ".join(filter(None, [deaths, words.note(shown.facts, compute=compute, comm=comm)]))
+    lines = [prose(title), prose(finding), prose(deaths)]
     if compute or comm:
         waits = {row.name: row.waiting_ns for row in rows}
         lines += words.table({row.name: row.breakdown for row in rows}, waits, whole)
