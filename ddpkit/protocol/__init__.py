@@ -8,6 +8,7 @@ per_rank     an argument of which every rank gets its own item
 assignment   what the process of a rank is given when it starts
 ship         functions to the ranks, results back
 reply        what a rank has to say in the end
+mapped       a file in memory that outlives its writer
 blackbox     a rank's calls and status, in a file that outlives it
 past         when its calls and its compute began and ended, in another such file
 emulation    what ranks and the timekeeper of an emulated cluster tell each other

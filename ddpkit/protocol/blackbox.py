@@ -17,12 +17,12 @@ been overwritten while it was read, or its text, counts as lost.
 from __future__ import annotations
 
 import json
-import mmap
 import struct
 from functools import lru_cache
 from pathlib import Path
 
 from ddpkit.protocol.call import Call
+from ddpkit.protocol.mapped import MappedFile
 from ddpkit.protocol.status import RankStatus
 
 SLOTS = 4096  # calls kept
@@ -45,28 +45,21 @@ def encode(value: Call | RankStatus) -> bytes:
     return _encoder.encode(value.to_json()).encode()
 
 
-class BlackBox:
+class BlackBox(MappedFile):
     """The file of one rank; `create` makes it empty, the constructor opens one that exists."""
 
+    size = SIZE
+
     def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), SIZE)
+        super().__init__(path)
         self._numbers = memoryview(self._memory)[:AT_STATUS].cast("Q")  # half the price of struct
         self._calls, self._statuses, self._texts = self._numbers[:AT_CALL]
         self._known_texts: dict[bytes, int] = {}  # the numbers of the texts written so far
         self._read = 0
 
-    @classmethod
-    def create(cls, path: Path) -> BlackBox:
-        """An empty black box in a new file."""
-        with path.open("xb") as file:
-            file.truncate(SIZE)
-        return cls(path)
-
     def close(self) -> None:
-        """Let go of the file. It stays where it is."""
         self._numbers.release()
-        self._memory.close()
+        super().close()
 
     # The rank's side
 

@@ -7,11 +7,12 @@ the user's code. Times are in ns from the start of the run.
 
 from __future__ import annotations
 
-import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
+
+from ddpkit.protocol.mapped import MappedFile
 
 STOPPED, GOING, WAITING, MAY_WAIT, MEETING = range(5)  # what a clock does
 MAIN = 0  # the rank's main thread, among its actors: whatever has a clock of its own
@@ -105,22 +106,15 @@ class ClockReading:
     cpu_ns: int
 
 
-class ClockPage:
+class ClockPage(MappedFile):
     """The clock of a rank's main thread, in a file that the timekeeper maps too."""
 
     _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MEETING`; time; CPU time
+    size = _LAYOUT.size
 
     def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), self._LAYOUT.size)
+        super().__init__(path)
         self._version = 0
-
-    @classmethod
-    def create(cls, path: Path) -> ClockPage:
-        """Make the file of a clock that has not started."""
-        with path.open("xb") as file:
-            file.truncate(cls._LAYOUT.size)
-        return cls(path)
 
     def stop(self) -> None:
         """Say that the clock stands: whoever reads its CPU time from now on must not count it."""
@@ -164,7 +158,3 @@ class ClockPage:
         _, how, ns, cpu_ns = self._LAYOUT.unpack(before)
         again = bytes(self._memory[: self._LAYOUT.size])
         return ClockReading(ns, cpu_ns) if how in (GOING, MAY_WAIT) and before == again else None
-
-    def close(self) -> None:
-        """Unmap the file."""
-        self._memory.close()

@@ -16,7 +16,6 @@ an emulated cluster one that follows what is not done yet, is left out.
 
 from __future__ import annotations
 
-import mmap
 import struct
 import threading
 from itertools import count
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddpkit.protocol.blackbox import SLOTS
+from ddpkit.protocol.mapped import MappedFile
 
 UNKNOWN = -1  # a time
 # Of each call: its number in the black box, from 1 on, and its times.
@@ -58,29 +58,22 @@ class KeptStretch(NamedTuple):
     more: int  # of a step: how many there were with it; of a backward: when a gradient came last
 
 
-class Past:
+class Past(MappedFile):
     """The file of one rank; `create` makes it empty, the constructor opens one that exists."""
 
+    size = SIZE
+
     def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), SIZE)
+        super().__init__(path)
         self._numbers = memoryview(self._memory)[: 8 * NUMBERS].cast("q")
         self._stretches = count(1)  # several threads may compute, and each takes a number
         self._names: dict[tuple[str, str], int] = {}
         self._names_written = 0
         self._lock = threading.Lock()  # of names
 
-    @classmethod
-    def create(cls, path: Path) -> Past:
-        """An empty file."""
-        with path.open("xb") as file:
-            file.truncate(SIZE)
-        return cls(path)
-
     def close(self) -> None:
-        """Let go of the file. It stays where it is."""
         self._numbers.release()
-        self._memory.close()
+        super().close()
 
     # The rank's side. Moments that are no numbers are left out.
 
