@@ -24,7 +24,9 @@ def forks():
         os._exit(0)
 
 def spawns():
-    multiprocessing.get_context("spawn").Process(target=print).start()
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start()
+    process.join()  # one that ends after pytest could write behind its last line
 
 @pytest.mark.parametrize("one", [starts, forks, spawns])
 def test_unmarked(one):
