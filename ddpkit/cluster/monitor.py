@@ -49,6 +49,7 @@ class Monitor:
         self._still_since: dict[int, RankStatus] = {}
         self.statuses: dict[int, RankStatus] = {}  # the newest of each rank
         self.last_calls: dict[int, Call] = {}
+        self._calls_read = [0] * len(boxes)  # with those that were lost
         self._collectives: dict[tuple[str, int], dict[int, Call]] = {}  # by group and number
         self._messages: dict[tuple[str, int, int, int, int], dict[str, tuple[int, Call]]] = {}
         # How each rank receives in a group, with a tag: by name, from anybody.
@@ -69,6 +70,7 @@ class Monitor:
         for rank, box in enumerate(self._boxes):
             calls, lost = box.new_calls()
             self._complete &= not lost
+            self._calls_read[rank] += len(calls) + lost
             if calls:
                 self.last_calls[rank] = calls[-1]
             for call in calls:
@@ -84,9 +86,13 @@ class Monitor:
         return None
 
     def last_seen(self, rank: int) -> LastSeen | None:
-        """Where a rank was when it was last heard of; None if it never was."""
+        """Where a rank was when it was last heard of; None if it never was.
+
+        Its status says it, unless it has posted a call since then.
+        """
         call, status = self.last_calls.get(rank), self.statuses.get(rank)
-        if status is not None and status.where[0]:
+        newest = status is not None and status.calls >= self._calls_read[rank]
+        if status is not None and status.where[0] and (newest or call is None):
             return LastSeen(status.where, "status")
         return LastSeen(call.where, "call", call) if call else None
 

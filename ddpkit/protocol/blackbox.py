@@ -63,6 +63,11 @@ class BlackBox(MappedFile):
 
     # The rank's side
 
+    @property
+    def calls_written(self) -> int:
+        """How many calls have been written so far."""
+        return int(self._calls)
+
     def write_call(self, text: bytes, number: int) -> int:
         """Append a call (`encode`); beyond `SLOTS` the oldest is overwritten.
 

@@ -19,6 +19,7 @@ class RankStatus:
     via: str  # the function called there
     waiting: Call | None  # the call into torch.distributed that the rank waits for
     moved: int  # calls posted and done so far
+    calls: int  # written into the black box before its line was looked at
     wall_ns: int  # when the status was made, by perf_counter_ns
     cpu_ns: int  # used so far by the rank's process without its agent; 0 while a GPU is waited for
 

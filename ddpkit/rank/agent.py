@@ -144,6 +144,7 @@ class Agent(threading.Thread):
         self._beats = 0
         self._at: tuple[int, int] | None = None  # frame and instruction of the main thread
         self._where: tuple[tuple[str, int], str] = ("", 0), "wrapper"  # at the last look
+        self._calls = 0  # too, in the black box
         self._counted_ns = 0  # too
         self._used: tuple[int, int] | None = None  # when, and the main thread's CPU time then
 
@@ -167,6 +168,7 @@ class Agent(threading.Thread):
         recorder.under_way()  # counts as moved what has ended
         if self._goes_on():
             return self._status(self._where, None)
+        self._calls = self.box.calls_written
         frames = _stands()
         frame = frames.get(self._main or 0)
         computes = frame is not None and self._main_computes()
@@ -198,6 +200,7 @@ class Agent(threading.Thread):
             via=via,
             waiting=waiting.numbered() if waiting else None,
             moved=recorder.moved,
+            calls=self._calls,
             wall_ns=time.perf_counter_ns(),
             # Of all threads but this one: gloo's own moves bytes while the main thread waits. CUDA
             # spins while it waits, so that its CPU time says nothing.

@@ -16,8 +16,8 @@ from ddpkit.protocol.status import RankStatus
 
 SEND = Call("send", "", ("f.py", 3), "isend", 1, shape=(2,), dtype="float32", bytes=8, seq=4)
 MESSAGES = [
-    News(RankStatus(7, "running", ("f.py", 3), "isend", SEND, 1, 2, 3), [SEND, SEND], 5),
-    News(RankStatus(8, "returned", ("", 0), "", None, 1, 2, 3), [], 0),
+    News(RankStatus(7, "running", ("f.py", 3), "isend", SEND, 1, 1, 2, 3), [SEND, SEND], 5),
+    News(RankStatus(8, "returned", ("", 0), "", None, 1, 1, 2, 3), [], 0),
     Goodbye(),
     JobEnded(),
 ]

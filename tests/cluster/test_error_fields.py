@@ -90,7 +90,7 @@ def test_an_exception_is_the_same_on_both_ends_but_for_its_pickle():
 
 @pytest.mark.parametrize("waiting", [RECV, None])
 def test_a_status_is_the_same_on_both_ends(waiting):
-    status = RankStatus(1, "running", LINE, "irecv", waiting, 2, 3, 4)
+    status = RankStatus(1, "running", LINE, "irecv", waiting, 2, 1, 3, 4)
     assert RankStatus.from_json(json.loads(json.dumps(status.to_json()))) == status
 
 

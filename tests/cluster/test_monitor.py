@@ -8,7 +8,7 @@ from ddpkit.cluster.monitor import (
     PATIENCE_NS,
     Monitor,
 )
-from ddpkit.errors import Deadlock, Mismatch, Waiting
+from ddpkit.errors import Deadlock, LastSeen, Mismatch, Waiting
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.status import RankStatus
 
@@ -62,6 +62,7 @@ class World:
                     via="",
                     waiting=self.waits[rank],
                     moved=self.moved[rank],
+                    calls=self.moved[rank],
                     wall_ns=self.ns,
                     cpu_ns=self.cpu[rank],
                 )
@@ -307,3 +308,18 @@ def test_after_a_loss_a_stuck_run_is_still_found():
     world.post(0, "recv", peer=1, seq=2, dtype="f", shape=(4,))
     world.post(1, "recv", peer=0, seq=1, dtype="f", shape=(4,))
     assert type(world.passes(VERY_PATIENT + 3)) is Deadlock
+
+
+def test_a_rank_is_last_seen_where_its_newest_word_is_from():
+    """A status is up to a fifth of a second old: a call may have been posted since."""
+    world = World(2)
+    assert world.monitor.last_seen(1) is None
+    world.post(1, "isend", peer=0, wait=False)
+    world.passes(0.2)
+    assert world.monitor.last_seen(1) == LastSeen(LINE, "status")
+    world.post(1, "isend", peer=0, seq=2, wait=False)
+    newest = world.ranks[1].calls[-1]
+    world.passes(0.2, silent=[1])
+    assert world.monitor.last_seen(1) == LastSeen(newest.where, "call", newest)
+    world.passes(0.2)
+    assert world.monitor.last_seen(1) == LastSeen(LINE, "status")

@@ -28,7 +28,7 @@ def numbers(calls):
 
 
 def status(beat):
-    return RankStatus(beat, "running", ("f.py", 3), "", None, 0, 0, 0)
+    return RankStatus(beat, "running", ("f.py", 3), "", None, 0, 0, 0, 0)
 
 
 SEND, RECV = encode(Call("send")), encode(Call("recv"))

@@ -25,6 +25,10 @@ class Box:
     def __init__(self):
         self.calls, self.statuses = [], []
 
+    @property
+    def calls_written(self):
+        return len(self.calls)
+
     def write_call(self, text, number):
         self.calls.append(json.loads(text) | {"seq": number})
 
