@@ -17,6 +17,7 @@ from ddpkit.exercises.ranks import call
 from ddpkit.faults import clinic
 
 Answer = Callable[[], Any]
+ALIKE = "as many on each rank"
 
 DIAGNOSES: dict[str, tuple[str, int | None]] = {
     "A": ("all send first", None),
@@ -56,7 +57,12 @@ def cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
     yield Case(
         "mended",
         partial(treated, answer, name, seed),
-        {"ends": "well", "ranks": "talk", "it has": "what it was made for"},
+        {
+            "ends": "well",
+            "ranks": "talk",
+            **({"groups": ALIKE} if name == "J" else {}),
+            "it has": "what it was made for",
+        },
         read=partial(_looked_at, name, seed),
         hints=MEND,
         given={"patient": name},
@@ -84,13 +90,15 @@ def treated(answer: Answer, name: str, seed: int) -> Observed:
 
 
 def _healthy(program: str, name: str, seed: int) -> dict[str, Any]:
-    """Run a program on this rank; a job that goes on afterwards can make a group of all ranks."""
-    found = clinic.live(program, name, seed)
-    if name == "J":
-        import torch.distributed as dist
+    """What a program has, run on this rank, and how many groups it has made.
 
-        dist.new_group()
-    return found
+    A job that goes on can make a group only where all ranks give it the same number.
+    """
+    import torch.distributed as dist
+
+    before = dist.get_pg_count()
+    found = clinic.live(program, name, seed)
+    return found | {"groups": dist.get_pg_count() - before}
 
 
 def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
@@ -100,7 +108,12 @@ def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
     what = "what it was made for" if has else "another model than one process"
     if has and lists is not None and not lists(ranks, seed):
         what = "a right model, and wrong results"
-    return {"ends": "well", "ranks": "talk" if seen["talk"] else "are silent", "it has": what}
+    talk = "talk" if seen["talk"] else "are silent"
+    looked = {"ends": "well", "ranks": talk, "it has": what}
+    if name == "J":
+        counts = [each["groups"] for each in ranks]
+        looked["groups"] = ALIKE if len(set(counts)) == 1 else f"{counts}, by rank"
+    return looked
 
 
 # What is right, in one process

@@ -384,6 +384,9 @@ MEND = (
     Hint("fails", lambda s: s.error, "Mended so, the program fails."),
     Hint("silent ranks", lambda s: s.wrong("ranks"),
          "It ends, but the ranks no longer talk: each works for itself."),
+    Hint("uneven groups", lambda s: s.patient == "J" and s.wrong("groups"),
+         lambda s: f"It ends, and groups were made: {s.groups}. The job's next new_group() would "
+         "wait for ever, or find other members: every rank makes every group."),
     Hint("symptom only", lambda s: s.wrong("it has"),
          lambda s: f"It ends, and has {s.it_has}: the symptom is gone, the fault is not."),
 )
