@@ -134,7 +134,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab07": ("07_ddp", "85"),
     "lab08": ("08_parameter_server", "100"),
     "lab09": ("09_scaling", "100"),
-    "lab10": ("10_faults", "180"),
+    "lab10": ("10_faults", "175"),
     "lab11": ("11_pipeline", "95"),
     "lab12": ("12_slices", "90"),
     "lab13": ("13_shards", "85"),
