@@ -66,6 +66,34 @@ def slider_moves(opened: NotebookPage) -> float:
     return statistics.median(times)
 
 
+def numbers_follow(opened: NotebookPage, index: int) -> None:
+    """In a lab's cell: a key moves the first slider, and the text comes to have other numbers."""
+    cell = opened.page.locator(".jp-Notebook .jp-Cell").nth(index)
+    handle = cell.locator(".noUi-handle").first
+    handle.scroll_into_view_if_needed()
+    numbers = """cell => cell.querySelector("[role=status]")?.innerText.match(/[0-9.]+/g)?.join()"""
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowRight"):
+        before = cell.evaluate(numbers)
+        assert before
+        handle.press(key)
+        opened.page.wait_for_function(
+            f"([cell, before]) => ![before, undefined].includes(({numbers})(cell))",
+            arg=[cell.element_handle(), before],
+        )
+
+
+def bars_are_told(opened: NotebookPage, index: int) -> None:
+    """In a lab's cell: the mouse goes over a timeline, and the text says which bars it is on."""
+    cell = opened.page.locator(".jp-Notebook .jp-Cell").nth(index)
+    canvas, said = cell.get_by_role("application"), cell.get_by_role("status")
+    canvas.scroll_into_view_if_needed()
+    told = set()
+    for x in range(120, 700, 20):
+        canvas.hover(position={"x": x, "y": 40})
+        told.add(said.inner_text())
+    assert len([text for text in told if re.search("rank 0.* ms, from .* ms to .* ms", text)]) > 1
+
+
 def player_steps(opened: NotebookPage) -> None:
     """The buttons and the player move the live picture; beside it the cell's first text stays."""
     from playwright.sync_api import expect

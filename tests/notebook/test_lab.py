@@ -15,7 +15,8 @@ import pytest
 from nbformat.v4 import new_markdown_cell
 
 from tests.notebook import figures
-from tests.notebook.lab import IDLE, PANEL, Lab, NotebookPage, write, write_together
+from tests.notebook.lab import IDLE, LIMIT_MS, PANEL, Lab, NotebookPage, write, write_together
+from tests.notebook.needed import needed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -26,6 +27,11 @@ ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "tests" / "artifacts"
 LESSONS = [ROOT / "labs" / "00_ranks.ipynb", ROOT / "solutions" / "01_sgd.ipynb"]
 WALK = ("start.ipynb", "03_all_reduce.ipynb")  # from the start page to a lab, by its link
+EXPLORED = {  # of each lab the cells that move
+    "04_data_parallel": ("explore(", "explore_scaling("),
+    "05_bucketing": ("explore(", "explore_buckets("),
+    "06_overlap": ("explore(",),
+}
 BROKEN = {
     "exception": """
         def divide():
@@ -85,6 +91,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "broken.ipynb", set_up, *BROKEN.values())
     write(folder / "endless.ipynb", set_up, ENDLESS, "cluster.run(lambda: 'again').results")
     write(folder / "figures.ipynb", *figures.CELLS.values())
+    explored = [
+        cell
+        for lab, moving in EXPLORED.items()
+        for cell in needed(ROOT / "solutions" / f"{lab}.ipynb", *moving)
+    ]
+    write(folder / "explored.ipynb", *explored)
     return folder
 
 
@@ -231,6 +243,25 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
         assert [said for said in page.complaints if "widget model not found" not in said] == []
         page.shut_down()
         context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opened", ["explored.ipynb"], indirect=True)
+def test_explorers_of_labs_04_to_06_answer(opened: NotebookPage):
+    """Solved labs' own cells, with what these need: hands move them, and the text beside follows."""
+    opened.run_all(limit_ms=5 * LIMIT_MS)  # of three labs
+    cells = opened.cells()
+    assert [text for cell in cells for text in errors(cell)] == []
+    called = [call for calls in EXPLORED.values() for call in calls]
+    moving = [cell["index"] for cell in cells if re.search(r"(?m)^explore", cell["source"])]
+    assert len(moving) == len(called)
+    for index, call in zip(moving, called, strict=True):
+        if call == "explore(":
+            figures.bars_are_told(opened, index)
+        else:
+            figures.numbers_follow(opened, index)
+    opened.screenshot(ARTIFACTS / "explored.png")
+    assert opened.complaints == []
 
 
 @pytest.mark.parametrize("trusted", [False, True])
