@@ -304,6 +304,8 @@ check(accumulate)
 # ## One step after the other
 #
 # Why not give each rank a *step* of its own? Here is a larger model on one rank, for three steps.
+# `machine=` makes this rank as fast as one core of a laptop. Its operations are counted, not timed: so
+# the picture is the same on every computer, a busy one too.
 #
 # **Predict:** which part of a step takes longest: forward, backward, or the optimizer?
 
@@ -322,12 +324,15 @@ def three_steps():
         optimizer.step()
 
 
-show(Cluster(1).run(three_steps))
+show(Cluster(1, machine="laptop core").run(three_steps))
 
 # %% [markdown]
-# **What to notice:** a chain. Step $t$ needs the parameters that step $t - 1$ has made, backward
-# needs forward, the optimizer needs the gradients. Steps cannot run side by side without changing
-# the method.
+# **What to notice:** backward takes about twice as long as forward. Forward makes one product with
+# each weight, backward two: for the weight's gradient, and for what is passed on.
+#
+# And it is a chain. Step $t$ needs the parameters that step $t - 1$ has made, backward
+# needs forward, the optimizer needs the gradients. Steps cannot run side by side unless the
+# method changes.
 #
 # But inside a step there is a sum over images, and a sum can be split.
 
