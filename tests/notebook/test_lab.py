@@ -248,7 +248,7 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
 @pytest.mark.slow
 @pytest.mark.parametrize("opened", ["explored.ipynb"], indirect=True)
 def test_explorers_of_labs_04_to_06_answer(opened: NotebookPage):
-    """Solved labs' own cells, with what these need: hands move them, and the text beside follows."""
+    """Solved labs' own cells, with what these need: hands move them, and their text follows."""
     opened.run_all(limit_ms=5 * LIMIT_MS)  # of three labs
     cells = opened.cells()
     assert [text for cell in cells for text in errors(cell)] == []
