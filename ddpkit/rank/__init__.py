@@ -3,6 +3,7 @@
 main       the main function of a rank's process: a life, then a reply
 life       a rank's part in a run: join the group, call the function, pack the result
 process    its process: environment, output, and end
+device     its GPU, if it has one, and the tensors that a cell makes there
 group/     the process group, through which all communication passes, and the emulated network
 emulation/ the emulated machine: its clock, and what the user's code sees of it
 script/    a script for torchrun, as the function that a rank calls

@@ -7,18 +7,16 @@ caller: where the ranks meet, where the call comes from, who watches, and where 
 
 from __future__ import annotations
 
-import gc
-import os
 import random
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.protocol.assignment import Assignment
 from ddpkit.protocol.per_rank import pick
 from ddpkit.protocol.ship import pack_result
+from ddpkit.rank import device
 from ddpkit.rank.record.recorder import Recorder, activate, now_of_run
 from ddpkit.rank.record.threads import note_starts
 from ddpkit.rank.report import UnsendableResultError
@@ -53,8 +51,10 @@ def live(
     note_starts(now_of_run)
     if not mine.script:
         _seed_all(mine.seed, mine.rank)
-    _use_device(mine, recorder)
-    with machine.shown(recorder) if machine else nullcontext():
+    with (
+        device.used(mine, recorder),
+        machine.shown(recorder) if machine else nullcontext(),
+    ):
         _join(mine, store)
         function, args, kwargs = read_call()
         args, kwargs = pick(args, mine.rank), pick(kwargs, mine.rank)
@@ -71,7 +71,6 @@ def live(
         if machine:
             machine.left()
     activate(None)
-    _leave_device(mine)
     try:
         return pack_result(result)
     except Exception as error:
@@ -89,43 +88,6 @@ def _seed_all(seed: int, rank: int) -> None:
     random.seed(1000 * seed + rank)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed((1000 * seed + rank) % 2**32)
-
-
-def _use_device(mine: Assignment, recorder: Recorder) -> None:
-    """Give this rank the GPU of its number, if the run is on GPUs, and make its tensors there.
-
-    So `torch.zeros(4)` in a cell is on the CPU of a laptop, and on a GPU where there is one.
-    """
-    if mine.device != "cuda":
-        return
-    import torch
-
-    from ddpkit.rank.record.clock import GpuClock
-
-    gpu = torch.device("cuda", mine.local_rank % torch.cuda.device_count())
-    torch.cuda.set_device(gpu)
-    if not mine.script:
-        torch.set_default_device(gpu)
-    recorder.clock = GpuClock()
-    _keep_in_children()
-
-
-@cache
-def _keep_in_children() -> None:
-    """Keep a child, a DataLoader's worker, from freeing what is on a GPU, which would end it.
-
-    Its garbage collector would find recorded calls with their events and works.
-    """
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=gc.freeze)
-
-
-def _leave_device(mine: Assignment) -> None:
-    """Make tensors where they were made before the run: under torchrun the process goes on."""
-    if mine.device == "cuda":
-        import torch
-
-        torch.set_default_device(None)
 
 
 def _join(mine: Assignment, store: Any) -> None:

@@ -68,6 +68,21 @@ def test_the_same_cell_on_a_gpu(cluster: Cluster) -> None:
     assert run.traffic.collectives(0)["all_reduce"].times == 2
 
 
+def shuffled() -> list[list[int]]:
+    """What a seed shuffles and draws, by hand and in a DataLoader."""
+    generator = torch.Generator().manual_seed(5)
+    order = torch.randperm(20, generator=generator)
+    drawn = torch.randint(100, (20,), generator=generator)
+    loader = torch.utils.data.DataLoader(range(20), batch_size=20, shuffle=True)
+    (loaded,) = loader
+    assert sorted(loaded.tolist()) == list(range(20))
+    return [order.tolist(), drawn.tolist(), torch.arange(20)[order].tolist()]
+
+
+def test_a_seed_shuffles_as_on_a_laptop(cluster: Cluster) -> None:
+    assert cluster.run(shuffled).results == [shuffled()] * cluster.world_size
+
+
 def exchange() -> list[list[float]]:
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size

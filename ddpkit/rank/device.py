@@ -1,0 +1,101 @@
+"""The GPU of a rank: its number, its clock, and the tensors that a cell makes there.
+
+A cell says nothing of devices, so that it is the same on a laptop and on a GPU. torch's default
+device does nearly all of that; where numbers are drawn by a generator, it does not. A generator
+lives on one device, `torch.Generator()` on the CPU also where the default is a GPU, and torch
+refuses to draw with it for another: `torch.randperm(n, generator=generator)` raises, and with it a
+DataLoader that shuffles. Here such numbers are drawn where their generator is, and moved: so
+batches that are shuffled by a seed are the same on a laptop and on a GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.protocol.assignment import Assignment
+from ddpkit.rank.record.recorder import Recorder
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import torch
+
+
+@contextmanager
+def used(mine: Assignment, recorder: Recorder) -> Iterator[None]:
+    """A block in which this rank has the GPU of its number, if the run is on GPUs.
+
+    Under torchrun the process goes on behind it, and makes tensors where it made them before.
+    """
+    if mine.device != "cuda":
+        yield
+        return
+    import torch
+
+    from ddpkit.rank.record.clock import GpuClock
+
+    gpu = torch.device("cuda", mine.local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(gpu)
+    recorder.clock = GpuClock()
+    _keep_in_children()
+    with nullcontext() if mine.script else making_tensors_on(gpu):
+        yield
+
+
+@contextmanager
+def making_tensors_on(device: torch.device) -> Iterator[None]:
+    """A block in which what says no device makes its tensors on this one."""
+    import torch
+
+    torch.set_default_device(device)
+    try:
+        with _drawn_where_the_generator_is(device):
+            yield
+    finally:
+        torch.set_default_device(None)
+
+
+def _drawn_where_the_generator_is(device: torch.device) -> AbstractContextManager[Any]:
+    """A block in which a generator of another device draws there, and the numbers are moved."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    draws = {torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal}
+
+    def says_a_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        given = (*args, *kwargs.values())
+        return kwargs.get("device") is not None or any(torch.is_tensor(each) for each in given)
+
+    class Drawn(TorchFunctionMode):
+        def __torch_function__(
+            self,
+            func: Callable[..., Any],
+            types: Any,
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> Any:
+            kwargs = kwargs or {}
+            generator = kwargs.get("generator")
+            if func not in draws or generator is None or says_a_device(args, kwargs):
+                return func(*args, **kwargs)
+            there = {**kwargs, "device": generator.device, "requires_grad": False}
+            return (
+                func(*args, **there).to(device).requires_grad_(kwargs.get("requires_grad", False))
+            )
+
+    return Drawn()
+
+
+@cache
+def _keep_in_children() -> None:
+    """Keep a child, a DataLoader's worker, from freeing what is on a GPU, which would end it.
+
+    Its garbage collector would find recorded calls with their events and works.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=gc.freeze)
