@@ -18,7 +18,7 @@ STEPS, ROWS, WIDTH, LAYERS = 4, 16, 32, 8
 def digest(trace: Trace) -> str:
     """A short name of all that a trace holds, in whatever order the ranks replied."""
     spans = sorted(map(repr, trace.spans))
-    held = (spans, sorted(trace.facts.items()), trace.world_size)
+    held = (spans, sorted(trace.memory.items()), sorted(trace.facts.items()), trace.world_size)
     return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
 
 

@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 from ddpkit.protocol.mapped import MappedFile
 
-STOPPED, GOING, WAITING, MAY_WAIT, MEETING = range(5)  # what a clock does
+STOPPED, GOING, WAITING, MAY_WAIT = range(4)  # what a clock does
+MEETING = "meeting"  # the operation of ranks that make a group: nothing moves
 MAIN = 0  # the rank's main thread, among its actors: whatever has a clock of its own
 
 # Operations of the rank by number, and a time in ns after the end of each: the latest counts.
@@ -109,7 +110,7 @@ class ClockReading:
 class ClockPage(MappedFile):
     """The clock of a rank's main thread, in a file that the timekeeper maps too."""
 
-    _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MEETING`; time; CPU time
+    _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MAY_WAIT`; time; CPU time
     size = _LAYOUT.size
 
     def __init__(self, path: Path) -> None:
@@ -124,18 +125,17 @@ class ClockPage(MappedFile):
         """Say that the thread waits for gloo, until the clock goes on."""
         self._memory[8] = WAITING
 
-    def meet(self) -> None:
-        """Say that the clock stands while the thread makes a group with others, who may be late."""
-        self._memory[8] = MEETING
-
-    def go(self, ns: int, cpu_ns: int, *, may_wait: bool = False) -> None:
+    def go(self, ns: int, cpu_ns: int, how: int = GOING) -> None:
         """Say that the clock goes on from a time.
 
-        ``may_wait``: the thread may come to wait for gloo in C++, where it cannot say so.
+        ``how``: by `MAY_WAIT` the thread may come to wait for gloo in C++, where it cannot say so;
+        by `WAITING` it is there.
         """
         self._version += 1
-        how = MAY_WAIT if may_wait else GOING
-        self._LAYOUT.pack_into(self._memory, 0, self._version, how, ns, cpu_ns)
+        # Times first: whoever looks while the thread has lost its core must not see a clock that
+        # goes, and the CPU time of its last start.
+        self._LAYOUT.pack_into(self._memory, 0, self._version, self._memory[8], ns, cpu_ns)
+        self._memory[8] = how
 
     @property
     def in_users_code(self) -> bool:
@@ -143,18 +143,18 @@ class ClockPage(MappedFile):
         return self._memory[8] == GOING
 
     @property
-    def meets(self) -> bool:
-        """Whether the thread waits for others to make a group with it."""
-        return self._memory[8] == MEETING
+    def waits_for_gloo(self) -> bool:
+        """Whether the thread waits for gloo, and does nothing else before that is over."""
+        return self._memory[8] == WAITING
 
     @property
     def may_wait_for_gloo(self) -> bool:
-        """Whether the thread waits for gloo, or may do so where it cannot say it."""
-        return self._memory[8] in (WAITING, MAY_WAIT)
+        """Whether the thread may come to wait for gloo where it cannot say it."""
+        return self._memory[8] == MAY_WAIT
 
     def read(self) -> ClockReading | None:
         """The clock's last start; None while it stands, or if it is being written."""
         before = bytes(self._memory[: self._LAYOUT.size])
         _, how, ns, cpu_ns = self._LAYOUT.unpack(before)
         again = bytes(self._memory[: self._LAYOUT.size])
-        return ClockReading(ns, cpu_ns) if how in (GOING, MAY_WAIT) and before == again else None
+        return ClockReading(ns, cpu_ns) if how != STOPPED and before == again else None

@@ -22,7 +22,7 @@ from typing import Any
 from ddpkit.link import LinkSpec
 from ddpkit.machine import KINDS, MachineModel, MachineSpec, machines_of
 from ddpkit.simulate.engine import play_program
-from ddpkit.simulate.operations import OPERATIONS, schedule_of
+from ddpkit.simulate.operations import AFTER_ALL, OPERATIONS, schedule_of
 from ddpkit.simulate.program import Action, After, CollectivePart, MessageEnd, Program, Work
 
 MESSAGES = ("send", "recv")
@@ -87,7 +87,7 @@ def _posted(
     schedule = schedule_of(op, nbytes, len(members), first)
     return CollectivePart(
         schedule, members, seq, nbytes, group,
-        together=op == "barrier", async_op=True, handle=number,
+        together=op == "barrier", after_all=op in AFTER_ALL, async_op=True, handle=number,
     )  # fmt: skip
 
 

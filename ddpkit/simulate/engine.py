@@ -142,7 +142,7 @@ class _ProgramRank:
         if isinstance(step, CollectivePart):
             what = self.network.enter(
                 now, step.group, step.number, self.number, step.members, step.schedule,
-                step.itemsize, together=step.together,
+                step.itemsize, together=step.together, after_all=step.after_all,
             )  # fmt: skip
         else:
             what = self._message(step, now)

@@ -84,15 +84,23 @@ class Network:
         itemsize: int = 1,
         *,
         together: bool = False,
+        after_all: bool = False,
     ) -> Part:
         """Post a rank's part in the collective `key` at `ns`; it begins after the one before.
 
-        ``together``: it is done for all ranks at one time, the last one's.
+        ``together``: it is done for all ranks at one time, the last one's. ``after_all``: for no
+        rank before all have posted it.
         """
         play = self._plays.get((stream, key))
         if play is None:
-            play = Play((stream, key), members, schedule, itemsize, together=together)
+            play = Play(
+                (stream, key), members, schedule, itemsize, together=together, after_all=after_all
+            )
             self._plays[stream, key] = play
+        play.posted, play.last_ns = play.posted + 1, max(play.last_ns, ns)
+        if play.after_all and play.posted == len(members):
+            for each in play.done:  # on their ranks; they have waited for this one
+                self._end_part(each, max(each.until_ns, play.last_ns))
         part = Part(rank, ns, schedule.of(members.index(rank)), play, ended=self._part_done)
         before = self._last.get((stream, rank))
         self._last[stream, rank] = part
@@ -279,7 +287,10 @@ class Network:
         return received
 
     def _part_done(self, part: Part) -> None:
-        """End a rank's part; where all go on together, end all parts when the last one is done."""
+        """End a rank's part; where all go on together, end all parts when the last one is done.
+
+        Where it is not over before all have posted theirs, the last post ends it (`enter`).
+        """
         play = part.play
         play.done.append(part)
         everybody = len(play.done) == len(play.members)
@@ -287,7 +298,10 @@ class Network:
             del self._plays[play.key]
             play.channels.clear()  # somebody may keep the part
         if not play.together:
-            self._end_part(part, part.until_ns)
+            if not play.after_all:
+                self._end_part(part, part.until_ns)
+            elif play.posted == len(play.members):
+                self._end_part(part, max(part.until_ns, play.last_ns))
         elif everybody:
             last = max(each.until_ns for each in play.done)
             for each in play.done:

@@ -24,6 +24,9 @@ OPERATIONS = {
     "gather": ("gather", True),
     "barrier": ("barrier", False),
 }
+# They are over for no rank before all have posted their parts: gloo reduces in a ring, and the rank
+# that hands its sum down a tree would go on in emulated time, and in gloo wait for others.
+AFTER_ALL = frozenset({"reduce"})
 
 
 def schedule_of(operation: str, nbytes: int, world_size: int, root: int = 0) -> Schedule:

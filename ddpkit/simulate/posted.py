@@ -120,6 +120,9 @@ class Play:
     itemsize: int
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
     together: bool = False  # whether no rank is done before all are
+    after_all: bool = False  # whether no rank is done before all have posted
+    posted: int = 0  # parts
+    last_ns: int = 0  # when the last of them was
     done: list[Part] = field(default_factory=list)
 
     def channel(self, src: int, dst: int) -> Channel:

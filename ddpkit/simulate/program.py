@@ -59,7 +59,8 @@ class CollectivePart:
     """The rank's part in collective ``number`` of a group; a group's go one after the other.
 
     ``schedule`` has as many ranks as ``members``, and elements of ``itemsize`` bytes; ``nbytes`` is
-    what the rank hands in. ``together``: it is done for all members at one time, as a barrier is.
+    what the rank hands in. ``together``: it is done for all members at one time, as a barrier is;
+    ``after_all``: for none before all have posted it, as a reduce is.
     """
 
     schedule: Schedule
@@ -69,6 +70,7 @@ class CollectivePart:
     group: str = ""
     itemsize: int = 1
     together: bool = False
+    after_all: bool = False
     async_op: bool = False
     handle: Hashable = None
     facts: Mapping[str, Scalar] = field(default_factory=dict)

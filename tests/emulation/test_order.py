@@ -1,6 +1,9 @@
 """What depends on order: one order for all ranks, that of emulated time, however busy the cores."""
 
 import math
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,6 +14,8 @@ from torch import nn
 
 from benchmarks._on_ranks import asynchronous_server
 from ddpkit import Cluster, busy
+from ddpkit.cluster.local.watched import Watched, is_ready, served_ns
+from ddpkit.protocol.emulation import ClockPage
 from ddpkit.rank.group import emulated
 from ddpkit.simulate import cost
 
@@ -78,6 +83,98 @@ def test_a_rank_that_gloo_keeps_waiting_is_not_left_out(how):
     if how != "backward":
         assert slow.results[0] == 2 * cost("ring", 2, 1000, LINK)
     assert "order" not in slow.trace.facts
+
+
+def broadcasts(slow: bool) -> list[int]:
+    """When each of some broadcasts is over. Rank 0 goes on before the last rank has begun it."""
+    if slow and dist.get_rank() == 0:
+        take, calls = emulated.EmulatedOperation._take_bytes, iter(range(9))
+
+        def late(self):
+            if next(calls) == 2:
+                threading.Event().wait(SLOW)  # its bytes are here, and it gets no core
+            return take(self)
+
+        emulated.EmulatedOperation._take_bytes = late
+    over = []
+    for _ in range(6):
+        dist.broadcast(torch.ones(9), 0)
+        over.append(time.perf_counter_ns())
+    return over
+
+
+def test_a_rank_without_a_core_is_not_taken_for_one_that_waits_in_gloo():
+    cluster = Cluster(4, link=LINK, speed=math.inf)
+    slow, quick = cluster.run(broadcasts, True), cluster.run(broadcasts, False)
+    assert slow.results == quick.results
+    assert slow.trace.spans == quick.trace.spans
+
+
+def makes_a_group(slow: bool) -> int:
+    """Ranks 0 and 1 make a group, the second 10 ms later, and all-reduce; others meet at 1 s."""
+    rank, made = dist.get_rank(), dist.ProcessGroupGloo
+
+    def late(*args):
+        threading.Event().wait(0.8)  # real: gloo connects its ranks on busy cores
+        return made(*args)
+
+    if rank == 1:
+        dist.ProcessGroupGloo = late if slow else made
+        time.sleep(0.01)
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        dist.all_reduce(torch.ones(250), group=pair)
+    else:
+        time.sleep(1)
+        dist.send(torch.ones(9), 3) if rank == 2 else dist.recv(torch.ones(9), 2)
+    return time.perf_counter_ns()
+
+
+def test_a_group_is_made_when_its_last_rank_has_come_however_long_gloo_takes():
+    cluster = Cluster(4, link=LINK, speed=math.inf)
+    slow, quick = cluster.run(makes_a_group, True), cluster.run(makes_a_group, False)
+    assert slow.results == quick.results
+    assert slow.results[:2] == [10_000_000 + cost("ring", 2, 1000, LINK)] * 2
+    assert "order" not in slow.trace.facts
+
+
+def reduces() -> int:
+    """When a reduce is over that the last rank calls after 1 ms."""
+    time.sleep(0.001 * (dist.get_rank() == 3))
+    dist.reduce(torch.ones(250), 0)
+    return time.perf_counter_ns()
+
+
+def test_a_reduce_is_over_for_no_rank_before_all_have_called_it():
+    """As in gloo: its bytes are not here earlier."""
+    over = Cluster(4, link=LINK, speed=math.inf).run(reduces).results
+    assert over[1] == 1_000_000  # its own message has left long before
+    assert min(over) == 1_000_000
+
+
+def test_who_is_stopped_or_gets_no_core_does_not_stand_still(tmp_path):
+    """A process that the system holds goes on when it is let; one look at it says too little."""
+    page = ClockPage.create(tmp_path / "page")
+    page.go(0, 0)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    watched = Watched(page, process.pid, math.inf)
+    looks = [time.monotonic() + 10 + k for k in range(9)]
+    try:
+        while served_ns(process.pid) < 1_000_000 or is_ready(process.pid):
+            threading.Event().wait(0.01)  # it starts
+        process.send_signal(signal.SIGSTOP)
+        while not is_ready(process.pid):
+            threading.Event().wait(0.01)
+        assert not any(watched.stands_still(now, unmet=False) for now in looks)
+        process.send_signal(signal.SIGCONT)
+        while is_ready(process.pid):
+            threading.Event().wait(0.01)
+        found = [watched.stands_still(now + 20, unmet=False) for now in looks]
+        assert found == [False] * 4 + [True] * 5
+    finally:
+        process.kill()
+        process.communicate()
+        watched.close()
 
 
 def first_come() -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,7 +24,6 @@ class Actor:
     asks: Ask | None = None
     absent: bool = False  # stands still: nobody waits for it
     stood_still: bool = False  # in the user's code, until what it asks is answered
-    answered: tuple[int, ...] = ()  # the operations that the last answer was about
 
 
 class Actors:
@@ -51,7 +50,7 @@ class Actors:
 
     def heard(self, rank: int) -> None:
         """Note that a rank has said something, so it does not stand still."""
-        self._watched[rank].since = time.monotonic()
+        self._watched[rank].go_on()
 
     def ask(self, rank: int, ask: Ask) -> Actor:
         """Note that an actor asks, and waits for the answer. It may not have been heard of."""
@@ -67,7 +66,7 @@ class Actors:
         """
         asks = actor.asks
         assert asks is not None
-        actor.asks, actor.answered = None, tuple(number for number, _ in asks.after)
+        actor.asks = None
         limits = [ns for ns in (done_ns, asks.limit_ns) if ns is not None]
         now_ns = present_ns if actor.stood_still else 0
         actor.stood_still = False
@@ -148,10 +147,10 @@ class Actors:
 
     # Who stands still
 
-    def leave_out_who_stands_still(self, now: float, unmet: Sequence[Collection[int]]) -> None:
+    def leave_out_who_stands_still(self, now: float, unmet: Sequence[bool]) -> None:
         """Wait no more for actors that stand still at a moment of `time.monotonic`.
 
-        ``unmet``: by rank, the numbers of the operations whose peers have not posted their parts.
+        ``unmet``: by rank, whether a peer has not posted its part of what the rank has posted.
         """
         for (rank, number), actor in self._all.items():
             if actor.asks is not None or actor.absent:
@@ -160,13 +159,9 @@ class Actors:
             if number != MAIN and watched.process_stands_still(now):  # a callback
                 actor.absent = True
                 self.standstills += 1
-            elif number == MAIN and watched.stands_still(
-                now,
-                unmet=bool(unmet[rank]),
-                in_gloo=not set(actor.answered).isdisjoint(unmet[rank]),
-            ):
+            elif number == MAIN and watched.stands_still(now, unmet=unmet[rank]):
                 actor.absent = True
-                actor.stood_still = watched.page.in_users_code or watched.page.meets
+                actor.stood_still = watched.page.in_users_code
                 self.standstills += actor.stood_still
 
     def may_go_on(self, rank: int) -> None:

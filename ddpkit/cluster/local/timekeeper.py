@@ -49,6 +49,7 @@ from ddpkit.cluster.speeds import speed_text
 from ddpkit.link import Links
 from ddpkit.protocol.emulation import (
     MAIN,
+    MEETING,
     Ask,
     ClockPage,
     Due,
@@ -60,8 +61,9 @@ from ddpkit.protocol.emulation import (
     Source,
 )
 from ddpkit.simulate.network import Network
-from ddpkit.simulate.operations import schedule_of
+from ddpkit.simulate.operations import AFTER_ALL, schedule_of
 from ddpkit.simulate.posted import End, Part
+from ddpkit.simulate.schedules import Schedule
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 
@@ -88,7 +90,7 @@ class Timekeeper(threading.Thread):
         self._connections: dict[tuple[int, bool], Connection] = {}
         self._operations = Operations(len(links))
         self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
-        self._unmet: list[dict[Hashable, int]] = [{} for _ in links]  # operations, by rank: number
+        self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
         self._begun = False  # an actor, since clocks were looked at
         self._actors = Actors(len(links))
@@ -151,8 +153,7 @@ class Timekeeper(threading.Thread):
                 wait = 0.2
             else:
                 wait = min(LONG, max(SHORT, (now - idle_since) / 4))
-                unmet = [numbers.values() for numbers in self._unmet]
-                self._actors.leave_out_who_stands_still(now, unmet)
+                self._actors.leave_out_who_stands_still(now, [*map(bool, self._unmet)])
                 if seen:
                     heard = self._read(wait)
                     if heard:
@@ -207,10 +208,10 @@ class Timekeeper(threading.Thread):
             channel[post.receives] += 1
             key, expected = (post.group, ends, post.tag, channel[post.receives]), 2
         self._here.setdefault(key, []).append(rank)
-        self._unmet[rank][key] = post.number
+        self._unmet[rank].add(key)
         if len(self._here[key]) == expected:
             for each in self._here.pop(key):
-                self._unmet[each].pop(key, None)
+                self._unmet[each].discard(key)
                 self._actors.may_go_on(each)
 
     def _post(
@@ -255,12 +256,18 @@ class Timekeeper(threading.Thread):
 
     def _collective(self, rank: int, post: PostedCollective, ns: int) -> Part:
         root = post.members.index(post.root) if post.root is not None else 0
-        schedule = schedule_of(post.operation, post.nbytes, len(post.members), root)
+        n = len(post.members)
+        if post.operation == MEETING:
+            schedule = Schedule(MEETING, MEETING, n, 0, ())
+        else:
+            schedule = schedule_of(post.operation, post.nbytes, n, root)
         # Ranks leave a real barrier up to some latencies apart. What is measured after one would
         # have that in it.
-        together = post.operation == "barrier"
+        together, after_all = post.operation in ("barrier", MEETING), post.operation in AFTER_ALL
         return self._network.enter(
-            ns, post.group, post.seq, rank, post.members, schedule, together=together
+            *(ns, post.group, post.seq, rank, post.members, schedule),
+            together=together,
+            after_all=after_all,
         )
 
     # Time

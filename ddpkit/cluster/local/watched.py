@@ -15,17 +15,19 @@ from ddpkit.protocol.emulation import ClockPage
 STANDSTILL = 0.5  # seconds in the user's code
 STANDSTILL_IN_GLOO = 0.02  # where it may wait for what others will post
 STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
+LOOKS = 5  # in a row that find it so: who looks may have had no core for long, and then one is luck
+READY = ([b"R"], [b"D"], [b"T"], [b"t"])  # a stopped one goes on when somebody lets it
 TICKS = 3  # of 10 ms: a process that stands still uses less in `STANDSTILL`
 
 
 def is_ready(pid: int) -> bool:
-    """Whether a thread of a process runs, or would if it had a core; False off Linux.
+    """Whether a thread of a process runs, would if it had a core, or is stopped; False off Linux.
 
     Not the main one alone: it may wait for the GIL, whose holder waits for a core.
     """
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(OSError):  # the thread has ended
-            if stat.read_bytes().rpartition(b")")[2].split()[:1] in ([b"R"], [b"D"]):
+            if stat.read_bytes().rpartition(b")")[2].split()[:1] in READY:
                 return True
     return False
 
@@ -49,8 +51,12 @@ class Watched:
     since: float = field(default_factory=time.monotonic)  # when its CPU time was seen to have grown
     ticks: int = 0
     ticks_since: float = field(default_factory=time.monotonic)  # so of the process
-    meets_since: float = math.inf  # when it was first seen to wait for others to make a group
+    looks: int = 0  # since it was last seen to go on
     files: dict[str, int] = field(default_factory=dict)  # of the system's, that tell of it
+
+    def go_on(self) -> None:
+        """Note that it does not stand still."""
+        self.since, self.looks = time.monotonic(), 0
 
     def ns(self) -> int:
         """A time that the rank's clock has reached; 0 if that cannot be told."""
@@ -87,29 +93,30 @@ class Watched:
         self.files.clear()
         self.page.close()
 
-    def stands_still(self, now: float, *, unmet: bool, in_gloo: bool = False) -> bool:
+    def stands_still(self, now: float, *, unmet: bool) -> bool:
         """Whether the thread has slept, and used no CPU time, for so long that nobody waits for it.
 
-        ``unmet``: a peer has not posted its part of something that the rank has posted.
-        ``in_gloo``: that is over for the rank, in emulated time, and it waits in gloo for the peer.
+        ``unmet``: a peer has not posted its part of something that the rank has posted. Only then
+        may it wait in gloo for what time has to bring; else for bytes that are on their way.
         """
-        self.meets_since = min(self.meets_since, now) if self.page.meets else math.inf
-        if now - self.meets_since > STANDSTILL:  # it looks for them all the time, which is CPU time
-            return True
         used = self.used_ns()
         if used is not None and (used > self.cpu_ns + 100_000 or is_ready(self.pid)):
-            self.cpu_ns, self.since = used, now
+            self.cpu_ns, self.since, self.looks = used, now, 0
+        else:
+            self.looks += 1
         limit = STANDSTILL_FOR_BYTES
-        if self.page.in_users_code:
+        if self.page.in_users_code or (unmet and self.page.may_wait_for_gloo):
             limit = STANDSTILL
-        elif in_gloo or (unmet and self.page.may_wait_for_gloo):
+        elif unmet and self.page.waits_for_gloo:
             limit = STANDSTILL_IN_GLOO
-        return now - self.since > limit
+        return now - self.since > limit and self.looks >= LOOKS
 
     def process_stands_still(self, now: float) -> bool:
         """Whether no thread of the process has used CPU time to speak of for a while."""
         fields = self._tells(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
         ticks = sum(map(int, fields[11:13]))  # the user's, and the system's
-        if ticks > self.ticks + TICKS:
-            self.ticks, self.ticks_since = ticks, now
-        return now - max(self.since, self.ticks_since) > STANDSTILL
+        if ticks > self.ticks + TICKS or is_ready(self.pid):
+            self.ticks, self.ticks_since, self.looks = ticks, now, 0
+        else:
+            self.looks += 1
+        return now - max(self.since, self.ticks_since) > STANDSTILL and self.looks >= LOOKS

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ddpkit.protocol.emulation import After, ClockPage
+from ddpkit.protocol.emulation import GOING, After, ClockPage
 from ddpkit.rank.record.clock import Ends, Later, Mark, Moment
 
 _cpu_ns = time.thread_time_ns
@@ -34,7 +34,7 @@ class ThreadClock:
         self._ns, self._cpu_ns = ns, 0
         self._inside = 1  # how often the kit has been entered: the clock stands
         self._looks, self._looking_since = 0, 0
-        self.may_wait = False  # in C++, for gloo
+        self.how = GOING  # or where the thread waits for gloo in C++, or may: the page's
 
     def now(self) -> int:
         """The time."""
@@ -56,20 +56,17 @@ class ThreadClock:
         if not self._inside:
             self._cpu_ns = _cpu_ns()
             if self._page is not None:
-                self._page.go(self._ns, self._cpu_ns, may_wait=self.may_wait)
+                self._page.go(self._ns, self._cpu_ns, self.how)
 
     def wait(self) -> None:
         """Say that the standing clock's thread waits for gloo."""
         if self._page is not None:
             self._page.wait()
 
-    @contextmanager
-    def meeting(self) -> Iterator[None]:
-        """A block in which the clock stands, and the thread waits for peers to make a group."""
-        with self.stopped():
-            if self._page is not None:
-                self._page.meet()
-            yield
+    def say_how(self) -> None:
+        """Say on the page what the going clock's thread does now."""
+        if not self._inside and self._page is not None:
+            self._page.go(self._ns, self._cpu_ns, self.how)
 
     def forget_page(self) -> None:
         """Write on no page any more: it is another process's."""
@@ -94,7 +91,7 @@ class ThreadClock:
         self._ns += ns
         self._looks = 0
         if self._page is not None:
-            self._page.go(self._ns, 0, may_wait=self.may_wait)
+            self._page.go(self._ns, 0, self.how)
 
     def jump(self, ns: int) -> None:
         """Put the standing clock forward to a time, unless it is past that."""

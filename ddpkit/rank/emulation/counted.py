@@ -352,6 +352,26 @@ class Counted:
             kind.start, kind.run = start, run
 
     @contextmanager
+    def workers_free(self) -> Iterator[None]:
+        """A block in which the clock stands while a DataLoader's batch is awaited from a worker.
+
+        Workers are processes, which finish in an order of real time. So a batch counts as alive
+        when the program has it, and not when it came.
+        """
+        kind: Any = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+        original = kind._get_data
+
+        def get_data(loader: Any) -> Any:
+            with self._clocks.mine.stopped():
+                return original(loader)
+
+        kind._get_data = get_data
+        try:
+            yield
+        finally:
+            kind._get_data = original
+
+    @contextmanager
     def running(self, recorder: Recorder) -> Iterator[None]:
         """A block in which the user's function runs; then the recorder knows what was alive."""
         read, recorder.counted_ns = self._clocks.ns, self._clocks.main.now

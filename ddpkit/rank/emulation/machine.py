@@ -5,17 +5,30 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpkit.machine import MachineModel
-from ddpkit.protocol.emulation import ClockPage
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.emulation import (
+    GOING,
+    MAY_WAIT,
+    MEETING,
+    WAITING,
+    ClockPage,
+    PostedCollective,
+)
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
 from ddpkit.rank.emulation.seen import seen
+from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST, Ends
 from ddpkit.rank.record.recorder import Recorder
+from ddpkit.rank.where import user_call
 
 if TYPE_CHECKING:  # loads a part of torch that other machines do not need
     from ddpkit.rank.emulation.counted import Counted
@@ -60,6 +73,8 @@ class Machine:
             self._counted = Counted(model, speed, self.clocks, rank)
         self._in_backward: list[Awaited] | None = None
         self._last_post_ns = 0
+        self._runs = False  # the user's function
+        self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()  # of groups, as they are made
         self._notes: list[list[Any]] | None = None  # a program, as `simulate.claimed` has it
 
     @contextmanager
@@ -76,6 +91,7 @@ class Machine:
             undo.enter_context(seen(self.clocks, self._epoch_ns))
             if self._counted is not None:
                 undo.enter_context(self._counted.in_threads())
+                undo.enter_context(self._counted.workers_free())
             for name in ("backward", "grad"):
                 original = getattr(torch.autograd, name)
                 undo.callback(setattr, torch.autograd, name, original)
@@ -93,11 +109,13 @@ class Machine:
         """
         clock = self.clocks.main
         with self.counting() if self._counted is None else self._counted.running(recorder):
+            self._runs = True
             clock.leave()
             try:
                 yield
             finally:
                 clock.enter()
+                self._runs = False
             for call in recorder.under_way():
                 if call.work is not None:
                     call.work.ask(clock.now())
@@ -161,6 +179,35 @@ class Machine:
         self.clocks.main.forget_page()
         self.desk.close()
 
+    # Groups
+
+    def meet(self, group: str, members: tuple[int, ...]) -> None:
+        """Wait, in emulated time, until all members of a group are there that is being made.
+
+        Then gloo connects them, in none. It would be simpler to leave the wait to gloo; but nobody
+        could tell whether a rank waits there for one that comes only when time has passed, or is
+        slow on a busy core.
+        """
+        clock, thread = self.clocks.mine, threading.get_ident()
+        if not self._runs or clock.is_later or len(members) < 2:
+            return
+        number, before = next(self.desk.numbers), clock.now()
+        self._turns[group, members] += 1
+        turn = self._turns[group, members]
+        (where, via), recorder = user_call(sys._getframe()), self._recorder
+        recorder.waits[thread] = RecordedCall(
+            Call(via, group, where, members=members if group else ())
+        )
+        made = f"{group} is made by {members}"
+        self.desk.tell(PostedCollective(number, before, made, turn, MEETING, 0, members, None))
+        try:
+            due = self.desk.ask(((number, 0),), before)
+        finally:
+            recorder.wait_over(thread)
+        clock.jump(max(due.done_ns or 0, due.now_ns))
+        if clock.now() > before:
+            self.note("beyond", "a group to which ranks come at different times")
+
     # DDP's wait
 
     @property
@@ -174,7 +221,22 @@ class Machine:
             self._in_backward.append(operation)
             self.note("beyond", "DistributedDataParallel of torch's, which waits in C++")
             self._last_post_ns = self.clocks.main.now()
-            self.clocks.main.may_wait = True
+            self.clocks.main.how = MAY_WAIT
+            self._say_when_it_waits()
+
+    def _say_when_it_waits(self) -> None:
+        """Let the clock's page say that the reducer waits, once the backward has no more to do.
+
+        What is queued here comes before the reducer's own end of the backward, which it queues with
+        the last bucket; but not in the first step of a static graph.
+        """
+        import torch
+
+        def waits() -> None:
+            self.clocks.main.how = WAITING
+            self.clocks.main.say_how()
+
+        torch.autograd.Variable._execution_engine.queue_callback(waits)
 
     def _replayed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A backward whose hidden waits are put on the clock when it is over."""
@@ -191,7 +253,8 @@ class Machine:
                     self.memory.note_gradients()
                 return result
             finally:
-                self._in_backward, self.clocks.main.may_wait = None, False
+                self._in_backward, self.clocks.main.how = None, GOING
+                self.clocks.main.say_how()
 
         return backward
 

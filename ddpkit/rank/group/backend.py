@@ -59,9 +59,12 @@ def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup
     name = str(options.group_id) if members else ""
     if name and _times_joined > 1:
         name += f" of time {_times_joined}"  # torch begins to number its groups again
-    with by_the_kit(), emulated.clocks.mine.meeting() if emulated else nullcontext():
+    everybody = members or tuple(range(size))
+    with by_the_kit(), emulated.clocks.mine.stopped() if emulated else nullcontext():
+        if emulated is not None:
+            emulated.meet(name, everybody)  # the agent is told
         inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
-    members = members or tuple(range(size))
+    members = everybody
     if emulated is None:
         with by_the_kit():
             gpus = nccl.make(options) if on_gpu else None
