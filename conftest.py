@@ -1,5 +1,6 @@
 """For the tests and for nbval on solutions/: nothing of a run is left in the tree."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -11,6 +12,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # What checks in solutions/ keep is carried into later lessons from there: tests/walk.py.
 _KEPT = os.environ["DDPKIT_PROGRESS"] = tempfile.mkdtemp(prefix="ddpkit-progress-")
+
+# What is collected stays to the end: to look through it for garbage, again and again, is a fifth of
+# the time that collecting takes in each worker.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -170,11 +170,13 @@ def exercise(
     return register
 
 
-def _lab_modules() -> list[str]:
+@functools.cache
+def _lab_modules() -> tuple[str, ...]:
+    """The modules of all labs' checks; their folder is read once."""
     package = importlib.import_module("ddpkit.checks")
     found = (module.name for module in pkgutil.iter_modules(package.__path__))
     labs = sorted(name for name in found if name.startswith("lab"))
-    return [f"{package.__name__}.{name}.cases" for name in labs]
+    return tuple(f"{package.__name__}.{name}.cases" for name in labs)
 
 
 def exercises() -> dict[str, Exercise]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import os
 import re
@@ -18,7 +19,7 @@ from ddpkit.authoring import make_answers, make_lab, parse, to_text
 from ddpkit.authoring.lesson import Lesson
 from ddpkit.commands import handout
 from ddpkit.commands.main import main
-from tests.project.source import PACKAGE, ROOT
+from tests.project.source import PACKAGE, ROOT, lessons
 
 INVENTED = '''# %% [markdown]
 # # Lab 97: far away
@@ -45,10 +46,6 @@ def make(folder: Path, opened: str) -> zipfile.ZipFile:
     result = CliRunner().invoke(main, ["handout", "--open", opened, "-o", str(folder / "c.zip")])
     assert result.exit_code == 0, result.output
     return zipfile.ZipFile(folder / "c.zip")
-
-
-def lessons(root: Path = ROOT) -> list[Lesson]:
-    return [parse(path) for path in sorted((root / "solutions").glob("*.py"))]
 
 
 @pytest.fixture
@@ -87,17 +84,25 @@ def told(zipped: zipfile.ZipFile, lesson: Lesson) -> list[str]:
     Fewer lines, such as `rank, world_size = ...`, stand in many places by chance, and so does
     `try: yield finally:`.
     """
-    names = [name for name in zipped.namelist() if not name.endswith((".png", ".npz"))]
-    texts = {name: code_of(_text(zipped.read(name)).splitlines()) for name in names}
     found = []
     for cell in lesson.cells:
         answer = code_of(cell.answer)
         rows = min(3, len(answer))
         windows = {tuple(answer[n : n + rows]) for n in range(len(answer) - rows + 1)}
         secret = {lines for lines in windows if len("".join(lines)) >= CHANCE}
-        for name, text in texts.items() if secret else ():
-            there = {tuple(text[n : n + rows]) for n in range(len(text) - rows + 1)}
+        for name, there in rows_of(zipped, rows).items() if secret else ():
             found += [f"{name}: {lines}" for lines in secret & there]
+    return found
+
+
+@functools.lru_cache(maxsize=3)  # one archive, after the other
+def rows_of(zipped: zipfile.ZipFile, count: int) -> dict[str, set[tuple[str, ...]]]:
+    """By file of an archive: all rows of so many lines of code that stand one after the other."""
+    found = {}
+    for name in zipped.namelist():
+        if not name.endswith((".png", ".npz")):
+            text = code_of(_text(zipped.read(name)).splitlines())
+            found[name] = {tuple(text[n : n + count]) for n in range(len(text) - count + 1)}
     return found
 
 
@@ -118,7 +123,7 @@ def test_answers_of_open_labs_are_nowhere_in_it(tmp_path: Path, opened: str) -> 
 @pytest.mark.parametrize("opened", ["06", "97"])
 def test_a_lab_with_a_number_beyond_nine(tmp_path: Path, checkout: Path, opened: str) -> None:
     zipped = make(tmp_path, opened)
-    assert numbers(zipped) == [each.number for each in lessons(checkout) if each.number < opened]
+    assert numbers(zipped) == [each.number for each in lessons() if each.number < opened]
     assert "labs/97_far.ipynb" in zipped.namelist()
     assert told(zipped, parse(checkout / "solutions" / "97_far.py")) == []
 

@@ -15,9 +15,9 @@ from ddpkit.authoring.syllabus import PATHS, hours, make_syllabus, paths_table
 from ddpkit.commands import handout
 from ddpkit.exercises import exercises
 from tests.labs.both_ways import hints_of
-from tests.project.source import ROOT
+from tests.project.source import ROOT, lessons
 
-LESSONS = [parse(path) for path in sorted((ROOT / "solutions").glob("*.py"))]
+LESSONS = lessons()
 PAGES = {path.stem: path.read_text("utf-8") for path in (ROOT / "docs/teaching").glob("*.md")}
 SYLLABUS = (ROOT / "docs/teaching.md").read_text("utf-8")
 MOST_LINES = 70  # it is read the evening before

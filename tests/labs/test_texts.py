@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from ddpkit.authoring import Lesson, parse
+from ddpkit.authoring import Lesson
 from ddpkit.authoring.notebook import load, text_of
-from tests.project.source import ROOT
+from tests.project.source import lessons
 
-LESSONS = [parse(path) for path in sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))]
+LESSONS = lessons()
 WORDS_A_MINUTE = 150  # of a technical text, in a language that is not the reader's own
 LEAST, MOST = 8, 15  # minutes of an exercise
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.pipelining import schedules
 
 from ddpkit import Cluster, busy
 from ddpkit.simulate import (
@@ -91,6 +90,8 @@ def test_bytes_take_their_time_on_the_wire() -> None:
 
 @pytest.mark.parametrize(("stages", "micro"), [(2, 4), (4, 8), (4, 16)])
 def test_the_interleaved_order_is_torchs(stages: int, micro: int) -> None:
+    from torch.distributed.pipelining import schedules  # a second, in each worker
+
     torchs = schedules.ScheduleInterleaved1F1B
     if not hasattr(torchs, "_calculate_single_rank_operations"):
         pytest.skip("this torch makes its orders in another way: compare with that")
