@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpkit.authoring import Lesson, parse
+from ddpkit.authoring import Lesson
 from ddpkit.authoring.lesson import SUMMARY
 from ddpkit.authoring.syllabus import PATHS, hours, make_syllabus, paths_table
 from ddpkit.commands import handout

@@ -19,6 +19,7 @@ from ddpkit.exercises.hint import Hint, Seen
 
 Idea: TypeAlias = Callable[..., Any]
 Question: TypeAlias = tuple[Any, ...]
+Named: TypeAlias = tuple[str, Idea]
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,23 @@ def telling(
 
     They may agree on some of the questions. Ideas of one name have one sentence.
     """
+    ideas = [("right", right), *((each.name, each.idea) for each in mistakes)]
+    alike = [(a, b) for a, b in combinations(ideas, 2) if a[0] != b[0]]
     while True:
         questions = [draw(rng) for _ in range(count)]
-        found = [("right", [_of(right, each) for each in questions])]
-        found += [(m.name, [_of(m.idea, each) for each in questions]) for m in mistakes]
-        if not any(a[0] != b[0] and near(a[1], b[1]) for a, b in combinations(found, 2)):
+        if not _left_alike(alike, questions):
             return questions
+
+
+def _left_alike(
+    alike: list[tuple[Named, Named]], questions: Sequence[Question]
+) -> list[tuple[Named, Named]]:
+    """The pairs of ideas that agree on all questions; who differs is asked no further."""
+    for question in questions:
+        asked = {idea for pair in alike for _, idea in pair}
+        said = {idea: _of(idea, question) for idea in asked}
+        alike = [(a, b) for a, b in alike if near(said[a[1]], said[b[1]])]
+    return alike
 
 
 def _of(idea: Idea, question: Question) -> Any:
