@@ -10,6 +10,7 @@ causes     why ranks cannot go on, in what their calls differ
 blame      whose fault, of all that is known of a failure
 explain    words for what went wrong
 stopped    words for a run that was stopped
+unwaited   words for works that nobody has waited for
 outcome    what a run left: results, or the error that says why not
 output     what the ranks print
 devices    where the ranks compute, and so over which backend they talk

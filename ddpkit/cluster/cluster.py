@@ -20,6 +20,7 @@ from ddpkit.cluster.local.run import Request, run_local
 from ddpkit.cluster.speeds import speed_text, speeds_of
 from ddpkit.cluster.torchrun import job
 from ddpkit.cluster.torchrun.run import run as run_in_place
+from ddpkit.cluster.unwaited import unwaited
 from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
 from ddpkit.machine import MachineSpec, machine_text, machines_of
@@ -175,7 +176,7 @@ class Cluster:
 
         Inside it, plain torch.distributed: the default process group is there. An argument wrapped
         as `PerRank([a, b, ...])` gives each rank its own item. What the ranks print is shown while
-        they run.
+        they run, and after it a line on works (isend, async_op=True) that nobody has waited for.
 
         seed          rank r starts with torch, numpy and random seeded by `1000 * seed + r`
         timeout       seconds after which the run is ended; without it a run may take for ever,
@@ -217,6 +218,8 @@ class Cluster:
         )
         run = Run(outcome.results, outcome.output, trace, outcome.error, earlier)
         if outcome.error is None:
+            if not job.active() and (words := unwaited(trace)):
+                print(words)
             return run
         outcome.error.run = run
         if not expect_error:

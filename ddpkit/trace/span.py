@@ -9,6 +9,9 @@ COMPUTE_KINDS = ("forward", "backward", "optimizer", "span")
 KINDS = (*COMPUTE_KINDS, "comm", "step")
 SENDS = ("send", "isend")
 RECEIVES = ("recv", "irecv")
+UNWAITED = (
+    "unwaited"  # among a span's args: nobody has waited for the call, nor asked for its future
+)
 
 Scalar = str | int | float
 
@@ -39,7 +42,8 @@ class Span:
               tensors {"dtype": "float16", "reduce": "SUM"}; of a group that has a name,
               {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members; of a short
               message {"holds": "11"}, its different numbers; of a call that was under way when its
-              rank was ended {"unended": 1}: then it ends there.
+              rank was ended {"unended": 1}: then it ends there; of an asynchronous one that nobody
+              has waited for {"unwaited": 1}; of a receive that named no source {"anybody": 1}.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """

@@ -73,6 +73,7 @@ class RecordedWork(Work):
 
     def _over(self) -> None:
         """Give the tensors back to who posted them."""
+        self._call.claimed = True
         if (watch := self._recorder.watch) is not None:
             watch.over(self)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddpkit.protocol.call import Call
 from ddpkit.rank.record.clock import Moment, Read, stretch
-from ddpkit.trace import Span
+from ddpkit.trace import UNWAITED, Span
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +26,8 @@ class RecordedCall:
     work: Any = None  # the backend's own handle of it, until it is done
     future: Any = None  # the work's, of a collective that may run beside compute
     index: int = 0  # in the black box
+    from_anybody: bool = False  # a receive that named no source
+    claimed: bool = False  # its work was waited for, or seen to be done, or has given its future
 
     def numbered(self) -> Call:
         """What is called, with its number."""
@@ -36,6 +38,8 @@ class RecordedCall:
         what = self.what
         facts: dict[str, int | str] = {"line": what.where[1], "tag": what.tag}
         facts["group_size"] = len(what.members)
+        if self.from_anybody:
+            facts["anybody"] = 1
         named = {"dtype": what.dtype, "reduce": what.reduce}
         facts |= {name: word for name, word in named.items() if word}
         if what.group_desc:
@@ -44,6 +48,8 @@ class RecordedCall:
             facts["holds"] = self.holds
         if self.since is not None and not self.on_gpu:
             facts["since"] = read(self.since)
+        if not (self.claimed or self.on_gpu or self.blocked is not None):
+            facts[UNWAITED] = 1
         return Span(
             rank,
             "comm",

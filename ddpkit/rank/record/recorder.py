@@ -200,7 +200,7 @@ class Recorder:
         """
         what = call.what._replace(peer=call.what.members[group_rank])
         known = self.know(what._replace(found=True))
-        call.what, call.seq = what, next(known.numbers)
+        call.what, call.seq, call.from_anybody = what, next(known.numbers), True
         if self.box is not None:
             with self._lock:
                 before, call.index = call.index, self.box.write_call(known.text, call.seq)
