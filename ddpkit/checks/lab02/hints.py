@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpkit.checks.lab02.anybody import LUCK
 from ddpkit.checks.lab02.collectives import ROOT, TREES, written_by
 from ddpkit.checks.lab02.mistakes import (
     empty_chunks,
@@ -244,6 +245,9 @@ BARRIER = (
     Hint("other peer", no_partner,
          "In each round, is the rank that you receive from the one that sends to you?"),
     Hint("no messages", lambda s: s["rounds"] == 0, BY_MESSAGES),
+    Hint("any message", lambda s: LUCK in str(s["left early"]),
+         lambda s: f"It was luck that nobody left early: {s['left early']}. Then a message of a "
+         "later round is taken for one of this round. Say from whom you receive."),
     Hint("left early", lambda s: s.wrong("left early"),
          lambda s: f"Somebody left early: {s['left early']}. A rank may go when it has heard of "
          "every other, by a message or through others, and has waited for the messages to come "

@@ -186,6 +186,7 @@ edits(
     ("barrier", "powers_of_two",
      {"(rank + far) % world_size": "rank ^ far", "(rank - far) % world_size": "rank ^ far"},
      "power of two"),
+    ("barrier", "from_anybody", ", (rank - far) % world_size)", ")", "any message"),
     ("barrier", "sends_and_receives_there", "(rank - far)", "(rank + far)", "other peer"),
     ("barrier", "blocks", "dist.isend", "dist.send", "all send"),
     ("barrier", "never_waits", "        sending.wait()\n", "", "never waited for"),
