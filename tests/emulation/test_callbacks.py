@@ -53,6 +53,42 @@ def test_torchs_hooks_are_right_and_equal_on_all_ranks(hook: str, tolerance: flo
             torch.testing.assert_close(ours, right, atol=tolerance, rtol=0)
 
 
+def built_in(kind: str) -> list[tuple[list[torch.Tensor], int]]:
+    """Parameters after some steps, and when, with a hook of C++'s; then with Python's own of it."""
+    found = []
+    for name in (
+        None,
+        {"ALLREDUCE": "allreduce_hook", "FP16_COMPRESS": "fp16_compress_hook"}[kind],
+    ):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+        group = dist.new_group([*range(dist.get_world_size())])
+        ddp = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1e-3, process_group=group)
+        if name is None:
+            ddp._register_builtin_comm_hook(getattr(dist.BuiltinCommHookType, kind))
+        else:
+            ddp.register_comm_hook(group, getattr(default_hooks, name))
+        torch.manual_seed(1 + dist.get_rank())
+        dist.barrier()
+        begin = time.perf_counter_ns()
+        for _ in range(3):
+            ddp(torch.randn(4, 16)).square().sum().backward()
+        took = time.perf_counter_ns() - begin
+        found.append(([p.grad for p in model.parameters()], took))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["ALLREDUCE", "FP16_COMPRESS"])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_hooks_of_c_plus_plus_give_gloos_values_at_the_price_of_pythons(world_size: int, kind: str):
+    emulated = Cluster(world_size, link=LINK, machine="A100").run(built_in, kind, timeout=60)
+    plain = Cluster(world_size).run(built_in, kind, timeout=60)
+    for (ours, pythons), (gloos, _) in zip(emulated.results, plain.results, strict=True):
+        assert all(map(torch.equal, ours[0], gloos[0]))
+        assert all(map(torch.equal, ours[0], pythons[0]))
+        assert ours[1] == pythons[1] > 0
+
+
 def chained() -> tuple[list[float], int]:
     """A chain of callbacks, of which the second posts an all-reduce and waits for it."""
     dist.barrier()

@@ -96,6 +96,10 @@ class Machine:
                 original = getattr(torch.autograd, name)
                 undo.callback(setattr, torch.autograd, name, original)
                 setattr(torch.autograd, name, self._replayed(original))
+            ddp: Any = torch.nn.parallel.DistributedDataParallel
+            builtin = ddp._register_builtin_comm_hook
+            undo.callback(setattr, ddp, "_register_builtin_comm_hook", builtin)
+            ddp._register_builtin_comm_hook = _in_python(builtin)
             try:
                 yield
             finally:
@@ -277,6 +281,27 @@ class Machine:
             clock.jump(round(now))
         for operation in operations:
             operation.release()
+
+
+def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A registration of C++'s hooks that takes Python's where the one in C++ has a callback.
+
+    C++ would run that in gloo's thread, at no emulated time, and on a value of C++'s own alone. The
+    other hook, a plain all_reduce, has none.
+    """
+
+    @functools.wraps(original)
+    def register(ddp: Any, comm_hook_type: Any) -> None:
+        from torch._C._distributed_c10d import BuiltinCommHookType, _register_comm_hook
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+        if comm_hook_type != BuiltinCommHookType.FP16_COMPRESS:
+            original(ddp, comm_hook_type)
+            return
+        ddp.logger._set_comm_hook_name(str(comm_hook_type))
+        _register_comm_hook(ddp.reducer, ddp.process_group, fp16_compress_hook)
+
+    return register
 
 
 _current: Machine | None = None
