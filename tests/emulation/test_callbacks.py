@@ -55,11 +55,8 @@ def test_torchs_hooks_are_right_and_equal_on_all_ranks(hook: str, tolerance: flo
 
 def built_in(kind: str) -> list[tuple[list[torch.Tensor], int]]:
     """Parameters after some steps, and when, with a hook of C++'s; then with Python's own of it."""
-    found = []
-    for name in (
-        None,
-        {"ALLREDUCE": "allreduce_hook", "FP16_COMPRESS": "fp16_compress_hook"}[kind],
-    ):
+    found, pythons = [], {"ALLREDUCE": "allreduce_hook", "FP16_COMPRESS": "fp16_compress_hook"}
+    for name in (None, pythons[kind]):
         torch.manual_seed(0)
         model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
         group = dist.new_group([*range(dist.get_world_size())])
