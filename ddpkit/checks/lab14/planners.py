@@ -107,6 +107,22 @@ def _unsharded(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | st
     return _chosen(fitting(without, model, machine), lambda plan: price(plan, model, machine))
 
 
+def _sharded(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
+    """Replicas always with shards."""
+    shared = (plan for plan in plans_of(model, ranks) if plan.shards or plan.replicas == 1)
+    return _chosen(fitting(shared, model, machine), lambda plan: price(plan, model, machine))
+
+
+def _not_to_the_brim(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
+    return cheapest(model, replace(machine, memory=machine.memory - 1), ranks)
+
+
+def _powers_of_two(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
+    doubled = [1 << k for k in range(8)]
+    plans = plans_of(model, ranks, lambda share: [m for m in doubled if share % m == 0])
+    return _chosen(fitting(plans, model, machine), lambda plan: price(plan, model, machine))
+
+
 def _uneven_slices(model: MeshModel, machine: MeshMachine, ranks: int) -> Facts | str:
     even = replace(model, hidden=12 * model.hidden)  # all numbers of slices divide it
     fit = fitting(plans_of(even, ranks), model, machine)
@@ -136,6 +152,12 @@ MISTAKES = (
             "All ranks in one dimension: a mixture of two or three is cheaper here."),
     Mistake("no shards", _unsharded,
             "Plans with shards may fit where the same plan without them does not."),
+    Mistake("always shards", _sharded,
+            "Plans of replicas without shards are cheaper where they fit: try both."),
+    Mistake("not to the brim", _not_to_the_brim,
+            "A plan that needs all of `machine.memory`, to the byte, fits."),
+    Mistake("powers of two", _powers_of_two,
+            "Micro-batches need not be 1, 2, 4, 8: all that divide a replica's rows."),
     Mistake("rows left over", _rows_left_over,
             "Each replica cuts its own rows into micro-batches: not micro alone divides the batch, "
             "replicas × micro does."),

@@ -20,7 +20,8 @@ from ddpkit.simulate.mesh_time import plan_time
 NEAR = 0.1  # of the simulator's time
 CLOSER = 0.05  # of a wrong idea's, of which the simulator's time is the measure
 NO_TIME = 1e21  # FLOP/s
-RIGHT = "as the simulator, within 10 %"
+RIGHT = "within 10 %"
+NEARLY = "as simulated"
 SIMULATED = "has asked the simulator"
 
 Question = tuple[MeshPlan, MeshModel, MeshMachine]
@@ -41,11 +42,17 @@ def simulated(question: Question) -> float:
 
 
 def within(rights: Sequence[float], observed: Observed) -> Observed:
-    """Whether each answer is near; the answers too, if one is not."""
+    """What each answer is beside the simulator's time; the answers too, if one is not near."""
     found = [float(each) for each in observed["seconds"]]
-    good = [abs(got - right) <= NEAR * right for got, right in zip(found, rights, strict=True)]
-    seen = {RIGHT: good, SIMULATED: bool(observed[SIMULATED])}
-    return seen if all(good) else {**seen, "seconds": found}
+    said = [_beside(got, right) for got, right in zip(found, rights, strict=True)]
+    seen = {RIGHT: said, SIMULATED: bool(observed[SIMULATED])}
+    return seen if set(said) == {NEARLY} else {**seen, "seconds": found}
+
+
+def _beside(got: float, right: float) -> str:
+    if abs(got - right) <= NEAR * right:
+        return NEARLY
+    return f"{1e3 * got:.3g} ms, and {1e3 * right:.3g} ms simulated"
 
 
 def _is(wrong: Callable[[Question, float], float], s: Seen) -> bool:
@@ -55,10 +62,24 @@ def _is(wrong: Callable[[Question, float], float], s: Seen) -> bool:
     return bool(abs(s.seconds[0] - wanted) <= CLOSER * max(abs(wanted), 1e-9))
 
 
+def _ratio(s: Seen, number: int) -> float:
+    """An answer, of which the right one is 1, if those before it are right; else 0."""
+    found = [got / right for got, right in zip(s.seconds, s.rights, strict=True)]
+    good = all(abs(each - 1) <= NEAR for each in found[:number])
+    return float(found[number]) if good else 0.0
+
+
 def _second(s: Seen) -> float:
-    """The second answer, of which the right one is 1, if the first is right; else 0."""
-    first = abs(s.seconds[0] / s.rights[0] - 1) <= NEAR
-    return float(s.seconds[1] / s.rights[1]) if first else 0.0
+    return _ratio(s, 1)
+
+
+def _then(name: str, factor: Callable[[MeshPlan], float], says: str) -> Hint:
+    """A wrong idea that the first question does not show: it makes the second answer so much."""
+    return Hint(name, lambda s: abs(_second(s) - factor(s.questions[1][0])) <= NEAR, says)
+
+
+def _turns(plan: MeshPlan) -> int:
+    return plan.micro + plan.stages - 1
 
 
 def _idea(name: str, wrong: Callable[[Question, float], float], says: str) -> Hint:
@@ -76,6 +97,13 @@ def _sums(question: Question, right: float) -> float:
     rows = model.batch // (plan.replicas * plan.micro)
     each = one.all_reduce(NUMBER * rows * model.width, plan.slices, 1)
     return 2 * plan.micro * model.blocks * each
+
+
+def _less_than_nothing(question: Question, right: float) -> float:
+    """Compute, less what would hide gradients if there were any."""
+    plan, model, _ = question
+    hides = (model.blocks - 1) / model.blocks * 2 / 3 / plan.micro  # of all that is computed
+    return right * (1 - hides)
 
 
 def _hiding(known: float, exposed: float) -> Callable[[Question, float], float]:
@@ -103,6 +131,8 @@ COMPUTE = (
           "all of them together are the batch."),
     _idea("one turn more", _times(lambda p: 1 + 1 / p.micro), "micro + stages - 1 turns: a rank "
           "alone has one for each micro-batch."),
+    _idea("less than nothing", _less_than_nothing, "Compute is right, and something is taken away: "
+          "a rank alone waits for no gradients, and for no less than none. The formula has a max."),
     Hint("other", say="One rank, and no network: for each row and weight 2 operations forward, and "
          "4 backward."),
 )
@@ -147,8 +177,14 @@ MESSAGES = (
     _idea("one way", _times(lambda p: 1 / 2), "Activations go forward, and gradients come back."),
     _idea("a message more", _times(lambda p: p.stages / (p.stages - 1)), "Between 4 stages there "
           "are 3 boundaries."),
-    Hint("other", say="Nothing takes time here but messages: one micro-batch goes through all "
-         "stages and comes back, rows × width numbers of 4 bytes each time."),
+    _then("one after the other", lambda p: p.micro * p.stages / _turns(p), "A micro-batch does not "
+          "wait until the one before it has come back: as many are on their way as there are "
+          "stages."),
+    _then("one round trip", lambda p: p.stages / _turns(p), "That is one micro-batch's way there "
+          "and back. With several, (micro + stages - 1) / stages such ways follow each other."),
+    Hint("other", say="Nothing takes time here but messages: a micro-batch goes through all "
+         "stages and comes back, rows × width numbers of 4 bytes each time. Such ways follow each "
+         "other (micro + stages - 1) / stages times."),
 )
 GRADIENTS = (
     *UNITS,
@@ -169,10 +205,14 @@ HIDDEN = (
           "blocks travel: it hides a part of them."),
     _idea("always free", _hiding(9.0, 6.0), "Backward hides at most as much as it computes, and "
           "never the last block's."),
+    _idea("numbers, not bytes", _hiding(9.0, 6.375), "A gradient has 4 bytes for each weight: "
+          "`machine.all_reduce` is told bytes."),
     _idea("all of backward", _hiding(9.0, 8.0), "When the first gradients are there, one block's "
           "backward is over: the others can hide them."),
     Hint("always shards", lambda s: abs(_second(s) - 8.5 / 7.0) <= CLOSER, "These replicas have no "
          "shards: nothing is gathered after the optimizer. That is for `plan.shards` alone."),
+    Hint("all micro-batches", lambda s: abs(_ratio(s, 2) - 7.0 / 8.5) <= CLOSER, "Gradients grow in "
+         "all micro-batches, and are ready in the last one: its backward alone can hide them."),
     Hint("other", say="Gradients of k blocks, each as long as g: the first can go when one block's "
          "backward is done, and k - 1 backwards are left to hide them."),
 )
@@ -212,26 +252,29 @@ def terms(rng: random.Random) -> Iterator[Term]:
     yield Term("a rank alone", [(MeshPlan(micro=4), model, free)], COMPUTE)
     yield Term("3 replicas of 2 slices", [(MeshPlan(3, 1, 2, 4), model, free)], SHARED)
     yield Term("4 stages", [(MeshPlan(stages=4, micro=6), model, free)], BUBBLE)
-    yield Term("4 slices", [(MeshPlan(slices=4, micro=3), model, wired)], SLICES)
+    large = replace(model, batch=64 * model.batch)  # latency alone would not tell who sends what
+    yield Term("4 slices", [(MeshPlan(slices=4, micro=3), large, wired)], SLICES)
     alone = replace(wired, per_host=1)
-    yield Term("messages of 4 stages", [(MeshPlan(stages=4), model, alone)], MESSAGES)
+    messages = [(MeshPlan(stages=4, micro=micro), large, alone) for micro in (1, 3)]
+    yield Term("messages of 4 stages", messages, MESSAGES)
     apart = replace(wired, inside="unlimited", between="100 Gbit/s, 200 us")
     gradients = [(MeshPlan(2, 2, micro=3), model, apart), (MeshPlan(2, 1, 2), model, apart)]
     yield Term("gradients", gradients, GRADIENTS)
-    yield Term("hidden gradients", [_hidden(model, free, share) for share in (1.5, 1.0)], HIDDEN)
+    hidden = [_hidden(model, free, share, micro) for share, micro in ((1.5, 1), (1.0, 1), (1.0, 2))]
+    yield Term("hidden gradients", hidden, HIDDEN)
     shared = [_hidden(model, free, share, shards=True) for share in (1.0, 2.0)]
     yield Term("shards", shared, SHARDS)
     yield Term("6 plans", [_drawn(rng) for _ in range(6)], TOGETHER)
 
 
 def _hidden(
-    model: MeshModel, machine: MeshMachine, share: float, *, shards: bool = False
+    model: MeshModel, machine: MeshMachine, share: float, micro: int = 1, *, shards: bool = False
 ) -> Question:
     """Two replicas; a block's all-reduce takes as long as so many of its backwards."""
     nbytes = NUMBER * 2 * model.width * model.hidden
     backward = nbytes * model.batch / 2 / machine.flops
     between = Link(bandwidth=nbytes / (share * backward))
-    plan = MeshPlan(2, shards=shards)
+    plan = MeshPlan(2, micro=micro, shards=shards)
     return plan, model, replace(machine, per_host=1, between=between)
 
 

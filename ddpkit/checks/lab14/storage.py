@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 from ddpkit.checks.lab09.mistakes import Mistake
@@ -25,6 +26,7 @@ def bytes_of(
     inner: int | None = None,
     blocks: int | None = None,
     rows: int | None = None,
+    kept: int | None = None,
 ) -> int:
     """The right number, but for what is given."""
     owners = (plan.replicas if owners is None else owners) if plan.shards else 1
@@ -32,12 +34,29 @@ def bytes_of(
     state = here * (often + adam) // owners if all_shared else here * often + here * adam // owners
     live = min(plan.stages, plan.micro) if live is None else live
     rows = model.batch // (plan.replicas * plan.micro) if rows is None else rows
-    kept = model.width + model.hidden // (plan.slices if inner is None else inner)
+    if kept is None:
+        kept = model.width + model.hidden // (plan.slices if inner is None else inner)
     return state + live * (blocks or model.blocks // plan.stages) * rows * kept * NUMBER
 
 
 def _all_live(plan: MeshPlan, model: MeshModel) -> int:
     return bytes_of(plan, model, live=plan.micro)
+
+
+def _as_many_as_stages(plan: MeshPlan, model: MeshModel) -> int:
+    return bytes_of(plan, model, live=plan.stages)
+
+
+def _always_shards(plan: MeshPlan, model: MeshModel) -> int:
+    return bytes_of(replace(plan, shards=True), model)
+
+
+def _replicas_share_all(plan: MeshPlan, model: MeshModel) -> int:
+    return bytes_of(plan, model, slices=plan.slices * plan.replicas)
+
+
+def _width_in_slices(plan: MeshPlan, model: MeshModel) -> int:
+    return bytes_of(plan, model, kept=(model.width + model.hidden) // plan.slices)
 
 
 def _over_all_ranks(plan: MeshPlan, model: MeshModel) -> int:
@@ -64,6 +83,13 @@ MISTAKES = (
     Mistake("one held", partial(bytes_of, live=1),
             "The first stage has several micro-batches on their way when it does its first "
             "backward."),
+    Mistake("more than there are", _as_many_as_stages,
+            "A rank holds no more micro-batches than a step has: there may be fewer than stages."),
+    Mistake("always shards", _always_shards,
+            "`plan.shards` may be False: then each replica keeps all of Adam's numbers."),
+    Mistake("replicas share all", _replicas_share_all,
+            "A replica has all parameters of its stage and slice. `plan.shards` alone lets "
+            "replicas share something, and that is the optimizer's."),
     Mistake("over all ranks", _over_all_ranks,
             "Shards go over the replicas: other ranks have other parameters."),
     Mistake("shards ignored", partial(bytes_of, owners=1),
@@ -85,6 +111,8 @@ MISTAKES = (
             "A slice has its part of each block's parameters."),
     Mistake("hidden whole", partial(bytes_of, inner=1),
             "Of the hidden numbers a slice makes its own, and holds no others."),
+    Mistake("inputs in slices", _width_in_slices,
+            "A slice has its own part of the hidden numbers, and all `width` inputs of a block."),
     Mistake("all blocks", _all_blocks,
             "A stage holds activations of its own blocks."),
 )
