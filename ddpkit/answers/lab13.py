@@ -233,7 +233,8 @@ class FullyShard(nn.Module):
         """The hook of the block's output."""
         self.missing = set(self.views)
         self.before(-1)
-        torch.autograd.Variable._execution_engine.queue_callback(self.backward_ends)
+        after_all = torch.autograd.Variable._execution_engine.queue_callback
+        after_all(self.backward_ends)  # autograd calls it at the end of all backward
 
     def arrived(self, view):
         """The hook of each view: its gradient is there."""

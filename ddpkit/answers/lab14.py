@@ -26,7 +26,7 @@ def groups_of(shape: dict[str, int]) -> dict[str, list[list[int]]]:
 
 
 def step_cost(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
-    """Seconds of a training step by a plan, within 10 % of what the simulator says."""
+    """Seconds of a training step by a plan: the terms of the table, added up."""
     rows = model.batch // (plan.replicas * plan.micro)
     blocks = model.blocks // plan.stages
     weights = 2 * model.width * model.hidden // plan.slices  # of a block, on a rank

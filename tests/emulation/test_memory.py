@@ -142,7 +142,7 @@ def test_the_same_training_fits_on_four_ranks_and_not_on_one():
     full = raised.value.raised[0].full
     assert full == raised.value.__cause__.full
     assert (full.machine, full.rank, full.limit) == (machine, 0, need)
-    assert full.limit < full.used + full.asked
+    assert full.used <= full.limit < full.used + full.asked
     assert 0 < sum(full.alive.values()) <= full.used + full.asked
     assert full.alive["parameters"] == full.alive["gradients"] == PARAMETERS
     assert Raised.from_json(json.loads(json.dumps(raised.value.raised[0].to_json()))).full == full

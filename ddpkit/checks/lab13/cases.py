@@ -59,7 +59,7 @@ def _held(parameters: int, largest: Any, stage: int, split: Sequence[int] = (12,
 @exercise("ShardedOptimizer", lab="13", points=4)
 def sharded_optimizer(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Steps as the optimizer does, and keeps 1/n of its state on each rank."""
-    from ddpkit.checks.lab13.training import EVEN, Stepping
+    from ddpkit.checks.lab13.training import EVEN, TINY_FIRST, Stepping
 
     seed = partial(rng.randrange, 10**6)
     decay = {"lr": 0.1, "weight_decay": 0.1}
@@ -71,8 +71,8 @@ def sharded_optimizer(answer: Answer, rng: random.Random) -> Iterator[Case]:
             *(2, "SGD, two groups, lr changes"),
             Stepping(
                 *(seed(), "SGD", {"lr": 0.1, "momentum": 0.9}),
-                shapes=EVEN,
-                groups=(2, {"lr": 0.5}),
+                shapes=TINY_FIRST,
+                groups=(1, {"lr": 0.5}),
                 rates=(0.1, 0.3, 0.03, 0.2),
             ),
         ),
@@ -266,6 +266,7 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
             "right": right,
             "dtype": dtype,
             "backwards": drawn.backwards,
+            "unused": "unused" in drawn.kinds,
             "untrained": drawn.untrained,
         },
         trivial=n == 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ddpkit.exercises.compare import same
@@ -26,6 +27,12 @@ def other(s: Seen, *, by: Any = None, split: Any = (12, 2, 2), stage: Any = None
     return bool(s.bytes == s.held(share, asked, split))
 
 
+def by_bytes(s: Seen) -> int:
+    """What a rank would hold if bytes were dealt out, and not parameters."""
+    whole = [each * s.parameters for each in (12, 2, 2)]
+    return sum(-(-each // s.n) if place < s.stage else each for place, each in enumerate(whole))
+
+
 # fmt: off
 BYTES = (
     Hint("no int", lambda s: type(s.bytes) is not int, "Bytes come whole: // and not /."),
@@ -46,6 +53,9 @@ BYTES = (
     Hint("rounded down", lambda s: other(s, by=s.parameters // s.n),
          lambda s: f"{s.n} ranks with that many each leave one parameter over, and somebody has "
          "it: the largest share counts."),
+    Hint("cut by bytes", lambda s: s.bytes == by_bytes(s),
+         "Somebody has a part of a parameter: whole parameters are dealt out, each with all of its "
+         "bytes."),
     Hint("gigabytes", lambda s: s.bytes < s.parameters / s.n,
          "Bytes are asked for, no kilobytes or gigabytes."),
 )
@@ -64,9 +74,25 @@ def lacks_others(s: Seen) -> bool:
     return not s["same on all ranks"]
 
 
+def last_group_alone(s: Seen) -> bool:
+    """Whether the first of several groups is as it was, and the others are not."""
+    others = [k for k in range(len(s.start)) if k not in s.first_group]
+    moved = partial(not_as_it_was, s)
+    return bool(s.first_group) and not moved(s.first_group) and moved(others)
+
+
 OPTIMIZER = (
     Hint("no groups", lambda s: s.attribute == "param_groups",
          "A scheduler and a user look at `param_groups`: they have to be there."),
+    Hint("not made yet", lambda s: s.attribute == "add_param_group",
+         "`self.local` is None until the first group comes: make the optimizer with that group, and "
+         "give it the others by its add_param_group."),
+    Hint("nothing of a group", lambda s: s.kind == "no parameters",
+         "A rank may have no number of a group. torch's optimizers refuse an empty list, and take "
+         'a group that is empty: [{"params": []}].'),
+    Hint("padding", lambda s: s.kind == "split sizes",
+         "A line has zeros at its end where n does not divide its length. unflatten wants the "
+         "tensors' own numbers: cut off what is behind them."),
     Hint("frozen moved", lambda s: s.frozen and not_as_it_was(s, s.frozen),
          "A frozen parameter has moved. Its requires_grad is False: it is for no optimizer."),
     Hint("unused moved", lambda s: s.unused and not_as_it_was(s, s.unused),
@@ -79,6 +105,9 @@ OPTIMIZER = (
          "A scheduler changes the lr of every group, and yours hears the first one's alone."),
     Hint("one group", lambda s: s.one_group is not None and close(s.parameters[0], s.one_group),
          "Both groups were stepped alike: a group's own options count, such as its lr."),
+    Hint("last group alone", last_group_alone,
+         "Only the last group has moved: make the optimizer once, with the first group, and add "
+         "the others to it."),
     Hint("not gathered", lacks_others,
          lambda s: f"The parameters of {who(range(s.n))} differ: each has stepped its own part, "
          "and nobody has the others'."),
@@ -155,11 +184,24 @@ SHARDED = (
     Hint("no work", lambda s: s.attribute == "wait",
          "gather() has to return a Work, for others to wait for: all_gather(…, async_op=True) "
          "gives one."),
-    Hint("no memory", lambda s: s.kind == "freed",
+    Hint("flat is gone", lambda s: s.attribute == "untyped_storage",
+         "`flat` has to stay, without numbers: the views look at its storage. Only the memory "
+         "goes, by resize_(0)."),
+    Hint("no memory", lambda s: s.kind == "freed" or s.raised == "RankDied",
          "The numbers were gone when the block computed. Has `flat` its memory back before each "
-         "forward, and before each backward? And is it the same memory that the views look at?"),
-    Hint("None", lambda s: s.kind == "None",
-         "A view may have `grad` None: what nothing has used counts as zeros."),
+         "forward, and before each backward, and has somebody waited for the gather? And is it "
+         "the same memory that the views look at?"),
+    Hint("None", lambda s: s.unused and s.kind in ("None", "not its gradient"),
+         "A view may have `grad` None: what nothing has used counts as zeros, and keeps its place "
+         "in the line."),
+    Hint("returns nothing", lambda s: s.kind == "None",
+         "The next block was given None: forward returns the block's output."),
+    Hint("needs no gradient", lambda s: s.kind == "no hook",
+         "Not each tensor can have a hook. Under no_grad, and behind frozen blocks alone, the "
+         "output has requires_grad False, and no backward will come. The first block's input is "
+         "such a tensor, too."),
+    Hint("no zeros at the end", lambda s: s.kind == "no even chunks",
+         "n has to divide the length of what is scattered: `line` adds zeros for that."),
     Hint("another dtype", lambda s: s.error and s.dtype,
          "`flat` is in bfloat16 here, and the shard in float32: what travels is in flat's dtype, "
          "and shard.grad in the shard's."),
@@ -273,6 +315,13 @@ def within(s: Seen) -> bool:
     return all(stop <= min(wide, s.length - k * wide) for k, _, stop in flat(s.reads))
 
 
+def past_the_end(s: Seen) -> bool:
+    """Whether all begins well, and something ends behind the line's last number."""
+    wide, read = -(-s.length // s.old), flat(s.reads)
+    begins = all(0 <= start < wide for _, start, _ in read)
+    return begins and any(k * wide + stop > s.length for k, _, stop in read)
+
+
 def numbers(reads: Any) -> int:
     """How many numbers are read."""
     return sum(stop - start for _, start, stop in flat(reads))
@@ -280,18 +329,24 @@ def numbers(reads: Any) -> int:
 
 PIECES = (
     Hint("even sizes", lambda s: s.reads == shards(s, evenly),
-         "Your shards are as even as can be. torch's chunks are all as large as the first, but for "
-         "the last: 10 numbers on 4 ranks are 3, 3, 3, 1."),
+         "Your shards are as even as can be. torch's chunks are all as large as the first, until "
+         "the numbers end: 10 numbers on 4 ranks are 3, 3, 3, 1."),
     Hint("rounded down", lambda s: s.reads == shards(s, down),
          "Your shards are rounded down, and the last one takes the rest. torch's chunks are "
          "rounded up, and the last one has less."),
     Hint("inclusive", lambda s: s.reads == [
          [(k, start, stop - 1) for k, start, stop in mine] for mine in s.expect["reads"]],
          "`stop` is the first number that is not read any more, as in a slice."),
+    Hint("how many", lambda s: s.reads == [
+         [(k, start, stop - start) for k, start, stop in mine] for mine in s.expect["reads"]],
+         "`stop` is where to stop, and not how many numbers there are."),
     Hint("empty ones", lambda s: any(start >= stop for _, start, stop in flat(s.reads)),
          "A piece without numbers is none: leave it out."),
     Hint("some missing", lambda s: numbers(s.reads) < s.length,
          lambda s: f"{numbers(s.reads)} numbers are read of {s.length}: who has the last ones?"),
+    Hint("past the end", past_the_end,
+         lambda s: f"The line has {s.length} numbers, and something behind them is read: the last "
+         "shards have fewer, old and new."),
     Hint("global", lambda s: not within(s),
          "A piece lies beyond the end of its old shard: count from where that shard begins."),
     Hint("whole shards", lambda s: numbers(s.reads) > s.length,

@@ -11,6 +11,7 @@ from torch import nn
 
 HUGE = ((40, 9), (5,), (4, 3), (2,), (7,))  # one parameter has nearly all numbers
 EVEN = ((6, 5), (6,), (5, 6), (5,))
+TINY_FIRST = ((1,), (6, 5), (5, 6), (5,))  # on two ranks one has nothing of the first
 STEPS = 4
 
 
@@ -103,6 +104,7 @@ class Stepping:
             "deaf": self.learned(rates=()) if self.rates else None,
             "first_heard": self.learned(heard=1) if self.rates and self.groups else None,
             "one_group": self.learned(groups=None) if self.groups else None,
+            "first_group": range(self.groups[0]) if self.groups else (),
             "zeros": self.learned(gradients=zeros) if self.unused else None,
         }
 

@@ -142,15 +142,15 @@ class Memory:
                 self._changes.append((moment, held, by))
             if len(self._changes) > 2 * MANY:
                 self._forget()
-            if by > 0 and self._limit is not None and self._live > self._limit:
-                self._full_by, self._full_with = by, self._live
+            if by > 0 and self._limit is not None and self._live > self._limit and not self._full_by:
+                self._full_by, self._full_with = by, self._live  # the first: it did not fit
 
     def overflow(self) -> torch.OutOfMemoryError | None:
         """The error to raise, if what was seen last does not fit."""
-        by, self._full_by = self._full_by, 0
-        if not by:
+        if not self._full_by:
             return None
-        full = self._what_fills_it(by)
+        full = self._what_fills_it(self._full_by)
+        self._full_by = 0  # now: to look has found more, such as an optimizer's counters
         error = torch.OutOfMemoryError(_in_words(full))
         error.full = full  # type: ignore[attr-defined]
         return error

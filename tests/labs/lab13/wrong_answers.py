@@ -29,6 +29,10 @@ edits(
     ("state_bytes", "rounded_down", "-(-parameters // ranks)", "parameters // ranks",
      "rounded down"),
     ("state_bytes", "divides", "-(-parameters // ranks)", "parameters / ranks", "no int"),
+    ("state_bytes", "bytes_dealt_out", f"return {ALL}",
+     "each = [12 * parameters, 2 * parameters, 2 * parameters]\n"
+     "    return sum(-(-b // ranks) if stage > i else b for i, b in enumerate(each))",
+     "cut by bytes"),
     ("state_bytes", "gigabytes", f"return {ALL}", f"return ({ALL}) // 10**9", "gigabytes"),
 )
 edits(
@@ -55,6 +59,11 @@ edits(
      "    def state_dict(self):", "not cleared"),
     ("ShardedOptimizer", "copies", ".view(-1)[start:stop]", ".view(-1)[start:stop].clone()",
      "never stepped"),
+    ("ShardedOptimizer", "never_made", "if self.local is None:", "if False:", "not made yet"),
+    ("ShardedOptimizer", "list_of_pieces", 'self.make([{**group, "params": own}])',
+     "self.make(own)", "nothing of a group"),
+    ("ShardedOptimizer", "made_anew", "if self.local is None:", "if True:", "last group alone"),
+    ("ShardedOptimizer", "padded", "flat[: sum(p.numel() for p in trainable)]", "flat", "padding"),
     ("ShardedOptimizer", "first_numbers", "p.grad.reshape(-1)[start:stop]",
      "p.grad.reshape(-1)[: stop - start]", "other"),
 )
@@ -158,6 +167,15 @@ edits(
     ("FullyShard", "overwrites", "mine if self.shard.grad is None else self.shard.grad + mine",
      "mine", "last backward alone"),
     ("FullyShard", "none", "torch.zeros_like(v) if v.grad is None else v.grad", "v.grad", "None"),
+    ("FullyShard", "skips_none", "torch.zeros_like(v) if v.grad is None else v.grad for v in self.views",
+     "v.grad for v in self.views if v.grad is not None", "None"),
+    ("FullyShard", "flat_is_gone", "self.flat.untyped_storage().resize_(0)", "self.flat = None",
+     "flat is gone"),
+    ("FullyShard", "returns_nothing", "        return y\n", "        return None\n",
+     "returns nothing"),
+    ("FullyShard", "hook_of_the_input", "y.register_hook", "x.register_hook", "needs no gradient"),
+    ("FullyShard", "no_padding", "line(gradients, dist.get_world_size())",
+     "torch.cat([each.reshape(-1) for each in gradients])", "no zeros at the end"),
     ("FullyShard", "one_dtype", ".to(self.flat.dtype)", "", "another dtype"),
     ("FullyShard", "other_order", "line(gradients, dist", "line(gradients[::-1], dist",
      "gradients"),
@@ -193,11 +211,13 @@ edits(
     ("pieces", "from_the_line", "(owner, a - first, b - first)", "(owner, a, b)", "global"),
     ("pieces", "whole_shards", "(owner, a - first, b - first)",
      "(owner, 0, min(before, length - first))", "whole shards"),
+    ("pieces", "how_many", "(owner, a - first, b - first)", "(owner, a - first, b - a)",
+     "how many"),
     ("pieces", "inclusive", "b - first))", "b - first - 1))", "inclusive"),
     ("pieces", "floor", "-(-length // old), -(-length // new)", "length // old, length // new",
      "some missing"),
     ("pieces", "beyond_the_line", "min(rank * now, length), min((rank + 1) * now, length)",
-     "rank * now, (rank + 1) * now", "global"),
+     "rank * now, (rank + 1) * now", "past the end"),
     ("pieces", "backwards", "return found", "return found[::-1]", "other"),
 )
 # fmt: on
