@@ -150,7 +150,7 @@ class Memory:
         if not self._full_by:
             return None
         full = self._what_fills_it(self._full_by)
-        self._full_by = 0  # now: to look has found more, such as an optimizer's counters
+        self._full_by = 0  # only now: to look has found more
         error = torch.OutOfMemoryError(_in_words(full))
         error.full = full  # type: ignore[attr-defined]
         return error
@@ -163,15 +163,18 @@ class Memory:
 
     def _what_fills_it(self, by: int) -> MemoryFull:
         assert self._limit is not None
+        live = self._live
         self.note_gradients()
         for optimizer in self._optimizers:
             self._note_optimizer(optimizer)
+        unseen = max(0, self._live - live)  # that was there before, such as an optimizer's counters
         parts = dict.fromkeys(MEMORY_KINDS, 0)
         for held in self._held.values():
             parts[held.kind] += held.nbytes
         alive = {kind: nbytes for kind, nbytes in parts.items() if nbytes}
         return MemoryFull(
-            self._model.name, self._rank, self._limit, self._full_with - by, by, alive
+            *(self._model.name, self._rank, self._limit),
+            *(self._full_with - by + unseen, by, alive),
         )
 
     # What they are for
