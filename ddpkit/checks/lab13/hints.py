@@ -85,8 +85,8 @@ OPTIMIZER = (
     Hint("no groups", lambda s: s.attribute == "param_groups",
          "A scheduler and a user look at `param_groups`: they have to be there."),
     Hint("not made yet", lambda s: s.attribute == "add_param_group",
-         "`self.local` is None until the first group comes: make the optimizer with that group, and "
-         "give it the others by its add_param_group."),
+         "`self.local` is None until the first group comes: make the optimizer with that group, "
+         "and give it the others by its add_param_group."),
     Hint("nothing of a group", lambda s: s.kind == "no parameters",
          "A rank may have no number of a group. torch's optimizers refuse an empty list, and take "
          'a group that is empty: [{"params": []}].'),

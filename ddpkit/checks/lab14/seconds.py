@@ -211,8 +211,8 @@ HIDDEN = (
           "backward is over: the others can hide them."),
     Hint("always shards", lambda s: abs(_second(s) - 8.5 / 7.0) <= CLOSER, "These replicas have no "
          "shards: nothing is gathered after the optimizer. That is for `plan.shards` alone."),
-    Hint("all micro-batches", lambda s: abs(_ratio(s, 2) - 7.0 / 8.5) <= CLOSER, "Gradients grow in "
-         "all micro-batches, and are ready in the last one: its backward alone can hide them."),
+    Hint("all micro-batches", lambda s: abs(_ratio(s, 2) - 7.0 / 8.5) <= CLOSER, "Gradients grow "
+         "in all micro-batches, and are ready in the last one: its backward alone can hide them."),
     Hint("other", say="Gradients of k blocks, each as long as g: the first can go when one block's "
          "backward is done, and k - 1 backwards are left to hide them."),
 )

@@ -142,8 +142,9 @@ class Memory:
                 self._changes.append((moment, held, by))
             if len(self._changes) > 2 * MANY:
                 self._forget()
-            if by > 0 and self._limit is not None and self._live > self._limit and not self._full_by:
-                self._full_by, self._full_with = by, self._live  # the first: it did not fit
+            full = self._limit is not None and self._live > self._limit
+            if by > 0 and full and not self._full_by:  # the first is what did not fit
+                self._full_by, self._full_with = by, self._live
 
     def overflow(self) -> torch.OutOfMemoryError | None:
         """The error to raise, if what was seen last does not fit."""
