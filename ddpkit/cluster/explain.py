@@ -17,13 +17,12 @@ from ddpkit.errors import (
     MismatchKind,
     Waiting,
 )
-from ddpkit.protocol.call import Call, Where
+from ddpkit.protocol.call import ASYNCHRONOUS, Call, Where
 from ddpkit.protocol.raised import Raised
 from ddpkit.source import locate, source_line
 from ddpkit.text import BLANK, ERROR_LINE, count, plural, wrap
 
 ROOT_NAMES = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
-ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")
 LONG = 2000  # characters of an exception's message
 
 

@@ -13,6 +13,7 @@ Where: TypeAlias = tuple[str, int]  # file and line of the user's code; ("", 0) 
 
 NOWHERE: Where = ("", 0)
 MESSAGES = ("send", "recv")  # the operations with one rank at each end; all others are collectives
+ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")  # post them, and do not wait
 
 
 class Call(NamedTuple):

@@ -13,11 +13,12 @@ from ddpkit.trace import UNWAITED, Span, Trace
 
 
 def leaves() -> None:
-    dist.all_reduce(torch.ones(3), async_op=True)
+    works: list[object] = [dist.all_reduce(torch.ones(3), async_op=True)]
     if dist.get_rank() == 0:
-        dist.isend(torch.ones(2), dst=1)
+        works.append(dist.isend(torch.ones(2), dst=1))
     else:
         dist.recv(torch.ones(2), src=0)
+    dist.barrier()  # whose works are dropped, or who returns, may lose a message
 
 
 def waits() -> None:
@@ -32,8 +33,11 @@ def waits() -> None:
     for work in dist.batch_isend_irecv([message]):
         work.wait()
     dist.all_gather_object([None, None], "word")
-    model = DistributedDataParallel(torch.nn.Linear(4, 4))
-    model(torch.ones(3, 4)).sum().backward()
+    layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(8)))
+    model = DistributedDataParallel(layers, bucket_cap_mb=1e-5)
+    with model.join():
+        for _ in range(4):
+            model(torch.ones(3, 4)).sum().backward()
 
 
 @pytest.mark.processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ddpkit.protocol.call import Call
+from ddpkit.protocol.call import ASYNCHRONOUS, Call
 from ddpkit.rank.record.clock import Moment, Read, stretch
 from ddpkit.trace import UNWAITED, Span
 
@@ -48,7 +48,7 @@ class RecordedCall:
             facts["holds"] = self.holds
         if self.since is not None and not self.on_gpu:
             facts["since"] = read(self.since)
-        if not (self.claimed or self.on_gpu or self.blocked is not None):
+        if self._is_left():
             facts[UNWAITED] = 1
         return Span(
             rank,
@@ -64,3 +64,9 @@ class RecordedCall:
             collected_ns=None if self.collected is None else read(self.collected),
             args=facts,
         )
+
+    def _is_left(self) -> bool:
+        """Whether the user posted it and left it alone; of what torch's code posts, torch knows."""
+        if self.claimed or self.on_gpu or self.blocked is not None:
+            return False
+        return self.what.via in ("", *ASYNCHRONOUS)
