@@ -28,6 +28,7 @@ What would break it: a forkserver with threads; a slice whose import starts thre
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -35,11 +36,13 @@ import signal
 from contextlib import suppress
 from typing import Any
 
-import ddpkit.rank.group.backend
-import ddpkit.rank.life
-import ddpkit.rank.main
-import ddpkit.rank.record.compute  # noqa: F401
-from ddpkit.rank.emulation.seen import look_for_tellers
+gc.disable()  # until all is there: looking for garbage is a fifth of the time that torch takes
+
+import ddpkit.rank.group.backend  # noqa: E402
+import ddpkit.rank.life  # noqa: E402
+import ddpkit.rank.main  # noqa: E402
+import ddpkit.rank.record.compute  # noqa: E402, F401
+from ddpkit.rank.emulation.seen import look_for_tellers  # noqa: E402
 
 IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
@@ -52,10 +55,12 @@ SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # eac
 
 def _import_a_slice(*_: Any) -> None:
     """Import the next of `SLICES`, and come back for the one after it. A signal's handler."""
+    gc.disable()
     with suppress(ImportError):  # not every torch has all of them
         importlib.import_module(SLICES.pop(0))
     look_for_tellers()
     gc.freeze()
+    gc.enable()
     if SLICES:
         signal.setitimer(signal.ITIMER_REAL, BREATH)
 
@@ -74,10 +79,13 @@ look_for_tellers()
 # What is loaded by now is left out of garbage collection: in a rank it would look at every object,
 # and so copy every page that the ranks share.
 gc.freeze()
+gc.enable()
 if hasattr(signal, "setitimer"):
     if not os.environ.get(NO_COMPILER):
         signal.signal(signal.SIGALRM, _import_a_slice)
         signal.setitimer(signal.ITIMER_REAL, IDLE)
+        # Python still runs handlers while it ends, and an import would fail there, in the cell.
+        atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
     # A launcher that is interrupted between asking for a process and telling it what to do leaves
     # one that would wait for ever.
     os.register_at_fork(after_in_child=_end_unless_a_rank)

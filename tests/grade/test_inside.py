@@ -101,11 +101,19 @@ main()
 
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no forkserver")
-@pytest.mark.parametrize(("cell", "no_compiler"), [("x = 1", True), ("Optimizer()", False)])
+@pytest.mark.parametrize(
+    ("cell", "question", "no_compiler"),
+    [
+        ("x = 1", b"torch", True),
+        ("Optimizer()", b"torch", False),
+        ("x = 1", b"\x8c\x0btorch.optim\x94", False),  # of lab 12: its check steps
+    ],
+)
 def test_ranks_come_from_a_fork_of_the_kernel_that_ends_with_it(
-    tmp_path: Path, cell: str, no_compiler: bool
+    tmp_path: Path, cell: str, question: bytes, no_compiler: bool
 ) -> None:
-    """So torch is imported once; its compiler only where a cell may ask for it."""
+    """So torch is imported once; its compiler only where a cell or a question may ask for it."""
+    (tmp_path / "SlicedMLP.0").write_bytes(question)
     (tmp_path / "labels.json").write_text(json.dumps({cell: "helper"}))
     done = subprocess.run(
         [sys.executable, "-c", KERNEL],

@@ -6,8 +6,10 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ddpkit.authoring import Lesson, parse
+if TYPE_CHECKING:
+    from ddpkit.authoring import Lesson
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "ddpkit"
@@ -25,8 +27,10 @@ class Import:
 
 
 @functools.cache
-def lessons() -> tuple[Lesson, ...]:
+def lessons() -> "tuple[Lesson, ...]":
     """All lessons in their order: each is read once in a process, a third of a second."""
+    from ddpkit.authoring import parse
+
     return tuple(parse(path) for path in sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py")))
 
 

@@ -10,12 +10,15 @@ and the forkserver is forked before the first cell is known here.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import multiprocessing.util
 import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ddpkit.cluster.local.launch import warm_up
@@ -23,6 +26,7 @@ from ddpkit.cluster.local.launch import warm_up
 # What makes torch load its compiler, a second of processor time that the forkserver would spend for
 # all ranks: optimizers, DistributedDataParallel and the like.
 COMPILER = re.compile("(?i)optim|parallel|fsdp|compile")
+ASKED = re.compile(rb"torch\.optim|DistributedDataParallel")  # the same in a question's pickle
 _start_program = multiprocessing.util.spawnv_passfds
 
 
@@ -53,15 +57,27 @@ def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> 
     raise _IsForkserver(arguments[-1], {number: os.dup(number) for number in descriptors})
 
 
+def _needs_compiler(folder: Path) -> bool:
+    """Whether a cell, or a question of this folder, has what makes torch load its compiler."""
+    cells = json.loads((folder / "labels.json").read_text())
+    questions = (path.read_bytes() for path in folder.iterdir() if path.suffix != ".json")
+    return any(map(COMPILER.search, cells)) or any(map(ASKED.search, questions))
+
+
 def main() -> None:
     """Import torch, fork the forkserver, and be a Jupyter kernel."""
-    labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
-    if not any(map(COMPILER.search, labels)):
-        os.environ["DDPKIT_NO_COMPILER"] = "1"
+    gc.disable()  # while it imports: nothing of that is garbage
     import torch  # noqa: F401
 
+    if _needs_compiler(Path(os.environ["DDPKIT_QUESTIONS"])):
+        with suppress(ImportError):  # before the fork: each of the first ranks would import it
+            importlib.import_module("torch._dynamo")
+    else:
+        os.environ["DDPKIT_NO_COMPILER"] = "1"
     import ddpkit.grade.inside.asking  # noqa: F401
 
+    gc.freeze()
+    gc.enable()
     multiprocessing.util.spawnv_passfds = _fork  # type: ignore[assignment]
     try:
         warm_up()
