@@ -893,7 +893,7 @@ def recv_bytes(src: int | None = None) -> tuple:
     """The rank that has sent an object, and the object; without `src` from anybody."""
     length = torch.empty(1, dtype=torch.int64)
     src = dist.recv(length, src, tag=HEADER)
-    data = torch.empty(int(length), dtype=torch.uint8)
+    data = torch.empty(int(length), dtype=torch.uint8, device="cpu")  # as bytes are
     dist.recv(data, src, tag=DATA)
     return src, pickle.loads(data.numpy().tobytes())
 
@@ -1126,6 +1126,7 @@ def with_rpc(*jobs):
         return "this torch has no RPC"
     rank, place = dist.get_rank(), [tempfile.mkdtemp()]
     dist.broadcast_object_list(place)
+    torch.set_default_device("cpu")  # RPC sends what is there
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{place[0]}/rpc")
     size = dist.get_world_size()
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)

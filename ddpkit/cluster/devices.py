@@ -27,13 +27,11 @@ class Place:
         return f"{self.backend} · {self.device}{shared}"
 
 
-def choose(
-    device: Any, ranks_here: int, gpus: int, *, nccl: bool, emulated: bool, asked: str = "device="
-) -> Place:
+def choose(device: Any, ranks_here: int, gpus: int, *, nccl: bool, asked: str = "device=") -> Place:
     """A place for `ranks_here` ranks on a machine with so many GPUs.
 
     NCCL wants a GPU for each rank: two ranks of it on one GPU are an error. Where there are fewer,
-    gloo carries CUDA tensors through the host. So it does in emulated time.
+    gloo carries CUDA tensors through the host.
 
     Raises ClusterError if `device` is no device, or this machine has none of that kind. `asked`
     names what chose it.
@@ -47,17 +45,28 @@ def choose(
             f"{asked}{device!r}: torch sees no GPU here (`ddpkit doctor` says why). "
             f"Without {asked.rstrip('=')} the ranks compute on the CPU."
         )
-    if gpus >= ranks_here and nccl and not emulated:
+    if gpus >= ranks_here and nccl:
         return Place("cuda", "nccl")
     return Place("cuda", "gloo", gpus if gpus < ranks_here else 0)
 
 
 def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
-    """`choose` on this machine; without a device, the one that DDPKIT_DEVICE names, or the CPU."""
+    """`choose` on this machine; without a device, the one that DDPKIT_DEVICE names, or the CPU.
+
+    An emulated cluster computes on the CPU, whatever DDPKIT_DEVICE says: what its machines take is
+    modelled, or measured on one thread of this one. Raises ClusterError if it is to have GPUs.
+    """
+    if emulated and device == "cuda":
+        raise ClusterError(
+            "device='cuda': a cluster with link= or machine= is emulated, and computes on the CPU. "
+            "Leave device= out, or link= and machine="
+        )
+    if emulated and not device:
+        return Place()
     asked = "device=" if device else f"{VARIABLE}="
     device = device or os.environ.get(VARIABLE) or "cpu"
     gpus, nccl = (0, False) if device == "cpu" else _look()
-    return choose(device, ranks_here, gpus, nccl=nccl, emulated=emulated, asked=asked)
+    return choose(device, ranks_here, gpus, nccl=nccl, asked=asked)
 
 
 def has_gpus() -> bool:

@@ -54,13 +54,13 @@ def making_tensors_on(device: torch.device) -> Iterator[None]:
 
     torch.set_default_device(device)
     try:
-        with _drawn_where_the_generator_is(device):
+        with _drawn_where_the_generator_is():
             yield
     finally:
         torch.set_default_device(None)
 
 
-def _drawn_where_the_generator_is(device: torch.device) -> AbstractContextManager[Any]:
+def _drawn_where_the_generator_is() -> AbstractContextManager[Any]:
     """A block in which a generator of another device draws there, and the numbers are moved."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -84,9 +84,8 @@ def _drawn_where_the_generator_is(device: torch.device) -> AbstractContextManage
             if func not in draws or generator is None or says_a_device(args, kwargs):
                 return func(*args, **kwargs)
             there = {**kwargs, "device": generator.device, "requires_grad": False}
-            return (
-                func(*args, **there).to(device).requires_grad_(kwargs.get("requires_grad", False))
-            )
+            drawn = func(*args, **there).to(torch.get_default_device())
+            return drawn.requires_grad_(kwargs.get("requires_grad", False))
 
     return Drawn()
 

@@ -59,6 +59,8 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
     os.environ["RANK"] = str(mine.rank)
     os.environ["LOCAL_RANK"] = str(mine.local_rank)
     os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(mine.world_size)
+    if settings.emulated:  # parts of torch take a GPU that they see, FSDP2 for its mesh
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _redirect(pipes, mine)
     if pipes.typed is None:
         keyboard.take_away()

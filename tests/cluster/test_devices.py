@@ -7,26 +7,25 @@ from ddpkit.cluster import devices
 from ddpkit.cluster.devices import Place, choose
 from ddpkit.errors import ClusterError
 
-CHOICES = [  # device, ranks here, gpus, nccl, emulated: what is shown
-    ("cpu", 4, 8, True, False, "gloo · cpu"),
-    ("cuda", 4, 4, True, False, "nccl · cuda"),
-    ("cuda", 4, 8, True, False, "nccl · cuda"),
-    ("cuda", 1, 1, True, False, "nccl · cuda"),
-    ("cuda", 4, 1, True, False, "gloo · cuda, sharing 1 GPU"),
-    ("cuda", 4, 2, True, False, "gloo · cuda, sharing 2 GPUs"),
-    ("cuda", 2, 2, False, False, "gloo · cuda"),  # Windows
-    ("cuda", 2, 2, True, True, "gloo · cuda"),  # the emulated link paces gloo
+CHOICES = [  # device, ranks here, gpus, nccl: what is shown
+    ("cpu", 4, 8, True, "gloo · cpu"),
+    ("cuda", 4, 4, True, "nccl · cuda"),
+    ("cuda", 4, 8, True, "nccl · cuda"),
+    ("cuda", 1, 1, True, "nccl · cuda"),
+    ("cuda", 4, 1, True, "gloo · cuda, sharing 1 GPU"),
+    ("cuda", 4, 2, True, "gloo · cuda, sharing 2 GPUs"),
+    ("cuda", 2, 2, False, "gloo · cuda"),  # Windows
 ]
 
 
-@pytest.mark.parametrize(("device", "ranks", "gpus", "nccl", "emulated", "shown"), CHOICES)
-def test_nccl_has_a_gpu_for_each_rank(device, ranks, gpus, nccl, emulated, shown):
-    assert str(choose(device, ranks, gpus, nccl=nccl, emulated=emulated)) == shown
+@pytest.mark.parametrize(("device", "ranks", "gpus", "nccl", "shown"), CHOICES)
+def test_nccl_has_a_gpu_for_each_rank(device, ranks, gpus, nccl, shown):
+    assert str(choose(device, ranks, gpus, nccl=nccl)) == shown
 
 
 def test_a_gpu_that_is_not_there_is_an_error_and_no_silent_cpu():
     with pytest.raises(ClusterError, match="torch sees no GPU here .* Without device"):
-        choose("cuda", 2, 0, nccl=False, emulated=False)
+        choose("cuda", 2, 0, nccl=False)
     with pytest.raises(ClusterError, match="device='gpu': ranks compute on"):
         Cluster(2, device="gpu")
 
@@ -48,7 +47,11 @@ def test_the_environment_speaks_for_cells_that_do_not(monkeypatch: pytest.Monkey
     assert repr(Cluster(4)) == "4 ranks · nccl · cuda"
     assert repr(Cluster(4, device="cpu")) == "4 ranks · gloo · cpu"
     linked = Cluster(4, link="1 Gbit/s, 200 us")
-    assert repr(linked).startswith("4 ranks · gloo · cuda · emulated: 1 Gbit/s")
+    assert repr(linked).startswith("4 ranks · gloo · cpu · emulated: 1 Gbit/s")
+    with pytest.raises(
+        ClusterError, match="^device='cuda': .* is emulated, and computes on the CPU"
+    ):
+        Cluster(4, machine="A100", device="cuda")
 
 
 @pytest.mark.processes

@@ -3,9 +3,13 @@
 On a real one: tests/cluster/test_gpus.py.
 """
 
+import os
+from functools import partial
+
 import pytest
 import torch
 
+from ddpkit import Cluster
 from ddpkit.rank.device import making_tensors_on
 
 
@@ -63,8 +67,24 @@ def test_other_tensors_are_on_the_device_and_none_behind_the_block():
     assert torch.randperm(3, generator=seeded()).device.type == "cpu"
 
 
+def test_a_cell_may_choose_another_default():
+    with making_tensors_on(torch.device("meta")):
+        torch.set_default_device("cpu")
+        drawn, made = torch.randperm(3, generator=seeded()), torch.zeros(2)
+    assert [drawn.device.type, made.device.type, torch.zeros(2).device.type] == ["cpu"] * 3
+
+
 def test_tensors_that_are_given_say_the_device():
     mean = torch.zeros(4)
     with making_tensors_on(torch.device("meta")):
         drawn = torch.normal(mean, torch.ones(4, device="cpu"), generator=seeded())
     assert torch.equal(drawn, torch.normal(mean, torch.ones(4), generator=seeded()))
+
+
+@pytest.mark.processes
+def test_an_emulated_rank_sees_no_gpu(monkeypatch: pytest.MonkeyPatch):
+    """FSDP2, PowerSGD and others would take one that they see, for tensors that are not there."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    seen = partial(os.getenv, "CUDA_VISIBLE_DEVICES")
+    assert Cluster(1, link="1 Gbit/s").run(seen).results == [""]
+    assert Cluster(1).run(seen).results == ["0,1"]

@@ -97,6 +97,18 @@ def test_a_librarys_function_that_is_run_stays_the_librarys(forgets):
         assert not is_user_file(file)
 
 
+def test_a_library_in_a_folder_of_its_own_is_no_readers(forgets, tmp_path, monkeypatch):
+    """`pip install --target`, and the folder named in PYTHONPATH."""
+    mine, theirs = tmp_path / "mine", tmp_path / "site [1]"
+    (theirs / "numpy-2.0.dist-info").mkdir(parents=True)
+    mine.mkdir()
+    monkeypatch.syspath_prepend(mine)
+    monkeypatch.syspath_prepend(theirs)
+    is_user_file.cache_clear()
+    assert is_user_file(f"{mine}/train.py")
+    assert not is_user_file(f"{theirs}/numpy/core.py")
+
+
 def test_what_started_a_rank_is_not_the_readers(forgets):
     """A forkserver is `python -c`, whose code is in "<string>" too: a rank that is starting is in
     no line of the reader's."""
