@@ -161,6 +161,11 @@ def launched(
         host_size=hosts.size if hosts else 0,
         gpus=cluster.place.device == "cuda",
     )
+    if target.startswith("-"):
+        raise ClusterError(
+            f"`ddpkit run` has no option {target}, and no script is called so. Ranks compute on "
+            "GPUs where there are any (not with DDPKIT_DEVICE=cpu); elsewhere cuda means the CPU."
+        )
     if not found.is_there:
         first = target.partition(".")[0]
         raise ClusterError(

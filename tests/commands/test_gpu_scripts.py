@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddpkit import RankError
-from tests.commands.test_run import SCRIPTS, on, ran
+from tests.commands.test_run import SCRIPTS, ddpkit_run, on, ran
 
 pytestmark = pytest.mark.processes
 
@@ -51,3 +51,31 @@ def test_a_model_on_a_gpu_is_held_as_parameters() -> None:
 
 def test_moves_copy_as_they_do_on_a_gpu() -> None:
     assert on(1, "gpu_copies.py").traffic.collectives(0)["barrier"].times == 1
+
+
+def test_what_scripts_ask_of_autocast_memory_and_fsdp() -> None:
+    run = on(2, "gpu_words.py", machine="A100", link="100 Gbit/s, 5 us")
+    assert run.traffic.collectives(0)["all_gather"].times > 0
+
+
+def test_an_error_of_torchs_for_want_of_a_gpu_is_explained(tmp_path: Path) -> None:
+    script = tmp_path / "wants.py"
+    script.write_text("import torch\ntorch.ones(2).to(torch.device(0))\n")
+    done = ddpkit_run("-n", "1", script, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no GPU here, and this wants a real GPU." in done.stderr
+
+
+def test_a_gpt_accumulates_gradients_as_on_gpus(tmp_path: Path) -> None:
+    """Two micro-batches a step, of which the second alone is reduced; tied weights once."""
+    run = on(2, "gpt.py", machine="A100", link="100 Gbit/s, 5 us")
+    sums = [span for span in run.trace.of(0) if span.name == "all_reduce"]
+    assert len(sums) == run.trace.steps == 3
+    block = 16 * 48 + 48 + 16 * 16 + 16 + 16 * 64 + 64 + 64 * 16 + 16
+    assert {span.bytes for span in sums} == {4 * (33 * 16 + 8 * 16 + 3 * 32 + block)}
+
+
+def test_tensor_and_loss_parallel() -> None:
+    moved = on(2, "tensor_parallel.py", machine="A100", link="100 Gbit/s, 5 us").traffic
+    assert moved.collectives(0)["reduce_scatter_tensor"].times > 0
+    assert moved.collectives(0)["all_gather_into_tensor"].times > 0

@@ -162,6 +162,7 @@ def test_a_module_its_folder_and_its_input(tmp_path: Path) -> None:
     ("words", "code", "says"),
     [
         (["-n", "2", "nothing.py"], 1, "There is no script 'nothing.py'."),
+        (["-n", "2", "--device", "cuda", "ddp.py"], 1, "has no option --device"),
         (["-n", "2", "-m", "nothing.at_all"], 1, "There is no module 'nothing'"),
         (["-n", "0", "ends.py"], 1, "Cluster(0): a cluster has 1 to 256 ranks"),
         (["-n", "2", "--link", "10 x", "ends.py"], 1, "cannot read the link '10 x'"),

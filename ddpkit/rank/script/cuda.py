@@ -26,6 +26,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -40,6 +41,14 @@ LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
 ALIASING = ("as_tensor", "asarray")  # these may return what they are given
 FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
 MARK = "_ddpkit_on_gpu"
+# Parts of what torch says where something needs a GPU, and the script is to be told why.
+WANTS_A_GPU = (
+    *("Cannot access accelerator device", "Tried to instantiate dummy base class"),
+    *("not linked with support for cuda", "Torch not compiled with CUDA", "No CUDA GPUs"),
+    *("only work with GPU modules", "on supported devices: ['cuda'", "Found no NVIDIA driver"),
+    *("has no attribute '_cuda", "has no attribute '_nccl", "attribute 'ProcessGroupNCCL'"),
+)
+_autocast_is_on = torch.is_autocast_enabled
 
 
 def on_a_gpu(device: Any) -> bool:
@@ -67,6 +76,15 @@ class Gpus:
         if text not in self._said and os.environ.get("RANK") == "0":
             print(f"ddpkit run: {text}", file=sys.stderr)
         self._said.add(text)
+
+    def explain(self, error: BaseException) -> None:
+        """Add a sentence to an error of torch's that comes of there being no GPU."""
+        text = str(error)
+        if any(part in text for part in WANTS_A_GPU):
+            error.add_note(
+                f"ddpkit run: {self._why}, and this wants a real GPU. What works without one is "
+                'named in docs/run.md, "Where there is no GPU".'
+            )
 
     def means(self, device: Any) -> bool:
         """Whether a device is one of these."""
@@ -135,6 +153,11 @@ def become_the_cpu(gpus: Gpus) -> None:
         (DeviceMesh, "__init__", _mesh),
     ):
         _replace(home, name, functools.partial(wrapped, gpus))
+    for name in ("is_autocast_enabled", "get_autocast_dtype"):
+        _replace(torch, name, functools.partial(_of_autocast, gpus))
+    for name in ("custom_fwd", "custom_bwd"):
+        for module in (torch.amp, torch.amp.autocast_mode):
+            _replace(module, name, functools.partial(_custom, gpus))
     for name in ("new_tensor", "new_empty", "new_zeros", "new_ones", "new_full"):
         _replace(torch.Tensor, name, functools.partial(_made, gpus, False))
     _after_import(FSDP, lambda module: _replace_fsdp(gpus, module))
@@ -155,7 +178,12 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
 
 
 def _replace_fsdp(gpus: Gpus, module: Any) -> None:
+    from torch.distributed.fsdp._flat_param import FlatParamHandle
+
     _replace(module.FullyShardedDataParallel, "__init__", functools.partial(_fsdp, gpus))
+    # For `FullStateDictConfig(offload_to_cpu=True)`: torch would free what it has not copied.
+    handle: Any = FlatParamHandle
+    handle.to_cpu = lambda _: nullcontext()
 
 
 def _after_import(name: str, act: Callable[[Any], None]) -> None:
@@ -261,6 +289,17 @@ def _in_context(gpus: Gpus, original: Any, context: Any, function: Any, *rest: A
     if context.of_gpu and function in _device._device_constructors():
         mark(made)
     return made
+
+
+def _of_autocast(gpus: Gpus, original: Any, device_type: str = "cuda") -> Any:
+    """Whether autocast is on, or to what: for a GPU what holds on the CPU, if it is on there."""
+    on = _autocast_is_on("cpu") and gpus.means(device_type)
+    return original("cpu" if on else device_type)
+
+
+def _custom(gpus: Gpus, original: Any, *args: Any, device_type: str, **kwargs: Any) -> Any:
+    """A decorator for a function of autograd's, which casts what lies on the device."""
+    return original(*args, device_type="cpu" if gpus.means(device_type) else device_type, **kwargs)
 
 
 def _autocast(

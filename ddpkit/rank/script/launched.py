@@ -14,8 +14,12 @@ import threading
 import types
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpkit.source import add_user_files
+
+if TYPE_CHECKING:  # loads torch, which the command need not have yet
+    from ddpkit.rank.script.cuda import Gpus
 
 WRITING = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
@@ -59,8 +63,7 @@ class LaunchedScript:
         os.environ.update(self.environ(rank, size))
         sys.argv[1:] = self.args
         self.count_as_users()
-        if not self.gpus:
-            _let_cuda_mean_the_cpu()
+        gpus = None if self.gpus else _let_cuda_mean_the_cpu()
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # forked ranks share its state; Python's own is seeded by the fork
         multiprocessing.set_start_method(None, force=True)  # no choice yet
@@ -71,6 +74,10 @@ class LaunchedScript:
                 print(left.code, file=sys.stderr)
             if left.code not in (None, 0):
                 raise
+        except Exception as error:
+            if gpus is not None:
+                gpus.explain(error)
+            raise
         finally:
             _flush_files()
         _end_as_an_interpreter()
@@ -124,7 +131,7 @@ def _found(module: str) -> importlib.machinery.ModuleSpec | None:
     return importlib.machinery.PathFinder.find_spec(module, [os.getcwd(), *sys.path])
 
 
-def _let_cuda_mean_the_cpu() -> None:
+def _let_cuda_mean_the_cpu() -> Gpus:
     """Let the script see GPUs that are the CPU; once it asks for one, that is said."""
     from ddpkit.rank.emulation.machine import current
     from ddpkit.rank.script import cuda, stand_ins
@@ -134,6 +141,7 @@ def _let_cuda_mean_the_cpu() -> None:
     gpus = cuda.Gpus(why)
     cuda.become_the_cpu(gpus)
     stand_ins.stand_in(gpus, int(os.environ["LOCAL_WORLD_SIZE"]))
+    return gpus
 
 
 def _run_file(path: str) -> None:

@@ -29,6 +29,7 @@ IDLE = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "set_per_process_memory_fraction"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"),
     *("reset_accumulated_memory_stats", "reset_peak_host_memory_stats", "set_sync_debug_mode"),
+    "is_current_stream_capturing",  # no: there are no graphs
 )
 IN_USE = ("memory_allocated", "memory_reserved", "memory_cached")
 RESETS = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
@@ -105,7 +106,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
         "get_device_properties": _properties(NAME, _memory()),
         "can_device_access_peer": True,
         "mem_get_info": (_memory(), _memory()),
-        "memory_stats": {},
+        "memory_stats": _stats(0, 0),
         "memory_summary": f"({NAME})",
         **dict.fromkeys((*IDLE, *RESETS)),
         **dict.fromkeys(COUNTS, 0),
@@ -121,8 +122,13 @@ def stand_in(gpus: Gpus, count: int) -> None:
         ("current_accelerator", torch.device("cuda")),
         ("synchronize", None),
         ("empty_cache", None),
+        ("current_stream", CpuStream()),
+        ("set_stream", None),
     ):
         seen.tell(torch.accelerator, name, _always(value))
+    for name in ("memory_stats", *IN_USE, *(f"max_{use}" for use in IN_USE), RESETS[0]):
+        seen.tell(torch.accelerator, name, found[name])
+    seen.tell(torch.cuda.memory, "_record_memory_history", _always(None))
     seen.tell(dist, "is_nccl_available", _always(True))
     for home, names in (
         (torch.cuda, ("set_device", "current_device")),
@@ -180,7 +186,16 @@ def _of_a_modelled_machine() -> dict[str, Callable[[], Any]]:
         **{name: lambda: memory.live for name in IN_USE},
         **{f"max_{name}": lambda: memory.most for name in IN_USE},
         **dict.fromkeys(RESETS, memory.forget_most),
+        "memory_stats": lambda: _stats(memory.live, memory.most),
     }
+
+
+def _stats(live: int, most: int) -> dict[str, int]:
+    """What `torch.cuda.memory_stats` has, of what scripts look at: no allocator keeps more."""
+    stats = {"num_alloc_retries": 0, "num_ooms": 0}
+    for kind in ("allocated", "active", "reserved", "requested"):
+        stats |= {f"{kind}_bytes.all.current": live, f"{kind}_bytes.all.peak": most}
+    return stats
 
 
 def _properties(name: str, memory: int) -> SimpleNamespace:
