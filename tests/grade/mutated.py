@@ -109,29 +109,97 @@ def wrong_source(wrong: Wrong) -> str:
 def source_in_a_cell(exercise: str, made: Any) -> str:
     """Code that binds the exercise's name to an answer of these tests."""
     module = sys.modules.get(made.__module__)
+    borrowed = _Borrowed(find(exercise).lab)
     if module is None:  # an edit of the kit's answer, which uses what the notebook has
-        return f"{source_of(made)}\n\n{exercise} = {made.__name__}\n"
-    tree = ast.parse(Path(str(module.__file__)).read_text())
-    kept = [node for node in tree.body if _is_needed(node, made.__name__)]
-    for node in kept:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            node.decorator_list = [each for each in node.decorator_list if not _registers(each)]
+        edit = borrowed.visit(ast.parse(str(source_of(made))))
+        return f"{ast.unparse(edit)}\n\n{exercise} = {made.__name__}\n"
+    kept = _needed(Path(str(module.__file__)), {made.__name__}, borrowed)
     body = ast.unparse(ast.Module(kept, []))
     made_by = f"_mutant_of_{exercise}"
+    given = ", ".join(f"{name}={name}" for name in sorted(borrowed.names))
     lines = textwrap.indent(f"{body}\nreturn {made.__name__}", "    ")
-    return f"def {made_by}():\n{lines}\n\n{exercise} = {made_by}()\n"
+    return f"def {made_by}({given}):\n{lines}\n\n{exercise} = {made_by}()\n"
 
 
-def _is_needed(node: ast.stmt, name: str) -> bool:
-    """The mutant, and what its module has for all of them."""
+class _Borrowed(ast.NodeTransformer):
+    """The kit's answers that a mutant is made of: the notebook has those of its lab above it."""
+
+    def __init__(self, lab: str) -> None:
+        self.lab, self.names = lab, set[str]()
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        match node:
+            case ast.Call(ast.Attribute(ast.Name("answers"), "get"), [ast.Constant(str(name))]):
+                if find(name).lab == self.lab:
+                    return self._from_the_notebook(name)
+        return self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name) and node.value.id == f"lab{self.lab}":
+            return self._from_the_notebook(node.attr)
+        return self.generic_visit(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.module != f"ddpkit.answers.lab{self.lab}":
+            return node
+        assert all(each.asname is None for each in node.names)
+        self.names |= {each.name for each in node.names}
+        return ast.Pass()
+
+    def _from_the_notebook(self, name: str) -> ast.Name:
+        self.names.add(name)
+        return ast.Name(name, ast.Load())
+
+
+def _needed(path: Path, names: set[str], borrowed: _Borrowed) -> list[ast.stmt]:
+    """What a module of answers binds that these names need, in its order.
+
+    What it imports from another such module is there itself: the sandbox has no tests.
+    """
+    tree, kept = ast.parse(path.read_text()), list[ast.stmt]()
+    tree.body = [_plain(node) for node in tree.body]
+    wanted, seen = set(names), set[str]()
+    while new := wanted - seen:
+        seen |= new
+        for node in tree.body:
+            if node not in kept and new & set(_bound(node)):
+                kept.append(node if isinstance(node, ast.ImportFrom) else borrowed.visit(node))
+                wanted |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return [
+        each for node in tree.body if node in kept for each in _imported(node, wanted, borrowed)
+    ]
+
+
+def _imported(node: ast.stmt, wanted: set[str], borrowed: _Borrowed) -> list[ast.stmt]:
+    """A statement; instead of an import from tests, or of the lab's answers, what it gives."""
+    if not isinstance(node, ast.ImportFrom):
+        return [node]
+    aliases = [each for each in node.names if (each.asname or each.name) in wanted]
+    module = str(node.module)
+    if module.startswith("tests."):
+        assert all(each.asname is None for each in aliases)
+        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+        return _needed(path, {each.name for each in aliases}, borrowed)
+    return [borrowed.visit(ast.ImportFrom(module, aliases, 0))]
+
+
+def _plain(node: ast.stmt) -> ast.stmt:
+    """A statement without the decorators that put an answer into the registry."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        node.decorator_list = [each for each in node.decorator_list if not _registers(each)]
+    return node
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """The names that a statement of a module binds."""
     match node:
         case ast.FunctionDef() | ast.ClassDef():
-            return node.name == name or not any(map(_registers, node.decorator_list))
-        case ast.ImportFrom(module="tests.labs.answers" | "ddpkit.answers"):
-            return False
-        case ast.Import() | ast.ImportFrom() | ast.Assign():
-            return True
-    return False
+            return [node.name]
+        case ast.Import() | ast.ImportFrom():
+            return [each.asname or each.name.partition(".")[0] for each in node.names]
+        case ast.Assign() | ast.AnnAssign():
+            return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return []
 
 
 def _registers(decorator: ast.expr) -> bool:
