@@ -175,6 +175,8 @@ class FullyShard(nn.Module):
         self.flat = self.flat.to(dtype)
         self.nbytes = self.flat.untyped_storage().nbytes()
         self.views = views_of(self.flat, block)
+        for frozen in block.parameters():  # nothing else is left
+            frozen.data = frozen.data.to(dtype)
         for view in self.views:
             view.register_post_accumulate_grad_hook(self.arrived)
         self.free()

@@ -259,3 +259,85 @@ def test_four_ranks_shards_are_loaded_on_others(ranks, tmp_path):
     right = nn.Linear(5, 3)(torch.ones(1, 5)).detach()
     for output in Cluster(ranks).run(loads, str(tmp_path), 4).results:
         assert torch.allclose(output, right, atol=1e-6)
+
+
+# Beside torch's own
+
+
+class Block(nn.Module):
+    """Tied, frozen and unused parameters in one block."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(7, 7), nn.Linear(7, 7)
+        self.two.weight = self.one.weight
+        self.frozen, self.spare = nn.Linear(7, 7), nn.Linear(3, 5)
+        self.frozen.weight.requires_grad_(False)
+
+    def forward(self, x):
+        return self.two(self.frozen(self.one(x)).relu())
+
+
+def built():
+    torch.manual_seed(0)
+    return [Block(), Block(), nn.Linear(7, 3)]
+
+
+def outputs(net, optimizer, seed, dtype=None):
+    """What a net gives in each of four steps."""
+    found = []
+    for step in range(4):
+        torch.manual_seed(100 * step + seed)
+        optimizer.zero_grad()
+        y = net(torch.randn(6, 7, dtype=dtype)).float()
+        y.square().sum().backward()
+        optimizer.step()
+        found.append(y.detach())
+    return torch.stack(found)
+
+
+def beside_zero():
+    found = []
+    for make in (partial(sharded_by, make=torch.optim.AdamW), zero):
+        net = nn.Sequential(*built())
+        found.append(outputs(net, make(net.parameters(), lr=0.05, weight_decay=0.1), 0))
+    return (found[0] - found[1]).abs().max().item()
+
+
+def zero(parameters, **options):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    trainable = [p for p in parameters if p.requires_grad]
+    return ZeroRedundancyOptimizer(trainable, torch.optim.AdamW, **options)
+
+
+def fully(dtype):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    how = {
+        "mesh": init_device_mesh("cpu", (dist.get_world_size(),)),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype),
+    }
+    return fully_shard(nn.Sequential(*(fully_shard(block, **how) for block in built())), **how)
+
+
+def beside_fully_shard(dtype):
+    mine = nn.Sequential(*(answers.get("FullyShard")(block, dtype) for block in built()))
+    found = []
+    for net in (mine, fully(dtype)):
+        adam = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=0.05)
+        found.append(outputs(net, adam, dist.get_rank(), dtype))
+    return (found[0] - found[1]).abs().max().item()
+
+
+def beside_torch():
+    return beside_zero(), beside_fully_shard(None), beside_fully_shard(torch.bfloat16)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_tied_frozen_and_unused_learn_as_with_torchs_own(ranks):
+    for optimizer, model, halved in Cluster(ranks).run(beside_torch).results:
+        assert optimizer == 0
+        assert model < 1e-6
+        assert halved < 1 / 128  # the digits that bfloat16 has of values near 1
