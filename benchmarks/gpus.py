@@ -1,0 +1,256 @@
+"""Ranks on GPUs: what a run, its memory and its recording take, and how far a model is off.
+
+    python -m benchmarks.gpus [--markdown] [--machine mine.json]
+
+Prints, beside processes of torch.multiprocessing.spawn that do the same, how long a run takes from
+its call to its result, with NCCL on one rank and with gloo on two that share a GPU; the time of a
+call of all_reduce, and of a training step of torch's DDP; the GPU's memory per rank; and counted ÷
+measured steps of models, on the machine of --machine, or one that is measured first. Counted is the
+step on an emulated cluster, which computes on the CPU; measured is the GPU's, the least of many.
+Its models and sizes stood before any of them was timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks._counted import stepped, training
+from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, table
+from ddpkit import Cluster
+from ddpkit.cluster import devices
+from ddpkit.measure import measure
+
+SPAWN = "mp.spawn"
+RUNS, CALLS, STEPS = 7, 500, 50
+LARGE = "8 layers of 2048"
+MODELS = ("lab 06's MLP", "transformer", "ResNet", LARGE)
+MB = 1 << 20
+
+
+# Run on a rank, whoever has started it
+
+
+def summed() -> float:
+    """A sum over all ranks."""
+    import torch
+    import torch.distributed as dist
+
+    x = torch.ones(1, device="cuda")
+    dist.all_reduce(x)
+    return x.item()
+
+
+def call_us() -> float:
+    """Microseconds of a call of all_reduce on 4 kB, one right after the other."""
+    import torch
+    import torch.distributed as dist
+
+    x = torch.ones(1000, device="cuda")
+    return _each(lambda: dist.all_reduce(x), CALLS) * 1e6
+
+
+def step_ms() -> float:
+    """Milliseconds of a training step of a small transformer in torch's DDP."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    with torch.device("cuda"):
+        from benchmarks._ddp import transformer
+
+        net, x, y = transformer(), torch.randint(256, (16, 32)), torch.randint(10, (16,))
+    ddp = DistributedDataParallel(net, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.001, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(ddp(x), y).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return _each(step, STEPS) * 1e3
+
+
+def _each(work: Callable[[], object], count: int) -> float:
+    """Seconds of one of so many calls, when the GPU is done with all."""
+    import torch
+
+    for _ in range(5):
+        work()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(count):
+        work()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / count
+
+
+def memory_in_use() -> int:
+    """The bytes of the GPU that are in use, by all, while all ranks are there."""
+    import torch
+    import torch.distributed as dist
+
+    summed()
+    dist.barrier()
+    free, total = torch.cuda.mem_get_info()
+    dist.barrier()
+    return total - free
+
+
+def least_ns(model: str) -> int:
+    """The least time of a model's training steps on the GPU."""
+    import torch
+
+    step = _step_of(model)
+    took = []
+    for _ in range(STEPS):
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        step()
+        torch.cuda.synchronize()
+        took.append(time.perf_counter_ns() - begin)
+    return min(took)
+
+
+def counted_ns(model: str) -> int:
+    """The time of a model's training step on an emulated machine."""
+    if model != LARGE:
+        return training(model, 2)[-1]
+    step = _step_of(model)
+    step()
+    begin = time.perf_counter_ns()
+    step()
+    return time.perf_counter_ns() - begin
+
+
+def _step_of(model: str) -> Callable[[], None]:
+    if model != LARGE:
+        return stepped(model)
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(2048, 2048), nn.ReLU()) for _ in range(8)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
+    x = torch.randn(1024, 2048)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+# The figures
+
+
+def spawned(job: Callable[[], Any], world_size: int = 1, backend: str = "nccl") -> Any:
+    """What a job gives on rank 0 of processes that torch starts."""
+    import torch.multiprocessing as mp
+
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(_plain, (world_size, backend, folder, job), nprocs=world_size)  # type: ignore[no-untyped-call]
+        return json.loads((Path(folder) / "result").read_text("utf-8"))
+
+
+def _plain(rank: int, world_size: int, backend: str, folder: str, job: Callable[[], Any]) -> None:
+    """Join a group of torch's own, do a job, and write what rank 0 gets."""
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group(backend, f"file://{folder}/meeting", rank=rank, world_size=world_size)
+    result = job()
+    if rank == 0:
+        (Path(folder) / "result").write_text(json.dumps(result), "utf-8")
+    dist.destroy_process_group()
+
+
+def seconds(work: Callable[[], object], count: int = RUNS) -> list[float]:
+    """How long each of several calls takes."""
+    took = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - begin)
+    return took
+
+
+def starts(ranks: int, backend: str) -> list[Figure]:
+    """A run with one small all_reduce: the first, and those after it."""
+    cluster = Cluster(ranks, device="cuda")
+    if cluster.place.backend != backend:
+        return [Figure(f"{ranks} ranks, {backend}", "", f"here it is {cluster.place}")]
+    first, *later = seconds(lambda: cluster.run(summed), RUNS + 1)
+    theirs = Sample.of(seconds(lambda: spawned(summed, ranks, backend), 3))
+    title, note = f"{ranks} rank{'s' * (ranks > 1)}, {backend}: a run", f"the first {first:.2f} s"
+    return [Figure(title, "s", Sample.of(later), {SPAWN: theirs}, note=note)]
+
+
+def recording() -> list[Figure]:
+    """Calls and steps on one rank, recorded and by torch alone, in turns."""
+    rows = []
+    for title, unit, job in (
+        ("a call of all_reduce, NCCL", "us", call_us),
+        ("a step of torch's DDP, NCCL", "ms", step_ms),
+    ):
+        ours, theirs = [], []
+        for _ in range(3):
+            ours.append(Cluster(1, device="cuda").run(job).results[0])
+            theirs.append(spawned(job))
+        rows.append(Figure(title, unit, Sample.of(ours), {SPAWN: Sample.of(theirs)}))
+    return rows
+
+
+def memory() -> list[Figure]:
+    """Megabytes of the GPU that a rank takes which does next to nothing."""
+    used = {
+        ranks: max(Cluster(ranks, device="cuda").run(memory_in_use).results) / MB
+        for ranks in (1, 2, 4)
+    }
+    sharing = (used[4] - used[2]) / 2
+    before = used[2] - 2 * sharing
+    return [
+        Figure("memory of a rank that shares a GPU, gloo", "MB", Sample((sharing,))),
+        Figure("memory of a rank alone, NCCL", "MB", Sample((used[1] - before,))),
+    ]
+
+
+def models(spec: str) -> list[Figure]:
+    """Counted ÷ measured steps."""
+    rows = []
+    for model in MODELS:
+        counted = Cluster(1, machine=spec).run(counted_ns, model).results[0]
+        measured = Cluster(1, device="cuda", record=False).run(least_ns, model).results[0]
+        note = f"{counted / 1e6:.2f} ÷ {measured / 1e6:.2f} ms"
+        title = f"{model}: counted ÷ measured"
+        rows.append(Figure(title, "", Sample((counted / measured,)), note=note))
+    return rows
+
+
+def main() -> None:
+    """Run the benchmark, and print it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--markdown", action="store_true", help="as a table")
+    parser.add_argument("--machine", help="a machine file; else this GPU is measured")
+    given = parser.parse_args()
+    if not devices.has_gpus():
+        parser.error("torch sees no GPU here (`ddpkit doctor` says why)")
+    print(machine())
+    rows = [*starts(1, "nccl"), *starts(2, "gloo"), *recording(), *memory()]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gpu.json"
+        if given.machine is None:
+            path.write_text(json.dumps(measure("cuda").as_json()), "utf-8")
+        rows += models(given.machine or str(path))
+    print((as_markdown if given.markdown else as_text)(table("On a GPU", rows, (SPAWN,))))
+
+
+if __name__ == "__main__":
+    main()
