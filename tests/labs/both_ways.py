@@ -9,6 +9,7 @@ A lab has two test files, so that pytest-xdist's workers share them:
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -95,6 +96,7 @@ def every_hint_is_met(lab: str) -> Test:
     return test_every_hint_has_a_wrong_answer
 
 
+@functools.cache
 def hints_of(exercise: Exercise) -> list[Hint]:
     """All hints that the cases of an exercise have, each once."""
     cases = exercise.cases(Answer(exercise.name), Seed().rng(exercise.name))
