@@ -26,6 +26,7 @@ need not ask again; the error is a LessonError that begins with file:line.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import re
 from collections import Counter
@@ -117,14 +118,18 @@ def parse(path: Path) -> Lesson:
     match = FILE_NAME.fullmatch(path.stem)
     if path.suffix != ".py" or match is None:
         raise LessonError(f"{label(path)}: a lesson's file is called NN_name.py, in small letters")
-    text = path.read_text(encoding="utf-8")
+    return _parsed(path, match["number"], match["name"], path.read_text(encoding="utf-8"))
+
+
+@functools.lru_cache(maxsize=32)  # jupytext takes a third of a second: the course, read again
+def _parsed(path: Path, number: str, name: str, text: str) -> Lesson:
     _compile(path, 1, text, "the lesson")
     notebook = _notebook(path, text)
     cells = tuple(_cells(path, text, notebook.cells))
     exercises = tuple(cell.exercise for cell in cells if cell.exercise)
     _pair_checks(path, cells)
     title, summary = _title(path, cells), _summary(path, notebook.metadata)
-    return Lesson(path, match["number"], match["name"], title, cells, exercises, summary)
+    return Lesson(path, number, name, title, cells, exercises, summary)
 
 
 def label(path: Path) -> str:
