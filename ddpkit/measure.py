@@ -151,11 +151,28 @@ def _clock(device: str) -> tuple[Callable[[], float], Callable[[], None]]:
 
 
 def _launch(device: str) -> float:
-    """Seconds that an operation of a training step takes, of modules of 8 × 8."""
+    """Seconds that an operation of a training step takes, of modules of 8 × 8.
+
+    The operations are counted on the CPU, where an emulated cluster computes: a GPU's optimizer
+    does in a few what takes several for each parameter there.
+    """
     import torch
-    from torch import nn
 
     from ddpkit.rank.emulation.counted import OperationCount
+
+    with torch.device("cpu"):
+        counted = _small_step()
+        counted()
+        operations = OperationCount()
+        with operations:
+            counted()
+    return _seconds(_small_step(), device) / operations.number
+
+
+def _small_step() -> Callable[[], None]:
+    """A training step with next to nothing to compute."""
+    import torch
+    from torch import nn
 
     layers = [nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU()) for _ in range(16)]
     net, x, y = nn.Sequential(*layers), torch.ones(8, 8), torch.zeros(8, dtype=torch.long)
@@ -166,11 +183,7 @@ def _launch(device: str) -> float:
         nn.functional.cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
-    step()
-    operations = OperationCount()
-    with operations:
-        step()
-    return _seconds(step, device) / operations.number
+    return step
 
 
 def _in_turns(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[], Any]:

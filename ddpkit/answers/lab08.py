@@ -188,7 +188,7 @@ def recv_bytes(src: int | None = None) -> tuple:
     """The rank that has sent an object, and the object; without `src` from anybody."""
     length = torch.empty(1, dtype=torch.int64)
     src = dist.recv(length, src, tag=HEADER)
-    data = torch.empty(int(length), dtype=torch.uint8)
+    data = torch.empty(int(length), dtype=torch.uint8, device="cpu")  # as bytes are
     dist.recv(data, src, tag=DATA)
     return src, pickle.loads(data.numpy().tobytes())
 
