@@ -116,7 +116,8 @@ def source_in_a_cell(exercise: str, made: Any) -> str:
     kept = _needed(Path(str(module.__file__)), {made.__name__}, borrowed)
     body = ast.unparse(ast.Module(kept, []))
     made_by = f"_mutant_of_{exercise}"
-    given = ", ".join(f"{name}={name}" for name in sorted(borrowed.names))
+    # The right answer, which is about to lose its name; another may stand further down.
+    given = f"{exercise}={exercise}" if exercise in borrowed.names else ""
     lines = textwrap.indent(f"{body}\nreturn {made.__name__}", "    ")
     return f"def {made_by}({given}):\n{lines}\n\n{exercise} = {made_by}()\n"
 
