@@ -47,6 +47,7 @@ class Monitor:
     def __init__(self, boxes: Sequence[Box]) -> None:
         self._boxes = boxes
         self._still_since: dict[int, RankStatus] = {}
+        self._returned: set[int] = set()
         self.statuses: dict[int, RankStatus] = {}  # the newest of each rank
         self.last_calls: dict[int, Call] = {}
         self._calls_read = [0] * len(boxes)  # with those that were lost
@@ -169,6 +170,9 @@ class Monitor:
         return "message", dict([pair["send"], pair["recv"]])
 
     def _deadlock(self, returned: Collection[int]) -> Deadlock | None:
+        if not self._returned.issuperset(returned):  # what it did last, others have yet to see
+            self._returned.update(returned)
+            self._still_since.clear()
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
         if not unfinished or not all(self._stands_still(rank) for rank in unfinished):
             return None

@@ -128,6 +128,19 @@ def test_a_message_on_its_way_to_a_receive_from_anybody_gets_more_time(tag, send
     assert type(world.passes(3, returned)) is Deadlock
 
 
+@pytest.mark.parametrize("op", ["recv", "all_reduce"])
+def test_who_has_waited_long_for_a_slow_rank_gets_its_bytes_after_that_has_returned(op):
+    """Of a rank that computes for a minute, sends and returns, nothing is lost on that account."""
+    world = World(2)
+    peers = [{"peer": 1}, {"peer": 0}] if op == "recv" else [{"members": (0, 1)}] * 2
+    world.post(0, op, dtype="f", shape=(1,), **peers[0])
+    assert world.passes(60, busy={1}) is None
+    world.post(1, "send" if op == "recv" else op, dtype="f", shape=(1,), **peers[1])
+    patience = LOST if op == "recv" else VERY_PATIENT
+    assert world.passes(patience - 0.4, {1}) is None
+    assert type(world.passes(3, {1})) is Deadlock
+
+
 def test_a_message_whose_sender_has_returned_is_lost():
     """Its isend was never waited for: the commonest mistake with it."""
     world = World(2)
