@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -89,14 +90,26 @@ def test_timeout_of_a_rank_that_holds_the_gil_says_where(cluster, patient):
     assert re.search("rank 1 was in test_stop.py, line .*PyDLL", said), said
 
 
+def sleeps_on(pid: int) -> bool:
+    """Whether a process's main thread neither runs nor would, in several looks."""
+    for _ in range(5):
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            return False
+        time.sleep(0.002)
+    return True
+
+
 def test_a_rank_that_has_waited_for_a_moment_only_is_said_to_wait(cluster, tmp_path, monkeypatch):
     """Its last word is from before: its next one is waited for."""
     monkeypatch.setattr(local, "NEXT_BEAT", 20.0)
 
     def waits_once_more():
         if dist.get_rank() == 0:
+            dist.send(torch.tensor([os.getpid()]), 1)
             return [dist.recv(torch.ones(1), 1) for _ in range(2)]
-        dist.send(torch.ones(1), 0)  # over when rank 0 has it, which is in that line since
+        dist.recv(pid := torch.zeros(1, dtype=torch.int64), 0)
+        dist.send(torch.ones(1), 0)  # over when rank 0 has it, which then waits again
+        becomes_true(lambda: sleeps_on(int(pid)), 120)
         (tmp_path / "waits").touch()
         time.sleep(600)
         return None

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-LONGEST_S = 0.2  # the program may have got a use of its own meanwhile, as autograd's saved tensors
+# The program may have got a use of its own meanwhile, as autograd's saved tensors.
+LONGEST_S = 0.2
+ITS_THREAD = "pt_gloo_runloop"  # as torch calls it
+LOOKS, PAUSE_S = 3, 0.001  # in a row in which none of gloo's threads is about to run
 
 
 class Carried:
@@ -25,13 +29,29 @@ class Carried:
 
     def wait_for_gloo(self) -> None:
         """Wait until gloo's threads have let go of the tensors; nobody else may hold its handle."""
-        latest = time.perf_counter() + LONGEST_S
-        while self._held_by_gloo() and time.perf_counter() < latest:
-            time.sleep(0)  # the thread may need the GIL
+        latest, at_rest = time.perf_counter() + LONGEST_S, 0
+        while self._held_by_gloo() and at_rest < LOOKS:
+            if time.perf_counter() < latest:
+                time.sleep(0)  # the thread may need the GIL
+            else:
+                at_rest = 0 if _gloo_gets_no_core() else at_rest + 1
+                time.sleep(PAUSE_S)
         self._uses = []
 
     def _held_by_gloo(self) -> bool:
         return any(each._use_count() > count for each, count in self._uses)  # type: ignore[attr-defined]
+
+
+def _gloo_gets_no_core() -> bool:
+    """Whether one of gloo's threads would run, so on a busy machine has yet to let go."""
+    for task in Path("/proc/self/task").glob("*"):
+        try:
+            name, state = (task / "stat").read_text("utf-8").rpartition(")")[::2]
+        except OSError:  # it has ended
+            continue
+        if name.endswith(f"({ITS_THREAD}") and state.split()[0] == "R":
+            return True
+    return False
 
 
 class EndedCollective:
