@@ -73,6 +73,7 @@ def same_for_all(name: str, *seeds: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow  # cases of single labs, for all labs
 @pytest.mark.parametrize("name", sorted(exercises()))
 def test_a_question_is_another_for_another_secret(name: str) -> None:
     allowed, _ = ALIKE.get(name, ((), ""))

@@ -111,6 +111,7 @@ def earned(name: str, answer: Callable[..., Any]) -> float:
         return judge(exercises()[name], answer).earned
 
 
+@pytest.mark.slow  # cases of single labs, for all labs
 @pytest.mark.processes("some")
 @pytest.mark.parametrize("lab", sorted({each.lab for each in exercises().values()}))
 def test_trivial_answers_earn_next_to_nothing(lab: str) -> None:
