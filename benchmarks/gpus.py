@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks._counted import stepped, training
+from benchmarks._counted import layers, stepped
 from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, table
 from ddpkit import Cluster
 from ddpkit.cluster import devices
@@ -118,8 +118,6 @@ def least_ns(model: str) -> int:
 
 def counted_ns(model: str) -> int:
     """The time of a model's training step on an emulated machine."""
-    if model != LARGE:
-        return training(model, 2)[-1]
     step = _step_of(model)
     step()
     begin = time.perf_counter_ns()
@@ -131,11 +129,9 @@ def _step_of(model: str) -> Callable[[], None]:
     if model != LARGE:
         return stepped(model)
     import torch
-    from torch import nn
 
-    net = nn.Sequential(*(nn.Sequential(nn.Linear(2048, 2048), nn.ReLU()) for _ in range(8)))
+    net, x = layers(2048, 8), torch.randn(1024, 2048)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
-    x = torch.randn(1024, 2048)
 
     def step() -> None:
         optimizer.zero_grad()

@@ -37,21 +37,18 @@ def is_user_file(filename: str) -> bool:
         return filename in _shipped or filename.startswith(("<ipython", "<stdin", *MAGICS))
     if filename.startswith(tuple(_own)):
         return True
-    if any(folder in filename for folder in _INSTALLED) or _is_in_a_target(filename):
+    if any(folder in filename for folder in _INSTALLED):
+        return False
+    if filename.startswith(_targets(tuple(sys.path))):
         return False
     if filename.startswith(PACKAGE):
         return filename.startswith(_ANSWERS)
     return not filename.startswith(_STDLIB)
 
 
-def _is_in_a_target(filename: str) -> bool:
-    """Whether a file is a library's that `pip install --target` has put where Python looks."""
-    return any(filename.startswith(folder) for folder in _targets(tuple(sys.path)))
-
-
 @functools.cache
 def _targets(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders that Python imports from in which pip has noted what it has installed."""
+    """The folders that Python imports from into which pip has installed (`--target`, say)."""
     found = (os.path.join(folder, "") for folder in folders if folder)
     return tuple(folder for folder in found if glob.glob(f"{glob.escape(folder)}*.dist-info"))
 

@@ -95,12 +95,13 @@ class Cluster:
     with `link="unlimited"`. `speed=` counts on top: `speed=0.5` doubles what operations take.
     `device="cuda"` gives every rank a GPU, the arguments of a run with it, and makes it the default
     device of what the rank creates. They talk NCCL if there are as many GPUs as ranks, else they
-    share, and talk gloo. `DDPKIT_DEVICE=cuda` in the environment says it for all cells.
+    share, and talk gloo. `DDPKIT_DEVICE=cuda` in the environment says it for all cells, but for
+    emulated clusters, which compute on the CPU.
     `record=False` leaves forward, backward and optimizer out of the trace.
 
     Raises ClusterError if `world_size` is not a number of ranks that can be started, if a link, a
-    machine or a speed cannot be read, for a speed without both, if there is no such device, and in
-    a rank.
+    machine or a speed cannot be read, for a speed without both, if there is no such device, for
+    GPUs of an emulated cluster, and in a rank.
     """
 
     def __init__(
