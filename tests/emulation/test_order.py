@@ -1,6 +1,7 @@
 """What depends on order: one order for all ranks, that of emulated time, however busy the cores."""
 
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -175,6 +176,16 @@ def test_who_is_stopped_or_gets_no_core_does_not_stand_still(tmp_path):
         process.kill()
         process.communicate()
         watched.close()
+
+
+def test_a_look_at_many_callbacks_of_a_rank_is_one_look(tmp_path):
+    watched = Watched(ClockPage.create(tmp_path / "page"), os.getpid(), math.inf)
+    watched._look(7.0)
+    watched._look(7.0)
+    assert watched.looks == 1
+    watched._look(8.0)
+    assert watched.looks == 2
+    watched.close()
 
 
 def first_come() -> list[tuple[int, int]]:

@@ -52,6 +52,7 @@ class Watched:
     ticks: int = 0
     ticks_since: float = field(default_factory=time.monotonic)  # so of the process
     looks: int = 0  # since it was last seen to go on
+    looked: float = 0.0  # when
     files: dict[str, int] = field(default_factory=dict)  # of the system's, that tell of it
 
     def go_on(self) -> None:
@@ -103,13 +104,18 @@ class Watched:
         if used is not None and (used > self.cpu_ns + 100_000 or is_ready(self.pid)):
             self.cpu_ns, self.since, self.looks = used, now, 0
         else:
-            self.looks += 1
+            self._look(now)
         limit = STANDSTILL_FOR_BYTES
         if self.page.in_users_code or (unmet and self.page.may_wait_for_gloo):
             limit = STANDSTILL
         elif unmet and self.page.waits_for_gloo:
             limit = STANDSTILL_IN_GLOO
         return now - self.since > limit and self.looks >= LOOKS
+
+    def _look(self, now: float) -> None:
+        """Count a look that found it at rest: one, for however many of the rank's threads."""
+        self.looks += now != self.looked
+        self.looked = now
 
     def process_stands_still(self, now: float) -> bool:
         """Whether no thread of the process has used CPU time to speak of for a while."""
@@ -118,5 +124,5 @@ class Watched:
         if ticks > self.ticks + TICKS or is_ready(self.pid):
             self.ticks, self.ticks_since, self.looks = ticks, now, 0
         else:
-            self.looks += 1
+            self._look(now)
         return now - max(self.since, self.ticks_since) > STANDSTILL and self.looks >= LOOKS
