@@ -2,7 +2,7 @@
 # jupyter:
 #   ddpkit:
 #     builds: an optimizer and a model of which each rank keeps a part, to ZeRO's third stage
-#     minutes: 85
+#     minutes: 100
 #     needs: labs 04, 05 and 06
 #   jupytext:
 #     text_representation:
@@ -20,7 +20,7 @@
 # then the gradients, then the parameters themselves. It learns what one process learns, and you count
 # every byte that is held and every byte that travels.
 #
-# **You need** labs 04, 05 and 06. About 85 minutes.
+# **You need** labs 04, 05 and 06. About 100 minutes.
 
 # %%
 import torch, torch.distributed as dist

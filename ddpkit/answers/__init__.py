@@ -137,7 +137,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab10": ("10_faults", "175"),
     "lab11": ("11_pipeline", "95"),
     "lab12": ("12_slices", "90"),
-    "lab13": ("13_shards", "85"),
+    "lab13": ("13_shards", "100"),
     "lab14": ("14_plans", "65"),
     "lab15": ("15_capstone", "90"),
 }
