@@ -44,12 +44,24 @@ class Mutated:
 
 
 def mutated(lab: str) -> list[Mutated]:
-    """So many notebooks that each mutant of lab NN is in one of them."""
-    names = [each.name for each in exercises_of(lab)]
-    found = wrong_answers(lab)
-    of = {name: [each for each in found if each.exercise == name] for name in names}
-    count = max(map(len, of.values()))
-    return [_mutated(lab, {n: of[n][k] for n in names if k < len(of[n])}) for k in range(count)]
+    """Notebooks of which one has each mutant of lab NN, and right answers to all that it calls.
+
+    Two wrong answers may make a right one: who begins with the last rank's parameters, by a
+    broadcast that is always from rank 0.
+    """
+    calls = needs(lab)
+    left: dict[str, list[Wrong]] = {each.name: [] for each in exercises_of(lab)}
+    for each in wrong_answers(lab):
+        left[each.exercise].append(each)
+    made = []
+    while any(left.values()):
+        wrong: dict[str, Wrong] = {}
+        for name, mutants in left.items():
+            apart = all(name not in calls[other] and other not in calls[name] for other in wrong)
+            if mutants and apart:
+                wrong[name] = mutants.pop(0)
+        made.append(_mutated(lab, wrong))
+    return made
 
 
 def _mutated(lab: str, wrong: dict[str, Wrong]) -> Mutated:
