@@ -48,8 +48,13 @@ def is_user_file(filename: str) -> bool:
 
 @functools.cache
 def _targets(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders that Python imports from into which pip has installed (`--target`, say)."""
-    found = (os.path.join(folder, "") for folder in folders if folder)
+    """The folders that Python imports from into which pip has installed (`--target`, say).
+
+    Those that are known by name are not looked into: there may be a thousand files in them.
+    """
+    found = [os.path.join(folder, "") for folder in folders if folder]
+    found = [each for each in found if not each.startswith(_STDLIB)]
+    found = [each for each in found if not any(folder in each for folder in _INSTALLED)]
     return tuple(folder for folder in found if glob.glob(f"{glob.escape(folder)}*.dist-info"))
 
 

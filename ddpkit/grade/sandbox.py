@@ -15,6 +15,7 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Protocol
 
+from ddpkit.cluster.local.launch import HUGE_PAGES
 from ddpkit.exercises.exercise import exercises
 from ddpkit.files import PACKAGE
 
@@ -148,6 +149,7 @@ def environment(record: int, course: Path, job: Path, home: Path, tmp: Path) -> 
         "DDPKIT_QUESTIONS": str(job / "questions"),
         "DDPKIT_RECORD": str(record),
         "OMP_NUM_THREADS": "1",
+        **HUGE_PAGES,
     }
 
 

@@ -80,11 +80,15 @@ def live(
 def _seed_all(seed: int, rank: int) -> None:
     """Seed torch, numpy and random with `1000 * seed + rank`.
 
-    Forked ranks share their random state: unseeded, all would draw the same numbers.
+    Forked ranks share their random state: unseeded, all would draw the same numbers. Where there
+    is no GPU its generators are left out: `torch.manual_seed` formats a traceback for each kind.
     """
     import torch
 
-    torch.manual_seed(1000 * seed + rank)
+    if torch.accelerator.is_available():
+        torch.manual_seed(1000 * seed + rank)
+    else:
+        torch.default_generator.manual_seed(1000 * seed + rank)
     random.seed(1000 * seed + rank)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed((1000 * seed + rank) % 2**32)

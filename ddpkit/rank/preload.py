@@ -33,16 +33,20 @@ import gc
 import importlib
 import os
 import signal
+import sys
 from contextlib import suppress
 from typing import Any
 
 gc.disable()  # until all is there: looking for garbage is a fifth of the time that torch takes
 
+import torch  # noqa: E402
+
 import ddpkit.rank.group.backend  # noqa: E402
 import ddpkit.rank.life  # noqa: E402
-import ddpkit.rank.main  # noqa: E402
-import ddpkit.rank.record.compute  # noqa: E402, F401
+import ddpkit.rank.main  # noqa: E402, F401
 from ddpkit.rank.emulation.seen import look_for_tellers  # noqa: E402
+from ddpkit.rank.record.compute import lay_the_way  # noqa: E402
+from ddpkit.source import is_user_file  # noqa: E402
 
 IDLE = 1.5  # seconds
 FORKSERVER = os.getpid()
@@ -50,7 +54,26 @@ ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
 NO_COMPILER = "DDPKIT_NO_COMPILER"  # set by who knows that no rank needs `SLICES`
 CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.group.hidden")
+# What each rank would import, 20 to 50 ms a rank. numpy has its generators ready when asked for.
+EACH_RANK = (
+    *CHECKS,
+    "ddpkit.rank.emulation.counted",
+    "multiprocessing.popen_forkserver",
+    "numpy.random",
+)
 SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
+
+
+def _ready() -> None:
+    """Leave ranks little to write to: what they would do first, each for itself, is done here."""
+    look_for_tellers()
+    torch.manual_seed(0)  # reads the lines that it quotes
+    if rules := sys.modules.get("torch._dynamo.trace_rules"):
+        with suppress(AttributeError):  # joining a group does so
+            rules.clear_lru_cache()
+    is_user_file(signal.__file__)  # looks through the folders that Python imports from
+    gc.freeze()
+    gc.enable()
 
 
 def _import_a_slice(*_: Any) -> None:
@@ -58,9 +81,7 @@ def _import_a_slice(*_: Any) -> None:
     gc.disable()
     with suppress(ImportError):  # not every torch has all of them
         importlib.import_module(SLICES.pop(0))
-    look_for_tellers()
-    gc.freeze()
-    gc.enable()
+    _ready()
     if SLICES:
         signal.setitimer(signal.ITIMER_REAL, BREATH)
 
@@ -72,14 +93,14 @@ def _end_unless_a_rank() -> None:
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)
 
 
-# What each rank of a check would import, 50 ms each. By name: a rank needs none of the exercises.
-for name in CHECKS:
-    importlib.import_module(name)
-look_for_tellers()
+# By name: a rank needs none of the exercises.
+for name in EACH_RANK:
+    with suppress(ImportError):  # there may be no numpy
+        importlib.import_module(name)
+lay_the_way()
 # What is loaded by now is left out of garbage collection: in a rank it would look at every object,
 # and so copy every page that the ranks share.
-gc.freeze()
-gc.enable()
+_ready()
 if hasattr(signal, "setitimer"):
     if not os.environ.get(NO_COMPILER):
         signal.signal(signal.SIGALRM, _import_a_slice)

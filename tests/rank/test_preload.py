@@ -1,5 +1,6 @@
 """The forkserver has imported what a rank needs, so that a run begins in a tenth of a second."""
 
+import os
 import subprocess
 import sys
 
@@ -24,8 +25,11 @@ def test_a_rank_imports_no_module_of_the_kit_itself():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     later = {"torch._dynamo", "sympy", "mpmath"}  # the slices, each with all that it needs
     (of_a_check,) = call(loaded, world_size=1).returned
-    in_rank = {*Cluster(1).run(loaded).results[0], *of_a_check}
-    kits = {name for name in in_rank if name.startswith("ddpkit.")}
+    modelled = Cluster(1, link="10 Gbit/s, 50 us", machine="A100")
+    of_runs = [cluster.run(loaded).results[0] for cluster in (Cluster(1), modelled)]
+    in_rank = {*of_a_check, *of_runs[0], *of_runs[1]}
+    others = ("multiprocessing.", "numpy.random", "torch.utils.")
+    kits = {name for name in in_rank if name.startswith(("ddpkit.", *others))}
     assert sorted(kits - set(done.stdout.split())) == []
     assert "torch.distributed.distributed_c10d" in done.stdout.split()
     assert not later & set(done.stdout.split())
@@ -64,3 +68,44 @@ def compiled() -> None:
         doubled = torch.compile(lambda x: torch.relu(2 * x), backend="eager")
         doubled(x)
     print(operations.number)
+
+
+def of_modules() -> tuple[str, bool, list[int]]:
+    """Where a call of a module leads at first, whether it is recorded, and what it gives."""
+    from ddpkit.rank.record.compute import _way
+
+    called = torch.nn.Module.__call__
+    given = torch.nn.Flatten(0)(torch.ones(2, 3)).shape
+    return called.__code__.co_filename, _way.leads_to.__code__ is not called.__code__, list(given)
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_a_rank_records_modules_without_a_change_of_their_class(record):
+    """To set `Module.__call__` copies pages of all its subclasses, in each rank."""
+    run = Cluster(2, record=record).run(of_modules)
+    file = str(ROOT / "ddpkit" / "rank" / "record" / "compute.py")
+    assert run.results == [(file, True, [6])] * 2
+    spans = [span.name for span in run.trace.spans] if record else []
+    assert spans == ["Flatten"] * 2 * record
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's heap is Linux's")
+@pytest.mark.parametrize("given", [None, "glibc.malloc.check=0"])
+def test_the_forkserver_has_a_heap_of_huge_pages_and_ranks_have_the_users_settings(given):
+    code = """if True:
+        import os
+        from multiprocessing import forkserver
+        from pathlib import Path
+        from ddpkit import Cluster
+
+        print(Cluster(1).run(os.environ.get, "GLIBC_TUNABLES").results)
+        (mine,) = Path("/proc", str(forkserver._forkserver._forkserver_pid), "environ"),
+        print([each for each in mine.read_text().split(chr(0)) if each.startswith("GLIBC")])
+        print(os.environ.get("GLIBC_TUNABLES"))
+    """
+    env = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+    env |= {"GLIBC_TUNABLES": given} if given else {}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
+    theirs = f"GLIBC_TUNABLES={given or 'glibc.malloc.hugetlb=1'}"
+    assert done.stdout == f"{[given]}\n{[theirs]}\n{given}\n", done.stderr
