@@ -20,8 +20,11 @@ from ddpkit.exercises.sources import source_of
 from ddpkit.grade.cellnames import names_in
 from ddpkit.grade.questions import exercises_of
 from ddpkit.grade.store import Result
+from ddpkit.source import PACKAGE
 from tests.grade.attacks import ROOT, answer, cell
 from tests.labs.answers import Wrong, right_answers, wrong_answers
+
+LOST = ("fail", "error", "deadlock", "timeout")  # what a mutant may end in
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,12 @@ class Mutated:
         for one in result.exercises:
             if one.name in self.wrong and one.earned >= one.points:
                 yield f"{self.wrong[one.name]} gets all points"
-            if one.name in self.wrong and one.status not in ("fail", "error", "deadlock"):
+            if one.name in self.wrong and one.status not in (
+                "fail",
+                "error",
+                "deadlock",
+                "timeout",
+            ):
                 yield f"{self.wrong[one.name]} ends in {one.status}"
             if not touched & needs(result.lab)[one.name] and one.earned != one.points:
                 yield f"{one.name} is right and gets {one.earned} of {one.points}: {one.feedback}"
@@ -122,16 +130,31 @@ def source_in_a_cell(exercise: str, made: Any) -> str:
     """Code that binds the exercise's name to an answer of these tests."""
     module = sys.modules.get(made.__module__)
     borrowed = _Borrowed(find(exercise).lab)
-    if module is None:  # an edit of the kit's answer, which uses what the notebook has
-        edit = borrowed.visit(ast.parse(str(source_of(made))))
-        return f"{ast.unparse(edit)}\n\n{exercise} = {made.__name__}\n"
-    kept = _needed(Path(str(module.__file__)), {made.__name__}, borrowed)
+    path = _written_in(made)
+    if module is not None:
+        kept = _needed(path, {made.__name__}, borrowed)
+    else:
+        edit = ast.parse(str(source_of(made)))
+        if path.is_relative_to(PACKAGE):  # of the kit's answer, which uses what the notebook has
+            return f"{ast.unparse(borrowed.visit(edit))}\n\n{exercise} = {made.__name__}\n"
+        used = {each.id for each in ast.walk(edit) if isinstance(each, ast.Name)}
+        kept = [*_needed(path, used - {made.__name__}, borrowed), borrowed.visit(edit)]
     body = ast.unparse(ast.Module(kept, []))
     made_by = f"_mutant_of_{exercise}"
     # The right answer, which is about to lose its name; another may stand further down.
     given = f"{exercise}={exercise}" if exercise in borrowed.names else ""
     lines = textwrap.indent(f"{body}\nreturn {made.__name__}", "    ")
     return f"def {made_by}({given}):\n{lines}\n\n{exercise} = {made_by}()\n"
+
+
+def _written_in(made: Any) -> Path:
+    """The file of an answer; of an edited one, the file of the answer that it was made from."""
+    functions = [
+        made,
+        *filter(callable, vars(made).values()),
+    ]  # a class has its module's names in its methods
+    spaces = (getattr(inspect.unwrap(each), "__globals__", None) for each in functions)
+    return Path(next(space for space in spaces if space)["__file__"])
 
 
 class _Borrowed(ast.NodeTransformer):

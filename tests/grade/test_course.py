@@ -49,7 +49,8 @@ def test_every_lab_at_both_ends_and_in_between(tmp_path: Path) -> None:
         result = results[name]
         assert (result.earned, {one.status for one in result.exercises}) == (0, {"fail"})
         assert result.points > 0
-    assert mistakes(notebooks, results) == []
+    found = mistakes(notebooks, results)
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.skipif(
@@ -64,4 +65,5 @@ def test_every_mutant_loses_its_points_and_no_others(tmp_path: Path, lab: str) -
     done = grade(wrong, "--out", tmp_path / "out", "--jobs", "2", "--limit", "20", "--lab", lab)
     assert done.returncode == 0, done.stderr
     results = {result.name: result for result in store.load(tmp_path / "out")}
-    assert mistakes(notebooks, results) == []
+    found = mistakes(notebooks, results)
+    assert not found, "\n".join(found)

@@ -1,0 +1,71 @@
+"""The notebooks with wrong answers: what is handed in is the mutant, and not a NameError."""
+
+from __future__ import annotations
+
+import builtins
+import symtable
+from collections.abc import Iterator
+
+import pytest
+
+from tests.grade.mutated import of_other_makes, solution, wrong_source
+from tests.labs.answers import labs, wrong_answers
+
+
+def bound(table: symtable.SymbolTable) -> set[str]:
+    """The names that a piece of code binds at its top level."""
+    return {
+        each.get_name()
+        for each in table.get_symbols()
+        if each.is_assigned() or each.is_imported() or each.is_namespace()
+    }
+
+
+def free(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names that a piece of code, and what is defined in it, looks for outside of itself."""
+    for each in table.get_symbols():
+        at_the_top = table.get_type() == "module" and each.get_name() not in bound(table)
+        if each.is_referenced() and (at_the_top or each.is_global()):
+            yield each.get_name()
+    for child in table.get_children():
+        yield from free(child)
+
+
+def names_of(lab: str) -> set[str]:
+    """What the cells of lab NN's notebook bind, and what Python has."""
+    cells = (each for each in solution(lab)["cells"] if each["cell_type"] == "code")
+    sources = ("".join(each["source"]) for each in cells)
+    plain = (each for each in sources if not each.startswith("%"))
+    return set(dir(builtins)).union(
+        *(bound(symtable.symtable(each, "cell", "exec")) for each in plain)
+    )
+
+
+def missing(source: str, there: set[str]) -> set[str]:
+    table = symtable.symtable(source, "cell", "exec")
+    return set(free(table)) - bound(table) - there
+
+
+@pytest.mark.parametrize("lab", labs())
+def test_wrong_answer_finds_all_names_that_it_uses(lab: str) -> None:
+    there = names_of(lab)
+    found = {str(each): missing(wrong_source(each), there) for each in wrong_answers(lab)}
+    assert found
+    assert {name: names for name, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize("lab", labs())
+def test_right_answer_of_another_make_does_too(lab: str) -> None:
+    there = names_of(lab)
+    sources = [
+        "".join(cell["source"])
+        for notebook in of_other_makes(lab)
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code" and not "".join(cell["source"]).startswith("%")
+    ]
+    assert sources
+    assert [names for each in sources if (names := missing(each, there))] == []
+
+
+def test_missing_name_is_seen() -> None:
+    assert missing("def f(x):\n    return helper(x) + y\n", {"y"}) == {"helper"}
