@@ -5,7 +5,8 @@ benchmark decides what is measured in turns with what, and a world only does it 
 
     python -m benchmarks._worlds ddpkit '[["nothing", 4], ["nothing", 4]]'
 
-prints one JSON line of `{"job", "ranks", "seconds", "values", "failed"}` for each step.
+prints one JSON line of `{"job", "ranks", "seconds", "cpu", "values", "failed"}` a step. "cpu"
+is the processor time, in seconds, of this process and all below it.
 """
 
 from __future__ import annotations
@@ -158,15 +159,28 @@ def carry_out(world: World, plan: list[tuple[str, int]]) -> list[dict[str, Any]]
 
             arguments = (torch.ones(_jobs().TENSOR),)
         begun = time.perf_counter() if done or arguments else begun
+        used = processor_time() if done else 0.0
         failed, results = "", []
         try:
             results = world.call(ranks, job, arguments)
         except Exception as error:
             failed = type(error).__name__
         ended = time.perf_counter()
-        step = {"job": job, "ranks": ranks, "seconds": ended - begun, "failed": failed}
+        cpu = processor_time() - used
+        step = {"job": job, "ranks": ranks, "seconds": ended - begun, "cpu": cpu, "failed": failed}
         done.append(step | _read(job, results, begun, ended))
     return done
+
+
+def processor_time() -> float:
+    """Seconds that this process, those below it and those that these have seen end have used."""
+    import psutil  # here: the first step's time is that of a fresh process
+
+    me, used = psutil.Process(), 0.0
+    for each in [me, *me.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            used += sum(each.cpu_times()[:4])  # user, system, and the same of its ended children
+    return used
 
 
 def _read(job: str, results: list[Any], begun: float, ended: float) -> dict[str, Any]:

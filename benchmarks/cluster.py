@@ -183,6 +183,8 @@ def starts(worlds: Worlds) -> list[Figure]:
         goal = 0.2 if size == 4 else None
         name = f"later run of an empty function, {size} rank{'s' * (size > 1)}"
         figures.append(figure(name, _empty(size), goal=goal))
+    cpu = "processor time of a later run of an empty function, 4 ranks"
+    figures.append(figure(cpu, _processor_time))
     for fault, name in FAULTS.items():
         figures.append(figure(f"run after {name}, 4 ranks", _empty(4, fault), goal=0.2))
     for fault, name in FAULTS.items():
@@ -231,6 +233,10 @@ def _empty(size: int, after: str = "") -> Callable[[Step], float | None]:
         return step["seconds"] if same and not step["failed"] else None
 
     return choose
+
+
+def _processor_time(step: Step) -> float | None:
+    return step["cpu"] if _empty(4)(step) else None
 
 
 def _seconds(job: str, size: int) -> Callable[[Step], float | None]:

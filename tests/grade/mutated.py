@@ -134,11 +134,11 @@ def source_in_a_cell(exercise: str, made: Any) -> str:
     if module is not None:
         kept = _needed(path, {made.__name__}, borrowed)
     else:
-        edit = ast.parse(str(source_of(made)))
+        edit = borrowed.visit(ast.parse(str(source_of(made))))
         if path.is_relative_to(PACKAGE):  # of the kit's answer, which uses what the notebook has
-            return f"{ast.unparse(borrowed.visit(edit))}\n\n{exercise} = {made.__name__}\n"
+            return f"{ast.unparse(edit)}\n\n{exercise} = {made.__name__}\n"
         used = {each.id for each in ast.walk(edit) if isinstance(each, ast.Name)}
-        kept = [*_needed(path, used - {made.__name__}, borrowed), borrowed.visit(edit)]
+        kept = [*_needed(path, used - {made.__name__}, borrowed), edit]
     body = ast.unparse(ast.Module(kept, []))
     made_by = f"_mutant_of_{exercise}"
     # The right answer, which is about to lose its name; another may stand further down.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import symtable
 from collections.abc import Iterator
@@ -44,6 +45,25 @@ def names_of(lab: str) -> set[str]:
 def missing(source: str, there: set[str]) -> set[str]:
     table = symtable.symtable(source, "cell", "exec")
     return set(free(table)) - bound(table) - there
+
+
+def brought(source: str) -> set[str]:
+    """The modules that a piece of code imports, and what it imports from them."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {str(node.module)} | {f"{node.module}.{each.name}" for each in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+    return found
+
+
+@pytest.mark.parametrize("lab", labs())
+def test_wrong_answer_imports_nothing_that_a_sandbox_has_not(lab: str) -> None:
+    """The answers of a lab, and these tests, stay outside while the lab is graded."""
+    hidden = (f"ddpkit.answers.lab{lab}", "tests")
+    found = {str(each): brought(wrong_source(each)) for each in wrong_answers(lab)}
+    assert {name: one for name, all in found.items() for one in all if one.startswith(hidden)} == {}
 
 
 @pytest.mark.parametrize("lab", labs())
