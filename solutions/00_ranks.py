@@ -326,7 +326,7 @@ beside(shift_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
 # **What to notice:** no staircase. The even ranks send while the odd ones receive, then the other
-# way round. It takes two rounds, however many ranks there are. (Is your picture a staircase? Then one
+# way round. It takes two rounds, however many ranks there are, as long as their number is even. (Is your picture a staircase? Then one
 # rank receives first and all others send first: that ends too, but only one message moves at a time.)
 #
 # With an odd number of ranks it takes a third round. Why?
@@ -341,7 +341,7 @@ beside(shift_ms, run.trace.duration_ms, "ms")
 # </details>
 
 # %% [markdown]
-# **In words:** your token took twice as long as your shift, with the same messages. What does a rank do in the one and not in the other while it waits? Use the numbers of your two timelines.
+# **In words:** your token took twice as long as your shift, with as many messages. How many messages were under way at the same moment in each, and what did the other ranks do meanwhile? Use the numbers of your two timelines.
 
 # %% [markdown]
 # *Your words:*

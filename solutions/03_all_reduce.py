@@ -81,7 +81,10 @@ print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f
 # %% [markdown]
 # ## 1 · Everybody tells everybody
 #
-# Each rank sends its tensor to all others, all at once, and adds up what it gets.
+# Each rank sends its tensor to all others, all at once, and adds up what it gets. In which order? If
+# all began with a message to rank 0, its link would take one after the other, and the links of the
+# others would stand idle. So each rank begins with the one to its right, goes on to the one after
+# that, and so on: then no two ever send to the same.
 #
 # **Predict:** on four ranks, how many times $t$ does this take, and how many $\alpha$? Here $t$ is 105 ms
 # and $\alpha$ is 5 ms: how many ms is that? Write them in place of the dots.
@@ -94,8 +97,10 @@ all_to_all_ms = 5 + 3 * 105  # your prediction, in ms
 def all_to_all(x: torch.Tensor) -> torch.Tensor:
     """The sum of x over all ranks, as a new tensor: every rank sends x to every other.
 
-    All messages are under way at once. Every rank adds in the order of the ranks, so that all get
-    the same sum to the last bit. `x` may have any shape and dtype, and need not be contiguous.
+    All messages are under way at once, posted in the order of the distance: to the rank 1, 2, ...
+    to the right, from the rank 1, 2, ... to the left. But every rank adds in the order of the
+    ranks, so that all get the same sum to the last bit. `x` may have any shape and dtype, and need
+    not be contiguous.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -127,7 +132,8 @@ beside(all_to_all_ms, run.trace.duration_ms, "ms")
 # **What to notice:** $\alpha + 3t$. All messages start at once, so there is one latency. But each link
 # has to carry three tensors out and three in, one after the other, and each rank needs room for three
 # more tensors. With $n$ ranks it is $\alpha + (n - 1)\,t$: the right way for a few numbers, and
-# hopeless for gradients.
+# hopeless for gradients. (Did yours take longer, up to 530 ms? Then several ranks sent to the same one
+# at once: look in your picture which of them wait.)
 
 # %% [markdown]
 # ## 2 · One after the other
@@ -426,7 +432,7 @@ play(cluster.run(ring, PerRank([torch.full((8,), 10.0**rank) for rank in range(4
 # %% [markdown]
 # Now on the slow link, where each message takes its time.
 #
-# **Predict:** `all_to_all` took 320 ms. How long does the ring take? And which ranks will wait?
+# **Predict:** `all_to_all` takes 320 ms. How long does the ring take? And which ranks will wait?
 
 # %% guess="ring_ms"
 ring_ms = 6 * 5 + 1.5 * 105  # your prediction, in ms
@@ -558,12 +564,13 @@ print(f"measured ÷ predicted: {ratios[0]:.2f} to {ratios[-1]:.2f}, ", end="")
 print(f"half of them below {ratios[len(ratios) // 2]:.2f}")
 
 # %% [markdown]
-# **What to notice:** lines are predicted, marks are measured, and the lines cross. On the left they are
-# flat at first: small tensors cost their latencies. Then all rise alike, and what counts is how many
-# times $t$ is paid. On the right the master grows with $n$, the butterfly with $\log n$, and the ring by
+# **What to notice:** lines are predicted, marks are measured, and the lines cross. On the left the
+# ring's is flat at first: small tensors cost their latencies. Then all rise alike, and what counts is
+# how many times $t$ is paid. On the right the master grows with $n$, the butterfly with $\log n$, and the ring by
 # its latencies only.
 #
-# (Where a mark lies above its line, Python's own work shows: about 0.1 ms for each message.)
+# (Where a mark lies a little above its line, Python's own work shows: about 0.1 ms for each message.
+# Where one lies far above, several ranks sent to the same one at once, as in part 1.)
 
 # %% [markdown]
 # ## Where they cross
@@ -574,7 +581,8 @@ print(f"half of them below {ratios[len(ratios) // 2]:.2f}")
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# Both are equal where $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In 40 ms the link moves 100,000 bytes.
+# Both are equal where $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In 40 ms the link moves 100,000
+# bytes. (The cell tries multiples of 1,000, and prints the first with which the ring wins.)
 #
 # </details>
 

@@ -146,5 +146,5 @@ def described(model: Forecast, files: tuple[Path, ...]) -> list[str]:
 def _run(model: Forecast, ranks: int, link: str | None, machine: str | None) -> str:
     """The command that makes such a run in emulated time."""
     said = link or str(model.links.slowest)
-    on = f' --machine "{machine}"' if machine else ""
+    on = f' --machine "{machine or model.machine}"' if machine or model.machine else ""
     return f'ddpkit run -n {min(ranks, 16)} --link "{said}"{on} train.py'

@@ -43,10 +43,10 @@ MISSING = "not answered yet, so what needs them will fail"
 def script(number: str, output: Path | None) -> None:
     """Write lab NUMBER as a plain script with your answers in it, for python and for torchrun.
 
-    They come from your notebook, in this folder or in labs/, and where it is blank, from the
+    They come from your notebook, in this folder, my_labs/ or labs/, and where it is blank, from the
     versions that its checks have kept. A script that you have changed is not overwritten.
     """
-    folders = (labs_folder(), Path("labs"), Path())  # a nearer one wins
+    folders = (labs_folder(), Path("labs"), Path("my_labs"), Path())  # a nearer one wins
     labs = {path.stem: path for folder in folders for path in folder.glob("[0-9][0-9]_*.ipynb")}
     notebook = lab_named(number, sorted(labs.values(), key=lambda path: path.stem))
     made, output = make_script(notebook), output or Path(f"{notebook.stem}.py")

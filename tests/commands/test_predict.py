@@ -113,6 +113,7 @@ def test_predict_on_another_machine_says_both_ends(saved: str, tmp_path: Path) -
     named, path = recorded([1.0] * 5), tmp_path / "named.json.gz"
     replace(named, facts={**named.facts, "machine": was}).save(path)
     assert "between × 1 and × 1," in said("predict", str(path), "-n", "4", "--machine", was)
+    assert f'--machine "{was}" train.py' in said("predict", str(path), "-n", "4")  # as recorded
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,15 @@ def test_answers_come_from_the_notebook_or_from_their_checks(folder):
     assert "print((\n    1 +\n    2\n))" in text
 
 
+def test_the_copy_that_make_lab_works_on_is_found_from_above(folder):
+    (folder / "my_labs").mkdir()
+    for name in ("00_ranks.ipynb", ".ddpkit"):
+        (folder / name).rename(folder / "my_labs" / name)
+    said = script("0").output.splitlines()
+    assert said[0] == f"wrote 00_ranks.py from {Path('my_labs', '00_ranks.ipynb')}"
+    assert said[2] == "your answers, as kept by their checks: token_ring"
+
+
 @pytest.mark.slow
 def test_it_runs_alone_and_under_torchrun(folder):
     script("00", "-o", "lesson.py")

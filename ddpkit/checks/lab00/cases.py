@@ -40,6 +40,9 @@ def arrows(s: Seen) -> list[str]:
 IN_A_RING = (
     Hint("one rank", lambda s: s.error and s.n == 1 and s.kind in ("to itself", "no such rank"),
          "With one rank there is nobody to send to: the neighbour of rank 0 is rank 0 itself."),
+    Hint("no such rank", lambda s: s.kind == "no such rank", lambda s:
+         f"With {s.n} ranks there is no rank of that number: reckon with dist.get_world_size(), "
+         "not with a number of your own."),
     Hint("has returned", lambda s: s.stuck == "returned",
          "A rank has returned, and another still waits for it: count the sends and the recvs."),
     Hint("all receive", lambda s: s.stuck == "receive",

@@ -100,6 +100,8 @@ def peers(rank: int, to: str) -> str:
     return f" to {who(found)}" if found else ""
 
 
+WITHOUT_ROUNDS = ("all_to_all", "master_worker")
+
 # fmt: off
 SUM = (
     *MESSAGES,
@@ -108,6 +110,9 @@ SUM = (
          f"with {s.n} ranks, and count who sends and who receives."),
     Hint("all send", lambda s: s.stuck == "send",
          "All wait in send. Start it with dist.isend, then receive, then wait for it."),
+    Hint("all receive", lambda s: s.stuck == "receive" and s.way.name in WITHOUT_ROUNDS,
+         "All wait for a message, and nobody has sent one: start yours with dist.isend before you "
+         "receive, or let one rank send first."),
     Hint("circle", lambda s: s.stuck,
          "In each round, is the rank that I receive from the one that sends to me? Draw an arrow "
          "for each message."),

@@ -26,6 +26,7 @@ edits(
       "            dist.recv": "        dist.recv"}, "has returned"),
     ("token_ring", "in_place", "token.clone()", "token", "input changed"),
     ("token_ring", "adds_rank", "+= rank + 1", "+= rank", "adds its rank"),
+    ("token_ring", "for_four", "src=world_size - 1", "src=3", "no such rank"),
     ("token_ring", "one_rank", "world_size > 1", "world_size > 0", "one rank"),
     ("who_waits", "all_send_first", "rank % 2 == 0", "True", "all send"),
     ("who_waits", "all_receive_first", "rank % 2 == 0", "False", "all receive"),

@@ -58,6 +58,9 @@ def along_a_line(x):
     return total
 
 
+FAR = "for far in range(1, world_size)"
+ISENDS = f"    works = [dist.isend(mine, (rank + far) % world_size) {FAR}]\n"
+
 # fmt: off
 # Right sums by another way than the exercise's: an answer to one poses as one to another
 edits(
@@ -109,6 +112,9 @@ edits(
      "works = [dist.isend(mine, (rank + far) % world_size) for far in range(1, world_size)]",
      "works = []\n    for far in range(1, world_size):\n"
      "        dist.send(mine, (rank + far) % world_size)", "all send"),
+    ("all_to_all", "receives_before_it_sends",
+     {ISENDS: "", "works.append(dist.irecv(parts[sender], sender))\n":
+      f"dist.recv(parts[sender], sender)\n{ISENDS}"}, "all receive"),
 
     ("round_robin", "no_return", "    return total", "", "returned None"),
     ("round_robin", "adds_before_it_came",
@@ -144,7 +150,7 @@ edits(
      "twice"),
     ("master_worker", "workers_receive_first",
      "dist.send(total, 0)\n        dist.recv(total, 0)",
-     "dist.recv(total, 0)\n        dist.send(total, 0)", "circle"),
+     "dist.recv(total, 0)\n        dist.send(total, 0)", "all receive"),
     ("master_worker", "into_x",
      "x.clone(memory_format=torch.contiguous_format)", "x", "x changed"),
     ("master_worker", "as_it_lies",
