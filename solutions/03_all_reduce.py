@@ -633,6 +633,33 @@ for n in (4, 32, 256, 2048):
 # *Your words:*
 
 # %% [markdown]
+# ## A model of 7 billion parameters
+#
+# Its gradients are 14 GB in bfloat16, two bytes for each parameter. Training on many ranks sums them up
+# in every step.
+#
+# **Predict:** eight ranks with 100 Gbit/s, which is 12.5 GB/s, and a ring. How many seconds is that in
+# each step? And with 1 Gbit/s?
+
+# %% guess="gradients_s"
+gradients_s = 2 * 7 / 8 * 14 / 12.5  # your prediction, in s, with 100 Gbit/s
+
+# %%
+for link, each in {"100 Gbit/s": 12.5e9, "1 Gbit/s": 0.125e9}.items():
+    print(f"{link:>10}: {predict('ring', 8, 14_000_000_000, 1e-5, each):5.1f} s by your predict")
+
+# %% [markdown]
+# Your ring on it: a thousandth of the bytes, on a thousandth of 100 Gbit/s. That is the same $t$.
+
+# %%
+run = Cluster(8, link="100 Mbit/s, 10 us").run(ring, torch.ones(7_000_000, dtype=torch.bfloat16))
+beside(gradients_s, run.trace.duration_ms / 1e3, "s")
+
+# %% [markdown]
+# **What to notice:** it is nearly all $t$, and each step pays it. With more ranks it stays below $2t$. Three
+# things help: a faster link, fewer bytes, and computing meanwhile, which is lab 06.
+
+# %% [markdown]
 # ## Does everybody get the same sum?
 #
 # A float32 number has 24 binary digits. So $10^8 + 1$ is $10^8$: the 1 is too small to be kept. That is

@@ -815,6 +815,29 @@ if mine.results[0] is not None:  # a job may have another number of ranks
 # `ddpkit run -n 8 --link "10 Gbit/s, 50 us" train.py`, and it says where a step waits.
 
 # %% [markdown]
+# ## Look further
+#
+# All steps of a run in one picture, a row for each rank, and what each lost waiting for others:
+
+# %%
+from ddpkit.view import heat_map
+
+heat_map(mine)
+
+# %% [markdown]
+# `mine.trace.save("run.json.gz")` keeps the run. In a terminal, `ddpkit trace run.json.gz` shows where
+# its time went; with `--export all.json` it writes a file for [Perfetto](https://ui.perfetto.dev), which
+# runs in the browser: "Open trace file". A run of minutes can be watched while it trains. Let its
+# training loop call `watch.report(loss.item())`:
+#
+# ```python
+# from ddpkit.view import live
+#
+# with live() as watch:
+#     slow.run(train, watch)
+# ```
+
+# %% [markdown]
 # ## In this lab you have
 #
 # - hidden all-reduces below backward, bucket by bucket, in an order that all ranks agree on;

@@ -1,5 +1,6 @@
 """The scaling calculator: its numbers are the simulator's, its picture and sliders work."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from ddpkit.link import Link
 from ddpkit.simulate import assign_buckets, scaling
 from ddpkit.view import explore_scaling
 from ddpkit.view.drawing.steps import example_step
+from ddpkit.view.drawing.words import ms
 from ddpkit.view.scaling.figure import draw_scaling
 from ddpkit.view.scaling.model import scaling_model
 from tests.view import examples
@@ -46,6 +48,16 @@ def test_its_numbers_are_the_simulators() -> None:
     best = max(model.strong, key=lambda each: each.speed_up)
     assert f"fastest on {best.world_size} rank" in model.notice
     assert len(model.table().splitlines()) == len(model.weak) + 3
+
+
+@pytest.mark.parametrize("ranks", [1, 16, 4096])
+def test_the_title_says_what_the_bar_of_the_growing_batch_does(ranks: int) -> None:
+    """Of a step that is neither compute nor communication for a while, as recorded ones are."""
+    step = replace(example_step(), other_ns=30_000_000)
+    model = scaling_model(step, LINK, ranks, batch=2)
+    bar = model.weak[model.at].replay.trace(1).breakdown()[0]
+    assert bar.idle_ns == 60_000_000
+    assert model.title.startswith(f"{ms(bar.compute_ns)} of compute")
 
 
 def test_the_sliders_move_the_picture(displayed: list[object]) -> None:

@@ -166,6 +166,7 @@ def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "own": own,
                 "sums": sums,
                 "makes": makes,
+                "shared": kind == "mixed",
                 "sets": about == OTHER_SETS,
             },
             trivial=n == 1,

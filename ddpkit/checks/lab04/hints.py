@@ -138,6 +138,12 @@ def of_who_has_one(s: Seen) -> list[Gradients]:
     return [[None if g is None else g / max(1, ranks) for g, ranks in pairs]] * s.n
 
 
+def besides(s: Seen) -> int:
+    """The bytes that rank 0 moved beyond those of the gradients."""
+    moved, due = (int(calls.split()[-2]) for calls in (s.calls, s.expect["calls"]))
+    return moved - due
+
+
 def from_the_start(s: Seen) -> list[Gradients]:
     """Means that all begin where the first gradient of their dtype begins in the flat vector."""
     import torch
@@ -178,6 +184,12 @@ AVERAGE = (
          "Each rank still has its own gradients: copy the means back into them."),
     Hint("on rank 0 alone", lambda s: s.n > 1 and near(s.means, s.expect["means"][:1] + s.own[1:]),
          "Only rank 0 has the means: the others need them too."),
+    # At most a number for each gradient. One that is shared and averaged twice may be as short.
+    Hint("counted", lambda s: near(s.means, s.expect["means"]) and not s.shared
+         and 0 < besides(s) <= 8 * len(s.sums),
+         lambda s: f"Here the means are right, and {besides(s)} bytes more than the gradients were "
+         f"sent: {s.calls}, where {s.expect['calls']} would do. The divisor need not be counted: "
+         "it is the number of all ranks, also where some have no such gradient."),
     Hint("other calls", lambda s: near(s.means, s.expect["means"]),
          lambda s: f"Here the means are right, by other calls: {s.calls}. It is {s.makes}: "
          f"{s.expect['calls']}."),

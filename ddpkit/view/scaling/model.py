@@ -87,6 +87,7 @@ def scaling_model(
         tuple(scaling(larger, link, worlds, strong=strong, buckets=buckets, algorithm=algorithm))
         for strong in (False, True)
     )
-    title = f"{words.ms(larger.compute_ns)} of compute, {size(step.bytes)} of gradients, {link}"
+    computed_ns = larger.compute_ns - larger.other_ns  # the bars show the rest of it as idle
+    title = f"{words.ms(computed_ns)} of compute, {size(step.bytes)} of gradients, {link}"
     title += f", {algorithm}" if algorithm != "ring" else ""
     return Scaling(title + words.of_step(larger), weak, strong, worlds.index(ranks))

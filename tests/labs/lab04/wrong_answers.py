@@ -142,7 +142,12 @@ edits(
       "dist.get_world_size()": "ranks.clamp(min=1)",
       "dist.all_reduce(gradient)\n":
       "dist.all_reduce(gradient)\n        ranks = have.pop(0)\n        dist.all_reduce(ranks)\n"},
-     "other calls"),
+     "counted"),
+    ("average_per_parameter", "by_those_who_have_one_counted_together",
+     {"    for gradient in": "    have = torch.tensor([int(p.grad is not None)\n"
+      "            for p in module.parameters() if p.requires_grad])\n"
+      "    dist.all_reduce(have)\n    have = have.clamp(min=1).tolist()\n    for gradient in",
+      "dist.get_world_size()": "have.pop(0)"}, "counted"),
 )
 edits(
     ("average_flat", "by_a_set", "dict.fromkeys(g.dtype for g in gradients)",
