@@ -85,7 +85,8 @@ print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f
 # all began with a message to rank 0, its link would take one after the other, and the links of the
 # others would stand idle. So each rank begins with the one to its right, goes on to the one after
 # that, and so on: then no two ever send to the same.
-#
+
+# %% [markdown]
 # **Predict:** on four ranks, how many times $t$ does this take, and how many $\alpha$? Here $t$ is 105 ms
 # and $\alpha$ is 5 ms: how many ms is that? Write them in place of the dots.
 
@@ -132,8 +133,11 @@ beside(all_to_all_ms, run.trace.duration_ms, "ms")
 # **What to notice:** $\alpha + 3t$. All messages start at once, so there is one latency. But each link
 # has to carry three tensors out and three in, one after the other, and each rank needs room for three
 # more tensors. With $n$ ranks it is $\alpha + (n - 1)\,t$: the right way for a few numbers, and
-# hopeless for gradients. (Did yours take longer, up to 530 ms? Then several ranks sent to the same one
-# at once: look in your picture which of them wait.)
+# hopeless for gradients.
+
+# %% [markdown]
+# (Did yours take longer, up to 530 ms? Then several ranks sent to the same one at once: look in your
+# picture which of them wait.)
 
 # %% [markdown]
 # ## 2 · One after the other
@@ -568,7 +572,8 @@ print(f"half of them below {ratios[len(ratios) // 2]:.2f}")
 # ring's is flat at first: small tensors cost their latencies. Then all rise alike, and what counts is
 # how many times $t$ is paid. On the right the master grows with $n$, the butterfly with $\log n$, and the ring by
 # its latencies only.
-#
+
+# %% [markdown]
 # (Where a mark lies a little above its line, Python's own work shows: about 0.1 ms for each message.
 # Where one lies far above, several ranks sent to the same one at once, as in part 1.)
 
