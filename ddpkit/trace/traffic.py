@@ -106,7 +106,8 @@ class Traffic:
         if peers := self.peers(rank):
             whom = ", ".join(f"{size(n.bytes)} to rank {peer}" for peer, n in peers.items())
             parts.append(f"sent {count(self.messages(rank), 'message')}, {whom}")
-        parts += [f"{op} ×{n.times}, {size(n.bytes)}" for op, n in self.collectives(rank).items()]
+        for op, n in self.collectives(rank).items():  # a barrier has no bytes; some tools tell none
+            parts.append(f"{op} ×{n.times}" + (f", {size(n.bytes)}" if n.bytes else ""))
         return "; ".join(parts) or "sent nothing"
 
 
