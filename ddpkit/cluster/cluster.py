@@ -117,9 +117,9 @@ class Cluster:
         _check_world_size(world_size)
         if current() is not None:
             raise ClusterError(
-                "a rank cannot start ranks: make the Cluster outside; in a module that ranks import, "
-                'under `if __name__ == "__main__":`. A script that has one starts its ranks itself, '
-                "so run it with python and not with `ddpkit run`"
+                "a rank cannot start ranks: make the Cluster outside; in a module that ranks "
+                'import, under `if __name__ == "__main__":`. A script that has one starts its '
+                "ranks itself, so run it with python and not with `ddpkit run`"
             )
         self.world_size, self.record = world_size, record
         try:

@@ -18,6 +18,8 @@ import click
 from ddpkit.errors import LessonError
 from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 
+GUIDES = ("pictures.md", "run.md", "emulation.md")  # to which the start page leads
+
 
 @click.command()
 @click.argument("number", required=False)
@@ -82,6 +84,18 @@ def notebooks() -> list[Path]:
     return [*([page] if page.is_file() else []), *labs()]
 
 
+def handed_out() -> Iterator[tuple[str, bytes]]:
+    """The name and the content of each file of a reader's folder: the notebooks, and the guides.
+
+    JupyterLab opens nothing above that folder, so docs/ lies inside it, where labs/ has it beside.
+    """
+    for path in notebooks():
+        yield path.name, path.read_bytes().replace(b"](../docs/", b"](docs/")
+    for path in (labs_folder().parent / "docs" / name for name in GUIDES):
+        if path.is_file():
+            yield f"docs/{path.name}", path.read_bytes()
+
+
 def start_page() -> Path:
     """The notebook with the map of the course, beside the labs; their folder if it is not there."""
     page = labs_folder() / "start.ipynb"
@@ -102,15 +116,16 @@ def lab_named(number: str, labs: Sequence[Path]) -> Path:
 
 
 def copy_labs(folder: Path) -> Iterator[tuple[str, str]]:
-    """Copy every lab into `folder`, made if need be; yields (name, what was done with it) of each.
+    """Copy labs and guides into `folder`, made if need be; yields (name, what was done with it).
 
     Raises LessonError, in one sentence, if the folder cannot be made or written to.
     """
     try:
-        (folder / ".ddpkit").mkdir(parents=True, exist_ok=True)
+        for inside in (".ddpkit", "docs"):
+            (folder / inside).mkdir(parents=True, exist_ok=True)
         copied = _read(folder)
-        for lab in notebooks():
-            yield lab.name, _copy(lab.read_bytes(), folder / lab.name, copied)
+        for name, content in handed_out():
+            yield name, _copy(content, folder / name, copied)
             write_whole(folder / ".ddpkit" / "labs.json", json.dumps(copied, indent=1).encode())
     except OSError as error:
         raise LessonError(

@@ -37,6 +37,7 @@ print(Cluster(1).run(total, 5).results[0][:2], "alone")
 run = Cluster(3).run(total, 1)
 print(run.results, "three")
 show(run, step=2)
+print(Cluster(3).run(total, 1).results, "three again")
 
 def stuck():
     dist.recv(torch.ones(1), 1 - dist.get_rank())
@@ -124,6 +125,8 @@ def test_a_lesson(tmp_path):
         "Skipped: it needs 3 ranks, and torchrun started 2.",
         "[None, None, None] three",
         "No picture: the run was skipped.",
+        "Skipped: 3 ranks.",
+        "[None, None, None] three again",
         "Left out under torchrun: this run breaks its ranks on purpose.",
         "[None, None] stuck",
     ]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ from click.testing import CliRunner
 from ddpkit.commands import lab as lab_command
 from ddpkit.commands.main import main
 
-SHIPPED = {path.name: path.read_bytes() for path in lab_command.notebooks()}
+SHIPPED = dict(lab_command.handed_out())
 FIRST = min(SHIPPED)
+LINK = re.compile(r"\]\((?!https://)([^)#]+)\)")  # of Markdown, to a file
 
 
 def copy(folder: Path) -> str:
@@ -23,7 +25,8 @@ def copy(folder: Path) -> str:
 
 
 def there(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    found = [path for path in folder.rglob("*") if path.is_file() and ".ddpkit" not in path.parts]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 def said_of(name: str, output: str) -> str:
@@ -37,6 +40,14 @@ def test_labs_come_into_a_new_folder_and_a_second_time_changes_nothing(tmp_path)
     assert there(folder) == SHIPPED
     assert said_of(FIRST, copy(folder)) == "there already"
     assert there(folder) == SHIPPED
+
+
+def test_all_that_a_copy_links_to_is_in_it(tmp_path):
+    copy(tmp_path)
+    pages = [tmp_path / "start.ipynb", *(tmp_path / "docs").iterdir()]
+    links = [(page, link) for page in pages for link in LINK.findall(page.read_text("utf-8"))]
+    assert {"docs/pictures.md", "docs/run.md", "docs/emulation.md"} <= {link for _, link in links}
+    assert [each for each in links if not (each[0].parent / each[1]).is_file()] == []
 
 
 def test_a_changed_lab_is_kept_and_a_deleted_one_comes_back(tmp_path):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_markdown_cell
 
+from ddpkit.commands.lab import copy_labs
 from tests.notebook import figures
 from tests.notebook.lab import IDLE, LIMIT_MS, PANEL, Lab, NotebookPage, write, write_together
 from tests.notebook.needed import needed
@@ -89,8 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
         cluster = Cluster(2)
     """
-    for name in WALK:
-        shutil.copy(ROOT / "labs" / name, folder)
+    assert dict(copy_labs(folder))["start.ipynb"] == "new"
     write(folder / "broken.ipynb", set_up, *BROKEN.values())
     write(folder / "endless.ipynb", set_up, ENDLESS, "cluster.run(lambda: 'again').results")
     write(folder / "figures.ipynb", *figures.CELLS.values())
@@ -207,6 +206,16 @@ def test_from_the_start_page_to_a_live_player_in_the_dark(opened: NotebookPage):
     figures.steps_in_the_dark(opened, plays["index"])
     opened.screenshot(ARTIFACTS / "lab_03_dark.png")
     opened.theme("Light")  # which Lab keeps for the next page
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("opened", WALK[:1], indirect=True)
+def test_a_guide_opens_from_the_start_page(opened: NotebookPage):
+    opened.page.get_by_role("link", name="more pictures").click()
+    guide = opened.page.locator(".jp-MarkdownViewer").get_by_role("heading", name="More pictures")
+    guide.wait_for()
+    opened.command("application:close")
+    opened.wait_for_notebook(WALK[0])
     assert opened.complaints == []
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ddpkit import __version__
+from ddpkit.commands.lab import GUIDES
 from tests.project.source import ROOT
 
 pytestmark = pytest.mark.processes
@@ -108,6 +109,7 @@ def test_labs_are_copied_from_the_wheel(clean, mine):
     where = run(mine, clean / "python", "-c", "import ddpkit; print(ddpkit.__file__)").stdout
     assert Path(where.strip()).is_relative_to(clean.parent)
     assert sorted(path.name for path in mine.glob("*.ipynb")) == LABS
+    assert {path.name for path in (mine / "docs").iterdir()} == {*GUIDES}
     assert "ddpkit lab --copy DIR" in run(mine, clean / "ddpkit", "lab").stderr
 
 

@@ -105,6 +105,7 @@ class TorchrunJob:
         self.messenger = Messenger(self.rank, line, gone)
         self.watcher = Watcher(lines, names) if self.rank == 0 else None
         self.runs = 0
+        self.skipped = set[int]()  # for want of so many ranks: said in full once
         self.checking = False
         atexit.register(self.leave)
         only_rank_0_prints()

@@ -41,7 +41,8 @@ def run(request: Request, *, expect_error: bool) -> RunOutcome:
         said = f"it needs {world_size} ranks, and torchrun started {here.size}."
         if here.checking:
             raise TooFewRanks(said)
-        print(f"Skipped: {said}")
+        print(f"Skipped: {world_size} ranks." if world_size in here.skipped else f"Skipped: {said}")
+        here.skipped.add(world_size)
         return _skipped(request, said)
     here.runs += 1
     if here.watcher is not None:
