@@ -86,6 +86,9 @@ beside(isend_ms, by_isend.trace.duration_ms, "ms, by isend")
 # %% [markdown]
 # **What to notice:** with `send` the work begins when the message is through. With `isend` the work is
 # done while the bytes move, and rank 0 waits only for the rest of the way.
+#
+# The table has each rank's time in four parts. *Overlapped*: it computed while a message moved.
+# *Exposed*: a message moved, or was waited for, and the rank did not compute.
 
 # %% [markdown]
 # From `isend` to `wait` the tensor belongs to the network. If you change it in between, nobody can say
