@@ -54,13 +54,8 @@ ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
 NO_COMPILER = "DDPKIT_NO_COMPILER"  # set by who knows that no rank needs `SLICES`
 CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.group.hidden")
-# What each rank would import, 20 to 50 ms a rank. numpy has its generators ready when asked for.
-EACH_RANK = (
-    *CHECKS,
-    "ddpkit.rank.emulation.counted",
-    "multiprocessing.popen_forkserver",
-    "numpy.random",
-)
+# What each rank would import, 20 to 50 ms a rank.
+EACH_RANK = (*CHECKS, "ddpkit.rank.emulation.counted", "multiprocessing.popen_forkserver")
 SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
 
 
@@ -95,8 +90,9 @@ def _end_unless_a_rank() -> None:
 
 # By name: a rank needs none of the exercises.
 for name in EACH_RANK:
-    with suppress(ImportError):  # there may be no numpy
-        importlib.import_module(name)
+    importlib.import_module(name)
+with suppress(ImportError):  # there may be no numpy; it has its generators ready when asked for
+    importlib.import_module("numpy.random")
 lay_the_way()
 # What is loaded by now is left out of garbage collection: in a rank it would look at every object,
 # and so copy every page that the ranks share.

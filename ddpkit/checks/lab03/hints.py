@@ -111,7 +111,7 @@ SUM = (
     Hint("all send", lambda s: s.stuck == "send",
          "All wait in send. Start it with dist.isend, then receive, then wait for it."),
     Hint("all receive", lambda s: s.stuck == "receive" and s.way.name in WITHOUT_ROUNDS,
-         "All wait for a message, and nobody has sent one: start yours with dist.isend before you "
+         "All wait for a message, and none is under way: start yours with dist.isend before you "
          "receive, or let one rank send first."),
     Hint("circle", lambda s: s.stuck,
          "In each round, is the rank that I receive from the one that sends to me? Draw an arrow "
