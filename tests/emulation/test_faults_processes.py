@@ -19,6 +19,7 @@ import torch.distributed as dist
 from ddpkit import Cluster, ClusterError, busy
 from ddpkit.cluster.local.timekeeper import Timekeeper
 from ddpkit.errors import Interrupted, RankDied
+from ddpkit.rank.emulation.seen import real_sleep
 from tests.cluster.processes import becomes_true, ranks_alive
 
 pytestmark = pytest.mark.processes
@@ -230,6 +231,55 @@ def test_locks_of_files_wait_in_real_time(tmp_path):
         return True
 
     assert Cluster(2, link=LINK).run(work, str(tmp_path / "lock"), timeout=120).results == [1, 1]
+
+
+def slow_at(module, name):
+    """Let a function of a module of threads take a moment first, as where there is no core."""
+    real = getattr(module, name)
+    source = f"def {name}(*args):\n    sleep(0.3)\n    return real(*args)\n"
+    room = {"sleep": real_sleep, "real": real}
+    exec(compile(source, sys.modules[real.__module__].__file__, "exec"), room)
+    setattr(module, name, room[name])
+
+
+@pytest.mark.parametrize("slow", ["worker_takes", "worker_gives", "thread_begins", "told_to_go_on"])
+def test_a_thread_without_a_core_is_not_taken_for_one_that_rests(slow):
+    """Its frame is where threads rest, but it has work: a limit used to be over at once."""
+
+    def work():
+        import asyncio
+        import concurrent.futures.thread as pool
+
+        if slow == "worker_takes":
+            slow_at(pool._WorkItem, "run")
+        elif slow == "thread_begins":
+            slow_at(threading.Thread, "run")
+        elif slow == "told_to_go_on":
+            slow_at(threading.Condition, "_acquire_restore")
+
+        def one():
+            if slow == "worker_gives":
+                slow_at(threading.Condition, "notify_all")
+            return 1
+
+        def tells(loop, future, event):
+            event.wait()
+            loop.call_soon_threadsafe(future.set_result, 1)
+
+        async def both():
+            loop = asyncio.get_running_loop()
+            found = await asyncio.wait_for(loop.run_in_executor(None, one), 60)
+            future, event = loop.create_future(), threading.Event()
+            thread = threading.Thread(target=tells, args=(loop, future, event))
+            thread.start()
+            event.set()
+            found += await asyncio.wait_for(future, 60)
+            thread.join()
+            return found
+
+        return asyncio.run(both())
+
+    assert run(work).results == [2, 2]
 
 
 def test_an_asyncio_loop_waits_for_threads_and_children_in_real_time():

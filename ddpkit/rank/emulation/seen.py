@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 from ddpkit.rank.emulation.clock import Clocks
@@ -35,7 +36,8 @@ WAIT_IN_TORCH = tuple(f"torch.{name}" for name in ("distributed", "_inductor", "
 REAL = (sys.stdlib_module_names - FOR_USERS - {"__main__"}) | {"ddpkit"} | WAIT
 USERS_OF_THE_KIT = ("ddpkit.answers", "ddpkit.checks")
 LOOK = 0.01  # real seconds between two looks at what else is done
-AT_REST = ("threading.py", os.path.join("concurrent", "futures", "thread.py"))  # a thread in these
+POOL = os.path.join("concurrent", "futures", "thread.py")  # its workers wait here for work
+WAITS_IN_THREADING = frozenset({"wait", "join", "_wait_for_tstate_lock"})
 SLEEP_AT_LEAST = 50e-6  # real seconds, in which other threads get to run
 
 TELLS = [name + suffix for name in ("time", "monotonic", "perf_counter") for suffix in ("", "_ns")]
@@ -182,6 +184,7 @@ def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
 
     kind = selectors.DefaultSelector
     real = kind.select
+    in_pools = _count_work_of_pools(undo)
 
     def select(self: Any, timeout: float | None = None) -> Any:
         if timeout is None or timeout <= 0 or not _caller().startswith("asyncio"):
@@ -190,13 +193,15 @@ def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
             return events
         begun = time.monotonic()
         left = timeout
-        while left > 0 and (len(self.get_map()) > 1 or _another_thread_works()):
+        while left > 0 and (len(self.get_map()) > 1 or _another_thread_works(in_pools)):
             events = real(self, min(left, LOOK))
             clocks.mine.pass_by(round(min(left, time.monotonic() - begun) * 1e9))
             if events:
                 return events
             left -= time.monotonic() - begun
             begun = time.monotonic()
+        if events := real(self, 0):  # of a thread that was at work a moment ago
+            return events
         clocks.mine.pass_by(round(max(0.0, left) * 1e9))
         return real(self, 0)
 
@@ -204,7 +209,28 @@ def _replace_selector(undo: ExitStack, clocks: Clocks) -> None:
     setattr(kind, "select", select)  # noqa: B010  # a method, to mypy
 
 
-def _another_thread_works() -> bool:
+def _count_work_of_pools(undo: ExitStack) -> set[Any]:
+    """The futures of what was submitted to pools of threads, and is not done: kept up to date.
+
+    A worker that has just taken its work looks like one that waits for some.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    under_way: set[Any] = set()
+    real = ThreadPoolExecutor.submit
+
+    def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        future = real(self, function, *args, **kwargs)
+        under_way.add(future)
+        future.add_done_callback(under_way.discard)  # now, if it is done already
+        return future
+
+    undo.callback(setattr, ThreadPoolExecutor, "submit", real)
+    setattr(ThreadPoolExecutor, "submit", submit)  # noqa: B010  # a method, to mypy
+    return under_way
+
+
+def _another_thread_works(in_pools: set[Any]) -> bool:
     """Whether a thread of the user's, beside the one that asks, may be at something."""
     others = {
         thread.ident
@@ -213,18 +239,32 @@ def _another_thread_works() -> bool:
     }
     if not others:
         return False
+    if None in others:  # it has been started, and has not begun
+        return True
     collects = gc.isenabled()
     gc.disable()  # while frames of other threads are looked at (`rank.agent`)
     try:
-        files = [
-            frame.f_code.co_filename
-            for thread, frame in sys._current_frames().items()
-            if thread in others
-        ]
+        frames = sys._current_frames()
+        return not all(_rests(frames[thread], in_pools) for thread in others if thread in frames)
     finally:
+        frames = {}
         if collects:
             gc.enable()
-    return not all(file.endswith(AT_REST) for file in files)
+
+
+def _rests(frame: FrameType, in_pools: set[Any]) -> bool:
+    """Whether a thread stands where it waits for another, and has not been told to go on."""
+    if frame.f_code.co_filename.endswith(POOL):
+        return not in_pools
+    if frame.f_code.co_filename != threading.__file__:
+        return False
+    if frame.f_code.co_name not in WAITS_IN_THREADING:
+        return False  # it begins, or ends
+    names = frame.f_locals
+    waiter, condition = names.get("waiter"), names.get("self")
+    if waiter is None or not isinstance(condition, threading.Condition):
+        return True
+    return waiter in condition._waiters  # type: ignore[attr-defined]  # else it was notified
 
 
 def _replace_import(undo: ExitStack, clocks: Clocks) -> None:
