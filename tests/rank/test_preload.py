@@ -1,8 +1,10 @@
 """The forkserver has imported what a rank needs, so that a run begins in a tenth of a second."""
 
 import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -34,6 +36,34 @@ def test_a_rank_imports_no_module_of_the_kit_itself():
     assert sorted(kits - set(done.stdout.split())) == []
     assert "torch.distributed.distributed_c10d" in done.stdout.split()
     assert not later & set(done.stdout.split())
+
+
+def collapsed() -> None:
+    """Print how much of a thing made of small pages lies in huge ones, before and after."""
+    import mmap
+
+    from ddpkit.rank import preload
+
+    def huge() -> int:
+        said = Path("/proc/self/smaps_rollup").read_text("ascii")
+        return int(said.partition("\nAnonHugePages:")[2].split()[0])
+
+    kept = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE)
+    kept[:: mmap.PAGESIZE] = b"x" * (len(kept) // mmap.PAGESIZE)
+    before = huge()
+    preload._in_huge_pages()
+    print(huge() - before >= 4096, kept[:: mmap.PAGESIZE].count(b"x"))
+
+
+def test_what_is_there_is_put_into_huge_pages():
+    """A fork copies an entry for each page, and the end of a rank looks at each."""
+    if sys.platform != "linux" or tuple(map(int, platform.release().split(".")[:2])) < (6, 1):
+        pytest.skip("needs Linux 6.1 or later")
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("this kernel has no huge pages for what did not ask")
+    code = "from tests.rank.test_preload import collapsed; collapsed()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "True 2048\n", done.stderr
 
 
 def watched() -> bool:
