@@ -21,17 +21,15 @@ import contextlib
 import io
 import math
 import statistics
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm import tqdm
 
+from benchmarks._load import burning
 from benchmarks._on_ranks import (
     BY_TORCH,
     Cell,
@@ -131,20 +129,6 @@ def run(n: int, link: LinkSpec, speed: float, job: Callable[..., Any], *args: An
 def span_of(moments: list[Moments]) -> int:
     """From the first rank's begin to the last one's end, in ns."""
     return max(end for _, end in moments) - min(begin for begin, _ in moments)
-
-
-@contextmanager
-def burning(processes: int) -> Iterator[None]:
-    """A block beside which so many processes compute all the time."""
-    started = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
-    ]
-    try:
-        yield
-    finally:
-        for each in started:
-            each.kill()
-            each.wait()
 
 
 LOADS = {"idle": 0, "loaded": BURNING}

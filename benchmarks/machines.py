@@ -41,8 +41,8 @@ from benchmarks._counted import (
     steps_of_class,
     training,
 )
+from benchmarks._load import burning
 from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, table
-from benchmarks.emulation import burning
 from ddpkit import Cluster
 from ddpkit.measure import measure
 from ddpkit.simulate import Step, replay

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import zlib
 from dataclasses import replace
 from functools import partial
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks._load import burning
 from ddpkit import answers
 from ddpkit.capstone import GIVEN_MS, TARGET, TextModel, TextTask, floor_ms
 from ddpkit.capstone.score import TrainingScore, score_of, table, unranked
@@ -101,14 +100,8 @@ def test_the_time_is_the_same_in_three_runs_two_of_them_on_a_loaded_machine() ->
     train = partial(given().train_slowly, steps=4)
     times, losses = [], []
     for load in (0, 4, 4):
-        burn = [sys.executable, "-c", "while True: pass"]
-        others = [subprocess.Popen(burn) for _ in range(load)]
-        try:
+        with burning(load):
             came = outcome(task, observed(train, task.model(), task.text))
-        finally:
-            for each in others:
-                each.kill()
-                each.wait()
         times.append((came.ms, came.clock, came.sent, came.peak))
         losses.append(came.loss)
     assert len(set(times)) == 1

@@ -1,7 +1,5 @@
 """A run that is slow, and not stuck, is never called a deadlock."""
 
-import subprocess
-import sys
 import threading
 import time
 
@@ -10,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks._load import burning
 from ddpkit import Cluster
 
 
@@ -104,13 +103,8 @@ def test_many_bytes_on_starved_ranks():
             dist.all_reduce(big)
         return big[::10_000_000].tolist()
 
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
-    try:
+    with burning(4):
         assert Cluster(4).run(reduce).results == [[16.0] * 5] * 4
-    finally:
-        for burner in burners:
-            burner.kill()
-            burner.wait()
 
 
 @pytest.mark.slow

@@ -1,30 +1,14 @@
 """Whole traces of training whose compute is counted: the same in every run, idle or loaded."""
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from benchmarks._counted import PROGRAMS, digest
+from benchmarks._load import burning
 from ddpkit import Cluster
 
 pytestmark = pytest.mark.processes
 
 LINK = "10 Gbit/s, 5 us"
-
-
-@contextmanager
-def burning() -> Iterator[None]:
-    """A block beside which two processes compute all the time."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +30,7 @@ def burning() -> Iterator[None]:
 def test_a_whole_trace_is_the_same_in_every_run(program: str, world_size: int):
     cluster = Cluster(world_size, link=LINK, machine="A100")
     idle = [cluster.run(PROGRAMS[program]) for _ in range(2)]
-    with burning():
+    with burning(2):
         loaded = cluster.run(PROGRAMS[program])
     runs = [*idle, loaded]
     assert len({digest(run.trace) for run in runs}) == 1
