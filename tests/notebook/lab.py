@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 LIMIT_MS = 120_000
+POLLING_MS = 100  # by default at each frame: the page is then drawn 60 times a second
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
 # What Lab would ask or fetch on a first start; and all cells rendered, for the screenshot.
 SETTINGS = {
@@ -41,15 +42,17 @@ def write(path: Path, *sources: str) -> None:
 
 
 def write_together(path: Path, saved: Sequence[Path], title: str) -> int:
-    """Saved notebooks as one, under a title; says how many pictures are in it."""
-    cells = [new_markdown_cell(f"# {title}")]
+    """The cells of saved notebooks that show pictures, as one, under a title; how many pictures."""
+    cells, pictures = [new_markdown_cell(f"# {title}")], 0
     for each in saved:
-        cells += nbformat.read(each, as_version=4).cells
+        for cell in nbformat.read(each, as_version=4).cells:
+            shown = sum("image/png" in out.get("data", ()) for out in cell.get("outputs", ()))
+            cells += [cell] * bool(shown)
+            pictures += shown
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     nbformat.write(new_notebook(cells=cells, metadata=KERNEL), path)
-    outputs = [output for cell in cells for output in cell.get("outputs", ())]
-    return sum("image/png" in output.get("data", ()) for output in outputs)
+    return pictures
 
 
 class Lab:
@@ -152,7 +155,7 @@ class NotebookPage:
             self.complaints.append(text)
 
     def wait(self, condition: str, limit_ms: int = LIMIT_MS) -> None:
-        self.page.wait_for_function(f"() => !!({condition})", timeout=limit_ms)
+        self.page.wait_for_function(f"() => !!({condition})", timeout=limit_ms, polling=POLLING_MS)
 
     def command(self, name: str, **args: str) -> None:
         """Start a command of Lab, as its menu does, and do not wait for its end."""

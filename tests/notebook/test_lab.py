@@ -278,7 +278,7 @@ def test_explorers_of_labs_04_to_06_answer(opened: NotebookPage):
 
 @pytest.mark.parametrize("trusted", [False, True])
 def test_saved_lessons_show_their_figures(lab: Lab, browser: Browser, trusted: bool):
-    """Those after 00 and 01, without running them, all in one page."""
+    """Those after 00 and 01, without running them, all with a picture in one page."""
     path = lab.folder / f"saved_{trusted}.ipynb"
     saved = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.ipynb"))[2:]
     pictures = write_together(path, saved, f"Trusted: {trusted}")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 VIEWER = Path(__file__).parents[2] / ".perfetto" / "package"
 LIMIT_MS = 60_000
+POLLING_MS = 100  # by default at each frame: the page is then drawn 60 times a second
 HOST = "http://perfetto.test/"  # nothing listens there: every request is answered below
 PAGE = f"""<!doctype html>
 <div id="timeline_data_source" hidden>{HOST}trace.json</div>
@@ -30,7 +31,10 @@ class Perfetto:
         self.page.set_default_timeout(LIMIT_MS)
         self.page.route("**/*", self._answer)
         self.page.goto(HOST)
-        self.page.wait_for_function("() => globals.state.engines[0]?.ready")
+        self._wait("globals.state.engines[0]?.ready")
+
+    def _wait(self, condition: str) -> None:
+        self.page.wait_for_function(f"() => {condition}", polling=POLLING_MS)
 
     def _answer(self, route: Route) -> None:
         name = route.request.url.removeprefix(HOST)
@@ -51,7 +55,7 @@ class Perfetto:
             globals.dispatch(Actions.executeQuery(asked));
         }"""
         self.page.evaluate(ask, sql)
-        self.page.wait_for_function("() => globals.queryResults.has('test')")
+        self._wait("globals.queryResults.has('test')")
         found: dict[str, Any] = self.page.evaluate("() => globals.queryResults.get('test')")
         assert not found.get("error"), found["error"]
         rows: list[dict[str, Any]] = found["rows"]
