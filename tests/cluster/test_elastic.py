@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from ddpkit import torchrun
+from ddpkit import Cluster, torchrun
 from ddpkit.cluster import elastic
 from ddpkit.errors import ClusterError, RunTimeout
 from tests.cluster import page, two_hosts
@@ -28,12 +28,11 @@ for pid in (os.getpid(), child.pid):
 print("asleep", flush=True)
 time.sleep(600)
 """
-RESUMES = """
+IMPORTS = """
 import os, signal, sys, torch, torch.distributed as dist
 from ddpkit.answers.lab10 import load_checkpoint, save_checkpoint
-
-path, fatal = sys.argv[1], int(sys.argv[2])
-dist.init_process_group("gloo")
+"""
+TRAINS = """
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -50,7 +49,12 @@ for step in range(start, 7):
     if step % 2:
         save_checkpoint(path, step + 1, model, optimizer)
 bits = torch.cat([p.detach().flatten() for p in model.parameters()]).view(torch.int32).tolist()
-os.write(1, f"\\nrank {dist.get_rank()} from step {start}: {bits}\\n".encode())
+"""
+RESUMES = f"""{IMPORTS}
+path, fatal = sys.argv[1], int(sys.argv[2])
+dist.init_process_group("gloo")
+{TRAINS}
+os.write(1, f"\\nrank {{dist.get_rank()}} from step {{start}}: {{bits}}\\n".encode())
 dist.destroy_process_group()
 """
 
@@ -86,23 +90,26 @@ def none_runs(folder):
     return not any(psutil.pid_exists(pid) for pid in pids(folder))
 
 
+def undisturbed(ranks, path):
+    """The bits with which the same training ends on each rank, where nobody is killed."""
+
+    def trains():
+        room = {"path": str(path), "fatal": -1}
+        exec(IMPORTS + TRAINS, room)
+        assert room["start"] == 0
+        return str(room["bits"])
+
+    return Cluster(ranks).run(trains).results
+
+
 def test_a_killed_rank_ends_with_the_bits_of_an_undisturbed_run(tmp_path):
-    script = write(tmp_path, RESUMES)
-    printed = []
-    for fatal in (-1, 5):
-        run = torchrun(
-            *(script, str(tmp_path / f"{fatal}.pt"), str(fatal)),
-            ranks=2,
-            max_restarts=1,
-            timeout=250,
-            show=False,
-        )
-        assert run.code == 0, run.output
-        printed.append(ended_with(run.output))
-    undisturbed, killed = printed
-    assert [start for start, _ in undisturbed + killed] == ["0", "0", "4", "4"]
-    assert {bits for _, bits in undisturbed} == {bits for _, bits in killed}
-    assert len({bits for _, bits in killed}) == 1
+    command = write(tmp_path, RESUMES), str(tmp_path / "killed.pt"), "5"
+    run = torchrun(*command, ranks=2, max_restarts=1, timeout=250, show=False)
+    assert run.code == 0, run.output
+    assert [start for start, _ in ended_with(run.output)] == ["4", "4"]
+    whole = undisturbed(2, tmp_path / "whole.pt")
+    assert [bits for _, bits in ended_with(run.output)] == whole
+    assert len(set(whole)) == 1
 
 
 def ended_with(output):
@@ -112,20 +119,16 @@ def ended_with(output):
 @pytest.mark.torchrun
 @pytest.mark.timeout(400)
 def test_so_it_does_over_two_hosts(hosts, tmp_path):
-    script = write(tmp_path, RESUMES)
-    found = []
-    for fatal in ("-1", "5"):
-        launch, *options = page.launch(page.TWO_HOSTS)
-        checkpoint = str(tmp_path / f"{fatal}.pt")
-        command = [launch, "--max-restarts=1", *options, str(script), checkpoint, fatal]
-        ended = two_hosts.on_both(
-            hosts, *command, limit=180, GLOO_SOCKET_IFNAME="eth0", **elastic.OWN_STORE
-        )
-        assert ended.codes == (0, 0), ended.stderr
-        found.append([*ended_with(ended.stdout[0]), *ended_with(ended.stdout[1])])
-    undisturbed, killed = found
-    assert [start for start, _ in undisturbed + killed] == ["0"] * 4 + ["4"] * 4
-    assert len({bits for _, bits in undisturbed + killed}) == 1
+    launch, *options = page.launch(page.TWO_HOSTS)
+    script, checkpoint = str(write(tmp_path, RESUMES)), str(tmp_path / "killed.pt")
+    command = [launch, "--max-restarts=1", *options, script, checkpoint, "5"]
+    ended = two_hosts.on_both(
+        hosts, *command, limit=180, GLOO_SOCKET_IFNAME="eth0", **elastic.OWN_STORE
+    )
+    assert ended.codes == (0, 0), ended.stderr
+    found = [*ended_with(ended.stdout[0]), *ended_with(ended.stdout[1])]
+    assert [start for start, _ in found] == ["4"] * 4
+    assert [bits for _, bits in found] == undisturbed(4, tmp_path / "whole.pt")
 
 
 @pytest.mark.torchrun
