@@ -688,7 +688,7 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
 # %% [markdown]
 # **What to notice:** each line is one of the six, each bracket the four elements of a rank.
 #
-# - The six differ: each adds in an order of its own.
+# - Not all six agree: each adds in its own order.
 # - In the ring the elements differ: each is in another chunk, which starts on another rank.
 # - If one rank adds and the others copy, all get the same bits; also if two partners add the same two
 #   numbers. In `round_robin` each rank begins with its own number, so they differ.

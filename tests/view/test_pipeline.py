@@ -74,7 +74,7 @@ def test_show_colours_micro_batches() -> None:
     assert [bar.kind for bar in model.rows[0].compute if "F8" in bar.texts] == ["F0"]  # round again
     figure = draw_timeline(model)
     assert_readable(figure)
-    assert {"F0", "W8", "forward: pale", "weights"} <= {word for word, *_ in texts(figure)}
+    assert {"F0", "W8", "forward: faint", "weights"} <= {word for word, *_ in texts(figure)}
 
 
 def test_a_micro_batch_is_named_on_the_module_that_it_fills() -> None:

@@ -21,7 +21,10 @@ from ddpkit.view.drawing.typical import typical_step
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ASSUMED = "Replayed: each rank computes as recorded; the communication is simulated."
+ASSUMED = (
+    "Replayed: each part of the compute takes what it took in the quieter of the recorded steps "
+    "(the lower quartile), so it can be shorter than above; the communication is simulated."
+)
 EMULATED = "The recorded run is emulated."
 TIMES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 
@@ -38,11 +41,11 @@ def what_if(
 
     The picture shows the typical recorded step of one rank, or of all with ``rank=None``, and below
     it the same step replayed (`simulate.what_if`). The replay starts with the given changes.
-    Without any it starts as recorded: the two then differ by the error of the replay. In a notebook
-    there are sliders; anywhere ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3,
-    times=1.5)`` is the picture; with ``cap_mb=0`` the buckets are the recorded ones. Raises
-    TraceError for a run with no backward to replay or without that rank, ValueError for a bad link
-    or more than one slow rank.
+    Without any it starts as recorded: the two then differ by the error of the replay, and by what
+    disturbed the recorded step (`simulate.Step.typical`). In a notebook there are sliders; anywhere
+    ``what_if(...).figure(cap_mb=5, gbits=1, us=200, slow=3, times=1.5)`` is the picture; with
+    ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run with no backward to
+    replay or without that rank, ValueError for a bad link or more than one slow rank.
     """
     if why := skipped(run_or_trace):
         return nothing(why)

@@ -132,7 +132,7 @@ def plain(axes: Axes) -> None:
 def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look]]:
     """The legend of what is in the rows, and of nothing else."""
     words_of = {
-        "F0": "forward: pale",
+        "F0": "forward: faint",
         "B0": "backward: full",
         "W0": "weights",
         "forward": "forward",

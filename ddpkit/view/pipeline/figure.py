@@ -15,7 +15,7 @@ from ddpkit.view.pipeline.model import OpBox, PipelinePicture, PipelineStep, Sta
 TOP, HEAD, BOTTOM = 0.86, 0.3, 0.46  # inches; the head of each step is a line of type
 WIDE = style.WIDTH - LEFT - 1.75
 BESIDE = LEFT + WIDE + 0.18
-KINDS = {"F": "forward: pale", "B": "backward: full", "W": "of the weights: framed"}
+KINDS = {"F": "forward: faint", "B": "backward: full", "W": "of the weights: framed"}
 
 
 def draw_pipeline(model: PipelinePicture) -> Figure:
