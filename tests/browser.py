@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+# Between two looks at what is waited for. By default it is each frame, and so the page is drawn.
+POLLING_MS = 100
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),

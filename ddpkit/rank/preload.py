@@ -26,8 +26,8 @@ What must hold:
 What would break it: a forkserver with threads; a slice whose import starts threads.
 
 When all is there, the forkserver's memory is put into pages of 2 MB. A fork copies an entry for
-each page, and the end of a rank looks at each: with pages of 4 kB that was a tenth of what a rank
-of an empty function costs (`benchmarks.cluster`).
+each page, and the end of a rank looks at each: with pages of 4 kB that was a fifth of what a rank
+of an empty function costs (BENCHMARKS.md, "The tests"). A run that comes meanwhile waits 0.3 s.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _in_huge_pages() -> None:
 
 
 def _import_a_slice(*_: Any) -> None:
-    """Import the next of `SLICES`, and come back for the one after it. A signal's handler."""
+    """Import the next of `SLICES` and come back, or end with huge pages. A signal's handler."""
     if SLICES:
         gc.disable()
         with suppress(ImportError):  # not every torch has all of them

@@ -19,13 +19,13 @@ import psutil
 from nbformat.sign import NotebookNotary
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from tests.browser import POLLING_MS
 from tests.notebook.kernel import environment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 LIMIT_MS = 120_000
-POLLING_MS = 100  # by default at each frame: the page is then drawn 60 times a second
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
 # What Lab would ask or fetch on a first start; and all cells rendered, for the screenshot.
 SETTINGS = {

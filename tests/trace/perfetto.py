@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.browser import lacks
+from tests.browser import POLLING_MS, lacks
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route
 
 VIEWER = Path(__file__).parents[2] / ".perfetto" / "package"
 LIMIT_MS = 60_000
-POLLING_MS = 100  # by default at each frame: the page is then drawn 60 times a second
 HOST = "http://perfetto.test/"  # nothing listens there: every request is answered below
 PAGE = f"""<!doctype html>
 <div id="timeline_data_source" hidden>{HOST}trace.json</div>
