@@ -39,6 +39,7 @@ import importlib
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.
 # What each rank would import, 20 to 50 ms a rank.
 EACH_RANK = (*CHECKS, "ddpkit.rank.emulation.counted", "multiprocessing.popen_forkserver")
 MADV_COLLAPSE, HUGE_PAGE = 25, 1 << 21  # Linux 6.1 and later; bytes
+ENOUGH = 0.5  # seconds, after which no further mapping is put into huge pages
 SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
 
 
@@ -79,17 +81,18 @@ def _ready() -> None:
 
 
 def _in_huge_pages() -> None:
-    """Put what is in memory, and in no file, into huge pages, as far as the kernel can."""
+    """Put what is in memory, and in no file, into huge pages, as far as the kernel soon can."""
     try:
         maps = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
     except OSError:  # no Linux
         return
+    until = time.monotonic() + ENOUGH  # where memory is short, each page has to be made room for
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     for where, rights, _, _, inode, *name in map(str.split, maps):
         begin, end = (int(address, 16) for address in where.split("-"))
         its_own = rights == "rw-p" and inode == "0" and name in ([], ["[heap]"])
-        if its_own and end - begin >= HUGE_PAGE:
+        if its_own and end - begin >= HUGE_PAGE and time.monotonic() < until:
             madvise(begin, end - begin, MADV_COLLAPSE)  # an error leaves pages as they are
 
 
