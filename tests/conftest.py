@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -26,9 +27,15 @@ NEEDS = {"gpu": _no_gpu}  # not "browser": tests/browser.py says why
 
 
 def pytest_configure() -> None:
-    """Let the tests interrupt runs: a shell that starts pytest with `&` has Ctrl-C ignored."""
+    """Set what all processes of the tests inherit."""
+    # A shell that starts pytest with `&` has Ctrl-C ignored, and tests interrupt runs.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Threads of NumPy's OpenBLAS look for work without rest, 0.2 s in each process that imports it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if hasattr(os, "SCHED_BATCH"):  # ranks of torchrun too: `rank.process` says why
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    gc.set_threshold(100_000)  # 8,000 tests are collected, and torch is imported
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

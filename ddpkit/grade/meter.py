@@ -14,6 +14,7 @@ from ddpkit.grade.sandbox import Limits, Usage
 # Memory that files stand for which nobody can open: of `memfd_create`, `mmap`, `shmget`.
 NAMELESS = ("/memfd:", "/dev/zero (deleted)", "/SYSV")
 BLOCK = 512  # bytes, of st_blocks
+SHORT = 1 << 14  # bytes, more than any file of /proc that tells of one process in a few lines
 COUNT_AGAIN = 1.0  # seconds of one look, after which more processes may be there than it knows
 
 
@@ -67,7 +68,7 @@ class UseMeter:
             with suppress(OSError):
                 for task in os.listdir(f"/proc/{pid}/task"):
                     with suppress(OSError, ValueError):
-                        text = Path(f"/proc/{pid}/task/{task}/schedstat").read_text()
+                        text = _text(f"/proc/{pid}/task/{task}/schedstat")
                         computed, waited = map(int, text.split()[:2])
                         now[pid, int(task)] = computed, waited
         for thread, (computed, waited) in now.items():
@@ -83,7 +84,7 @@ def tree(root: int) -> set[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(OSError, ValueError, IndexError):
-                text = Path("/proc", entry, "stat").read_text(errors="replace")
+                text = _text(f"/proc/{entry}/stat")
                 parents[int(entry)] = int(text.rpartition(")")[2].split()[1])
     found = {root}
     fresh = {root}
@@ -92,13 +93,22 @@ def tree(root: int) -> set[int]:
     return found
 
 
+def _text(path: str) -> str:
+    """What a short file of /proc says. A look reads hundreds: `Path` takes twice as long."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, SHORT).decode(errors="replace")
+    finally:
+        os.close(file)
+
+
 def _status(pid: int) -> dict[str, str]:
     return _table(f"/proc/{pid}/status")
 
 
 def _table(path: str) -> dict[str, str]:
     """The lines "name: value" of a file of the kernel's."""
-    lines = Path(path).read_text(errors="replace").splitlines()
+    lines = _text(path).splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 

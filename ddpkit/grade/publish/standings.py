@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
-from ddpkit.capstone.score import EQUAL, HEAD, TrainingScore
-from ddpkit.capstone.task import GIVEN_MS, floor_ms
 from ddpkit.grade.store import Result
+
+if TYPE_CHECKING:  # it needs torch, which `ddpkit report` of another form should not wait for
+    from ddpkit.capstone.score import TrainingScore
 
 EXERCISE = "train_fast"
 LEAST = 3  # runs that a score is made of
@@ -19,6 +21,9 @@ def standings(results: Sequence[Result]) -> str:
 
     Who is at most 3 % slower than the one before has the same place.
     """
+    from ddpkit.capstone.score import EQUAL, HEAD
+    from ddpkit.capstone.task import GIVEN_MS, floor_ms
+
     found = [_score(result) for result in results if _measured(result, "ms")]
     ranked = sorted((each for each in found if not each.why), key=lambda each: each.ms)
     if not ranked:
@@ -36,6 +41,8 @@ def standings(results: Sequence[Result]) -> str:
 
 def _score(result: Result) -> TrainingScore:
     """What a submission's right runs came to."""
+    from ddpkit.capstone.score import TrainingScore
+
     times = _measured(result, "ms")
     return TrainingScore(
         *(result.name, median(times), min(times), max(times), max(_measured(result, "loss"))),
