@@ -1,0 +1,96 @@
+"""What small messages cost where ranks are batch jobs, and where they are usual processes.
+
+    python -m benchmarks.turns [--quick] [--markdown]
+
+Prints the time and the processor time of a rank, and how many times as much a usual process takes.
+
+Where there are more threads than cores, a thread that wakes up pushes another one aside. What
+gloo's thread pushes aside is often the thread that holds the lock which it is about to try, and it
+tries without rest. Ranks are batch jobs, in which a thread that wakes up waits (`rank.process`).
+Here the ranks of every second run make themselves usual processes again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from statistics import mean
+
+import torch
+import torch.distributed as dist
+from tqdm import tqdm
+
+from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, table
+from ddpkit import Cluster
+
+MB = 1_000_000 // 4  # numbers of 4 bytes
+USUAL = "usual processes"
+
+
+def ring(x: torch.Tensor) -> None:
+    """Send to the right, receive from the left."""
+    rank, size, there = dist.get_rank(), dist.get_world_size(), torch.empty_like(x)
+    sent = dist.isend(x, (rank + 1) % size)
+    dist.recv(there, (rank - 1) % size)
+    assert sent is not None
+    sent.wait()
+
+
+JOBS: dict[str, tuple[Callable[[torch.Tensor], object], int, int]] = {  # how, numbers, times
+    "40 rounds of a ring, 400 B": (ring, 100, 40),
+    "20 all-reduces, 4 kB": (dist.all_reduce, 1_000, 20),
+    "8 all-reduces, 4 MB": (dist.all_reduce, MB * 4, 8),
+}
+
+
+def work(job: str, batch: bool) -> tuple[float, float]:
+    """On a rank: ms that a job takes, and ms of processor time of all threads."""
+    policy = os.SCHED_BATCH if batch else os.SCHED_OTHER
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setscheduler(int(thread), policy, os.sched_param(0))
+    do, length, times = JOBS[job]
+    x = torch.ones(length)
+    dist.barrier()
+    begun, computed = time.perf_counter(), time.process_time()
+    for _ in range(times):
+        do(x)
+    return 1e3 * (time.perf_counter() - begun), 1e3 * (time.process_time() - computed)
+
+
+def figures(ranks: int, runs: int, done: Callable[[], object]) -> list[Figure]:
+    """Two rows for each job: time and processor time, batch jobs beside usual processes."""
+    cluster = Cluster(ranks, record=False)
+    cluster.run(work, "20 all-reduces, 4 kB", True)
+    rows = []
+    for job in JOBS:
+        found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+        for _ in range(runs):
+            for batch in (True, False):  # in turns
+                took = cluster.run(work, job, batch).results
+                found[batch].append((mean(ms for ms, _ in took), mean(cpu for _, cpu in took)))
+                done()
+        for column, what in enumerate(("time", "processor time of a rank")):
+            ours, usual = (Sample.of(each[column] for each in found[b]) for b in (True, False))
+            rows.append(Figure(f"{ranks} ranks, {job}: {what}", "ms", ours, {USUAL: usual}))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="2 ranks, twice each")
+    parser.add_argument("--markdown", action="store_true", help="the table as for BENCHMARKS.md")
+    options = parser.parse_args()
+    print(machine())
+    sizes, runs = ((2,), 2) if options.quick else ((2, 4, 8), 7)
+    with tqdm(total=len(sizes) * len(JOBS) * runs * 2, leave=False, disable=None) as watched:
+        rows = [row for ranks in sizes for row in figures(ranks, runs, watched.update)]
+    found = table("what", rows, [USUAL])
+    print((as_markdown if options.markdown else as_text)(found))
+
+
+if __name__ == "__main__":
+    main()
