@@ -33,8 +33,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Threads of NumPy's OpenBLAS look for work without rest, 0.2 s in each process that imports it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if hasattr(os, "SCHED_BATCH"):  # ranks of torchrun too: `rank.process` says why
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     gc.set_threshold(100_000)  # 8,000 tests are collected, and torch is imported
 
 
