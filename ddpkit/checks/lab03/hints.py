@@ -100,6 +100,18 @@ def peers(rank: int, to: str) -> str:
     return f" to {who(found)}" if found else ""
 
 
+def too_many_rounds(s: Seen) -> bool:
+    """Whether a ring goes on when it is done: in each round more, all chunks are sent once."""
+    most = max(s.expect["messages"])
+    rounds, nbytes, right = s.messages[0], total(s.bytes), total(s.expect["bytes"])
+    alike = all(each == rounds for each in s.messages)
+    return s.way.name == "ring" and alike and rounds > most and nbytes * most == right * rounds
+
+
+def total(counts: int | list[int]) -> int:
+    return counts if isinstance(counts, int) else sum(counts)
+
+
 WITHOUT_ROUNDS = ("all_to_all", "master_worker")
 
 # fmt: off
@@ -166,6 +178,10 @@ SUM = (
     Hint("bits", lambda s: s.wrong("bits"),
          "Ranks that add in different orders differ in the last bits. Let all add in the same "
          "order, that of the ranks."),
+    Hint("too many rounds", too_many_rounds, lambda s:
+         f"The chunks are right, but each rank sends {s.messages[0]} of them, one in each round: "
+         f"with {s.n} ranks {max(s.expect['messages'])} rounds are enough, 2(n - 1).",
+         "Each half takes n - 1 rounds: the own chunk is there already."),
     Hint("bytes of all", lambda s: s.wrong("bytes") and isinstance(s.bytes, int), lambda s:
          f"With {s.n} ranks all together sent {s.bytes} bytes; {s.way.a} sends "
          f"{s.expect['bytes']}. {s.way.much}"),
