@@ -87,6 +87,12 @@ def first_wrong_sum(s: Seen) -> str:
     return f"Rank {rank} returns {got}. It has to be the token + {right[rank]}: {parts}."
 
 
+def collectives(s: Seen) -> list[str]:
+    """The collectives that the answer called, a barrier first: it hides nothing."""
+    names = [each for each in s.sent.split() if "→" not in each and each != "nothing"]
+    return sorted(names, key=lambda name: name != "barrier")
+
+
 # fmt: off
 IN_A_RING = (
     Hint("one rank", lambda s: s.error and s.n == 1 and s.kind in ("to itself", "no such rank"),
@@ -104,9 +110,10 @@ IN_A_RING = (
          "Draw an arrow from each rank to the one it waits for, and look for the circle."),
     Hint("input changed", lambda s: not s.kept,
          lambda s: f"The tensor {s.x} that you were given has changed: work on {s.x}.clone()."),
-    Hint("collective", lambda s: s.sent != "nothing" and len(arrows(s)) < len(s.sent.split()),
-         lambda s: f"Use dist.send and dist.recv only: {s.sent.split()[-1]} hides who talks to "
-         "whom."),
+    Hint("barrier", lambda s: collectives(s) == ["barrier"],
+         "No barrier is needed: what a rank receives is there when its recv returns."),
+    Hint("collective", collectives, lambda s:
+         f"Use dist.send and dist.recv only: {collectives(s)[-1]} hides who talks to whom."),
     Hint("backwards", lambda s: s.n > 2 and sorted(arrows(s)) == sorted(ring(s.n, -1).split()),
          "It goes the wrong way round: rank r sends to (r + 1) % world_size."),
     Hint("no neighbour", lambda s: s.n > 2 and not set(arrows(s)) <= set(ring(s.n).split()),

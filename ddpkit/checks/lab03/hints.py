@@ -20,6 +20,11 @@ def collectives(s: Seen) -> list[str]:
     return [name for name in s.to.split() if name in COLLECTIVES.values()]
 
 
+def worker(names: list[str]) -> str:
+    """The first of these collectives that moves data, which a barrier does not."""
+    return next(name for name in names if name != "barrier")
+
+
 def wrong_sum(s: Seen) -> str:
     """The name of the first sum that is wrong."""
     names: Iterable[str] = s.inputs
@@ -153,8 +158,10 @@ SUM = (
          else "In a circle, after the last rank comes rank 0: % world_size."),
     Hint("no cast", lambda s: s.kind == "no cast",
          "x may hold integers. Nothing has to be divided here."),
+    Hint("barrier", lambda s: collectives(s) == ["barrier"],
+         "No barrier is needed: what a rank receives is there when its recv or wait() returns."),
     Hint("collective", collectives, lambda s:
-         f"Use isend, send and recv only: {collectives(s)[0]} would do the work for you."),
+         f"Use isend, send and recv only: {worker(collectives(s))} would do the work for you."),
     Hint("x changed", lambda s: s.x == "changed",
          "x has changed: add into a copy of it, x.clone()."),
     Hint("x returned", lambda s: s.x == "returned",

@@ -45,6 +45,8 @@ edits(
     ("who_waits", "into_x", "y = x.clone()", "y = x", "input changed"),
     ("who_waits", "returns_x", "right)\n    return y", "right)\n    return x", "its own x"),
     ("who_waits", "one_rank", "world_size == 1", "world_size == 0", "one rank"),
+    ("who_waits", "barrier_at_the_end", "right)\n    return y",
+     "right)\n    dist.barrier()\n    return y", "barrier"),
     ("who_waits", "no_neighbours", "rank % 2 == 0", "rank < 2", "all send"),
     ("who_waits", "odd_ones_look_right",
      "left)\n        dist.send", "right)\n        dist.send", "circle"),

@@ -28,6 +28,15 @@ def by_torch(x):
     return total
 
 
+@wrong("tree", "collective")
+@wrong("ring", "collective")
+def by_broadcast_after_a_barrier(x):
+    dist.barrier()
+    total = x.clone()
+    dist.broadcast(total, 0)
+    return total
+
+
 @wrong("round_robin", "other peers")
 @wrong("ring", "bytes")
 def whole_tensors_around(x):
@@ -279,6 +288,8 @@ edits(
       "dist.recv(received, left)":
       "for each in received.split(1):\n            dist.recv(each, left)",
       "sending.wait()": "for work in works:\n            work.wait()"}, "small messages"),
+    ("ring", "barrier_in_each_round",
+     "        sending.wait()\n", "        sending.wait()\n        dist.barrier()\n", "barrier"),
     ("ring", "never_waits", "        sending.wait()\n", "", "never waited for"),
     ("ring", "cannot_view", "memory_format=torch.contiguous_format", "", "no view"),
     ("ring", "another_chunk",
