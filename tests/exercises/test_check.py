@@ -289,15 +289,20 @@ def test_what_was_sent_is_told_in_words(registry, capsys):
         yield Case("right", lambda: seen, seen)
         yield Case("by rank", lambda: {"bytes": [1200, 0]}, {"bytes": [1200, 0]})
         yield Case("wrong", lambda: {**seen, "bytes": [4, 8], "rounds": 3}, seen)
+        one = {"latencies": {"with 2 ranks": 1}, "messages": [1, 0], "tensors": 1.5}
+        due = {"latencies": {"with 2 ranks": 2}, "messages": [2, 0], "tensors": 1}
+        yield Case("one", lambda: one, due)
 
     def toy_sends():
         pass
 
     check(toy_sends)
-    assert capsys.readouterr().out.splitlines()[:3] == [
+    assert capsys.readouterr().out.splitlines()[:5] == [
         "✓ right     4 bytes from each rank, 1 message, 2 rounds, 1 latency",
         "✓ by rank   bytes by rank 1,200, 0",
         "✗ wrong     rank 1 sent 8 bytes, expected 4; 3 rounds, expected 2",
+        "✗ one       with 2 ranks: 1 latency, expected 2; rank 0 sent 1 message, expected 2; 1.5",
+        "            tensors, expected 1",
     ]
 
 

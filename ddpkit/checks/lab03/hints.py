@@ -10,6 +10,7 @@ from typing import Any
 from ddpkit.checks.lab03.rings import WRONG_RINGS, Ring, around
 from ddpkit.checks.messages import MESSAGES
 from ddpkit.exercises.compare import same
+from ddpkit.exercises.counts import noun
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import who
 from ddpkit.rank.group.recorded import COLLECTIVES
@@ -217,16 +218,16 @@ SUM = (
 # fmt: on
 
 
-def miscounted(s: Seen) -> tuple[str, int, float, float]:
-    """The first price that is wrong, the number of ranks, and how much of it was counted and due.
+def miscounted(s: Seen) -> tuple[str, str, float, float]:
+    """The first price that is wrong, with how many ranks, and how much of it was counted and due.
 
     Raises StopIteration: there is none.
     """
     return next(
-        (price, n, counted, right)
+        (price, ranks, s[price][ranks], right)
         for price in ("latencies", "tensors")
-        for n, counted, right in zip(s.worlds, s[price], s.expect[price], strict=True)
-        if counted != right
+        for ranks, right in s.expect[price].items()
+        if s[price][ranks] != right
     )
 
 
@@ -243,14 +244,14 @@ def only_tensors(factor: Callable[[Seen], float], s: Seen) -> bool:
 
 def correct(algorithm: str, s: Seen) -> str | None:
     """The count that is wrong; None if another algorithm is asked for."""
-    price, n, counted, right = miscounted(s)
-    told = f"With {n} ranks you count {counted:g} {price}, not {right:g}."
+    price, ranks, counted, right = miscounted(s)
+    told = f"{ranks.capitalize()} you count {counted:g} {noun(price, counted)}, not {right:g}."
     return told if s.algorithm == algorithm else None
 
 
 # fmt: off
 PRICE = (
-    Hint("one rank", lambda s: miscounted(s)[1] == 1,
+    Hint("one rank", lambda s: miscounted(s)[1] == "with 1 rank",
          "One rank alone sends nothing, and needs no time."),
     Hint("milliseconds", partial(times_too_much, lambda s: 1000),
          "That is in milliseconds: give seconds."),
