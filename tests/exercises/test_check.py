@@ -317,10 +317,9 @@ def test_a_forgotten_return_is_told_before_any_hint(toy_sum, cell, capsys):
     assert verdict.hint_name == "returned None"
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
-        f"✗ {size}   it returned None: is there a `return`?"
-        for size in ("0 numbers", "1 number ", "4 numbers")
+        f"✗ {size}   it returned None" for size in ("0 numbers", "1 number ", "4 numbers")
     ]
-    assert lines[-3].startswith("  Hint: A function that ends without `return` gives None.")
+    assert lines[-4].startswith("  Hint: A function that ends without `return` gives None, and so")
 
 
 def test_a_hint_has_two_steps(registry, capsys):

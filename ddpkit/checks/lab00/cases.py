@@ -114,6 +114,9 @@ IN_A_RING = (
          "No barrier is needed: what a rank receives is there when its recv returns."),
     Hint("collective", collectives, lambda s:
          f"Use dist.send and dist.recv only: {collectives(s)[-1]} hides who talks to whom."),
+    Hint("sender's number", lambda s: any(type(each) is int and each < s.n for each in s.gave),
+         "A rank returns a number. recv writes into the tensor that it is given, and returns the "
+         "number of the sender: do not assign it."),
     Hint("backwards", lambda s: s.n > 2 and sorted(arrows(s)) == sorted(ring(s.n, -1).split()),
          "It goes the wrong way round: rank r sends to (r + 1) % world_size."),
     Hint("no neighbour", lambda s: s.n > 2 and not set(arrows(s)) <= set(ring(s.n).split()),

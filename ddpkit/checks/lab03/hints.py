@@ -157,6 +157,9 @@ SUM = (
          lambda s: "Not every rank has a partner in every round: some come in before, and get the "
          "sum afterwards." if s.way.name == "butterfly"
          else "In a circle, after the last rank comes rank 0: % world_size."),
+    Hint("works in place", lambda s: s.kind == "None" and s.way.name == "tree",
+         "Something here is None. reduce and broadcast work in place and return None: do not "
+         "assign what they return."),
     Hint("no cast", lambda s: s.kind == "no cast",
          "x may hold integers. Nothing has to be divided here."),
     Hint("barrier", lambda s: collectives(s) == ["barrier"],
@@ -170,6 +173,9 @@ SUM = (
     # So many bytes as is right, but to others: whatever the sum is, this comes first.
     Hint("other peers", lambda s: not s.wrong("bytes") and s.wrong("to"), lambda s:
          f"The messages go {s.to}; in {s.way.a} they go {s.expect['to']}."),
+    Hint("sender's number", lambda s: type(got(s)) is int and got(s) in range(s.n),
+         "You return a number, and not the sum. recv writes into the tensor that it is given, and "
+         "returns the number of the sender: do not assign it."),
     Hint("dtype", lambda s: getattr(got(s), "dtype", None) != due(s).dtype, lambda s:
          f"x is of {due(s).dtype}, and so is the sum: make room for it with torch.empty_like."),
     Hint("shape", lambda s: got(s).shape != due(s).shape, lambda s:
