@@ -12,6 +12,9 @@ NOUNS = {  # name of a count -> one of it, several
     "tensors": ("tensor", "tensors"),
 }
 
+# What is wrong where a value of this name is False, for "kept got False" says nothing to a student.
+IN_WORDS = dict.fromkeys(("kept", "left alone"), "what the answer was given has changed")
+
 
 def counted(name: str, value: object) -> str | None:
     """ "36 bytes from each rank", "6 rounds"; None for what is no count."""
@@ -33,6 +36,8 @@ def differs(name: str, found: Difference) -> str:
     "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2". Counts may have a dict's words
     before them: "with 2 ranks: 1 latency, expected 2".
     """
+    if name in IN_WORDS and found.got == "False":
+        return IN_WORDS[name]
     where = found.where.removeprefix("[").removesuffix("]")
     if name not in NOUNS or not found.got.lstrip("-")[:1].isdigit():
         return f"{name}{found.where} {found}"

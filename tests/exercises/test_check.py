@@ -292,17 +292,19 @@ def test_what_was_sent_is_told_in_words(registry, capsys):
         one = {"latencies": {"with 2 ranks": 1}, "messages": [1, 0], "tensors": 1.5}
         due = {"latencies": {"with 2 ranks": 2}, "messages": [2, 0], "tensors": 1}
         yield Case("one", lambda: one, due)
+        yield Case("changed", lambda: {"kept": False}, {"kept": True})
 
     def toy_sends():
         pass
 
     check(toy_sends)
-    assert capsys.readouterr().out.splitlines()[:5] == [
+    assert capsys.readouterr().out.splitlines()[:6] == [
         "✓ right     4 bytes from each rank, 1 message, 2 rounds, 1 latency",
         "✓ by rank   bytes by rank 1,200, 0",
         "✗ wrong     rank 1 sent 8 bytes, expected 4; 3 rounds, expected 2",
         "✗ one       with 2 ranks: 1 latency, expected 2; rank 0 sent 1 message, expected 2; 1.5",
         "            tensors, expected 1",
+        "✗ changed   what the answer was given has changed",
     ]
 
 
