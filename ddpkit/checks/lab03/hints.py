@@ -123,6 +123,11 @@ WITHOUT_ROUNDS = ("all_to_all", "master_worker")
 # fmt: off
 SUM = (
     *MESSAGES,
+    Hint("not all call it", lambda s: s.stuck and s.way.name == "tree",
+         "A rank waits for one that does something else. If you call reduce and broadcast: every "
+         "rank has to call both, in the same order and with the same root, not rank 0 alone.",
+         "If you send and receive by hand: draw an arrow for each message, from the rank that "
+         "sends it to the one that receives it, and look which end is missing."),
     Hint("has returned", lambda s: s.stuck == "returned", lambda s:
          "A rank has returned, and another still waits for it: go through the rounds on paper "
          f"with {s.n} ranks, and count who sends and who receives."),

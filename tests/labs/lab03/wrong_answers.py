@@ -188,6 +188,12 @@ edits(
     ("butterfly", "assigns_the_senders_number",
      "        dist.recv(total, rank - doubled)", "        total = dist.recv(total, rank - doubled)",
      "sender's number"),
+    ("tree", "rank_0_alone_reduces", "    reduce(total, dst=0)\n",
+     "    if dist.get_rank() == 0:\n        reduce(total, dst=0)\n", "not all call it"),
+    ("tree", "rank_0_alone_calls_both",
+     {"    reduce(total, dst=0)\n    broadcast":
+      "    if dist.get_rank() == 0:\n        reduce(total, dst=0)\n        broadcast"},
+     "not all call it"),
     ("tree", "into_x", "x.clone()", "x", "x changed"),
     ("tree", "no_way_down", "    broadcast(total, src=0)\n", "", "lacks"),
     ("tree", "other_root", "src=0", "src=dist.get_world_size() - 1", "lacks"),
