@@ -9,7 +9,11 @@ NOUNS = {  # name of a count -> one of it, several
     "messages": ("message", "messages"),
     "rounds": ("round", "rounds"),
     "latencies": ("latency", "latencies"),
+    "tensors": ("tensor", "tensors"),
 }
+
+# What is wrong where a value of this name is False, for "kept got False" says nothing to a student.
+IN_WORDS = dict.fromkeys(("kept", "left alone"), "what the answer was given has changed")
 
 
 def counted(name: str, value: object) -> str | None:
@@ -29,16 +33,28 @@ def counted(name: str, value: object) -> str | None:
 def differs(name: str, found: Difference) -> str:
     """The difference of an observed value from the expected one, which had this name.
 
-    "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2".
+    "rank 2 sent 96 bytes, expected 48", "x[0] got 1, expected 2". Counts may have a dict's words
+    before them: "with 2 ranks: 1 latency, expected 2".
     """
-    rank = found.where.removeprefix("[").removesuffix("]")
-    if name in NOUNS and rank.isdigit():
-        return f"rank {rank} sent {found.got} {name}, expected {found.expected}"
-    if name in NOUNS and not found.where:
-        return f"{found.got} {name}, expected {found.expected}"
-    return f"{name}{found.where} {found}"
+    if name in IN_WORDS and found.got == "False":
+        return IN_WORDS[name]
+    where = found.where.removeprefix("[").removesuffix("]")
+    if name not in NOUNS or not found.got.lstrip("-")[:1].isdigit():
+        return f"{name}{found.where} {found}"
+    told = f"{found.got} {noun(name, found.got)}, expected {found.expected}"
+    if where.isdigit():
+        return f"rank {where} sent {told}"
+    if not where:
+        return told
+    words = where.strip("'")
+    return f"{words}: {told}" if where == repr(words) else f"{name}{found.where} {found}"
+
+
+def noun(name: str, n: object) -> str:
+    """The word for so many: ``noun("latencies", 1) == "latency"``."""
+    one, several = NOUNS[name]
+    return one if str(n) == "1" else several
 
 
 def _count(n: int, name: str) -> str:
-    one, several = NOUNS[name]
-    return f"{n:,} {one if n == 1 else several}"
+    return f"{n:,} {noun(name, n)}"

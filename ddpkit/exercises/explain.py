@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from types import TracebackType
 
-from ddpkit.errors import DdpkitError, RunFailed
+from ddpkit.errors import DdpkitError, RankError, RunFailed
 from ddpkit.exercises.guard import Careless
 from ddpkit.source import is_user_file, locate, source_line
 from ddpkit.text import BLANK, MESSAGE
@@ -28,7 +28,7 @@ class Explanation:
 def explain(error: BaseException) -> Explanation:
     """Headline and details of an exception that an answer ended in."""
     if isinstance(error, DdpkitError):  # written for the student already
-        first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+        first, *rest = _whole(error).strip().splitlines() or [type(error).__name__]
         lines = [line.strip() for line in rest if line.strip()]
         return Explanation(first.replace(CARELESS, ": "), tuple(_shortened(lines)))
     if isinstance(error, Careless):
@@ -36,6 +36,18 @@ def explain(error: BaseException) -> Explanation:
     summary = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
     place = student_line(error)
     return Explanation(summary, (place or ELSEWHERE,))
+
+
+def _whole(error: DdpkitError) -> str:
+    """The text of an error, in which the first rank's message stands on one line if it is short.
+
+    Else its later lines would stand below the rows of all cases, away from its beginning.
+    """
+    text = str(error)
+    raised = error.raised if isinstance(error, RankError) else {}
+    message = raised[min(raised)].message if raised else ""
+    line = " ".join(message.split())
+    return text.replace(message, line, 1) if message and len(line) <= MESSAGE else text
 
 
 def _shortened(lines: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpkit.exercises.hint import Hint
 
-RETURNED_NONE = "it returned None: is there a `return`?"
+RETURNED_NONE = "it returned None"
 NEVER_WAITED = "was never waited for"
 
 
@@ -31,8 +31,13 @@ def _return_of(answer: Callable[..., Any], *arguments: Any, **named: Any) -> Any
 # fmt: off
 FOR_ALL = (
     Hint("returned None", lambda s: s.kind == "returned None",
-         "A function that ends without `return` gives None. Return what it has made, at its very "
-         "end and wherever else it ends."),
+         "A function that ends without `return` gives None, and so does `return f(x)` where f "
+         "works in place and has no result. Return what yours has made, at its very end and "
+         "wherever else it ends."),
+    Hint("number for a tensor", lambda s: s.kind == "number for a tensor",
+         "A number was given where a tensor is needed. Did you assign what recv returns? It writes "
+         "into the tensor that it is given, and returns the number of the sender: write "
+         "dist.recv(t, src), not t = dist.recv(t, src)."),
     Hint("never waited for", lambda s: s.kind == "never waited for",
          "What starts a message or a collective (isend, irecv, async_op=True) gives a Work. Keep "
          "it, and wait() for it before you return: until then the tensor belongs to the network, "

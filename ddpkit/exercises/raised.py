@@ -16,7 +16,8 @@ from ddpkit.protocol.raised import Raised
 
 # kind -> words that are found in no other message. The first row that fits is taken.
 KINDS: tuple[tuple[str, str], ...] = (
-    ("returned None", r"it returned None: is there"),  # `guard`
+    ("returned None", r"Careless: it returned None"),  # `guard`
+    ("number for a tensor", r"of type torch\.Tensor but got <class 'int'>"),
     ("never waited for", r"was never waited for"),
     ("hidden group", r"a process group whose messages nobody counts"),
     ("in flight", r"a tensor in flight: the "),

@@ -10,7 +10,7 @@ from ddpkit.exercises.raised import Trouble
 from ddpkit.text import LINE, count, cut, sign, under
 
 NOT_TRIED = "not tried"
-WHOLE = 120  # characters that the first message has at least, however narrow its column
+WHOLE = 144  # characters that the first message has at least, however narrow its column
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 import ddpkit.errors
 from ddpkit.errors import LessonError
 from ddpkit.exercises.compare import difference
+from ddpkit.exercises.counts import IN_WORDS
 from ddpkit.exercises.exercise import Case, Exercise, earned
 from ddpkit.exercises.hint import Advice
 from ddpkit.exercises.raised import Trouble, from_claim
@@ -98,6 +99,8 @@ def _wrong(question: SealedCase, seen: Mapping[str, Any]) -> Iterator[str]:
         found = difference(seen[name], expected) if name in seen else None
         if name not in seen:
             yield f"{name} is missing"
+        elif found is not None and name in IN_WORDS and seen[name] is False:
+            yield IN_WORDS[name]
         elif found is not None:
             known = f", expected {found.expected}" if name in question.shown else ""
             yield f"{name}{found.where} is {found.got}{known}"

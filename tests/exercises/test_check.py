@@ -289,15 +289,22 @@ def test_what_was_sent_is_told_in_words(registry, capsys):
         yield Case("right", lambda: seen, seen)
         yield Case("by rank", lambda: {"bytes": [1200, 0]}, {"bytes": [1200, 0]})
         yield Case("wrong", lambda: {**seen, "bytes": [4, 8], "rounds": 3}, seen)
+        one = {"latencies": {"with 2 ranks": 1}, "messages": [1, 0], "tensors": 1.5}
+        due = {"latencies": {"with 2 ranks": 2}, "messages": [2, 0], "tensors": 1}
+        yield Case("one", lambda: one, due)
+        yield Case("changed", lambda: {"kept": False}, {"kept": True})
 
     def toy_sends():
         pass
 
     check(toy_sends)
-    assert capsys.readouterr().out.splitlines()[:3] == [
+    assert capsys.readouterr().out.splitlines()[:6] == [
         "✓ right     4 bytes from each rank, 1 message, 2 rounds, 1 latency",
         "✓ by rank   bytes by rank 1,200, 0",
         "✗ wrong     rank 1 sent 8 bytes, expected 4; 3 rounds, expected 2",
+        "✗ one       with 2 ranks: 1 latency, expected 2; rank 0 sent 1 message, expected 2; 1.5",
+        "            tensors, expected 1",
+        "✗ changed   what the answer was given has changed",
     ]
 
 
@@ -312,10 +319,9 @@ def test_a_forgotten_return_is_told_before_any_hint(toy_sum, cell, capsys):
     assert verdict.hint_name == "returned None"
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
-        f"✗ {size}   it returned None: is there a `return`?"
-        for size in ("0 numbers", "1 number ", "4 numbers")
+        f"✗ {size}   it returned None" for size in ("0 numbers", "1 number ", "4 numbers")
     ]
-    assert lines[-3].startswith("  Hint: A function that ends without `return` gives None.")
+    assert lines[-4].startswith("  Hint: A function that ends without `return` gives None, and so")
 
 
 def test_a_hint_has_two_steps(registry, capsys):

@@ -5,9 +5,11 @@ import sys
 
 import pytest
 
-from ddpkit.errors import LessonError
+from ddpkit.errors import LessonError, RankError
 from ddpkit.exercises import Case, Hint, check, exercise, judge
+from ddpkit.exercises.explain import Explanation, explain
 from ddpkit.exercises.progress import folder
+from ddpkit.protocol.raised import Raised
 
 SNEAKY = {
     "agrees with everything": """
@@ -137,3 +139,11 @@ def test_the_hint_is_that_of_the_first_failing_case(registry):
 
     assert judge(registry["toy_two"], lambda n: 0).hint is None
     assert judge(registry["toy_two"], lambda n: 1).hint == "Of the second."
+
+
+def test_a_short_message_of_a_rank_stands_on_one_line():
+    message = "Expected a tensor\n but got an int."
+    said = f"rank 1 raised TypeError: {message}\n  Cell 1, line 2: send(t)"
+    error = RankError(said, raised={1: Raised("TypeError", message)})
+    whole = "rank 1 raised TypeError: Expected a tensor but got an int."
+    assert explain(error) == Explanation(whole, ("Cell 1, line 2: send(t)",))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ddpkit.exercises.compare import same
@@ -18,7 +19,8 @@ from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[[Any], Any]
 
-TOKENS = ((2, 1, "float32"), (4, 1, "float32"), (3, 5, "int64"), (1, 2, "float32"))
+# With two ranks several mistakes come to the same: so four come first.
+TOKENS = ((4, 1, "float32"), (2, 1, "float32"), (3, 5, "int64"), (1, 2, "float32"))
 SHIFTS = (
     *((2, 1, "float32"), (4, 3, "int64"), (3, 1, "float64")),
     *((3, 9_999, "float32"), (1, 2, "float32")),
@@ -34,6 +36,61 @@ def ring(n: int, step: int = 1) -> str:
 def arrows(s: Seen) -> list[str]:
     """Who sent to whom, without the collectives."""
     return [each for each in s.sent.split() if "→" in each]
+
+
+def added(s: Seen) -> list[float]:
+    """How much more than the token each rank returns.
+
+    Raises: a rank returns no tensor like the token, or not the same more in each element.
+    """
+    more = [(each - s.token).tolist() for each in s.gave]
+    if any(len(set(each)) != 1 for each in more):
+        raise ValueError("not the same in each element")
+    return [each[0] for each in more]
+
+
+def passed_on(n: int) -> list[int]:
+    """How much more than the token is what each rank passes on."""
+    return [sum(range(1, rank + 2)) for rank in range(n)]
+
+
+MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> what `added` is then, of n ranks
+    "adds its rank": lambda n: [sum(range(n)), *(sum(range(rank + 1)) for rank in range(1, n))],
+    "others add their rank": lambda n: [
+        1 + sum(range(n)),
+        *(1 + sum(range(rank + 1)) for rank in range(1, n)),
+    ],
+    "one each, or its own copy": lambda n: [n, *range(2, n + 1)],
+    "returns what came": lambda n: [passed_on(n)[-1], *passed_on(n)[:-1]],
+    "returns what it sent": lambda n: passed_on(n),
+    "adds twice": lambda n: [passed_on(n)[-1] + 1, *passed_on(n)[1:]],
+}
+
+
+def only(name: str, s: Seen) -> bool:
+    """Whether the ranks return what comes of this mistake, and of no other one."""
+    seen = added(s)
+    return s.n > 1 and [each for each in MISTAKES if MISTAKES[each](s.n) == seen] == [name]
+
+
+def first_wrong_sum(s: Seen) -> str:
+    """A sentence on the first rank, on the token's way, that returns something wrong.
+
+    Raises StopIteration: there is none.
+    """
+    right = [passed_on(s.n)[-1], *passed_on(s.n)[1:]]
+    seen = added(s)
+    rank = next(rank for rank in [*range(1, s.n), 0] if seen[rank] != right[rank])
+    parts = " + ".join(map(str, range(1, (rank or s.n - 1) + 2)))
+    got = f"the token {'+' if seen[rank] > 0 else '-'} {abs(seen[rank]):g}"
+    got = got if seen[rank] else "the token as it was"
+    return f"Rank {rank} returns {got}. It has to be the token + {right[rank]}: {parts}."
+
+
+def collectives(s: Seen) -> list[str]:
+    """The collectives that the answer called, a barrier first: it hides nothing."""
+    names = [each for each in s.sent.split() if "→" not in each and each != "nothing"]
+    return sorted(names, key=lambda name: name != "barrier")
 
 
 # fmt: off
@@ -53,9 +110,13 @@ IN_A_RING = (
          "Draw an arrow from each rank to the one it waits for, and look for the circle."),
     Hint("input changed", lambda s: not s.kept,
          lambda s: f"The tensor {s.x} that you were given has changed: work on {s.x}.clone()."),
-    Hint("collective", lambda s: s.sent != "nothing" and len(arrows(s)) < len(s.sent.split()),
-         lambda s: f"Use dist.send and dist.recv only: {s.sent.split()[-1]} hides who talks to "
-         "whom."),
+    Hint("barrier", lambda s: collectives(s) == ["barrier"],
+         "No barrier is needed: what a rank receives is there when its recv returns."),
+    Hint("collective", collectives, lambda s:
+         f"Use dist.send and dist.recv only: {collectives(s)[-1]} hides who talks to whom."),
+    Hint("sender's number", lambda s: any(type(each) is int and each < s.n for each in s.gave),
+         "A rank returns a number. recv writes into the tensor that it is given, and returns the "
+         "number of the sender: do not assign it."),
     Hint("backwards", lambda s: s.n > 2 and sorted(arrows(s)) == sorted(ring(s.n, -1).split()),
          "It goes the wrong way round: rank r sends to (r + 1) % world_size."),
     Hint("no neighbour", lambda s: s.n > 2 and not set(arrows(s)) <= set(ring(s.n).split()),
@@ -65,14 +126,24 @@ TOKEN = (
     *IN_A_RING,
     Hint("never comes back", lambda s: s.n > 1 and len(arrows(s)) == s.n - 1,
          "The last rank must send the token back to rank 0, and rank 0 must receive it."),
-    Hint("adds its rank", lambda s: same(s.gave[-1], s.token + sum(range(s.n))),
+    *(Hint(name, partial(only, name), says) for name, says in (
+        ("adds its rank",
          "Each rank adds its rank + 1: rank 0 adds 1, so that it too leaves a mark."),
-    Hint("returns what it sent", lambda s: s.n > 1 and same(s.gave[0], s.token + 1),
+        ("others add their rank",
+         "Each rank adds its rank + 1. Rank 0 adds 1, but the others add their rank alone: rank 1 "
+         "has to add 2."),
+        ("one each, or its own copy",
+         "Rank r returns the token + r + 1. So either each rank adds 1, and has to add its rank + "
+         "1; or it adds to its own copy of the token, and not to the one that it received."),
+        ("returns what came",
+         "What comes back to rank 0 is right. But any other rank returns what it received, and has "
+         "to return what it passed on."),
+        ("returns what it sent",
          "Rank 0 returns what it sent. It must receive once more, at the end, from the last."),
-    Hint("adds twice", lambda s: s.n > 1 and same(s.gave[0], s.expect["gave"][0] + 1),
+        ("adds twice",
          "Rank 0 adds to the token twice. It only starts, and in the end only receives."),
-    Hint("its own copy", lambda s: any(same(s.gave[r], s.token + r + 1) for r in range(1, s.n)),
-         "A rank passes on its own copy of the token, not the one that it received."),
+    )),
+    Hint("wrong sum", say=first_wrong_sum),
 )
 SHIFT = (
     *IN_A_RING,
@@ -93,11 +164,11 @@ def token_ring(answer: Answer, rng: random.Random) -> Iterator[Case]:
         token = torch.tensor(
             [rng.randrange(100) for _ in range(length)], dtype=getattr(torch, dtype)
         )
-        passed_on = [token + sum(range(1, rank + 2)) for rank in range(n)]
+        gave = [token + more for more in passed_on(n)]
         yield Case(
             title(n, f"{dtype}[{length}]"),
             asked(answer, token, world_size=n, see=SEE),
-            {"gave": [passed_on[-1], *passed_on[1:]], "sent": ring(n), "kept": True},
+            {"gave": [gave[-1], *gave[1:]], "sent": ring(n), "kept": True},
             hints=TOKEN,
             given={"n": n, "token": token, "x": "token"},
             trivial=n == 1,

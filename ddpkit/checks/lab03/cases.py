@@ -79,12 +79,12 @@ def predict(answer: Answer, rng: random.Random) -> Iterator[Case]:
             name,
             observe=partial(_predicted, partial(answer, name), nbytes, latency, bandwidth),
             expect={
-                "latencies": [round(a, 4) for a, _ in prices],
-                "tensors": [round(b, 4) for _, b in prices],
+                "latencies": _by_ranks([a for a, _ in prices]),
+                "tensors": _by_ranks([b for _, b in prices]),
                 "seconds with 4 ranks": Close(seconds[WORLDS.index(4)]),
             },
             hints=PRICE,
-            given={"algorithm": name, "worlds": WORLDS, "bandwidth": bandwidth},
+            given={"algorithm": name, "bandwidth": bandwidth},
         )
 
 
@@ -97,11 +97,18 @@ def _price(name: str, n: int) -> tuple[float, float]:
     return latencies, tensors
 
 
+def _by_ranks(counts: list[float]) -> dict[str, float]:
+    """{"with 2 ranks": 1, "with 3 ranks": 1.3333, ...}: whole ones without a point."""
+    rounded = [round(float(each), 4) for each in counts]
+    whole = [int(each) if each.is_integer() else each for each in rounded]
+    return {f"with {title(n)}": each for n, each in zip(WORLDS, whole, strict=True)}
+
+
 def _predicted(answer: Answer, nbytes: int, latency: float, bandwidth: float) -> Observed:
     """The two prices, each by making the other one nothing, and both together."""
     t = nbytes / bandwidth
     return {
-        "latencies": [round(answer(n, 0, latency, bandwidth) / latency, 4) for n in WORLDS],
-        "tensors": [round(answer(n, nbytes, 0.0, bandwidth) / t, 4) for n in WORLDS],
+        "latencies": _by_ranks([answer(n, 0, latency, bandwidth) / latency for n in WORLDS]),
+        "tensors": _by_ranks([answer(n, nbytes, 0.0, bandwidth) / t for n in WORLDS]),
         "seconds with 4 ranks": float(answer(4, nbytes, latency, bandwidth)),
     }

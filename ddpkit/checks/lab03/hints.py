@@ -10,6 +10,7 @@ from typing import Any
 from ddpkit.checks.lab03.rings import WRONG_RINGS, Ring, around
 from ddpkit.checks.messages import MESSAGES
 from ddpkit.exercises.compare import same
+from ddpkit.exercises.counts import noun
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import who
 from ddpkit.rank.group.recorded import COLLECTIVES
@@ -18,6 +19,11 @@ from ddpkit.rank.group.recorded import COLLECTIVES
 def collectives(s: Seen) -> list[str]:
     """The collectives of torch.distributed that the answer called."""
     return [name for name in s.to.split() if name in COLLECTIVES.values()]
+
+
+def worker(names: list[str]) -> str:
+    """The first of these collectives that moves data, which a barrier does not."""
+    return next(name for name in names if name != "barrier")
 
 
 def wrong_sum(s: Seen) -> str:
@@ -100,11 +106,28 @@ def peers(rank: int, to: str) -> str:
     return f" to {who(found)}" if found else ""
 
 
+def too_many_rounds(s: Seen) -> bool:
+    """Whether a ring goes on when it is done: in each round more, all chunks are sent once."""
+    most = max(s.expect["messages"])
+    rounds, nbytes, right = s.messages[0], total(s.bytes), total(s.expect["bytes"])
+    alike = all(each == rounds for each in s.messages)
+    return s.way.name == "ring" and alike and rounds > most and nbytes * most == right * rounds
+
+
+def total(counts: int | list[int]) -> int:
+    return counts if isinstance(counts, int) else sum(counts)
+
+
 WITHOUT_ROUNDS = ("all_to_all", "master_worker")
 
 # fmt: off
 SUM = (
     *MESSAGES,
+    Hint("not all call it", lambda s: s.stuck and s.way.name == "tree",
+         "A rank waits for one that does something else. If you call reduce and broadcast: every "
+         "rank has to call both, in the same order and with the same root, not rank 0 alone.",
+         "If you send and receive by hand: draw an arrow for each message, from the rank that "
+         "sends it to the one that receives it, and look which end is missing."),
     Hint("has returned", lambda s: s.stuck == "returned", lambda s:
          "A rank has returned, and another still waits for it: go through the rounds on paper "
          f"with {s.n} ranks, and count who sends and who receives."),
@@ -139,10 +162,15 @@ SUM = (
          lambda s: "Not every rank has a partner in every round: some come in before, and get the "
          "sum afterwards." if s.way.name == "butterfly"
          else "In a circle, after the last rank comes rank 0: % world_size."),
+    Hint("works in place", lambda s: s.kind == "None" and s.way.name == "tree",
+         "Something here is None. reduce and broadcast work in place and return None: do not "
+         "assign what they return."),
     Hint("no cast", lambda s: s.kind == "no cast",
          "x may hold integers. Nothing has to be divided here."),
+    Hint("barrier", lambda s: collectives(s) == ["barrier"],
+         "No barrier is needed: what a rank receives is there when its recv or wait() returns."),
     Hint("collective", collectives, lambda s:
-         f"Use isend, send and recv only: {collectives(s)[0]} would do the work for you."),
+         f"Use isend, send and recv only: {worker(collectives(s))} would do the work for you."),
     Hint("x changed", lambda s: s.x == "changed",
          "x has changed: add into a copy of it, x.clone()."),
     Hint("x returned", lambda s: s.x == "returned",
@@ -150,6 +178,9 @@ SUM = (
     # So many bytes as is right, but to others: whatever the sum is, this comes first.
     Hint("other peers", lambda s: not s.wrong("bytes") and s.wrong("to"), lambda s:
          f"The messages go {s.to}; in {s.way.a} they go {s.expect['to']}."),
+    Hint("sender's number", lambda s: type(got(s)) is int and got(s) in range(s.n),
+         "You return a number, and not the sum. recv writes into the tensor that it is given, and "
+         "returns the number of the sender: do not assign it."),
     Hint("dtype", lambda s: getattr(got(s), "dtype", None) != due(s).dtype, lambda s:
          f"x is of {due(s).dtype}, and so is the sum: make room for it with torch.empty_like."),
     Hint("shape", lambda s: got(s).shape != due(s).shape, lambda s:
@@ -166,6 +197,10 @@ SUM = (
     Hint("bits", lambda s: s.wrong("bits"),
          "Ranks that add in different orders differ in the last bits. Let all add in the same "
          "order, that of the ranks."),
+    Hint("too many rounds", too_many_rounds, lambda s:
+         f"The chunks are right, but each rank sends {s.messages[0]} of them, one in each round: "
+         f"with {s.n} ranks {max(s.expect['messages'])} rounds are enough, 2(n - 1).",
+         "Each half takes n - 1 rounds: the own chunk is there already."),
     Hint("bytes of all", lambda s: s.wrong("bytes") and isinstance(s.bytes, int), lambda s:
          f"With {s.n} ranks all together sent {s.bytes} bytes; {s.way.a} sends "
          f"{s.expect['bytes']}. {s.way.much}"),
@@ -194,16 +229,16 @@ SUM = (
 # fmt: on
 
 
-def miscounted(s: Seen) -> tuple[str, int, float, float]:
-    """The first price that is wrong, the number of ranks, and how much of it was counted and due.
+def miscounted(s: Seen) -> tuple[str, str, float, float]:
+    """The first price that is wrong, with how many ranks, and how much of it was counted and due.
 
     Raises StopIteration: there is none.
     """
     return next(
-        (price, n, counted, right)
+        (price, ranks, s[price][ranks], right)
         for price in ("latencies", "tensors")
-        for n, counted, right in zip(s.worlds, s[price], s.expect[price], strict=True)
-        if counted != right
+        for ranks, right in s.expect[price].items()
+        if s[price][ranks] != right
     )
 
 
@@ -220,14 +255,14 @@ def only_tensors(factor: Callable[[Seen], float], s: Seen) -> bool:
 
 def correct(algorithm: str, s: Seen) -> str | None:
     """The count that is wrong; None if another algorithm is asked for."""
-    price, n, counted, right = miscounted(s)
-    told = f"With {n} ranks you count {counted:g} {price}, not {right:g}."
+    price, ranks, counted, right = miscounted(s)
+    told = f"{ranks.capitalize()} you count {counted:g} {noun(price, counted)}, not {right:g}."
     return told if s.algorithm == algorithm else None
 
 
 # fmt: off
 PRICE = (
-    Hint("one rank", lambda s: miscounted(s)[1] == 1,
+    Hint("one rank", lambda s: miscounted(s)[1] == "with 1 rank",
          "One rank alone sends nothing, and needs no time."),
     Hint("milliseconds", partial(times_too_much, lambda s: 1000),
          "That is in milliseconds: give seconds."),

@@ -28,6 +28,15 @@ def by_torch(x):
     return total
 
 
+@wrong("tree", "collective")
+@wrong("ring", "collective")
+def by_broadcast_after_a_barrier(x):
+    dist.barrier()
+    total = x.clone()
+    dist.broadcast(total, 0)
+    return total
+
+
 @wrong("round_robin", "other peers")
 @wrong("ring", "bytes")
 def whole_tensors_around(x):
@@ -167,6 +176,24 @@ edits(
     ("tree", "no_return", "    return total", "", "returned None"),
     ("tree", "sum_of_nothing",
      {"total, src=0)": "total, src=0)\n    total = None"}, "returned None"),
+    ("tree", "returns_what_broadcast_gives",
+     {"broadcast(total, src=0)\n    return total": "return broadcast(total, src=0)"},
+     "returned None"),
+    ("tree", "assigns_what_it_gets",
+     "    reduce(total, dst=0)\n", "    total = reduce(total, dst=0)\n",
+     "works in place"),
+    ("master_worker", "assigns_the_senders_number",
+     "        dist.recv(total, 0)\n", "        total = dist.recv(total, 0)\n",
+     "sender's number"),
+    ("butterfly", "assigns_the_senders_number",
+     "        dist.recv(total, rank - doubled)", "        total = dist.recv(total, rank - doubled)",
+     "sender's number"),
+    ("tree", "rank_0_alone_reduces", "    reduce(total, dst=0)\n",
+     "    if dist.get_rank() == 0:\n        reduce(total, dst=0)\n", "not all call it"),
+    ("tree", "rank_0_alone_calls_both",
+     {"    reduce(total, dst=0)\n    broadcast":
+      "    if dist.get_rank() == 0:\n        reduce(total, dst=0)\n        broadcast"},
+     "not all call it"),
     ("tree", "into_x", "x.clone()", "x", "x changed"),
     ("tree", "no_way_down", "    broadcast(total, src=0)\n", "", "lacks"),
     ("tree", "other_root", "src=0", "src=dist.get_world_size() - 1", "lacks"),
@@ -207,7 +234,17 @@ edits(
     ("ring", "to_the_left", "right, left =", "left, right =", "other peers"),
     ("ring", "a_step_short",
      "range(2 * (world_size - 1))", "range(max(0, 2 * world_size - 3))", "lacks"),
-    ("ring", "a_round_more", "range(2 * (world_size - 1))", "range(2 * world_size)", "bytes"),
+    ("ring", "a_round_more", "range(2 * (world_size - 1))", "range(2 * world_size)",
+     "too many rounds"),
+    ("ring", "a_round_more_in_each_half",
+     {"range(2 * (world_size - 1))": "range(2 * world_size if world_size > 1 else 0)",
+      "if step < world_size - 1:": "if step < world_size:",
+      "outgoing = chunks[(rank - step)":
+      "late = step >= world_size\n        outgoing = chunks[(rank - step + late)",
+      "chunks[(rank - step - 1)": "chunks[(rank - step - 1 + late)"}, "too many rounds"),
+    ("ring", "a_round_more_with_three",
+     "range(2 * (world_size - 1))", "range(2 * (world_size - 1) + (world_size == 3))",
+     "too many rounds"),
     ("ring", "copies_a_step_early",
      "if step < world_size - 1:", "if step < world_size - 2:", "lacks"),
     ("ring", "adds_in_both_halves", "incoming.copy_(received)", "incoming += received",
@@ -269,6 +306,8 @@ edits(
       "dist.recv(received, left)":
       "for each in received.split(1):\n            dist.recv(each, left)",
       "sending.wait()": "for work in works:\n            work.wait()"}, "small messages"),
+    ("ring", "barrier_in_each_round",
+     "        sending.wait()\n", "        sending.wait()\n        dist.barrier()\n", "barrier"),
     ("ring", "never_waits", "        sending.wait()\n", "", "never waited for"),
     ("ring", "cannot_view", "memory_format=torch.contiguous_format", "", "no view"),
     ("ring", "another_chunk",
