@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+import tokenize
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,7 @@ def run(
 
 def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float]) -> Any:
     from ddpkit.cluster import Cluster, devices
+    from ddpkit.cluster.cluster import TOO_MANY
     from ddpkit.cluster.torchrun import job
 
     if job.active():
@@ -112,6 +114,8 @@ def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float
             f"{', '.join(job.LAUNCHED)} are set: `ddpkit run` starts ranks, and cannot be one. "
             "Unset them, or leave torchrun out."
         )
+    if not 1 <= ranks <= TOO_MANY:
+        raise ClusterError(f"-n {ranks}: a run has 1 to {TOO_MANY} ranks.")
     emulated = link is not None or machine is not None
     device = "cuda" if not emulated and devices.has_gpus() else "cpu"
     return Cluster(ranks, link=link, machine=machine, speed=speed, device=device)
@@ -148,7 +152,7 @@ def _speeds(texts: tuple[str, ...]) -> float | dict[int, float]:
 def launched(
     target: str, args: tuple[str, ...], is_module: bool, cluster: Cluster
 ) -> LaunchedScript:
-    """The script. Raises ClusterError if there is none of that name."""
+    """The script. Raises ClusterError if there is none of that name, or python cannot run it."""
     from ddpkit.rank.script.launched import LaunchedScript
 
     hosts = cluster.links.hosts if cluster.links else None
@@ -173,8 +177,29 @@ def launched(
             if is_module
             else f"There is no script {target!r}. (A module's name stands after -m.)"
         )
+    if not is_module and not found.holds_main:
+        _check_source(target)
     found.count_as_users()
     return found
+
+
+def _check_source(target: str) -> None:
+    """Raise ClusterError for what is no text. What no rank could read twice is left to them."""
+    if os.path.isdir(target):
+        raise ClusterError(
+            f"The folder {target!r} has no __main__.py, so python cannot run it: name a script."
+        )
+    try:
+        if os.path.isfile(target):
+            with tokenize.open(target) as file:
+                if "\0" in file.read():
+                    raise SyntaxError("a null byte")
+    except (SyntaxError, UnicodeDecodeError):  # its mistakes, if it is text, a rank finds
+        raise ClusterError(
+            f"{target!r} is no Python script, it is not even text: name the file that python runs."
+        ) from None
+    except OSError as error:
+        raise ClusterError(f"The script {target!r} cannot be read: {error.strerror}.") from None
 
 
 def _free_port() -> int:

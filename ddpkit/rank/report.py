@@ -64,6 +64,8 @@ def _from_users(error: BaseException) -> TracebackType | None:
     inner = error.__traceback__
     while inner is not None and not is_user_file(inner.tb_frame.f_code.co_filename):
         inner = inner.tb_next
+    if isinstance(error, SyntaxError) and is_user_file(error.filename or "<unknown>"):
+        return inner  # it names its line itself, which never ran
     return inner or error.__traceback__
 
 
