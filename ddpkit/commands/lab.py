@@ -21,7 +21,22 @@ from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 GUIDES = ("pictures.md", "run.md", "emulation.md")  # to which the start page leads
 
 
-@click.command()
+class _ForJupyter(click.Command):
+    """Says of an option that it does not know where those of jupyter go."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        words = " ".join(args)
+        try:
+            return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            before, _, after = words.partition(error.option_name)
+            where = f"ddpkit lab {before}-- {error.option_name}{after}"
+            raise click.UsageError(
+                f"{error.format_message()} If it is jupyter's, write -- before it: {where}", context
+            ) from None
+
+
+@click.command(cls=_ForJupyter)
 @click.argument("number", required=False)
 @click.option("--list", "only_list", is_flag=True, help="List the labs, open nothing.")
 @click.option(

@@ -50,7 +50,12 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
     help="Emulated time: how fast machines are, compared with this one. 0.5, inf, or 3=0.5 of rank "
     "3 alone.",
 )
-@click.option("--timeout", type=float, metavar="S", help="End the run after S seconds.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="End the run after S seconds.",
+)
 @click.option(
     "--trace",
     "saved",

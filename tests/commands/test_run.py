@@ -159,8 +159,7 @@ def test_a_folder_or_an_archive_that_python_runs(tmp_path: Path, packed: bool) -
 def test_a_scripts_bad_syntax_is_shown_as_python_shows_it(tmp_path: Path) -> None:
     (script := tmp_path / "train.py").write_text("import torch\ndef f(:\n    pass\n")
     with pytest.raises(RunFailed) as failed:
-        cluster = Cluster(1)
-        cluster.run(launched(str(script), (), False, cluster))
+        on(1, str(script))
     said = explanation(failed.value).splitlines()
     assert said[:2] == ["On rank 0:", f'  File "{script}", line 2']
     assert said[-1] == "  train.py, line 2: def f(:"
