@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,8 +47,15 @@ class _ForJupyter(click.Command):
     help="Copy the labs to DIR, over nothing that you have changed; open nothing.",
     metavar="DIR",
 )
+@click.option("--opened", is_flag=True, hidden=True, help="Who copies opens them too: make lab.")
 @click.argument("jupyter", nargs=-1, type=click.UNPROCESSED)
-def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple[str, ...]) -> None:
+def lab(
+    number: str | None,
+    only_list: bool,
+    folder: Path | None,
+    opened: bool,
+    jupyter: tuple[str, ...],
+) -> None:
     """Open JupyterLab on the start page, or on lab NUMBER ("0", "00", "00_ranks").
 
     What follows `--` goes to jupyter: ddpkit lab 00 -- --no-browser --port 8899
@@ -61,7 +69,8 @@ def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple
     if folder is not None:
         for name, done in copy_labs(folder):
             click.echo(f"{name:25} {done}")
-        click.echo(f"Open them: jupyter lab {folder / start_page().name}")
+        if not opened:
+            click.echo(f"Open them: {_jupyter()} lab {folder / start_page().name}")
         return
     if labs_folder().is_relative_to(PACKAGE):
         raise click.ClickException(
@@ -80,6 +89,15 @@ def path_with_commands(path: str) -> str:
     """A PATH for Lab's terminals and cells: one in which `ddpkit` and `torchrun` are found."""
     ours = str(Path(sys.executable).parent)
     return path if ours in path.split(os.pathsep) else os.pathsep.join([ours, path])
+
+
+def _jupyter() -> str:
+    """What a terminal calls our jupyter: its name, or its path where the environment is not on."""
+    ours = Path(sys.executable).with_name("jupyter")
+    found = shutil.which("jupyter")
+    if found is not None and os.path.realpath(found) == os.path.realpath(ours):
+        return "jupyter"
+    return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
 
 
 def labs_folder() -> Path:

@@ -42,6 +42,22 @@ def test_labs_come_into_a_new_folder_and_a_second_time_changes_nothing(tmp_path)
     assert there(folder) == SHIPPED
 
 
+def test_where_jupyter_is_no_command_its_path_is_said(tmp_path, monkeypatch):
+    ours = Path(sys.executable).with_name("jupyter")
+    monkeypatch.setenv("PATH", str(ours.parent))
+    assert copy(tmp_path).endswith(f"\nOpen them: jupyter lab {tmp_path / 'start.ipynb'}\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert f"\nOpen them: {ours} lab " in copy(tmp_path)
+    monkeypatch.chdir(ours.parents[1])
+    assert "\nOpen them: bin/jupyter lab " in copy(tmp_path)
+
+
+def test_who_opens_the_labs_is_not_told_how(tmp_path):
+    said = CliRunner().invoke(main, ["lab", "--copy", str(tmp_path), "--opened"])
+    assert said.exit_code == 0
+    assert "Open them" not in said.output
+
+
 def test_all_that_a_copy_links_to_is_in_it(tmp_path):
     copy(tmp_path)
     pages = [tmp_path / "start.ipynb", *(tmp_path / "docs").iterdir()]
