@@ -121,12 +121,34 @@ def handed_out() -> Iterator[tuple[str, bytes]]:
     """The name and the content of each file of a reader's folder: the notebooks, and the guides.
 
     JupyterLab opens nothing above that folder, so docs/ lies inside it, where labs/ has it beside.
+    It writes into a notebook what the kernel says of its language, and then calls it changed: so
+    that stands there already.
     """
+    language = _json({"name": "python"}), _json(_language_info())
     for path in notebooks():
-        yield path.name, path.read_bytes().replace(b"](../docs/", b"](docs/")
+        yield path.name, path.read_bytes().replace(b"](../docs/", b"](docs/").replace(*language)
     for path in (labs_folder().parent / "docs" / name for name in GUIDES):
         if path.is_file():
             yield f"docs/{path.name}", path.read_bytes()
+
+
+def _language_info() -> dict[str, object]:
+    """What the kernel of this Python says of its language: ipykernel's, which is slow to import."""
+    return {
+        "codemirror_mode": {"name": "ipython", "version": sys.version_info[0]},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+        "version": sys.version.split()[0],
+    }
+
+
+def _json(language_info: dict[str, object]) -> bytes:
+    """The metadata of a notebook as it stands in its file."""
+    text = json.dumps({"metadata": {"language_info": language_info}}, indent=1, sort_keys=True)
+    return "\n".join(text.splitlines()[2:-2]).encode()
 
 
 def start_page() -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ddpkit.authoring.notebook import to_text
 from ddpkit.commands import lab as lab_command
 from ddpkit.commands.main import main
 
@@ -40,6 +41,18 @@ def test_labs_come_into_a_new_folder_and_a_second_time_changes_nothing(tmp_path)
     assert there(folder) == SHIPPED
     assert said_of(FIRST, copy(folder)) == "there already"
     assert there(folder) == SHIPPED
+
+
+@pytest.mark.processes
+def test_jupyterlab_finds_in_a_copy_what_its_kernel_says():
+    """Else it writes it in as it opens the notebook, which is then unsaved and was not touched."""
+    from ipykernel.ipkernel import IPythonKernel
+
+    for name, content in SHIPPED.items():
+        if name.endswith(".ipynb"):
+            notebook = json.loads(content)
+            assert notebook["metadata"]["language_info"] == IPythonKernel.language_info
+            assert to_text(notebook).encode() == content
 
 
 def test_where_jupyter_is_no_command_its_path_is_said(tmp_path, monkeypatch):
