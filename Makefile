@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lab test quick release docs bench lint perfetto
 lab: $(LAB)
-	@$(BIN)/ddpkit lab --copy my_labs
+	@$(BIN)/ddpkit lab --copy my_labs --opened
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
 test: $(READY)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)

@@ -225,6 +225,19 @@ class Links:
         return f"<Links of {len(self.each)} ranks: {self}>"
 
 
+def duration_ns(duration: str | float) -> int:
+    """How long, in ns, "20 ms" or a number of seconds is: of a stretch of work, not of a link.
+
+    Raises ValueError, in one sentence, for what is no duration.
+    """
+    try:
+        return Link(latency=duration).latency_ns
+    except (TypeError, ValueError):
+        raise ValueError(
+            f'{duration!r} is no duration: write it like "20 ms", or in seconds, 0.02'
+        ) from None
+
+
 LinkSpec: TypeAlias = str | Link | Mapping[int | str, str | Link | int] | Links
 
 

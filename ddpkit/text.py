@@ -64,6 +64,12 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {plural(n, noun)}"
 
 
+def kind_of(value: object) -> str:
+    """What a value is, in a sentence: ``kind_of([1]) == "a list"``, ``kind_of(None) == "None"``."""
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'aeioAEIO' else 'a'} {kind}"
+
+
 def size(n: int) -> str:
     """Bytes for people, in powers of ten: ``size(4_194_304) == "4.19 MB"``."""
     value, unit = float(n), "B"

@@ -18,6 +18,7 @@ from ddpkit.cluster.cores import cores
 from ddpkit.cluster.local.launch import sweep, warm_up
 from ddpkit.cluster.local.run import Request, run_local
 from ddpkit.cluster.speeds import speed_text, speeds_of
+from ddpkit.cluster.stopped import check_timeout
 from ddpkit.cluster.torchrun import job
 from ddpkit.cluster.torchrun.run import run as run_in_place
 from ddpkit.cluster.unwaited import unwaited
@@ -185,12 +186,14 @@ class Cluster:
                       but a deadlock is found and explained within seconds
         expect_error  the run is meant to fail: print the explanation, return it as `run.error`
 
-        Raises ClusterError if the function cannot be shipped or takes other arguments, and a
-        RunFailed (RankError, RankDied, Deadlock, Mismatch, RunTimeout) that says which rank failed,
-        and in which line. Whatever happens, no process stays behind.
+        Raises ClusterError if the function cannot be shipped or takes other arguments, or for a
+        timeout that is no number above 0, and a RunFailed (RankError, RankDied, Deadlock, Mismatch,
+        RunTimeout) that says which rank failed, and in which line. Whatever happens, no process
+        stays behind.
         """
         if self._closed:
             raise ClusterError("This cluster was closed; make a new one: Cluster(...)")
+        check_timeout(timeout, "run")
         _check_call(function, args, kwargs, self.world_size)
         request = Request(
             world_size=self.world_size,
@@ -285,8 +288,8 @@ def _check_call(
     for label, value in (*enumerate(args), *kwargs.items()):
         if isinstance(value, PerRank) and len(value.values) != world_size:
             raise ClusterError(
-                f"argument {label!r} of {name}: PerRank has {len(value.values)} items for "
-                f"{world_size} ranks; it takes one for each rank"
+                f"argument {label!r} of {name}: PerRank has {count(len(value.values), 'item')} for "
+                f"{count(world_size, 'rank')}; it takes one for each rank"
             )
     try:
         signature = inspect.signature(function)

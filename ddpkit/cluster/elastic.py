@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpkit.cluster import blame
+from ddpkit.cluster.stopped import check_timeout
 from ddpkit.cluster.torchrun import job
 from ddpkit.errors import ClusterError
 from ddpkit.rank.process import loopback
@@ -53,8 +54,9 @@ def torchrun(
     other systems those are left that torchrun itself leaves). A run that fails is no error here:
     look at its `code`.
 
-    Raises ClusterError if there is no such script, RunTimeout after `timeout` seconds.
+    Raises ClusterError if there is no such script or timeout, RunTimeout after `timeout` seconds.
     """
+    check_timeout(timeout, "torchrun")
     path = Path(script)
     if not path.is_file():
         raise ClusterError(f"torchrun() runs a script, and there is no file {path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 import sys
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,14 +12,23 @@ from typing import Any
 
 HEAD, TAIL = 200, 100  # lines kept of each rank, from its first and from its last
 WIDTH = 4000  # characters kept of a line
+# The two lines with which gloo ends a rank, where a message does not fit what it is received into.
+GLOO_ABORTS = (
+    re.compile(r"terminate called after throwing an instance of 'gloo::\w+'"),
+    re.compile(r"  what\(\):  \[enforce fail at .*"),
+)
 
 
 @dataclass
 class RankOutput:
-    """What one rank printed: its first `HEAD` lines and its last `TAIL`."""
+    """What one rank printed: its first `HEAD` lines and its last `TAIL`.
+
+    Lines with which gloo aborts are kept apart while nothing follows them: a run may explain them.
+    """
 
     head: list[str] = field(default_factory=list)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
+    gloos_lines: list[str] = field(default_factory=list)
     lines: int = 0
     _partial: str = ""
     _decoder: codecs.IncrementalDecoder = field(
@@ -37,6 +47,15 @@ class RankOutput:
             self._add(_shown(line).rstrip("\r"))
 
     def _add(self, line: str) -> None:
+        said = len(self.gloos_lines)
+        if said < len(GLOO_ABORTS) and GLOO_ABORTS[said].fullmatch(line):
+            self.gloos_lines.append(line)
+            return
+        followed, self.gloos_lines = self.gloos_lines, []
+        for each in [*followed, line]:
+            self._keep(each)
+
+    def _keep(self, line: str) -> None:
         self.lines += 1
         if len(self.head) < HEAD:
             self.head.append(line)
@@ -51,7 +70,7 @@ class RankOutput:
     def text(self) -> list[str]:
         """The lines that are kept, and one in place of those that are not."""
         gap = [f"... {self.omitted:,} lines left out ..."] if self.omitted else []
-        return [*self.head, *gap, *self.tail]
+        return [*self.head, *gap, *self.tail, *self.gloos_lines]
 
 
 def _shown(line: str) -> str:
@@ -77,6 +96,11 @@ class Output:
     def feed(self, rank: int, data: bytes, final: bool = False) -> None:
         """Take what a rank has printed."""
         self.ranks[rank].feed(data, final)
+
+    def leave_out_gloos_lines(self) -> None:
+        """Show and keep no lines with which gloo has aborted: why is explained."""
+        for output in self.ranks:
+            output.gloos_lines.clear()
 
     def show(self, *, final: bool = False) -> None:
         """Print what has not been printed yet."""

@@ -1,11 +1,21 @@
-"""Words for a run that was stopped: what each of its ranks did at that moment."""
+"""A run that is stopped: which timeouts there are, and words for what each of its ranks did."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from numbers import Real
 
 from ddpkit.cluster import explain
-from ddpkit.errors import Doing, Waiting
+from ddpkit.errors import ClusterError, Doing, Waiting
+
+
+def check_timeout(timeout: object, taker: str) -> None:
+    """Raise ClusterError, before anything is started, for what is no `timeout=` of `taker`."""
+    if timeout is not None and not (isinstance(timeout, Real) and float(timeout) > 0):
+        raise ClusterError(
+            f"{taker}(timeout={timeout!r}): a timeout is a number of seconds above 0; without one "
+            "a run may take for ever"
+        )
 
 
 def timeout(seconds: float, doing: Mapping[int, Doing], returned: Collection[int]) -> str:

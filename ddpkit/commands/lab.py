@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,22 @@ from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 GUIDES = ("pictures.md", "run.md", "emulation.md")  # to which the start page leads
 
 
-@click.command()
+class _ForJupyter(click.Command):
+    """Says of an option that it does not know where those of jupyter go."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        words = " ".join(args)
+        try:
+            return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            before, _, after = words.partition(error.option_name)
+            where = f"ddpkit lab {before}-- {error.option_name}{after}"
+            raise click.UsageError(
+                f"{error.format_message()} If it is jupyter's, write -- before it: {where}", context
+            ) from None
+
+
+@click.command(cls=_ForJupyter)
 @click.argument("number", required=False)
 @click.option("--list", "only_list", is_flag=True, help="List the labs, open nothing.")
 @click.option(
@@ -31,8 +47,15 @@ GUIDES = ("pictures.md", "run.md", "emulation.md")  # to which the start page le
     help="Copy the labs to DIR, over nothing that you have changed; open nothing.",
     metavar="DIR",
 )
+@click.option("--opened", is_flag=True, hidden=True, help="Who copies opens them too: make lab.")
 @click.argument("jupyter", nargs=-1, type=click.UNPROCESSED)
-def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple[str, ...]) -> None:
+def lab(
+    number: str | None,
+    only_list: bool,
+    folder: Path | None,
+    opened: bool,
+    jupyter: tuple[str, ...],
+) -> None:
     """Open JupyterLab on the start page, or on lab NUMBER ("0", "00", "00_ranks").
 
     What follows `--` goes to jupyter: ddpkit lab 00 -- --no-browser --port 8899
@@ -46,7 +69,8 @@ def lab(number: str | None, only_list: bool, folder: Path | None, jupyter: tuple
     if folder is not None:
         for name, done in copy_labs(folder):
             click.echo(f"{name:25} {done}")
-        click.echo(f"Open them: jupyter lab {folder / start_page().name}")
+        if not opened:
+            click.echo(f"Open them: {_jupyter()} lab {folder / start_page().name}")
         return
     if labs_folder().is_relative_to(PACKAGE):
         raise click.ClickException(
@@ -65,6 +89,15 @@ def path_with_commands(path: str) -> str:
     """A PATH for Lab's terminals and cells: one in which `ddpkit` and `torchrun` are found."""
     ours = str(Path(sys.executable).parent)
     return path if ours in path.split(os.pathsep) else os.pathsep.join([ours, path])
+
+
+def _jupyter() -> str:
+    """What a terminal calls our jupyter: its name, or its path where the environment is not on."""
+    ours = Path(sys.executable).with_name("jupyter")
+    found = shutil.which("jupyter")
+    if found is not None and os.path.realpath(found) == os.path.realpath(ours):
+        return "jupyter"
+    return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
 
 
 def labs_folder() -> Path:
@@ -88,12 +121,34 @@ def handed_out() -> Iterator[tuple[str, bytes]]:
     """The name and the content of each file of a reader's folder: the notebooks, and the guides.
 
     JupyterLab opens nothing above that folder, so docs/ lies inside it, where labs/ has it beside.
+    It writes into a notebook what the kernel says of its language, and then calls it changed: so
+    that stands there already.
     """
+    language = _json({"name": "python"}), _json(_language_info())
     for path in notebooks():
-        yield path.name, path.read_bytes().replace(b"](../docs/", b"](docs/")
+        yield path.name, path.read_bytes().replace(b"](../docs/", b"](docs/").replace(*language)
     for path in (labs_folder().parent / "docs" / name for name in GUIDES):
         if path.is_file():
             yield f"docs/{path.name}", path.read_bytes()
+
+
+def _language_info() -> dict[str, object]:
+    """What the kernel of this Python says of its language: ipykernel's, which is slow to import."""
+    return {
+        "codemirror_mode": {"name": "ipython", "version": sys.version_info[0]},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+        "version": sys.version.split()[0],
+    }
+
+
+def _json(language_info: dict[str, object]) -> bytes:
+    """The metadata of a notebook as it stands in its file."""
+    text = json.dumps({"metadata": {"language_info": language_info}}, indent=1, sort_keys=True)
+    return "\n".join(text.splitlines()[2:-2]).encode()
 
 
 def start_page() -> Path:

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+import tokenize
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,12 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
     help="Emulated time: how fast machines are, compared with this one. 0.5, inf, or 3=0.5 of rank "
     "3 alone.",
 )
-@click.option("--timeout", type=float, metavar="S", help="End the run after S seconds.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="End the run after S seconds.",
+)
 @click.option(
     "--trace",
     "saved",
@@ -105,6 +111,7 @@ def run(
 
 def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float]) -> Any:
     from ddpkit.cluster import Cluster, devices
+    from ddpkit.cluster.cluster import TOO_MANY
     from ddpkit.cluster.torchrun import job
 
     if job.active():
@@ -112,6 +119,8 @@ def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float
             f"{', '.join(job.LAUNCHED)} are set: `ddpkit run` starts ranks, and cannot be one. "
             "Unset them, or leave torchrun out."
         )
+    if not 1 <= ranks <= TOO_MANY:
+        raise ClusterError(f"-n {ranks}: a run has 1 to {TOO_MANY} ranks.")
     emulated = link is not None or machine is not None
     device = "cuda" if not emulated and devices.has_gpus() else "cpu"
     return Cluster(ranks, link=link, machine=machine, speed=speed, device=device)
@@ -148,7 +157,7 @@ def _speeds(texts: tuple[str, ...]) -> float | dict[int, float]:
 def launched(
     target: str, args: tuple[str, ...], is_module: bool, cluster: Cluster
 ) -> LaunchedScript:
-    """The script. Raises ClusterError if there is none of that name."""
+    """The script. Raises ClusterError if there is none of that name, or python cannot run it."""
     from ddpkit.rank.script.launched import LaunchedScript
 
     hosts = cluster.links.hosts if cluster.links else None
@@ -173,8 +182,29 @@ def launched(
             if is_module
             else f"There is no script {target!r}. (A module's name stands after -m.)"
         )
+    if not is_module and not found.holds_main:
+        _check_source(target)
     found.count_as_users()
     return found
+
+
+def _check_source(target: str) -> None:
+    """Raise ClusterError for what is no text. What no rank could read twice is left to them."""
+    if os.path.isdir(target):
+        raise ClusterError(
+            f"The folder {target!r} has no __main__.py, so python cannot run it: name a script."
+        )
+    try:
+        if os.path.isfile(target):
+            with tokenize.open(target) as file:
+                if "\0" in file.read():
+                    raise SyntaxError("a null byte")
+    except (SyntaxError, UnicodeDecodeError):  # its mistakes, if it is text, a rank finds
+        raise ClusterError(
+            f"{target!r} is no Python script, it is not even text: name the file that python runs."
+        ) from None
+    except OSError as error:
+        raise ClusterError(f"The script {target!r} cannot be read: {error.strerror}.") from None
 
 
 def _free_port() -> int:

@@ -8,6 +8,7 @@ from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import find
 from ddpkit.exercises.explain import explain
 from ddpkit.exercises.keep import kept_path, load
+from ddpkit.exercises.progress import folder, is_new, of_a_parent
 from ddpkit.exercises.say import say
 
 
@@ -35,11 +36,20 @@ def carry(name: str, *, quiet: bool = False) -> Any:
         raise LessonError(
             f"There is no `{name}` to carry over: it is built in lab {exercise.lab}. Answer it "
             f"there; once its check passes, your version is carried."
-            + (f" ({trouble}.)" if trouble else "")
+            + (f" ({trouble}.)" if trouble else f" It was looked for in {folder().absolute()}.")
         )
-    why = trouble or f"yours takes over once its check in lab {exercise.lab} passes"
+    why = trouble or _not_here(name, exercise.lab)
     _tell(f"{name}: the kit's version; {why}", quiet)
     return ours
+
+
+def _not_here(name: str, lab: str) -> str:
+    """Why nothing is carried; the folder that was looked in, where it may be the wrong one."""
+    here = folder().absolute()
+    if above := of_a_parent(f"answers/{name}.py"):
+        return f"yours is in {above}, and this notebook looks in {here}"
+    new = f" (there is no {here} yet)" if is_new() else ""
+    return f"yours takes over once its check in lab {lab} passes{new}"
 
 
 def _from_kit(name: str) -> Any | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import find, name_of
 from ddpkit.exercises.judge import judge
 from ddpkit.exercises.keep import keep
@@ -23,10 +24,13 @@ def check(answer: object, *, hint: int = 1) -> Verdict:
     With `DDPKIT_SEED` set (the grader's secret) the inputs change, and no expected value is shown.
 
     Raises:
-        LessonError: `answer` is no function or class, or no exercise has its name.
+        LessonError: `answer` is no function or class, no exercise has its name, or there is no such
+            step of a hint.
         KeyboardInterrupt: you pressed Stop.
     """
     exercise = find(name_of(answer))
+    if hint not in (1, 2):
+        raise LessonError(f"check({exercise.name}, hint={hint!r}): a hint is 1, or 2 for more")
     seed = current_seed()
     verdict = judge(exercise, answer, seed)
     notes = list(_remember(verdict, answer)) if speaks() else []

@@ -80,7 +80,17 @@ def course() -> CourseMap:
     for number, (stem, minutes) in answers.TITLES.items():
         exercises = {name for name, lab in answers.LABS.items() if lab == number}
         labs.append(LabProgress(stem, minutes, len(exercises & solved), len(exercises)))
+    if not results:
+        notes += _not_here()
     return CourseMap(tuple(labs), tuple(notes))
+
+
+def _not_here() -> list[str]:
+    """Sentences for a reader who has solved something, but whose notebook lies elsewhere now."""
+    here = progress.folder().absolute()
+    if above := progress.of_a_parent("progress/*.json"):
+        return [f"Results are in {above}, and this notebook looks in {here}."]
+    return [f"Results are looked for in {here}, which is not there yet."] * progress.is_new()
 
 
 def _dots(lab: LabProgress) -> str:

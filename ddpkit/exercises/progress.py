@@ -20,6 +20,7 @@ from ddpkit.exercises.verdict import Verdict
 from ddpkit.files import write_whole
 
 FORMAT = 1
+ABOVE = 3  # folders above a notebook's in which answers may be meant for it; /tmp/.ddpkit is not
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,23 @@ class Progress:
 def folder() -> Path:
     """Where progress is kept: `DDPKIT_PROGRESS`, or `.ddpkit` in the current folder."""
     return Path(os.environ.get("DDPKIT_PROGRESS") or ".ddpkit")
+
+
+def of_a_parent(kept: str) -> Path | None:
+    """The nearest folder `.ddpkit` above this one that has what matches `kept`; None without one.
+
+    Only the folder of the notebook is read: the others tell a reader whose notebook has moved
+    where the answers are. None too where `DDPKIT_PROGRESS` names a folder.
+    """
+    if os.environ.get("DDPKIT_PROGRESS"):
+        return None
+    found = (parent / folder() for parent in Path.cwd().parents[:ABOVE])
+    return next((each for each in found if any(each.glob(kept))), None)
+
+
+def is_new() -> bool:
+    """Whether this folder has no `.ddpkit` yet: a first notebook, or one that has moved."""
+    return not os.environ.get("DDPKIT_PROGRESS") and not folder().exists()
 
 
 def record(verdict: Verdict) -> str | None:

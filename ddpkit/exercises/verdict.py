@@ -10,6 +10,7 @@ from ddpkit.exercises.raised import Trouble
 from ddpkit.text import LINE, count, cut, sign, under
 
 NOT_TRIED = "not tried"
+NO_MORE = "(There is one hint here, and no more.)"
 WHOLE = 144  # characters that the first message has at least, however narrow its column
 
 
@@ -111,11 +112,15 @@ def _help(verdict: Verdict, step: int) -> Iterator[str]:
     printed = next((case.printed for case in failed if case.printed), ())
     leads = ["  Printed: ", *["           "] * len(printed)]
     yield from (under(lead, line) for lead, line in zip(leads, printed, strict=False))
-    if verdict.first_wrong is None or not verdict.hint:
+    if verdict.first_wrong is None:
+        return
+    if not verdict.hint:
+        if step > 1:
+            yield "  Hint: there is none for this mistake."
         return
     more = verdict.first_wrong.more
     if step > 1:
-        yield under("  Hint: ", " ".join(filter(None, [verdict.hint, more])))
+        yield under("  Hint: ", f"{verdict.hint} {more or NO_MORE}")
         return
     yield under("  Hint: ", verdict.hint)
     if more:

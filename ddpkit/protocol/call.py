@@ -72,3 +72,8 @@ class Call(NamedTuple):
         file, line = plain.get("where", NOWHERE)
         lists = {name: tuple(plain.get(name, ())) for name in ("shape", "members")}
         return cls(**{**plain, **lists, "where": (file, line)})
+
+
+def to_itself(op: str, argument: str, rank: int) -> str:
+    """The words for a message of a rank's to or from itself: "send(dst=0): a rank cannot …"."""
+    return f"{op}({argument}={rank}): a rank cannot {op} to or from itself"

@@ -11,10 +11,12 @@ from typing import Any
 
 import cloudpickle
 
+from ddpkit.protocol.call import to_itself
 from ddpkit.protocol.raised import Frame, MemoryFull, Raised
 from ddpkit.rank.keyboard import NO_DEBUGGER
 from ddpkit.source import is_user_file
 
+NOT_SELF = "_check_not_self_rank"  # of torch's: the calls that wait for a message begin with it
 DEEP, MANY = 5, 5  # causes of causes, and exceptions of a group, that are told
 
 
@@ -64,6 +66,8 @@ def _from_users(error: BaseException) -> TracebackType | None:
     inner = error.__traceback__
     while inner is not None and not is_user_file(inner.tb_frame.f_code.co_filename):
         inner = inner.tb_next
+    if isinstance(error, SyntaxError) and is_user_file(error.filename or "<unknown>"):
+        return inner  # it names its line itself, which never ran
     return inner or error.__traceback__
 
 
@@ -71,9 +75,22 @@ def _message(error: BaseException) -> str:
     if isinstance(error, BdbQuit):
         return NO_DEBUGGER
     try:
-        return str(error)
+        return _to_itself(error) or str(error)
     except Exception as failed:
         return f"<its __str__ raised {type(failed).__name__}>"
+
+
+def _to_itself(error: BaseException) -> str:
+    """The kit's words where torch refuses a `dist.send` to oneself, and does not say which rank.
+
+    They are those for an `isend`, which torch lets through. "" for any other error.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if len(frames) < 2 or frames[-1].f_code.co_name != NOT_SELF:
+        return ""
+    known = frames[-1].f_locals
+    argument = "dst" if known["rank_type"] == "destination" else "src"
+    return to_itself(frames[-2].f_code.co_name, argument, known["rank"])
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:

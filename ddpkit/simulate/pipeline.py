@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ddpkit.link import Link, LinkSpec
+from ddpkit.link import LinkSpec, duration_ns
 from ddpkit.simulate.engine import Played, play_program
 from ddpkit.simulate.program import Action, After, MessageEnd, Program, Work
 from ddpkit.trace import Trace
@@ -152,8 +152,8 @@ def pipeline_time(
 
     Raises ValueError if ranks wait for ever, and names what each waits for.
     """
-    whole = _ns(backward)
-    times = _ns(forward), whole, whole // 2 if weights is None else _ns(weights)
+    whole = duration_ns(backward)
+    times = duration_ns(forward), whole, whole // 2 if weights is None else duration_ns(weights)
     played = play_program(pipeline_program(plans, times, nbytes, blocking), link)
     if played.stuck:
         stuck = _stuck(plans, played)
@@ -220,10 +220,6 @@ def bubbles(trace: Trace) -> list[float]:
     step = max(span.end_ns for span in ops) - min(span.start_ns for span in ops)
     busy = [sum(span.duration_ns for span in ops if span.rank == rank) for rank in trace.ranks]
     return [1 - each / step for each in busy]
-
-
-def _ns(time: str | float) -> int:
-    return Link(latency=time).latency_ns
 
 
 class _Cut:

@@ -34,7 +34,7 @@ def show(
     twice. Elsewhere the figure is returned: ``show(run).savefig("run.png")``. Without matplotlib
     only the text is printed. Raises TraceError if there is no such step, or no such rank to name.
     """
-    if why := skipped(run_or_trace):
+    if why := skipped("show", run_or_trace):
         print(why)
         return None
     model = timeline_model(with_names(trace_of(run_or_trace), names or {}), step)
@@ -62,7 +62,7 @@ def compare(
     `show`. Raises ValueError for fewer than two runs or labels that do not fit them, TraceError if
     there is no such step or rank.
     """
-    if why := skipped(*runs_or_traces):
+    if why := skipped("compare", *runs_or_traces, several=True):
         print(why)
         return None
     model = comparison(
@@ -95,7 +95,7 @@ def stack(
     as by `show`. Raises ValueError where labels, groups or the rank do not fit, TraceError if there
     is no such step.
     """
-    if why := skipped(*runs_or_traces):
+    if why := skipped("stack", *runs_or_traces, several=True):
         print(why)
         return None
     model = stacked_steps([trace_of(each) for each in runs_or_traces], labels, by, rank, step)
@@ -114,7 +114,7 @@ def heat_map(run_or_trace: HasTrace | Trace) -> Figure | None:
     Stragglers and long steps show at once; what the others wait for is printed. The picture is
     shown and returned as by `show`. Raises TraceError for a run without steps.
     """
-    if why := skipped(run_or_trace):
+    if why := skipped("heat_map", run_or_trace):
         print(why)
         return None
     model = heat_of(trace_of(run_or_trace))
@@ -135,7 +135,7 @@ def show_pipeline(*runs_or_traces: HasTrace | Trace, labels: Sequence[str] = ())
     row. The picture is shown and returned as by `show`. Raises TraceError for a trace without such
     spans, ValueError for labels that do not fit.
     """
-    if why := skipped(*runs_or_traces):
+    if why := skipped("show_pipeline", *runs_or_traces, several=True):
         print(why)
         return None
     model = pipeline_picture([trace_of(each) for each in runs_or_traces], labels)

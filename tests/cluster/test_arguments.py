@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch.distributed as dist
 
-from ddpkit import Cluster, ClusterError, PerRank
+from ddpkit import Cluster, ClusterError, PerRank, torchrun
 
 pytestmark = pytest.mark.processes
 
@@ -101,6 +101,16 @@ def test_per_rank_of_the_wrong_length(cluster):
         cluster.run(add, PerRank([1, 2, 3]), 1)
     with pytest.raises(ClusterError, match="argument 'z' of add: PerRank has 0 items"):
         cluster.run(add, 1, 2, z=PerRank([]))
+    with pytest.raises(ClusterError, match="PerRank has 1 item for 2 ranks"):
+        cluster.run(add, PerRank([1]), 1)
+
+
+@pytest.mark.parametrize("timeout", ["x", "1", 0, -1, float("nan"), [1]])
+def test_a_timeout_that_cannot_be(cluster, timeout):
+    with pytest.raises(ClusterError, match=r"^run\(timeout=.*\): a timeout is a number of seconds"):
+        cluster.run(add, 1, 2, timeout=timeout)
+    with pytest.raises(ClusterError, match=r"^torchrun\(timeout=.*\): a timeout is a number of"):
+        torchrun(__file__, ranks=1, timeout=timeout)
 
 
 @pytest.mark.parametrize("count", [0, -1, 257, True, 2.5, "2", None])

@@ -92,6 +92,17 @@ def test_a_rank_that_gets_no_core_is_waited_for_when_another_has_raised(cluster,
     ]
 
 
+@pytest.mark.parametrize("call", ["send", "isend"])
+def test_a_message_to_oneself_is_one_short_sentence(cluster, call):
+    def to_me():
+        getattr(dist, call)(torch.ones(1), dist.get_rank())
+
+    with pytest.raises(RankError) as caught:
+        cluster.run(to_me)
+    assert "send(dst=0): a rank cannot send to or from itself\n" in str(caught.value)
+    assert caught.value.raised[1].message == "send(dst=1): a rank cannot send to or from itself"
+
+
 def test_the_exception_itself_is_the_cause(cluster):
     def f():
         raise OwnError("x", 3)

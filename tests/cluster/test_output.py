@@ -6,8 +6,10 @@ import sys
 import time
 
 import pytest
+import torch
 import torch.distributed as dist
 
+from ddpkit import Mismatch
 from ddpkit.cluster.output import HEAD, TAIL, WIDTH, Output, RankOutput
 
 
@@ -75,6 +77,49 @@ def test_each_line_is_shown_once(capsys):
     assert shown[:3] == ["[rank 0] zero", "[rank 1] one", "[rank 1] partial"]
     assert sorted(shown) == sorted(str(output).splitlines())
     assert shown.count("[rank 1] ... 5 lines left out ...") == 1
+
+
+GLOO = (
+    b"terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    b"  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 16 vs 8.\n"
+)
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_lines_of_gloos_are_left_out_where_they_are_explained(capsys, explained):
+    output = Output(1)
+    output.feed(0, b"mine\n" + GLOO, final=True)
+    output.show()
+    assert capsys.readouterr().out == "[rank 0] mine\n"
+    if explained:
+        output.leave_out_gloos_lines()
+    output.show(final=True)
+    assert len(capsys.readouterr().out.splitlines()) == (0 if explained else 2)
+    assert len(str(output).splitlines()) == (1 if explained else 3)
+
+
+@pytest.mark.parametrize("printed", [GLOO + b"mine\n", GLOO + GLOO + b"mine\n", GLOO[:69] * 2])
+def test_what_a_reader_prints_alike_stays_in_its_place(printed):
+    output = Output(1)
+    output.feed(0, printed + b"end\n", final=True)
+    output.leave_out_gloos_lines()
+    assert output.ranks[0].text() == [*printed.decode().splitlines(), "end"]
+
+
+@pytest.mark.processes
+def test_a_message_of_the_wrong_size_is_explained_alone(cluster, capsys):
+    def uneven():
+        rank = dist.get_rank()
+        print("mine")
+        if rank == 0:
+            dist.send(torch.ones(4), 1)
+        else:
+            dist.recv(torch.ones(2), 0)
+
+    with pytest.raises(Mismatch, match="A message does not fit") as failed:
+        cluster.run(uneven)
+    assert failed.value.run.output == "[rank 0] mine\n[rank 1] mine"
+    assert capsys.readouterr().out == "[rank 0] mine\n[rank 1] mine\n"
 
 
 @pytest.mark.processes

@@ -98,6 +98,14 @@ def test_doctor_says_what_a_failed_run_says(monkeypatch):
 # lab
 
 
+@pytest.mark.parametrize("words", [["00", "--no-browser"], ["00", "--port=8899", "-y"]])
+def test_an_option_of_jupyters_is_told_where_it_goes(words):
+    done = CliRunner().invoke(main, ["lab", *words])
+    assert done.exit_code == 2
+    assert done.output.splitlines()[-1].startswith("Error: No such option")
+    assert f"write -- before it: ddpkit lab 00 -- {' '.join(words[1:])}" in done.output
+
+
 def test_labs_are_listed():
     result = ddpkit_command("lab", "--list")
     labs = sorted((ROOT / "labs").glob("[0-9]*.ipynb"))

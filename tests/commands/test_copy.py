@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ddpkit.authoring.notebook import to_text
 from ddpkit.commands import lab as lab_command
 from ddpkit.commands.main import main
 
@@ -40,6 +41,34 @@ def test_labs_come_into_a_new_folder_and_a_second_time_changes_nothing(tmp_path)
     assert there(folder) == SHIPPED
     assert said_of(FIRST, copy(folder)) == "there already"
     assert there(folder) == SHIPPED
+
+
+@pytest.mark.processes
+def test_jupyterlab_finds_in_a_copy_what_its_kernel_says():
+    """Else it writes it in as it opens the notebook, which is then unsaved and was not touched."""
+    from ipykernel.ipkernel import IPythonKernel
+
+    for name, content in SHIPPED.items():
+        if name.endswith(".ipynb"):
+            notebook = json.loads(content)
+            assert notebook["metadata"]["language_info"] == IPythonKernel.language_info
+            assert to_text(notebook).encode() == content
+
+
+def test_where_jupyter_is_no_command_its_path_is_said(tmp_path, monkeypatch):
+    ours = Path(sys.executable).with_name("jupyter")
+    monkeypatch.setenv("PATH", str(ours.parent))
+    assert copy(tmp_path).endswith(f"\nOpen them: jupyter lab {tmp_path / 'start.ipynb'}\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert f"\nOpen them: {ours} lab " in copy(tmp_path)
+    monkeypatch.chdir(ours.parents[1])
+    assert "\nOpen them: bin/jupyter lab " in copy(tmp_path)
+
+
+def test_who_opens_the_labs_is_not_told_how(tmp_path):
+    said = CliRunner().invoke(main, ["lab", "--copy", str(tmp_path), "--opened"])
+    assert said.exit_code == 0
+    assert "Open them" not in said.output
 
 
 def test_all_that_a_copy_links_to_is_in_it(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
 import sys
+import zipapp
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,48 @@ def test_a_traceback_is_the_scripts() -> None:
     assert len(frames) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json.gz", gzip.compress(b"{}", mtime=0)),
+        ("null.py", b"\0"),
+        ("latin.py", b"x = '\xe4'"),
+    ],
+)
+def test_a_file_that_is_no_text_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (file := tmp_path / name).write_bytes(content)
+    done = CliRunner().invoke(main, ["run", "-n", "2", str(file)])
+    assert done.exit_code == 1
+    assert done.output.startswith(f"Error: '{file}' is no Python script")
+
+
+def test_a_folder_that_python_cannot_run_is_named(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["run", "-n", "2", str(tmp_path)])
+    assert done.exit_code == 1
+    assert done.output.startswith(f"Error: The folder '{tmp_path}' has no __main__.py")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_folder_or_an_archive_that_python_runs(tmp_path: Path, packed: bool) -> None:
+    (folder := tmp_path / "app").mkdir()
+    (folder / "__main__.py").write_text("import other\nprint(other.name)\n")
+    (folder / "other.py").write_text("name = 'of a folder'\n")
+    if packed:
+        zipapp.create_archive(folder, tmp_path / "app.pyz")
+    done = ran("-n", "1", "app.pyz" if packed else "app", cwd=tmp_path)
+    assert done.stdout == "of a folder\n"
+
+
+def test_a_scripts_bad_syntax_is_shown_as_python_shows_it(tmp_path: Path) -> None:
+    (script := tmp_path / "train.py").write_text("import torch\ndef f(:\n    pass\n")
+    with pytest.raises(RunFailed) as failed:
+        on(1, str(script))
+    said = explanation(failed.value).splitlines()
+    assert said[:2] == ["On rank 0:", f'  File "{script}", line 2']
+    assert said[-1] == "  train.py, line 2: def f(:"
+    assert "ddpkit" not in "\n".join(said)
+
+
 def test_ctrl_c_ends_all_and_says_where(tmp_path: Path) -> None:
     running = subprocess.Popen(
         [*COMMAND, "-n", "2", "ends.py", "sleeps"],
@@ -164,7 +208,8 @@ def test_a_module_its_folder_and_its_input(tmp_path: Path) -> None:
         (["-n", "2", "nothing.py"], 1, "There is no script 'nothing.py'."),
         (["-n", "2", "--device", "cuda", "ddp.py"], 1, "has no option --device"),
         (["-n", "2", "-m", "nothing.at_all"], 1, "There is no module 'nothing'"),
-        (["-n", "0", "ends.py"], 1, "Cluster(0): a cluster has 1 to 256 ranks"),
+        (["-n", "0", "ends.py"], 1, "-n 0: a run has 1 to 256 ranks."),
+        (["-n", "300", "ends.py"], 1, "-n 300: a run has 1 to 256 ranks."),
         (["-n", "2", "--link", "10 x", "ends.py"], 1, "cannot read the link '10 x'"),
         (["-n", "2", "--link", "{", "ends.py"], 1, "--link '{' is not JSON"),
         (["-n", "2", "--speed", "2", "ends.py"], 1, "speed= is of emulated machines"),

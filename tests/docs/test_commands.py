@@ -96,6 +96,12 @@ def test_no_block_is_without_a_test():
     }
 
 
+def test_the_commands_are_found_once_the_first_line_was_run():
+    """A page that names `ddpkit` before it is on PATH leads to "command not found"."""
+    (block,) = (code for _, code in BLOCKS["README.md"] if "ddpkit doctor" in code)
+    assert block.startswith("source .venv/bin/activate ")
+
+
 def test_no_command_is_without_a_test():
     ours = [line for line in lines("README.md") if line.startswith("ddpkit ")]
     tested = {f"ddpkit {words}" for words in ["lab 00", *RUN_HERE, *ELSEWHERE]}

@@ -44,7 +44,8 @@ def green(toy_sum, cell, capsys):
     capsys.readouterr()
 
 
-def test_without_a_green_check_it_is_the_kits(toy_sum, cell, capsys):
+def test_without_a_green_check_it_is_the_kits(toy_sum, cell, capsys, folder):
+    (folder / ".ddpkit").mkdir()  # as `ddpkit lab --copy` makes it
     assert carry("toy_sum") is kits_sum
     sentence = "toy_sum: the kit's version; yours takes over once its check in lab 99 passes.\n"
     assert capsys.readouterr().out == sentence
@@ -110,7 +111,33 @@ def test_a_file_that_does_not_load_is_said_and_the_kits_taken(green, capsys, dam
     assert said.count("\n") == 1
 
 
-def test_with_neither_it_names_the_lab(toy_sum, kit, monkeypatch):
+def test_a_folder_without_any_answers_is_named(toy_sum, capsys, folder, monkeypatch):
+    carry("toy_sum")
+    where = f"passes (there is no {folder / '.ddpkit'} yet).\n"
+    assert capsys.readouterr().out.endswith(f"once its check in lab 99 {where}")
+    monkeypatch.setenv("DDPKIT_PROGRESS", "elsewhere")  # who names one knows it
+    carry("toy_sum")
+    assert capsys.readouterr().out.endswith("once its check in lab 99 passes.\n")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_notebook_that_has_moved_says_where_the_answer_is(
+    green, capsys, folder, monkeypatch, begun
+):
+    moved = folder / "mine" / "sub"
+    (moved / ".ddpkit" if begun else moved).mkdir(parents=True)
+    monkeypatch.chdir(moved)
+    assert carry("toy_sum") is kits_sum
+    assert capsys.readouterr().out == (
+        f"toy_sum: the kit's version; yours is in {folder / '.ddpkit'}, "
+        f"and this notebook looks in {moved / '.ddpkit'}.\n"
+    )
+
+
+def test_with_neither_it_names_the_lab(toy_sum, kit, monkeypatch, folder):
+    kit.get = {}.__getitem__
+    with pytest.raises(LessonError, match=rf"It was looked for in {folder}/\.ddpkit\.$"):
+        carry("toy_sum")
     kit.get = {}.__getitem__
     with pytest.raises(LessonError, match=r"no `toy_sum` to carry over: it is built in lab 99"):
         carry("toy_sum")

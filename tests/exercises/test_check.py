@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ddpkit.cluster.torchrun.job import TooFewRanks
-from ddpkit.errors import Deadlock, RankError, RunTimeout
+from ddpkit.errors import Deadlock, LessonError, RankError, RunTimeout
 from ddpkit.exercises import Case, Hint, check, exercise
 from ddpkit.exercises.progress import folder
 
@@ -341,6 +341,35 @@ def test_a_hint_has_two_steps(registry, capsys):
     ]
     check(toy_steps, hint=2)
     assert "  Hint: Count the steps. There are 2.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("hints", "said"),
+    [
+        ([Hint("one", say="Count.")], "  Hint: Count. (There is one hint here, and no more.)\n"),
+        ([], "  Hint: there is none for this mistake.\n"),
+    ],
+)
+def test_a_second_step_that_is_not_there_is_said(registry, capsys, hints, said):
+    @exercise("toy_steps", lab="99")
+    def cases(answer, rng):
+        yield Case("x", lambda: {"x": answer()}, {"x": 2}, hints=hints)
+
+    def toy_steps():
+        return 1
+
+    check(toy_steps)
+    assert said not in capsys.readouterr().out
+    check(toy_steps, hint=2)
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("hint", [99, 0, "a", None])
+def test_a_step_that_no_hint_has_is_refused(toy_sum, cell, hint, capsys):
+    answer = cell("def toy_sum(numbers): return 7")["toy_sum"]
+    with pytest.raises(LessonError, match=rf"^check\(toy_sum, hint={hint!r}\): a hint is 1, "):
+        check(answer, hint=hint)
+    assert capsys.readouterr().out == ""
 
 
 def test_an_answer_called_while_the_cases_are_made_fails_too(registry, cell, capsys):

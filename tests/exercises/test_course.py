@@ -56,6 +56,21 @@ def test_a_notebook_gets_links_and_the_next_lab_stands_out(own_progress):
     assert re.findall(r"<b>(.*?)</b>", shown) == ['<a href="01_sgd.ipynb">01 sgd</a>']
 
 
+def test_a_notebook_that_has_moved_says_where_it_looks(own_progress, tmp_path, monkeypatch):
+    monkeypatch.delenv("DDPKIT_PROGRESS")
+    monkeypatch.chdir(tmp_path)
+    here = tmp_path / ".ddpkit"
+    assert course().notes == (f"Results are looked for in {here}, which is not there yet.",)
+    here.mkdir()
+    assert course().notes == ()  # the labs were copied here, and none was checked yet
+    solve(here / "progress", "token_ring")
+    assert course().notes == ()
+    (moved := tmp_path / "sub").mkdir()
+    monkeypatch.chdir(moved)
+    said = f"Results are in {here}, and this notebook looks in {moved / '.ddpkit'}."
+    assert course().notes == (said,)
+
+
 def test_a_damaged_file_is_told(own_progress):
     own_progress.mkdir()
     (own_progress / "ring.json").write_text("{")

@@ -216,6 +216,7 @@ def test_a_guide_opens_from_the_start_page(opened: NotebookPage):
     guide.wait_for()
     opened.command("application:close")
     opened.wait_for_notebook(WALK[0])
+    assert not opened.page.evaluate(f"() => {PANEL}.context.model.dirty"), "unsaved, and untouched"
     assert opened.complaints == []
 
 

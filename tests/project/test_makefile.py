@@ -22,7 +22,7 @@ def commands(target: str) -> str:
 
 def test_a_reader_works_on_a_copy_that_git_ignores():
     lab = commands("lab")
-    assert "ddpkit lab --copy my_labs" in lab
+    assert "ddpkit lab --copy my_labs --opened\n" in lab
     assert "--ServerApp.root_dir=my_labs" in lab
     assert "my_labs/" in (ROOT / ".gitignore").read_text("utf-8").splitlines()
 

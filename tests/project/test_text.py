@@ -24,6 +24,13 @@ def test_a_placeholder_is_a_line_that_raises_the_blank(lines: int):
         exec(text.placeholder(lines))
 
 
+@pytest.mark.parametrize(
+    ("value", "said"), [(None, "None"), (5, "an int"), ([5], "a list"), (text, "a module")]
+)
+def test_kinds_of_values(value: object, said: str):
+    assert text.kind_of(value) == said
+
+
 def test_what_is_cut_says_so():
     assert text.cut("12345", 5) == "12345"
     assert text.cut("1234 6", 5) == "1234…"

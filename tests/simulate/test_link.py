@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpkit.link import Hosts, Link, Links
+from ddpkit.link import Hosts, Link, Links, duration_ns
 from tests.properties import examples
 
 
@@ -62,6 +62,20 @@ def test_a_bad_text_is_one_sentence_with_an_example(text: str) -> None:
         Link.parse(text)
     assert repr(text) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_duration_is_a_text_or_seconds() -> None:
+    assert [duration_ns(each) for each in ("20 ms", 0.02, "0 s", 0)] == [20_000_000] * 2 + [0, 0]
+
+
+@pytest.mark.parametrize(
+    "duration", ["20", -1, "-1 ms", "1 Gbit/s", "1 ms, 1 Gbit/s", None, [1], math.inf, math.nan]
+)
+def test_what_is_no_duration_is_called_so(duration: object) -> None:
+    with pytest.raises(ValueError, match="is no duration: ") as caught:
+        duration_ns(duration)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(f"{duration!r} is no duration: write it like")
+    assert "latency" not in str(caught.value)
 
 
 def test_no_bandwidth_at_all_is_refused() -> None:

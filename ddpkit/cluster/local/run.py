@@ -168,6 +168,8 @@ class LocalRun:
         for ends in self.ranks:
             ends.kill()  # first: a rank that prints without end would never let us finish reading
         self._read_everything()
+        if isinstance(error, Mismatch):
+            self.output.leave_out_gloos_lines()
         self.output.show(final=True)
         results = [self.results.get(rank) for rank in range(self.request.world_size)]
         facts = {} if self.timekeeper is None else self.timekeeper.facts

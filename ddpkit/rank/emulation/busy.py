@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ddpkit.link import Link
+from ddpkit.link import duration_ns
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.record.recorder import span
 
@@ -16,10 +16,10 @@ def busy(duration: str | float, name: str = "busy") -> None:
     stated, not computed. Elsewhere the rank sleeps. The timeline shows it as compute, by `name`.
     Raises ValueError for what is no duration.
     """
-    seconds = Link(latency=duration).latency_ns / 1e9
+    ns = duration_ns(duration)
     with span(name):
         if (current := machine.current()) is not None:
-            current.clocks.mine.pass_by(round(seconds * 1e9))
-            current.note("stated", round(seconds * 1e9))
+            current.clocks.mine.pass_by(ns)
+            current.note("stated", ns)
         else:
-            time.sleep(seconds)
+            time.sleep(ns / 1e9)

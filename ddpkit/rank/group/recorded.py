@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
-from ddpkit.protocol.call import Call
+from ddpkit.protocol.call import Call, to_itself
 from ddpkit.rank.group import arguments, staged
 from ddpkit.rank.group.work import AllOf, InStream, RecordedWork, alive
 from ddpkit.rank.record.call import RecordedCall
@@ -183,7 +183,7 @@ class RecordedGroup(dist.ProcessGroup):
     def _peer(self, op: str, argument: str, group_rank: int) -> int:
         """The global rank of a peer. Without this check gloo waits for ever for a rank like -1."""
         if group_rank == self._inner.rank():
-            raise ValueError(f"{op}({argument}={group_rank}): a rank cannot {op} to or from itself")
+            raise ValueError(to_itself(op, argument, group_rank))
         if 0 <= group_rank < len(self._members):
             return self._members[group_rank]
         there_are = (

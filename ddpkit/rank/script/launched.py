@@ -89,13 +89,18 @@ class LaunchedScript:
             return _found(self.target.partition(".")[0]) is not None
         return os.path.exists(self.target)
 
+    @property
+    def holds_main(self) -> bool:
+        """Whether it is a folder or an archive with a `__main__.py`, which python runs too."""
+        return importlib.machinery.PathFinder.find_spec("__main__", [self.target]) is not None
+
     def _run(self) -> None:
         if not sys.flags.safe_path:
             here = os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.target))
             sys.path[0] = here
         if self.is_module:
             runpy.run_module(self.target, run_name="__main__", alter_sys=True)
-        elif os.path.isdir(self.target):
+        elif self.holds_main:
             runpy.run_path(self.target, run_name="__main__")
         else:
             sys.argv[0] = self.target

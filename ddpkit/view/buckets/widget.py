@@ -36,7 +36,9 @@ def explore_buckets(
     ``.table(...)`` the curve as text. Raises TraceError if the trace has no step with a backward,
     ValueError for a bad link.
     """
-    if not isinstance(step_or_trace, Step | None) and (why := skipped(step_or_trace)):
+    if not isinstance(step_or_trace, Step | None) and (
+        why := skipped("explore_buckets", step_or_trace, or_else="a Step")
+    ):
         return nothing(why)
     step, found, n = start_of(step_or_trace, link, world_size)
     start = {"cap_mb": cap_mb, **found, "speed": 1.0, "ranks": n}

@@ -47,7 +47,7 @@ def what_if(
     ``cap_mb=0`` the buckets are the recorded ones. Raises TraceError for a run with no backward to
     replay or without that rank, ValueError for a bad link or more than one slow rank.
     """
-    if why := skipped(run_or_trace):
+    if why := skipped("what_if", run_or_trace):
         return nothing(why)
     trace = trace_of(run_or_trace)
     was = recorded_link(trace)[0].slowest

@@ -27,7 +27,7 @@ def explore(
     stand the picture and the text of `show`, which a saved notebook keeps. Ranks have
     ``names`` as in `show`. Raises TraceError if there is no such step, or no such rank to name.
     """
-    if why := skipped(run_or_trace):
+    if why := skipped("explore", run_or_trace):
         return nothing(why)
     trace = with_names(trace_of(run_or_trace), names or {})
     view = View({}, lambda: timeline_model(trace, step), _draw, lambda model: model.text)

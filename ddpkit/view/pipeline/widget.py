@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddpkit.link import Link
+from ddpkit.link import Link, duration_ns
 from ddpkit.simulate.pipeline import PIPELINES, pipeline_plans, pipeline_time
 from ddpkit.view.drawing.shell import View
 from ddpkit.view.drawing.sliders import choice, slider
@@ -62,7 +62,7 @@ def _fitting(at: dict[str, Any]) -> int:
 
 
 def _seconds(duration: str) -> float:
-    return Link(latency=duration).latency_ns / 1e9
+    return duration_ns(duration) / 1e9
 
 
 def _draw(model: PipelinePicture) -> Figure:

@@ -30,7 +30,7 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
         playback = playback_of_schedule(schedule_or_run, length)
     elif length is not None:
         raise ValueError("length= is for schedules: the messages of a run have the size they had")
-    elif why := skipped(schedule_or_run):
+    elif why := skipped("play", schedule_or_run, or_else="a schedule"):
         return nothing(why)
     else:
         playback = playback_of_trace(trace_of(schedule_or_run))

@@ -40,7 +40,9 @@ def explore_scaling(
     picture, and ``.table(...)`` both curves as text. Raises TraceError if the trace has no step
     with a backward, ValueError for a bad link.
     """
-    if not isinstance(step_or_trace, Step | None) and (why := skipped(step_or_trace)):
+    if not isinstance(step_or_trace, Step | None) and (
+        why := skipped("explore_scaling", step_or_trace, or_else="a Step")
+    ):
         return nothing(why)
     step, found, _ = start_of(step_or_trace, link, world_size)
     start = {"ranks": world_size, "batch": 1.0, **found, "cap_mb": cap_mb, "algorithm": algorithm}
