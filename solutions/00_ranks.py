@@ -187,9 +187,8 @@ beside(token_ms, run.trace.duration_ms, "ms")
 # %% [markdown]
 # **What to notice:** a staircase. A faint bar is a rank that waits for its peer, a solid bar is a
 # message on its way. One message moves at a time, four in a row, and three of four ranks wait. What
-# is beyond 4 × 33.8 ms is compute, which no bar shows here: ranks make their tensors and add to them,
-# and on a busy laptop that takes longer. A ring can do better: in lab 03 all ranks will send at the
-# same time.
+# is beyond 4 × 33.8 ms is compute, which no bar shows here: ranks make tensors and add to them. A
+# ring can do better: in lab 03 all ranks will send at the same time.
 
 # %% [markdown]
 # ## When a rank fails

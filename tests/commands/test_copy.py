@@ -56,6 +56,7 @@ def test_jupyterlab_finds_in_a_copy_what_its_kernel_says():
 
 
 def test_where_jupyter_is_no_command_its_path_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # from where the environment is far away
     ours = Path(sys.executable).with_name("jupyter")
     monkeypatch.setenv("PATH", str(ours.parent))
     assert copy(tmp_path).endswith(f"\nOpen them: jupyter lab {tmp_path / 'start.ipynb'}\n")
