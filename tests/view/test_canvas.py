@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ddpkit.trace import Span, Trace
+from ddpkit.view.drawing import style
 from ddpkit.view.explorer import canvas
-from ddpkit.view.explorer.model import span_columns
+from ddpkit.view.explorer.model import SpanColumns, span_columns
 from tests.view import examples
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 
@@ -28,23 +30,57 @@ await render({ model: { get: (name) => given[name] }, el: document.getElementByI
 """
 
 
-def test_it_says_when_an_operation_was_collected(browser: Browser) -> None:
-    columns = span_columns(examples.done_early())
+INKS = """
+window.inks = {};
+const write = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+  window.inks[text] = this.fillStyle;
+  write.call(this, text, ...place);
+};
+"""
+
+
+def opened(browser: Browser, columns: SpanColumns, failed: list[str], first: str = "") -> Page:
+    """A page with the canvas; errors of its code come into `failed`. `first` runs before it."""
     code = Path(canvas.__file__).with_name("canvas.js").read_text("utf-8")
     parts = {
-        "CODE": code.replace("export default { render };", ""),
+        "CODE": first + code.replace("export default { render };", ""),
         "PACKED": json.dumps(base64.b64encode(columns.packed()).decode()),
-        "PICTURE": json.dumps({**columns.described(), **canvas.LOOK, "title": "done early"}),
+        "PICTURE": json.dumps({**columns.described(), **canvas.LOOK, "title": "of a test"}),
     }
     html = PAGE
     for name, text in parts.items():
         html = html.replace(name, text)
     page = browser.new_page()
-    failed: list[str] = []
     page.on("pageerror", lambda error: failed.append(str(error)))
     page.set_content(html)
+    page.get_by_role("application").wait_for()
+    return page
+
+
+def test_a_label_is_brown_on_pale_ground_only(browser: Browser) -> None:
+    """Brown on orange was dim (3.2 : 1); so was each label of a bar that had waited at all."""
+    ms, facts = 1_000_000, {"backend": "gloo", "device": "cpu"}
+    spans = [
+        Span(0, "comm", "recv", "comm", 0, 50 * ms, 4, 1, ready_ns=ms),
+        Span(0, "comm", "broadcast", "comm", 50 * ms, 100 * ms, 4, ready_ns=99 * ms),
+    ]
+    failed: list[str] = []
+    page = opened(browser, span_columns(Trace(spans, 2, facts)), failed, INKS)
+    inks = page.evaluate("window.inks")
+    named = {
+        name: ink for text, ink in inks.items() for name in ("recv", "broadcast") if name in text
+    }
+    assert named == {"recv": style.INK.lower(), "broadcast": style.WAITING_INK.lower()}
+    assert failed == []
+    page.close()
+
+
+def test_it_says_when_an_operation_was_collected(browser: Browser) -> None:
+    columns = span_columns(examples.done_early())
+    failed: list[str] = []
+    page = opened(browser, columns, failed)
     drawn, said = page.get_by_role("application"), page.get_by_role("status")
-    drawn.wait_for()
     first = columns.rows[1]  # rank 0's first isend: done after 1 of 100 ms
     y = 24 + first.top + first.height / 2
     drawn.hover(position={"x": 106, "y": y})

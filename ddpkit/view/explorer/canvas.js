@@ -154,7 +154,9 @@ class Explorer {
     if (room < 9 || high < 11 || kind === "exposed") return;
     const full = this.names[this.name[i]], short = kind === "moving" ? full.split(" ").at(-1) : full;
     const text = [full, short].find((text) => pen.measureText(text).width <= room);
-    if (text) this.write(text, left, y + high / 2 + 0.5, this.label[waits > 0 ? "waiting" : kind]);
+    if (!text) return;
+    const on_waiting = x + waits >= left + pen.measureText(text).width; // brown is for pale ground only
+    this.write(text, left, y + high / 2 + 0.5, this.label[on_waiting ? "waiting" : kind]);
   }
 
   pick(row, x) { // the innermost span at this place of the row; if small, near it
