@@ -80,8 +80,9 @@ def _push_nobody_aside() -> None:
     gloo/transport/tcp/pair.cc), and where it is held, asks for events again: the message is still
     there, so it tries without rest. On few cores the holder is often the thread that it has just
     pushed aside, so it burns its turn. Linux calls processes whose threads wait for their turn
-    batch jobs (sched(7)). With that, small messages of four ranks on two cores take a quarter of
-    the time, and a third of the processor time (BENCHMARKS.md, "Ranks are batch jobs").
+    batch jobs (sched(7)). With that, small messages of four ranks on two cores take a third of the
+    time or less, and of the processor time; only those of two ranks take longer beside other busy
+    processes, which come first (BENCHMARKS.md, "Ranks are batch jobs").
     """
     if hasattr(os, "SCHED_BATCH"):
         with suppress(OSError):  # a sandbox may forbid it; a rank is slower then, and as right
