@@ -11,7 +11,7 @@ from ddpkit.text import LINE, count, cut, sign, under
 
 NOT_TRIED = "not tried"
 NO_MORE = "(There is one hint here, and no more.)"
-WHOLE = 144  # characters that the first message has at least, however narrow its column
+WHOLE = 120  # characters that the first message has at least, however narrow its column
 
 
 @dataclass(frozen=True)

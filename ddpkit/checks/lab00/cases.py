@@ -62,7 +62,7 @@ MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> what `added` is t
     ],
     "one each, or its own copy": lambda n: [n, *range(2, n + 1)],
     "returns what came": lambda n: [passed_on(n)[-1], *passed_on(n)[:-1]],
-    "returns what it sent": lambda n: passed_on(n),
+    "returns what it sent": passed_on,
     "adds twice": lambda n: [passed_on(n)[-1] + 1, *passed_on(n)[1:]],
 }
 
