@@ -67,6 +67,7 @@ class LaunchedScript:
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # forked ranks share its state; Python's own is seeded by the fork
         multiprocessing.set_start_method(None, force=True)  # no choice yet
+        before: list[object] = []  # what the script opens is found beside it
         try:
             self._run()
         except SystemExit as left:
@@ -79,8 +80,8 @@ class LaunchedScript:
                 gpus.explain(error)
             raise
         finally:
-            _flush_files()
-        _end_as_an_interpreter()
+            _flush_files(before)
+        _end_as_an_interpreter(before)
 
     @property
     def is_there(self) -> bool:
@@ -161,18 +162,23 @@ def _run_file(path: str) -> None:
     exec(code, main.__dict__)
 
 
-def _flush_files() -> None:
-    """Write what open files still hold. The rank's process will be killed, not ended."""
+def _flush_files(before: list[object]) -> None:
+    """Write what open files still hold. The rank's process will be killed, not ended.
+
+    before  an object from before the script; after its `gc.freeze()` Python lists neither
+    """
+    if not any(each is before for each in gc.get_objects()):
+        gc.unfreeze()
     for file in gc.get_objects():
         if issubclass(type(file), WRITING):  # isinstance asks what a weak proxy stands for
             with suppress(OSError, ValueError):  # a closed one, a pipe that nobody reads
                 file.flush()
 
 
-def _end_as_an_interpreter() -> None:
+def _end_as_an_interpreter(before: list[object]) -> None:
     """Wait for the script's threads, and call what it has registered for the end."""
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
     atexit._run_exitfuncs()
-    _flush_files()
+    _flush_files(before)

@@ -1,6 +1,7 @@
 """A script that leaves the end of its work to the interpreter."""
 
 import atexit
+import gc
 import os
 import threading
 
@@ -14,5 +15,6 @@ def at_the_exit():
 
 log = open(f"log{rank}", "w")  # noqa: SIM115
 log.write("a line")
+gc.freeze()  # as programs do that look for garbage among what is new alone
 atexit.register(at_the_exit)
 threading.Timer(0.2, lambda: log.write(", a thread")).start()
