@@ -9,19 +9,25 @@ It would be simpler to import `torch._dynamo` with torch (the first run waits), 
 thread (a fork copies the thread that forks, and no other: a lock that another thread held, such as
 that of the module under import, is locked in the child for ever).
 
-So the import happens a moment later, in the one thread that forks, from the handler of a timer's
-signal. Python runs a handler between two instructions of the main thread, and the forkserver's main
-thread waits for requests there. While the handler imports, no rank is forked, so it imports in
-slices and lets `BREATH` seconds pass between two: a run that comes meanwhile waits for one slice at
-most (half a second: BENCHMARKS.md).
+So the import happens later, in the one thread that forks, from the handler of a signal. Python runs
+a handler between two instructions of the main thread, and the forkserver's main thread waits for
+requests there. While the handler imports, no rank is forked. There are two signals:
+
+- SIGUSR2 comes from the launcher before it asks for ranks whose function names what needs the
+  compiler (`launch.load_compiler_for`). All is imported at once, for all of them.
+- A timer's comes when no rank has been asked for in a while: a function of a module of one's own
+  does not show what it needs. Then the import goes in slices, with `BREATH` seconds between two: a
+  run that comes meanwhile waits for one slice at most (half a second: BENCHMARKS.md).
 
 What must hold:
 
-- Only the main thread imports, and only it forks. So no child sees an import half done.
-- A child has the handler, but not the timer: fork clears it. The child sets one of its own, without
+- Only the main thread imports, and only it forks. So no child sees an import half done. Nor does
+  the handler where it has interrupted itself.
+- A child has the handlers, but no timer: fork clears it. The child sets one of its own, without
   a handler, which ends it after `ORPHAN` seconds; a rank stops that one (`process.set_up`).
 - What is loaded is frozen (`gc.freeze`) after each slice. Otherwise a rank's first collection would
   write to every object, and so copy every page that the ranks share.
+- SIGUSR2 is blocked in a new forkserver (`launch.warm_up`): it would end one without a handler.
 
 What would break it: a forkserver with threads; a slice whose import starts threads.
 
@@ -36,13 +42,14 @@ import atexit
 import ctypes
 import gc
 import importlib
+import multiprocessing.forkserver
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 gc.disable()  # until all is there: looking for garbage is a fifth of the time that torch takes
 
@@ -55,8 +62,10 @@ from ddpkit.rank.emulation.seen import look_for_tellers  # noqa: E402
 from ddpkit.rank.record.compute import lay_the_way  # noqa: E402
 from ddpkit.source import is_user_file  # noqa: E402
 
-IDLE = 1.5  # seconds
-FORKSERVER = os.getpid()
+IDLE = 2.0  # seconds since the last rank was forked
+BUSY = time.monotonic() + 20  # until then ranks put the import off: a lesson that is run at once
+FORKSERVER, LAUNCHER = os.getpid(), os.getppid()
+GONE = 0.5  # seconds in which a launcher whose pipe has closed has ended, if that was why
 ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy cores too
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
 NO_COMPILER = "DDPKIT_NO_COMPILER"  # set by who knows that no rank needs `SLICES`
@@ -96,23 +105,73 @@ def _in_huge_pages() -> None:
             madvise(begin, end - begin, MADV_COLLAPSE)  # an error leaves pages as they are
 
 
-def _import_a_slice(*_: Any) -> None:
-    """Import the next of `SLICES` and come back, or end with huge pages. A signal's handler."""
-    if SLICES:
+_importing = threading.Lock()
+_asked = False  # for all slices at once
+
+
+def _import_slices(number: int, _: object) -> None:
+    """Import the next of `SLICES` and come back, or all of them if the launcher has asked for them.
+
+    The handler of both signals. With nothing left to import, the timer's ends with huge pages.
+    """
+    global _asked
+    _asked = _asked or number == signal.SIGUSR2
+    if not _importing.acquire(blocking=False):
+        return  # it has interrupted itself, and goes on with what is asked
+    try:
         gc.disable()
-        with suppress(ImportError):  # not every torch has all of them
-            importlib.import_module(SLICES.pop(0))
-        _ready()
-    if SLICES:
-        signal.setitimer(signal.ITIMER_REAL, BREATH)
-    else:
-        _in_huge_pages()
+        imported = bool(SLICES)
+        while SLICES:
+            with suppress(ImportError):  # not every torch has all of them
+                importlib.import_module(SLICES.pop(0))
+            if not _asked:
+                break
+        if imported:
+            _ready()
+        if SLICES:
+            signal.setitimer(signal.ITIMER_REAL, BREATH)
+        elif number != signal.SIGUSR2:
+            _in_huge_pages()
+        elif imported:
+            signal.setitimer(signal.ITIMER_REAL, IDLE)
+    finally:
+        gc.enable()
+        _importing.release()
+
+
+def _put_off() -> None:
+    """Let no import come unasked where one run follows another."""
+    mine = os.getpid() == FORKSERVER  # a rank's own children are the rank's affair
+    if mine and SLICES and time.monotonic() < BUSY:
+        signal.setitimer(signal.ITIMER_REAL, IDLE)
+
+
+def _end() -> None:
+    """End a forkserver at once, and remove its socket's folder, which a killed launcher leaves.
+
+    Jupyter kills the kernel of a notebook that it has executed.
+    """
+    signal.setitimer(signal.ITIMER_REAL, 0)  # Python still runs handlers, and imports fail by now
+    server = vars(multiprocessing.forkserver._forkserver)
+    address = server.get("_forkserver_address")
+    if not address or server.get("_forkserver_alive_fd") is not None:
+        return  # this is no forkserver: somebody has imported this module
+    give_up = time.monotonic() + GONE
+    while os.getppid() == LAUNCHER:
+        if time.monotonic() > give_up:  # it lives, and may want another forkserver in that folder
+            os._exit(0)
+        time.sleep(0.01)
+    with suppress(OSError):  # the launcher was first
+        os.unlink(address)
+        os.rmdir(os.path.dirname(address))  # if nothing else is in it
+    os._exit(0)  # the interpreter's end would take torch to pieces
 
 
 def _end_unless_a_rank() -> None:
     """End a new process that does not become a rank in time."""
     if os.getppid() == FORKSERVER:  # a rank's own children are the rank's affair
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)
 
 
@@ -128,10 +187,11 @@ _ready()
 if hasattr(signal, "setitimer"):
     if os.environ.get(NO_COMPILER):
         SLICES.clear()
-    signal.signal(signal.SIGALRM, _import_a_slice)
+    signal.signal(signal.SIGALRM, _import_slices)
+    signal.signal(signal.SIGUSR2, _import_slices)
     signal.setitimer(signal.ITIMER_REAL, IDLE)
-    # Python still runs handlers while it ends, and an import would fail there, in the cell.
-    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+    atexit.register(_end)
     # A launcher that is interrupted between asking for a process and telling it what to do leaves
     # one that would wait for ever.
-    os.register_at_fork(after_in_child=_end_unless_a_rank)
+    os.register_at_fork(before=_put_off, after_in_child=_end_unless_a_rank)

@@ -5,6 +5,8 @@ import os
 import random
 import re
 import resource
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -219,11 +222,20 @@ def test_two_threads_run_clusters_at_the_same_time():
     assert results == {name: [[(name, rank) for rank in range(name + 1)]] * 3 for name in range(3)}
 
 
-def test_the_forkserver_may_die(cluster):
+@pytest.mark.parametrize("how", ["by what it is asked", "killed"])
+def test_the_forkserver_may_die(cluster, how):
+    """It ends by an exception where a launcher is interrupted while it asks for a process."""
     from multiprocessing import forkserver
 
     cluster.run(dist.get_rank)
-    os.kill(forkserver._forkserver._forkserver_pid, 9)
+    server = forkserver._forkserver
+    if how == "killed":
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+    else:
+        with socket.socket(socket.AF_UNIX) as asks:
+            asks.connect(server._forkserver_address)
+        ended = psutil.Process(server._forkserver_pid)
+        assert becomes_true(lambda: ended.status() == psutil.STATUS_ZOMBIE)
     assert cluster.run(dist.get_rank).results == [0, 1]
 
 

@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -128,11 +129,12 @@ VICTIMS = (loops, sleeps, holds_the_gil, holds_the_gil_asleep, has_children, in_
 
 
 @pytest.mark.slow
-def test_nothing_survives_a_killed_notebook():
+def test_nothing_survives_a_killed_notebook(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     notebook = subprocess.Popen(
         [sys.executable, __file__],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -144,9 +146,11 @@ def test_nothing_survives_a_killed_notebook():
         assert becomes_true(lambda: len({p.pid for p in below.children(True)} - started) >= 3)
         processes = {process.pid for process in below.children(True)}
         assert started <= processes
+        (sockets,) = tmp_path.glob("pymp-*")
         notebook.kill()
     assert folders(notebook.pid)  # nobody could remove it
     assert becomes_true(lambda: not any(map(is_running, processes)))
+    assert not sockets.exists()
     Cluster(2)
     assert not folders(notebook.pid)
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +141,46 @@ def test_the_forkserver_has_a_heap_of_huge_pages_and_ranks_have_the_users_settin
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
     theirs = f"GLIBC_TUNABLES={given or 'glibc.malloc.hugetlb=1'}"
     assert done.stdout == f"{[given]}\n{[theirs]}\n{given}\n", done.stderr
+
+
+def has_compiler() -> bool:
+    """Whether it was there before this rank needed it."""
+    there = "torch._dynamo" in sys.modules
+    torch.optim.SGD([torch.zeros(1)], 1.0)
+    return there
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
+def test_the_compiler_is_imported_before_the_ranks_that_need_it():
+    """Each would import it, in the first run of a lesson that trains: its forkserver is new."""
+    code = """if True:
+        from ddpkit import Cluster
+        from tests.rank.test_preload import has_compiler
+
+        names_it = lambda: (has_compiler(), "optim")
+        print(Cluster(3).run(names_it).results)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == f"{[(True, 'optim')] * 3}\n", done.stderr
+
+
+def sliced(folder: str) -> None:
+    """Import slices of which the first asks for all, and is long; print what happens."""
+    from ddpkit.rank import preload
+
+    first = "import os, signal\nprint('first begins')\n"
+    first += "os.kill(os.getpid(), signal.SIGUSR2)\nprint('first ends')\n"
+    names = {"first_slice": first, "second_slice": "print('second')", "third_slice": "print('3')"}
+    for name, text in names.items():
+        Path(folder, f"{name}.py").write_text(text)
+    sys.path.insert(0, folder)
+    preload.SLICES[:] = names
+    os.kill(os.getpid(), signal.SIGALRM)
+    print(preload.SLICES)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the forkserver is Linux's")
+def test_who_asks_for_all_slices_in_the_middle_of_one_gets_them_after_it(tmp_path):
+    code = f"from tests.rank.test_preload import sliced; sliced({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "first begins\nfirst ends\nsecond\n3\n[]\n", done.stderr

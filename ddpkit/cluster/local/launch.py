@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
@@ -34,7 +35,10 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 # The heap in pages of 2 MB, where the kernel has them for who asks: half of what a fork copies, and
 # of what an exit takes down, are entries for pages of 4 kB. glibc reads this when a program begins.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+# The constructors of these load torch's compiler, for a second and more.
+COMPILES = re.compile(rb"(?i)optim|DistributedDataParallel|fsdp|fully_shard|torch\.compile")
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
+_has_compiler: dict[str, int] = {}  # the id of the forkserver that was asked
 _starting = threading.Lock()  # `_nameless_main` changes what the whole process sees
 
 
@@ -44,13 +48,28 @@ def warm_up() -> None:
         _context().set_forkserver_preload(["ddpkit.rank.preload"])
         resource_tracker.ensure_running()  # first: its start would unblock the signal
         # The stop button's signal reaches the forkserver as well. Later it ignores that; while it
-        # imports torch it would die of it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # imports torch it would die of it, as of the signal by which it is asked for the compiler.
+        held = {signal.SIGINT, signal.SIGUSR2}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
         try:
             with _nameless_main(), _huge_pages():
                 forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def load_compiler_for(call: bytes) -> None:
+    """Have the forkserver import torch's compiler, once for all ranks, if a call is going to.
+
+    call  the pickle of a function and its arguments; what it names is all that is known here
+    """
+    if START == "forkserver" and COMPILES.search(call):
+        warm_up()
+        server = vars(forkserver._forkserver)
+        if (pid := server.get("_forkserver_pid")) and pid != _has_compiler.get("pid"):
+            _has_compiler["pid"] = pid
+            with suppress(ProcessLookupError):  # killed; the next run asks the next one
+                os.kill(pid, signal.SIGUSR2)
 
 
 @dataclass
