@@ -22,6 +22,7 @@ from ddpkit.grade import levels
 from ddpkit.grade.sandbox import Limits, Sandbox, Usage
 
 TICK = 0.2  # seconds between two looks at what is used
+SOON = 0.05  # seconds after a look at what is used in which a cell's clock begins with it again
 PATIENCE = 10  # times the limit, after which a machine is too busy to tell
 INFRA, BUSY = "infra_error", "busy"  # ends that no cell is blamed for, or not at once
 FIRST = -15  # the priority of who watches; lower is more
@@ -87,7 +88,7 @@ class _Watch:
         self.outcome = SandboxRun()
         self.current: int | None = None  # the cell that runs, or ran last
         self.ended: set[int] = set()
-        self.begun, self.before = time.monotonic(), Usage()
+        self.begun, self.before, self.seen = time.monotonic(), Usage(), -math.inf
         self.allowed = limits.start_s
         self.read, self.rest = 0, bytearray()
         self.hearing, self.heard = -1, b""
@@ -179,7 +180,8 @@ class _Watch:
 
     def _restart_clock(self, allowed: float) -> None:
         self.begun, self.allowed = time.monotonic(), allowed
-        self.before = self.usage()
+        if self.begun - self.seen > SOON:  # a look takes longer than most cells
+            self.before, self.seen = self.usage(), self.begun
 
     def _limit(self) -> str | None:
         now, elapsed = self.usage(), time.monotonic() - self.begun
