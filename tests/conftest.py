@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +24,7 @@ def _no_gpu() -> str | None:
     return None if torch.cuda.is_available() else "no CUDA device on this machine"
 
 
+STARTUP = str(Path(__file__).parent / "startup")  # what every Python process does first
 NEEDS = {"gpu": _no_gpu}  # not "browser": tests/browser.py says why
 
 
@@ -33,6 +35,8 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Threads of NumPy's OpenBLAS look for work without rest, 0.2 s in each process that imports it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    paths = [STARTUP, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
     gc.set_threshold(100_000)  # 8,000 tests are collected, and torch is imported
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PATHS = {  # `torchrun` and `ddpkit` are this Python's, and this checkout's
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
 }
 DAY = 86_400  # seconds
 NAMESPACES = ("--net", "--uts", "--mount", "--time")

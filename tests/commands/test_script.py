@@ -63,7 +63,8 @@ def script(*args: str) -> Result:
 
 
 def run(*command: str) -> list[str]:
-    environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    environ = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environ)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -86,7 +86,7 @@ def graders(tmp_path: Path) -> Iterator[Graders]:
 
 def kit(folder: Path) -> None:
     """A copy of the kit, with labs 03 and 05, and both handed in."""
-    shutil.copytree(PACKAGE, folder / "ddpkit", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, folder / "ddpkit", ignore=shutil.ignore_patterns("*.pyc.*"))
     for place in ("labs", "solutions", "in"):
         (folder / place).mkdir()
         for lab in ("03", "05"):

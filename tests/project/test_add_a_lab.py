@@ -55,9 +55,9 @@ class Copy:
         programs = {".venv/bin/python": [], ".venv/bin/ddpkit": ["-m", "ddpkit"]}
         command = [sys.executable, *programs[words[0]], *words[1:]]
         ours = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+        paths = [str(self.root), ours.get("PYTHONPATH", "")]  # before the checkout's own install
         here = {
-            "PYTHONPATH": str(self.root),  # before the editable install of the checkout
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join(paths),
             "PYTEST_ADDOPTS": "-v -p no:cacheprovider",
         }
         return subprocess.run(
@@ -73,8 +73,9 @@ class Copy:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """All files below a folder, by their names from there."""
-    paths = (path for path in root.rglob("*") if path.is_file())
+    """All files below a folder but bytecode, by their names from there."""
+    found = (path for path in root.rglob("*") if path.is_file())
+    paths = (path for path in found if path.parent.name != "__pycache__")
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
