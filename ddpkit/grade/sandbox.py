@@ -126,8 +126,8 @@ def _compile(course: Path) -> None:
 def command_line(job: Path, limits: Limits) -> list[str]:
     """The command line that runs the notebook of folder `job`."""
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--noconftest", "-q", "-s"]
-    command += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.inside.plugin", "--rootdir", str(job)]
-    command += ["--confcutdir", str(job)]  # pytest looks into no folder above
+    command += ["-p", "no:cacheprovider", "-p", "ddpkit.grade.inside.plugin", "-p", "nbval.plugin"]
+    command += ["--rootdir", str(job), "--confcutdir", str(job)]  # it looks into no folder above
     command += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "100000"]
     command += ["--nbval-kernel-startup-timeout", str(limits.start_s)]
     return [*command, str(job / "graded.ipynb")]
@@ -142,6 +142,7 @@ def environment(record: int, course: Path, job: Path, home: Path, tmp: Path) -> 
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(course),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # one that is installed may put cells in disorder
         "JUPYTER_RUNTIME_DIR": str(tmp / "j"),
         "IPYTHONDIR": str(home / "i"),
         "MPLBACKEND": "agg",

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from ddpkit.grade import freshness, sandbox
+from ddpkit.grade.attempt import _notebook
 from tests.grade.conftest import wait_until
 from tests.project.source import imports, modules
 
@@ -127,3 +129,38 @@ def test_ranks_come_from_a_fork_of_the_kernel_that_ends_with_it(
     *said, server = done.stdout.split()
     assert said == [str(no_compiler), "True", "True"]
     wait_until(lambda: not Path("/proc", server).exists(), 10)
+
+
+SHUFFLES = """
+def pytest_collection_modifyitems(items):
+    items.reverse()
+"""
+
+
+def begun() -> list[int]:
+    """The cells of a notebook as they begin, where that plugin of pytest's is installed."""
+    with tempfile.TemporaryDirectory() as name:  # short: the kernel's sockets are in it
+        folder = Path(name)
+        course, job = sandbox.copy_course(folder, "00").parent, folder / "job"
+        (course / "shuffles.py").write_text(SHUFFLES)
+        (installed := course / "shuffles-1.dist-info").mkdir()
+        (installed / "METADATA").write_text("Name: shuffles\nVersion: 1\n")
+        (installed / "entry_points.txt").write_text("[pytest11]\nshuffles = shuffles\n")
+        (job / "questions").mkdir(parents=True)
+        (job / "questions" / "labels.json").write_text("{}")
+        (job / "graded.ipynb").write_text(json.dumps(_notebook(["x = 1", "y = 2"])))
+        reading, writing = os.pipe()
+        command = sandbox.command_line(job, sandbox.Limits())
+        environ = sandbox.environment(writing, course, job, folder, folder)
+        subprocess.run(command, env=environ, cwd=job, pass_fds=[writing], timeout=100)
+        os.close(writing)
+        with os.fdopen(reading) as lines:
+            entries = [json.loads(line) for line in lines]
+    return [entry["begins"] for entry in entries if "begins" in entry]
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="grading is for Linux")
+def test_no_plugin_that_is_installed_puts_the_cells_in_disorder() -> None:
+    """pytest-randomly would."""
+    assert begun() == [0, 1]
