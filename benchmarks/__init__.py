@@ -4,6 +4,7 @@ cluster    start, memory, large tensors, recording: see BENCHMARKS.md
 emulation  emulated ÷ exact: operations, pipelines, a server; measured compute beside the wall clock
 machines   modelled machines: what counting costs, equal traces, counted ÷ measured
 all_reduce  bus bandwidth of lab 03's six and of gloo's own, on raw gloo and on the link
+compiler   the first run that trains: torch's compiler imported once, or by each rank
 turns      small messages where ranks are batch jobs, and where they are usual processes
 gpus       a run, its memory and recording on GPUs; counted ÷ measured steps
 ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06's class

@@ -38,7 +38,7 @@ HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # The constructors of these load torch's compiler, for a second and more.
 COMPILES = re.compile(rb"(?i)optim|DistributedDataParallel|fsdp|fully_shard|torch\.compile")
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
-_has_compiler: dict[str, int] = {}  # the id of the forkserver that was asked
+_asked_for_compiler: list[int] = []  # the id of a forkserver
 _starting = threading.Lock()  # `_nameless_main` changes what the whole process sees
 
 
@@ -58,18 +58,33 @@ def warm_up() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def load_compiler_for(call: bytes) -> None:
-    """Have the forkserver import torch's compiler, once for all ranks, if a call is going to.
+def load_compiler_for(call: bytes, file: str) -> None:
+    """Have the forkserver import torch's compiler, once for all ranks, if these are to need it.
 
-    call  the pickle of a function and its arguments; what it names is all that is known here
+    call  the pickle of a function and its arguments
+    file  where the function is defined: of a script or a module the pickle holds no more than names
     """
-    if START == "forkserver" and COMPILES.search(call):
+    if START != "forkserver" or (_asked_for_compiler and _asked_for_compiler == _server()):
+        return
+    if COMPILES.search(call) or COMPILES.search(_content(file)):
         warm_up()
-        server = vars(forkserver._forkserver)
-        if (pid := server.get("_forkserver_pid")) and pid != _has_compiler.get("pid"):
-            _has_compiler["pid"] = pid
+        _asked_for_compiler[:] = _server()
+        for pid in _asked_for_compiler:
             with suppress(ProcessLookupError):  # killed; the next run asks the next one
                 os.kill(pid, signal.SIGUSR2)
+
+
+def _server() -> list[int]:
+    """The id of this process's forkserver, if it has one of its own."""
+    pid = vars(forkserver._forkserver).get("_forkserver_pid")
+    return [pid] if pid else []
+
+
+def _content(file: str) -> bytes:
+    with suppress(OSError, ValueError):  # not to be read, or no file's name
+        if os.path.isfile(file):  # a pipe can be read only once
+            return Path(file).read_bytes()
+    return b""
 
 
 @dataclass

@@ -155,7 +155,7 @@ class LocalRun:
     def to_the_end(self) -> RunOutcome:
         """Start the ranks, watch them until all have returned or one has failed, and end them."""
         settings = self._settings()
-        launch.load_compiler_for(self.request.payload[0])
+        launch.load_compiler_for(self.request.payload[0], self.request.function[1])
         for rank in range(self.request.world_size):
             started = launch.start(self.request.assignment(rank, rank), settings)
             self.ranks.append(started)
