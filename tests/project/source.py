@@ -52,13 +52,14 @@ def imports() -> tuple[Import, ...]:
 
 
 def tracked_files() -> list[Path]:
-    """The files of the project: what git knows or would add (no git: all but .venv)."""
+    """The files of the project: what git knows or would add (no git: no bytecode, no .venv)."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode == 0 and listed.stdout:
         paths = [ROOT / name for name in listed.stdout.split("\0") if name]
     else:
         paths = [p for p in ROOT.rglob("*") if p.parts[len(ROOT.parts)] not in {".venv", ".git"}]
+        paths = [path for path in paths if path.parent.name != "__pycache__"]
     return [path for path in paths if path.is_file()]
 
 
