@@ -8,6 +8,7 @@ LAB := $(VENV)/.lab
 READY := $(VENV)/.ready
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LARGE := awk '/[0-9] MB\)|^Installing/ { print "  " substr($$0, 1, 100); fflush() }'
+PYTEST := PYTHONPATH="$(CURDIR)/tests/startup$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest
 PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 # Hundreds of processes import the kit in a test run: they should find it compiled.
@@ -18,9 +19,9 @@ lab: $(LAB)
 	@$(BIN)/ddpkit lab --copy my_labs --opened
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
 test: $(READY)
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
+	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
 quick: $(READY)
-	$(BIN)/python -m pytest --quick -q -n 2 --dist worksteal tests --ignore-glob='tests/labs/lab[0-9]*' $(ARGS)
+	$(PYTEST) --quick -q -n 2 --dist worksteal tests --ignore-glob='tests/labs/lab[0-9]*' $(ARGS)
 release: $(READY)
 	$(BIN)/ddpkit release $(ARGS)
 	$(BIN)/python docs/pictures.py

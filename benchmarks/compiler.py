@@ -2,10 +2,12 @@
 
     python -m benchmarks.compiler [--quick] [--markdown]
 
-An optimizer's constructor imports it, for a second and more. The forkserver imports it once for all
-ranks where the launcher asks for that (`launch.load_compiler_for`). In every second Python here the
-launcher never asks, so each rank imports it. Time is from the call of `run` to its result, in the
-first seconds of that Python; processor time is of the launcher and all that it has started.
+Prints the time of that run, from the call of `run` to its result, and the processor time of its
+Python and of all that this has started.
+
+An optimizer's constructor imports the compiler, for a second and more. The forkserver imports it
+once for all ranks where the launcher asks for that (`launch.load_compiler_for`). In every second
+Python here the launcher never asks, so each rank imports it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Python looks for garbage while it imports torch, and among all of torch at its e
 processor time of a process that does nothing else, and hundreds of the tests' processes do little
 else. There is no garbage to find. In between it looks as usual, as it does for users.
 
+And nbformat, by jsonschema, makes a parser of international web addresses, half a second long, for
+a format that no notebook is checked against (as in `ddpkit.grade.inside.plugin`).
+
 Python imports a module of this name by itself, from the folder that tests/conftest.py puts into
 PYTHONPATH. A process whose test gives it another PYTHONPATH is slower, and nothing else.
 """
@@ -46,3 +49,4 @@ def _import(execute: Callable[[ModuleType], None], torch: ModuleType) -> None:
 
 
 sys.meta_path.insert(0, _TorchFinder())
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
