@@ -185,3 +185,22 @@ def test_who_asks_for_all_slices_in_the_middle_of_one_gets_them_after_it(tmp_pat
     code = f"from tests.rank.test_preload import sliced; sliced({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "first begins\nfirst ends\nsecond\n3\n[]\n", done.stderr
+
+
+def put_off() -> None:
+    """Print whether a fork puts the timer off: at first, late, and in a process of a rank's."""
+    from ddpkit.rank import preload
+
+    for busy, pid in ((preload.BUSY, os.getpid()), (0.0, os.getpid()), (preload.BUSY, 1)):
+        preload.BUSY, preload.FORKSERVER = busy, pid
+        signal.setitimer(signal.ITIMER_REAL, 1000)
+        if not os.fork():
+            os._exit(0)
+        print(signal.getitimer(signal.ITIMER_REAL)[0] <= preload.IDLE)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the forkserver is Linux's")
+def test_one_run_after_the_other_puts_the_import_off_but_not_for_ever():
+    code = "from tests.rank.test_preload import put_off; put_off()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "True\nFalse\nFalse\n", done.stderr
