@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import sys
@@ -35,8 +34,9 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 # The heap in pages of 2 MB, where the kernel has them for who asks: half of what a fork copies, and
 # of what an exit takes down, are entries for pages of 4 kB. glibc reads this when a program begins.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-# The constructors of these load torch's compiler, for a second and more.
-COMPILES = re.compile(rb"(?i)optim|DistributedDataParallel|fsdp|fully_shard|torch\.compile")
+# In the code of who constructs what loads torch's compiler, for a second and more.
+COMPILES = (b"optim", b"Optim", b"DistributedDataParallel", b"FSDP", b"fsdp", b"fully_shard")
+MOST_READ = 1 << 18  # bytes of a call: its function is in front of what it is given
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
 _asked_for_compiler: list[int] = []  # the id of a forkserver
 _starting = threading.Lock()  # `_nameless_main` changes what the whole process sees
@@ -66,7 +66,8 @@ def load_compiler_for(call: bytes, file: str) -> None:
     """
     if START != "forkserver" or (_asked_for_compiler and _asked_for_compiler == _server()):
         return
-    if COMPILES.search(call) or COMPILES.search(_content(file)):
+    code = call[:MOST_READ] + _content(file)
+    if any(name in code for name in COMPILES):
         warm_up()
         _asked_for_compiler[:] = _server()
         for pid in _asked_for_compiler:
@@ -83,7 +84,8 @@ def _server() -> list[int]:
 def _content(file: str) -> bytes:
     with suppress(OSError, ValueError):  # not to be read, or no file's name
         if os.path.isfile(file):  # a pipe can be read only once
-            return Path(file).read_bytes()
+            with open(file, "rb") as stream:
+                return stream.read(MOST_READ)
     return b""
 
 
