@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import statistics
@@ -120,3 +121,11 @@ def _digits(value: float) -> str:
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.3g}" if value >= 0.1 else f"{value:.3f}"
+
+
+def options(doc: str | None) -> argparse.Namespace:
+    """`quick` and `markdown`, of the command line of a benchmark whose help is `doc`."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="2 ranks, twice each")
+    parser.add_argument("--markdown", action="store_true", help="the table as for BENCHMARKS.md")
+    return parser.parse_args()

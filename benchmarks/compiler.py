@@ -12,7 +12,6 @@ Python here the launcher never asks, so each rank imports it.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import resource
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from benchmarks import _report
 from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, table
 
 ROOT = Path(__file__).parents[1]
@@ -80,14 +80,9 @@ def figures(ranks: int, runs: int, done: Callable[[], object]) -> list[Figure]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="2 ranks, twice each")
-    parser.add_argument("--markdown", action="store_true", help="the table as for BENCHMARKS.md")
-    options = parser.parse_args()
+    options = _report.options(__doc__)
     if not sys.platform.startswith("linux"):
-        parser.exit(1, "Only Linux has a forkserver here: elsewhere each rank imports all.\n")
+        sys.exit("Only Linux has a forkserver here: elsewhere each rank imports all.")
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     print(machine())
     sizes, runs = ((2,), 2) if options.quick else ((2, 4), 7)

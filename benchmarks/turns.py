@@ -12,7 +12,6 @@ Here the ranks of every second run make themselves usual processes again.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
+from benchmarks import _report
 from benchmarks._report import Figure, Sample, as_markdown, as_text, machine, table
 from ddpkit import Cluster
 
@@ -78,12 +78,7 @@ def figures(ranks: int, runs: int, done: Callable[[], object]) -> list[Figure]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="2 ranks, twice each")
-    parser.add_argument("--markdown", action="store_true", help="the table as for BENCHMARKS.md")
-    options = parser.parse_args()
+    options = _report.options(__doc__)
     print(machine())
     sizes, runs = ((2,), 2) if options.quick else ((2, 4, 8), 7)
     with tqdm(total=len(sizes) * len(JOBS) * runs * 2, leave=False, disable=None) as watched:
