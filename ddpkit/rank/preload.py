@@ -15,9 +15,9 @@ requests there. While the handler imports, no rank is forked. There are two sign
 
 - SIGUSR2 comes from the launcher before it asks for ranks whose function names what needs the
   compiler (`launch.load_compiler_for`). All is imported at once, for all of them.
-- A timer's comes when no rank has been asked for in a while: a function of a module of one's own
-  does not show what it needs. Then the import goes in slices, with `BREATH` seconds between two: a
-  run that comes meanwhile waits for one slice at most (half a second: BENCHMARKS.md).
+- A timer's comes when no rank has been asked for in a while: what a function calls may need it, in
+  a module that nobody has looked into. Then the import goes in slices, with `BREATH` seconds after
+  each: a run that comes meanwhile waits for one slice at most (half a second: BENCHMARKS.md).
 
 What must hold:
 

@@ -8,7 +8,8 @@ And nbformat, by jsonschema, makes a parser of international web addresses, half
 a format that no notebook is checked against (as in `ddpkit.grade.inside.plugin`).
 
 Python imports a module of this name by itself, from the folder that tests/conftest.py puts into
-PYTHONPATH. A process whose test gives it another PYTHONPATH is slower, and nothing else.
+PYTHONPATH, and the Makefile for pytest's own process. A process whose test gives it another
+PYTHONPATH is slower, and nothing else.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # In the code of who constructs what loads torch's compiler, for a second and more.
 COMPILES = (b"optim", b"Optim", b"DistributedDataParallel", b"FSDP", b"fsdp", b"fully_shard")
-MOST_READ = 1 << 18  # bytes of a call: its function is in front of what it is given
+MOST_READ = 1 << 18  # bytes of a file, and of a call: its function is in front of what it is given
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
 _asked_for_compiler: list[int] = []  # the id of a forkserver
 _starting = threading.Lock()  # `_nameless_main` changes what the whole process sees

@@ -16,6 +16,7 @@ import json
 import multiprocessing.util
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -79,6 +80,8 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     multiprocessing.util.spawnv_passfds = _fork  # type: ignore[assignment]
+    # As in a forkserver that is a program: the signal would end it before it has a handler.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         warm_up()
     except _IsForkserver as forkserver:
@@ -86,6 +89,7 @@ def main() -> None:
         return
     finally:
         multiprocessing.util.spawnv_passfds = _start_program
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     if Path(sys.path[0] or ".").resolve() == Path.cwd():  # as ipykernel_launcher
         del sys.path[0]
     from ipykernel.kernelapp import launch_new_instance
