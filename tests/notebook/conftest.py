@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.notebook.kernel import SET_UP, Notebook, gone
-from tests.notebook.lab import Lab, NotebookPage
+from tests.notebook.lab import WINDOW, Lab, NotebookPage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -50,11 +50,27 @@ def lab(folder: Path) -> Iterator[Lab]:
     assert gone(processes) == [], "Lab left processes"
 
 
+@pytest.fixture(scope="module")
+def pages() -> list[NotebookPage]:
+    """The page that the next test of a module finds open, if the last one left it in order."""
+    return []
+
+
 @pytest.fixture
-def opened(lab: Lab, browser: Browser, request: pytest.FixtureRequest) -> Iterator[NotebookPage]:
-    """The notebook that the test names, opened in a page of its own."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    page = NotebookPage(context.new_page(), lab, request.param)
+def opened(
+    lab: Lab, browser: Browser, pages: list[NotebookPage], request: pytest.FixtureRequest
+) -> Iterator[NotebookPage]:
+    """The notebook that the test names, opened in Lab: to load Lab anew is half of a short test."""
+    failed = request.session.testsfailed
+    if pages:
+        page = pages.pop()
+        page.open(request.param)
+    else:
+        page = NotebookPage(browser.new_page(viewport=WINDOW), lab, request.param)
     yield page
     page.shut_down()
-    context.close()
+    page.close_all()
+    if request.session.testsfailed == failed:
+        pages.append(page)
+    else:
+        page.page.close()

@@ -23,9 +23,10 @@ from tests.browser import POLLING_MS
 from tests.notebook.kernel import environment
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, ViewportSize
 
 LIMIT_MS = 120_000
+WINDOW: ViewportSize = {"width": 1200, "height": 900}
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
 # What Lab would ask or fetch on a first start; and all cells rendered, for the screenshot.
 SETTINGS = {
@@ -132,7 +133,7 @@ class Lab:
 
 
 class NotebookPage:
-    """A notebook opened in Lab, through the application object that Lab puts into the page."""
+    """Notebooks opened in a page of Lab, by the application object that Lab puts into the page."""
 
     def __init__(self, page: Page, lab: Lab, notebook: str) -> None:
         self.page = page
@@ -142,6 +143,19 @@ class NotebookPage:
         page.set_default_timeout(LIMIT_MS)
         page.goto(lab.url(notebook))
         self.wait_for_notebook(notebook)
+
+    def open(self, notebook: str) -> None:
+        """Open another one, in a window of the first size, and hear of its complaints only."""
+        self.complaints.clear()
+        self.page.set_viewport_size(WINDOW)
+        self.command("docmanager:open", path=notebook)
+        self.wait_for_notebook(notebook)
+
+    def close_all(self) -> None:
+        """Close all that is open, and save nothing."""
+        self.page.evaluate(
+            "() => [...jupyterapp.shell.widgets('main')].forEach(widget => widget.dispose())"
+        )
 
     def wait_for_notebook(self, notebook: str) -> None:
         """Wait until a notebook is in front, and its kernel idle."""
@@ -211,7 +225,7 @@ class NotebookPage:
 
     def screenshot(self, path: Path) -> None:
         """The whole notebook, in a window as high as it is."""
-        self.page.set_viewport_size({"width": 1200, "height": self._height() + 150})
+        self.page.set_viewport_size({**WINDOW, "height": self._height() + 150})
         self.page.evaluate(f"() => {{ {PANEL}.content.activeCellIndex = 0; }}")
         self.page.evaluate(f"() => {{ {PANEL}.content.outerNode.scrollTop = 0; }}")
         self.page.wait_for_timeout(1000)  # until Lab has laid itself out anew

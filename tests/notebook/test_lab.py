@@ -16,7 +16,16 @@ from nbformat.v4 import new_markdown_cell
 
 from ddpkit.commands.lab import copy_labs
 from tests.notebook import figures
-from tests.notebook.lab import IDLE, LIMIT_MS, PANEL, Lab, NotebookPage, write, write_together
+from tests.notebook.lab import (
+    IDLE,
+    LIMIT_MS,
+    PANEL,
+    WINDOW,
+    Lab,
+    NotebookPage,
+    write,
+    write_together,
+)
 from tests.notebook.needed import needed
 
 if TYPE_CHECKING:
@@ -246,7 +255,7 @@ def test_figures_move_and_stay(opened: NotebookPage, lab: Lab, browser: Browser)
     other.cells.append(new_markdown_cell("Written by somebody else: Lab does not trust it."))
     nbformat.write(other, lab.folder / "untrusted.ipynb")
     for name, trusted in (("figures", True), ("untrusted", False)):
-        context = browser.new_context(viewport={"width": 1200, "height": 900})
+        context = browser.new_context(viewport=WINDOW)
         page = NotebookPage(context.new_page(), lab, f"{name}.ipynb")
         assert figures.all_trusted(page) == trusted
         figures.all_seen(page)
@@ -286,7 +295,7 @@ def test_saved_lessons_show_their_figures(lab: Lab, browser: Browser, trusted: b
     assert pictures > 25
     if trusted:
         lab.trust(path)
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context = browser.new_context(viewport=WINDOW)
     page = NotebookPage(context.new_page(), lab, path.name)
     assert figures.all_trusted(page) == trusted
     images = page.page.locator(".jp-OutputArea-output.jp-RenderedImage img")
