@@ -15,23 +15,24 @@ from ddpkit.authoring.syllabus import PATHS, hours, make_syllabus, paths_table
 from ddpkit.commands import handout
 from ddpkit.exercises import exercises
 from tests.labs.both_ways import hints_of
-from tests.project.source import ROOT, lessons
+from tests.project.source import ROOT, lesson_in, lessons, sources
 
-LESSONS = lessons()
 PAGES = {path.stem: path.read_text("utf-8") for path in (ROOT / "docs/teaching").glob("*.md")}
 SYLLABUS = (ROOT / "docs/teaching.md").read_text("utf-8")
 MOST_LINES = 70  # it is read the evening before
 MISTAKE = re.compile(r"^- `(\w+)`, \*(.+?)\*: \S", re.MULTILINE)
 KEY = re.compile(r"^   Key: (.+)$", re.MULTILINE)
 
-each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.number)
+
+@pytest.fixture(params=sources(), ids=lambda path: path.stem[:2])
+def lesson(request: pytest.FixtureRequest) -> Lesson:
+    return lesson_in(request.param)
 
 
 def test_every_lab_has_a_page():
-    assert [lesson.label for lesson in LESSONS if lesson.number not in PAGES] == []
+    assert [lesson.label for lesson in lessons() if lesson.number not in PAGES] == []
 
 
-@each_lesson
 def test_a_page_names_mistakes_that_the_checks_know(lesson: Lesson):
     known = exercises()
     found = MISTAKE.findall(PAGES[lesson.number])
@@ -42,7 +43,6 @@ def test_a_page_names_mistakes_that_the_checks_know(lesson: Lesson):
         assert hint.replace("\\", "") in names, f"{name} has no hint {hint!r}"
 
 
-@each_lesson
 def test_a_page_has_questions_and_a_key_to_what_is_written(lesson: Lesson):
     page = PAGES[lesson.number]
     title, _, ask, written = re.split(r"^## .*$", page, flags=re.MULTILINE)
@@ -67,11 +67,11 @@ def test_no_class_gets_a_page_for_teachers_or_a_line_of_a_key():
 
 
 def test_the_syllabus_is_that_of_the_lessons():
-    assert make_syllabus(SYLLABUS, LESSONS) == SYLLABUS, "make release"
+    assert make_syllabus(SYLLABUS, lessons()) == SYLLABUS, "make release"
     points = sum(each.points for each in exercises().values())
-    minutes = sum(int(lesson.summary[SUMMARY.index("minutes")]) for lesson in LESSONS)
-    assert f"\n| all | {hours(LESSONS)} | {points:g} | {len(exercises())} | |\n" in SYLLABUS
-    assert 0 <= 60 * _number(hours(LESSONS)) - minutes < 15, "in quarters of an hour, rounded up"
+    minutes = sum(int(lesson.summary[SUMMARY.index("minutes")]) for lesson in lessons())
+    assert f"\n| all | {hours(lessons())} | {points:g} | {len(exercises())} | |\n" in SYLLABUS
+    assert 0 <= 60 * _number(hours(lessons())) - minutes < 15, "in quarters of an hour, rounded up"
 
 
 def test_the_paths_are_the_same_on_both_pages():
@@ -80,8 +80,8 @@ def test_the_paths_are_the_same_on_both_pages():
     assert [tuple(re.findall(r"\d\d", part)) for part in (week, engineers)] == [
         numbers for numbers in PATHS.values() if numbers
     ]
-    linked = set(re.findall(r"\[(\d\d)\]", paths_table(LESSONS)))
-    there = {lesson.number for lesson in LESSONS}
+    linked = set(re.findall(r"\[(\d\d)\]", paths_table(lessons())))
+    there = {lesson.number for lesson in lessons()}
     assert linked == {number for numbers in PATHS.values() for number in numbers} & there
 
 

@@ -6,14 +6,17 @@ import pytest
 
 from ddpkit.authoring import Lesson
 from ddpkit.authoring.notebook import load, text_of
-from tests.project.source import lessons
+from tests.project.source import lesson_in, sources
 
-LESSONS = lessons()
 WORDS_A_MINUTE = 150  # of a technical text, in a language that is not the reader's own
 LEAST, MOST = 8, 15  # minutes of an exercise
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.path.stem)
+@pytest.fixture(params=sources(), ids=lambda path: path.stem)
+def lesson(request: pytest.FixtureRequest) -> Lesson:
+    return lesson_in(request.param)
+
+
 def test_each_picture_has_a_sentence_of_its_own(lesson: Lesson):
     """It stands above the picture, or below it; below, a heading begins something else."""
     spoken, owed = True, ""
@@ -28,7 +31,6 @@ def test_each_picture_has_a_sentence_of_its_own(lesson: Lesson):
     assert not owed, owed
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.path.stem)
 def test_a_lab_takes_the_minutes_that_its_head_says(lesson: Lesson):
     """So says a count of words and exercises, of all that is above the first optional part.
 

@@ -31,7 +31,17 @@ def lessons() -> "tuple[Lesson, ...]":
     """All lessons in their order: each is read once in a process, a third of a second."""
     from ddpkit.authoring import parse
 
-    return tuple(parse(path) for path in sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py")))
+    return tuple(map(parse, sources()))
+
+
+def sources() -> list[Path]:
+    """The files of all lessons, in their order."""
+    return sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))
+
+
+def lesson_in(path: Path) -> "Lesson":
+    """The lesson of a file: for tests that are one for each, which are collected without it."""
+    return lessons()[sources().index(path)]
 
 
 @functools.cache

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed import pipelining
 from torch.nn.functional import mse_loss
 
 from ddpkit import Cluster
@@ -43,6 +42,8 @@ def ours(name: str) -> Any:
 
 
 def torchs(name: str, skipped_by: int = -1) -> Any:
+    from torch.distributed import pipelining
+
     rank, (x, target) = dist.get_rank(), batch()
     stage, last = layer(rank), dist.get_world_size() - 1
     like = torch.zeros(ROWS, 3, requires_grad=rank > 0)
@@ -84,6 +85,8 @@ def test_a_rank_that_leaves_torchs_schedule_out_is_named() -> None:
 
 def torchs_orders() -> dict[str, list[Op]]:
     """This rank's plan by each of torch's schedules."""
+    from torch.distributed import pipelining
+
     p, rank = dist.get_world_size(), dist.get_rank()
     found = {}
     for name in (*ALONE, *TURNS, *V):
