@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -163,6 +164,57 @@ def test_the_compiler_is_imported_before_the_ranks_that_need_it(asks):
     """.replace("FUNCTION", "by_its_code" if asks == "by its code" else "has_compiler")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == f"{[True] * 3}\n", done.stderr
+
+
+NEEDS = """
+import sys, torch, torch.distributed as dist
+
+def optimizer():
+    torch.optim.SGD([torch.zeros(1)], 1.0)
+
+def pipeline():
+    from torch.distributed import pipelining
+
+def tensor():
+    from torch.distributed.tensor import DTensor
+
+def recomputed():
+    from torch.utils.checkpoint import checkpoint
+    checkpoint(torch.sin, torch.ones(1, requires_grad=True), use_reentrant=False)
+
+def saved():
+    import torch.distributed.checkpoint
+
+def functional():
+    from torch.distributed import _functional_collectives as functional
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    functional.all_reduce(torch.ones(1), "sum", [0])
+
+def none_of_it():
+    torch.ones(1, requires_grad=True).sum().backward()
+"""
+LOADED = """
+from ddpkit.cluster.local import launch
+from ddpkit.protocol.ship import pack_call
+
+called, asked = globals()[sys.argv[1]], []
+launch.warm_up = launch._server = lambda: asked.append(1) or [launch.os.getpid()]
+launch.os.kill = lambda *_: None
+launch.load_compiler_for(pack_call(called, (), {})[0], "")
+called()
+print(bool(asked), "sympy" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
+@pytest.mark.parametrize("name", re.findall(r"def (\w+)", NEEDS))
+def test_who_loads_the_compiler_is_seen_in_its_code(name):
+    """Or half of it: sympy is the half that all of these need."""
+    done = subprocess.run(
+        [sys.executable, "-c", NEEDS + LOADED, name], capture_output=True, text=True, cwd=ROOT
+    )
+    needs = name != "none_of_it"
+    assert done.stdout == f"{needs} {needs}\n", done.stderr
 
 
 def sliced(folder: str) -> None:

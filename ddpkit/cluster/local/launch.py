@@ -35,7 +35,10 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 # of what an exit takes down, are entries for pages of 4 kB. glibc reads this when a program begins.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # In the code of who constructs what loads torch's compiler, for a second and more.
-COMPILES = (b"optim", b"Optim", b"DistributedDataParallel", b"FSDP", b"fsdp", b"fully_shard")
+COMPILES = (
+    *(b"optim", b"Optim", b"DistributedDataParallel", b"FSDP", b"fsdp", b"fully_shard", b"DTensor"),
+    *(b"distributed.tensor", b"pipelining", b"checkpoint", b"functional_collectives"),
+)
 MOST_READ = 1 << 18  # bytes of a file, and of a call: its function is in front of what it is given
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
 _asked_for_compiler: list[int] = []  # the id of a forkserver
