@@ -15,19 +15,14 @@ import importlib
 import json
 import multiprocessing.util
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ddpkit.cluster.local.launch import warm_up
+from ddpkit.cluster.local.launch import COMPILES, warm_up
 
-# What makes torch load its compiler, a second of processor time that the forkserver would spend for
-# all ranks: optimizers, DistributedDataParallel and the like.
-COMPILER = re.compile("(?i)optim|parallel|fsdp|compile")
-ASKED = re.compile(rb"torch\.optim|DistributedDataParallel")  # the same in a question's pickle
 _start_program = multiprocessing.util.spawnv_passfds
 
 
@@ -59,10 +54,14 @@ def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> 
 
 
 def _needs_compiler(folder: Path) -> bool:
-    """Whether a cell, or a question of this folder, has what makes torch load its compiler."""
-    cells = json.loads((folder / "labels.json").read_text())
+    """Whether a cell, or a question of this folder, has what makes torch load its compiler.
+
+    `backward` with a gradient that is given loads half of it, in each rank that computes so.
+    """
+    cells = (cell.encode() for cell in json.loads((folder / "labels.json").read_text()))
     questions = (path.read_bytes() for path in folder.iterdir() if path.suffix != ".json")
-    return any(map(COMPILER.search, cells)) or any(map(ASKED.search, questions))
+    names = (*COMPILES, b"backward")
+    return any(name in code for code in (*cells, *questions) for name in names)
 
 
 def main() -> None:
@@ -70,11 +69,10 @@ def main() -> None:
     gc.disable()  # while it imports: nothing of that is garbage
     import torch  # noqa: F401
 
+    os.environ["DDPKIT_COMPILER_IF_ASKED"] = "1"
     if _needs_compiler(Path(os.environ["DDPKIT_QUESTIONS"])):
         with suppress(ImportError):  # before the fork: each of the first ranks would import it
             importlib.import_module("torch._dynamo")
-    else:
-        os.environ["DDPKIT_NO_COMPILER"] = "1"
     import ddpkit.grade.inside.asking  # noqa: F401
 
     gc.freeze()
