@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ddpkit.grade import attempt, bwrap, engine, filter
-from ddpkit.grade.inside.claims import MIME
+from ddpkit.grade.inside import MIME
 from ddpkit.grade.merge import PlannedCell
 from ddpkit.grade.sandbox import KEYCTL, SPARE_THREADS, Limits, Usage, copy_course
 from tests.grade.conftest import needs_sandbox, running_in, wait_until

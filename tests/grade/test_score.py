@@ -10,8 +10,8 @@ import torch
 
 from ddpkit.errors import Deadlock
 from ddpkit.exercises import Case, Close, Exercise, Hint
-from ddpkit.grade.inside import asking
-from ddpkit.grade.inside.claims import MIME, encode
+from ddpkit.grade.inside import MIME, asking
+from ddpkit.grade.inside.claims import encode
 from ddpkit.grade.questions import SealedCase
 from ddpkit.grade.score import left_blank, score, score_case, until_one_stops
 

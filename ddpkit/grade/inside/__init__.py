@@ -5,3 +5,5 @@ kernel     the notebook's kernel: torch is imported once, for it and for all ran
 asking     puts a question to the answer
 claims     plain values as JSON, for the way out
 """
+
+MIME = "application/vnd.ddpkit.claim+json"  # of a cell's output that is a claim

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from ddpkit.grade.inside.claims import MIME, encode
+from ddpkit.grade.inside import MIME
+from ddpkit.grade.inside.claims import encode
 
 GAP = "ddpkit: the student's answer"  # what a question's pickle has in the answer's place
 _stopped: set[str] = set()  # exercises of which no more is asked

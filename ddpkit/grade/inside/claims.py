@@ -10,7 +10,6 @@ from typing import Any
 
 from ddpkit.exercises.values import Opaque, PlainTensor, plain
 
-MIME = "application/vnd.ddpkit.claim+json"
 MOST = 8_000_000  # characters of one tensor or text; larger ones are only named
 
 

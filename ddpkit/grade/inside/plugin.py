@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import nbval.kernel
 import pytest
 
-from ddpkit.grade.inside.claims import MIME
+from ddpkit.grade.inside import MIME
 
 # nbval imports jsonschema later, which would make a parser of international web addresses: half a
 # second of each submission, for a format that no notebook is checked against.
@@ -55,10 +55,11 @@ def _end(**line: Any) -> NoReturn:
 
 
 def pytest_configure() -> None:
-    """Close what this process holds to the kernel's, which is not there yet."""
+    """Close what this process holds to the kernel's, which is not there yet, and has all ddpkit."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     os.set_inheritable(RECORD, False)
+    _, _, os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(os.pathsep)
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
