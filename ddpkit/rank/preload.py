@@ -68,7 +68,7 @@ FORKSERVER, LAUNCHER = os.getpid(), os.getppid()
 GONE = 0.5  # seconds in which a launcher whose pipe has closed has ended, if that was why
 ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy cores too
 BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
-UNASKED = "DDPKIT_COMPILER_IF_ASKED" not in os.environ  # as the grader's sandbox has it
+UNASKED = "DDPKIT_COMPILER_IF_ASKED" not in os.environ  # the timer imports, too; not in a sandbox
 CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.group.hidden")
 # What each rank would import, 20 to 50 ms a rank.
 EACH_RANK = (*CHECKS, "ddpkit.rank.emulation.counted", "multiprocessing.popen_forkserver")
@@ -117,19 +117,19 @@ def _import_slices(number: int, _: object) -> None:
     global _asked
     _asked = _asked or number == signal.SIGUSR2
     if not _importing.acquire(blocking=False):
-        return  # it has interrupted itself, and goes on with what is asked
+        return  # it has interrupted itself, and will see what is asked
     try:
         gc.disable()
-        wanted = _asked or UNASKED
-        imported = wanted and bool(SLICES)
-        while wanted and SLICES:
+        imported = False
+        while SLICES and (_asked or UNASKED):
+            imported = True
             with suppress(ImportError):  # not every torch has all of them
                 importlib.import_module(SLICES.pop(0))
             if not _asked:
                 break
         if imported:
             _ready()
-        if wanted and SLICES:
+        if SLICES and UNASKED:
             signal.setitimer(signal.ITIMER_REAL, BREATH)
         elif number != signal.SIGUSR2:
             _in_huge_pages()
@@ -138,6 +138,8 @@ def _import_slices(number: int, _: object) -> None:
     finally:
         gc.enable()
         _importing.release()
+    if _asked and SLICES:  # since the last look
+        _import_slices(signal.SIGUSR2, None)
 
 
 def _put_off() -> None:

@@ -108,6 +108,7 @@ main()
     ("cell", "question", "compiler"),
     [
         ("x = 1", b"torch", False),
+        ("x = '\ud800'", b"torch", False),
         ("Optimizer()", b"torch", True),
         ("x = 1", b"\x8c\x05torch\x94\x8c\x05optim\x94", True),  # of lab 08: its check steps
         ("x = 1", b"\x8c\x08backward\x94", True),  # of lab 12, with a gradient

@@ -256,3 +256,27 @@ def test_one_run_after_the_other_puts_the_import_off_but_not_for_ever():
     code = "from tests.rank.test_preload import put_off; put_off()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "True\nFalse\nFalse\n", done.stderr
+
+
+def asked_late(folder: str) -> None:
+    """Be asked for all while memory is put into huge pages, where nothing comes unasked."""
+    from ddpkit.rank import preload
+
+    def pages() -> None:
+        print("pages")
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    Path(folder, "late_slice.py").write_text("print('late')")
+    sys.path.insert(0, folder)
+    preload.SLICES[:], preload.UNASKED = ["late_slice"], False
+    vars(preload)["_in_huge_pages"] = pages
+    signal.signal(signal.SIGUSR2, preload._import_slices)
+    os.kill(os.getpid(), signal.SIGALRM)
+    print(preload.SLICES)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
+def test_who_asks_while_pages_are_made_huge_is_heard(tmp_path):
+    code = f"from tests.rank.test_preload import asked_late; asked_late({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "pages\nlate\n[]\n", done.stderr

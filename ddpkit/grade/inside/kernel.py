@@ -58,7 +58,9 @@ def _needs_compiler(folder: Path) -> bool:
 
     `backward` with a gradient that is given loads half of it, in each rank that computes so.
     """
-    cells = (cell.encode() for cell in json.loads((folder / "labels.json").read_text()))
+    cells = (
+        cell.encode(errors="replace") for cell in json.loads((folder / "labels.json").read_text())
+    )
     questions = (path.read_bytes() for path in folder.iterdir() if path.suffix != ".json")
     names = (*COMPILES, b"backward")
     return any(name in code for code in (*cells, *questions) for name in names)
