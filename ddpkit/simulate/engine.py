@@ -7,7 +7,9 @@ each message, so it is meant for up to some hundred ranks.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -56,10 +58,27 @@ class Played:
     def trace(self) -> Trace:
         """What the ranks did, as a trace."""
         facts = {"backend": "simulated", "emulated": str(self.links), **self.program.facts}
-        return Trace(match_peers(self.spans), self.program.world_size, facts)
+        with _no_look_for_garbage():
+            return Trace(match_peers(self.spans), self.program.world_size, facts)
 
     def __repr__(self) -> str:
         return f"<Played {self.program.name}: {self.ns / 1e6:.4g} ms, {self.links}>"
+
+
+@contextmanager
+def _no_look_for_garbage() -> Iterator[None]:
+    """A block of many small objects, none of them garbage before its end.
+
+    Each time that their number has grown by a quarter, Python would look at all there is for
+    garbage, torch's modules included: half of the time of a large program.
+    """
+    looks = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looks:
+            gc.enable()
 
 
 def play_program(program: Program, link: LinkSpec, *, keep_ends: bool = False) -> Played:
@@ -68,6 +87,11 @@ def play_program(program: Program, link: LinkSpec, *, keep_ends: bool = False) -
     ``keep_ends``: the messages of collectives are kept in ``parts``. Raises ValueError for a step
     that names no peer, or no operation.
     """
+    with _no_look_for_garbage():
+        return _play(program, link, keep_ends)
+
+
+def _play(program: Program, link: LinkSpec, keep_ends: bool) -> Played:
     links = Links.parse(link, program.world_size)
     network = Network(links, keep_ends=keep_ends)
     ranks = [

@@ -1,6 +1,8 @@
 """The engine: any program to the nanosecond, and every shortcut agrees with it."""
 
+import gc
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -102,6 +104,27 @@ def test_who_waits_for_ever_is_told_with_the_step() -> None:
 def test_what_cannot_be_posted_is_refused(step: MessageEnd, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         play_program(Program.of_lanes("wrong", [[step]]), LINK)
+
+
+@pytest.mark.parametrize("usual", [True, False])
+@pytest.mark.parametrize("step", [Work(5, "x"), MessageEnd("push", 0, 8)])
+def test_no_garbage_is_looked_for_meanwhile_and_then_as_before(
+    step: Work | MessageEnd, usual: bool
+) -> None:
+    looked: list[bool] = []
+
+    def lane() -> Generator[Work | MessageEnd, Resumed, None]:
+        looked.append(gc.isenabled())
+        yield step
+
+    before = gc.isenabled()
+    (gc.enable if usual else gc.disable)()
+    try:
+        with suppress(ValueError):  # of what cannot be posted
+            play_program(Program.of_lanes("looked", [lane]), LINK).trace()
+        assert (looked, gc.isenabled()) == ([False], usual)
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 # Schedules, steps, pipelines and shards are programs
