@@ -1,8 +1,9 @@
 """What every Python process of the tests does first: see to it that importing torch takes less.
 
-Python looks for garbage while it imports torch, and among all of torch at its end: a third of the
-processor time of a process that does nothing else, and hundreds of the tests' processes do little
-else. There is no garbage to find. In between it looks as usual, as it does for users.
+Python looks for garbage while it imports torch, and among all of torch later and at its end: a
+third of the processor time of a process that does nothing else, as hundreds of the tests' processes
+do, and a tenth of a lesson's kernel. In torch there is no garbage to find. Among all else Python
+looks as usual.
 
 And nbformat, by jsonschema, makes a parser of international web addresses, half a second long, for
 a format that no notebook is checked against (as in `ddpkit.grade.inside.plugin`).
@@ -43,6 +44,7 @@ def _import(execute: Callable[[ModuleType], None], torch: ModuleType) -> None:
     gc.disable()
     try:
         execute(torch)
+        gc.freeze()
     finally:
         if looks:
             gc.enable()
