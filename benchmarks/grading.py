@@ -1,10 +1,12 @@
 """Grading: seconds for a correct submission, and a class of 60 of which a third is hostile.
 
     python -m benchmarks.grading [--class-size 60] [--jobs 2]
+    python -m benchmarks.grading --solutions
     python -m benchmarks.grading --reports [--students 200] [--labs 12]
 
-Prints both. With `--reports` instead: one result is copied for a course of so many students and
-labs, and it prints the seconds of `ddpkit grade --resume`, which finds all graded, and of reports.
+Prints both. With `--solutions` instead: the seconds in which each lab's own solution is graded, one
+at a time. With `--reports` instead: one result is copied for a course of so many students and labs,
+and it prints the seconds of `ddpkit grade --resume`, which finds all graded, and of reports.
 
 The class is graded twice, into two folders with one secret: the scores must be the
 same. At the end nothing may be left: no process of a sandbox, no file in the folder for temporary
@@ -55,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--class-size", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--solutions", action="store_true")
     parser.add_argument("--reports", action="store_true")
     parser.add_argument("--students", type=int, default=200)
     parser.add_argument("--labs", type=int, default=12)
@@ -67,6 +70,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ddpkit-bench-") as folder:
         if options.reports:
             _report(Path(folder), options.students, options.labs)
+            return
+        if options.solutions:
+            _solutions(Path(folder))
             return
         _measure(Path(folder), options.class_size, options.jobs)
     print(f"new in folders of others: {', '.join(sorted(_outside() - before)) or 'nothing'}")
@@ -94,6 +100,15 @@ def _measure(folder: Path, size: int, jobs: int) -> None:
     print(f"a second run gives {'other' if differ else 'the same'} scores {' '.join(differ)}")
     left = sorted(path.name for path in (folder / "tmp").iterdir())
     print(f"left behind: {', '.join(left) or 'no file'}, {_processes(folder)} processes")
+
+
+def _solutions(folder: Path) -> None:
+    """Print the seconds in which the solution of each lab is graded, which has all its points."""
+    (folder / "secret").write_text("a secret of benchmarks")
+    graded = _grade(folder, str(CHECKOUT / "solutions"), "solved", 1, limit_s=60.0)
+    for result in graded.results:
+        print(f"{result.name}: {result.seconds:.1f} s, {result.earned:g} of {result.points:g}")
+    print(f"together {sum(result.seconds for result in graded.results):.0f} s")
 
 
 def _report(folder: Path, students: int, labs: int) -> None:
@@ -160,7 +175,14 @@ def _write_class(folder: Path, size: int) -> None:
         path.write_text(json.dumps(notebook(name)))
 
 
-def _grade(folder: Path, submissions: str, out: str, jobs: int, seed_of: str = "") -> Graded:
+def _grade(
+    folder: Path,
+    submissions: str,
+    out: str,
+    jobs: int,
+    seed_of: str = "",
+    limit_s: float = LIMIT_S,
+) -> Graded:
     """What `ddpkit grade` makes of submissions, and what it takes."""
     (folder / "tmp").mkdir(exist_ok=True)
     target = folder / out
@@ -168,7 +190,7 @@ def _grade(folder: Path, submissions: str, out: str, jobs: int, seed_of: str = "
         target.mkdir()
         (target / "proofs").symlink_to(folder / seed_of / "proofs")
     command = [sys.executable, "-m", "ddpkit", "grade", str(folder / submissions)]
-    command += ["--out", str(target), "--jobs", str(jobs), "--limit", str(LIMIT_S)]
+    command += ["--out", str(target), "--jobs", str(jobs), "--limit", str(limit_s)]
     command += ["--secret", str(folder / "secret")]
     environ = {**os.environ, "TMPDIR": str(folder / "tmp")}
     begun = time.monotonic()

@@ -2,7 +2,9 @@
 
     python -m benchmarks.servers [--quick] [--markdown]
 
-Prints measured ÷ simulated until the last push is in, for each number of workers and servers.
+Prints measured ÷ simulated until the last push is in, for each number of workers and servers; and
+the simulator's processor time for up to 64 of each, beside that where Python looks for garbage
+while it plays, in turns.
 
 Lab 08's answers run on the emulated cluster: workers pull, compute for a stated time and push, and
 synchronous servers answer. The simulator is told how many there are, and the same numbers. Bounded
@@ -13,9 +15,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
+import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -24,12 +30,13 @@ from tqdm import tqdm
 from benchmarks._report import as_markdown, as_text, machine
 from ddpkit import Cluster, Run, busy
 from ddpkit.answers.lab08 import Bounded, Synchronous, done, pull, push, serve
-from ddpkit.simulate import parameter_server
+from ddpkit.simulate import engine, parameter_server
 
 LINK, LENGTH, COMPUTE_NS, ROUNDS = "1 Gbit/s, 200 us", 250_000, 20_000_000, 3
 WORKERS, SERVERS = tuple(range(1, 17)), (1, 2, 3, 4)
 BOUNDED = ((1, 1), (4, 2), (16, 1), (16, 4))  # where the bound of 0 is tried
 GOAL = 0.02
+MANY, TURNS = (1, 2, 4, 8, 16, 32, 64), 7  # workers, and as many servers
 
 
 def job(bounded: bool, servers: int) -> None:
@@ -80,6 +87,25 @@ def grid(workers: Sequence[int], servers: Sequence[int]) -> dict[tuple[int, int]
     return {cell: measured(*cell) / simulated(*cell) for cell in watched}
 
 
+def simulator_s(many: Sequence[int]) -> float:
+    """The simulator's processor time, in seconds, with one server and with one for each worker."""
+    begun = time.process_time()
+    for workers in many:
+        for servers in (1, workers):
+            parameter_server(workers, servers, 4 * LENGTH, COMPUTE_NS, LINK)
+    return time.process_time() - begun
+
+
+def garbage(many: Sequence[int], turns: int) -> tuple[float, float]:
+    """Medians of the simulator's seconds: as it is, and where garbage is looked for meanwhile."""
+    usual, looked = [], []
+    for _ in range(turns):
+        usual.append(simulator_s(many))
+        with mock.patch.object(engine, "_no_look_for_garbage", nullcontext):
+            looked.append(simulator_s(many))
+    return statistics.median(usual), statistics.median(looked)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -101,6 +127,12 @@ def main() -> None:
         print(
             f"a bound of 0, {cell[0]} workers, {cell[1]} servers: measured ÷ simulated {ratio:.6f}"
         )
+    many, turns = (MANY[:3], 1) if options.quick else (MANY, TURNS)
+    usual, looked = garbage(many, turns)
+    print(
+        f"the simulator, up to {many[-1]} workers: {usual:.2f} s of processor time, and "
+        f"{looked:.2f} s where garbage is looked for meanwhile ({looked / usual:.2f} times)"
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The benchmark of parameter servers says what it measures."""
 
+import re
 import sys
 
 from benchmarks import servers
@@ -19,4 +20,7 @@ def test_every_number_of_workers_and_servers_is_tried(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert asked == [*((w, s, False) for w in (1, 2) for s in (1, 2)), (1, 1, True)]
     assert "worst deviation 100.0000% (goal ≤ 2%: MISSED), 4 runs" in printed
+    assert re.search(
+        r"the simulator, up to 4 workers: \d+\.\d\d s of .* \(\d+\.\d\d times\)", printed
+    )
     assert len(servers.WORKERS) * len(servers.SERVERS) == 64
