@@ -53,8 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Leave what is there by now out of garbage collection: 8,000 tests, and torch.
 
-    Each full collection would look at all of it, which was a third of a worker's time. Nor is what
-    of it is garbage looked for: that takes half a second.
+    Each full collection would look at all of it, which was a third of a worker's time. Garbage
+    in it is not looked for either: that takes half a second.
     """
     gc.freeze()
 

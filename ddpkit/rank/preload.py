@@ -18,6 +18,7 @@ requests there. While the handler imports, no rank is forked. There are two sign
 - A timer's comes when no rank has been asked for in a while: what a function calls may need it, in
   a module that nobody has looked into. Then the import goes in slices, with `BREATH` seconds after
   each: a run that comes meanwhile waits for one slice at most (half a second: BENCHMARKS.md).
+  In the grader's sandbox nothing is imported unasked (`UNASKED`): the kernel has looked into all.
 
 What must hold:
 

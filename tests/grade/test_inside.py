@@ -54,6 +54,28 @@ def test_the_course_in_the_sandbox_has_no_other_part_of_the_grader(
     assert there == {"__init__.py", *(f"inside/{name}.py" for name in _files())}
 
 
+@pytest.mark.processes
+def test_the_plugin_comes_without_the_rest_of_ddpkit(tmp_path: Path) -> None:
+    """In pytest's process, which holds the pipe to the grader; the kernel's folder comes second."""
+    course = sandbox.copy_course(tmp_path, "00").parent
+    environ = sandbox.environment(1, course, tmp_path, tmp_path, tmp_path)
+    bare, rest = environ["PYTHONPATH"].split(os.pathsep)
+    assert rest == str(course)
+    there = {path.relative_to(bare).as_posix() for path in Path(bare).rglob("*.py")}
+    inside = {f"ddpkit/grade/inside/{name}.py" for name in _files()}
+    assert there == {"ddpkit/__init__.py", "ddpkit/grade/__init__.py", *inside}
+    code = (
+        f"import sys; import {INSIDE}.plugin as plugin; plugin.pytest_configure(); import os\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('ddpkit')))\n"
+        "print(os.environ['PYTHONPATH'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, cwd=tmp_path
+    )
+    loaded = f"ddpkit ddpkit.grade {INSIDE} {INSIDE}.plugin"
+    assert done.stdout == f"{loaded}\n{course}\n", done.stderr
+
+
 def _files() -> set[str]:
     return {name.removeprefix(f"{INSIDE}.") for name in ours() - {INSIDE}} | {"__init__"}
 
