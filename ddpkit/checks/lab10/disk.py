@@ -203,10 +203,15 @@ def _together() -> None:
 
 @contextmanager
 def _folder(own: bool) -> Iterator[Path]:
-    """A folder: this rank's own, or one that all ranks have."""
+    """A folder: this rank's own, or one that all ranks have.
+
+    If this rank is ended in the block, the next `Cluster` removes it, by the rank's pid in its
+    name: `ddpkit.cluster.local.launch.sweep`.
+    """
     import torch.distributed as dist
 
-    with tempfile.TemporaryDirectory(prefix="ddpkit-disk-", ignore_cleanup_errors=True) as name:
+    prefix = f"ddpkit-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
         names = [name]
         if not own and dist.get_world_size() > 1:
             dist.broadcast_object_list(names, src=0)
