@@ -1,6 +1,7 @@
 """What a run gives: results by rank, a fresh and settled process for each, and nothing else."""
 
 import dataclasses
+import multiprocessing
 import os
 import random
 import re
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -21,6 +23,7 @@ import torch.distributed as dist
 
 from ddpkit import Cluster, ClusterError, Deadlock, PerRank, RankError
 from ddpkit.cluster import blame
+from ddpkit.cluster.local import launch
 from ddpkit.cluster.local import run as local
 from tests.cluster.explained import out_of_time
 from tests.cluster.faults import FAULTS
@@ -274,6 +277,37 @@ def test_a_script_needs_no_main_guard(tmp_path):
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert (done.stdout, done.stderr, done.returncode) == ("top\n[0, 1]\n", "", 0)
+
+
+def test_a_temporary_folder_may_have_a_long_name(tmp_path):
+    """As of a batch job: the forkserver's socket has a name of 107 bytes at most."""
+    long = tmp_path / ("a" * 60) / ("b" * 60)
+    long.mkdir(parents=True)
+    script = (
+        "import ddpkit, multiprocessing.util as of_python\n"
+        "print(ddpkit.Cluster(2).run(int).results)\n"
+        "print(of_python.get_temp_dir())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(long)},
+    )
+    assert done.stderr == ""
+    results, made = done.stdout.splitlines()
+    assert results == "[0, 0]"
+    assert not Path(made).exists()
+    assert [path.name for path in long.iterdir() if "ddpkit" in path.name] == []
+
+
+def test_where_no_socket_can_be_the_variable_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "SHORT_FOLDER", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", "/t" * 60)
+    monkeypatch.delitem(multiprocessing.current_process()._config, "tempdir", raising=False)
+    with pytest.raises(ClusterError, match="longer than 107 bytes, .* Set TMPDIR to a folder"):
+        launch.warm_up()
 
 
 def test_a_run_needs_no_torch_in_the_notebook():

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ COMPILES = (
     *(b"distributed.tensor", b"pipelining", b"checkpoint", b"functional_collectives"),
 )
 MOST_READ = 1 << 18  # bytes of a file, and of a call: its function is in front of what it is given
+SOCKETS_NAME = 107  # bytes that a Unix socket's name can have (`sun_path`)
+SHORT_FOLDER = "/tmp"
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
 _asked_for_compiler: list[int] = []  # the id of a forkserver
 _starting = threading.Lock()  # `_nameless_main` changes what the whole process sees
@@ -56,6 +59,7 @@ def warm_up() -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
         try:
             with _nameless_main(), _huge_pages():
+                _shorten_sockets_name()
                 forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -254,6 +258,26 @@ def _nameless_main() -> Iterator[None]:
             yield
         finally:
             sys.modules["__main__"] = main_module
+
+
+def _shorten_sockets_name() -> None:
+    """See that the forkserver's socket, which is in a temporary folder, gets a name that may be.
+
+    A batch system's TMPDIR can be too long for it. multiprocessing looks for no other folder.
+    """
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    folder = config.get("tempdir") or f"{tempfile.gettempdir()}/pymp-abcdefgh"
+    if len(os.fsencode(f"{folder}/listener-abcdefgh")) <= SOCKETS_NAME:
+        return
+    try:
+        config["tempdir"] = tempfile.mkdtemp(prefix="pymp-", dir=SHORT_FOLDER)
+    except OSError as error:
+        raise ClusterError(
+            f"ranks cannot be started: a socket's name, in {folder}, would be longer than "
+            f"{SOCKETS_NAME} bytes, and {SHORT_FOLDER} cannot be used instead "
+            f"({error.strerror}). Set TMPDIR to a folder with a shorter name"
+        ) from None
+    Finalize(None, shutil.rmtree, args=(config["tempdir"], True), exitpriority=-100)
 
 
 @contextmanager
