@@ -175,6 +175,9 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
         return wrapped(original, *args, **kwargs)
 
     setattr(home, name, wrapper)
+    known = torch.jit._builtins._builtin_table  # TorchScript's: its operations by their functions
+    if known and id(original) in known:  # if there is no table yet, it will hold the wrapper
+        known[id(wrapper)] = known[id(original)]
 
 
 def _replace_fsdp(gpus: Gpus, module: Any) -> None:
