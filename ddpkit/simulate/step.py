@@ -1,5 +1,6 @@
 """`Step`: what one rank computes in a training step, without any communication."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -108,7 +109,9 @@ class Step:
 
         A span of kind "backward" ends where a gradient becomes ready. Its bytes are those of
         ``sizes``, in order of readiness, if given; else those of the span, if it has any; else an
-        equal share of the all_reduce that came next. Time blocked on communication is left out.
+        equal share of the all_reduce that came next. Of micro-batches whose gradients add up, the
+        backward that sends them counts, and all before it is computed before. Time blocked on
+        communication is left out.
         Raises TraceError if there is no such step, or no backward in it.
         """
         return _StepReader(trace.step(step), rank).step(sizes)
@@ -184,12 +187,19 @@ class _StepReader:
         self.compute = activity.compute
         blocked = ((s.blocked_ns, s.end_ns) for s in spans if s.blocked_ns is not None)
         self.nothing = subtract([self.window], union([*self.compute, *blocked]))
-        backward = [span for span in spans if span.kind == "backward"]
-        if not backward:
+        calls = backward_calls(spans)
+        if not calls:
             raise TraceError(f"there is no backward in this step of rank {rank} to replay")
         self.emulated = how_made(cut.facts) == "emulated"
-        self.begin, self.end = backward[0].start_ns, max(span.end_ns for span in backward)
-        backward.sort(key=lambda span: span.end_ns)
+        self.end = max(span.end_ns for call in calls for span in call)
+        # Micro-batches before the first bucket only add to the gradients, as in `no_sync`.
+        sent = bucket_spans(spans, (calls[0][0].start_ns, self.end))
+        ends = sent[0].start_ns if sent else self.end
+        first = max(i for i, call in enumerate(calls) if call[0].start_ns <= ends)
+        self.begin = calls[first][0].start_ns
+        backward = sorted(
+            (span for call in calls[first:] for span in call), key=lambda span: span.end_ns
+        )
         said = [span for span in backward if span.bytes or "gradient" in span.args]
         self.gradients = said or backward[:-1] or backward  # the last is what came after them
         self.reduced = bucket_spans(spans, (self.begin, self.end))
@@ -231,6 +241,19 @@ class _StepReader:
             for n, i in enumerate(members):  # what does not divide goes to the first ones
                 sizes[i] = bucket.bytes // len(members) + (n < bucket.bytes % len(members))
         return sizes
+
+
+def backward_calls(spans: Sequence[Span]) -> list[list[Span]]:
+    """The spans of a rank's backwards, a list for each: between two of them is a forward."""
+    forwards = sorted(span.start_ns for span in spans if span.kind == "forward")
+    calls: list[list[Span]] = []
+    for span in sorted((s for s in spans if s.kind == "backward"), key=lambda s: s.start_ns):
+        if calls:
+            i = bisect_left(forwards, calls[-1][-1].end_ns)
+        if not calls or (i < len(forwards) and forwards[i] < span.start_ns):
+            calls.append([])
+        calls[-1].append(span)
+    return calls
 
 
 def bucket_spans(spans: Sequence[Span], backward: Interval) -> list[Span]:

@@ -6,6 +6,7 @@ import pytest
 
 from ddpkit import Cluster
 from ddpkit.simulate import Step, what_if
+from ddpkit.simulate.forecast import forecast
 from ddpkit.simulate.step import recorded_buckets
 from ddpkit.simulate.whatif import recorded_link
 
@@ -53,3 +54,48 @@ def test_a_real_step_is_read_and_replayed() -> None:
         assert replayed.traffic.collectives(0)["all_reduce"].bytes == sum(sizes)
     for slower, faster in pairwise(("100 Mbit/s", "400 Mbit/s", "1 Gbit/s")):
         assert what_if(trace, link=slower).end_ns > what_if(trace, link=faster).end_ns
+
+
+def accumulate(micro_batches: int, by_hand: bool) -> None:
+    """Six steps; the gradients of all micro-batches but the last stay where they are."""
+    from contextlib import nullcontext
+
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)]
+    plain = torch.nn.Sequential(*layers)
+    model = plain if by_hand else DistributedDataParallel(plain)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        for micro in range(micro_batches):
+            last = by_hand or micro == micro_batches - 1
+            with nullcontext() if last else model.no_sync():
+                model(torch.ones(64, WIDTH)).square().mean().backward()
+        if by_hand:
+            for p in model.parameters():
+                dist.all_reduce(p.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 3])
+def test_what_micro_batches_add_up_is_sent_once(micro_batches: int) -> None:
+    cluster = Cluster(2, machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us", link="10 Gbit/s, 10 us")
+    trace = cluster.run(accumulate, micro_batches, False).trace
+    known = forecast(trace)
+    assert [gradient.bytes for gradient in known.step.gradients] == [4 * WIDTH**2] * LAYERS
+    window = trace.step(-1).window_of(0)
+    assert known.replay().step_ns == pytest.approx(window[1] - window[0], rel=1e-3)
+    as_torch_does = known.replay(first_bucket_mb=1)  # which is how it was run
+    assert as_torch_does.step_ns == pytest.approx(known.replay().step_ns, rel=1e-3)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_so_it_is_where_the_script_reduces_after_backward(micro_batches: int) -> None:
+    cluster = Cluster(2, machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us", link="10 Gbit/s, 10 us")
+    trace = cluster.run(accumulate, micro_batches, True).trace
+    step = Step.of_trace(trace)
+    assert [gradient.bytes for gradient in step.gradients] == [4 * WIDTH**2] * LAYERS
+    assert step.begin_ns > (micro_batches - 1) * step.backward_ns
