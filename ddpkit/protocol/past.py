@@ -95,7 +95,7 @@ class Past(MappedFile):
                 numbers[at + COLLECTED] = collected
 
     def forget(self, call: int) -> None:
-        """Note that a call stands in another place now."""
+        """Note that a call stands in another place now, or was refused."""
         if self._numbers[call % SLOTS * CALL] == call + 1:
             self._numbers[call % SLOTS * CALL] = 0
 

@@ -177,7 +177,12 @@ class EmulatedGroup(RecordedGroup):
             )
         )
         start = self._start_of_callbacks() if after else self._direct
-        operation.inner = start(call, method, *args, **kwargs)
+        # gloo's thread would call the modes that count, and lose what is raised below them.
+        unseen = torch._C._DisableTorchDispatch()
+        try:
+            operation.inner = start(call, method, *args, **kwargs)
+        finally:
+            del unseen
         return operation
 
     def _await_sources(self, tag: int) -> None:

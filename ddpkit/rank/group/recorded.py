@@ -112,11 +112,11 @@ class RecordedGroup(dist.ProcessGroup):
         call = self._posted(
             COLLECTIVES[method],
             () if method == "barrier" else args[method in INPUT_COMES_SECOND :],
-            root=None if root is None else self._members[root],
+            root=self._root(root),
             reduce=arguments.reduction(options),
             options=options,
         )
-        inner = self._start(call, method, *args, **kwargs)
+        inner = self._begun(call, method, *args, **kwargs)
         work = self._started(inner, call, args)
         # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
         if inner is not None and getattr(options, "asyncOp", True):
@@ -155,12 +155,12 @@ class RecordedGroup(dist.ProcessGroup):
         peer = self._peer("send", "dst", dstRank)
         call = self._posted("send", tensors, peer=peer, tag=tag)
         call.holds = arguments.numbers(tensors[0])
-        return self._started(self._start(call, "send", tensors, dstRank, tag), call, tensors)
+        return self._started(self._begun(call, "send", tensors, dstRank, tag), call, tensors)
 
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         peer = self._peer("recv", "src", srcRank)
         call = self._posted("recv", tensors, peer=peer, tag=tag)
-        return self._started(self._start(call, "recv", tensors, srcRank, tag), call, tensors)
+        return self._started(self._begun(call, "recv", tensors, srcRank, tag), call, tensors)
 
     @property
     def has_nccl(self) -> bool:
@@ -180,6 +180,12 @@ class RecordedGroup(dist.ProcessGroup):
             self._batch, work = None, self._on_gpu._end_coalescing()
             works += [self._started(work, call) for call in batch]
 
+    def _root(self, group_rank: int | None) -> int | None:
+        """The global rank of a root; None if there is none, as the backend will say."""
+        if group_rank is None or not 0 <= group_rank < len(self._members):
+            return None
+        return self._members[group_rank]
+
     def _peer(self, op: str, argument: str, group_rank: int) -> int:
         """The global rank of a peer. Without this check gloo waits for ever for a rank like -1."""
         if group_rank == self._inner.rank():
@@ -193,7 +199,15 @@ class RecordedGroup(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
         call = self._posted("recv", tensors, tag=tag)
-        return self._started(self._start(call, "recv_anysource", tensors, tag), call, tensors)
+        return self._started(self._begun(call, "recv_anysource", tensors, tag), call, tensors)
+
+    def _begun(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
+        """What `start` gives. A call that the backend refuses has moved nothing."""
+        try:
+            return self._start(call, method, *args, **kwargs)
+        except Exception:
+            self._recorder.refused(call)
+            raise
 
     def _posted(
         self, op: str, payload: Any, *, options: Any = None, **details: Any

@@ -164,6 +164,13 @@ class Recorder:
         else:
             self.keep(call)  # what has become known since
 
+    def refused(self, call: RecordedCall) -> None:
+        """Forget a call that has raised where it was to be made."""
+        with self._lock:
+            self.pending.pop(id(call), None)
+            if self.past is not None:
+                self.past.forget(call.index)
+
     def _log(self, *calls: RecordedCall) -> None:
         """Move calls into the log. The lock is held: whoever looks finds a call in one place."""
         for call in calls:

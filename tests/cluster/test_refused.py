@@ -1,0 +1,58 @@
+"""Calls that torch refuses, in a script that goes on: the same errors, and nothing was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddpkit import Cluster
+from ddpkit.cluster.unwaited import unwaited
+
+pytestmark = pytest.mark.processes
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "an average of integers": lambda: dist.all_reduce(torch.arange(3), dist.ReduceOp.AVG),
+    "parts of two sizes": lambda: dist.all_to_all(
+        [torch.zeros(1), torch.zeros(2)], [torch.zeros(1), torch.zeros(2)]
+    ),
+    "a root that is not there": lambda: dist.broadcast(torch.ones(1), 2),
+    "a root below zero": lambda: dist.reduce(torch.ones(1), -1),
+    "a tag below zero": lambda: dist.isend(torch.ones(1), 1 - dist.get_rank(), tag=-1),
+}
+
+
+def ended() -> dict[str, str]:
+    """What each call ends in, and the sum of an all_reduce after all of them."""
+    said = {}
+    for name, call in REFUSED.items():
+        try:
+            call()
+        except Exception as error:
+            said[name] = f"{type(error).__name__}: {error}"
+    total = torch.ones(2)
+    dist.all_reduce(total, dist.ReduceOp.AVG)
+    return said | {"then": str(total.tolist())}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"link": "1 Gbit/s, 10 us"}, {"machine": "A100"}, {"link": "10 us", "machine": "A100"}],
+    ids=["real", "link", "machine", "both"],
+)
+def test_what_is_refused_is_as_torch_says_and_was_not_sent(how: dict[str, str]) -> None:
+    run = Cluster(2, **how).run(ended)
+    for said in run.results:
+        assert said.keys() == {*REFUSED, "then"}
+        assert {text.partition(":")[0] for name, text in said.items() if name != "then"} == {
+            "RuntimeError"
+        }
+        assert "can't be cast to the desired output type Long" in said["an average of integers"]
+        assert "invalid root rank" in said["a root that is not there"]
+        assert said["then"] == "[1.0, 1.0]"
+    names = [span.name for span in run.trace.spans if span.kind == "comm" and span.rank == 0]
+    assert names == ["all_reduce", "all_reduce"]  # the one of integers was sent before it failed
+    assert unwaited(run.trace) == ""
