@@ -6,6 +6,7 @@ All that a failed run says is written here, of one that was stopped in `stopped`
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 
 from ddpkit.cluster import causes
@@ -370,7 +371,9 @@ def _end(death: Death) -> str:
 def last_seen(last: LastSeen) -> str:
     """The user's line that a rank was in when it was last heard of."""
     if last.by == "function":
-        return f"somewhere in {last.function}, {locate(*last.where)}"
+        whole_script = last.function == os.path.basename(last.where[0])
+        line = "" if whole_script else f", {locate(*last.where)}"
+        return f"somewhere in {last.function}{line}"
     if last.by == "call" and last.call is not None:
         return f"last call: {describe(last.call)}, {place(last.where)}"
     return f"{'last seen ' if last.by == 'status' else ''}in {place(last.where)}"

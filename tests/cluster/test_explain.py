@@ -320,6 +320,7 @@ def test_death(code, death, text):
         (LastSeen(LINE, "status"), "last seen in cell.py, line 3"),
         (LastSeen(LINE, "call", call("barrier")), "last call: barrier(), cell.py, line 3"),
         (LastSeen(LINE, "function", function="train"), "somewhere in train, cell.py, line 3"),
+        (LastSeen(("/a/train.py", 1), "function", function="train.py"), "somewhere in train.py"),
     ],
 )
 def test_last_seen(last, text):
