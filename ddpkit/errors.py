@@ -118,9 +118,10 @@ DeadlockCause: TypeAlias = Literal[
 
 # How calls differ that must be alike on several ranks. "message": a message and the tensor that it
 # is received into differ in dtype or in number of elements.
+# "splits": in an all_to_all_single, a rank sends another more or less than that takes.
 # "members": the ranks have made different groups as their first one, second one, ...
 MismatchKind: TypeAlias = Literal[
-    "members", "operation", "root", "dtype", "shape", "reduction", "message"
+    "members", "operation", "root", "dtype", "shape", "reduction", "message", "splits"
 ]
 
 
@@ -215,7 +216,7 @@ class Mismatch(RunFailed):
     """Ranks called different collectives, or with roots, shapes or dtypes that do not fit.
 
     kind   in what they differ (`MismatchKind`); the first that applies, in the order stated there
-    calls  by rank, its call; if a "message" does not fit, the calls of its sender and its receiver
+    calls  by rank, its call; of a "message" or "splits", those of the sender and the receiver
     """
 
     def __init__(

@@ -104,6 +104,19 @@ def difference(one: Call, other: Call) -> MismatchKind | None:
     return "reduction" if one.reduce != other.reduce else None
 
 
+def misfit(calls: Mapping[int, Call], rank: int) -> tuple[int, int] | None:
+    """Who sends whom more or less than that takes, in an all-to-all of `rank` and others."""
+    for other in sorted(calls):
+        for src, dst in ((rank, other), (other, rank)):
+            sent, taken = calls[src], calls[dst]
+            if not (sent.sends and taken.takes):
+                continue
+            order = sent.members or range(len(sent.sends))
+            if sent.sends[order.index(dst)] != taken.takes[order.index(src)]:
+                return src, dst
+    return None
+
+
 def fits(sent: Call, received: Call) -> bool:
     """Whether a message fits the tensor that it is received into."""
     return size(sent) == size(received) and sent.dtype == received.dtype

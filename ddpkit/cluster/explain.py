@@ -241,6 +241,8 @@ def mismatch(kind: MismatchKind, calls: Mapping[int, Call]) -> str:
     """The text of a `Mismatch` with these fields."""
     if kind == "message":
         return _message_mismatch(calls)
+    if kind == "splits":
+        return _splits_mismatch(calls)
     alike: dict[tuple[str, str], list[int]] = {}
     for rank, call in sorted(calls.items()):
         alike.setdefault((describe(call), place(call.where)), []).append(rank)
@@ -276,6 +278,25 @@ def _message_mismatch(calls: Mapping[int, Call]) -> str:
             f"  rank {src} sends {tensor(sent)} to rank {dst}{tag}\n      {place(sent.where)}",
             f"  rank {dst} receives into {tensor(received)}\n      {place(received.where)}",
             "Both sides must agree on the number of elements and on the dtype.",
+        ]
+    )
+
+
+def _splits_mismatch(calls: Mapping[int, Call]) -> str:
+    ends = next(filter(None, (causes.misfit(calls, rank) for rank in sorted(calls))))
+    (src, sent), (dst, taken) = ((end, calls[end]) for end in ends)
+    order = sent.members or range(len(sent.sends))
+    much, little = sent.sends[order.index(dst)], taken.takes[order.index(src)]
+    to, of = (" itself", " itself") if src == dst else (f" rank {dst}", f" rank {src}")
+    return "\n".join(
+        [
+            f"The parts of {sent.op} number {sent.seq} of this run do not fit.",
+            f"  rank {src} sends {count(much, 'number')} to{to}\n      {place(sent.where)}",
+            f"  rank {dst} takes {little} from{of}\n      {place(taken.where)}",
+            wrapped(
+                "What a rank sends to another is what that one takes: the one's input_split_sizes "
+                "are the other's output_split_sizes."
+            ),
         ]
     )
 

@@ -144,6 +144,8 @@ class Monitor:
             kind = causes.difference(first, other)
             if kind is not None:
                 return kind, dict(sorted(calls.items()))
+        if (ends := causes.misfit(calls, rank)) is not None:
+            return "splits", {end: calls[end] for end in ends}
         if len(calls) == len(self._members(first)):
             del self._collectives[key]  # all agree
         return None

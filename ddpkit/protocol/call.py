@@ -16,6 +16,9 @@ MESSAGES = ("send", "recv")  # the operations with one rank at each end; all oth
 ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")  # post them, and do not wait
 
 
+TUPLES = ("shape", "members", "sends", "takes")  # lists in JSON
+
+
 class Call(NamedTuple):
     """What was called, where, and as which one of its kind.
 
@@ -40,6 +43,8 @@ class Call(NamedTuple):
     seq: int = 0
     found: bool = False  # a recv from anybody, written once more when its source is known
     group_desc: str = ""  # what the user calls the group: "tp", a mesh's dimension; "" without one
+    sends: tuple[int, ...] = ()  # numbers to each member, of an all-to-all in a small group
+    takes: tuple[int, ...] = ()  # and from each
 
     @property
     def is_message(self) -> bool:
@@ -70,7 +75,7 @@ class Call(NamedTuple):
     def from_json(cls, plain: dict[str, Any]) -> Call:
         """The call again. Raises KeyError, TypeError or ValueError if it is none."""
         file, line = plain.get("where", NOWHERE)
-        lists = {name: tuple(plain.get(name, ())) for name in ("shape", "members")}
+        lists = {name: tuple(plain.get(name, ())) for name in TUPLES}
         return cls(**{**plain, **lists, "where": (file, line)})
 
 

@@ -531,6 +531,19 @@ def different_shapes():
 
 @fault(
     Mismatch,
+    "rank 0 sends 4 numbers to rank 1\n      {4}: dist.all_to_all_single(",
+    "rank 1 takes 2 from rank 0",
+    "input_split_sizes",
+    why="splits",
+)
+def different_splits():
+    sends = [1, 2] if dist.get_rank() == 0 else [1, 1]
+    mine = torch.ones(sum(sends), 2)
+    dist.all_to_all_single(torch.zeros(2, 2), mine, [1, 1], sends)  # <-
+
+
+@fault(
+    Mismatch,
     "rank 0 calls all_reduce(float32[2])\n      {3}: dist.all_reduce(mine)",
     "rank 1 calls all_reduce(float32[3])\n      {3}: dist.all_reduce(mine)",
     "Every rank must pass a tensor of the same shape.",

@@ -106,7 +106,7 @@ def test_an_end_is_explained_and_has_its_own_code(how: str, code: int, says: str
         on(2, "ends.py", how)
     said = explanation(failed.value)
     assert (exit_code(failed.value), says in said) == (code, True), said
-    assert "ends.py, line " in said
+    assert "ends.py, line " in said or "somewhere in ends.py" in said
     assert "ddpkit" not in said
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+MOST_SPLITS = 16  # of an all-to-all, to be written down
 MOST_NUMBERS = 16  # of a message whose numbers are written down
 REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__.items()}
 
@@ -42,6 +43,25 @@ def numbers(found: torch.Tensor) -> str:
     if found.layout is not torch.strided or found.is_complex():
         return ""
     return ", ".join(f"{value:g}" for value in dict.fromkeys(found.tolist()))
+
+
+def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ...]]:
+    """The numbers that an all-to-all sends to and takes from each rank; nothing of a large group.
+
+    A black box has no room for those of many ranks. Of lists of tensors torch itself says it.
+    """
+    if op != "all_to_all_single" or size > MOST_SPLITS:
+        return {}
+    output, input, takes, sends = args[:4]
+    return {"sends": _rows(input, sends, size), "takes": _rows(output, takes, size)}
+
+
+def _rows(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, ...]:
+    """The numbers in each part of a tensor, of so many rows or of equally many."""
+    if not rows:
+        return (found.numel() // size,) * size
+    row = found.numel() // max(found.shape[0], 1) if found.dim() else 1
+    return tuple(row * each for each in rows)
 
 
 def on_gpu(found: torch.Tensor | None, options: Any) -> bool:

@@ -115,6 +115,7 @@ class RecordedGroup(dist.ProcessGroup):
             root=self._root(root),
             reduce=arguments.reduction(options),
             options=options,
+            **arguments.splits(COLLECTIVES[method], args, len(self._members)),
         )
         inner = self._begun(call, method, *args, **kwargs)
         work = self._started(inner, call, args)

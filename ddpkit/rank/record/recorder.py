@@ -91,12 +91,16 @@ class Recorder:
         members: tuple[int, ...] = (),
         on_gpu: bool = False,
         group_desc: str = "",
+        sends: tuple[int, ...] = (),
+        takes: tuple[int, ...] = (),
     ) -> RecordedCall:
         """Write down a call that is about to be made, and its line (`Call` explains the fields)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
         details = peer, root, tag, shape, dtype, bytes, reduce, members
-        what = Call(op, group, where, via, *details, group_desc=group_desc)
+        what = Call(
+            op, group, where, via, *details, group_desc=group_desc, sends=sends, takes=takes
+        )
         return self.post(self.know(what), on_gpu)
 
     def _know(self, what: Call) -> Known:
