@@ -18,6 +18,11 @@ Answer = Callable[..., Any]
 
 # straggler
 
+OTHERS = {  # step, ranks behind the slow one, how many times as long
+    "unlike": [(step, 1, 1.1) for step in range(6)],
+    "at times": [(1, 1, 1.7), (2, 2, 1.7), (3, 1, 1.7), (5, 2, 1.7)],
+}
+
 
 @exercise("straggler", lab="10", points=2, returns=False)
 def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
@@ -31,20 +36,25 @@ def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("4 ranks, a slow start", 4, 1.5, "warm-up"),
         ("4 ranks, two good steps", 4, 1.6, "good step"),
         ("4 ranks, a slow link", 4, 1.0, "link"),
+        ("3 ranks, all unlike", 3, 1.28, "unlike"),
+        ("8 ranks, others at times", 8, 1.4, "at times"),
     ):
         slow, base = rng.randrange(n), rng.randrange(20, 60)
         work = [[base * (factor if rank == slow else 1.0) for rank in range(n)] for _ in range(6)]
         work[0][(slow + 1) % n] *= 30 if kind == "warm-up" else 1
         if kind == "good step":
             work[1] = work[-1] = [base] * n
+        for step, behind, times in OTHERS.get(kind, ()):
+            work[step][(slow + behind) % n] *= times
+        found = factor > 1.2 and kind != "unlike"
         late = [8.0 * (rank == slow) for rank in range(n)] if kind == "link" else []
         yield Case(
             about,
             partial(_straggler, answer, traces.of_steps(work, late)),
-            {"rank": slow if factor > 1.2 else None},
+            {"rank": slow if found else None},
             hints=hints.STRAGGLER,
             given={"slow": slow, "n": n, "factor": factor, "why": kind},
-            trivial=factor <= 1.2,
+            trivial=not found,
         )
 
 
@@ -338,7 +348,7 @@ def drifted(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 see={"names": "returned", "handed in": drift.cheap},
             ),
             {"names": [names] * n, "handed in": "at most 64 bytes a tensor"},
-            hints=hints.DRIFTED,
+            hints=drift.HINTS,
             given={"about": about, "n": n, "right": names},
             trivial=not names,
             stop_if="raised",

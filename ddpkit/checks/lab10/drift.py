@@ -1,14 +1,15 @@
-"""Lab 10: replicas of which some bits differ, and what it costs to find that out."""
+"""Lab 10: replicas of which some bits differ, what it costs to find that out, and hints."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ddpkit.exercises.hint import Hint
 from ddpkit.exercises.ranks import Did
 
-Changes = Mapping[int, Mapping[str, Any]]  # by rank: names of tensors, and what they hold there
+Changes = Mapping[int, Mapping[str, Any]]  # by rank: names of tensors, and what they hold
 NUMBERS = 5000  # in the largest tensor
 
 
@@ -38,8 +39,12 @@ def drawn(rng: random.Random) -> Iterator[Drift]:
     yield Drift("2 ranks, a buffer", 2, {rng.randrange(2): {"seen": more}}, ["seen"])
     zero: dict[str, Any] = {"mean": [-0.0, float("nan")]}
     yield Drift("2 ranks, -0.0", 2, {rng.randrange(2): zero}, ["mean"])
-    two: Changes = {one: {"narrow": [0.5, -3.02]}, other: {"seen": more}}
-    yield Drift("3 ranks, two of them", 3, two, ["narrow", "seen"])
+    three: Changes = {
+        one: {"narrow": [0.5, -3.02]},
+        other: {"seen": more},
+        3 - one - other: {"large": {rng.randrange(100, NUMBERS - 100): 2.0}},
+    }
+    yield Drift("3 ranks, three of them", 3, three, ["large", "narrow", "seen"])
 
 
 def module() -> Any:
@@ -63,7 +68,12 @@ def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, Any])
     net = module()
     with torch.no_grad():
         for name, values in changed.items():
-            getattr(net, name).copy_(torch.as_tensor(values, dtype=getattr(net, name).dtype))
+            tensor = getattr(net, name)
+            if isinstance(values, Mapping):  # by place
+                for place, value in values.items():
+                    tensor[place] = value
+            else:
+                tensor.copy_(torch.as_tensor(values, dtype=tensor.dtype))
     whole = torch.nn.Module()
     whole.add_module(part, net)
     return answer(whole)
@@ -74,3 +84,44 @@ def cheap(did: Did) -> str:
     most = max(sum(one.bytes for one in did.trace.of(rank)) for rank in did.trace.ranks)
     tensors = 6
     return "at most 64 bytes a tensor" if most <= 64 * tensors else f"{most} bytes"
+
+
+def _has(names: Sequence[str], tensor: str) -> bool:
+    return any(name.endswith(f".{tensor}") for name in names)
+
+
+# fmt: off
+HINTS = (
+    Hint("a view", lambda s: s.n > 1 and s.error and not s.stuck and not s.mismatch,
+         "A tensor may have no dimension, lie in memory in any order, and be bfloat16: "
+         "reshape(-1).view(torch.uint8) gives the bytes of each."),
+    Hint("left alone", lambda s: s.stuck or s.mismatch,
+         "All ranks take part, each for all of its tensors."),
+    Hint("too much", lambda s: s.wrong("handed in"),
+         lambda s: f"A rank hands in {s.handed_in} for a yes or no: send a digest of each tensor."),
+    Hint("rank 0 alone", lambda s: s.right in s.names and s.names[0] != s.names[-1]
+         and [] in s.names,
+         lambda s: f"By rank: {s.names}. All ranks give the same list."),
+    Hint("salted", lambda s: all(len(names) > len(s.right) + 1 for names in s.names),
+         "Tensors are named that are alike: is your digest the same in each process? Python's "
+         "hash() is not."),
+    Hint("NaN", lambda s: any(_has(names, "mean") for names in s.names)
+         and not _has(s.right, "mean"),
+         "`mean` has a NaN, the same bits on all ranks, and NaN is not equal to itself: compare "
+         "bytes, not numbers."),
+    Hint("-0.0", lambda s: "-0.0" in s.about, "-0.0 == 0.0, but their bits differ."),
+    Hint("buffers", lambda s: _has(s.right, "seen")
+         and not any(_has(each, "seen") for each in s.names),
+         "A buffer is part of the model too, also one that state_dict() leaves out: "
+         "named_buffers()."),
+    Hint("frozen", lambda s: "frozen one" in s.about,
+         "The lowest bit of a frozen parameter counts too, on any rank."),
+    Hint("sums", lambda s: "changed places" in s.about or "sums" in s.about,
+         "The numbers differ, and their sum is the same: a digest depends on their order."),
+    Hint("a part of it", lambda s: _has(s.right, "large")
+         and not any(_has(each, "large") for each in s.names),
+         "One of the 5,000 numbers of `large` differs, somewhere in the middle: all of a tensor "
+         "counts."),
+    Hint("another list", say=lambda s: f"Drifted have {s.right}; yours, by rank: {s.names}."),
+)
+# fmt: on

@@ -20,6 +20,11 @@ STRAGGLER = (
          "Step 0 warms up, and one rank took long there: look at all later steps together."),
     Hint("one step", lambda s: s.why == "good step" and s.rank is None,
          "A slow rank may have good steps: look at all steps but the first, together."),
+    Hint("median of others", lambda s: s.why == "unlike" and s.rank == s.slow,
+         lambda s: f"Rank {s.slow} takes 16 % longer than the median of all three ranks."),
+    Hint("step by step", lambda s: s.why == "at times" and s.rank != s.slow,
+         lambda s: f"In four of five steps others take longest; in all five together rank {s.slow} "
+         "does."),
     Hint("who waits", lambda s: s.factor > 1.0 and s.rank not in (None, s.slow),
          "That is who waits, not who is waited for: a rank that works long waits least."),
     Hint("median", lambda s: s.n == 2 and s.rank is None,
@@ -304,40 +309,6 @@ SUPERVISE = (
          "The run that was returned has failed: raise its error, or nobody learns of it."),
     Hint("another end", lambda s: s.wrong("ended"),
          lambda s: f"It should end with {s.expect['ended']}, and not with {s.ended}."),
-)
-
-def _has(names: Sequence[str], tensor: str) -> bool:
-    return any(name.endswith(f".{tensor}") for name in names)
-
-
-DRIFTED = (
-    Hint("a view", lambda s: s.n > 1 and s.error and not s.stuck and not s.mismatch,
-         "A tensor may have no dimension, lie in memory in any order, and be bfloat16: "
-         "reshape(-1).view(torch.uint8) gives the bytes of each."),
-    Hint("left alone", lambda s: s.stuck or s.mismatch,
-         "All ranks take part, each for all of its tensors."),
-    Hint("too much", lambda s: s.wrong("handed in"),
-         lambda s: f"A rank hands in {s.handed_in} for a yes or no: send a digest of each tensor."),
-    Hint("rank 0 alone", lambda s: s.right in s.names and s.names[0] != s.names[-1]
-         and [] in s.names,
-         lambda s: f"By rank: {s.names}. All ranks give the same list."),
-    Hint("salted", lambda s: all(len(names) > len(s.right) + 1 for names in s.names),
-         "Tensors are named that are alike: is your digest the same in each process? Python's "
-         "hash() is not."),
-    Hint("NaN", lambda s: any(_has(names, "mean") for names in s.names)
-         and not _has(s.right, "mean"),
-         "`mean` has a NaN, the same bits on all ranks, and NaN is not equal to itself: compare "
-         "bytes, not numbers."),
-    Hint("-0.0", lambda s: "-0.0" in s.about, "-0.0 == 0.0, but their bits differ."),
-    Hint("buffers", lambda s: _has(s.right, "seen")
-         and not any(_has(each, "seen") for each in s.names),
-         "A buffer is part of the model too, also one that state_dict() leaves out: "
-         "named_buffers()."),
-    Hint("frozen", lambda s: "frozen one" in s.about,
-         "The lowest bit of a frozen parameter counts too, on any rank."),
-    Hint("sums", lambda s: "changed places" in s.about or "sums" in s.about,
-         "The numbers differ, and their sum is the same: a digest depends on their order."),
-    Hint("another list", say=lambda s: f"Drifted have {s.right}; yours, by rank: {s.names}."),
 )
 
 CAUSED = {  # by patient: where to look

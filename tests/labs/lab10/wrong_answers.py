@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from statistics import median_low, mode
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,8 @@ edits(
      {"parts.compute_ns": "parts.exposed_ns", "median_low(": "min("}, "who waits"),
     ("straggler", "mean", "median_low(compute.values())", "(sum(compute.values()) / len(compute))",
      "median"),
+    ("straggler", "median_of_the_others", "median_low(compute.values())",
+     "median_low([v for k, v in compute.items() if k != slowest])", "median of others"),
     ("straggler", "length_of_the_step", "parts.compute_ns", "parts.step_ns",
      "waiting is no work"),
 )
@@ -39,6 +42,16 @@ def the_network_too(trace):
     longest = max(comm, key=comm.get)
     found = straggler(trace)
     return longest if found is None and comm[longest] > 1.2 * sorted(comm.values())[1] else found
+
+
+@wrong("straggler", "step by step")
+def most_votes(trace):
+    votes = []
+    for k in range(1, trace.steps):
+        work = {rank: parts.compute_ns for rank, parts in trace.step(k).breakdown().items()}
+        slowest = max(work, key=work.get)
+        votes.append(slowest if work[slowest] >= 1.2 * median_low(work.values()) else None)
+    return mode(votes)
 
 
 # shares
@@ -316,6 +329,29 @@ def by_numbers(digest):
         return found
 
     return answer
+
+
+@wrong("drifted", "a part of it")
+def the_first_bytes(module):
+    return by_bytes(lambda raw: raw[:64], module)
+
+
+@wrong("drifted", "a part of it")
+def both_ends(module):
+    return by_bytes(lambda raw: raw[:32] + raw[-32:], module)
+
+
+def by_bytes(some, module):
+    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    raw = [t.detach().reshape(-1).view(torch.uint8).numpy().tobytes() for t in tensors.values()]
+    mine = torch.tensor([list(some(each).ljust(64, b"-")) for each in raw], dtype=torch.uint8)
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    return [
+        name
+        for i, name in enumerate(tensors)
+        if any((b[i] != everyone[0][i]).any() for b in everyone)
+    ]
 
 
 @wrong("drifted", "NaN")
