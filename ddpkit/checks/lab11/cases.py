@@ -84,7 +84,7 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
     from torch import nn
 
     from ddpkit.checks.lab11.alone import outputs_of
-    from ddpkit.checks.lab11.on_ranks import forwards_and_sends, layer_of_rank
+    from ddpkit.checks.lab11.on_ranks import forwards_and_sends, layer_of_rank, waits_ahead
 
     for n, steps, kind in ((2, 3, nn.RNNCell), (4, 5, nn.GRUCell), (1, 3, nn.RNNCell)):
         torch.manual_seed(rng.randrange(10**6))
@@ -102,12 +102,18 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 PerRank([xs, *[empty] * (n - 1)]),
                 start,
                 world_size=n,
-                see={"outputs": "returned", "bytes": "bytes", "order": forwards_and_sends},
+                see={
+                    "outputs": "returned",
+                    "bytes": "bytes",
+                    "order": forwards_and_sends,
+                    "waits ahead": waits_ahead,
+                },
             ),
             {
                 "outputs": [*[[]] * (n - 1), Close(outputs_of(cells, xs, start))],
                 "bytes": [*sends, 0],
                 "order": [*["fs" * steps] * (n - 1), "f" * steps],
+                "waits ahead": [0] * n,
             },
             hints=RNN_LAYER,
             given={"n": n, "expect_first": fresh[0]},

@@ -57,6 +57,9 @@ RNN_LAYER = (
          "send it as soon as it is there."),
     Hint("one message", lambda s: s.wrong("bytes"),
          "Each output is a message of its own, as it is, to the next rank alone."),
+    Hint("all received first", lambda s: s.wrong("waits ahead"),
+         "A rank waits here for later inputs while it has one that it could begin with: no wave "
+         "goes through the ranks."),
     Hint("everywhere", lambda s: any(s.outputs[:-1]),
          "Only the last rank returns outputs: the others an empty list."),
     Hint("hidden not carried on", lambda s: near(s.outputs[-1][0], s.expect_first),

@@ -35,6 +35,18 @@ def forwards_and_sends(did: Did) -> list[str]:
     return ["".join(what for at, _, what in sorted(marked) if at == r) for r in did.trace.ranks]
 
 
+def waits_ahead(did: Did) -> list[int]:
+    """By rank, for how many inputs more it has waited before a step than it needs there."""
+    found = []
+    for rank in did.trace.ranks:
+        spans = did.trace.of(rank)
+        waited = [one.blocked_ns for one in spans if one.is_recv and one.blocked_ns is not None]
+        steps = sorted(one.start_ns for one in spans if one.kind == "forward")
+        ahead = [sum(at < step for at in waited) - k for k, step in enumerate(steps, start=1)]
+        found.append(max(0, *ahead) if ahead else 0)
+    return found
+
+
 # pipeline_step
 
 

@@ -61,6 +61,27 @@ def receives_ahead(cell, xs, hidden):
     return outputs if rank == n - 1 else []
 
 
+@right("rnn_layer")
+def asks_for_the_next_one_early(cell, xs, hidden):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    outputs, works, coming = [], [], None
+    if rank:
+        coming = dist.irecv(xs[0], rank - 1)
+    for k, x in enumerate(xs):
+        if rank:
+            coming.wait()
+            if k + 1 < len(xs):
+                coming = dist.irecv(xs[k + 1], rank - 1)
+        hidden = cell(x, hidden)
+        if rank + 1 < n:
+            works += dist.batch_isend_irecv([dist.P2POp(dist.isend, hidden, rank + 1)])
+        else:
+            outputs.append(hidden)
+    for work in works:
+        work.wait()
+    return outputs
+
+
 # gpipe
 
 

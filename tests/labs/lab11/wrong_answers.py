@@ -46,6 +46,14 @@ edits(
       SENDS: "            works.append(hidden)\n",
       RETURNS: "    if works:\n        dist.send(torch.stack(works), dst=rank + 1)\n"
       "    return outputs"}, "all at the end"),
+    ("rnn_layer", "receives_all_first",
+     {"    for x in xs:\n        if rank > 0:\n            x = receive(x, rank - 1)\n":
+      "    if rank > 0:\n        xs = [receive(x, rank - 1) for x in xs]\n    for x in xs:\n"},
+     "all received first"),
+    ("rnn_layer", "waits_for_all_first",
+     {"    for x in xs:\n        if rank > 0:\n            x = receive(x, rank - 1)\n":
+      "    came = [dist.irecv(x, rank - 1) for x in xs if rank > 0]\n"
+      "    for work in came:\n        work.wait()\n    for x in xs:\n"}, "all received first"),
     ("rnn_layer", "no_hidden", {"hidden = cell": "output = cell", "isend(hidden": "isend(output",
      "append(hidden)": "append(output)"}, "hidden not carried on"),
     ("rnn_layer", "last_sends_on", "rank < last:", "rank <= last:", "to nobody"),
