@@ -31,7 +31,7 @@ def groups_of(answer: Answer, rng: random.Random) -> Iterator[Case]:
         {"replica": 3, "stage": 2, "slice": rng.randrange(4, 9)},
         {"stage": rng.randrange(2, 9), "slice": 1},
         {"slice": rng.randrange(2, 9)},
-        {"replica": rng.randrange(2, 9), "stage": 2, "slice": 2},
+        {"replica": 2, "stage": rng.randrange(2, 5), "context": 3, "slice": 2},
     ):
         right = {name: sorted(found) for name, found in mesh_groups(shape).items()}
         yield Case(

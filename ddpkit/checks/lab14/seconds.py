@@ -182,6 +182,11 @@ MESSAGES = (
           "stages."),
     _then("one round trip", lambda p: p.stages / _turns(p), "That is one micro-batch's way there "
           "and back. With several, (micro + stages - 1) / stages such ways follow each other."),
+    Hint("stages not apart", lambda s: abs(_second(s) - 1) <= NEAR
+         and s.seconds[2] < 0.1 * s.rights[2], "Where there are slices, the next stage is further "
+         "away: as far as there are slices. So these two do not share a host."),
+    Hint("a part of each row", lambda s: abs(_ratio(s, 2) - 1 / 2) <= NEAR, "Slices share the "
+         "weights, and not what travels between stages: that is whole on each of them."),
     Hint("other", say="Nothing takes time here but messages: a micro-batch goes through all "
          "stages and comes back, rows × width numbers of 4 bytes each time. Such ways follow each "
          "other (micro + stages - 1) / stages times."),
@@ -255,9 +260,11 @@ def terms(rng: random.Random) -> Iterator[Term]:
     large = replace(model, batch=64 * model.batch)  # latency alone would not tell who sends what
     yield Term("4 slices", [(MeshPlan(slices=4, micro=3), large, wired)], SLICES)
     alone = replace(wired, per_host=1)
+    apart = replace(wired, inside="unlimited")
     messages = [(MeshPlan(stages=4, micro=micro), large, alone) for micro in (1, 3)]
-    yield Term("messages of 4 stages", messages, MESSAGES)
-    apart = replace(wired, inside="unlimited", between="100 Gbit/s, 200 us")
+    messages.append((MeshPlan(stages=2, slices=2), large, apart))
+    yield Term("messages between stages", messages, MESSAGES)
+    apart = replace(apart, between="100 Gbit/s, 200 us")
     gradients = [(MeshPlan(2, 2, micro=3), model, apart), (MeshPlan(2, 1, 2), model, apart)]
     yield Term("gradients", gradients, GRADIENTS)
     hidden = [_hidden(model, free, share, micro) for share, micro in ((1.5, 1), (1.0, 1), (1.0, 2))]

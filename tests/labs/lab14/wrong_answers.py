@@ -24,6 +24,8 @@ edits(
     ("groups_of", "backwards", LINES, f"{LINES}.flip(-1)", "order"),
     ("groups_of", "transposed_wrongly", LINES, "mesh.movedim(0, -1).reshape(-1, shape[name])",
      "other"),
+    ("groups_of", "three_dimensions", ".tolist()\n", ".tolist()[: None if len(shape) < 4 else 1]\n",
+     "left out"),
     ("groups_of", "only_the_first_half", ".tolist()\n", ".tolist()[:1]\n", "left out"),
 )
 
@@ -93,6 +95,10 @@ edits(
      "one after the other"),
     ("step_cost", "one_round_trip", TRIP, "step += trip", "one round trip"),
     ("step_cost", "messages_each_stage", TRIP, "step += trip * turns", "other"),
+    ("step_cost", "next_stage_beside", "(travels, plan.stages, plan.slices)",
+     "(travels, plan.stages, 1)", "stages not apart"),
+    ("step_cost", "slices_of_messages", "(travels, plan.stages, plan.slices)",
+     "(travels / plan.slices, plan.stages, plan.slices)", "a part of each row"),
     ("step_cost", "no_gradients", f"return step + {WAITS}", "return step", "no gradients"),
     ("step_cost", "neighbours", REDUCED,
      "reduced = machine.all_reduce(4 * weights, plan.replicas, 1)", "no gradients"),
