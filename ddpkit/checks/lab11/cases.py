@@ -261,6 +261,7 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                     "messages": "messages",
                     "collectives": "collectives",
                     "too long": of_ranks("too long"),
+                    "module": of_ranks("module"),
                 },
             ),
             {
@@ -270,6 +271,7 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "messages": inner,
                 "collectives": [],
                 "too long": [0] * n,
+                "module": ["as it was"] * n,
             },
             hints=PIPELINE_STEP,
             given={

@@ -161,6 +161,9 @@ PIPELINE_STEP = (
          "all."),
     Hint("messages", lambda s: s.wrong("messages"),
          "Each forward sends one message on, each backward one back."),
+    Hint("more than gradients", lambda s: s.wrong("module") and not s.wrong("gradient"),
+         lambda s: f"The gradients are right, but the module is left {s.module[-1]}: a worker "
+         "makes gradients, and changes nothing else of it."),
     Hint("another's input", lambda s: near(grown(s)[0], wanted(s)[0]),
          "A backward has used another micro-batch's tensors: each needs what its own forward had, "
          "and a message a tensor of its own."),

@@ -112,6 +112,11 @@ def step_of_rank(
         "gradient": None if gradient is None else gradient.clone(),
         "order": " ".join(stage.order),
         "too long": stage.too_long,
+        "module": "as it was"
+        if stage.training and torch.equal(stage.weight, weight)
+        else "with other weights"
+        if stage.training
+        else "in eval mode",
     }
 
 

@@ -161,6 +161,10 @@ edits(
     ("pipeline_step", "two_messages",
      {SEND_ON: "sends += [dist.isend(y.detach(), dst=rank + 1) for _ in range(2)]",
       CAME: "[receive(like, rank - 1) for _ in range(2)][0].requires_grad_()"}, "messages"),
+    ("pipeline_step", "steps_too", "    return mean",
+     "    torch.optim.SGD(stage.parameters(), 0.1).step()\n    return mean", "more than gradients"),
+    ("pipeline_step", "eval_mode", "    held, sends,", "    stage.eval()\n    held, sends,",
+     "more than gradients"),
     ("pipeline_step", "no_wait", "    for work in sends:\n        work.wait()\n", "",
      "never waited for"),
 )
