@@ -285,12 +285,17 @@ def _attempts(s: Seen) -> list[int]:
 SUPERVISE = (
     Hint("not counted", lambda s: len(s.started) > 1 and len(set(_attempts(s))) == 1,
          lambda s: f"start was told of attempts {_attempts(s)}: the second one is attempt 1."),
+    Hint("another count", lambda s: _attempts(s) != [*range(len(s.started))],
+         lambda s: f"start was told of attempts {_attempts(s)}: they count from 0, one by one."),
     Hint("for ever", lambda s: s.ended == "never",
          lambda s: f"It was started {len(s.started)} times and more: {s.arguments[1]} restarts."),
     Hint("one too few", lambda s: len(s.started) == len(s.expect["started"]) - 1
          and s.ended != "run 0",
          lambda s: f"{s.arguments[1]} restarts were allowed after the first attempt, and there "
          f"were {len(s.started) - 1}."),
+    Hint("one too many", lambda s: len(s.started) > s.arguments[1] + 1,
+         lambda s: f"Restarts allowed: {s.arguments[1]}, made: {len(s.started) - 1}. The first "
+         "attempt is none."),
     Hint("nobody died", lambda s: "raised" in s.ends and s.wrong("started"),
          "Nobody died: a RankError is an exception, and the same ranks can start again. Only "
          "RankDied takes its `ranks` away."),
