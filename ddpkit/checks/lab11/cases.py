@@ -17,7 +17,7 @@ from ddpkit.checks.lab11.hints import (
     SPLIT_BACKWARD,
     TICKS,
 )
-from ddpkit.checks.lab11.replay import BACKWARD, FORWARD, replayed
+from ddpkit.checks.lab11.replay import BACKWARD, FORWARD, in_words, replayed
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.hint import Hint
 from ddpkit.exercises.ranks import asked, title
@@ -160,17 +160,14 @@ def _plans(
 ) -> Iterator[Case]:
     """Plans of all stages, carried out: no list of operations is the only right one."""
     for stages, micro in _sizes(rng):
+        shortest, least = float((micro + stages - 1) * (FORWARD + BACKWARD)), held(stages, micro)
         yield Case(
             f"{count(stages, 'stage')}, {count(micro, 'micro-batch')}",
             observe=partial(_all_stages, answer, stages, micro),
-            expect={
-                "flaw": "none",
-                "step in ms": float((micro + stages - 1) * (FORWARD + BACKWARD)),
-                "held": held(stages, micro),
-            },
+            expect={"step": in_words(shortest, least)},
             read=partial(replayed, micro=micro),
             hints=hints,
-            given={"stages": stages, "micro": micro},
+            given={"shortest": shortest, "least": least},
         )
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from ddpkit.checks.messages import MESSAGES
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Close, plain
+from ddpkit.simulate.pipeline import Op
 
 
 def works(s: Seen) -> list[tuple[int, int]]:
     """All pairs of ticks, in order."""
     return [pair for tick in s.ticks for pair in tick]
+
+
+def twice(s: Seen) -> tuple[int, int] | None:
+    """A pair that is there more than once."""
+    return next((pair for pair, times in Counter(works(s)).items() if times > 1), None)
 
 
 def crossed(s: Seen) -> list[list[tuple[int, int]]]:
@@ -35,11 +43,17 @@ TICKS = (
          lambda s: f"There are {s.pieces} pieces, and they are numbered from 0."),
     Hint("an empty tick", lambda s: [] in s.ticks,
          "In one tick nobody works. How many ticks does the last piece need, after the first?"),
+    Hint("twice", twice, lambda s: f"{twice(s)} is there twice: a piece passes a stage once."),
     Hint("never leaves", lambda s: len({*works(s)}) < s.stages * s.pieces,
          lambda s: f"Each of {s.pieces} pieces passes each of {s.stages} stages: that makes "
          f"{s.stages * s.pieces} pairs, and some are missing."),
     Hint("one after the other", lambda s: len(s.ticks) > len(s.expect["ticks"]),
          "Somebody waits without need: piece 1 can enter when stage 0 has passed piece 0 on."),
+    Hint("two at once", lambda s: any(len({*tick}) > len({stage for stage, _ in tick})
+         for tick in s.ticks), "A stage has two pieces in one tick: it takes one at a time."),
+    Hint("other order", lambda s: any(pieces != sorted(pieces) for pieces in (
+         [i for at, i in works(s) if at == stage] for stage in range(s.stages))),
+         "Each stage takes the pieces in order: 0 first."),
     Hint("too early", lambda s: s.ticks,
          "A piece is at a stage before the stage in front of it has passed it on."),
 )
@@ -60,6 +74,8 @@ RNN_LAYER = (
     Hint("all received first", lambda s: s.wrong("waits ahead"),
          "A rank waits here for later inputs while it has one that it could begin with: no wave "
          "goes through the ranks."),
+    Hint("no list", lambda s: not all(isinstance(each, list) for each in s.outputs),
+         "Return a list, on every rank: of the outputs, or an empty one."),
     Hint("everywhere", lambda s: any(s.outputs[:-1]),
          "Only the last rank returns outputs: the others an empty list."),
     Hint("hidden not carried on", lambda s: near(s.outputs[-1][0], s.expect_first),
@@ -73,8 +89,10 @@ RNN_LAYER = (
          "before it has sent, and the rank's own hidden."),
 )
 PLAN = (
-    Hint("not pairs", lambda s: "not a list" in s.flaw,
-         'A plan is a list of pairs, such as [("F", 0), ("B", 0)].'),
+    Hint("not pairs", lambda s: s.flaw.endswith(("no list", "no pair")),
+         lambda s: f'A plan is a list of pairs, such as [("F", 0), ("B", 0)] ({s.flaw}).'),
+    Hint("no operation", lambda s: s.flaw.endswith(("nor B", "no int")),
+         lambda s: f'A pair is ("F", i) or ("B", i), and i is an int ({s.flaw}).'),
     Hint("no such micro-batch", lambda s: " of " in s.flaw,
          lambda s: f"There is no such micro-batch ({s.flaw}): the first is 0."),
     Hint("missing", lambda s: ": no " in s.flaw,
@@ -86,7 +104,7 @@ PLAN = (
 )
 GPIPE = (
     *PLAN,
-    Hint("backward too early", lambda s: s.held != s.expect["held"],
+    Hint("backward too early", lambda s: s.held != s.least,
          "First all forwards, then all backwards."),
     Hint("other order", say="The stages take the micro-batches in one order, or they wait."),
 )
@@ -95,16 +113,17 @@ ONE_F_ONE_B = (
     Hint("waits for ever", lambda s: s.flaw == "waits for ever",
          lambda s: f"Stage {s.stage} waits for ever for {s.awaited} of its neighbour: the first "
          "stage goes ahead furthest, the last not at all."),
-    Hint("newest first", lambda s: back(s) != sorted(back(s)),
-         "Take the oldest micro-batch back first: its gradient comes first."),
-    Hint("too many first", lambda s: sum(s.held) > sum(s.expect["held"]),
-         lambda s: f"Stages hold {s.held} micro-batches, and {s.expect['held']} are enough: the "
-         "last stage can go back at once."),
+    Hint("newest first", lambda s: any(going(plan, "B") != going(plan, "F") for plan in s.plans),
+         "Take the oldest micro-batch back first, at the end too: its gradient comes first."),
+    Hint("too many first", lambda s: sum(s.held) > sum(s.least),
+         lambda s: f"Stages hold {s.held} micro-batches, and {s.least} are enough: the last stage "
+         "can go back at once."),
     Hint("too few first", lambda s: s.held,
-         lambda s: f"{s.observed['step in ms']:.0f} ms, and {s.expect['step in ms']:.0f} are "
-         "possible: a stage waits for a backward where it could do a forward."),
+         lambda s: f"{s.ms:.0f} ms, and {s.shortest:.0f} are possible: a stage waits for a "
+         "backward where it could do a forward."),
 )
 BUBBLE = (
+    Hint("no float", lambda s: type(plain(s.bubble)) not in (int, float), "Return a float."),
     Hint("of the ideal", lambda s: near(s.bubble, (s.stages - 1) / s.micro),
          "That is the share of the ideal time, as Megatron-LM's paper counts it; of the step it is "
          "less."),
@@ -197,9 +216,9 @@ SPLIT_BACKWARD = (
 # fmt: on
 
 
-def back(s: Seen) -> list[int]:
-    """The backwards of the stage before the last, in its order."""
-    return [i for kind, i in s.plans[max(0, s.stages - 2)] if kind == "B"]
+def going(plan: Sequence[Op], way: str) -> list[int]:
+    """The micro-batches of a plan's forwards or backwards, in its order."""
+    return [i for kind, i in plan if kind == way]
 
 
 def first_wrong(s: Seen) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from ddpkit.exercises.exercise import Observed
@@ -14,22 +15,30 @@ FORWARD, BACKWARD = 20, 40  # ms
 def replayed(observed: Observed, micro: int) -> Observed:
     """What plans of all stages make of a step: the first flaw, or its time and what is held."""
     plans = observed["plans"]
-    told = {"flaw": _flaw(plans, micro), "step in ms": 0.0, "held": [], "plans": plans}
-    if told["flaw"] != "none":
-        return told
+    if flaw := _flaw(plans, micro):
+        return {"step": flaw, "flaw": flaw, "plans": plans}
     if stuck := waits_for_ever(plans):
         stage, op = next(iter(stuck.items()))
-        return {**told, "flaw": "waits for ever", "stage": stage, "awaited": op_name(op)}
+        told = {"step": "waits for ever", "flaw": "waits for ever", "plans": plans}
+        return {**told, "stage": stage, "awaited": op_name(op)}
     trace = pipeline_time(plans, forward=FORWARD / 1e3, backward=BACKWARD / 1e3)
-    step = (trace.end_ns - trace.start_ns) / 1e6
-    return {**told, "step in ms": step, "held": [held(plan) for plan in plans]}
+    ms, most = (trace.end_ns - trace.start_ns) / 1e6, [held(plan) for plan in plans]
+    return {"step": in_words(ms, most), "flaw": "", "ms": ms, "held": most, "plans": plans}
+
+
+def in_words(ms: float, most: Sequence[int]) -> str:
+    """How long a step is, and how many micro-batches each stage holds at most."""
+    return f"{ms:g} ms, held {' '.join(map(str, most))}"
 
 
 def _flaw(plans: Any, micro: int) -> str:
-    """What is wrong with the plans as they stand, in a few words; "none" if nothing is."""
+    """What is wrong with the plans as they stand, in a few words; "" if nothing is."""
     for stage, plan in enumerate(plans):
-        if not isinstance(plan, list) or not all(map(_is_op, plan)):
-            return f"stage {stage}: not a list of pairs (kind, micro-batch)"
+        if not isinstance(plan, list):
+            return f"stage {stage}: no list"
+        for place, op in enumerate(plan):
+            if what := _no_op(op):
+                return f"stage {stage}, [{place}]: {what}"
         counts = Counter(map(tuple, plan))
         for op, times in counts.items():
             if not 0 <= op[1] < micro:
@@ -44,10 +53,13 @@ def _flaw(plans: Any, micro: int) -> str:
         for i in range(micro):
             if order["B", i] < order["F", i]:
                 return f"stage {stage}: B{i} before F{i}"
-    return "none"
+    return ""
 
 
-def _is_op(op: Any) -> bool:
-    """Whether it is a pair of a kind and a number; a list in place of a tuple will do."""
-    pair = isinstance(op, tuple | list) and len(op) == 2
-    return pair and op[0] in ("F", "B") and type(op[1]) is int
+def _no_op(op: Any) -> str:
+    """Why it is no pair of a kind and a number, or ""; a list in place of a tuple will do."""
+    if not isinstance(op, tuple | list) or len(op) != 2:
+        return "no pair"
+    if op[0] not in ("F", "B"):
+        return "neither F nor B"
+    return "" if type(op[1]) is int else "no int"

@@ -13,6 +13,12 @@ edits(
     ("ticks", "one_more", "stages + pieces - 1", "stages + pieces", "an empty tick"),
     ("ticks", "until_all_have_entered", "range(stages + pieces - 1)", "range(pieces)",
      "never leaves"),
+    ("ticks", "twice", " if 0 <= t - stage < pieces", " if 0 <= t - stage < pieces for _ in 'ab'",
+     "twice"),
+    ("ticks", "last_piece_first", "(stage, t - stage)", "(stage, pieces - 1 - t + stage)",
+     "other order"),
+    ("ticks", "last_stage_first", "(stage, t - stage)", "(stages - 1 - stage, t - stage)",
+     "too early"),
     ("ticks", "piece_k_on_stage_k", "if 0 <= t - stage < pieces", "if t == stage < pieces",
      "an empty tick"),
 )
@@ -26,6 +32,11 @@ def one_after_the_other(stages, pieces):
 @wrong("ticks", "too early")
 def all_at_once(stages, pieces):
     return [[(stage, i) for stage in range(stages)] for i in range(pieces)]
+
+
+@wrong("ticks", "two at once")
+def stage_by_stage(stages, pieces):
+    return [[(stage, i) for i in range(pieces)] for stage in range(stages)]
 
 
 @wrong("ticks", "never leaves")
@@ -62,6 +73,9 @@ edits(
     ("rnn_layer", "one_short", "for x in xs:", "for x in xs[rank:]:", "has returned"),
     ("rnn_layer", "returned_by_all", "        else:\n            outputs.append(hidden)",
      "        outputs.append(hidden)", "everywhere"),
+    ("rnn_layer", "stacked", "    return outputs",
+     "    return torch.stack(outputs) if outputs else []", "no list"),
+    ("rnn_layer", "a_tuple", "return outputs", "return tuple(outputs)", "no list"),
     ("rnn_layer", "one_tensor", "hidden = cell(x, hidden)",
      "hidden = hidden.copy_(cell(x, hidden))", "in flight"),
     ("rnn_layer", "one_tensor_sent_in_time",
@@ -89,6 +103,12 @@ edits(
      "backward first"),
     ("gpipe", "twice", BACKWARDS, f'{BACKWARDS} + [("F", 0)]', "twice"),
     ("gpipe", "words", '("F", i)', 'f"F{i}"', "not pairs"),
+    ("gpipe", "a_tuple", f"{FORWARDS} + {BACKWARDS}", f"tuple({FORWARDS} + {BACKWARDS})",
+     "not pairs"),
+    ("gpipe", "an_iterator", f"{FORWARDS} + {BACKWARDS}", f"iter({FORWARDS} + {BACKWARDS})",
+     "not pairs"),
+    ("gpipe", "small_letters", '("F", i)', '("f", i)', "no operation"),
+    ("gpipe", "numbers_as_text", '("F", i)', '("F", str(i))', "no operation"),
     ("gpipe", "one_by_one", f"{FORWARDS} + {BACKWARDS}",
      '[(kind, i) for i in range(micro) for kind in "FB"]', "backward too early"),
     ("gpipe", "newest_first_on_some", FORWARDS,
@@ -111,6 +131,8 @@ edits(
      {'("F", first + i), ("B", i)': '("F", first + i), ("B", first + i)',
       '[("B", i) for i in range(micro - first, micro)]': '[("B", i) for i in range(first)][::-1]'},
      "newest first"),
+    ("one_f_one_b", "rest_newest_first", "in range(micro - first, micro)]",
+     "in reversed(range(micro - first, micro))]", "newest first"),
 )
 
 SHARE = "(stages - 1) / (micro + stages - 1)"
@@ -121,6 +143,9 @@ edits(
     ("bubble", "one_slot_more", SHARE, "(stages - 1) / (micro + stages)", "one slot too many"),
     ("bubble", "percent", SHARE, "100 * (stages - 1) / (micro + stages - 1)", "percent"),
     ("bubble", "of_the_forwards", SHARE, "1 - micro / (micro + stages)", "another share"),
+    ("bubble", "a_tensor", SHARE, f"torch.tensor({SHARE})", "no float"),
+    ("bubble", "a_fraction", SHARE, "__import__('fractions').Fraction(stages - 1, micro + stages "
+     "- 1)", "no float"),
     ("bubble", "of_one", SHARE, "(stages - 1) / stages", "without micro-batches"),
 )
 
