@@ -218,7 +218,7 @@ SPLIT_BACKWARD = (
 
 def going(plan: Sequence[Op], way: str) -> list[int]:
     """The micro-batches of a plan's forwards or backwards, in its order."""
-    return [i for kind, i in plan if kind == way]
+    return [op[1] for op in plan if op[0] == way]
 
 
 def first_wrong(s: Seen) -> str:
