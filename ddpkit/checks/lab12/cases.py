@@ -131,15 +131,30 @@ def _passed(
             "sent backward": backward,
             **({"all at once": True} if at_once else {}),
         },
-        read=partial(_as_it_was, handed_on, right[handed_on]) if handed_on else None,
+        read=partial(
+            _passing,
+            {"sent forward": forward, "sent backward": backward},
+            {name: values for name, values in right.items() if name == handed_on},
+        ),
         hints=hints,
-        given={"n": n, "xs": xs, "gradients": gradients, **(given or {})},
+        given={"n": n, "xs": xs, "gradients": gradients, "right": right, **(given or {})},
         trivial=trivial,
     )
 
 
-def _as_it_was(name: str, values: Tensors, seen: Any) -> dict[str, Any]:
-    return {**seen, f"{name} as it was": same(seen[name], values)}
+def _passing(most: dict[str, Any], handed_on: dict[str, Tensors], seen: Any) -> dict[str, Any]:
+    """What was seen, and whether what is handed on is as it was."""
+    kept = {f"{name} as it was": same(seen[name], each) for name, each in handed_on.items()}
+    return {**_at_most(most, seen), **kept}
+
+
+def _at_most(most: dict[str, Any], seen: Any) -> dict[str, Any]:
+    """What was seen; a rank that sends or holds less than is allowed may do so."""
+    raised = {
+        name: [max(each) for each in zip(seen[name], allowed, strict=True)]
+        for name, allowed in most.items()
+    }
+    return {**seen, **raised}
 
 
 def _field(name: str) -> Callable[[Did], list[Any]]:
@@ -174,6 +189,11 @@ def _sliced(
     from ddpkit.checks.lab12.on_ranks import sliced
     from ddpkit.checks.lab12.travel import SENT
 
+    most = {
+        "bytes held": twin.held(n),
+        "sent forward": [_ring(n, twin.output.nbytes)] * n,
+        "sent backward": [_ring(n, twin.x.nbytes)] * n,
+    }
     return Case(
         title(n, *about),
         asked(
@@ -192,22 +212,14 @@ def _sliced(
             "output": [Close(twin.output)] * n,
             "gradient of x": [Close(twin.gradient_of_x)] * n,
             "after 3 steps": [Close(twin.learned, digits=3)] * n,
-            "bytes held": twin.held(n),
             "left alone": True,
-            "sent forward": [_ring(n, twin.output.nbytes)] * n,
-            "sent backward": [_ring(n, twin.x.nbytes)] * n,
+            **most,
         },
-        read=partial(_at_most, twin.held(n)),
+        read=partial(_at_most, most),
         hints=hints,
         given=twin.models(n),
         trivial=n == 1,
     )
-
-
-def _at_most(allowed: list[int], seen: Any) -> dict[str, Any]:
-    """What was seen; who holds less than allowed may do so."""
-    held = [max(each, most) for each, most in zip(seen["bytes held"], allowed, strict=True)]
-    return {**seen, "bytes held": held}
 
 
 # Halo
@@ -319,15 +331,10 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "left alone": True,
                 "sent forward": [_ring(n, 8)] * n,
             },
-            read=partial(_few_bytes, _ring(n, 8)),
+            read=partial(_at_most, {"sent forward": [_ring(n, 8)] * n}),
             hints=hints.NORM,
             given=drawn.models(),
         )
-
-
-def _few_bytes(most: int, seen: Any) -> dict[str, Any]:
-    """What was seen; who sends less than one number of 8 bytes may do so."""
-    return {**seen, "sent forward": [max(each, most) for each in seen["sent forward"]]}
 
 
 # SlicedAttention

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ddpkit.exercises.compare import same
@@ -25,10 +27,27 @@ def by_rank(got: Any, wanted: Any) -> bool:
     return all(same(one, other) for one, other in zip(got, wanted, strict=True))
 
 
-def more(s: Seen, phase: str) -> str:
-    """How much is sent, and how much would do."""
-    ours, enough = max(s[f"sent {phase}"]), max(s.expect[f"sent {phase}"])
-    return f"{size(ours)} where {size(enough)} would do"
+def right(s: Seen) -> bool:
+    """Whether all is right but what is sent."""
+    return not s.wrong(*(name for name in s.expect if not name.startswith("sent")))
+
+
+def sends_more(**why: str) -> Hint:
+    """A hint for what is right and sends too much, forward or backward, and why less would do."""
+    return Hint("more bytes", lambda s: right(s) and any(map(partial(_too_much, s), why)),
+                lambda s: _sent(s, why))  # fmt: skip
+
+
+def _too_much(s: Seen, phase: str) -> tuple[int, int] | None:
+    """What the first rank sends that sends too much, and what would do."""
+    pairs = zip(s[f"sent {phase}"], s.expect[f"sent {phase}"], strict=True)
+    return next(((ours, enough) for ours, enough in pairs if ours > enough), None)
+
+
+def _sent(s: Seen, why: Mapping[str, str]) -> str:
+    phase, found = next((each, found) for each in why if (found := _too_much(s, each)))
+    ours, enough = map(size, found)
+    return f"Right, but {phase} sends {ours} where {enough} would do: {why[phase]}"
 
 
 # fmt: off
@@ -47,7 +66,7 @@ FUNCTIONS = (  # a table of a function of autograd begins with these
 )
 COPIED = (
     *FUNCTIONS,
-    Hint("swapped", lambda s: any(s["sent forward"]) and not any(s["sent backward"]),
+    Hint("swapped", lambda s: any(s["sent forward"]) and by_rank(s.gradient, s.gradients),
          "Here slices begin: all ranks have x already, and forward has nothing to add. What each "
          "has only a part of is the gradient."),
     Hint("in both", lambda s: any(s["sent forward"]),
@@ -58,12 +77,11 @@ COPIED = (
          "have to be added."),
     Hint("mean", lambda s: each(s.gradient, sum(s.gradients) / s.n),
          "That is the mean of the parts. Parts of a sum are added, not averaged."),
-    Hint("more bytes", lambda s: not s.wrong("gradient"),
-         lambda s: f"Right, but backward sends {more(s, 'backward')}: one all_reduce."),
+    sends_more(backward="one all_reduce."),
 )
 SUMMED = (
     *FUNCTIONS,
-    Hint("swapped", lambda s: any(s["sent backward"]) and not any(s["sent forward"]),
+    Hint("swapped", lambda s: any(s["sent backward"]) and by_rank(s.output, s.xs),
          "Here slices end: each rank has a part of the sum, and forward adds them. Backward has "
          "the whole gradient on every rank already."),
     Hint("in both", lambda s: any(s["sent backward"]),
@@ -77,8 +95,7 @@ SUMMED = (
          and by_rank(s.gradient, [one / s.n for one in s.gradients]),
          "The gradient is divided by the number of ranks. A sum hands each of its parts the whole "
          "gradient."),
-    Hint("more bytes", lambda s: not s.wrong("output"),
-         lambda s: f"Right, but forward sends {more(s, 'forward')}: one all_reduce."),
+    sends_more(forward="one all_reduce."),
 )
 X_S_PART = Hint("x's part", lambda s: not s.wrong("output") and s.n > 1
     and same(sum(s.gradient_of_x), Close(s.of_x)),
@@ -113,10 +130,10 @@ SLICED = (
     Hint("other parts", lambda s: not s.wrong("output") and s.wrong("bytes held"),
          lambda s: f"The ranks hold {s['bytes held']} bytes, and their slices are "
          f"{s.expect['bytes held']}: cut the hidden numbers as tensor_split does."),
-    Hint("more bytes", lambda s: not s.wrong("output", "gradient of x") and s.wrong("sent forward"),
-         lambda s: f"Right, but forward sends {more(s, 'forward')}: the hidden numbers need not "
-         "travel."),
-    Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x"),
+    sends_more(forward="the hidden numbers need not travel.",
+               backward="each number of the gradient of x has to be summed once."),
+    Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x")
+         and s.wrong("after 3 steps"),
          "The first output is right, and after 3 steps of SGD it is not: a parameter has not the "
          "gradient that it has in one process. Is it that of the second bias?"),
 )
@@ -143,10 +160,10 @@ ATTENTION = (
     Hint("other heads", lambda s: not s.wrong("output") and s.wrong("bytes held"),
          lambda s: f"The ranks hold {s['bytes held']} bytes, and their heads are "
          f"{s.expect['bytes held']}: share out the heads as tensor_split does."),
-    Hint("more bytes", lambda s: not s.wrong("output", "gradient of x") and s.wrong("sent forward"),
-         lambda s: f"Right, but forward sends {more(s, 'forward')}: what a head makes need not "
-         "travel."),
-    Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x"),
+    sends_more(forward="what a head makes need not travel.",
+               backward="each number of the gradient of x has to be summed once."),
+    Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x")
+         and s.wrong("after 3 steps"),
          "The first output is right, and after 3 steps of SGD it is not: a parameter has not the "
          "gradient that it has in one process. Is it that of the bias of `out_proj`?"),
 )
@@ -174,8 +191,7 @@ HALO = (
     Hint("in a row", lambda s: not s["all at once"] and not s.wrong("output", "gradient"),
          "Right, but each rank waits for the one before it, and the last one for all: that is a "
          "latency for each rank. Start all messages, then wait."),
-    Hint("more bytes", lambda s: not s.wrong("output", "gradient"),
-         lambda s: f"Right, but it sends {more(s, 'forward')} forward: k rows to each neighbour."),
+    sends_more(forward="k rows to each neighbour.", backward="k rows to each neighbour."),
 )
 PARTS = (  # of Gathered and Scattered
     *FUNCTIONS,
@@ -193,9 +209,8 @@ GATHERED = (
          "Every rank has a gradient for your part, since all ranks got it: add them."),
     Hint("mean", lambda s: by_rank(s.gradient, [one / s.n for one in s.expect["gradient"]]),
          "That is the mean. What several have used gets the sum of their gradients."),
-    Hint("more bytes", lambda s: not s.wrong("output", "gradient"),
-         lambda s: f"Right, but it sends {more(s, 'backward')} backward: each rank needs the sum "
-         "of its own part alone."),
+    sends_more(forward="each rank gives its own part, and nothing else.",
+               backward="each rank needs the sum of its own part alone."),
 )
 SCATTERED = (
     *PARTS,
@@ -206,9 +221,8 @@ SCATTERED = (
     Hint("only its own", lambda s: not s.wrong("output") and by_rank(s.gradient, s.alone),
          "Zeros where other ranks have the gradient: each token's sum went on from one rank, and "
          "all ranks had a part of it. Gather their gradients."),
-    Hint("more bytes", lambda s: not s.wrong("output", "gradient"),
-         lambda s: f"Right, but it sends {more(s, 'forward')} forward: an all_reduce is this, and "
-         "an all_gather besides."),
+    sends_more(forward="an all_reduce is this, and an all_gather besides.",
+               backward="each rank gives its own part, and nothing else."),
 )
 NORM = (
     Hint("None", lambda s: s.kind == "None",

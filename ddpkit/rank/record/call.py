@@ -38,6 +38,8 @@ class RecordedCall:
         what = self.what
         facts: dict[str, int | str] = {"line": what.where[1], "tag": what.tag}
         facts["group_size"] = len(what.members)
+        if what.root is not None:
+            facts["root"] = what.root
         if self.from_anybody:
             facts["anybody"] = 1
         named = {"dtype": what.dtype, "reduce": what.reduce}

@@ -214,6 +214,112 @@ class Unstacked(torch.autograd.Function):
         return torch.stack(all_parts(gradient), dim=1).flatten(1, 2)
 
 
+def exchanged(parts):
+    """What each rank has for this one: rank r gets part r."""
+    theirs = [torch.empty_like(part) for part in parts]
+    dist.all_to_all(theirs, parts)
+    return theirs
+
+
+@right("Gathered")
+class Exchanged(torch.autograd.Function):
+    """Backward sends what a reduce-scatter sends, part by part, and adds up here."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.cat(exchanged([x.contiguous()] * dist.get_world_size()), dim=1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        parts = gradient.chunk(dist.get_world_size(), dim=1)
+        return sum(exchanged([part.contiguous() for part in parts]))
+
+
+@right("Scattered")
+class ExchangedAtOnce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        mine = torch.stack(x.chunk(dist.get_world_size(), dim=1))
+        theirs = torch.empty_like(mine)
+        dist.all_to_all_single(theirs, mine)
+        return theirs.sum(0)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        n = dist.get_world_size()
+        theirs = gradient.new_empty(n, *gradient.shape)
+        dist.all_to_all_single(theirs, gradient.expand(theirs.shape).contiguous())
+        return torch.cat([*theirs], dim=1)
+
+
+@right("Gathered")
+class InMessages(torch.autograd.Function):
+    """Each rank's part in a message to each of the others."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.cat(to_each([x] * dist.get_world_size()), dim=1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.stack(to_each(gradient.chunk(dist.get_world_size(), dim=1))).sum(0)
+
+
+def to_each(parts):
+    """`exchanged`, by messages."""
+    rank, parts = dist.get_rank(), [part.contiguous() for part in parts]
+    theirs, messages = [torch.empty_like(part) for part in parts], []
+    theirs[rank] = parts[rank]
+    for peer in set(range(len(parts))) - {rank}:
+        messages.append(dist.P2POp(dist.irecv, theirs[peer], peer))
+        messages.append(dist.P2POp(dist.isend, parts[peer], peer))
+    for work in dist.batch_isend_irecv(messages) if messages else ():
+        work.wait()
+    return theirs
+
+
+@right("Gathered")
+class OneAfterTheOther(torch.autograd.Function):
+    """Each part is handed to all, and summed for its owner: as many bytes, and n operations."""
+
+    @staticmethod
+    def forward(ctx, x):
+        parts = [torch.empty_like(x.contiguous()) for _ in range(dist.get_world_size())]
+        parts[dist.get_rank()].copy_(x)
+        for owner, part in enumerate(parts):
+            dist.broadcast(part, owner)
+        return torch.cat(parts, dim=1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        parts = [part.clone() for part in gradient.chunk(dist.get_world_size(), dim=1)]
+        parts = [part.contiguous() for part in parts]
+        for owner, part in enumerate(parts):
+            dist.reduce(part, owner)
+        return parts[dist.get_rank()]
+
+
+@right("Scattered")
+class OneRootAfterTheOther(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        parts = [part.contiguous() for part in x.chunk(dist.get_world_size(), dim=1)]
+        total = torch.zeros_like(parts[0])
+        for root in range(len(parts)):
+            part = torch.empty_like(total)
+            dist.scatter(part, parts if root == dist.get_rank() else None, root)
+            total += part
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient):
+        n, rank, gradient = dist.get_world_size(), dist.get_rank(), gradient.contiguous()
+        parts = [torch.empty_like(gradient) for _ in range(n)]
+        for root in range(n):
+            dist.gather(gradient, parts if root == rank else None, root)
+        return torch.cat(parts, dim=1)
+
+
 @right("global_norm")
 def replicas_divided(parameters, sliced):
     total = torch.zeros(1)

@@ -24,6 +24,11 @@ edits(
      "                 for _ in range(dist.get_world_size())]\n"
      "        dist.all_gather(parts, gradient.contiguous())\n        return sum(parts)\n",
      "more bytes"),
+    ("Copied", "to_each", SUM,
+     "        parts = [gradient.contiguous()] * dist.get_world_size()\n"
+     "        theirs = [torch.empty_like(part) for part in parts]\n"
+     "        dist.all_to_all(theirs, parts)\n        return sum(theirs)\n",
+     "more bytes"),
     ("Copied", "no_output", "        return x.view_as(x)\n", "        x.view_as(x)\n",
      "returned None"),
 )
@@ -186,6 +191,11 @@ edits(
     ("Gathered", "all_reduce", SCATTER,
      "        total = gradient.clone()\n        dist.all_reduce(total)\n"
      "        return total.chunk(dist.get_world_size(), dim=1)[dist.get_rank()]\n", "more bytes"),
+    ("Gathered", "zeros_summed", "        dist.all_gather(parts, x)\n",
+     "        parts = [part.zero_() for part in parts]\n"
+     "        parts[dist.get_rank()] += x\n"
+     "        whole = torch.stack(parts)\n        dist.all_reduce(whole)\n"
+     "        parts = [*whole]\n", "more bytes"),
     ("Scattered", "into_x", "torch.empty_like(parts[0])", "parts[0]", "not left alone"),
     ("Scattered", "averages", "return mine", "return mine / dist.get_world_size()", "mean"),
     ("Scattered", "own_slice", SCATTER, "        return parts[dist.get_rank()]\n", "own slice"),
