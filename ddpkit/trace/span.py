@@ -42,9 +42,9 @@ class Span:
               tensors {"dtype": "float16", "reduce": "SUM"}; of a collective that has a root,
               {"root": 0}, of the whole job; of a group that has a name,
               {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members; of a short
-              message {"holds": "11"}, its different numbers; of a call that was under way when its rank was ended
-              {"unended": 1}: then it ends there; of an asynchronous one that nobody has waited for
-              {"unwaited": 1}; of a receive that named no source {"anybody": 1}.
+              message {"holds": "11"}, its different numbers; of a call that was under way when its
+              rank was ended {"unended": 1}: then it ends there; of an asynchronous one that nobody
+              has waited for {"unwaited": 1}; of a receive that named no source {"anybody": 1}.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """

@@ -53,6 +53,8 @@ BYTES = (
     Hint("rounded down", lambda s: other(s, by=s.parameters // s.n),
          lambda s: f"{s.n} ranks with that many each leave one parameter over, and somebody has "
          "it: the largest share counts."),
+    Hint("one too many", lambda s: other(s, by=s.parameters // s.n + 1),
+         lambda s: f"{s.n} ranks share these evenly, nothing is left over: nobody has one more."),
     Hint("cut by bytes", lambda s: s.bytes == by_bytes(s),
          "Somebody has a part of a parameter: whole parameters are dealt out, each with all of its "
          "bytes."),

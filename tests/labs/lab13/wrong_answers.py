@@ -28,6 +28,8 @@ edits(
      "parameters first"),
     ("state_bytes", "rounded_down", "-(-parameters // ranks)", "parameters // ranks",
      "rounded down"),
+    ("state_bytes", "one_more", "-(-parameters // ranks)", "parameters // ranks + 1",
+     "one too many"),
     ("state_bytes", "divides", "-(-parameters // ranks)", "parameters / ranks", "no int"),
     ("state_bytes", "bytes_dealt_out", f"return {ALL}",
      "each = [12 * parameters, 2 * parameters, 2 * parameters]\n"
