@@ -303,7 +303,7 @@ def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
         (2, rng.randrange(4, 9), rng.randrange(3, 8)),  # some ranks have nothing
         (2 * rng.randrange(2, 40) + 1, 2, 2),
         (rng.randrange(5, 60), 1, 4),
-        (rng.randrange(30, 90), rng.randrange(4, 7), rng.randrange(2, 9)),
+        (rng.randrange(30, 90), rng.randrange(10, 13), 2),  # each of many
     )
     for length, old, new in rows:
         yield Case(

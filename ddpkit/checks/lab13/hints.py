@@ -317,6 +317,13 @@ def within(s: Seen) -> bool:
     return all(stop <= min(wide, s.length - k * wide) for k, _, stop in flat(s.reads))
 
 
+def lacks_between(s: Seen) -> bool:
+    """Whether ranks read the first and the last piece of theirs, and not all between."""
+    pairs = list(zip(s.reads, s.expect["reads"], strict=True))
+    ends = all(mine[:1] == want[:1] and mine[-1:] == want[-1:] for mine, want in pairs)
+    return ends and any(len(mine) < len(want) for mine, want in pairs)
+
+
 def past_the_end(s: Seen) -> bool:
     """Whether all begins well, and something ends behind the line's last number."""
     wide, read = -(-s.length // s.old), flat(s.reads)
@@ -344,6 +351,8 @@ PIECES = (
          "`stop` is where to stop, and not how many numbers there are."),
     Hint("empty ones", lambda s: any(start >= stop for _, start, stop in flat(s.reads)),
          "A piece without numbers is none: leave it out."),
+    Hint("between", lacks_between,
+         "A new rank may need more than two of the old ones: what lies between is missing."),
     Hint("some missing", lambda s: numbers(s.reads) < s.length,
          lambda s: f"{numbers(s.reads)} numbers are read of {s.length}: who has the last ones?"),
     Hint("past the end", past_the_end,

@@ -237,6 +237,18 @@ def as_tensor_split(length, old, new, rank):
     return found
 
 
+@wrong("pieces", "between")
+def first_and_last(length, old, new, rank):
+    size, wide = -(-length // old), -(-length // new)
+    start, stop = min(rank * wide, length), min((rank + 1) * wide, length)
+    if start == stop:
+        return []
+    first, last = start // size, (stop - 1) // size
+    if first == last:
+        return [(first, start - first * size, stop - first * size)]
+    return [(first, start - first * size, size), (last, 0, stop - last * size)]
+
+
 @wrong("pieces", "rounded down")
 def rest_to_the_last(length, old, new, rank):
     start, stop = rank * (length // new), (rank + 1) * (length // new)
