@@ -316,7 +316,12 @@ def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _read(answer: Answer, length: int, old: int, new: int) -> dict[str, Any]:
-    return {"reads": [[tuple(each) for each in answer(length, old, new, k)] for k in range(new)]}
+    return {"reads": [_listed(answer(length, old, new, k)) for k in range(new)]}
+
+
+def _listed(found: Any) -> Any:
+    """The pieces; of what can be looked at once alone, its kind."""
+    return type(found).__name__ if isinstance(found, Iterator) else [tuple(each) for each in found]
 
 
 def _wanted(length: int, old: int, new: int, rank: int) -> list[tuple[int, int, int]]:

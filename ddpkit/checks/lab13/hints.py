@@ -337,6 +337,8 @@ def numbers(reads: Any) -> int:
 
 
 PIECES = (
+    Hint("no list", lambda s: isinstance(s.reads[0], str),
+         lambda s: f"A list was asked for: who looks at a {s.reads[0]} twice finds nothing."),
     Hint("even sizes", lambda s: s.reads == shards(s, evenly),
          "Your shards are as even as can be. torch's chunks are all as large as the first, until "
          "the numbers end: 10 numbers on 4 ranks are 3, 3, 3, 1."),

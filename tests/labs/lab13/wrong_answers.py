@@ -221,6 +221,8 @@ edits(
      "some missing"),
     ("pieces", "beyond_the_line", "min(rank * now, length), min((rank + 1) * now, length)",
      "rank * now, (rank + 1) * now", "past the end"),
+    ("pieces", "yields", {"    found = []\n": "", "found.append((owner, a - first, b - first))":
+     "yield owner, a - first, b - first", "    return found\n": ""}, "no list"),
     ("pieces", "backwards", "return found", "return found[::-1]", "other"),
 )
 # fmt: on
