@@ -160,12 +160,12 @@ def reduce_to_owner(answer: Answer, rng: random.Random) -> Iterator[Case]:
         (1, 5, "float32"),
     ):
         generator = torch.Generator().manual_seed(rng.randrange(10**6))
-        flats = [
-            torch.randint(-9, 9, (length,), generator=generator).to(getattr(torch, dtype)) * n
-            for _ in range(n)
-        ]
+        finest = 2 ** (36 if dtype == "float64" else 13)  # more than a shorter dtype has
+        shape = n, length
+        drawn = torch.randint(-9 * finest, 9 * finest, shape, generator=generator)
+        flats = [*(drawn.to(getattr(torch, dtype)) / finest * n)]
         total, whole = torch.stack(flats).sum(0), flats[0].nbytes
-        most = whole if n > 1 else 0
+        most = whole * (n - 1) // n
         yield Case(
             title(n, f"{dtype}[{length}]"),
             asked(

@@ -155,14 +155,20 @@ TO_OWNER = (
          by_rank(s.chunk, [s.whole_mean.chunk(s.n)[(k + by) % s.n] for k in range(s.n)])
          for by in range(1, s.n)),
          "Rank 0 has another's chunk: chunk r is rank r's."),
+    Hint("overwritten", lambda s: by_rank(s.chunk, (-s.whole_mean).chunk(s.n)),
+         "As it was asked again, what it had returned before became the second result: each result "
+         "needs memory of its own."),
     Hint("whole mean", lambda s: by_rank(s.chunk, [s.whole_mean] * s.n),
          "That is the whole mean: return this rank's chunk alone."),
+    Hint("rounded", lambda s: s.wrong("chunk") and all(
+         close(one, each, 2) for one, each in zip(s.chunk, s.expect["chunk"], strict=True)),
+         "That is nearly the mean: the numbers were rounded. Keep the dtype of `flat`."),
     Hint("line changed", lambda s: not s["left alone"],
          "`flat` has changed: others look at it still. Divide a copy."),
-    Hint("more bytes", lambda s: s.wrong("sent"),
-         lambda s: f"Right, and a rank sends {size(s.sent)}, as in an all-reduce: half of that is "
-         "for chunks of others, which it throws away."),
-    Hint("a view", lambda s: s.wrong("memory"),
+    Hint("more bytes", lambda s: s.wrong("sent") and not s.wrong("chunk"),
+         lambda s: f"Right, but a rank sends {size(s.sent)} where {size(s.expect['sent'])} would "
+         "do: the rest is for chunks of others, which it throws away."),
+    Hint("a view", lambda s: s.wrong("memory") and not s.wrong("chunk"),
          "Right, but it is a view, and keeps the whole line in memory. A clone() does not."),
 )
 

@@ -76,10 +76,14 @@ def _bytes_of_state(optimizers: Sequence[Any]) -> int:
 
 
 def reduced(answer: Answer, flat: Any) -> dict[str, Any]:
-    """What an answer returns of a line, its memory, and whether it left the line alone."""
+    """What an answer returns of a line, its memory, and whether it left the line alone.
+
+    Whether that stays is seen after a second call, of the negated line.
+    """
     given = flat.clone()
     with span(STEP):
         mine = returning(answer)(given)
+    answer(-flat)
     return {
         "chunk": mine,
         "memory": mine.untyped_storage().nbytes() if isinstance(mine, torch.Tensor) else 0,

@@ -115,9 +115,24 @@ edits(
     ("reduce_to_owner", "in_place", "flat / n", "flat.div_(n)", "line changed"),
     ("reduce_to_owner", "a_view", "torch.empty_like(flat[: len(flat) // n])",
      "torch.empty_like(flat)[: len(flat) // n]", "a view"),
+    ("reduce_to_owner", "in_half", "    reduce_scatter(mine, flat / n)\n",
+     "    half = mine.half()\n    reduce_scatter(half, (flat / n).half())\n"
+     "    mine = half.to(flat.dtype)\n", "rounded"),
     ("reduce_to_owner", "nothing_sent", "    reduce_scatter(mine, flat / n)\n",
      "    mine.copy_(flat.chunk(n)[dist.get_rank()])\n", "own batch"),
 )
+
+
+KEPT = {}
+
+
+@wrong("reduce_to_owner", "overwritten")
+def into_what_is_kept(flat):
+    n = dist.get_world_size()
+    mine = KEPT.setdefault((len(flat), flat.dtype), torch.empty_like(flat[: len(flat) // n]))
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    scatter(mine, flat / n)
+    return mine
 
 
 @wrong("reduce_to_owner", "more bytes")
