@@ -240,6 +240,7 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
                 "directions": seen.field("directions"),
                 "sent": seen.sent,
                 "operations": seen.operations,
+                "gathers waited for at once": seen.field("waited for"),
                 **(
                     {
                         "blocks in memory": partial(
@@ -257,6 +258,7 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
             "gradients": [[Close(each, digits) for each in mine] for mine in right],
             "output": [Close(drawn.output, digits)] * n,
             "directions": [[]] * n,
+            "gathers waited for at once": [0] * n,
             **most,
         },
         read=partial(_no_less, most),

@@ -238,6 +238,9 @@ SHARDED = (
     Hint("another direction", lambda s: s.wrong("directions"),
          "`before` is told 1 in a forward and -1 in a backward: who prefetches goes so many blocks "
          "on."),
+    Hint("waits", lambda s: s.wrong("gathers waited for at once") and not s.wrong("gradients"),
+         "Right, but gather() waits until all is there. It shall start, and return at once: who "
+         "waits is wait(), and meanwhile a rank may compute."),
     Hint("gradients", lambda s: s.wrong("gradients"),
          "A shard's gradient is this rank's chunk of the line of gradients: in the order of the "
          "views, frozen parameters left out."),

@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from ddpkit.checks.lab13 import blocks, training
 from ddpkit.exercises.guard import returning
 from ddpkit.rank.emulation.busy import busy
+from ddpkit.rank.group.work import RecordedWork
 from ddpkit.rank.record.recorder import span
 
 Answer = Callable[..., Any]
@@ -107,6 +108,10 @@ def learned(
     made = blocks.made(seed, kinds, say)
     units = [returning(answer)(each, *([dtype] if dtype else [])) for each in made]
     directions = _directions(units)
+    waited: list[bool] = []
+    for unit in units:
+        if callable(gather := getattr(unit, "gather", None)):
+            unit.gather = _noted(gather, waited)
     net, shards = nn.Sequential(*units), [unit.shard for unit in units]
     optimizer = torch.optim.Adam(shards, 1e-2)
     gradients: list[Any] = []
@@ -128,7 +133,12 @@ def learned(
     with torch.no_grad():
         output = net(torch.ones(1, blocks.WIDTH, dtype=dtype)).float()
     others = sorted(set(directions) - {1, -1})
-    return {"gradients": gradients, "output": output, "directions": others}
+    return {
+        "gradients": gradients,
+        "output": output,
+        "directions": others,
+        "waited for": sum(waited),
+    }
 
 
 def _directions(units: Sequence[Any]) -> list[Any]:
@@ -146,6 +156,17 @@ def _directions(units: Sequence[Any]) -> list[Any]:
         if callable(before := getattr(unit, "before", None)):
             unit.before = listening(before)
     return heard
+
+
+def _noted(gather: Callable[[], Any], waited: list[bool]) -> Callable[[], Any]:
+    """The method of a unit; `waited` gets whether somebody has waited already for its Work."""
+
+    def noted() -> Any:
+        work = gather()
+        waited.append(isinstance(work, RecordedWork) and work.claimed)
+        return work
+
+    return noted
 
 
 def _copy(gradient: Any, shard: Any) -> Any:

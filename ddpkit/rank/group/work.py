@@ -71,6 +71,11 @@ class RecordedWork(Work):
             recorder.done(self._call)
             alive.waited(self, self._call.what.bytes)
 
+    @property
+    def claimed(self) -> bool:
+        """Whether it was waited for, or seen to be done, or has given its future."""
+        return self._call.claimed
+
     def _over(self) -> None:
         """Give the tensors back to who posted them."""
         self._call.claimed = True

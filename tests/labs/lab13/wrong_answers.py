@@ -160,6 +160,9 @@ def to_the_next(flat):
 
 edits(
     ("FullyShard", "waits_at_once", ", async_op=True)", ")", "no work"),
+    ("FullyShard", "waits_itself",
+     {"return all_gather(self.flat,": "work = all_gather(self.flat,",
+      ", async_op=True)": ", async_op=True)\n        work.wait()\n        return work"}, "waits"),
     ("FullyShard", "no_hook", "y.register_hook(self.backward_begins)", "pass", "no memory"),
     ("FullyShard", "new_memory", "self.flat.untyped_storage().resize_(self.nbytes)",
      "self.flat = self.flat.new_empty(self.shard.numel() * dist.get_world_size())", "no memory"),
