@@ -32,7 +32,7 @@ WORLDS = (  # ranks, dtype, how what is given lies in memory
 def copied(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Forward nothing, backward the sum over the ranks."""
     for n, dtype, lies in WORLDS:
-        x, gradients = _lying(_whole(rng, dtype), lies), _drawn(rng, n, dtype, lies)
+        x, gradients = _lying(_exact(rng, dtype), lies), _drawn(rng, n, dtype, lies)
         size = x.numel() * x.element_size()
         yield _passed(
             *(answer, title(n, dtype, f"gradients {lies}"), [x] * n, gradients),
@@ -65,17 +65,18 @@ def _ring(n: int, size: int) -> int:
     return -(-2 * (n - 1) * size // n)
 
 
-def _whole(rng: random.Random, dtype: str, *shape: int) -> Any:
-    """Whole numbers, so that a sum does not depend on its order."""
+def _exact(rng: random.Random, dtype: str, *shape: int) -> Any:
+    """Numbers whose sums are exact, in any order, and which no shorter dtype can hold."""
     import torch
 
     generator = torch.Generator().manual_seed(rng.randrange(10**6))
-    drawn = torch.randint(-20, 20, shape or (3, 4), generator=generator)
-    return drawn.to(getattr(torch, dtype))
+    finest = 2 ** (36 if dtype == "float64" else 13)
+    drawn = torch.randint(-20 * finest, 20 * finest, shape or (3, 4), generator=generator)
+    return drawn.to(getattr(torch, dtype)) / finest
 
 
 def _drawn(rng: random.Random, n: int, dtype: str, lies: str) -> list[Any]:
-    return [_lying(_whole(rng, dtype), lies) for _ in range(n)]
+    return [_lying(_exact(rng, dtype), lies) for _ in range(n)]
 
 
 def _lying(x: Any, lies: str) -> Any:
@@ -233,8 +234,8 @@ def halo(answer: Answer, rng: random.Random) -> Iterator[Case]:
     from ddpkit.checks.lab12.strips import Strips
 
     for n, k, rows in STRIPS:
-        strips = Strips(_whole(rng, "float32", 2, 3, rows, 5), n, k)
-        gradients = [_whole(rng, "float32", *one.shape) for one in strips.with_halo()]
+        strips = Strips(_exact(rng, "float32", 2, 3, rows, 5), n, k)
+        gradients = [_exact(rng, "float32", *one.shape) for one in strips.with_halo()]
         yield _passed(
             *(answer, title(n, f"{rows} rows", f"k = {k}"), strips.strips, gradients),
             *(strips.with_halo(), strips.gradients(gradients), k),
@@ -262,9 +263,9 @@ def gathered(answer: Answer, rng: random.Random) -> Iterator[Case]:
     import torch
 
     for n, dtype, batch in PARTS:
-        parts = [_whole(rng, dtype, batch, 5, 3)[:, :2] for _ in range(n)]  # with gaps in memory
+        parts = [_exact(rng, dtype, batch, 5, 3)[:, :2] for _ in range(n)]  # with gaps in memory
         whole = torch.cat(parts, dim=1)
-        gradients = [_whole(rng, dtype, *whole.shape) for _ in range(n)]
+        gradients = [_exact(rng, dtype, *whole.shape) for _ in range(n)]
         yield _passed(
             *(answer, title(n, dtype), parts, gradients, [whole] * n),
             list(sum(gradients).chunk(n, dim=1)),
@@ -284,9 +285,9 @@ def scattered(answer: Answer, rng: random.Random) -> Iterator[Case]:
     import torch
 
     for n, dtype, batch in PARTS:
-        xs = [_whole(rng, dtype, batch, 2 * n, 3) for _ in range(n)]
+        xs = [_exact(rng, dtype, batch, 2 * n, 3) for _ in range(n)]
         parts = list(sum(xs).chunk(n, dim=1))
-        gradients = [_whole(rng, dtype, batch, 5, 3)[:, :2] for _ in range(n)]
+        gradients = [_exact(rng, dtype, batch, 5, 3)[:, :2] for _ in range(n)]
         whole = torch.cat(gradients, dim=1)
         alone = [torch.zeros_like(whole) for _ in range(n)]
         for rank, zeros in enumerate(alone):
@@ -327,7 +328,7 @@ def global_norm(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 },
             ),
             {
-                "norm": [Close(drawn.norm())] * n,
+                "norm": [Close(drawn.norm(), digits=5)] * n,
                 "left alone": True,
                 "sent forward": [_ring(n, 8)] * n,
             },

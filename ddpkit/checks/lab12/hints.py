@@ -27,6 +27,13 @@ def by_rank(got: Any, wanted: Any) -> bool:
     return all(same(one, other) for one, other in zip(got, wanted, strict=True))
 
 
+def nearly_right(s: Seen) -> bool:
+    """Whether output and gradient are right up to much rounding, and no further."""
+    pairs = [pair for name, wanted in s.right.items() for pair in zip(s[name], wanted, strict=True)]
+    exact = all(same(got, wanted) for got, wanted in pairs)
+    return not exact and all(same(got, Close(wanted, 2)) for got, wanted in pairs)
+
+
 def right(s: Seen) -> bool:
     """Whether all is right but what is sent."""
     return not s.wrong(*(name for name in s.expect if not name.startswith("sent")))
@@ -63,6 +70,8 @@ FUNCTIONS = (  # a table of a function of autograd begins with these
     Hint("not left alone", lambda s: not s["left alone"],
          "x, or the gradient, has changed in place, and is not yours: others go on with it. Work "
          "on a copy."),
+    Hint("rounded", nearly_right,
+         "The numbers are nearly right: they were rounded. Keep the dtype of what you are given."),
 )
 COPIED = (
     *FUNCTIONS,
@@ -245,6 +254,8 @@ NORM = (
     Hint("no root", lambda s: floats(s.norm, s.squared), "That is the square of the norm."),
     Hint("no float", lambda s: any(type(one) is not float for one in s.norm),
          "Return a number, a float: .item() of a tensor."),
+    Hint("rounded", lambda s: s.wrong("norm") and same(s.norm, [Close(s.norm_of_all, 2)] * s.n),
+         "That is nearly the norm: something was rounded. Squares need all their digits."),
     Hint("more bytes", lambda s: not s.wrong("norm"),
          "Right, but more than one number travels: add up this rank's squares of all slices, and "
          "then all ranks' sums, in one all_reduce of at most 8 bytes."),

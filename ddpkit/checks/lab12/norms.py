@@ -47,7 +47,8 @@ class Gradients:
             "largest": max(norms),
             "squared": whole + squares,
         }
-        return {"n": n, "own": norms, **{name: [value] * n for name, value in mistakes.items()}}
+        by_rank = {name: [value] * n for name, value in mistakes.items()}
+        return {"n": n, "norm_of_all": self.norm(), "own": norms, **by_rank}
 
     def _norms_added(self) -> float:
         """The norms of all slices and of each whole gradient, added up without a square."""

@@ -29,6 +29,7 @@ edits(
      "        theirs = [torch.empty_like(part) for part in parts]\n"
      "        dist.all_to_all(theirs, parts)\n        return sum(theirs)\n",
      "more bytes"),
+    ("Copied", "in_half", "return total", "return total.half().to(total.dtype)", "rounded"),
     ("Copied", "no_output", "        return x.view_as(x)\n", "        x.view_as(x)\n",
      "returned None"),
 )
@@ -41,6 +42,7 @@ edits(
     ("Summed", "in_place", "x.clone()", "x", "not left alone"),
     ("Summed", "divides", BACK, "        return gradient / dist.get_world_size()\n",
      "divided gradient"),
+    ("Summed", "in_half", BACK, "        return gradient.half().to(gradient.dtype)\n", "rounded"),
     ("Summed", "twice", "        dist.all_reduce(total)\n",
      "        dist.all_reduce(total)\n        dist.all_reduce(total.clone())\n", "more bytes"),
 )
@@ -219,6 +221,8 @@ edits(
     ("global_norm", "none", "        if p.grad is not None:\n", "        if True:\n", "None"),
     ("global_norm", "a_tensor", "return (of_slices.item() + of_whole) ** 0.5",
      "return (of_slices + of_whole) ** 0.5", "no float"),
+    ("global_norm", "in_half", "    dist.all_reduce(of_slices)\n",
+     "    of_slices = of_slices.half()\n    dist.all_reduce(of_slices)\n", "rounded"),
     ("global_norm", "in_place", "p.grad.double().square()", "p.grad.square_()", "changed"),
 )
 NORMS = "    total = torch.zeros(1)\n"
