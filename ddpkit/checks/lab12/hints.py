@@ -114,8 +114,8 @@ OWN_PART = Hint("own part", lambda s: s.n > 1 and not same(s.output[0], Close(s.
     "The ranks have different outputs: each has its own part of a sum.")
 COPIES = (
     Hint("views", lambda s: not s.wrong("output") and min(s["bytes held"]) >= s.whole,
-         "The whole weights are still in memory: a slice of a tensor is a view, and keeps all of "
-         "it alive. Copy the slice."),
+         "The whole weights are still in memory. Is the whole layer still there? And a slice of a "
+         "tensor is a view, which keeps all of it alive: copy the slice."),
     Hint("not a copy", lambda s: not s["left alone"],
          "As the slice learns, the layer that it was cut from changes too: they share memory. "
          "Copy what you take."),

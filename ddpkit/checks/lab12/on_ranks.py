@@ -42,6 +42,7 @@ def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
     """What a sliced MLP gives, holds, and has learned after some steps of SGD."""
     source = deepcopy(mlp)
     net = returning(answer)(source, dist.get_rank(), dist.get_world_size())
+    made = held(net, source)
     given = x.clone().requires_grad_()
     with span(FORWARD):
         output = returning(net)(given)
@@ -50,17 +51,31 @@ def sliced(answer: Answer, mlp: Any, x: Any, gradient: Any) -> dict[str, Any]:
     return {
         "output": output.detach().clone(),
         "gradient": given.grad,
-        "held": held(net),
+        "held": max(made, held(net)),
         "learned": learned(net, x, gradient),
         "kept": all(map(torch.equal, source.parameters(), mlp.parameters())),
     }
 
 
-def held(net: Any) -> int:
-    """Bytes of memory behind the parameters and buffers of a module, each piece counted once."""
-    tensors = [*net.parameters(), *net.buffers()]
+def held(net: Any, source: Any = None) -> int:
+    """Bytes of memory behind the parameters and buffers of a module, each piece counted once.
+
+    Those of the `source` count too if an attribute has it, or its layers, in lists and the like.
+    """
+    kept = [each for value in vars(net).values() for each in _modules_in(value)]
+    whole = [part for part in kept if source is not None and part in set(source.modules())]
+    tensors = [t for part in (net, *whole) for t in (*part.parameters(), *part.buffers())]
     pieces = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in tensors}
     return sum(piece.nbytes() for piece in pieces.values())
+
+
+def _modules_in(value: Any) -> list[Any]:
+    """Modules in lists, tuples and dicts, where `parameters()` does not see them."""
+    if isinstance(value, nn.Module):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value
+    nested = isinstance(value, list | tuple | dict)
+    return [found for each in inner for found in _modules_in(each)] if nested else []
 
 
 def learned(net: Any, x: Any, gradient: Any) -> Any:

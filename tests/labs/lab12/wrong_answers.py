@@ -69,6 +69,8 @@ edits(
       "self.up = linear(first.weight[mine], first.bias[mine])\n"
       "        self.up.weight = nn.Parameter(first.weight.detach()[mine[0] : mine[-1] + 1])"},
      "views"),
+    ("SlicedMLP", "keeps_the_whole", "        self.bias = nn.Par",
+     "        self.whole = [mlp]\n        self.bias = nn.Par", "views"),
     ("SlicedMLP", "bias_shared", "second.bias.detach().clone()", "second.bias.detach()",
      "not a copy"),
     ("SlicedMLP", "bias_divided",
