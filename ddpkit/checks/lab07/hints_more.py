@@ -18,6 +18,12 @@ def lists(s: Seen, of: Any) -> list[list[int]]:
     return [end for of_rank in of for end in of_rank if isinstance(end, list)]
 
 
+def in_vain(s: Seen) -> list[tuple[list[int], float]]:
+    """The visits that ended in a list of ranks: the list, and the seconds that it took."""
+    pairs = [pair for both in zip(s.ends, s.took, strict=True) for pair in zip(*both, strict=True)]
+    return [(end, seconds) for end, seconds in pairs if isinstance(end, list)]
+
+
 def gives(s: Seen, *tensors: Any) -> bool:
     """Whether rank 0 has this."""
     return near(s.gave[0], tensors[0])
@@ -65,7 +71,7 @@ BARRIER = (
                                         for end in ends(s)),
          lambda s: "It ends in "
          + next(end for end in ends(s) if isinstance(end, str) and "Error" in end)
-         + ": whoever waits in vain gets a RuntimeError."),
+         + ": only who waits in vain raises, and a RuntimeError."),
     Hint("each its time", lambda s: s.timeout < s.longest < 100,
          lambda s: f"A rank waits {s.longest:g} s, with a timeout of {s.timeout:g} s: the time is "
          "for all together, not for each."),
@@ -76,6 +82,13 @@ BARRIER = (
     Hint("silent", lambda s: s.wrong("ends") and not lists(s, s.ends),
          "A rank goes on though others have not come: raise RuntimeError, and tell two barriers "
          "apart by their names."),
+    Hint("keys go", lambda s: s.deleted and s.wrong("ends"),
+         "A rank deletes a key that others may still look for: let keys stay."),
+    Hint("too early", lambda s: s.wrong("ends") and any(seconds < 0.99 * s.timeout
+                                                        for _, seconds in in_vain(s)),
+         lambda s: f"A rank gives up before {s.timeout:g} s are over: wait as long as that."),
+    Hint("nobody missing", lambda s: s.wrong("ends") and any(not end for end, _ in in_vain(s)),
+         "A rank waits in vain though all have come: whoever sees all of them may return."),
     Hint("rank 0 alone", lambda s: s.ends[0] and s.ends[0] == s.expect["ends"][0]
          and any(end == "passes" for end in ends(s)) and s.wrong("ends"),
          "Some ranks pass though others have not come: each rank that waits must hear of it."),

@@ -1,4 +1,4 @@
-"""Lab 07: a store with a clock of its own, and ranks that come to it when the check says.
+"""Lab 07: ranks with a clock of their own, that come to a store when the check says.
 
 Each rank is a thread, and one of them runs at a time: it has the floor until it waits in the store
 or sleeps. Then the next one that can go on has it, and if none can, the clock goes on. So what
@@ -12,22 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from unittest import mock
 
 from torch._C._distributed_c10d import HashStore
 
+from ddpkit.checks.lab07.store import FakeStore, Kept, LooksForEver
 from ddpkit.exercises.raised import listed
 
 Answer = Callable[..., Any]
-LIMIT = 300.0  # seconds: a wait's own limit, as of torch's stores
-LOOKS = 10_000  # at the store: who looks oftener without sleeping looks for ever
 CLOCKS = ("time", "monotonic", "perf_counter", "sleep")
-
-
-class LooksForEver(BaseException):
-    """A rank looks at the store again and again, and no time passes."""
 
 
 @dataclass(eq=False)
@@ -89,58 +83,14 @@ class Room:
 SLEEP = time.sleep
 
 
-class FakeStore:
-    """What answers may want of a c10d store."""
-
-    def __init__(self, room: Room) -> None:
-        self.room, self.values, self.looks = room, dict[str, bytes](), 0
-
-    def set(self, key: str, value: Any) -> None:
-        self.values[key] = value if isinstance(value, bytes) else str(value).encode()
-
-    def add(self, key: str, amount: int) -> int:
-        total = int(self.values.get(key, b"0")) + amount
-        self.values[key] = b"%d" % total
-        return total
-
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        now = self.values.get(key, b"")
-        if now == expected.encode():
-            self.values[key] = now = desired.encode()
-        return now or expected.encode()
-
-    def check(self, keys: Sequence[str]) -> bool:
-        self.looks += 1
-        if self.looks > LOOKS:
-            raise LooksForEver
-        return all(key in self.values for key in keys)
-
-    def wait(self, keys: Sequence[str], timeout: timedelta = timedelta(seconds=LIMIT)) -> None:
-        keys = list(keys)
-        until = self.room.now + timeout.total_seconds()
-        if not self.room.wait(until, lambda: all(key in self.values for key in keys)):
-            raise RuntimeError(f"Wait timeout, keys: {', '.join(keys)}")
-
-    def get(self, key: str) -> bytes:
-        self.wait([key])
-        return self.values[key]
-
-    def num_keys(self) -> int:
-        return len(self.values)
-
-    def delete_key(self, key: str) -> bool:
-        return self.values.pop(key, None) is not None
-
-
 Visit = tuple[str, float]  # the barrier's name, and how long after its last visit a rank comes
 
 
-def visits(
-    answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float
-) -> dict[str, list[list[Any]]]:
-    """How each visit ended (`_end`), by rank, and how many seconds it took."""
+def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> dict[str, Any]:
+    """How each visit ended (`_end`) and its seconds, by rank; whether a key was deleted."""
     room = Room()
-    store, found = FakeStore(room), [list[tuple[Any, float]]() for _ in plans]
+    kept, found = Kept(), [list[tuple[Any, float]]() for _ in plans]
+    stores = [FakeStore(room, kept) for _ in plans]
     blank: list[NotImplementedError] = []
     all_here = threading.Barrier(len(plans) + 1)
 
@@ -160,7 +110,7 @@ def visits(
         for name, later in plans[rank]:
             room.wait(room.now + later)
             begin = room.now
-            end = _end(answer, store, name, rank, len(plans), timeout)
+            end = _end(answer, stores[rank], name, rank, len(plans), timeout)
             found[rank].append((end, round(room.now - begin, 3)))
 
     threads = [threading.Thread(target=live, args=(r,), daemon=True) for r in range(len(plans))]
@@ -176,6 +126,7 @@ def visits(
     return {
         "ends": [[end for end, _ in of_rank] for of_rank in found],
         "took": [[seconds for _, seconds in of_rank] for of_rank in found],
+        "deleted": kept.deleted,
     }
 
 

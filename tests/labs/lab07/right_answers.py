@@ -214,6 +214,52 @@ def counts_up(store, name, rank, world_size, timeout):
         raise RuntimeError(f"missing: {missing}") from None
 
 
+@right("monitored_barrier")
+def with_a_prefix(store, name, rank, world_size, timeout):
+    from datetime import timedelta
+
+    mine = dist.PrefixStore(name, store)
+    keys = [str(each) for each in range(world_size)]
+    mine.multi_set([keys[rank]], ["here"])
+    mine.set_timeout(timedelta(seconds=timeout))
+    try:
+        mine.wait(keys)
+    except dist.DistStoreError:
+        missing = [each for each in range(world_size) if not mine.check([keys[each]])]
+        raise RuntimeError(f"ranks {missing}") from None
+
+
+@right("monitored_barrier")
+def with_the_stores_timeout(store, name, rank, world_size, timeout):
+    from datetime import timedelta
+
+    before = store.timeout
+    store.append(f"{name}{rank}!", "1")
+    store.set_timeout(timedelta(seconds=timeout))
+    try:
+        store.multi_get([f"{name}{each}!" for each in range(world_size)])
+    except RuntimeError as error:
+        missing = [each for each in range(world_size) if not store.check([f"{name}{each}!"])]
+        raise RuntimeError(f"ranks {missing}") from error
+    finally:
+        store.set_timeout(before)
+
+
+@right("monitored_barrier")
+def in_two_prefixes(store, name, rank, world_size, timeout):
+    from datetime import timedelta
+
+    mine = dist.PrefixStore("barriers", dist.PrefixStore(name, store))
+    keys, end = [f"came {each}" for each in range(world_size)], time.time() + timeout
+    mine.add(keys[rank], 1)
+    try:
+        for key in keys:
+            mine.wait([key], timedelta(seconds=end - time.time()))
+    except RuntimeError:
+        missing = [each for each, key in enumerate(keys) if not mine.check([key])]
+        raise RuntimeError(f"ranks {missing}") from None
+
+
 # ring_all_reduce
 
 

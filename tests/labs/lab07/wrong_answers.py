@@ -213,6 +213,9 @@ edits(
     ("monitored_barrier", "no_list", "ranks {missing} did",
      "ranks {' '.join(map(str, missing))} did", "no list"),
     ("monitored_barrier", "the_first", "{missing}", "{missing[:1]}", "not all"),
+    ("monitored_barrier", "half_the_time", "seconds=timeout", "seconds=timeout / 2", "too early"),
+    ("monitored_barrier", "cleans", "    except RuntimeError:",
+     "        store.delete_key(keys[rank])\n    except RuntimeError:", "keys go"),
     ("monitored_barrier", "seconds", "timedelta(seconds=timeout)", "timeout", "another error"),
 )
 edits(
@@ -289,3 +292,15 @@ def gives_up_otherwise(store, name, rank, world_size, timeout):
     except RuntimeError:
         missing = [k for k in range(world_size) if not store.check([keys[k]])]
         raise TimeoutError(f"{missing}") from None
+
+
+@wrong("monitored_barrier", "nobody missing")
+def rank_0_says_go(store, name, rank, world_size, timeout):
+    keys = [f"{name}/{each}" for each in range(world_size)]
+    store.set(keys[rank], "1")
+    try:
+        store.wait([f"{name} go"] if rank else keys, timedelta(seconds=timeout))
+        store.set(f"{name} go", "1")
+    except RuntimeError:
+        missing = [each for each in range(world_size) if not store.check([keys[each]])]
+        raise RuntimeError(f"ranks {missing}") from None

@@ -1,0 +1,141 @@
+"""Lab 07: a store of c10d's whose waiting takes the time of a room (`meeting`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from torch._C._distributed_c10d import Store
+from torch.distributed import DistStoreError
+
+Value = str | bytes
+LOOKS = 10_000  # of a rank at the store: who looks oftener without sleeping looks for ever
+BASE: Any = Store
+
+
+class LooksForEver(BaseException):
+    """A rank looks at the store again and again, and no time passes."""
+
+
+class Waits(Protocol):
+    now: float
+
+    def wait(self, until: float, ready: Callable[[], bool]) -> bool: ...
+
+
+@dataclass
+class Kept:
+    """What the stores of all ranks share, as the clients of a TCPStore do."""
+
+    values: dict[str, bytes] = field(default_factory=dict)
+    queues: defaultdict[str, deque[bytes]] = field(default_factory=lambda: defaultdict(deque))
+    deleted: bool = False  # whether a key that was set has been deleted
+
+
+class FakeStore(BASE):  # type: ignore[misc]
+    """A rank's store; a PrefixStore may be around it.
+
+    What is not here c10d makes of it: `timeout` and `set_timeout`, `barrier`.
+    """
+
+    def __init__(self, room: Waits, kept: Kept) -> None:
+        super().__init__()
+        self.room, self.kept, self.looks = room, kept, 0
+
+    def seen(self) -> dict[str, bytes]:
+        """The values, for one look at them."""
+        self.looks += 1
+        if self.looks > LOOKS:
+            raise LooksForEver
+        return self.kept.values
+
+    def set(self, key: str, value: Value, /) -> None:
+        self.kept.values[key] = coded(value)
+
+    def get(self, key: str, /) -> bytes:
+        self.wait([key])
+        return self.kept.values[key]
+
+    def add(self, key: str, amount: int, /) -> int:
+        total = int(self.seen().get(key, b"0")) + amount
+        self.kept.values[key] = b"%d" % total
+        return total
+
+    def append(self, key: str, value: Value, /) -> None:
+        self.kept.values[key] = self.kept.values.get(key, b"") + coded(value)
+
+    def compare_set(self, key: str, expected: Value, desired: Value, /) -> bytes:
+        now = self.seen().get(key, b"")
+        if now == coded(expected):
+            self.kept.values[key] = now = coded(desired)
+        return now or coded(expected)
+
+    def check(self, keys: Sequence[str], /) -> bool:
+        values = self.seen()
+        return all(key in values for key in listed(keys))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None, /) -> None:
+        keys, limit = listed(keys), self.timeout if timeout is None else timeout
+        if not isinstance(limit, timedelta):
+            raise TypeError("wait(): incompatible function arguments: a timedelta, please")
+        self.until(limit, lambda: all(key in self.kept.values for key in keys), keys)
+
+    def until(self, limit: timedelta, ready: Callable[[], bool], keys: Sequence[str]) -> None:
+        if not self.room.wait(self.room.now + limit.total_seconds(), ready):
+            raise DistStoreError(f"Wait timeout, keys: {', '.join(keys)}")
+
+    def multi_get(self, keys: Sequence[str], /) -> list[bytes]:
+        self.wait(keys)
+        return [self.kept.values[key] for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Value], /) -> None:
+        for key, value in zip(listed(keys), values, strict=True):
+            self.set(key, value)
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    def num_keys(self) -> int:
+        return len(self.seen())
+
+    def list_keys(self) -> list[str]:
+        return list(self.seen())
+
+    def delete_key(self, key: str, /) -> bool:
+        there = self.kept.values.pop(key, None) is not None
+        self.kept.deleted |= there
+        return there
+
+    def clone(self) -> FakeStore:
+        return self  # c10d would not keep another one alive
+
+    # The names by which a PrefixStore calls two of these
+
+    deleteKey, getNumKeys = delete_key, num_keys
+
+    def queue_push(self, key: str, value: Value, /) -> None:
+        self.kept.queues[key].append(coded(value))
+
+    def queue_pop(self, key: str, block: bool = True, /) -> bytes:
+        queue = self.kept.queues[key]
+        self.until(self.timeout if block else timedelta(), lambda: bool(queue), [key])
+        return queue.popleft()
+
+    def queue_len(self, key: str, /) -> int:
+        self.seen()
+        return len(self.kept.queues[key])
+
+
+def coded(value: Value) -> bytes:
+    if not isinstance(value, str | bytes):
+        raise TypeError(f"incompatible function arguments: {type(value).__name__}, not str")
+    return value.encode() if isinstance(value, str) else value
+
+
+def listed(keys: Sequence[str]) -> list[str]:
+    if isinstance(keys, str):
+        raise TypeError("incompatible function arguments: a str, not a list of str")
+    return list(keys)
