@@ -25,7 +25,7 @@ from ddpkit.checks.lab05.flat import (
     unflattened,
 )
 from ddpkit.checks.lab05.hints import BUCKETED, CAP, FLAT, PIECES, VIEWS
-from ddpkit.checks.lab05.rules import Kind, by_torchs_rule, sizes_that_tell
+from ddpkit.checks.lab05.rules import Kind, by_torchs_rule, that_tell
 from ddpkit.checks.lab05.views import drawn_layout, looked_at, play, right_story
 from ddpkit.exercises.exercise import Case, Observed, exercise
 
@@ -79,9 +79,9 @@ LAYOUTS: tuple[tuple[tuple[Kind, ...], float, float | None, tuple[str, ...]], ..
     ((F32,) * 8, 25, None, ("forward", "no rest")),
     ((F32,) * 8, 2, 0.5, ("forward", "below the cap", "no first", "always first")),
     ((F32,) * 8, 1.5, 0, ("forward", "below the cap", "no first", "always first")),
-    ((F32, F64) * 4, 0.75, None, ("two dtypes", *PLAIN)),
+    ((F32, F64) * 4, 0.75, None, ("two dtypes", "large alone", "four bytes", *PLAIN)),
     ((F32, F64) * 4, 25, None, ("forward", "two dtypes")),
-    ((F32, F64) * 4, 2, 0.25, ("one first of all", "always first", "no first")),
+    ((F32, F64) * 4, 2, 0.25, ("one first of all", "always first", "no first", "kinds in turn")),
     ((F32, OTHER) * 4, 1, None, ("two devices", "forward", "no rest")),
     ((F32, F64, OTHER) * 4, 1.5, 0.25, ("two devices", "two dtypes", "one first of all")),
 )
@@ -93,9 +93,8 @@ def assign_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
     one_each = ((F32,) * 8, 0, None, ("forward",))
     for kinds, cap, first, told in (*LAYOUTS, one_each):
         opened = cap if first is None else first
-        mixed = tuple(rng.sample(kinds, len(kinds)))
-        sizes = sizes_that_tell(rng, mixed, cap, opened, told)
-        parameters = [_parameter(size, *kind) for size, kind in zip(sizes, mixed, strict=True)]
+        drawn = that_tell(rng, kinds, cap, opened, told)
+        parameters = [_parameter(size, *kind) for kind, size in drawn]
         yield Case(
             _named(kinds, cap, first),
             observe=partial(_bucketed, answer, parameters, cap, first),

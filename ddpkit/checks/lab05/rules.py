@@ -18,13 +18,15 @@ class Rule:
 
     reverse: bool = True
     unit: int = MB
-    elements: bool = False  # counts elements, not bytes
+    each: int = 0  # bytes that an element counts; 0: as many as it has
     hard: bool = False  # closes before the cap would be passed
     strict: bool = False  # closes when the cap is passed, not when it is reached
     dtypes: bool = True  # keeps them apart
     devices: bool = True
     first: str = "of each kind"  # "of all", "never", "always"
+    alone: bool = False  # who is as large as the cap by itself goes into a bucket of its own
     rest: bool = True  # what is open at the end closes too
+    places: bool = False  # ... each kind at its place, whatever it has closed before
     short: int = 0  # bytes that a closed bucket may lack
 
     def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
@@ -37,8 +39,9 @@ class Rule:
         self, kinds: Sequence[Kind], sizes: Sequence[int], cap_mb: float, first_mb: float
     ) -> list[list[int]]:
         """The places of each bucket's members, of parameters of these kinds and bytes."""
-        if self.elements:
-            sizes = [size // dtype.itemsize for size, (dtype, _) in zip(sizes, kinds, strict=True)]
+        if self.each:
+            pairs = zip(sizes, kinds, strict=True)
+            sizes = [self.each * (size // dtype.itemsize) for size, (dtype, _) in pairs]
         kinds = [
             (dtype if self.dtypes else 0, device if self.devices else "") for dtype, device in kinds
         ]
@@ -50,6 +53,9 @@ class Rule:
             counter = kind if self.first == "of each kind" else 0
             early = self.first == "always" or (self.first != "never" and counter not in begun)
             cap = (first_mb if early else cap_mb) * self.unit - self.short
+            if self.alone and sizes[i] >= cap_mb * self.unit:
+                closed.append([i])
+                continue
             held = filling.setdefault(kind, [])
             size = sum(sizes[j] for j in [*held, i])
             if self.hard and held and size > cap:
@@ -59,6 +65,9 @@ class Rule:
             if not self.hard and (size > cap if self.strict else size >= cap):
                 closed.append(filling.pop(kind))
                 begun.add(counter)
+        if self.places:
+            seen = list(dict.fromkeys(kinds[:: -1 if self.reverse else 1]))
+            return closed + [filling[kind] for kind in seen if kind in filling]
         return closed + (list(filling.values()) if self.rest else [])
 
 
@@ -71,8 +80,14 @@ WRONG_RULES: tuple[tuple[str, Rule, str], ...] = (
      "even if the bucket is then larger than the cap."),
     ("past the cap", Rule(strict=True),
      "A bucket closes when its bytes reach the cap: no more need fit in then."),
+    ("large alone", Rule(alone=True),
+     "A large parameter goes into the open bucket too, and closes it."),
+    ("kinds in turn", Rule(places=True),
+     "Those left at the end come as they were opened. A kind that has closed a bucket opens its "
+     "next one later."),
     ("no rest", Rule(rest=False), "What is open at the end is missing: close it too."),
-    ("elements", Rule(elements=True), "The cap counts bytes: numel() times element_size()."),
+    ("elements", Rule(each=1), "The cap counts bytes: numel() times element_size()."),
+    ("four bytes", Rule(each=4), "An element of float64 has 8 bytes, not 4: element_size()."),
     ("decimal", Rule(unit=10**6), "1 MB is 2**20 bytes here, as in torch."),
     ("one first of all", Rule(first="of all"),
      "Each kind, a dtype on a device, has a first bucket."),
@@ -106,21 +121,24 @@ def by_torchs_rule(parameters: Sequence[Any], cap: float, first: float) -> list[
 WHOLE, SHORT = [64 * n for n in range(1, 17)], [64 * n - 24 for n in range(4, 17)]
 
 
-def sizes_that_tell(
+def that_tell(
     rng: random.Random, kinds: Sequence[Kind], cap: float, first: float, mistakes: Iterable[str]
-) -> list[int]:
-    """Bytes of parameters, for which these wrong rules are known by their buckets.
+) -> list[tuple[Kind, int]]:
+    """Kinds and bytes of parameters, for which these wrong rules are known by their buckets.
 
     Each of them, named as in `WRONG_RULES`, gives other buckets than the right rule, and no two of
     all wrong rules give the same wrong ones. A kind is the name of a dtype, and of a device.
     """
     import torch
 
-    kinds = [(getattr(torch, dtype), device) for dtype, device in kinds]
     while True:
-        sizes = [KB * rng.choice(rng.choice((WHOLE, SHORT))) for _ in kinds]
-        right = Rule().filled(kinds, sizes, cap, first)
-        made = {name: rule.filled(kinds, sizes, cap, first) for name, rule, _ in WRONG_RULES}
+        mixed = rng.sample(kinds, len(kinds))
+        sizes = [KB * rng.choice(rng.choice((WHOLE, SHORT))) for _ in mixed]
+        asked = [(getattr(torch, dtype), device) for dtype, device in mixed]
+        right = Rule().filled(asked, sizes, cap, first)
+        made = {name: rule.filled(asked, sizes, cap, first) for name, rule, _ in WRONG_RULES}
+        if any(made[name] == right for name in mistakes):
+            continue
         wrong = [str(buckets) for buckets in made.values() if buckets != right]
-        if len(set(wrong)) == len(wrong) and all(made[name] != right for name in mistakes):
-            return sizes
+        if len(set(wrong)) == len(wrong):
+            return list(zip(mixed, sizes, strict=True))

@@ -63,7 +63,10 @@ def shrinking(flat, tensors):
 
 @right("assign_buckets")
 def each_kind_alone(parameters, bucket_cap_mb, first_bucket_mb=None):
-    """A walk over each kind; the buckets then in the order of the parameters that closed them."""
+    """A walk over each kind; the buckets then in the order of the parameters that closed them.
+
+    Those that are left are in the order of the parameters that opened them.
+    """
     parameters = list(parameters)[::-1]
     kinds, closed = {}, []
     for at, p in enumerate(parameters):
@@ -73,21 +76,22 @@ def each_kind_alone(parameters, bucket_cap_mb, first_bucket_mb=None):
             [bucket_cap_mb if first_bucket_mb is None else first_bucket_mb],
             itertools.repeat(bucket_cap_mb),
         )
-        bucket, room = [], next(caps) * 1024 * 1024
+        bucket, room, opened = [], next(caps) * 1024 * 1024, 0
         for at, p in members:
+            opened = opened if bucket else at
             bucket.append(p)
             room -= p.nbytes
             if room <= 0:
                 closed.append((at, bucket))
                 bucket, room = [], next(caps) * 1024 * 1024
         if bucket:
-            closed.append((len(parameters), bucket))
+            closed.append((len(parameters) + opened, bucket))
     return [bucket for _, bucket in sorted(closed, key=lambda pair: pair[0])]
 
 
 @right("assign_buckets")
-def open_for_ever(parameters, bucket_cap_mb, first_bucket_mb=None):
-    """Bytes are counted on the way; each kind keeps its place in the dict of open buckets."""
+def counts_on_the_way(parameters, bucket_cap_mb, first_bucket_mb=None):
+    """Bytes are counted on the way; a kind gives up its place in the dict when it closes."""
     buckets, full, filled, limit = {}, [], {}, {}
     for p in [*parameters][::-1]:
         kind = f"{p.dtype}{p.device}"
@@ -95,9 +99,9 @@ def open_for_ever(parameters, bucket_cap_mb, first_bucket_mb=None):
         buckets.setdefault(kind, []).append(p)
         filled[kind] = filled.get(kind, 0) + p.numel() * p.dtype.itemsize
         if filled[kind] / 2**20 >= limit[kind]:
-            full.append(tuple(buckets[kind]))
-            buckets[kind], filled[kind], limit[kind] = [], 0, bucket_cap_mb
-    return full + [tuple(bucket) for bucket in buckets.values() if bucket]
+            full.append(tuple(buckets.pop(kind)))
+            filled[kind], limit[kind] = 0, bucket_cap_mb
+    return full + [tuple(bucket) for bucket in buckets.values()]
 
 
 # GradientBuckets

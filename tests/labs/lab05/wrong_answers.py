@@ -3,7 +3,7 @@
 import torch
 
 from tests.labs.answers import edits, wrong
-from tests.labs.lab05.right_answers import in_two_steps
+from tests.labs.lab05.right_answers import counts_on_the_way, each_kind_alone, in_two_steps
 
 RULE, OPEN, KIND = (
     "q.numel() * q.element_size()",
@@ -63,7 +63,9 @@ edits(
     ("assign_buckets", "back_in_order",
      CLOSE, "closed.append(open_buckets.pop(kind)[::-1])", "order within"),
     ("assign_buckets", "rest_back_to_front", OPEN, f"{OPEN}[::-1]", "order of buckets"),
-    ("assign_buckets", "four_bytes", "q.element_size()", "4", "stays open"),
+    ("assign_buckets", "four_bytes", "q.element_size()", "4", "four bytes"),
+    ("assign_buckets", "bytes_of_all_kinds", "for q in bucket)",
+     "for each in open_buckets.values() for q in each)", "stays open"),
     ("assign_buckets", "closes_before_it_adds", {
         "        bucket.append(p)\n": "", "in bucket)": "in [*bucket, p])",
         "[kind] = bucket_cap_mb":
@@ -112,6 +114,11 @@ edits(
 )
 edits(("best_cap", "starts_with_the_first", "bucket[-1][0]", "bucket[0][0]", "first is ready"),
       of=in_two_steps)
+edits(("assign_buckets", "open_for_ever", {"buckets.pop(kind)": "buckets[kind]",
+       "            filled[kind]": "            buckets[kind] = []\n            filled[kind]",
+       "in buckets.values()": "in buckets.values() if bucket"}, "kinds in turn"),
+      of=counts_on_the_way)
+edits(("assign_buckets", "each_kind_alone", " + opened", "", "kinds in turn"), of=each_kind_alone)
 # fmt: on
 
 
@@ -131,3 +138,19 @@ def below_the_cap(parameters, bucket_cap_mb, first_bucket_mb=None):
         buckets[-1].append(p)
         size += nbytes
     return buckets
+
+
+@wrong("assign_buckets", "large alone")
+def large_alone(parameters, bucket_cap_mb, first_bucket_mb=None):
+    first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
+    closed, held, caps = [], {}, {}
+    for p in reversed(list(parameters)):
+        kind = (p.dtype, p.device)
+        if p.nbytes >= bucket_cap_mb * 2**20:
+            closed.append([p])
+            continue
+        held.setdefault(kind, []).append(p)
+        if sum(q.nbytes for q in held[kind]) >= caps.get(kind, first) * 2**20:
+            closed.append(held.pop(kind))
+            caps[kind] = bucket_cap_mb
+    return closed + list(held.values())
