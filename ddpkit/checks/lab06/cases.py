@@ -166,11 +166,11 @@ def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Silent inside, and as before afterwards, whatever happened."""
     from ddpkit.checks.lab06.on_ranks import accumulated
 
-    several = rng.sample([(True, False), (True, True), (False, False), (False, True)], 4)
+    several = rng.sample([(True, ""), (True, "KeyError"), (False, ""), (False, "KeyError")], 4)
     for about, tries, trivial in (
-        ("the flag", [(True, False)], True),
-        ("an exception inside", [(True, True)], False),
-        ("inside another no_sync", [(False, False)], True),
+        ("the flag", [(True, "")], True),
+        ("an exception inside", [(True, "KeyError"), (True, "KeyboardInterrupt")], False),
+        ("inside another no_sync", [(False, "")], True),
         ("4 times, in any order", several, False),
     ):
         yield Case(
@@ -179,7 +179,7 @@ def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {
                 "inside": [False for _ in tries],
                 "after": [before for before, _ in tries],
-                "raised": ["KeyError" if fails else "nothing" for _, fails in tries],
+                "raised": [fails or "nothing" for _, fails in tries],
             },
             hints=NO_SYNC,
             given={"tries": tries},
@@ -201,8 +201,8 @@ def no_sync(answer: Answer, rng: random.Random) -> Iterator[Case]:
     )
 
 
-def _flags(answer: Answer, tries: Sequence[tuple[bool, bool]]) -> Observed:
-    """The flag inside and afterwards: with the flag before, and whether something fails inside."""
+def _flags(answer: Answer, tries: Sequence[tuple[bool, str]]) -> Observed:
+    """The flag inside and afterwards: with the flag before, and what is raised inside."""
     seen: dict[str, list[Any]] = {"inside": [], "after": [], "raised": []}
     for before, fails in tries:
         ddp, raised, inside = SimpleNamespace(require_backward_grad_sync=before), "nothing", None
@@ -210,9 +210,9 @@ def _flags(answer: Answer, tries: Sequence[tuple[bool, bool]]) -> Observed:
             with answer(ddp):
                 inside = ddp.require_backward_grad_sync
                 if fails:
-                    raise KeyError("inside")
-        except KeyError:
-            raised = "KeyError"
+                    raise KeyboardInterrupt if fails == "KeyboardInterrupt" else KeyError("inside")
+        except (KeyError, KeyboardInterrupt) as error:
+            raised = type(error).__name__
         for name, value in zip(seen, (inside, ddp.require_backward_grad_sync, raised), strict=True):
             seen[name].append(value)
     return seen

@@ -39,7 +39,7 @@ def left(s: Seen, failing: bool) -> bool:
     return any(
         before and not after
         for (before, fails), after in zip(s.tries, s.after, strict=True)
-        if fails is failing
+        if bool(fails) is failing
     )
 
 

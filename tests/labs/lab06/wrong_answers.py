@@ -144,6 +144,8 @@ FINALLY = f"    try:\n        yield\n    finally:\n{BACK}"
 edits(
     ("no_sync", "nothing_set", f"    {FLAG} = False\n", "", "not False"),
     ("no_sync", "no_finally", FINALLY, f"    yield\n    {FLAG} = before\n", "no finally"),
+    ("no_sync", "after_some_exceptions", f"    finally:\n{BACK}",
+     f"    except Exception:\n{BACK}        raise\n    else:\n{BACK}", "no finally"),
     ("no_sync", "always_true_afterwards", f"{FLAG} = before", f"{FLAG} = True", "always True"),
     ("no_sync", "never_set_back", BACK, "        pass\n", "not set back"),
     ("no_sync", "without_gradients",
