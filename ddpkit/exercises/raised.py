@@ -45,6 +45,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("ambiguous", r"Boolean value of Tensor"),
     ("no context manager", r"context manager"),
     ("not a list", r", not a list$"),  # lab 05's check of unflatten
+    ("not a tensor", r", not a tensor$"),  # ... and of flatten
     ("None", r"NoneType"),
     ("iterator", r"iterator|generator"),
     ("dtypes", r"dtype|different type|scalar type"),

@@ -16,13 +16,18 @@ SETS: tuple[tuple[str, str, Shapes], ...] = (
     ("float64, one transposed", "float64", ((2, 3), (1,))),
     ("int64, one without elements", "int64", ((2,), (0, 3), (2, 1, 2))),
 )
+LARGE = {"float32": 2**12, "float64": 2**25, "int64": 2**54}
 
 
 def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
-    """Numbers from `start` on; the first tensor of two dimensions is not contiguous."""
+    """Numbers from `start` on; the first tensor of two dimensions is not contiguous.
+
+    They take more digits than the next smaller dtype has.
+    """
     import torch
 
     tensors = []
+    start += LARGE[dtype]
     for shape in shapes:
         size = torch.Size(shape).numel()
         tensor = torch.arange(start, start + size, dtype=getattr(torch, dtype))
@@ -34,19 +39,30 @@ def tensors_of(shapes: Shapes, dtype: str, start: int) -> list[Any]:
 
 
 def flattened(answer: Answer, tensors: list[Any]) -> Observed:
-    """The flat tensor; the tensors, as they are then; the flat tensor when these have changed."""
+    """The flat tensor; the tensors, as they are then; the flat tensor when these have changed.
+
+    And what it is when these have been flattened too.
+    """
+    import torch
+
     mine = [tensor.clone() for tensor in tensors]  # with the strides of each
+    again = list(mine)
     flat = answer(mine)
+    if not isinstance(flat, torch.Tensor):
+        raise TypeError(f"flatten gave a {type(flat).__name__}, not a tensor")
     seen = {"flat": flat.clone(), "inputs": [tensor.clone() for tensor in mine]}
-    for tensor in mine:
+    for tensor in again:
         tensor += 1
-    return {**seen, "then": flat}
+    then = flat.clone()
+    answer(again)
+    return {**seen, "then": then, "later": flat}
 
 
 def looked_at_flat(seen: Observed, tensors: list[Any]) -> Observed:
+    new = "new" if same(seen["later"], seen["flat"]) else "used again"
     return {
         "flat": seen["flat"],
-        "memory": "new" if same(seen["then"], seen["flat"]) else "shared",
+        "memory": new if same(seen["then"], seen["flat"]) else "shared",
         "inputs": "kept" if same(seen["inputs"], tensors) else "changed",
     }
 

@@ -15,12 +15,23 @@ from ddpkit.exercises.hint import Hint, Seen
 
 Chooser = Callable[[CapProblem], float]
 
+
+def rounded(got: Any, right: Any) -> bool:
+    """Whether the elements went through another dtype."""
+    import torch
+
+    through = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    return any(same(got, right.to(each).to(right.dtype)) for each in through)
+
+
 # fmt: off
 FLAT = (
     Hint("no view", lambda s: s.kind == "no view",
          "A transposed tensor has no view in one dimension: reshape copies if it must."),
     Hint("not 1-D first", lambda s: s.kind == "shapes",
          "torch.cat joins tensors of one dimension: make each 1-D first."),
+    Hint("no tensor", lambda s: s.kind == "not a tensor",
+         "Give back a tensor: an all-reduce takes no list, and no array of numpy's."),
     Hint("one dimension", lambda s: s.flat.shape != s.expect["flat"].shape,
          lambda s: f"All {s.expect['flat'].numel()} elements in one dimension, please."),
     Hint("dtype", lambda s: s.flat.dtype != s.expect["flat"].dtype,
@@ -28,6 +39,10 @@ FLAT = (
          "numbers."),
     Hint("order", lambda s: s.wrong("flat") and sorted(s.flat) == sorted(s.expect["flat"]),
          "All elements are there, but not in the order of the tensors."),
+    Hint("rounded", lambda s: s.wrong("flat") and rounded(s.flat, s.expect["flat"]),
+         "The elements have lost digits: keep their dtype all the way."),
+    Hint("used again", lambda s: s.memory == "used again",
+         "A second call writes over the first one's tensor: make a new one each time."),
     Hint("shared", lambda s: s.wrong("memory"),
          "One tensor too must be copied: later its bucket is changed, and it is not."),
 )

@@ -24,6 +24,10 @@ edits(
         "torch.cat([": "torch.tensor([value for tensor in tensors for value in ",
         "(-1) for tensor in tensors]": "(-1).tolist()]"}, "dtype"),
     ("flatten", "all_as_float32", "reshape(-1)", "flatten().float()", "dtype"),
+    ("flatten", "rounded", {"reshape(-1)": "reshape(-1).half()", "tensors])":
+     "tensors]).to(tensors[0].dtype)"}, "rounded"),
+    ("flatten", "an_array", "torch.cat([tensor.reshape(-1) for tensor in tensors])",
+     "torch.cat([tensor.reshape(-1) for tensor in tensors]).numpy()", "no tensor"),
     ("flatten", "last_first", "in tensors", "in reversed(tensors)", "order"),
     ("flatten", "a_row", {"reshape(-1)": "reshape(1, -1)", "in tensors]": "in tensors], dim=1"},
      "one dimension"),
@@ -125,6 +129,16 @@ edits(("assign_buckets", "each_kind_alone", " + opened", "", "kinds in turn"), o
 @wrong("flatten", "shared")
 def torchs_own(tensors):
     return torch._utils._flatten_dense_tensors(tensors)
+
+
+ROOM = {}
+
+
+@wrong("flatten", "used again")
+def in_the_same_room(tensors):
+    parts = [tensor.reshape(-1) for tensor in tensors]
+    kind = sum(map(len, parts)), parts[0].dtype
+    return torch.cat(parts, out=ROOM.setdefault(kind, torch.empty(kind[0], dtype=kind[1])))
 
 
 @wrong("assign_buckets", "below the cap")
