@@ -34,6 +34,10 @@ def drawn_mean(s: Seen, step: int, far: int) -> Any:
     return (s.drawn[0, step, 0] + s.drawn[far, step, 0]) / 2
 
 
+def named(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 # fmt: off
 FP16 = (
     Hint("ignores state", lambda s: s.error and s.members,
@@ -47,8 +51,16 @@ FP16 = (
          "A hook returns a Future, which `.then(...)` gives too."),
     Hint("a list", lambda s: isinstance(first(s), list),
          "The Future of an all-reduce holds a list of one tensor: take its [0]."),
+    Hint("no tensor", lambda s: not hasattr(first(s), "dtype"),
+         lambda s: f"The Future holds a {type(first(s)).__name__}: let it be the tensor itself."),
     Hint("still float16", lambda s: first(s).dtype != s.mean.dtype and first(s).element_size() == 2,
          "DDP copies what you give into its gradients: give it the dtype of bucket.buffer()."),
+    Hint("another dtype", lambda s: first(s).dtype != s.mean.dtype,
+         lambda s: f"The Future holds {named(first(s).dtype)}, and the buffer is "
+         f"{named(s.mean.dtype)}: DDP wants the buffer's."),
+    Hint("another shape", lambda s: first(s).shape != s.mean.shape,
+         lambda s: f"The Future's tensor has the shape {tuple(first(s).shape)}, and the buffer "
+         f"{tuple(s.mean.shape)}."),
     Hint("not halved", lambda s: sum(s.bytes) > sum(s.expect["bytes"]),
          lambda s: f"{sum(s.bytes)} bytes went over the wire, and {sum(s.expect['bytes'])} are "
          "enough: make it float16 before the all-reduce."),
@@ -56,9 +68,13 @@ FP16 = (
          "The sum is too large for float16, which ends at 65,504: divide first."),
     Hint("the sum", lambda s: near(first(s), s.mean * s.size),
          "That is the sum: divide by the number of ranks."),
-    Hint("another number", lambda s: near(first(s), s.mean * s.size / s.n, 3),
+    Hint("another number", lambda s: s.size != s.n
+         and near(first(s), s.mean * s.size / s.n, 3),
          lambda s: f"The group has {s.size} ranks, and you divide by {s.n}: ask "
          "dist.get_world_size(state)."),
+    Hint("another collective", lambda s: not s.wrong("gave") and s.wrong("collectives"),
+         lambda s: f"The means are right, by {' and '.join(s.collectives)}: one all_reduce of "
+         "float16 does it, and its bytes hardly grow with the ranks."),
     Hint("bfloat16", lambda s: near(first(s), s.mean, 2),
          "Digits are lost: bfloat16 has 8 binary digits, float16 has 11."),
     Hint("before it is there", lambda s: s.wrong("gave"),
@@ -94,6 +110,9 @@ POWERSGD = (
          "Gradients of one dimension, or none, are averaged as they are: mean_of."),
     Hint("the sum", lambda s: near(s.matrix, s.mean[0] * s.n),
          "That is the mean times the number of ranks: average Q', do not only sum it."),
+    Hint("another rank", lambda s: s.wrong("matrix") and s.bytes[0] < s.thin,
+         lambda s: f"Each rank sends {s.bytes[0]} bytes, and {s.thin} would be right: Q has "
+         "state.rank columns, or as many as a smaller matrix has rows or columns."),
     Hint("own Q", lambda s: s.wrong("matrix") and outside(s),
          "The P of the ranks do not belong together. Only M Q can be averaged: with the same Q on "
          "all ranks (the same seed), and before it is made orthonormal."),
@@ -156,7 +175,8 @@ GOSSIP = (
          lambda s: f"After {s.steps} steps state.step is {first(s)[1]}: it grows once in a step, "
          "with the bucket that is_last()."),
     Hint("never another", lambda s: first(s)[1] < s.steps,
-         "state.step never grows, so the partner is always the same."),
+         lambda s: f"After {'1 step' if s.steps == 1 else f'{s.steps} steps'} state.step is "
+         f"{first(s)[1]}: it grows by 1 in each, and never goes back."),
     Hint("another partner", lambda s: s.wrong("gave"),
          "Not the mean with the partner whose turn it is: "
          "state.pairs[state.step % len(state.pairs)], for all buckets of a step."),
