@@ -139,7 +139,7 @@ def _bucketed(
 @exercise("GradientBuckets", lab="05", points=3)
 def gradient_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Gradients that are views of the buckets, held in memory once."""
-    first, later = rng.randrange(2, 9), rng.randrange(11, 19)
+    first, later = (4 * rng.randrange(*limits) + 1 for limits in ((1025, 1049), (1050, 1099)))
     none, other = rng.randrange(3), rng.randrange(2)
     begin = [("backward", first), ("build",)]
     forgotten = [*begin, ("forget",), ("backward", later), ("collect", 0, 1)]

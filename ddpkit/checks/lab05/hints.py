@@ -124,6 +124,10 @@ VIEWS = (
         same(got, (right + held).to(right.dtype)) for got, right, held in with_held(s)),
          "The view still held the gradients of the backward before, and these were added to them: "
          "copy the values over."),
+    Hint("digits lost",
+         lambda s: any(got is not None is not right and differ(got, right) and rounded(got, right)
+                       for got, right in gradients(s)),
+         "A gradient has lost digits: keep its dtype all the way."),
     Hint("values lost",
          lambda s: any(differ(got, right) for got, right in gradients(s) if right is not None),
          "A gradient has lost its values. Copy them into the view, before the view takes the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ddpkit.exercises.compare import same
@@ -48,6 +49,16 @@ def used(s: Seen) -> list[int]:
     return sorted(set(s.unused) - set(s.expect["unused"]))
 
 
+ROUNDED: tuple[Callable[[Seen], Any], ...] = (  # means of those who divide with fewer digits
+    lambda s: sum(each // s.n for each in s.flats),
+    lambda s: sum(s.flats) // s.n,
+    lambda s: sum((each / s.n).half() for each in s.flats).to(s.flats[0].dtype),
+    lambda s: sum((each / s.n).bfloat16() for each in s.flats).to(s.flats[0].dtype),
+    lambda s: sum((each / s.n).half().to(each.dtype) for each in s.flats),
+    lambda s: sum((each / s.n).bfloat16().to(each.dtype) for each in s.flats),
+)
+
+
 # fmt: off
 AVERAGE = (
     Hint("waits", lambda s: s.stuck,
@@ -57,13 +68,17 @@ AVERAGE = (
          "tells rank 0 alone."),
     Hint("too large", lambda s: not all(each.isfinite().all() for each in s.buffers),
          "The sum is too large for float16. Divide first, then sum."),
+    Hint("rounded", lambda s: s.wrong("buffers")
+         and any(same(s.buffers, [made(s)] * s.n) for made in ROUNDED),
+         "The mean has lost digits: divide in the buffer's own dtype, with its fractions."),
     Hint("a copy", lambda s: have(s, *s.flats),
          "The buffer is as before: change bucket.buffer() in place, not a copy of it."),
     Hint("the sum", lambda s: have(s, *[sum(s.flats)] * s.n),
          "That is the sum: divide by the number of ranks."),
     Hint("divided twice", lambda s: have(s, *[sum(s.flats) / s.n**2] * s.n),
          "That is divided twice."),
-    Hint("rank 0 alone", lambda s: have(s, s.expect["buffers"][0]),
+    Hint("rank 0 alone", lambda s: have(s, s.expect["buffers"][0])
+         and not have(s, *s.expect["buffers"]),
          "Rank 0 has the mean, and others have not."),
     Hint("another number", lambda s: have(s, *s.buffers[:1] * s.n),
          lambda s: f"With {s.n} ranks, divide by {s.n}: dist.get_world_size()."),
@@ -223,11 +238,14 @@ DDP = (
     Hint("more than the buckets", lambda s: s.wrong("all-reduces"),
          "More is reduced than the buckets: share_unused is for find_unused_parameters only."),
     Hint("rebuilt each time", lambda s: len(s.after) > len(s.before),
-         "The buckets are rebuilt again and again: only the first order counts."),
+         lambda s: f"A later step takes {len(s.after)} collectives, where {len(s.before)} buckets "
+         "need one each: the order is shared once, and parameters at the start."),
     Hint("never rebuilt", lambda s: s.after == s.before,
          "The buckets are never rebuilt: keep the first backward's order in first_order."),
     Hint("another order", lambda s: s.wrong("after"),
          "first_order holds the parameters as they became ready in the first whole backward."),
+    Hint("None stays", lambda s: len(s["None"]) < len(s.expect["None"]),
+         "A gradient that no rank has made stays None: zeros would still decay and move it."),
     Hint("not shared", lambda s: s.wrong("as torch's", "None"),
          "A gradient that another rank has made must arrive here too: share_unused."),
     Hint("says nothing", lambda s: s.said == "nothing",

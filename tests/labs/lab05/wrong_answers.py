@@ -80,6 +80,7 @@ edits(
     ("GradientBuckets", "copies", "                p.grad = view\n", "", "memory of its own"),
     ("GradientBuckets", "keeps_the_old",
      "                view.copy_(p.grad)\n", "", "values lost"),
+    ("GradientBuckets", "in_float16", "copy_(p.grad)", "copy_(p.grad.half())", "digits lost"),
     ("GradientBuckets", "adds", "view.copy_(p.grad)", "view.add_(p.grad)", "added"),
     ("GradientBuckets", "stale", "view.zero_()", "pass", "old values"),
     ("GradientBuckets", "none_becomes_zero", "view.zero_()", "p.grad = view.zero_()", "None"),

@@ -28,6 +28,9 @@ edits(
     ("average", "nothing_returned", "return dist.all_reduce", "dist.all_reduce", "returned None"),
     ("average", "rank_0_only", "all_reduce(flat", "reduce(flat, 0", "not started"),
     ("average", "a_copy", "bucket.buffer()\n", "bucket.buffer().clone()\n", "a copy"),
+    ("average", "whole_numbers", "flat.div_", "flat.floor_divide_", "rounded"),
+    ("average", "in_float16", "    flat.div_(dist.get_world_size())\n",
+     "    flat.copy_((flat / dist.get_world_size()).half())\n", "rounded"),
     ("average", "always_two", "dist.get_world_size()", "2", "another number"),
 )
 edits(
@@ -224,6 +227,13 @@ edits(
      "        if any(self.reducer.missing):\n            raise self.missing_gradients()\n", "",
      "says nothing"),
     (DDP, "unused_not_shared", "share_unused(self.reducer.buckets)", "pass", "not shared"),
+    (DDP, "zeros_for_none", "            share_unused(self.reducer.buckets)\n",
+     "            for p in self.trained:\n"
+     "                p.grad = torch.zeros_like(p) if p.grad is None else p.grad\n"
+     "            share_unused(self.reducer.buckets)\n", "None stays"),
+    (DDP, "parameters_before_each_forward", "        self.expected += 1\n",
+     "        self.expected += 1\n        broadcast_parameters(self.module)\n",
+     "rebuilt each time"),
     (DDP, "always_shares", "        if self.find_unused_parameters:\n            share_unused(",
      "        if True:\n            share_unused(", "more than the buckets"),
     (DDP, "never_rebuilt", NOTE_ORDER, "", "never rebuilt"),
