@@ -127,9 +127,14 @@ def _bucketed(
     import torch
 
     number = {id(p): i for i, p in enumerate(parameters)}
-    buckets = list(answer(iter(parameters), cap, first))
+    buckets = answer(iter(parameters), cap, first)
+    if not isinstance(buckets, list | tuple):
+        raise TypeError(f"assign_buckets gave a {type(buckets).__name__}, not a list")
     if any(isinstance(each, torch.Tensor) for each in buckets):  # to go over millions of numbers
         return {"buckets": "a list of tensors, not of lists"}
+    for each in buckets:
+        if not isinstance(each, list | tuple):
+            raise TypeError(f"a bucket is a {type(each).__name__}, not a list")
     return {"buckets": [[number.get(id(p), "no parameter") for p in bucket] for bucket in buckets]}
 
 
@@ -197,9 +202,8 @@ def best_cap(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _chosen(answer: Answer, problems: Sequence[tuple[Any, ...]]) -> Observed:
-    return {
-        "caps": [
-            float(answer(list(caps), list(ready), list(sizes), *link))
-            for caps, ready, sizes, *link in problems
-        ]
-    }
+    chosen = [
+        answer(list(caps), list(ready), list(sizes), *link)
+        for caps, ready, sizes, *link in problems
+    ]
+    return {"caps": [cap if isinstance(cap, str) else float(cap) for cap in chosen]}

@@ -70,6 +70,8 @@ def follows(rule: Rule, s: Seen) -> bool:
 
 
 BUCKETED = (
+    Hint("no list", lambda s: s.kind == "not a list",
+         "Give back a list of buckets, each a list: later cells ask for their len()."),
     Hint("iterator", lambda s: s.kind == "iterator",
          "parameters may be an iterator, as model.parameters() is: make a list of it first."),
     *(Hint(name, partial(follows, rule), says) for name, rule, says in WRONG_RULES),

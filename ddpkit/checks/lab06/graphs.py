@@ -30,7 +30,10 @@ def unused(answer: Answer, build: Build, order: Sequence[int]) -> Observed:
     parameters = [torch.nn.Parameter(torch.ones(2)) for _ in order]
     output = build([parameters[i] for i in order])
     number = {id(p): i for i, p in enumerate(parameters)}
-    found = [number.get(id(p), "no parameter") for p in answer(output, parameters)]
+    gave = answer(output, parameters)
+    if not isinstance(gave, list | tuple):
+        raise TypeError(f"unused_parameters gave a {type(gave).__name__}, not a list")
+    found = [number.get(id(p), "no parameter") for p in gave]
     if any(p.grad is not None for p in parameters):
         return {"unused": "gradients were made"}
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]

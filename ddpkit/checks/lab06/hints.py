@@ -143,6 +143,8 @@ REBUILT = (
 UNUSED = (
     Hint("each path", lambda s: s.raised == "RunTimeout",
          "It walks each path for itself, and there are 2**60. Note which nodes you have seen."),
+    Hint("no list", lambda s: s.kind == "not a list",
+         "Give back a list: a generator is empty for who goes over it again."),
     Hint("a backward", lambda s: s.kind == "no graph" or isinstance(s.unused, str),
          "The model's backward comes later: look at the graph, and run none."),
     Hint("recursion", lambda s: s.raised == "RecursionError",

@@ -42,6 +42,9 @@ UNEVEN = (
     Hint("leaves", lambda s: s.stuck,
          "A rank has returned, and others still have batches, for which they need all: go on "
          "without a batch of your own until nobody has one."),
+    Hint("no list of int", lambda s: not isinstance(s.counts[0], list)
+         or any(type(count) is not int for count in s.counts[0]),
+         "Return a list of Python's int: int() and tolist() make them of tensors and floats."),
     Hint("left over", lambda s: len(s.counts[0]) < len(s.right_counts),
          "Batches are left over: go on as long as any rank has one."),
     Hint("one step too many", lambda s: s.counts[0][-1:] == [0],

@@ -63,6 +63,8 @@ edits(
      "caps[kind] = bucket_cap_mb", "first = bucket_cap_mb", "one first of all"),
     ("assign_buckets", "past_the_cap", ">= caps", "> caps", "past the cap"),
     ("assign_buckets", "one_is_left", OPEN, f"{OPEN}[:1]", "not each once"),
+    ("assign_buckets", "one_at_a_time", "return closed +", "yield from closed +", "no list"),
+    ("assign_buckets", "in_sets", CLOSE, "closed.append(set(open_buckets.pop(kind)))", "no list"),
     ("assign_buckets", "an_empty_one", OPEN, f"{OPEN} + [[]]", "an empty one"),
     ("assign_buckets", "back_in_order",
      CLOSE, "closed.append(open_buckets.pop(kind)[::-1])", "order within"),
@@ -115,6 +117,7 @@ edits(
     ("best_cap", "last_of_equal", "min(caps, key=done)", "min(reversed(caps), key=done)",
      "not the first"),
     ("best_cap", "the_worst", "min(caps", "max(caps", "later"),
+    ("best_cap", "as_text", "min(caps, key=done)", "str(min(caps, key=done))", "none of caps"),
     ("best_cap", "the_time", "min(caps, key=done)", "min(map(done, caps))", "none of caps"),
 )
 edits(("best_cap", "starts_with_the_first", "bucket[-1][0]", "bucket[0][0]", "first is ready"),

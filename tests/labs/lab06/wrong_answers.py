@@ -130,6 +130,8 @@ edits(
      "[leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]", "[output]",
      "no tensor"),
     ("unused_parameters", "by_id", "return [p for", "return [id(p) for", "no parameter"),
+    ("unused_parameters", "one_at_a_time", {"return [p for": "return (p for",
+     "not in reached]": "not in reached)"}, "no list"),
 )
 edits(
     ("unused_parameters", "by_a_backward",

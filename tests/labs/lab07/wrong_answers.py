@@ -192,6 +192,10 @@ edits(
       "        counts.append(int(count))":
       "        counts.append(int(count))\n        if count == 0:\n            return counts"},
      "one step too many"),
+    ("train_uneven", "a_tensor", "            return counts\n",
+     "            return torch.tensor(counts)\n", "no list of int"),
+    ("train_uneven", "of_floats", "counts.append(int(count))", "counts.append(float(count))",
+     "no list of int"),
     ("train_uneven", "counts_nothing", "counts.append(int(count))", "counts.append(1)",
      "other counts"),
     ("train_uneven", "flag_of_some",
