@@ -27,6 +27,7 @@ def bottleneck(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("compute, or the network", _network(rng)),
         ("few bytes, or many", _sizes(rng)),
         ("who is waited for", _waits(rng)),
+        ("ranks unlike each other", _unlike(rng)),
         ("nothing to be seen", _gaps(rng)),
         ("simulated steps", _simulated(rng)),
         ("recorded runs", _recorded(rng)),
@@ -37,6 +38,7 @@ def bottleneck(answer: Answer, rng: random.Random) -> Iterator[Case]:
             partial(_bottlenecks, answer, [trace for _, trace in rows]),
             {"bottlenecks": [right for right, _ in rows]},
             hints=hints.BOTTLENECK,
+            given={"about": about},
         )
 
 
@@ -87,6 +89,16 @@ def _waits(rng: random.Random) -> list[Row]:
         ("straggler", traces.of(traces.StepWork(slow, nothing, nothing, sizes))),
         ("input", _made(rng, ms, sizes, input=hungry)),
     ]
+
+
+def _unlike(rng: random.Random) -> list[Row]:
+    """Steps whose ranks' lower median leads to a word, and no other middle to the same."""
+    ms, nothing = rng.uniform(5, 15), [0.0] * RANKS
+    rows = []
+    for right, times in (("straggler", (1, 2, 9, 10)), ("compute", (1, 6, 6, 10))):
+        computes = [ms * each * rng.uniform(0.97, 1.03) for each in rng.sample(times, RANKS)]
+        rows.append((right, traces.of(traces.StepWork(computes, nothing, nothing, [10_000]))))
+    return rows
 
 
 def _gaps(rng: random.Random) -> list[Row]:

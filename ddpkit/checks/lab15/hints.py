@@ -29,6 +29,9 @@ BOTTLENECK = (
          "latency is 0."),
     Hint("no such word", lambda s: any(each not in WORDS for each in s.bottlenecks),
          f"The answer is one of six words: {', '.join(WORDS)}."),
+    Hint("usual", lambda s: "unlike" in s.about,
+         "What ranks usually compute is the lower median of all their times: another middle leads "
+         "to another word here."),
     Hint("hidden counts", taken_for("compute", *MOVING),
          "A step does not wait for communication that is hidden below compute: count what is "
          "exposed."),
