@@ -17,7 +17,7 @@ from unittest import mock
 
 from torch._C._distributed_c10d import HashStore
 
-from ddpkit.checks.lab07.store import FakeStore, Kept, LooksForEver
+from ddpkit.checks.lab07.store import Kept, LooksForEver, fake_store
 from ddpkit.exercises.raised import listed
 
 Answer = Callable[..., Any]
@@ -90,7 +90,7 @@ def visits(answer: Answer, plans: Sequence[Sequence[Visit]], timeout: float) -> 
     """How each visit ended (`_end`) and its seconds, by rank; whether a key was deleted."""
     room = Room()
     kept, found = Kept(), [list[tuple[Any, float]]() for _ in plans]
-    stores = [FakeStore(room, kept) for _ in plans]
+    stores = [fake_store(room, kept) for _ in plans]
     blank: list[NotImplementedError] = []
     all_here = threading.Barrier(len(plans) + 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from torch.distributed import DistStoreError
 
 Value = str | bytes
 LOOKS = 10_000  # of a rank at the store: who looks oftener without sleeping looks for ever
-BASE: Any = Store
 
 
 class LooksForEver(BaseException):
@@ -35,11 +35,19 @@ class Kept:
     deleted: bool = False  # whether a key that was set has been deleted
 
 
-class FakeStore(BASE):  # type: ignore[misc]
-    """A rank's store; a PrefixStore may be around it.
+def fake_store(room: Waits, kept: Kept) -> Any:
+    """A rank's store, one of c10d's; a PrefixStore may be around it.
 
-    What is not here c10d makes of it: `timeout` and `set_timeout`, `barrier`.
+    Its class is made here: one that is C++'s cannot be sent to a sandbox.
     """
+    made = types.new_class("FakeStore", (Overrides, Store))
+    return made(room, kept)
+
+
+class Overrides:
+    """What a fake store does itself. Of the rest c10d makes `timeout`, `set_timeout`, `barrier`."""
+
+    timeout: timedelta
 
     def __init__(self, room: Waits, kept: Kept) -> None:
         super().__init__()
@@ -109,7 +117,7 @@ class FakeStore(BASE):  # type: ignore[misc]
         self.kept.deleted |= there
         return there
 
-    def clone(self) -> FakeStore:
+    def clone(self) -> Overrides:
         return self  # c10d would not keep another one alive
 
     # The names by which a PrefixStore calls two of these
