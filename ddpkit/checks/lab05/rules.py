@@ -26,7 +26,7 @@ class Rule:
     first: str = "of each kind"  # "of all", "never", "always"
     alone: bool = False  # who is as large as the cap by itself goes into a bucket of its own
     rest: bool = True  # what is open at the end closes too
-    places: bool = False  # ... each kind at its place, whatever it has closed before
+    in_turn: bool = False  # ... each kind at its place, whatever it has closed before
     short: int = 0  # bytes that a closed bucket may lack
 
     def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
@@ -65,7 +65,7 @@ class Rule:
             if not self.hard and (size > cap if self.strict else size >= cap):
                 closed.append(filling.pop(kind))
                 begun.add(counter)
-        if self.places:
+        if self.in_turn:
             seen = list(dict.fromkeys(kinds[:: -1 if self.reverse else 1]))
             return closed + [filling[kind] for kind in seen if kind in filling]
         return closed + (list(filling.values()) if self.rest else [])
@@ -82,7 +82,7 @@ WRONG_RULES: tuple[tuple[str, Rule, str], ...] = (
      "A bucket closes when its bytes reach the cap: no more need fit in then."),
     ("large alone", Rule(alone=True),
      "A large parameter goes into the open bucket too, and closes it."),
-    ("kinds in turn", Rule(places=True),
+    ("kinds in turn", Rule(in_turn=True),
      "Those left at the end come as they were opened. A kind that has closed a bucket opens its "
      "next one later."),
     ("no rest", Rule(rest=False), "What is open at the end is missing: close it too."),
