@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,22 @@ Answer = Callable[..., Any]
 
 
 def _asked(call: Answer, questions: Sequence[Question]) -> Observed:
-    return {"answers": [call(*question) for question in questions]}
+    """The answers, and whether what they were given is as it was: later cells use the same."""
+    given = [deepcopy(each) for each in questions]
+    answers = [call(*question) for question in given]
+    return {"answers": answers, "kept": _equal(given, list(questions))}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except (RuntimeError, ValueError):  # a tensor or an array, where there was none
+        return False
+
+
+def _changed(what: str) -> Hint:
+    return Hint("changed", lambda s: not s.kept,
+                f"You have changed {what}, and later cells use the same: work on a copy.")  # fmt: skip
 
 
 def _case(
@@ -41,7 +57,7 @@ def _case(
     return Case(
         title,
         observe=partial(_asked, call, list(questions)),
-        expect={"answers": Close(answers, digits) if floats else answers},
+        expect={"answers": Close(answers, digits) if floats else answers, "kept": True},
         weight=weight,
         hints=hints,
         given={"questions": questions},
@@ -51,7 +67,7 @@ def _case(
 
 # step_time
 
-STEPS = hints_for(steps.MISTAKES, steps.OTHER)
+STEPS = (_changed("a list of `compute`"), *hints_for(steps.MISTAKES, steps.OTHER))
 
 
 @exercise("step_time", lab="09", points=3)

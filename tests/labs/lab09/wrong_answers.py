@@ -173,6 +173,41 @@ def starts_with_the_first(compute, cap, price):
     return free + compute.after
 
 
+@wrong("step_time", "changed")
+def takes_them_off_the_lists(compute, cap, price):
+    free, filled = 0.0, 0
+    while compute.sizes:
+        at, filled = compute.ready.pop(0), filled + compute.sizes.pop(0)
+        if filled >= cap * 2**20 or not compute.sizes:
+            free = max(free, compute.forward + at) + price(filled)
+            filled = 0
+    return free + compute.after
+
+
+@wrong("step_time", "changed")
+def takes_them_off_and_forgets_the_rest(compute, cap, price):
+    free, filled = 0.0, 0
+    while compute.sizes:
+        at, filled = compute.ready.pop(0), filled + compute.sizes.pop(0)
+        if filled >= cap * 2**20:
+            free = max(free, compute.forward + at) + price(filled)
+            filled = 0
+    return free + compute.after
+
+
+@wrong("step_time", "changed")
+def counts_in_megabytes(compute, cap, price):
+    for i in range(len(compute.sizes)):
+        compute.sizes[i] /= 2**20
+    free, filled = 0.0, 0
+    for i, (at, size) in enumerate(zip(compute.ready, compute.sizes, strict=True)):
+        filled += size
+        if filled >= cap or i == len(compute.sizes) - 1:
+            free = max(free, compute.forward + at) + price(filled * 2**20)
+            filled = 0
+    return free + compute.after
+
+
 @wrong("fit", "each alone")
 def column_by_column(features, seconds):
     rows = np.array(features) / np.array(seconds)[:, None]
