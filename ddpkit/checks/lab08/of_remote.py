@@ -87,14 +87,18 @@ FETCHED = (
     Hint("float ids", lambda s: any(kinds != ["torch.int64"] for *_, kinds in s.calls),
          "The ids are int64, and go as they are."),
     Hint("other rows", lambda s: s.wrong("rows"), "forward returns the rows that the server gave."),
-    Hint("no gradient", lambda s: len(s.calls) == 1,
+    Hint("no gradient", lambda s: all(name == "rows" for name, *_ in s.calls),
          'The gradient never reached the server: backward calls "add_gradient".'),
-    Hint("gradient twice", lambda s: sum(name == "add_gradient" for name, *_ in s.calls) > 1,
+    Hint("gradient twice", lambda s: sum(name == "add_gradient" for name, *_ in s.calls) > s.batches,
          "The server got the gradient more than once: it adds up what it gets."),
     Hint("duplicates lost", lambda s: len(s.ids) != len(set(s.ids))
          and [len(each) for each in s.calls[-1][1]] != [len(s.ids)] * 2,
          "An id may stand twice in a batch: send all ids, and a gradient for each, as they come."),
-    Hint("other gradient", lambda s: s.wrong("gradient"),
+    Hint("one for both", lambda s: s.batches == 2 and sum(each == s.calls[-1][1][0]
+         for each in (call[1][0] for call in s.calls if call[0] == "add_gradient")) == 2,
+         "Rows were taken twice before one backward, and both gradients came with the ids of one: "
+         "what forward keeps for backward has to be kept for each `apply` alone."),
+    Hint("other gradient", lambda s: s.wrong("gradients"),
          "The server got another gradient than the one that backward was given."),
     Hint("other calls", lambda s: s.wrong("calls"),
          'Two calls: "rows" with the ids, and in backward "add_gradient" with ids and gradient.'),
@@ -203,47 +207,48 @@ def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Rows of a table over there, and their gradient on its way back."""
+    """Rows of a table over there, and their gradient on its way back; the last of two batches."""
     import torch
 
     from ddpkit.checks.lab08.remote import fetched
 
-    for about, server, ids in (
-        ("3 rows of 10", 0, rng.sample(range(10), 3)),
-        ("one row twice", 0, [4, 1, 4]),
-        ("the server is rank 1", 1, rng.sample(range(10), 4)),
+    two = rng.sample(range(10), 8)
+    for about, server, batches in (
+        ("3 rows of 10", 0, [rng.sample(range(10), 3)]),
+        ("one row twice", 0, [[4, 1, 4]]),
+        ("the server is rank 1", 1, sorted([two[:4], two[4:]], key=str)),
     ):
         table = torch.arange(20.0).reshape(10, 2) + rng.randrange(1, 9)
-        weights = torch.tensor([float(rng.randrange(1, 5)) for _ in ids]).reshape(-1, 1)
-        rows = table[ids]
-        gradient = 2 * rows * weights
+        weights = [torch.tensor([[float(rng.randrange(1, 5))] for _ in ids]) for ids in batches]
+        gradients = [2 * table[i] * w for i, w in zip(batches, weights, strict=True)]
+        asked_for = [["rows", [ids], ["torch.int64"]] for ids in batches]
+        sent = [
+            ["add_gradient", [ids, gradient.tolist()], ["torch.int64"]]
+            for ids, gradient in zip(batches, gradients, strict=True)
+        ]
         yield Case(
             about,
             asked(
                 partial(fetched, answer, table),
-                torch.tensor(ids),
-                weights,
+                [(torch.tensor(i), w) for i, w in zip(batches, weights, strict=True)],
                 server,
                 world_size=2,
                 see={
                     "rows": partial(of_rank, 1 - server),
                     "calls": partial(of_rank, server),
-                    "gradient": partial(_gradient, server),
+                    "gradients": partial(_gradients, server),
                 },
             ),
             {
-                "rows": rows,
-                "calls": [
-                    ["rows", [ids], ["torch.int64"]],
-                    ["add_gradient", [ids, gradient.tolist()], ["torch.int64"]],
-                ],
-                "gradient": Close(gradient.tolist()),
+                "rows": torch.cat([table[ids] for ids in batches]),
+                "calls": [*asked_for, *sent],
+                "gradients": Close([gradient.tolist() for gradient in gradients]),
             },
             hints=FETCHED,
-            given={"ids": ids},
+            given={"ids": batches[0], "batches": len(batches)},
         )
 
 
-def _gradient(server: int, did: Did) -> Any:
-    """The last gradient that the server got, or nothing."""
-    return did.returned[server][-1][1][-1]
+def _gradients(server: int, did: Did) -> Any:
+    """The gradients that the server got."""
+    return [each[1][-1] for each in did.returned[server] if each[0] == "add_gradient" and each[1]]

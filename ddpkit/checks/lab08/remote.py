@@ -146,25 +146,31 @@ def _exchange(name: str, arguments: tuple[Any, ...]) -> Any:
     return [kind, f"{type(value).__name__}: {value}" if isinstance(value, Exception) else value]
 
 
-def fetched(answer: Any, table: Any, ids: Any, weights: Any, server: int) -> Any:
+def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server: int) -> Any:
     """A trainer takes rows, and runs a backward through them; the server tells what it was asked.
 
-    The loss is the sum of the rows' squares, weighted.
+    A batch is ids and weights. The loss is the sum of the rows' squares, weighted, of all batches.
     """
     if dist.get_rank() == server:
         told: list[Any] = []
         while True:
             client, (name, arguments) = receive(None)
             if name == "over":
-                return told
+                return sorted(told, key=_rows_first)
             told.append([name, [each.tolist() for each in arguments if torch.is_tensor(each)]])
             told[-1].append([str(each.dtype) for each in arguments if torch.is_tensor(each)][:1])
             send(("ok", table[arguments[0].long()] if name == "rows" else None), client)
     anchor = torch.zeros(1, requires_grad=True)
     try:
-        rows = answer.apply(anchor, ids, server)
-        got = rows.detach().clone()
-        (rows.square() * weights).sum().backward()
+        rows = [answer.apply(anchor, ids, server) for ids, _ in batches]
+        got = torch.cat([each.detach() for each in rows])
+        losses = [(r.square() * w).sum() for r, (_, w) in zip(rows, batches, strict=True)]
+        torch.stack(losses).sum().backward()
     finally:
         send(("over", ()), server)
     return got
+
+
+def _rows_first(call: list[Any]) -> tuple[bool, str]:
+    """The order in which calls are told: autograd may come to the batches in any."""
+    return call[0] != "rows", str(call[1])

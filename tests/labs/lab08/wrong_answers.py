@@ -363,6 +363,10 @@ edits(
      'n = len(ctx.ids.unique())\n        '
      'call(ctx.server, "add_gradient", ctx.ids[:n], gradient[:n])',
      "duplicates lost"),
+    ("RemoteRows", "kept_by_the_class",
+     {"ctx.ids, ctx.server = ids, server": "RemoteRows.ids, RemoteRows.server = ids, server",
+      "call(ctx.server, \"add_gradient\", ctx.ids,":
+      "call(RemoteRows.server, \"add_gradient\", RemoteRows.ids,"}, "one for both"),
     ("RemoteRows", "mean", PUT,
      'call(ctx.server, "add_gradient", ctx.ids, gradient / len(gradient))', "other gradient"),
     ("RemoteRows", "asks_twice", FETCH,
