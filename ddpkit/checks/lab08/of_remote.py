@@ -53,6 +53,9 @@ CALLED = (
 SERVING = (
     Hint("dies", lambda s: s.raised == "ValueError",
          'The function has raised, and the server with it: send ("raised", error), and go on.'),
+    Hint("dies of another", lambda s: s.raised == "Refused",
+         "The server has survived a ValueError, and not an exception of another class: whatever a "
+         "function raises, its caller gets it, and the server goes on."),
     Hint("shutdown unanswered", lambda s: s.stuck and is_case(s, "1 client"),
          'Each call gets an answer, "shutdown" too: ("ok", None).'),
     Hint("first shutdown", lambda s: s.stuck and is_case(s, "in turn"),
@@ -146,6 +149,9 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
+RAISE = {"fail": "ValueError", "refuse": "Refused"}  # what these functions raise
+
+
 def _drawn(
     plot: Sequence[Any], rng: random.Random
 ) -> tuple[list[Any], list[int], int, list[tuple[int, list[Any]]]]:
@@ -157,8 +163,8 @@ def _drawn(
             total += sum(arguments)
         total *= name != "clear"
         story.append((client, name, arguments))
-        value = {"add": total, "fail": f"ValueError: {' '.join(map(str, arguments))}"}.get(name)
-        got.append((client, ["raised" if name == "fail" else "ok", value]))
+        value = f"{RAISE[name]}: {arguments[0]}" if name in RAISE else None
+        got.append((client, ["raised", value] if value else ["ok", {"add": total}.get(name)]))
     return story, sorted({client for client, *_ in story}), total, got
 
 
@@ -172,8 +178,8 @@ SERVINGS: tuple[tuple[str, list[Any]], ...] = (
     ("one that returns None", [(1, "add", (2,)), (1, "clear", BYE), (1, "add", (4,)),
                                (1, "shutdown", BYE)]),
     ("one that fails, and another", [(1, "add", (2,)), (1, "fail", ("no",)), (2, "add", (3,)),
-                                     (1, "shutdown", BYE), (2, "add", (5,)),
-                                     (2, "shutdown", BYE)]),
+                                     (1, "refuse", ("too late",)), (1, "shutdown", BYE),
+                                     (2, "add", (5,)), (2, "shutdown", BYE)]),
 )  # fmt: skip
 
 

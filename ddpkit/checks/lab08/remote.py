@@ -37,6 +37,10 @@ def receive(src: int | None) -> tuple[int, Any]:
     return source, pickle.loads(data.numpy().tobytes())
 
 
+class Refused(Exception):
+    """An exception that no answer can name."""
+
+
 class Account:
     """What the functions that are called belong to."""
 
@@ -55,6 +59,9 @@ class Account:
 
     def fail(self, text: str) -> None:
         raise ValueError(text)
+
+    def refuse(self, text: str) -> None:
+        raise Refused(text)
 
 
 def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:

@@ -326,6 +326,8 @@ TRIED = "except Exception as error:\n                answer = \"raised\", error\
 edits(
     ("serve_calls", "clients_themselves", "set(clients)", "clients", "caller's list"),
     ("serve_calls", "error_kills", TRIED, "finally:\n                pass\n", "dies"),
+    ("serve_calls", "four_classes", "except Exception as error",
+     "except (ValueError, TypeError, AttributeError, KeyError) as error", "dies of another"),
     ("serve_calls", "error_as_value", 'answer = "raised", error', 'answer = "ok", error',
      "an ok error"),
     ("serve_calls", "text_of_the_error", 'answer = "raised", error',
