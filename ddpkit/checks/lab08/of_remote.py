@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab08.hints import is_case
+from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import Did, asked
@@ -32,6 +33,17 @@ def pairs(s: Seen) -> bool:
     return any(isinstance(each, tuple | list) and each and each[0] == "ok" for each in values)
 
 
+def mistaken(s: Seen) -> list[tuple[Any, Any]]:
+    """What calls gave and should have given, where the two differ."""
+    calls = (zip(*both, strict=True) for both in zip(s.got, s.expect["got"], strict=True))
+    return [(got, wanted) for of_one in calls for got, wanted in of_one if not same(got, wanted)]
+
+
+def raises(value: Any) -> bool:
+    """Whether this stands for an exception that was raised."""
+    return str(value).startswith("raised ")
+
+
 # fmt: off
 CALLED = (
     Hint("from anybody", lambda s: is_case(s, "stranger") and (s.error or s.wrong("got")),
@@ -45,6 +57,15 @@ CALLED = (
          "A request is a pair: the name, and a tuple of all arguments."),
     Hint("other request", lambda s: s.wrong("asked"),
          "The server was asked for something else than (name, args)."),
+    Hint("nothing for 0", lambda s: mistaken(s) == [(None, 0)],
+         "The function over there returns 0, and your call None: 0 is a value like any other."),
+    Hint("returned, not raised", lambda s: any(map(raises, next(zip(*mistaken(s), strict=True))))
+         and is_case(s, "None"),
+         "The function over there has returned an exception, and not raised it: the first of the "
+         "pair tells which."),
+    Hint("another class", lambda s: all(raises(got) and raises(wanted)
+         for got, wanted in mistaken(s)) and s.wrong("got"),
+         "You raise another exception than the one that was raised over there."),
     Hint("not raised", lambda s: is_case(s, "fails") and s.wrong("got"),
          "The function over there has failed: what is raised there must be raised here."),
     Hint("other value", lambda s: s.wrong("got"),
@@ -109,12 +130,14 @@ FETCHED = (
 # fmt: on
 
 CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (  # about; ranks; stranger; who calls what
-    ("a number", 2, -1, [(1, "add", (2, 3)), (1, "add", (4,))]),
-    ("None, and no arguments", 2, -1, [(1, "add", (7,)), (1, "clear", ()), (1, "add", (1,))]),
-    ("one that fails, and another", 2, -1, [(1, "fail", ("no money",)), (1, "add", (5,))]),
+    ("a number", 2, -1, [(1, "add", (2, 3)), (1, "add", (4,)), (1, "double", (0,))]),
+    ("None, and no arguments", 2, -1, [(1, "add", (7,)), (1, "clear", ()), (1, "problem", ()),
+                                       (1, "add", (1,))]),
+    ("one that fails, and another", 2, -1, [(1, "fail", ("no money",)), (1, "add", (5,)),
+                                            (1, "refuse", ("too late",))]),
     ("2 clients", 3, -1, [(1, "add", (1,)), (2, "add", (2,)), (1, "add", (3,))]),
     ("a stranger's message is there first", 3, 2, [(1, "add", (6,))]),
-)
+)  # fmt: skip
 
 
 def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
@@ -164,7 +187,8 @@ def _drawn(
         total *= name != "clear"
         story.append((client, name, arguments))
         value = f"{RAISE[name]}: {arguments[0]}" if name in RAISE else None
-        got.append((client, ["raised", value] if value else ["ok", {"add": total}.get(name)]))
+        values = {"add": total, "double": 0, "problem": "returned ValueError: none"}
+        got.append((client, ["raised", value] if value else ["ok", values.get(name)]))
     return story, sorted({client for client, *_ in story}), total, got
 
 

@@ -54,11 +54,15 @@ class Account:
     def clear(self) -> None:
         self.total = 0
 
-    def double(self, x: Any) -> Any:
+    def double(self, x: Any = 0) -> Any:
         return 2 * x
 
     def fail(self, text: str) -> None:
         raise ValueError(text)
+
+    def problem(self) -> ValueError:
+        """An exception as a value, which is not raised."""
+        return ValueError("none")
 
     def refuse(self, text: str) -> None:
         raise Refused(text)
@@ -118,10 +122,11 @@ def _answer_of(account: Account, request: Any) -> tuple[str, Any]:
 
 def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -> Any:
     try:
-        return answer(server, name, *arguments)
-    except ValueError as error:
+        value = answer(server, name, *arguments)
+        return f"returned {_text(value)}" if isinstance(value, Exception) else value
+    except (ValueError, Refused) as error:
         said = named(error, map(str, arguments))
-        return f"raised ValueError: {', '.join(said)}"
+        return f"raised {type(error).__name__}: {', '.join(said)}"
 
 
 def _shown(request: Any) -> Any:
@@ -150,7 +155,11 @@ def served_calls(answer: Answer, asked: Sequence[Asked], clients: Sequence[int])
 def _exchange(name: str, arguments: tuple[Any, ...]) -> Any:
     send((name, arguments), 0)
     kind, value = receive(0)[1]
-    return [kind, f"{type(value).__name__}: {value}" if isinstance(value, Exception) else value]
+    return [kind, _text(value) if isinstance(value, Exception) else value]
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server: int) -> Any:

@@ -320,6 +320,11 @@ edits(
      "no answer taken"),
     ("call", "no_tuple_of_arguments", "(name, args)", "(name, *args)", "no pair"),
     ("call", "no_arguments", "(name, args)", "(name, ())", "other request"),
+    ("call", "true_values_alone", "return value", "return value or None", "nothing for 0"),
+    ("call", "looks_at_the_value", 'if kind == "raised":', "if isinstance(value, Exception):",
+     "returned, not raised"),
+    ("call", "always_a_ValueError", "raise value", "raise ValueError(*value.args)",
+     "another class"),
     ("call", "returns_nothing", "return value", "return None", "other value"),
 )
 TRIED = "except Exception as error:\n                answer = \"raised\", error\n"
