@@ -171,6 +171,7 @@ ORDERS = (
 
 # Asynchronous
 
+ONE, THREE = (1.0,), (1.0, 3.0, -2.0)
 AGES = (
     ("1 worker", 1, "v0 v0 p0 v0 p0 p0"),
     ("2 pull together, and push one after the other", 2, "v0 v1 p0 p1 v0 p0 v1 p1"),
@@ -180,32 +181,43 @@ AGES = (
 )
 
 
-def asynchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]) -> Observed:
-    """What an asynchronous rule says and does in a story."""
+def asynchronous(
+    story: Story, gradients: Sequence[float], workers: Sequence[int], times: Sequence[float] = ONE
+) -> Observed:
+    """What an asynchronous rule says and does in a story.
+
+    A gradient is a number, or so many times that number. No rounding touches whole ones.
+    """
     seen, flat, pushed = dict.fromkeys(workers, 0), 0.0, iter(gradients)
     ages: list[tuple[int, int]] = []
     pulled, parameters = [], []
     for what, worker in events(story):
         if what == "v":
             seen[worker] = len(ages)
-            pulled.append(flat)
+            pulled.append(_several(flat, times))
         elif what == "p":
             ages.append((worker, len(ages) - seen[worker]))
             flat += next(pushed)
         if what in "pd":
-            parameters.append(flat)
+            parameters.append(_several(flat, times))
     return {
         "may pull": " ".join("yes" for what, _ in events(story) if what == "?"),
-        "parameters": Close(parameters),
-        "pulled": Close(pulled) if pulled else [],
+        "parameters": parameters,
+        "pulled": pulled,
         "updates": len(ages),
         "gradients": "kept",
         "staleness": ages,
     }
 
 
+def _several(number: float, times: Sequence[float]) -> float | list[float]:
+    return number if times == ONE else [number * each for each in times]
+
+
 def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
-    """Stories of pulls and pushes, the last one drawn."""
+    """Stories of pulls and pushes, the last one drawn; half of float32's bits would not do."""
+    import torch
+
     drawn = []
     for _ in range(12):
         worker = rng.randrange(4)
@@ -213,11 +225,12 @@ def asynchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for about, n, plot in (*AGES, ("4 workers, drawn", 4, " ".join(drawn))):
         workers = rng.sample(range(1, 9), n)
         story = named(plot, workers)
-        values = [float(rng.randrange(1, 90)) for _ in pushes_of(story)]
+        values = [float(rng.randrange(2049, 9000, 2)) for _ in pushes_of(story)]
+        gradients = [torch.tensor(_several(value, THREE)) for value in values]
         yield Case(
             about,
-            partial(play, answer, story, one_number(values), workers),
-            asynchronous(story, values, workers),
+            partial(play, answer, story, gradients, workers),
+            asynchronous(story, values, workers, THREE),
             hints=ASYNCHRONOUS,
             given={"n": n, "story": story, "workers": workers},
         )

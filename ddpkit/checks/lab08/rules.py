@@ -44,13 +44,13 @@ def play(
         if what == "?":
             said.append("yes" if rule.may_pull(worker) else "no")
         elif what == "v":
-            pulled.append(float(rule.pull(worker)[0]))
+            pulled.append(_shown(rule.pull(worker)))
         elif what == "p":
             rule.push(worker, next(pushed))
         else:
             rule.done(worker)
         if what in "pd":
-            parameters.append(float(flat[0]))
+            parameters.append(_shown(flat))
     kept = all(torch.equal(mine, given) for mine, given in zip(own, gradients, strict=True))
     seen = {
         "may pull": " ".join(said),
@@ -62,6 +62,11 @@ def play(
     if hasattr(rule, "staleness"):
         seen["staleness"] = list(rule.staleness)
     return seen
+
+
+def _shown(parameters: Any) -> Any:
+    """All numbers; a single one as it is."""
+    return parameters.tolist() if len(parameters) > 1 else float(parameters[0])
 
 
 def end_of(
