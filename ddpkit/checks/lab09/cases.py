@@ -94,6 +94,7 @@ def _most(s: Seen) -> bool:
 
 
 FITS = (
+    _changed("`features` or `seconds`"),
     Hint("a constant", _most,
          "There is no constant: for n features you return more than n coefficients."),
     *hints_for(fits.MISTAKES, fits.OTHER),
@@ -119,7 +120,7 @@ def fit(answer: Answer, rng: random.Random) -> Iterator[Case]:
         yield Case(
             title,
             observe=partial(_fitted, answer, questions),
-            expect={"coefficients": [len(each) for each in found], **columns},
+            expect={"coefficients": [len(each) for each in found], **columns, "kept": True},
             read=partial(_by_column, len(found[0])),
             weight=2 if not number else 1,
             hints=FITS,
@@ -128,20 +129,26 @@ def fit(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _fitted(answer: Answer, questions: Sequence[Question]) -> Observed:
-    return {"answers": [[float(c) for c in answer(*question)] for question in questions]}
+    return _asked(partial(_floats, answer), questions)
+
+
+def _floats(answer: Answer, *question: Any) -> list[float]:
+    return [float(c) for c in answer(*question)]
 
 
 def _by_column(count: int, observed: Observed) -> Observed:
     """The answers, and of each coefficient those to all questions: they are of one size."""
     answers = observed["answers"]
     columns = {f"c[{k}]": [each[k] for each in answers if len(each) > k] for k in range(count)}
-    return {"coefficients": [len(each) for each in answers], **columns, "answers": answers}
+    return {**observed, "coefficients": [len(each) for each in answers], **columns}
 
 
 # autotune
 
-TUNING = hints_for(choices.TUNING, choices.OTHER_TUNING)
+PREDICTED = _changed("`predicted`")
+TUNING = (PREDICTED, *hints_for(choices.TUNING, choices.OTHER_TUNING))
 AS_LONG = (
+    PREDICTED,
     Hint("as long", say="A prediction as long as the best measurement cannot beat it: stop there."),
 )
 
@@ -153,24 +160,27 @@ def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
     questions = telling(rng, choices.drawn_tuning, 5, right, choices.TUNING)
     yield _case("5 tables", call, questions, right, TUNING, weight=3)
     takes, said = questions[0]
-    perfect = (dict(said), said)
+    perfect = (said, said)
     yield _case("a model without error", call, [perfect], right, TUNING)
     as_long = choices.as_long_as_the_best(rng)
     yield _case("a prediction as long as the best", call, [as_long], right, AS_LONG)
-    (cap, seconds), *_ = said
-    yield _case("one cap", call, [({cap: takes[cap]}, ((cap, seconds),))], right, TUNING)
+    cap = next(iter(said))
+    yield _case("one cap", call, [({cap: takes[cap]}, {cap: said[cap]})], right, TUNING)
 
 
 # servers
 
-TOO_FEW = hints_for(choices.TOO_FEW, choices.OTHER_SERVERS)
+SIZES = _changed("`sizes`")
+TOO_FEW = (SIZES, *hints_for(choices.TOO_FEW, choices.OTHER_SERVERS))
 EXACT = (
+    SIZES,
     Hint("just enough", lambda s: s.answers[0] != s.expect["answers"][0],
          "Just enough is enough: at most `seconds`, not less than."),
     Hint("one", lambda s: s.answers[2] != 1, "One server may be enough: begin with 1."),
     Hint("one for each", say="There may be as many servers as tensors: one for each."),
 )  # fmt: skip
 NEVER = (
+    SIZES,
     Hint("no None", lambda s: s.answers == [len(q[0]) for q in s.questions],
          "Even one server for each tensor is too slow: return None."),
     Hint("too large", say="One tensor keeps its server busy for too long, however many there are."),
@@ -189,7 +199,7 @@ def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> int | None:
-    found = answer(list(sizes), *others)
+    found = answer(sizes, *others)
     return None if found is None else int(found)
 
 

@@ -28,10 +28,12 @@ class Bench:
         return self.takes[cap]
 
 
-def tuned(answer: Callable[..., object], takes: dict[float, float], said: object) -> Found:
+def tuned(
+    answer: Callable[..., object], takes: dict[float, float], said: dict[float, float]
+) -> Found:
     """What an answer chooses, and what it measures for it."""
     bench = Bench(takes)
-    cap = answer(bench, dict(said))  # type: ignore[call-overload]
+    cap = answer(bench, said)
     return [None if cap is None else float(cap), bench.asked]  # type: ignore[arg-type]
 
 
@@ -138,7 +140,7 @@ def _good_prediction(measure: Measure, predicted: Mapping[float, float]) -> floa
     return min(took, key=lambda cap: took[cap])
 
 
-def right_tuning(takes: dict[float, float], said: object) -> Found:
+def right_tuning(takes: dict[float, float], said: dict[float, float]) -> Found:
     """The cap that is best, and the caps that have to be measured to be sure."""
     return tuned(_autotune, takes, said)
 
@@ -181,15 +183,15 @@ def drawn_tuning(rng: random.Random) -> Question:
         cap: ms / 1000 for cap, ms in zip(caps, rng.sample(range(80, 140), 6), strict=True)
     }
     takes = {cap: seconds * rng.uniform(1.02, 1.4) for cap, seconds in predicted.items()}
-    return takes, tuple(predicted.items())
+    return takes, predicted
 
 
 def as_long_as_the_best(rng: random.Random) -> Question:
     """Three caps: what the first takes is what the model says of the second."""
     first, second, third = rng.sample((0.25, 0.5, 1.0, 2.0, 4.0), 3)
     least = rng.randrange(80, 100) / 1000
-    said = ((second, least * 1.25), (third, least * 1.5), (first, least))
-    return {cap: seconds * 1.25 for cap, seconds in said}, said
+    said = {second: least * 1.25, third: least * 1.5, first: least}
+    return {cap: seconds * 1.25 for cap, seconds in said.items()}, said
 
 
 # servers
@@ -281,7 +283,7 @@ def drawn_servers(rng: random.Random) -> Question:
     workers, bandwidth = rng.choice((4, 6, 8)), rng.uniform(0.5e9, 2e9)
     enough = rng.randrange(3, 8)
     took = 2 * workers * busiest(sizes, enough) / bandwidth
-    return tuple(sizes), workers, took * rng.uniform(1.001, 1.05), bandwidth
+    return sizes, workers, took * rng.uniform(1.001, 1.05), bandwidth
 
 
 def exactly_hidden(rng: random.Random) -> list[Question]:
@@ -290,7 +292,7 @@ def exactly_hidden(rng: random.Random) -> list[Question]:
     With a byte less each tensor needs a server of its own, with plenty one is enough. The numbers
     are such that no rounding touches them.
     """
-    sizes, workers = (2**21,) * rng.choice((6, 8, 10)), rng.choice((2, 4, 8))
+    sizes, workers = [2**21] * rng.choice((6, 8, 10)), rng.choice((2, 4, 8))
     return [
         (sizes, workers, 2 * workers * nbytes / 2**30, float(2**30))
         for nbytes in (2**22, 2**22 - 1, 2**26)
@@ -299,5 +301,5 @@ def exactly_hidden(rng: random.Random) -> list[Question]:
 
 def impossible(rng: random.Random) -> Question:
     """A tensor that alone takes longer than there is time."""
-    sizes = (rng.randrange(30_000_000, 40_000_000), 1000, 2000, 3_000_000)
+    sizes = [rng.randrange(30_000_000, 40_000_000), 1000, 2000, 3_000_000]
     return sizes, 8, 0.2, 1e9

@@ -40,6 +40,11 @@ edits(
      "upside down"),
     ("fit", "by_the_root", {SOLVED: SOLVED.replace("/ t[:, None]", "/ t[:, None].sqrt()"),
                             ONES: "t[:, None].sqrt()"}, "half way"),
+    ("fit", "divides_in_place", SOLVED,
+     "for i, row in enumerate(features):\n        features[i] = [x / seconds[i] for x in row]\n"
+     "    rows = torch.tensor(features, dtype=torch.float64)", "changed"),
+    ("fit", "seconds_in_ms", "t = torch", "seconds[:] = [1000 * s for s in seconds]\n"
+     "    t = 1e-3 * torch", "changed"),
     ("fit", "with_a_constant",
      "torch.tensor(features,", "torch.tensor([[*f, 1.0] for f in features],", "a constant"),
     ("fit", "a_constant_in_front",
@@ -67,6 +72,13 @@ edits(
     ("autotune", "equal_ones_too", ">= min", "> min", "as long"),
     ("autotune", "two_at_least", "if took and", "if len(took) > 1 and", "other"),
 
+    ("autotune", "takes_them_out", {"for cap in sorted(predicted, key=predicted.get):":
+      "while predicted:\n        cap = min(predicted, key=predicted.get)",
+      "        took[cap] = measure(cap)": "        took[cap] = measure(cap)\n        del predicted[cap]"},
+     "changed"),
+
+    ("servers", "sorts_them_in_place", "    for count in", "    sizes.sort(reverse=True)\n    for count in",
+     "changed"),
     ("servers", "there_only", "2 * workers", "workers", "one way"),
     ("servers", "the_average", "max(load)", "sum(load) / count", "evenly"),
     ("servers", "of_one_worker", "2 * workers", "2", "one worker"),
