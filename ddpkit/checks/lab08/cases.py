@@ -169,15 +169,15 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Requests from anybody, answered when the rule allows, until all are done."""
     import torch
 
-    from ddpkit.checks.lab08.stories import at_once, served
+    from ddpkit.checks.lab08.stories import at_once, ramp, served
 
     for about, workers, story, needs in STORIES:
         n, length = max(workers) + 1, rng.randrange(2, 6)
         pushes = [int(each[1:]) for each in story.split() if each[0] in "phi"]
-        values = rng.sample(range(1, 90), len(pushes))
+        values = rng.sample(range(2049, 9000, 2), len(pushes))  # float16 has no such number
         mine = [
             [
-                torch.full((length,), float(value))
+                ramp(float(value), length)
                 for value, worker in zip(values, pushes, strict=True)
                 if worker == rank
             ]

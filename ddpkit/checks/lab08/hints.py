@@ -122,8 +122,11 @@ SERVED = (
     Hint("data from anybody", lambda s: is_case(s, "two at once") and s.wrong("gradients"),
          "The gradients of two workers are mixed up: the header may come from anybody, but the "
          "data comes from the worker who sent that header."),
-    Hint("one buffer", lambda s: s.wrong("gradients") and len(set(s.gradients)) < len(s.gradients),
+    Hint("one buffer", lambda s: s.wrong("gradients")
+         and len(set(map(str, s.gradients))) < len(s.gradients),
          "A gradient that the server keeps has changed: receive each into a new tensor."),
+    Hint("other gradients", lambda s: not s.wrong("calls") and s.wrong("gradients"),
+         "The rule was given another gradient than the worker sent."),
     Hint("other calls", lambda s: s.wrong("calls"),
          "PUSH calls server.push(worker, gradient), PULL server.pull(worker), DONE "
          "server.done(worker): each once, as the requests come."),

@@ -113,7 +113,8 @@ FETCHED = (
     Hint("other rows", lambda s: s.wrong("rows"), "forward returns the rows that the server gave."),
     Hint("no gradient", lambda s: all(name == "rows" for name, *_ in s.calls),
          'The gradient never reached the server: backward calls "add_gradient".'),
-    Hint("gradient twice", lambda s: sum(name == "add_gradient" for name, *_ in s.calls) > s.batches,
+    Hint("gradient twice",
+         lambda s: sum(name == "add_gradient" for name, *_ in s.calls) > s.batches,
          "The server got the gradient more than once: it adds up what it gets."),
     Hint("duplicates lost", lambda s: len(s.ids) != len(set(s.ids))
          and [len(each) for each in s.calls[-1][1]] != [len(s.ids)] * 2,

@@ -36,8 +36,8 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _changed(what: str) -> Hint:
-    return Hint("changed", lambda s: not s.kept,
-                f"You have changed {what}, and later cells use the same: work on a copy.")  # fmt: skip
+    says = f"You have changed {what}, and later cells use the same: work on a copy."
+    return Hint("changed", lambda s: not s.kept, says)
 
 
 def _case(

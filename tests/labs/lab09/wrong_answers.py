@@ -74,11 +74,11 @@ edits(
 
     ("autotune", "takes_them_out", {"for cap in sorted(predicted, key=predicted.get):":
       "while predicted:\n        cap = min(predicted, key=predicted.get)",
-      "        took[cap] = measure(cap)": "        took[cap] = measure(cap)\n        del predicted[cap]"},
+      "took[cap] = measure(cap)": "took[cap] = measure(cap)\n        del predicted[cap]"},
      "changed"),
 
-    ("servers", "sorts_them_in_place", "    for count in", "    sizes.sort(reverse=True)\n    for count in",
-     "changed"),
+    ("servers", "sorts_them_in_place", "    for count in",
+     "    sizes.sort(reverse=True)\n    for count in", "changed"),
     ("servers", "there_only", "2 * workers", "workers", "one way"),
     ("servers", "the_average", "max(load)", "sum(load) / count", "evenly"),
     ("servers", "of_one_worker", "2 * workers", "2", "one worker"),
