@@ -143,17 +143,17 @@ SUMS: tuple[tuple[str, Pair, str], ...] = (
 
 
 def pairs(rng: random.Random) -> dict[str, list[tuple[Tensor, Tensor]]]:
-    """Gradients in all positions to each other; all lengths are some 1 to 30."""
+    """Gradients in all positions to each other; lengths are some 1 to 30, and two are short."""
     import torch
 
     long = torch.tensor([rng.choice((-1, 1)) * rng.uniform(1, 5) for _ in range(40)])
     other = torch.tensor([rng.uniform(-3, 3) for _ in range(40)])
     left, right = torch.zeros(6), torch.zeros(6)
     left[:3], right[3:] = long[:3], other[:3] + 4
-    nothing = torch.zeros(40)
+    nothing, short, brief = torch.zeros(40), long / 128, other / 128
     return {
         "two gradients": [(long, 0.4 * long + other)],
         "at right angles, opposite": [(left, right), (long, -0.5 * long)],
-        "equal, twice as long": [(long, long.clone()), (other, 2 * other)],
+        "equal, twice as long": [(short, short.clone()), (brief, 2 * brief)],
         "one is zeros": [(nothing, other), (long, nothing)],
     }

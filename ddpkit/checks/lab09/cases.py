@@ -11,7 +11,7 @@ from typing import Any
 from ddpkit.checks.lab09 import batches, choices, fits, money, steps
 from ddpkit.checks.lab09.batches import Pair
 from ddpkit.checks.lab09.choices import tuned
-from ddpkit.checks.lab09.mistakes import Idea, Mistake, Question, hints_for, telling
+from ddpkit.checks.lab09.mistakes import Idea, Mistake, Question, as_number, hints_for, telling
 from ddpkit.checks.lab09.money import planned
 from ddpkit.checks.lab09.steps import Compute, priced
 from ddpkit.exercises.exercise import Case, Observed, exercise
@@ -33,6 +33,15 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except (RuntimeError, ValueError):  # a tensor or an array, where there was none
         return False
+
+
+def _is_text(answer: Any) -> bool:
+    first = answer[0] if isinstance(answer, list) else answer  # autotune's, before what it measured
+    return isinstance(first, str | bytes)
+
+
+A_TEXT = Hint("a text", lambda s: any(map(_is_text, s.answers)),
+              "You return a text with a number in it: return the number.")  # fmt: skip
 
 
 def _changed(what: str) -> Hint:
@@ -67,7 +76,7 @@ def _case(
 
 # step_time
 
-STEPS = (_changed("a list of `compute`"), *hints_for(steps.MISTAKES, steps.OTHER))
+STEPS = (A_TEXT, _changed("a list of `compute`"), *hints_for(steps.MISTAKES, steps.OTHER))
 
 
 @exercise("step_time", lab="09", points=3)
@@ -80,8 +89,8 @@ def step_time(answer: Answer, rng: random.Random) -> Iterator[Case]:
         yield _case(title, call, [question], right, STEPS)
 
 
-def _step(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: float) -> float:
-    return float(answer(compute, cap, partial(priced, alpha, per_byte)))
+def _step(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: float) -> Any:
+    return as_number(answer(compute, cap, partial(priced, alpha, per_byte)))
 
 
 # fit
@@ -146,7 +155,7 @@ def _by_column(count: int, observed: Observed) -> Observed:
 # autotune
 
 PREDICTED = _changed("`predicted`")
-TUNING = (PREDICTED, *hints_for(choices.TUNING, choices.OTHER_TUNING))
+TUNING = (A_TEXT, PREDICTED, *hints_for(choices.TUNING, choices.OTHER_TUNING))
 AS_LONG = (
     PREDICTED,
     Hint("as long", say="A prediction as long as the best measurement cannot beat it: stop there."),
@@ -171,7 +180,12 @@ def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
 # servers
 
 SIZES = _changed("`sizes`")
-TOO_FEW = (SIZES, *hints_for(choices.TOO_FEW, choices.OTHER_SERVERS))
+TOO_FEW = (
+    Hint("not whole", lambda s: any(type(each) not in (int, type(None)) for each in s.answers),
+         "Servers are counted: return a whole number, or None."),
+    SIZES,
+    *hints_for(choices.TOO_FEW, choices.OTHER_SERVERS),
+)  # fmt: skip
 EXACT = (
     SIZES,
     Hint("just enough", lambda s: s.answers[0] != s.expect["answers"][0],
@@ -198,14 +212,15 @@ def servers(answer: Answer, rng: random.Random) -> Iterator[Case]:
     yield _case("a tensor that is too large", call, [never], choices.needed, NEVER, trivial=True)
 
 
-def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> int | None:
+def _counted(answer: Answer, sizes: Sequence[int], *others: float) -> Any:
+    """What is answered; a whole number of any make as an int."""
     found = answer(sizes, *others)
-    return None if found is None else int(found)
+    return found if found is None or found != int(found) else int(found)
 
 
 # noise_scale
 
-NOISE = hints_for(batches.NOISE, batches.OTHER_NOISE)
+NOISE = (A_TEXT, *hints_for(batches.NOISE, batches.OTHER_NOISE))
 
 
 @exercise("noise_scale", lab="09", points=2)
@@ -223,8 +238,8 @@ def _but(mistakes: Sequence[Mistake], name: str) -> list[Mistake]:
     return [each for each in mistakes if each.name != name]
 
 
-def _scale(answer: Answer, squares: Sequence[float], *others: float) -> float:
-    return float(answer(list(squares), *others))
+def _scale(answer: Answer, squares: Sequence[float], *others: float) -> Any:
+    return as_number(answer(list(squares), *others))
 
 
 # adasum
@@ -232,14 +247,26 @@ def _scale(answer: Answer, squares: Sequence[float], *others: float) -> float:
 
 def _sums_as(idea: Pair, s: Seen) -> bool:
     pairs = zip(s.sums, s.pairs, strict=True)
-    return all(each.allclose(idea(*pair), rtol=1e-4, atol=1e-4) for each, pair in pairs)
+    return all(
+        each.allclose(idea(a, b), rtol=1e-4, atol=1e-4 * float(a.abs().max() + b.abs().max()))
+        for each, (a, b) in pairs
+    )
+
+
+def _short(s: Seen) -> bool:
+    return all(0 < float(a.norm()) < 0.3 for a, _ in s.pairs)
 
 
 ADASUM = (
+    Hint("no tensor", lambda s: any(isinstance(each, str) for each in s.sums),
+         "The answer is a tensor, as the gradients are."),
     Hint("not a number", lambda s: any(bool(each.isnan().any()) for each in s.sums),
          "A gradient of zeros has no direction: 0 / 0. Return the other one as it is."),
     Hint("changed", lambda s: not s.kept, "The gradients belong to the ranks: change neither."),
     *(Hint(name, partial(_sums_as, idea), says) for name, idea, says in batches.SUMS),
+    Hint("short ones", _short,
+         "These gradients are short, |a|² is below 0.1: what is added to it, or rounded, counts "
+         "here."),
     Hint("other", say="The answer is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b."),
 )  # fmt: skip
 
@@ -264,14 +291,15 @@ def _added(answer: Answer, pairs: Sequence[tuple[Any, Any]]) -> Observed:
     sums, kept = [], True
     for pair in pairs:
         a, b = (each.clone() for each in pair)
-        sums.append(torch.as_tensor(answer(a, b), dtype=torch.float32).clone())
+        found = answer(a, b)
+        sums.append(found.float().clone() if torch.is_tensor(found) else type(found).__name__)
         kept = kept and torch.equal(a, pair[0]) and torch.equal(b, pair[1])
     return {"sums": sums, "kept": kept}
 
 
 # expected_hours
 
-HOURS = hints_for(money.HOURS, money.OTHER_HOURS)
+HOURS = (A_TEXT, *hints_for(money.HOURS, money.OTHER_HOURS))
 NEVER_REVOKED = (
     Hint("rate of 0", lambda s: s.raised == "ZeroDivisionError" or s.answers[0] != s.answers[0],
          "Servers that are never revoked take hours · (1 + save / interval): there is nothing to "
@@ -289,8 +317,8 @@ def expected_hours(answer: Answer, rng: random.Random) -> Iterator[Case]:
     yield _case("never revoked", call, [money.never_revoked(rng)], money.hours_of, NEVER_REVOKED)
 
 
-def _hours(answer: Answer, *question: float) -> float:
-    return float(answer(*question))
+def _hours(answer: Answer, *question: float) -> Any:
+    return as_number(answer(*question))
 
 
 # plan

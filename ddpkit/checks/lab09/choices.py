@@ -9,7 +9,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TypeAlias
 
-from ddpkit.checks.lab09.mistakes import Mistake, Question
+from ddpkit.checks.lab09.mistakes import Mistake, Question, as_number
 
 Measure: TypeAlias = Callable[[float], float]
 Found: TypeAlias = list[object]  # the cap, and the caps that were measured, in order
@@ -34,7 +34,7 @@ def tuned(
     """What an answer chooses, and what it measures for it."""
     bench = Bench(takes)
     cap = answer(bench, said)
-    return [None if cap is None else float(cap), bench.asked]  # type: ignore[arg-type]
+    return [None if cap is None else as_number(cap), bench.asked]
 
 
 def _promising(
@@ -80,6 +80,15 @@ def _first_worse(measure: Measure, predicted: Mapping[float, float]) -> float:
             break
         best, least = cap, took
     return best
+
+
+def _two_at_least(measure: Measure, predicted: Mapping[float, float]) -> float:
+    took: dict[float, float] = {}
+    for cap in sorted(predicted, key=lambda cap: predicted[cap]):
+        if len(took) > 1 and predicted[cap] >= min(took.values()):
+            break
+        took[cap] = measure(cap)
+    return min(took, key=lambda cap: took[cap])
 
 
 def _twice(measure: Measure, predicted: Mapping[float, float]) -> float:
@@ -161,6 +170,8 @@ TUNING = tuple(Mistake(name, partial(tuned, idea), says) for name, idea, says in
     ("first worse", _first_worse,
      "A measurement was worse than the one before, but the next prediction still beat the best: go "
      "on as long as one does."),
+    ("two at least", _two_at_least,
+     "The first measurement may be below all other predictions: then a second one is for nothing."),
     ("twice", _twice, TWICE),
     ("twice", _again_at_the_end, TWICE),
     ("as given", _as_given, ORDER),

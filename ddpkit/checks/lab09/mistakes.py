@@ -37,6 +37,11 @@ def hints_for(mistakes: Iterable[Mistake], other: str) -> tuple[Hint, ...]:
     return *known, Hint("other", say=other)
 
 
+def as_number(value: Any) -> Any:
+    """A number of any make as a float; a text stays one, whatever stands in it."""
+    return value if isinstance(value, str | bytes) else float(value)
+
+
 def answers_as(idea: Idea, s: Seen) -> bool:
     """Whether the answers to all questions are those of an idea, where another would be right."""
     return bool(s.questions) and near(s.answers, [_of(idea, each) for each in s.questions])

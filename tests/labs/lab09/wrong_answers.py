@@ -70,7 +70,10 @@ edits(
      "took[cap] = measure(cap)\n        if took[cap] <= 1.1 * predicted[cap]:\n            break",
      "good prediction"),
     ("autotune", "equal_ones_too", ">= min", "> min", "as long"),
-    ("autotune", "two_at_least", "if took and", "if len(took) > 1 and", "other"),
+    ("autotune", "two_at_least", "if took and", "if len(took) > 1 and", "two at least"),
+    ("autotune", "twice_the_cap", "return min(", "return 2 * min(", "other"),
+    ("autotune", "as_text", "return min(took, key=took.get)",
+     "return str(min(took, key=took.get))", "a text"),
 
     ("autotune", "takes_them_out", {"for cap in sorted(predicted, key=predicted.get):":
       "while predicted:\n        cap = min(predicted, key=predicted.get)",
@@ -79,6 +82,7 @@ edits(
 
     ("servers", "sorts_them_in_place", "    for count in",
      "    sizes.sort(reverse=True)\n    for count in", "changed"),
+    ("servers", "nine_tenths_more", "return count", "return count + 0.9", "not whole"),
     ("servers", "there_only", "2 * workers", "workers", "one way"),
     ("servers", "the_average", "max(load)", "sum(load) / count", "evenly"),
     ("servers", "of_one_worker", "2 * workers", "2", "one worker"),
@@ -91,6 +95,8 @@ edits(
     ("servers", "the_smallest_first", "reverse=True", "reverse=False", "other"),
     ("servers", "one_too_many", "return count", "return count + 1", "other"),
 
+    ("noise_scale", "as_text", "return batch * noise / signal if signal > 0 else math.inf",
+     "return str(batch * noise / signal if signal > 0 else math.inf)", "a text"),
     ("noise_scale", "average_is_the_signal", "signal = mean_square - noise / n",
      "signal = mean_square", "average as signal"),
     ("noise_scale", "batches_for_samples", "batch * noise", "noise", "in batches"),
@@ -103,6 +109,9 @@ edits(
     ("noise_scale", "divides_by_n", "* n / (n - 1)", "", "n for n - 1"),
     ("noise_scale", "batch_of_all", "batch * noise", "n * batch * noise", "other"),
 
+    ("adasum", "as_list", FACTORS, f"({FACTORS}).tolist()", "no tensor"),
+    ("adasum", "never_divides_by_0", FACTORS,
+     "(1 - a @ b / (2 * a @ a + 1e-3)) * a + (1 - a @ b / (2 * b @ b + 1e-3)) * b", "short ones"),
     ("adasum", "the_sum", FACTORS, "a + b", "sum"),
     ("adasum", "the_mean", FACTORS, "(a + b) / 2", "mean"),
     ("adasum", "all_of_it", FACTORS, FACTORS.replace("2 * ", ""), "without the half"),
