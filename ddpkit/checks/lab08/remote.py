@@ -180,8 +180,10 @@ def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server:
     try:
         rows = [answer.apply(anchor, ids, server) for ids, _ in batches]
         got = torch.cat([each.detach() for each in rows])
-        losses = [(r.square() * w).sum() for r, (_, w) in zip(rows, batches, strict=True)]
-        torch.stack(losses).sum().backward()
+        losses: list[Any] = [
+            (r.square() * w).sum() for r, (_, w) in zip(rows, batches, strict=True)
+        ]
+        sum(losses[1:], losses[0]).backward()
     finally:
         send(("over", ()), server)
     return got
