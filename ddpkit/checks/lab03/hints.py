@@ -52,6 +52,17 @@ def times(s: Seen) -> Any:
     return got(s).reshape(-1).double().div(ones, rounding_mode="floor") % 10 * ones / parts
 
 
+def of_two_calls(s: Seen) -> bool:
+    """Whether the wrong sum, as it is after all calls, has what another call of its shape gave."""
+    name = wrong_sum(s)
+    others = [each for each in s.inputs if each != name and s.expect[each].shape == due(s).shape]
+    return any(
+        same(got(s), total)
+        for each in others
+        for total in (s.expect[each], s.expect[each] + due(s), s[each])
+    )
+
+
 def whole(s: Seen) -> int:
     """How many elements n chunks of equal length have."""
     return int(due(s).numel() // s.n * s.n)
@@ -185,6 +196,9 @@ SUM = (
          f"x is of {due(s).dtype}, and so is the sum: make room for it with torch.empty_like."),
     Hint("shape", lambda s: got(s).shape != due(s).shape, lambda s:
          f"The sum has the shape of x, {list(due(s).shape)}; you return {list(got(s).shape)}."),
+    Hint("of two calls", of_two_calls,
+         "Two calls with the same shape have got into each other: here a sum has what another call "
+         "gave. Nothing may be kept from one call to the next: make a new tensor in each."),
     Hint("mean", lambda s: same(got(s) * s.n, due(s)),
          "That is the mean. An all-reduce gives the sum; who wants a mean divides it."),
     Hint("end left out", end_left_out, lambda s:

@@ -16,7 +16,11 @@ Inputs = dict[str, list[Any]]  # name of a sum -> what is added up, by rank
 
 TENSORS: dict[int, dict[str, tuple[str, tuple[int, ...]]]] = {  # by number of ranks
     4: {"sum": ("float32", (8,))},
-    3: {"sum 1": ("int64", (10,)), "sum 2": ("float64", (5, 2))},
+    3: {  # the last as the first: what is kept from one call must not get into another
+        "sum 1": ("int32", (10,)),
+        "sum 2": ("float64", (5, 2)),
+        "sum 3": ("int32", (10,)),
+    },
     5: {"sum 1": ("float32", (2,)), "sum 2": ("int64", (0,))},
     2: {"sum": ("float32", (9,))},
     1: {"sum": ("float32", (3,))},

@@ -67,6 +67,33 @@ def along_a_line(x):
     return total
 
 
+ROOM = {}  # memory that is kept from call to call
+
+
+@wrong("round_robin", "of two calls")
+def into_kept_memory(x):
+    total = other_round_robin(x)
+    return ROOM.setdefault((x.shape, x.dtype), torch.empty_like(total)).copy_(total)
+
+
+@wrong("ring", "of two calls")
+def ring_in_kept_memory(x):
+    total = in_two_loops_that_end_at_the_right(x)
+    return ROOM.setdefault((x.shape, x.dtype), torch.empty_like(total)).copy_(total)
+
+
+@wrong("round_robin", "of two calls")
+def never_zeroed(x):
+    total = ROOM.setdefault((x.shape, x.dtype), torch.zeros_like(x))
+    total += other_round_robin(x)
+    return total.clone()
+
+
+@wrong("all_to_all", "dtype")
+def in_a_stack(x):
+    return torch.stack([other_all_to_all(x)]).sum(0)
+
+
 FAR = "for far in range(1, world_size)"
 ISENDS = f"    works = [dist.isend(mine, (rank + far) % world_size) {FAR}]\n"
 
