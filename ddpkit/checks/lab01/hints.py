@@ -8,8 +8,14 @@ from typing import Any
 
 from ddpkit.exercises.hint import Hint, Seen
 
+NO_LIST = Hint(
+    "no list", lambda s: s.returned,
+    lambda s: f"A list is asked for, and you return a {s.returned}, which can be gone over once "
+    "and has no [0]: list(...) makes a list of it.",
+)  # fmt: skip
 # fmt: off
 EPOCH = (
+    NO_LIST,
     Hint("not int64", lambda s: s.samples.startswith("of type"),
          "A batch is a tensor of int64, which says which images to take: x[batch]."),
     Hint("last left out", lambda s: s.rest and s.samples.endswith(" missing, 0 twice"),
@@ -88,6 +94,7 @@ def total(s: Seen, weights: Sequence[float]) -> list[Any]:
 
 
 PIECES = (
+    NO_LIST,
     Hint("all at once", lambda s: s.images_at_a_time == [sum(s.lengths)] != s.lengths,
          "All images went through the model at once: it is one micro-batch at a time."),
     Hint("added up", lambda s: s.n > 1 and near(s.gradients, total(s, [1] * s.n)),

@@ -51,6 +51,9 @@ BROADCAST_PARAMETERS = (
 SHARD = (
     Hint("chunk", lambda s: s.raised == "IndexError",
          "torch.chunk may make fewer parts than there are ranks; tensor_split makes all."),
+    Hint("no list", lambda s: s.batches["returned"], lambda s:
+         f"A list is asked for, and you return a {s.batches['returned']}, which can be gone over "
+         "once and has no [0]: list(...) makes a list of it."),
     Hint("no int64", lambda s: s.batches["of type"],
          "A part is a tensor of int64, which says which images to take: x[part]."),
     Hint("steps differ", lambda s: s.batches["steps by rank"],

@@ -40,6 +40,7 @@ edits(
 )
 edits(
     ("shard", "epoch_ignored", "seed=epoch", "seed=0", "seed"),
+    ("shard", "one_at_a_time", SPLIT, f"({SPLIT[1:-1]})", "no list"),
     ("shard", "no_split", ".tensor_split(world_size)[rank]", "", "whole batch"),
     ("shard", "last_samples_dropped", "batch.tensor_split",
      "batch[: len(batch) // world_size * world_size].tensor_split", "missing"),
