@@ -1,7 +1,7 @@
 """Modules with gradients that differ by rank, and what an answer makes of these on ranks.
 
 Gradients are whole multiples of 1.5, so that their mean over 1 to 4 ranks is exact, however it is
-computed, and often no whole number.
+computed in their dtype, and often no whole number. In a smaller dtype it would be rounded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ddpkit.exercises.ranks import Did
 
 Answer = Callable[..., Any]
 Gradients = list[Any]  # one for each parameter: a tensor or None
+
+MOST = {4: 2**18, 8: 2**40}  # by bytes of an element: the sum over 4 ranks is still exact
 
 
 def module(kind: str, fill: float = 0.0) -> Any:
@@ -49,7 +51,7 @@ def drawn_gradients(kind: str, seed: int, missing: Sequence[int] = ()) -> Gradie
     generator, net = torch.Generator().manual_seed(seed), module(kind)
     numbers = {id(p): number for number, p in enumerate(trained(net))}
     return [
-        torch.empty_like(p).copy_(1.5 * torch.randint(1, 99, p.shape, generator=generator)).detach()
+        1.5 * torch.randint(1, MOST[p.element_size()], p.shape, generator=generator).to(p.dtype)
         if numbers.get(id(p), -1) >= 0 and numbers[id(p)] not in missing
         else None
         for p in net.parameters()

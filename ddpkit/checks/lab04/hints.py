@@ -111,11 +111,12 @@ GRADIENTS_OF = (
 # fmt: on
 
 
-def near(got: list[Gradients], wanted: list[Gradients]) -> bool:
+def near(got: list[Gradients], wanted: list[Gradients], rtol: float = 1e-5) -> bool:
     """Whether all ranks' gradients are these, up to rounding."""
     both = zip(chain(*got), chain(*wanted), strict=True)
     return all(
-        a is b if a is None or b is None else bool(a.allclose(b.to(a.dtype))) for a, b in both
+        a is b if a is None or b is None else bool(a.allclose(b.to(a.dtype), rtol=rtol))
+        for a, b in both
     )
 
 
@@ -187,6 +188,9 @@ AVERAGE = (
          "Each rank still has its own gradients: copy the means back into them."),
     Hint("on rank 0 alone", lambda s: s.n > 1 and near(s.means, s.expect["means"][:1] + s.own[1:]),
          "Only rank 0 has the means: the others need them too."),
+    Hint("rounded", lambda s: s.wrong("means") and near(s.means, s.expect["means"], rtol=1e-2),
+         "The means are right in their first digits only: something is rounded on the way. Add and "
+         "divide in the dtype of the gradient."),
     # At most a number for each gradient. One that is shared and averaged twice may be as short.
     Hint("counted", lambda s: near(s.means, s.expect["means"]) and not s.shared
          and 0 < besides(s) <= 8 * len(s.sums),
