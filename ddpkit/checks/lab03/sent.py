@@ -12,13 +12,23 @@ from typing import Any
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
 from ddpkit.simulate import schedule, time_of
-from ddpkit.trace import latencies
+from ddpkit.trace import Span, latencies
 
 
 def simulated(algorithm: str, world_size: int, x: Any) -> Did:
     """What ranks do that follow the schedule of the algorithm; no values are returned."""
     plan = schedule(algorithm, world_size, x.numel())
     return Did([], True, time_of(plan, "1 Gbit/s, 200 us", itemsize=x.element_size()))
+
+
+def top(spans: Sequence[Span]) -> int:
+    """The root of a tree whose messages go up, and then down; 0 of what is no such tree."""
+    sends = sorted((one for one in spans if one.is_send), key=lambda one: one.start_ns)
+    up, down = sends[: len(sends) // 2], sends[len(sends) // 2 :]
+    senders, receivers = {one.rank for one in up}, {one.peer for one in down}
+    above = {one.rank for one in sends} - senders
+    once = len(senders) == len(up) == len(receivers) == len(down)
+    return above.pop() if once and len(above) == 1 and senders == receivers else 0
 
 
 def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
@@ -36,7 +46,7 @@ def counts(did: Sequence[Did], *, settled: bool, whole: bool) -> Observed:
             by_rank, to = (first.bytes, first.messages), first.to
         case 4:
             by_rank = sorted(first.bytes, reverse=True), most_first
-            to = "parents, children"
+            to = f"up to rank {top(first.trace.spans)} and down"
         case 8:
             most = max(first.bytes)
             return {"bytes": sum(first.bytes), "most by a rank": most, "latencies": in_a_row}

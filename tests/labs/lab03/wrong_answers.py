@@ -224,6 +224,9 @@ edits(
     ("tree", "into_x", "x.clone()", "x", "x changed"),
     ("tree", "no_way_down", "    broadcast(total, src=0)\n", "", "lacks"),
     ("tree", "other_root", "src=0", "src=dist.get_world_size() - 1", "lacks"),
+    ("tree", "up_to_the_last",
+     {"dst=0": "dst=dist.get_world_size() - 1", "src=0": "src=dist.get_world_size() - 1"},
+     "other peers"),
     ("tree", "mean", "return total", "return total / dist.get_world_size()", "mean"),
 
     ("butterfly", "no_return", "        dist.send(total, rank + doubled)\n    return total",
