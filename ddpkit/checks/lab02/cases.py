@@ -16,7 +16,7 @@ from ddpkit.checks.lab02.collectives import Row, call, collective, looks
 from ddpkit.checks.lab02.hints import BARRIER, COLLECTIVES
 from ddpkit.checks.lab02.line import LINE, line
 from ddpkit.exercises.exercise import Case, Observed, exercise
-from ddpkit.exercises.ranks import Did, asked, looked, title, together
+from ddpkit.exercises.ranks import Did, Looks, asked, looked, title, together
 from ddpkit.exercises.values import Close
 from ddpkit.simulate import schedule
 from ddpkit.trace import messages
@@ -58,6 +58,8 @@ def _fitted(answer: Answer, nbytes: list[int], times: list[float]) -> Observed:
     if isinstance(found, dict | set | str) or not hasattr(found, "__len__") or len(found) != 2:
         return {"returned": type(found).__name__}
     latency, bandwidth = found
+    if isinstance(latency, str) or isinstance(bandwidth, str):
+        return {"returned": f"{type(found).__name__} with a str in it"}
     return {"latency": float(latency), "bandwidth": float(bandwidth)}
 
 
@@ -151,8 +153,8 @@ def barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for n in (4, 2, 3, 5, 8, 1):
         yield Case(
             title(n),
-            asked(answer, world_size=n, see={"left early": _left_early, "rounds": "rounds"}),
-            {"left early": "nobody", "rounds": schedule("barrier", n, 0).rounds},
+            asked(answer, world_size=n, see=BARRIER_SEE),
+            {"left early": "nobody", "rounds": schedule("barrier", n, 0).rounds, "elements": 1},
             hints=BARRIER,
             given={"n": n},
             trivial=n == 1,
@@ -167,6 +169,18 @@ def _left_early(did: Did) -> str:
         if (unheard := set(did.trace.ranks) - known)
     )
     return next(early, could_leave(did.trace))
+
+
+def _elements(did: Did) -> int:
+    """Of a message that has not one element, how many; 1 if there is none."""
+    import torch
+
+    sends = (one for one in did.trace.spans if one.is_send)
+    sizes = (one.bytes // getattr(torch, str(one.args["dtype"])).itemsize for one in sends)
+    return next((size for size in sizes if size != 1), 1)
+
+
+BARRIER_SEE: Looks = {"left early": _left_early, "rounds": "rounds", "elements": _elements}
 
 
 def _heard(did: Did) -> list[set[int]]:

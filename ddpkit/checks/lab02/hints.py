@@ -253,6 +253,9 @@ BARRIER = (
          "every other, by a message or through others, and has waited for the messages to come "
          "in."),
     BY_COLLECTIVE,
+    Hint("elements", lambda s: s.wrong("elements"),
+         lambda s: f"A message has {s.elements or 'no'} elements. Make it one: what counts is that "
+         "it comes, and a longer one takes more time."),
     Hint("rounds", lambda s: s.wrong("rounds"),
          lambda s: f"{s.rounds} rounds with {s.n} ranks, where ⌈log2 n⌉ is {s.expect['rounds']}: "
          "let every rank send in each round, twice as far as in the one before, and start it with "

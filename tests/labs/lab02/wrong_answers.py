@@ -16,6 +16,8 @@ from tests.labs.lab02.right_answers import (
 
 # fmt: off
 edits(
+    ("fit_link", "texts", "return latency.item(), 1 / seconds_per_byte.item()",
+     "return str(latency.item()), str(1 / seconds_per_byte.item())", "no pair"),
     # A line
     ("fit_link", "whole_round_trip", "float64) / 2", "float64)", "round trip"),
     ("fit_link", "halves_the_latency_only", "1 / seconds", "0.5 / seconds", "bytes twice"),
@@ -193,6 +195,12 @@ edits(
     ("barrier", "without_waiting",
      {"sending = ": "", "dist.recv": "dist.irecv", "        sending.wait()\n": ""},
      "never waited for"),
+    ("barrier", "long_messages",
+     {"isend(torch.zeros(1)": "isend(torch.zeros(100)", "recv(torch.zeros(1)":
+      "recv(torch.zeros(100)"}, "elements"),
+    ("barrier", "empty_messages",
+     {"isend(torch.zeros(1)": "isend(torch.zeros(0)", "recv(torch.zeros(1)":
+      "recv(torch.zeros(0)"}, "elements"),
     ("barrier", "and_torchs", "far *= 2", "far *= 2\n    dist.barrier()", "collective"),
 )
 edits(
