@@ -197,6 +197,9 @@ AVERAGE = (
          lambda s: f"Here the means are right, and {besides(s)} bytes more than the gradients were "
          f"sent: {s.calls}, where {s.expect['calls']} would do. The divisor need not be counted: "
          "it is the number of all ranks, also where some have no such gradient."),
+    Hint("other root", lambda s: s.wrong("root") and not s.wrong("means", "calls"), lambda s:
+         f"The means are right, but rank {s.root} makes them: gather to rank 0, and scatter from "
+         "it."),
     Hint("other calls", lambda s: near(s.means, s.expect["means"]),
          lambda s: f"Here the means are right, by other calls: {s.calls}. It is {s.makes}: "
          f"{s.expect['calls']}."),
