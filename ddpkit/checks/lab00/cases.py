@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from ddpkit.exercises.compare import same
-from ddpkit.exercises.exercise import Case, exercise
+from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.hint import Hint, Seen
-from ddpkit.exercises.ranks import asked, title
+from ddpkit.exercises.ranks import Did, asked, title
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[[Any], Any]
@@ -52,6 +52,24 @@ def added(s: Seen) -> list[float]:
 def passed_on(n: int) -> list[int]:
     """How much more than the token is what each rank passes on."""
     return [sum(range(1, rank + 2)) for rank in range(n)]
+
+
+def holds(did: Did) -> list[tuple[int, str]]:
+    """Who sent a message, and the different numbers in it; "" where that is not known."""
+    sends = (one for one in did.trace.spans if one.is_send)
+    return sorted((one.rank, str(one.args.get("holds", ""))) for one in sends)
+
+
+def carried(token: Any, seen: Observed) -> Observed:
+    """With the first message that does not hold the token as it has to be there."""
+    from ddpkit.rank.group.arguments import numbers
+
+    passed = list(map(numbers, (token + more for more in passed_on(len(seen["gave"])))))
+    other = (
+        f"{each} from rank {rank}" for rank, each in seen["hold"] if each not in ("", passed[rank])
+    )
+    told = {name: value for name, value in seen.items() if name != "hold"}
+    return {**told, "messages": next(other, "hold the token")}
 
 
 MISTAKES: dict[str, Callable[[int], list[int]]] = {  # name -> what `added` is then, of n ranks
@@ -143,6 +161,9 @@ TOKEN = (
         ("adds twice",
          "Rank 0 adds to the token twice. It only starts, and in the end only receives."),
     )),
+    Hint("not the token", lambda s: not s.wrong("gave"),
+         lambda s: "What the ranks return is right, but it is not the token that went round: here "
+         f"{s.messages}. A rank has to send what it received, and what it has added to it."),
     Hint("wrong sum", say=first_wrong_sum),
 )
 SHIFT = (
@@ -151,6 +172,9 @@ SHIFT = (
          "Every rank returns its own x. Return the tensor that you received into."),
     Hint("open ring", lambda s: s.n > 1 and len(arrows(s)) < s.n,
          "Not every rank sends: the ring is closed, the last rank sends to rank 0."),
+    Hint("other numbers", lambda s: s.wrong("gave"),
+         "What a rank returns is not the x of the rank on its left: send all of x, and return what "
+         "came as it came."),
 )
 # fmt: on
 
@@ -167,8 +191,14 @@ def token_ring(answer: Answer, rng: random.Random) -> Iterator[Case]:
         gave = [token + more for more in passed_on(n)]
         yield Case(
             title(n, f"{dtype}[{length}]"),
-            asked(answer, token, world_size=n, see=SEE),
-            {"gave": [gave[-1], *gave[1:]], "sent": ring(n), "kept": True},
+            asked(answer, token, world_size=n, see={**SEE, "hold": holds}),
+            {
+                "gave": [gave[-1], *gave[1:]],
+                "sent": ring(n),
+                "kept": True,
+                "messages": "hold the token",
+            },
+            read=partial(carried, token),
             hints=TOKEN,
             given={"n": n, "token": token, "x": "token"},
             trivial=n == 1,
@@ -181,10 +211,8 @@ def who_waits(answer: Answer, rng: random.Random) -> Iterator[Case]:
     import torch
 
     for n, length, dtype in SHIFTS:
-        first = rng.randrange(100)
-        inputs = [
-            torch.full((length,), first + rank, dtype=getattr(torch, dtype)) for rank in range(n)
-        ]
+        rows = [[1000 * r + rng.randrange(1000) for _ in range(length)] for r in range(n)]
+        inputs = [torch.tensor(row, dtype=getattr(torch, dtype)) for row in rows]
         yield Case(
             title(n, f"{dtype}[{length}]"),
             asked(answer, PerRank(inputs), world_size=n, see=SEE),

@@ -84,6 +84,31 @@ def through_a_hub(token):
     return token
 
 
+@wrong("token_ring", "not the token")
+def signals(token):
+    """Says only that it is the next one's turn: each knows what is added."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    signal = torch.zeros_like(token)
+    if rank > 0:
+        dist.recv(signal, rank - 1)
+    if n > 1:
+        dist.send(signal, (rank + 1) % n)
+    if rank == 0 and n > 1:
+        dist.recv(signal, n - 1)
+    return token + sum(range(1, (rank or n - 1) + 2))
+
+
+@wrong("who_waits", "other numbers")
+def the_first_for_all(x):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    first = x[:1].clone()
+    if n > 1:
+        sending = dist.isend(x[:1], (rank + 1) % n)
+        dist.recv(first, (rank - 1) % n)
+        sending.wait()
+    return first.repeat(len(x))
+
+
 @wrong("who_waits", "collective")
 def by_all_gather(x):
     everything = [torch.empty_like(x) for _ in range(dist.get_world_size())]
