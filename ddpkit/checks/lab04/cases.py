@@ -74,6 +74,7 @@ def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "model": replicas.flat(sent),
                 f"like rank {root}": "all",
                 "in place": True,
+                "buffers in place": True,
                 "frozen": "as before",
                 "sent": "all",
             },

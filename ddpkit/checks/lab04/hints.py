@@ -28,6 +28,8 @@ BROADCAST_PARAMETERS = (
          "Copying into a parameter is not to be differentiated: torch.no_grad()."),
     Hint("new Parameters", lambda s: s.wrong("in place"),
          "The module has other Parameters now: an optimizer would go on with the old ones."),
+    Hint("new buffers", lambda s: s.wrong("buffers in place"),
+         "The module has other buffers now: write into those that are there, in place."),
     Hint("requires_grad", lambda s: s.wrong("frozen"),
          "requires_grad has changed: a frozen parameter is sent, and stays frozen."),
     Hint("nothing sent", lambda s: s.wrong("sent") and not s.wrong("model"),

@@ -45,18 +45,23 @@ def flat(of: Tensors) -> Any:
     return torch.cat([tensor.double().flatten() for tensor in of.values()])
 
 
-def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool]:
-    """Run on a rank; its tensors afterwards, and whether Parameters and frozen ones are as before.
+def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool, bool]:
+    """Run on a rank; its tensors afterwards, and whether three things are as before.
 
-    The Parameters are to be the very ones. `src` is left out where it is the default.
+    These are the Parameters and the buffers, which are to be the very ones, and which Parameters
+    are frozen. `src` is left out where it is the default.
     """
-    before = dict(net.named_parameters())
+    before, buffers = dict(net.named_parameters()), dict(net.named_buffers())
     trains = {name: p.requires_grad for name, p in before.items()}
     answer(net, *src)
     after = dict(net.named_parameters())
-    in_place = before.keys() == after.keys() and all(after[name] is p for name, p in before.items())
+    in_place = _are_the_very(before, after)
     still = {name: p.requires_grad for name, p in after.items()} == trains
-    return tensors(net), in_place, still
+    return tensors(net), in_place, _are_the_very(buffers, dict(net.named_buffers())), still
+
+
+def _are_the_very(before: Tensors, after: Tensors) -> bool:
+    return before.keys() == after.keys() and all(after[name] is t for name, t in before.items())
 
 
 def moved(did: Did) -> list[int]:
@@ -73,7 +78,7 @@ def compared(seen: Observed, sent: Tensors, src: int, nbytes: int) -> Observed:
     `unlike`, which is there if anything does, tells of each tensor on which ranks. `nbytes` is the
     least that has to go over the network.
     """
-    models, in_place, frozen = zip(*seen["replicas"], strict=True)
+    models, in_place, buffers, frozen = zip(*seen["replicas"], strict=True)
     unlike = {
         name: ranks
         for name, tensor in sent.items()
@@ -83,6 +88,7 @@ def compared(seen: Observed, sent: Tensors, src: int, nbytes: int) -> Observed:
         "model": flat(models[-1]),
         f"like rank {src}": list(unlike) or "all",
         "in place": all(in_place),
+        "buffers in place": all(buffers),
         "frozen": "as before" if all(frozen) else "changed",
         "sent": "all" if max(seen["moved"]) >= nbytes else f"{max(seen['moved'])} bytes",
         **({"unlike": unlike} if unlike else {}),

@@ -24,6 +24,11 @@ edits(
         for name, p in list(child.named_parameters(recurse=False)):
             setattr(child, name, nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad))
 """, "new Parameters"),
+    ("broadcast_parameters", "new_buffers", "detach(), src)", """detach(), src)
+    for child in module.modules():
+        for name, buffer in child.named_buffers(recurse=False):
+            setattr(child, name, buffer.clone())
+""", "new buffers"),
     ("broadcast_parameters", "mean_of_all", "broadcast(tensor.detach(), src)",  # nobody has src's
      "all_reduce(tensor.detach(), dist.ReduceOp.MAX)", "src changed"),
     ("broadcast_parameters", "src_alone", "dist.broadcast",
