@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab01.hints import EPOCH, PIECES, STEP
+from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.values import Close
 
@@ -53,13 +54,13 @@ def _epoch(answer: Answer, n: int, batch_size: int, seed: int) -> Observed:
     touched = not torch.equal(before, torch.random.get_rng_state())
     order = _numbers(batches)
     torch.manual_seed(1)  # the same seed must give the same order, whatever happened before
-    same = _numbers(answer(n, batch_size, seed)) == order
+    again = _numbers(answer(n, batch_size, seed)) == order
     other = n <= FEW or _numbers(answer(n, batch_size, seed + 1)) != order
     return {
         "sizes": [len(batch) for batch in batches],
         "samples": _samples(batches, order, n),
         "order": "any" if n <= FEW else "as they come" if _in_order(batches, n) else "shuffled",
-        "seed": "decides" if same and other else "ignored" if same else "not enough",
+        "seed": "decides" if again and other else "ignored" if again else "not enough",
         "global seed": "used" if touched else "left alone",
     }
 
@@ -111,6 +112,7 @@ def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "parameters": Close(_torch_steps(start, gradients, rates, momentum or 0.0)),
                 "gradients": "kept",
                 "velocities": "one a parameter",
+                "two models in turn": "as alone",
             },
             hints=STEP,
             given={"start": start, "steps": gradients, "rates": rates, "momentum": momentum or 0.0},
@@ -142,16 +144,22 @@ def _steps(
     rates: list[float],
     momentum: float | None,
 ) -> Observed:
-    """Steps from `start`; without momentum the answer's own default is taken."""
+    """Steps from `start`, and again in turn with those of another model.
+
+    Without momentum the answer's own default is taken.
+    """
     import torch
 
-    parameters, velocities = _fresh(start), None
+    settings = () if momentum is None else (momentum,)
     given = [[g.clone() for g in step] for step in gradients]
+    parameters, velocities = _fresh(start), None
     for step, lr in zip(given, rates, strict=True):
-        if momentum is None:
-            velocities = answer(parameters, step, lr, velocities=velocities)
-        else:
-            velocities = answer(parameters, step, lr, momentum, velocities)
+        velocities = answer(parameters, step, lr, *settings, velocities=velocities)
+    pair, two = [_fresh(start), _fresh(start)], [None, None]
+    for step, lr in zip(gradients, rates, strict=True):
+        for at, factor in enumerate((1.0, 2.0)):
+            own = [factor * g for g in step]
+            two[at] = answer(pair[at], own, lr, *settings, velocities=two[at])
     kept = all(
         torch.equal(a, b)
         for before, after in zip(gradients, given, strict=True)
@@ -164,6 +172,7 @@ def _steps(
         "parameters": [p.detach() for p in parameters],
         "gradients": "kept" if kept else "changed",
         "velocities": "one a parameter" if fits else "not returned",
+        "two models in turn": "as alone" if same(pair[0], parameters) else "mixed",
     }
 
 

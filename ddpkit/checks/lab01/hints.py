@@ -80,6 +80,9 @@ STEP = (
          "the new velocity."),
     Hint("gradients changed", lambda s: s.wrong("gradients"),
          "The gradients that you were given have changed: a velocity must be a new tensor."),
+    Hint("in turn", lambda s: not s.wrong("parameters") and s.wrong("two models in turn"),
+         "One model alone is right, but two that take their steps in turn mix their velocities: "
+         "use those that are given, and keep none from call to call."),
     *(Hint(name, partial(steps_are, v, step), says) for name, says, v, step in STEPS),
     Hint("velocity", say=
          "For each parameter: its new velocity is momentum * velocity + gradient (at the first "

@@ -63,6 +63,20 @@ edits(
 # fmt: on
 
 
+VELOCITIES = []
+
+
+@wrong("sgd_step", "in turn")
+def velocities_are_kept(parameters, gradients, lr, momentum=0.0, velocities=None):
+    if velocities is None:
+        VELOCITIES[:] = [torch.zeros_like(g) for g in gradients]
+    VELOCITIES[:] = [momentum * v + g for v, g in zip(VELOCITIES, gradients, strict=True)]
+    with torch.no_grad():
+        for p, v in zip(parameters, VELOCITIES, strict=True):
+            p -= lr * v
+    return list(VELOCITIES)
+
+
 @wrong("accumulate", "all at once")
 def all_at_once(loss, parameters, micro_batches):
     x, y = (torch.cat(parts) for parts in zip(*micro_batches, strict=True))
