@@ -192,6 +192,8 @@ SUM = (
     Hint("sender's number", lambda s: type(got(s)) is int and got(s) in range(s.n),
          "You return a number, and not the sum. recv writes into the tensor that it is given, and "
          "returns the number of the sender: do not assign it."),
+    Hint("no tensor", lambda s: not hasattr(got(s), "new_empty"), lambda s:
+         f"You return a {type(got(s)).__name__}; the sum is a tensor."),
     Hint("dtype", lambda s: getattr(got(s), "dtype", None) != due(s).dtype, lambda s:
          f"x is of {due(s).dtype}, and so is the sum: make room for it with torch.empty_like."),
     Hint("shape", lambda s: got(s).shape != due(s).shape, lambda s:

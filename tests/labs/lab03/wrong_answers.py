@@ -296,6 +296,7 @@ edits(
       "(rank - step - 1) % world_size": "(rank + step + 1) % world_size"}, "plus for minus"),
     ("ring", "changes_what_it_sends",
      "dist.recv(received, left)", "dist.recv(received, left)\n        outgoing += 0", "in flight"),
+    ("ring", "in_a_tuple", "return total", "return (total,)", "no tensor"),
     ("ring", "no_return", "    return total", "", "returned None"),
     ("ring", "into_x",
      "x.clone(memory_format=torch.contiguous_format)", "x.contiguous()", "x changed"),
