@@ -74,7 +74,7 @@ CALLED = (
 SERVING = (
     Hint("dies", lambda s: s.raised == "ValueError",
          'The function has raised, and the server with it: send ("raised", error), and go on.'),
-    Hint("dies of another", lambda s: s.raised == "Refused",
+    Hint("dies of another", lambda s: s.raised == "Error",
          "The server has survived a ValueError, and not an exception of another class: whatever a "
          "function raises, its caller gets it, and the server goes on."),
     Hint("shutdown unanswered", lambda s: s.stuck and is_case(s, "1 client"),
@@ -173,7 +173,7 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
 
 
-RAISE = {"fail": "ValueError", "refuse": "Refused"}  # what these functions raise
+RAISE = {"fail": "ValueError", "refuse": "Error"}  # what these functions raise
 
 
 def _drawn(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from copy import Error as Unlikely  # of Python's own, which every process can unpickle
 from functools import partial
 from typing import Any
 
@@ -37,10 +38,6 @@ def receive(src: int | None) -> tuple[int, Any]:
     return source, pickle.loads(data.numpy().tobytes())
 
 
-class Refused(Exception):
-    """An exception that no answer can name."""
-
-
 class Account:
     """What the functions that are called belong to."""
 
@@ -65,7 +62,7 @@ class Account:
         return ValueError("none")
 
     def refuse(self, text: str) -> None:
-        raise Refused(text)
+        raise Unlikely(text)
 
 
 def _in_turn(asked: Sequence[Asked], place: int, act: Callable[[], Any]) -> Any:
@@ -124,7 +121,7 @@ def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -
     try:
         value = answer(server, name, *arguments)
         return f"returned {_text(value)}" if isinstance(value, Exception) else value
-    except (ValueError, Refused) as error:
+    except (ValueError, Unlikely) as error:
         said = named(error, map(str, arguments))
         return f"raised {type(error).__name__}: {', '.join(said)}"
 
