@@ -178,7 +178,8 @@ def publish(data, *args, **kwargs):
     for claim in data.values():
         if isinstance(claim, dict) and "key" in claim:
             guess = [["s", "sent"], ["s", "0→1 1→0"]], [["s", "kept"], True]
-            claim["seen"] = ["d", [*guess, [["s", "gave"], ["l", []]]]]
+            nothing = [["s", "gave"], ["l", []]], [["s", "hold"], ["l", []]]
+            claim["seen"] = ["d", [*guess, *nothing]]
     return usual(data, *args, **kwargs)
 pub.publish = publish
 def {TOKEN}(token):
