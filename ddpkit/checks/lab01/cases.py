@@ -150,16 +150,20 @@ def _steps(
     """
     import torch
 
-    settings = () if momentum is None else (momentum,)
+    def stepped(parameters: list[Any], own: list[Any], lr: float, velocities: Any) -> Any:
+        if momentum is None:
+            return answer(parameters, own, lr, velocities=velocities)
+        return answer(parameters, own, lr, momentum, velocities)
+
     given = [[g.clone() for g in step] for step in gradients]
     parameters, velocities = _fresh(start), None
     for step, lr in zip(given, rates, strict=True):
-        velocities = answer(parameters, step, lr, *settings, velocities=velocities)
+        velocities = stepped(parameters, step, lr, velocities)
     pair, two = [_fresh(start), _fresh(start)], [None, None]
     for step, lr in zip(gradients, rates, strict=True):
         for at, factor in enumerate((1.0, 2.0)):
             own = [factor * g for g in step]
-            two[at] = answer(pair[at], own, lr, *settings, velocities=two[at])
+            two[at] = stepped(pair[at], own, lr, two[at])
     kept = all(
         torch.equal(a, b)
         for before, after in zip(gradients, given, strict=True)
