@@ -172,7 +172,7 @@ def _left_early(did: Did) -> str:
 
 
 def _elements(did: Did) -> int:
-    """Of a message that has not one element, how many; 1 if there is none."""
+    """The elements of a message that has not one; 1 if there is no such message."""
     import torch
 
     sends = (one for one in did.trace.spans if one.is_send)

@@ -155,8 +155,8 @@ def _exchange(name: str, arguments: tuple[Any, ...]) -> Any:
     return [kind, _text(value) if isinstance(value, Exception) else value]
 
 
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _text(value: Exception) -> str:
+    return f"{type(value).__name__}: {value}"
 
 
 def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server: int) -> Any:

@@ -30,7 +30,7 @@ def ramp(value: float, length: int) -> Any:
     return value * torch.arange(1.0, length + 1)
 
 
-def told(tensor: Any) -> Any:
+def number_in(tensor: Any) -> Any:
     """The number of such a gradient, or of a sum of them; of any other tensor all numbers."""
     numbers = tensor.flatten().tolist()
     alike = all(each == k * numbers[0] for k, each in enumerate(numbers, 1))
@@ -106,7 +106,7 @@ class Worker:
             if place + 1 < len(events) and events[place + 1][1] != me:
                 dist.send(token, dst=events[place + 1][1], tag=TOKEN)
         self.finish()
-        return [told(each) for each in self._got]
+        return [number_in(each) for each in self._got]
 
     def finish(self) -> None:
         """Wait for all that is under way."""
@@ -131,7 +131,7 @@ def served(
     server = NotedRule(length, needs)
     given = list(workers)
     answer(server, length, given)
-    gradients = [told(gradient) for gradient in server.gradients]
+    gradients = [number_in(gradient) for gradient in server.gradients]
     return server.events, gradients, given == list(workers)
 
 

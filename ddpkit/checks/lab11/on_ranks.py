@@ -36,7 +36,7 @@ def forwards_and_sends(did: Did) -> list[str]:
 
 
 def waits_ahead(did: Did) -> list[int]:
-    """By rank, for how many inputs more it has waited before a step than it needs there."""
+    """How many inputs more each rank has waited for, before a step, than it needs there."""
     found = []
     for rank in did.trace.ranks:
         spans = did.trace.of(rank)
