@@ -193,16 +193,15 @@ class _StepReader:
         self.emulated = how_made(cut.facts) == "emulated"
         self.end = max(span.end_ns for call in calls for span in call)
         # Micro-batches before the first bucket only add to the gradients, as in `no_sync`.
-        sent = bucket_spans(spans, (calls[0][0].start_ns, self.end))
-        ends = sent[0].start_ns if sent else self.end
-        first = max(i for i, call in enumerate(calls) if call[0].start_ns <= ends)
+        self.reduced = bucket_spans(spans, (calls[0][0].start_ns, self.end))
+        until = self.reduced[0].start_ns if self.reduced else self.end
+        first = max(i for i, call in enumerate(calls) if call[0].start_ns <= until)
         self.begin = calls[first][0].start_ns
         backward = sorted(
             (span for call in calls[first:] for span in call), key=lambda span: span.end_ns
         )
         said = [span for span in backward if span.bytes or "gradient" in span.args]
         self.gradients = said or backward[:-1] or backward  # the last is what came after them
-        self.reduced = bucket_spans(spans, (self.begin, self.end))
 
     def step(self, sizes: Sequence[int]) -> Step:
         if sizes and len(sizes) != len(self.gradients):
@@ -248,9 +247,8 @@ def backward_calls(spans: Sequence[Span]) -> list[list[Span]]:
     forwards = sorted(span.start_ns for span in spans if span.kind == "forward")
     calls: list[list[Span]] = []
     for span in sorted((s for s in spans if s.kind == "backward"), key=lambda s: s.start_ns):
-        if calls:
-            i = bisect_left(forwards, calls[-1][-1].end_ns)
-        if not calls or (i < len(forwards) and forwards[i] < span.start_ns):
+        before, until = (calls[-1][-1].end_ns if calls else 0), span.start_ns
+        if not calls or bisect_left(forwards, before) < bisect_left(forwards, until):
             calls.append([])
         calls[-1].append(span)
     return calls

@@ -56,3 +56,29 @@ def test_what_is_refused_is_as_torch_says_and_was_not_sent(how: dict[str, str]) 
     names = [span.name for span in run.trace.spans if span.kind == "comm" and span.rank == 0]
     assert names == ["all_reduce", "all_reduce"]  # the one of integers was sent before it failed
     assert unwaited(run.trace) == ""
+
+
+SPLITS: dict[str, tuple[int, list[int], list[int]]] = {  # numbers, and splits that do not fit them
+    "one part": (2, [2], [2]),
+    "three parts": (2, [1, 1, 0], [1, 1, 0]),
+    "too few": (3, [1, 1], [1, 1]),
+}
+
+
+def split_wrongly() -> list[str]:
+    """What each of these ends in, where rank 1 alone has rows of two numbers."""
+    said = []
+    shape = (2,) if dist.get_rank() else ()
+    for numbers, takes, sends in SPLITS.values():
+        try:
+            dist.all_to_all_single(
+                torch.zeros(numbers, *shape), torch.ones(numbers, *shape), takes, sends
+            )
+        except Exception as error:
+            said.append(type(error).__name__)
+    dist.all_to_all_single(torch.zeros(0, 2), torch.zeros(0, 2))
+    return said
+
+
+def test_splits_that_torch_refuses_are_torchs_to_explain() -> None:
+    assert Cluster(2).run(split_wrongly).results == [["RuntimeError"] * len(SPLITS)] * 2

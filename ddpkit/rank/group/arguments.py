@@ -48,20 +48,23 @@ def numbers(found: torch.Tensor) -> str:
 def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ...]]:
     """The numbers that an all-to-all sends to and takes from each rank; nothing of a large group.
 
-    A black box has no room for those of many ranks. Of lists of tensors torch itself says it.
+    A black box has no room for those of many ranks. Nothing either of what torch refuses: lists of
+    tensors unlike each other, and splits that are not those of the tensor.
     """
     if op != "all_to_all_single" or size > MOST_SPLITS:
         return {}
     output, input, takes, sends = args[:4]
-    return {"sends": _rows(input, sends, size), "takes": _rows(output, takes, size)}
+    found = {"sends": _numbers_in(input, sends, size), "takes": _numbers_in(output, takes, size)}
+    return found if all(found.values()) else {}
 
 
-def _rows(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, ...]:
-    """The numbers in each part of a tensor, of so many rows or of equally many."""
+def _numbers_in(found: torch.Tensor, rows: list[int], size: int) -> tuple[int, ...]:
+    """The numbers in each part of a tensor, of so many rows or of equally many; () if none fit."""
     if not rows:
         return (found.numel() // size,) * size
-    row = found.numel() // max(found.shape[0], 1) if found.dim() else 1
-    return tuple(row * each for each in rows)
+    if len(rows) != size or not found.dim() or sum(rows) != found.shape[0]:
+        return ()
+    return tuple(found[:1].numel() * each for each in rows)
 
 
 def on_gpu(found: torch.Tensor | None, options: Any) -> bool:
