@@ -153,7 +153,7 @@ def _average(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
             see = {**see, "calls": grads.calls}
             expect = {**expect, "calls": calls.format(**grads.counts(kind))}
             if name == "average_by_gather":
-                expect["root"] = 0
+                see, expect = {**see, "root": grads.root}, {**expect, "root": 0}
         ask = partial(_averages, kind == "strided", nets, own, see)
         yield Case(
             about,

@@ -12,7 +12,6 @@ from typing import Any
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.ranks import Did
-from ddpkit.rank.record.recorder import current
 
 Answer = Callable[..., Any]
 Gradients = list[Any]  # one for each parameter: a tensor or None
@@ -141,23 +140,26 @@ def counts(kind: str) -> dict[str, int]:
 
 def averaged(
     answer: Answer, strided: bool, net: Any, gradients: Gradients
-) -> tuple[Gradients, list[Any], int]:
+) -> tuple[Gradients, list[Any]]:
     """Run on a rank; its gradients after the averaging, frozen parameters' included.
 
-    Then its parameters, and another root than 0 that a collective had; 0 if none had.
+    Then its parameters.
     """
     answer(given(net, gradients, strided))
     found = [None if p.grad is None else p.grad.detach().clone() for p in net.parameters()]
-    recorder = current()
-    roots = [call.what.root for call in recorder.log.calls()] if recorder else []
-    return found, [p.detach() for p in net.parameters()], max(filter(None, roots), default=0)
+    return found, [p.detach() for p in net.parameters()]
 
 
 def looked_at_means(parameters: list[list[Any]], seen: Observed) -> Observed:
     """The gradients by rank, and whether the parameters, these by rank, have stayed."""
-    means, after, roots = (list(column) for column in zip(*seen["gave"], strict=True))
+    means, after = (list(column) for column in zip(*seen["gave"], strict=True))
     kept = "kept" if same(after, parameters) else "changed"
-    return {**seen, "means": means, "parameters": kept, "root": max(roots)}
+    return {**seen, "means": means, "parameters": kept}
+
+
+def root(did: Did) -> int:
+    """Another root than 0 that a collective had; 0 if none had."""
+    return max((int(span.args.get("root", 0)) for span in did.trace.spans), default=0)
 
 
 def calls(did: Did) -> str:

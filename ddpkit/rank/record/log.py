@@ -62,10 +62,6 @@ class Log:
             self._steps[kind] += 1
             self.add((kind, name, start, end, 0))
 
-    def calls(self) -> list[RecordedCall]:
-        """The calls that are in it, those of a backward left out."""
-        return [entry for entry in list(self._entries) if isinstance(entry, RecordedCall)]
-
     def spans(self, rank: int, read: Read) -> list[Span]:
         """All entries as the trace has them; `read` tells a moment in ns."""
         entries = list(self._entries)
