@@ -8,11 +8,16 @@ from typing import Any
 
 from ddpkit.exercises.hint import Hint, Seen
 
-NO_LIST = Hint(
-    "no list", lambda s: s.returned,
-    lambda s: f"A list is asked for, and you return a {s.returned}, which can be gone over once "
-    "and has no [0]: list(...) makes a list of it.",
-)  # fmt: skip
+
+def no_list(kind: str) -> str:
+    """What to say of a generator, or the like."""
+    return (
+        f"A list is asked for, and you return a {kind}, which can be gone over once and has no "
+        "[0]: list(...) makes a list of it."
+    )
+
+
+NO_LIST = Hint("no list", lambda s: s.returned, lambda s: no_list(s.returned))
 # fmt: off
 EPOCH = (
     NO_LIST,

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from ddpkit.checks.lab01.hints import no_list
 from ddpkit.checks.lab04.gradients import Gradients, divided
 from ddpkit.checks.lab04.training import Loss, model, vector, whole
 from ddpkit.exercises.hint import Hint, Seen
@@ -53,9 +54,7 @@ BROADCAST_PARAMETERS = (
 SHARD = (
     Hint("chunk", lambda s: s.raised == "IndexError",
          "torch.chunk may make fewer parts than there are ranks; tensor_split makes all."),
-    Hint("no list", lambda s: s.batches["returned"], lambda s:
-         f"A list is asked for, and you return a {s.batches['returned']}, which can be gone over "
-         "once and has no [0]: list(...) makes a list of it."),
+    Hint("no list", lambda s: s.batches["returned"], lambda s: no_list(s.batches["returned"])),
     Hint("no int64", lambda s: s.batches["of type"],
          "A part is a tensor of int64, which says which images to take: x[part]."),
     Hint("steps differ", lambda s: s.batches["steps by rank"],
