@@ -122,8 +122,8 @@ def _tried(answer: Answer, server: int, name: str, arguments: tuple[Any, ...]) -
         value = answer(server, name, *arguments)
         return f"returned {_text(value)}" if isinstance(value, Exception) else value
     except (ValueError, Unlikely) as error:
-        said = named(error, map(str, arguments))
-        return f"raised {type(error).__name__}: {', '.join(said)}"
+        kind, said = type(error).__name__, named(error, map(str, arguments))
+        return f"raised {kind}: {', '.join(said)}"
 
 
 def _shown(request: Any) -> Any:
