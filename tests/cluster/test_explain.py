@@ -289,6 +289,44 @@ def test_difference(one, other, kind, words):
         assert words in explain.mismatch(kind, {0: one, 1: other})
 
 
+SPLITS = {  # by rank: to and from the members of [2, 0, 1], in that order
+    2: ((0, 3, 1), (0, 2, 2)),
+    0: ((2, 1, 4), (3, 1, 6)),
+    1: ((2, 6, 5), (1, 4, 5)),
+}
+
+
+@pytest.mark.parametrize(
+    ("sends", "takes", "says"),
+    [
+        ({}, {}, None),
+        (
+            {1: (2, 7, 5)},
+            {},
+            "rank 1 sends 7 numbers to rank 0\n",
+        ),
+        ({}, {2: (0, 2, 0)}, "rank 1 sends 2 numbers to rank 2\n"),
+        ({0: (2, 0, 4)}, {}, "rank 0 sends 0 numbers to itself\n"),
+        ({0: ()}, {0: ()}, None),  # not known
+    ],
+)
+def test_splits_of_a_group_in_an_order_of_its_own(sends, takes, says):
+    members = (2, 0, 1)
+    calls = {
+        rank: call(
+            "all_to_all_single",
+            members=members,
+            sends=sends.get(rank, SPLITS[rank][0]),
+            takes=takes.get(rank, SPLITS[rank][1]),
+        )
+        for rank in members
+    }
+    found = {causes.misfit(calls, rank) for rank in members} - {None}
+    assert len(found) == (says is not None)
+    if says:
+        assert says in explain.mismatch("splits", calls)
+
+
 @pytest.mark.parametrize(("tag", "words"), [(0, "to rank 0\n"), (7, "to rank 0 with tag 7\n")])
 def test_a_message_that_does_not_fit(tag, words):
     sent = call("send", peer=0, tag=tag, dtype="float32", shape=[2])

@@ -59,8 +59,8 @@ CALLED = (
          "The server was asked for something else than (name, args)."),
     Hint("nothing for 0", lambda s: mistaken(s) == [(None, 0)],
          "The function over there returns 0, and your call None: 0 is a value like any other."),
-    Hint("returned, not raised", lambda s: any(map(raises, next(zip(*mistaken(s), strict=True))))
-         and is_case(s, "None"),
+    Hint("returned, not raised", lambda s: is_case(s, "None")
+         and any(raises(got) for got, _ in mistaken(s)),
          "The function over there has returned an exception, and not raised it: the first of the "
          "pair tells which."),
     Hint("another class", lambda s: all(raises(got) and raises(wanted)
