@@ -279,9 +279,16 @@ class Network:
         part.close(now)
 
     def _goes_on(self, part: Part) -> Callable[[End], None]:
-        """Take the part's next steps when the message is in that it waits for."""
+        """Take the part's next steps when the message is in that it waits for.
+
+        After the last one nothing is posted: its end is told as soon as it is known, like that of a
+        message. So two ranks that are done at one time are both told, and go on side by side.
+        """
 
         def received(end: End) -> None:
+            if part.taken == len(part.steps):
+                part.close(end.done_ns)
+                return
             self._posted(end.done_ns, part.rank, lambda now: self._take_steps(now, part), end.round)
 
         return received

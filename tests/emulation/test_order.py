@@ -15,6 +15,7 @@ from torch import nn
 
 from benchmarks._on_ranks import asynchronous_server
 from ddpkit import Cluster, busy
+from ddpkit.cluster.local import timekeeper
 from ddpkit.cluster.local.watched import Watched, is_ready, served_ns
 from ddpkit.protocol.emulation import ClockPage
 from ddpkit.rank.group import emulated
@@ -321,3 +322,19 @@ def moments(trace):
         for s in trace.spans
         if s.kind == "comm"
     )
+
+
+def small_sums() -> int:
+    """Sums that are posted at once, and waited for one by one."""
+    for _ in range(20):
+        works = [dist.all_reduce(torch.ones(n), async_op=True) for n in range(1, 20)]
+        for work in works:
+            work.wait()
+    return time.perf_counter_ns()
+
+
+def test_time_passes_when_a_rank_has_spoken_and_not_at_the_next_look(monkeypatch):
+    for name in ("SHORT", "LONG"):  # between two looks at the ranks' clocks; 380 are 57 seconds
+        monkeypatch.setattr(timekeeper, name, 0.15)
+    one, other = Cluster(2, link=LINK, machine="A100").run(small_sums, timeout=40).results
+    assert one == other > 0

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Recv, Schedule, Send, schedule, time_of
 from ddpkit.simulate.network import Network
+from ddpkit.simulate.operations import schedule_of
+from ddpkit.simulate.posted import UNKNOWN
 from ddpkit.simulate.schedules import Step, elements
 from tests.properties import examples
 
@@ -231,3 +233,19 @@ def test_messages_at_equal_times_all_come_whatever_is_told_first(
     for (_, sent, awaited, _), (through, came) in zip(posts, usual, strict=True):
         assert came >= through >= max(sent, awaited)
     assert ends(sorted(range(len(posts)), key=lambda k: posts[k][0][0])) == usual  # rank by rank
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "all_to_all"])
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_who_is_done_at_one_time_is_known_to_be_before_time_is_there(
+    operation: str, n: int
+) -> None:
+    network, members = Network(Links.parse("1 Gbit/s, 10 us", n)), tuple(range(n))
+    plan = schedule_of(operation, 1000 * n, n)
+    parts = [network.enter(0, "", 1, rank, members, plan) for rank in members]
+    while all(part.done_ns == UNKNOWN for part in parts):
+        network.happen()
+    known = max(part.done_ns for part in parts)
+    network.advance(before_ns=known)
+    assert [part.done_ns for part in parts] == [known] * n
+    assert network.now_ns < known

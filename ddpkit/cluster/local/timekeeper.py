@@ -154,10 +154,8 @@ class Timekeeper(threading.Thread):
             else:
                 wait = min(LONG, max(SHORT, (now - idle_since) / 4))
                 self._actors.leave_out_who_stands_still(now, [*map(bool, self._unmet)])
-                if seen:
-                    heard = self._read(wait)
-                    if heard:
-                        idle_since = now
+                if seen and self._read(wait):  # time may pass now, before any other wait
+                    idle_since, wait = now, 0
 
     # What ranks say
 
