@@ -11,10 +11,13 @@ that of the module under import, is locked in the child for ever).
 
 So the import happens later, in the one thread that forks, from the handler of a signal. Python runs
 a handler between two instructions of the main thread, and the forkserver's main thread waits for
-requests there. While the handler imports, no rank is forked. There are two signals:
+requests there. While the handler imports, no rank is forked. There are three signals:
 
 - SIGUSR2 comes from the launcher before it asks for ranks whose function names what needs the
   compiler (`launch.load_compiler_for`). All is imported at once, for all of them.
+- SIGURG comes from the launcher when ranks have had to import such a part themselves, as a call
+  `y.backward(gradient)` does: the next ones will want it. One slice is imported, beside what the
+  launcher does with the results.
 - A timer's comes when no rank has been asked for in a while: what a function calls may need it, in
   a module that nobody has looked into. Then the import goes in slices, with `BREATH` seconds after
   each: a run that comes meanwhile waits for one slice at most (half a second: BENCHMARKS.md).
@@ -59,6 +62,7 @@ import torch  # noqa: E402
 import ddpkit.rank.group.backend  # noqa: E402
 import ddpkit.rank.life  # noqa: E402
 import ddpkit.rank.main  # noqa: E402, F401
+from ddpkit.protocol.reply import COMPILER  # noqa: E402
 from ddpkit.rank.emulation.seen import look_for_tellers  # noqa: E402
 from ddpkit.rank.record.compute import lay_the_way  # noqa: E402
 from ddpkit.source import is_user_file  # noqa: E402
@@ -75,7 +79,7 @@ CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.
 EACH_RANK = (*CHECKS, "ddpkit.rank.emulation.counted", "multiprocessing.popen_forkserver")
 MADV_COLLAPSE, HUGE_PAGE = 25, 1 << 21  # Linux 6.1 and later; bytes
 ENOUGH = 0.5  # seconds, after which no further mapping is put into huge pages
-SLICES = ["mpmath", "sympy", "torch.distributed.tensor", "torch._dynamo"]  # each imports the former
+SLICES = [*COMPILER]
 
 
 def _ready() -> None:
@@ -113,7 +117,7 @@ _asked = False  # for all slices at once
 def _import_slices(number: int, _: object) -> None:
     """Import the next of `SLICES` and come back, or all of them if the launcher has asked for them.
 
-    The handler of both signals. With nothing left to import, the timer's ends with huge pages.
+    The handler of all signals. With nothing left to import, the timer's ends with huge pages.
     """
     global _asked
     _asked = _asked or number == signal.SIGUSR2
@@ -122,7 +126,7 @@ def _import_slices(number: int, _: object) -> None:
     try:
         gc.disable()
         imported = False
-        while SLICES and (_asked or UNASKED):
+        while SLICES and (_asked or UNASKED or number == signal.SIGURG):
             imported = True
             with suppress(ImportError):  # not every torch has all of them
                 importlib.import_module(SLICES.pop(0))
@@ -130,9 +134,9 @@ def _import_slices(number: int, _: object) -> None:
                 break
         if imported:
             _ready()
-        if SLICES and UNASKED:
+        if SLICES and UNASKED and number != signal.SIGURG:
             signal.setitimer(signal.ITIMER_REAL, BREATH)
-        elif number != signal.SIGUSR2:
+        elif number == signal.SIGALRM:
             _in_huge_pages()
         elif imported:
             signal.setitimer(signal.ITIMER_REAL, IDLE)
@@ -176,6 +180,7 @@ def _end_unless_a_rank() -> None:
     if os.getppid() == FORKSERVER:  # a rank's own children are the rank's affair
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        signal.signal(signal.SIGURG, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, ORPHAN)
 
 
@@ -191,6 +196,7 @@ _ready()
 if hasattr(signal, "setitimer"):
     signal.signal(signal.SIGALRM, _import_slices)
     signal.signal(signal.SIGUSR2, _import_slices)
+    signal.signal(signal.SIGURG, _import_slices)
     signal.setitimer(signal.ITIMER_REAL, IDLE)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     atexit.register(_end)

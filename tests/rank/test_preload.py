@@ -166,6 +166,26 @@ def test_the_compiler_is_imported_before_the_ranks_that_need_it(asks):
     assert done.stdout == f"{[True] * 3}\n", done.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
+def test_what_ranks_had_to_import_the_next_ones_find():
+    """Sympy takes a quarter of a second in each: in a pipeline, of one rank after the other."""
+    code = """if True:
+        import sys
+        import torch
+        from ddpkit import Cluster
+
+        def given(gradient):
+            there = "sympy" in sys.modules
+            (2 * torch.ones(3, requires_grad=True)).backward(gradient)
+            return there
+
+        cluster = Cluster(2)
+        print(*(cluster.run(given, torch.ones(3)).results for _ in range(2)))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "[False, False] [True, True]\n", done.stderr
+
+
 NEEDS = """
 import sys, torch, torch.distributed as dist
 
@@ -237,6 +257,27 @@ def test_who_asks_for_all_slices_in_the_middle_of_one_gets_them_after_it(tmp_pat
     code = f"from tests.rank.test_preload import sliced; sliced({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "first begins\nfirst ends\nsecond\n3\n[]\n", done.stderr
+
+
+def one_slice(folder: str, unasked: bool) -> None:
+    """Be told that ranks have imported a part themselves; print what comes, and if more will."""
+    from ddpkit.rank import preload
+
+    for name in ("first_slice", "second_slice"):
+        Path(folder, f"{name}.py").write_text(f"print({name!r})")
+    sys.path.insert(0, folder)
+    preload.SLICES[:], preload.UNASKED = ["first_slice", "second_slice"], unasked
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    os.kill(os.getpid(), signal.SIGURG)
+    print(preload.SLICES, signal.getitimer(signal.ITIMER_REAL)[0] > preload.BREATH)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
+@pytest.mark.parametrize("unasked", [True, False])
+def test_of_what_ranks_import_themselves_one_slice_comes(tmp_path, unasked):
+    code = f"from tests.rank.test_preload import one_slice; one_slice({str(tmp_path)!r}, {unasked})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "first_slice\n['second_slice'] True\n", done.stderr
 
 
 def put_off() -> None:

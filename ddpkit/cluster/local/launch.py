@@ -82,6 +82,16 @@ def load_compiler_for(call: bytes, file: str) -> None:
                 os.kill(pid, signal.SIGUSR2)
 
 
+def load_more_of_compiler() -> None:
+    """Have the forkserver import the next part of it: the ranks of a run have done so themselves.
+
+    Not everything can be seen in a function's code, such as a `backward` with a gradient.
+    """
+    for pid in _server():
+        with suppress(ProcessLookupError):  # killed
+            os.kill(pid, signal.SIGURG)  # which does nothing to a process without a handler
+
+
 def _server() -> list[int]:
     """The id of this process's forkserver, if it has one of its own."""
     pid = vars(forkserver._forkserver).get("_forkserver_pid")

@@ -137,6 +137,7 @@ class LocalRun:
         self.dropped: dict[int, Dropped] = {}
         self.memory: dict[int, tuple[MemoryLevel, ...]] = {}
         self.ranks: list[RankProcess] = []
+        self._ranks_import = False  # what the forkserver could have imported, once for all
         self._served: dict[int, int] = {}  # CPU time of ranks, in ns, at the first bad news
         stack.callback(self.end)
 
@@ -168,6 +169,8 @@ class LocalRun:
         ended_ns = time.perf_counter_ns()
         for ends in self.ranks:
             ends.kill()  # first: a rank that prints without end would never let us finish reading
+        if self._ranks_import:
+            launch.load_more_of_compiler()
         self._read_everything()
         if isinstance(error, Mismatch):
             self.output.leave_out_gloos_lines()
@@ -239,6 +242,7 @@ class LocalRun:
             return
         self.spans += reply.spans
         self.dropped[rank] = reply.dropped
+        self._ranks_import |= reply.imported
         if reply.memory:
             self.memory[rank] = tuple(reply.memory)
         if reply.raised is not None:
