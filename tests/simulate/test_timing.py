@@ -257,13 +257,13 @@ def test_ranks_leave_a_barrier_together_and_a_reduce_not_before_its_last_post(la
     posts = [9_000_000 if rank == last else 1000 * rank for rank in range(4)]
 
     def done(**how: bool) -> list[int]:
-        network = Network(links)
+        network, parts = Network(links), {}
         steps = schedule(plan, 4, length=8)
-        parts = [
-            network.enter(ns, "", 1, r, (0, 1, 2, 3), steps, **how) for r, ns in enumerate(posts)
-        ]
+        for rank in sorted(range(4), key=lambda rank: posts[rank]):
+            network.advance(before_ns=posts[rank])  # who comes late finds others that are done
+            parts[rank] = network.enter(posts[rank], "", 1, rank, (0, 1, 2, 3), steps, **how)
         network.advance()
-        return [part.done_ns for part in parts]
+        return [parts[rank].done_ns for rank in range(4)]
 
     alone, together, after_all = done(), done(together=True), done(after_all=True)
     assert len({*alone}) > 1
