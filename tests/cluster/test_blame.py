@@ -1,10 +1,12 @@
 """Whose fault it is, from what is known: one table for all launchers."""
 
+from dataclasses import replace
+
 import pytest
 
-from ddpkit.cluster.blame import ECHO, ROOT_CAUSE, blame, patience
-from ddpkit.errors import Death, Mismatch, RankDied, RankError
-from ddpkit.protocol.raised import Raised
+from ddpkit.cluster.blame import ECHO, ROOT_CAUSE, blame, patience, process_death
+from ddpkit.errors import Death, LastSeen, Mismatch, RankDied, RankError
+from ddpkit.protocol.raised import Frame, Raised
 
 OWN = Raised("ValueError", "no such thing")
 ECHOED = Raised("RuntimeError", "[pair.cc:534] Connection closed by peer [127.0.0.1]:3")
@@ -53,6 +55,30 @@ def test_a_rank_that_called_sys_exit_has_died():
     error = blame({0: LEFT_SCRIPT, 1: LEFT_SCRIPT}, {})
     assert error.deaths == dict.fromkeys((0, 1), Death("sys.exit", exit_code=3))
     assert str(error) == "ranks 0, 1 called sys.exit(3) instead of returning."
+    assert error.ranks == (0, 1)
+
+
+def test_a_rank_that_called_sys_exit_was_last_seen_in_its_innermost_line():
+    frames = Frame("/x/a.py", 2, "train"), Frame("/x/b.py", 7, "leave")
+    error = blame({1: replace(LEFT_SCRIPT, frames=frames)}, {})
+    last = LastSeen(("/x/b.py", 7))
+    assert error.deaths == {1: Death("sys.exit", exit_code=3, last=last)}
+    assert "b.py, line 7" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "death"),
+    [
+        (None, Death("exit")),
+        (0, Death("exit", exit_code=0)),
+        (1, Death("exit", exit_code=1)),
+        (-9, Death("signal", signal="SIGKILL")),
+        (-1000, Death("signal", signal="signal 1000")),
+    ],
+)
+def test_the_death_of_a_process_by_its_exit_code(code, death):
+    last = LastSeen(("/x/a.py", 1))
+    assert process_death(code, last) == replace(death, last=last)
 
 
 @pytest.mark.parametrize(

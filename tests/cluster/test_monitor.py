@@ -1,5 +1,7 @@
 """When the monitor calls ranks stuck, and when it does not: fed by hand, without processes."""
 
+from dataclasses import replace
+
 import pytest
 
 from ddpkit.cluster.monitor import (
@@ -8,7 +10,7 @@ from ddpkit.cluster.monitor import (
     PATIENCE_NS,
     Monitor,
 )
-from ddpkit.errors import Deadlock, LastSeen, Mismatch, Waiting
+from ddpkit.errors import Deadlock, Doing, LastSeen, Mismatch, Waiting
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.status import RankStatus
 
@@ -336,3 +338,33 @@ def test_a_rank_is_last_seen_where_its_newest_word_is_from():
     assert world.monitor.last_seen(1) == LastSeen(newest.where, "call", newest)
     world.passes(0.2)
     assert world.monitor.last_seen(1) == LastSeen(LINE, "status")
+
+
+@pytest.mark.parametrize("takes", [(2, 3), (1, 3)])
+def test_parts_of_an_all_to_all_that_do_not_fit_are_found(takes):
+    world, more = World(2), {"members": (0, 1), "dtype": "f"}
+    world.post(0, "all_to_all_single", shape=(3,), sends=(1, 2), takes=(1, 1), **more)
+    world.post(1, "all_to_all_single", shape=(4,), sends=(1, 3), takes=takes, **more)
+    wrong = world.passes(0.2)
+    if takes == (2, 3):
+        assert wrong is None
+    else:
+        assert (type(wrong), wrong.kind, wrong.ranks) == (Mismatch, "splits", (0, 1))
+        assert [call.takes for call in wrong.calls.values()] == [(1, 1), (1, 3)]
+
+
+def test_what_a_rank_is_doing_is_what_its_newest_status_says_of_the_line_it_is_in():
+    world, elsewhere = World(2), ("/x/cell.py", 9)
+    assert world.monitor.doing(0) == Doing()
+    assert world.monitor.doing(0, elsewhere) == Doing(elsewhere)
+    assert (world.monitor.beat(0), world.monitor.is_behind(0, LINE)) == (0, True)
+    world.post(1, "recv", peer=0)
+    world.passes(0.2)
+    assert world.monitor.doing(0) == world.monitor.doing(0, LINE) == Doing(LINE)
+    assert world.monitor.doing(1) == Doing(LINE, world.waits[1])
+    assert world.monitor.doing(1, elsewhere) == Doing(elsewhere)  # it has gone on since
+    assert world.monitor.beat(0) == world.ns
+    assert [world.monitor.is_behind(0, line) for line in (LINE, elsewhere)] == [False, True]
+    world.monitor.statuses[1] = replace(world.monitor.statuses[1], phase="starting")
+    world.monitor.statuses[0] = replace(world.monitor.statuses[0], where=("", 0))
+    assert [world.monitor.doing(rank) for rank in (0, 1)] == [Doing(), Doing()]
