@@ -122,7 +122,7 @@ def test_ranks_that_do_the_same_share_a_line():
             {0: {1}, 1: {0}},
             (),
             "receive",
-            "so nobody sends",
+            "ranks 0, 1 each wait to receive before they send, so nobody sends.",
         ),
         (
             [call("recv"), call("recv", peer=0), call("recv", peer=0)],
@@ -324,7 +324,9 @@ def test_splits_of_a_group_in_an_order_of_its_own(sends, takes, says):
     found = {causes.misfit(calls, rank) for rank in members} - {None}
     assert len(found) == (says is not None)
     if says:
-        assert says in explain.mismatch("splits", calls)
+        text = explain.mismatch("splits", calls)
+        assert says in text
+        assert text.count("\n      cell.py, line 3\n") == 2  # where it is sent, and where taken
 
 
 @pytest.mark.parametrize(("tag", "words"), [(0, "to rank 0\n"), (7, "to rank 0 with tag 7\n")])
@@ -348,7 +350,9 @@ def test_a_message_that_does_not_fit(tag, words):
 )
 def test_death(code, death, text):
     assert process_death(code, None) == death
-    assert text in explain.died({1: death}, {})
+    said = explain.died({1: death}, {})
+    assert text in said
+    assert ("memory ran out" in said) == (code == -9)
 
 
 @pytest.mark.parametrize(
@@ -395,6 +399,21 @@ def test_alike_exceptions_share_a_line_and_others_have_their_own():
         "  cell.py, line 3  (in f)",
     ]
     assert (error.ranks, error.raised) == ((0, 1), reports)
+
+
+def test_what_ranks_raised_beside_a_death_is_said_in_their_order():
+    reports = {2: raised(), 0: raised(message="other")}
+    assert explain.died({1: Death("gone")}, reports).splitlines()[1:] == [
+        "rank 0 raised ValueError: other",
+        "rank 2 raised ValueError: no",
+    ]
+
+
+@pytest.mark.parametrize("many", [1, 6])
+def test_few_frames_are_shown_whole(many):
+    frames = tuple(Frame("/x/cell.py", n, "f") for n in range(many))
+    lines = str(blame({0: raised(frames=frames)}, {})).splitlines()
+    assert lines[1:] == [f"  cell.py, line {n}  (in f)" for n in range(many)]
 
 
 def test_many_frames_are_cut_in_the_middle():

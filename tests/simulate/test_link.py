@@ -24,6 +24,8 @@ from tests.properties import examples
         ("8 B/s", 0, 8.0),
         ("3 kbytes/s", 0, 3000.0),
         ("1 MiB/s", 0, 2**20),
+        ("1 GiB/s", 0, 2**30),
+        ("2 Tbit/s", 0, 250e9),
         ("2 kibit/s", 0, 256.0),
         ("1e3 bit/s", 0, 125.0),
         ("20 \u00b5s", 20_000, math.inf),  # micro sign
