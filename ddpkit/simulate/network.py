@@ -12,9 +12,10 @@ collective and its part of the one before, in the same `Stream`, is done. Its re
 it comes to them, as if a program of sends and receives ran on that rank.
 
 What is posted at one time counts before what moves at that time. Of the messages that could leave
-when a side is free, the one that was sent first leaves; those that arrive at one time come in by
-round and rank. So a run with the same posts has the same times, in whatever order the network
-was told of them.
+when a side is free, the one that was sent first leaves, of those that a rank sent at one time the
+one of its earlier post. Those that arrive at one time come in by round and rank, a rank's as they
+have left. So a run with the same posts has the same times, in whatever order the network was told
+of them, if it was told of each rank's in their order.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ import math
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable
+from functools import partial
 from itertools import count
 from typing import TypeAlias
 
 from ddpkit.link import Links, LinkSide
-from ddpkit.simulate.posted import UNKNOWN, Channel, End, Matched, Part, Play, Sender
+from ddpkit.simulate.posted import UNKNOWN, Channel, End, Matched, Number, Part, Play, Sender
 from ddpkit.simulate.schedules import Schedule, Send, elements
 
 Action: TypeAlias = Callable[[int], None]  # what happens at an event; gets its time in ns
 POST, MOVE, ARRIVAL = range(3)  # what comes first at one time
+AS_THEY_LEFT: Number = (0, 0)  # one for all of them: then the events' own numbers decide
 
 
 class Network:
@@ -44,7 +47,7 @@ class Network:
         self._into: dict[int, LinkSide] = {}
         self._routes: dict[tuple[int, int], tuple[Sender, LinkSide, int]] = {}
         # When, `POST` … `ARRIVAL`, round, rank, number, which event, and what to do.
-        self._events: list[tuple[int, int, int, int, int, int, Action]] = []
+        self._events: list[tuple[int, int, int, int, Number, int, Action]] = []
         self._numbers = count()
         self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> by src
         self._anybody: dict[Hashable, deque[End]] = {}  # receives from anybody
@@ -56,21 +59,21 @@ class Network:
 
     def send(self, ns: int, stream: Hashable, src: int, dst: int, nbytes: int, tag: int = 0) -> End:
         """Post a message at `ns`."""
-        end = End(src, ns, nbytes, number=next(self._numbers), peer=dst)
-        self._posted(ns, src, lambda now: self._message_sent(now, end, (stream, dst, tag)))
+        end, place = End(src, ns, nbytes, number=self._number(), peer=dst), (stream, dst, tag)
+        self._posted(ns, src, end.number, lambda now: self._message_sent(now, end, place))
         return end
 
     def recv(
         self, ns: int, stream: Hashable, dst: int, src: int | None, nbytes: int, tag: int = 0
     ) -> End:
         """Post a receive at `ns`; without a source, from whoever's message comes first."""
-        end = End(dst, ns, nbytes)
+        end = End(dst, ns, nbytes, number=self._number())
         place = (stream, dst, tag)
         if src is None:
-            self._posted(ns, dst, lambda now: self._awaited_from_any(now, end, place))
+            self._posted(ns, dst, end.number, lambda now: self._awaited_from_any(now, end, place))
         else:
             end.peer = src
-            self._posted(ns, dst, lambda now: self._awaited(now, end, place))
+            self._posted(ns, dst, end.number, lambda now: self._awaited(now, end, place))
         return end
 
     def enter(
@@ -101,19 +104,19 @@ class Network:
         if play.after_all and play.posted == len(members):
             for each in play.done:  # on their ranks; they have waited for this one
                 self._end_part(each, max(each.until_ns, play.last_ns))
-        part = Part(rank, ns, schedule.of(members.index(rank)), play, ended=self._part_done)
+        steps = schedule.of(members.index(rank))
+        part = Part(rank, ns, self._number(), steps, play, ended=self._part_done)
         before = self._last.get((stream, rank))
         self._last[stream, rank] = part
         if before is not None and before.done_ns == UNKNOWN:
             before.following = part
         else:
-            earliest = ns if before is None else max(ns, before.done_ns)
-            self._posted(earliest, rank, lambda now: self._take_steps(now, part))
+            self._go_on_at(part, ns if before is None else max(ns, before.done_ns))
         return part
 
     def call(self, ns: int, rank: int, action: Action) -> None:
         """Let a rank's program go on at `ns`: what it posts then counts before what moves then."""
-        self._posted(ns, rank, action)
+        self._posted(ns, rank, self._number(), action)
 
     # Time
 
@@ -134,10 +137,15 @@ class Network:
         self.now_ns = max(self.now_ns, ns)
         action(self.now_ns)
 
-    def _posted(self, ns: int, rank: int, action: Action, round: int = 0) -> None:
-        self._at(ns, POST, round, rank, next(self._numbers), action)
+    def _number(self) -> Number:
+        return next(self._numbers), 0
 
-    def _at(self, ns: int, kind: int, round: int, rank: int, number: int, action: Action) -> None:
+    def _posted(self, ns: int, rank: int, number: Number, action: Action, round: int = 0) -> None:
+        self._at(ns, POST, round, rank, number, action)
+
+    def _at(
+        self, ns: int, kind: int, round: int, rank: int, number: Number, action: Action
+    ) -> None:
         """Do something at a time; a message can have several events at one."""
         event = next(self._numbers)
         heapq.heappush(self._events, (ns, kind, round, rank, number, event, action))
@@ -154,7 +162,8 @@ class Network:
             return
         channel.sends.append(end)
         door = now + self._route(end.rank, end.peer)[2]
-        self._posted(door, end.rank, lambda now: self._at_the_door(now, end, channel, place))
+        at_the_door: Action = partial(self._at_the_door, end=end, channel=channel, place=place)
+        self._posted(door, end.rank, end.number, at_the_door)
 
     def _awaited(self, now: int, end: End, place: tuple[Hashable, int, int]) -> None:
         channel = self._channel(place, end.peer)
@@ -197,12 +206,9 @@ class Network:
         receive.nbytes = send.nbytes
         patience = min(latency, out.link.wire_ns(send.nbytes))
         message = Matched(send, receive, out, into, latency, patience)
-
-        def ready(now: int) -> None:
-            insort(out.waiting, message, key=Matched.order)
-            self._carry(now, out)
-
-        self._at(now, MOVE, 0, send.rank, send.number, ready)
+        # At once, so that the side sees all that it can choose from when it moves the first.
+        insort(out.waiting, message, key=Matched.order)
+        self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
     def _carry(self, now: int, out: Sender) -> None:
         """Let a side take what it can take by now, and come back for what it can take later."""
@@ -216,11 +222,7 @@ class Network:
             return
         first = min(out.waiting, key=lambda each: each.due_ns)
         if not now < out.looks_ns <= first.due_ns:
-            out.looks_ns = first.due_ns
-
-            def look(now: int) -> None:
-                self._carry(now, out)
-
+            out.looks_ns, look = first.due_ns, partial(self._carry, out=out)
             self._at(first.due_ns, MOVE, 0, first.send.rank, first.send.number, look)
 
     def _move(self, now: int, message: Matched) -> None:
@@ -232,7 +234,7 @@ class Network:
         def arrive(now: int) -> None:
             receive.finish(into.take(now, send.nbytes)[1])
 
-        self._at(arrives, ARRIVAL, send.round, send.rank, send.number, arrive)
+        self._at(arrives, ARRIVAL, send.round, send.rank, AS_THEY_LEFT, arrive)
         send.finish(max(through, now))  # a send is not over before its receive is posted
 
     def _route(self, src: int, dst: int) -> tuple[Sender, LinkSide, int]:
@@ -248,6 +250,10 @@ class Network:
 
     # Collectives
 
+    def _go_on_at(self, part: Part, ns: int, round: int = 0) -> None:
+        """Let a rank take the next of its steps at a time."""
+        self._posted(ns, part.rank, part.number, partial(self._take_steps, part=part), round)
+
     def _take_steps(self, now: int, part: Part) -> None:
         """Take a rank's steps until one has to wait."""
         play, members = part.play, part.play.members
@@ -256,7 +262,7 @@ class Network:
             step = part.steps[part.taken]
             part.taken += 1
             nbytes = elements(step.part) * play.itemsize
-            peer, number = members[step.peer], next(self._numbers)
+            peer, number = members[step.peer], (part.number[0], part.taken)
             end = End(part.rank, now, nbytes, step.round, number, peer)
             if self._keep_ends:
                 part.ends.append((step, end))
@@ -289,7 +295,7 @@ class Network:
             if part.taken == len(part.steps):
                 part.close(end.done_ns)
                 return
-            self._posted(end.done_ns, part.rank, lambda now: self._take_steps(now, part), end.round)
+            self._go_on_at(part, end.done_ns, end.round)
 
         return received
 
@@ -319,5 +325,4 @@ class Network:
         if part.then is not None:
             part.then(part)
         if following is not None:
-            earliest = max(following.posted_ns, part.done_ns)
-            self._posted(earliest, part.rank, lambda now: self._take_steps(now, following))
+            self._go_on_at(following, max(following.posted_ns, part.done_ns))

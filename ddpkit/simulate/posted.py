@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ddpkit.link import LinkSide
 from ddpkit.simulate.schedules import Schedule, Step
 
 UNKNOWN = -1  # a time
+Number: TypeAlias = tuple[int, int]  # grows with what a rank posts; then with a part's steps
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +22,7 @@ class End:
     posted_ns: int
     nbytes: int = 0
     round: int = 0
-    number: int = 0  # grows with what its rank posts
+    number: Number = (0, 0)
     peer: int = UNKNOWN  # of a receive from anybody: known when it is matched
     done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
@@ -68,7 +70,7 @@ class Matched:
         """When its side takes it, unless it takes one that was sent before."""
         return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
 
-    def order(self) -> tuple[int, int, int]:
+    def order(self) -> tuple[int, int, Number]:
         """Key by which a side takes its messages."""
         return self.send.posted_ns, self.send.rank, self.send.number
 
@@ -87,6 +89,7 @@ class Part:
 
     rank: int
     posted_ns: int
+    number: Number
     steps: tuple[Step, ...]
     play: Play
     taken: int = 0  # steps

@@ -10,7 +10,7 @@ from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate import Recv, Schedule, Send, schedule, time_of
 from ddpkit.simulate.network import Network
 from ddpkit.simulate.operations import schedule_of
-from ddpkit.simulate.posted import UNKNOWN
+from ddpkit.simulate.posted import UNKNOWN, End, Part
 from ddpkit.simulate.schedules import Step, elements
 from tests.properties import examples
 
@@ -251,22 +251,75 @@ def test_who_is_done_at_one_time_is_known_to_be_before_time_is_there(
     assert network.now_ns < known
 
 
-@pytest.mark.parametrize("last", range(4))
-def test_ranks_leave_a_barrier_together_and_a_reduce_not_before_its_last_post(last: int) -> None:
-    links, plan = Links.parse({"default": "1 Gbit/s, 10 us", 2: "1 Mbit/s, 1 ms"}, 4), "broadcast"
-    posts = [9_000_000 if rank == last else 1000 * rank for rank in range(4)]
+COLLECTIVES = ("all_to_all_single", "all_gather", "reduce", "barrier")
+MIXED = st.lists(
+    st.tuples(
+        st.sampled_from((*COLLECTIVES, "message", "message")),
+        st.sampled_from("abc"),  # the stream of a collective
+        st.permutations(range(2)),  # a message's sender, and whom it is for
+        st.tuples(*[st.sampled_from((0, 0, 1, 500))] * 3),  # when each rank posts, after the last
+        st.sampled_from((0, 8, 1000)),  # bytes
+    ),
+    max_size=7,
+)
+AT_ONCE = (0, 0, 0)
 
-    def done(**how: bool) -> list[int]:
-        network, parts = Network(links), {}
-        steps = schedule(plan, 4, length=8)
-        for rank in sorted(range(4), key=lambda rank: posts[rank]):
-            network.advance(before_ns=posts[rank])  # who comes late finds others that are done
-            parts[rank] = network.enter(posts[rank], "", 1, rank, (0, 1, 2, 3), steps, **how)
+
+@examples(100)
+@given(
+    n=st.sampled_from((2, 3)),
+    mixed=MIXED,
+    link=st.sampled_from(("8 Gbit/s", "8 Gbit/s, 1 ns", "unlimited")),
+)
+@example(  # a collective's message is sent at 0, and waits until 1000 beside one that is sent at 1
+    n=2,
+    mixed=[
+        ("message", "a", [1, 0], AT_ONCE, 1000),
+        ("all_to_all_single", "a", [0, 1], (1000, 0, 0), 8),
+        ("message", "a", [1, 0], (0, 1, 0), 8),
+    ],
+    link="8 Gbit/s",
+)
+@example(  # a message without bytes leaves at 1000 before a long one, by the same link
+    n=2,
+    mixed=[
+        ("message", "a", [1, 0], AT_ONCE, 1000),
+        ("barrier", "b", [0, 1], AT_ONCE, 0),
+        ("message", "a", [1, 0], (0, 1, 0), 1000),
+    ],
+    link="8 Gbit/s",
+)
+def test_collectives_beside_messages_end_alike_told_at_once_or_when_time_is_there(
+    n: int, mixed: list[tuple[str, str, list[int], tuple[int, ...], int]], link: str
+) -> None:
+    now, posts = [0] * n, []
+    for number, (what, _, (src, dst), later, _) in enumerate(mixed):
+        for rank in range(n) if what != "message" else (src, dst):
+            now[rank] += later[rank]
+            posts.append((now[rank], rank, number))
+
+    def ends(order: list[tuple[int, int, int]], just_in_time: bool) -> list[int]:
+        network = Network(Links.parse(link, n))
+        found: dict[tuple[int, int], End | Part] = {}
+        for ns, rank, number in order:
+            what, stream, (src, dst), _, nbytes = mixed[number]
+            if just_in_time:
+                network.advance(before_ns=ns)
+            if what != "message":
+                plan = schedule_of(what, nbytes, n)
+                alike = {"together": what == "barrier", "after_all": what == "reduce"}
+                part = network.enter(ns, stream, number, rank, tuple(range(n)), plan, **alike)
+                found[number, rank] = part
+            elif rank == src:
+                found[number, rank] = network.send(ns, "", src, dst, nbytes, number)
+            else:
+                found[number, rank] = network.recv(ns, "", dst, src, nbytes, number)
         network.advance()
-        return [parts[rank].done_ns for rank in range(4)]
+        return [found[place].done_ns for place in sorted(found)]
 
-    alone, together, after_all = done(), done(together=True), done(after_all=True)
-    assert len({*alone}) > 1
-    assert together == [max(alone)] * 4
-    assert after_all == [max(ns, posts[last]) for ns in alone]
-    assert (min(alone) < posts[last]) == (last != 0)  # the root's message is what all wait for
+    usual = ends(posts, False)
+    assert UNKNOWN not in usual
+    by_rank = sorted(posts, key=lambda post: post[1])
+    by_time = sorted(posts, key=lambda post: post[0])
+    assert ends(by_rank, False) == usual
+    assert ends(by_time, True) == ends(by_time, False) == usual
