@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 import torch
@@ -280,6 +281,30 @@ def test_a_limit_of_a_wait_is_in_emulated_time():
     gave_up, over, said = Cluster(2, link=LINK, speed=math.inf).run(with_a_limit).results[0]
     assert (gave_up, over) == (30_000_000, 100_000_000 + 10_000 + 4000)
     assert "Timed out" in said
+
+
+def gives_a_message_up() -> float:
+    """Wait too short a time for a message that comes, and take the next one."""
+    from datetime import timedelta
+
+    if dist.get_rank() == 0:
+        work = dist.irecv(torch.zeros(1), src=1, tag=1)
+        with suppress(RuntimeError):
+            work.wait(timedelta(milliseconds=5))
+        del work
+        x = torch.zeros(1)
+        dist.recv(x, src=1)
+        return x.item()
+    busy("20 ms")
+    threading.Event().wait(0.2)  # in real time: until nobody has the work any more
+    work = dist.isend(torch.zeros(1), dst=0, tag=1)
+    dist.send(torch.full((1,), 7.0), dst=0)
+    work.wait()
+    return 0.0
+
+
+def test_a_message_that_was_given_up_holds_up_no_other():
+    assert Cluster(2, link=LINK, speed=math.inf).run(gives_a_message_up, timeout=20).results[0] == 7
 
 
 def everything() -> list[float]:

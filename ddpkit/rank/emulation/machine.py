@@ -75,6 +75,7 @@ class Machine:
         self._last_post_ns = 0
         self._runs = False  # the user's function
         self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()  # of groups, as they are made
+        self.given_up: set[Any] = set()  # operations that a wait with a limit gave up
         self._notes: list[list[Any]] | None = None  # a program, as `simulate.claimed` has it
 
     @contextmanager

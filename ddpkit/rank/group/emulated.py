@@ -247,6 +247,8 @@ class EmulatedOperation:
         if not self._is_done(limit):
             assert limit is not None
             clock.jump(limit)
+            # gloo reads nothing more from a peer whose message's receive nobody keeps.
+            self._machine.given_up.add(self)
             raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
         clock.jump(self.done_ns)
         self._machine.note("wait", self.number)
@@ -281,6 +283,7 @@ class EmulatedOperation:
         if not self._here:
             self._wait_for_source()
             self._here = bool(self.inner.wait())
+            self._machine.given_up.discard(self)
         return self._here
 
     def get_future(self) -> EmulatedFuture:
