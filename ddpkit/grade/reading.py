@@ -33,7 +33,7 @@ def read_apart(path: Path) -> Read:
         if not receiving.poll(READ_S * PATIENCE):
             raise EOFError
         answer: Read | str = receiving.recv()
-    except EOFError:
+    except (EOFError, OSError):  # the second: it ended in the middle of its answer
         raise Refused(
             f"reading it takes more than {READ_S} s or {MEMORY >> 30} GB: Python code without "
             "thousands of magics or brackets does not"

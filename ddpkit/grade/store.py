@@ -17,6 +17,7 @@ from ddpkit.grade.score import Score
 from ddpkit.text import visible
 
 FORMAT = 1
+MOST_NAME = 180  # bytes of a submission's name in its file's: 60 Chinese letters
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ def _visible(lines: Iterable[str]) -> tuple[str, ...]:
 def file_of(out: Path, name: str) -> Path:
     """The file of a submission's result: its name is readable, and no other submission's."""
     readable = re.sub(r"[^\w.-]+", "_", name)[-60:].strip(".")
+    # Some letters have four bytes, and a file's name at most 255, its draft's included.
+    readable = readable.encode()[-MOST_NAME:].decode(errors="ignore")
     return out / "results" / f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:10]}.json"
 
 

@@ -355,3 +355,30 @@ def test_a_killed_graders_folder_is_swept(
         assert not theirs.exists()
     assert other.is_symlink()
     wait_until(lambda: [*tmp_path.iterdir()] == [other], 5)
+
+
+def test_a_name_of_rare_letters_stops_nobody(tmp_path: Path) -> None:
+    """Each has four bytes, and a result's file has a name of its own, with more than the name."""
+    rare = "\U00020000" * 62 + ".ipynb"
+    for name in (f"b/{rare}", "a/lab.ipynb", "c/lab.ipynb"):
+        written(tmp_path / "in" / name)
+    code, _ = graded(tmp_path / "in", "--out", tmp_path / "out")
+    assert code == 4
+    assert [each.name for each in store.load(tmp_path / "out")] == [
+        "a/lab.ipynb",
+        f"b/{rare}",
+        "c/lab.ipynb",
+    ]
+
+
+@pytest.mark.processes
+def test_a_reader_that_ends_in_the_middle_of_its_answer_refuses_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks_off(path: Path, sending: Any) -> None:
+        os.write(sending.fileno(), (1000).to_bytes(4, "big") + b"half")
+        os._exit(1)
+
+    monkeypatch.setattr(reading, "_read", breaks_off)
+    with pytest.raises(Refused, match="takes more than"):
+        read_apart(written(tmp_path / "lab.ipynb"))
