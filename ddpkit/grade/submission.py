@@ -83,7 +83,7 @@ def _bytes(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        if path.is_symlink():
+        if os.path.islink(path):  # unlike Path.is_symlink, it raises nothing
             raise Refused("it is a symbolic link") from None
         raise Refused(f"it cannot be opened: {error.strerror}") from None
     with os.fdopen(descriptor, "rb") as stream:
@@ -97,7 +97,10 @@ def _bytes(path: Path) -> bytes:
                 f"it has {facts.st_size / 1e6:.0f} MB; at most {MOST_BYTES >> 20} are read: "
                 "clear its outputs, and save it"
             )
-        return stream.read(MOST_BYTES)
+        try:
+            return stream.read(MOST_BYTES)
+        except OSError as error:
+            raise Refused(f"it cannot be read: {error.strerror}") from None
 
 
 def _is_a(cell: Any, kind: str) -> bool:

@@ -55,6 +55,12 @@ def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
             read(tmp_path / f"{name}.ipynb")
 
 
+def test_a_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    """As is a file in a folder that nobody may enter, of which the system says as little."""
+    with pytest.raises(Refused, match="cannot be opened: File name too long"):
+        read(tmp_path.joinpath(*["d" * 250] * 17, "lab.ipynb"))
+
+
 def test_cells_of_any_form_are_read(tmp_path: Path) -> None:
     cells = [0, None, {}, {"cell_type": "code"}, {"cell_type": "code", "metadata": [], "id": 3}]
     cells += [{"cell_type": "code", "source": ["a\n", 1], "metadata": {"ddpkit": {"check": []}}}]
