@@ -150,6 +150,31 @@ def test_moodle(grades: Path) -> None:
     assert "Download grading worksheet" in report(grades, "moodle").output
 
 
+def test_a_file_that_is_called_as_moodle_calls_anothers_is_its_senders(tmp_path: Path) -> None:
+    """Downloaded without folders, a name ends as the student called the file."""
+    (path := tmp_path / "roster.csv").write_text(MOODLE)
+    owner = read_roster(path).owner(
+        "Bob_32_assignsubmission_file_A_31_assignsubmission_file_00.ipynb"
+    )
+    assert owner is not None
+    assert owner.id == "bob@x.org"
+
+
+def test_a_time_that_no_calendar_has_stops_no_gradebook(grades: Path) -> None:
+    for name, when in (("ada/00_late.ipynb", 1e12), ("cy/00_early.ipynb", -1e12)):
+        store.save(grades, result(name, "00", 4.0, when))
+    found = rows(grades, "gradebook", "--roster", grades.parent / "roster.csv", "--keep", "newest")
+    assert [each["lab 00"] for each in found[:3]] == ["4.0", "infra_error", "4.0"]
+    assert found[0]["lab 00 handed in"] == found[2]["lab 00 handed in"] == ""
+
+
+@pytest.mark.parametrize("name", ["99_notes.ipynb", "\u0661\u0662_notes.ipynb"])
+def test_a_refused_file_makes_no_lab_of_its_own(grades: Path, name: str) -> None:
+    store.save(grades, Result(f"cy/{name}", "", "refused", notes=("Refused: it is empty.",)))
+    found = rows(grades, "canvas", "--roster", grades.parent / "roster.csv")
+    assert [each for each in found[0] if each.startswith("Lab")] == ["Lab 00", "Lab 01"]
+
+
 def test_files_as_canvas_downloads_them_are_known(tmp_path: Path) -> None:
     (path := tmp_path / "roster.csv").write_text(CANVAS)
     roster = read_roster(path)

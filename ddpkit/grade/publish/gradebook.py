@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ddpkit.files import PACKAGE
 from ddpkit.grade.publish.roster import Person, Roster
 from ddpkit.grade.report import plain_cell
 from ddpkit.grade.store import Result
@@ -48,9 +49,13 @@ def gradebook(results: Sequence[Result], roster: Roster, keep: str) -> Gradebook
 
 
 def lab_of_result(result: Result) -> str:
-    """The lab of a result: of a file that was refused, the number that its name begins with."""
-    number = re.search(r"(?:^|/|_)(\d\d)_[^/]*$", result.name)
-    return result.lab or (number[1] if number else "")
+    """The lab of a result: of a file that was refused, the number that its name begins with.
+
+    If there is such a lab: else one file 99_notes.ipynb would give the whole class a column.
+    """
+    number = re.search(r"(?:^|/|_)([0-9][0-9])_[^/]*$", result.name)
+    named = number[1] if number and (PACKAGE / "checks" / f"lab{number[1]}").is_dir() else ""
+    return result.lab or named
 
 
 def _kept(results: Iterable[Result], keep: str) -> Result:
@@ -95,6 +100,13 @@ def _cells(result: Result | None) -> tuple[float | str, str]:
     """Points, and when it was handed in."""
     if result is None:
         return MISSING, ""
-    when = datetime.fromtimestamp(result.handed_in).astimezone() if result.handed_in else None
     earned = result.status if result.earned is None else result.earned
-    return earned, when.strftime("%Y-%m-%d %H:%M %z") if when else ""
+    return earned, _time(result.handed_in) if result.handed_in else ""
+
+
+def _time(seconds: float) -> str:
+    """A file's time; "" for one that no calendar has: whoever packs an archive sets it."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M %z")
+    except (ValueError, OverflowError, OSError):
+        return ""

@@ -139,11 +139,15 @@ def _canvas(row: dict[str, str]) -> Person | None:
 
 
 def _moodle(row: dict[str, str]) -> Person | None:
-    """A row of Moodle. Its download has a folder "Ada Lovelace_1234_assignsubmission_file"."""
+    """A row of Moodle. Its download has a folder "Ada Lovelace_1234_assignsubmission_file".
+
+    Or, without folders, files whose names begin so: what follows is the student's word, and may
+    look like another's beginning.
+    """
     number = re.search(r"(\d+)$", row["Identifier"])
     if number is None:
         return None
-    folder = rf".*_{number[1]}_assignsubmission_"
+    folder = rf"(?:(?!_\d+_assignsubmission_).)*_{number[1]}_assignsubmission_"
     mail = row.get("Email address", "")
     folders = (mail,) if mail else ()
     return Person(mail or row["Identifier"], row.get("Full name", ""), folders, folder, row)
