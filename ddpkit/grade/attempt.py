@@ -32,8 +32,9 @@ from ddpkit.grade.score import (
 from ddpkit.grade.submission import Submission
 from ddpkit.grade.turns import turn
 
-PREPARE = "from ddpkit.grade.inside.asking import prepare\n\nprepare()"
-ASK = "from ddpkit.grade.inside.asking import ask\n\nask({key!r})"
+# These cells bind no name: a student's function may have any, `ask` too.
+PREPARE = '__import__("ddpkit.grade.inside.asking", fromlist=["prepare"]).prepare()'
+ASK = '__import__("ddpkit.grade.inside.asking", fromlist=["ask"]).ask({key!r})'
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 NBVALS = re.compile(r"(?m)^([^\S\n]*#(?:#|[^\S\n])*)(NBVAL_|PYTEST_VALIDATE_)")
 LINE = re.compile(r"^-+> (\d+)", re.MULTILINE)  # the arrow of IPython's traceback
@@ -68,6 +69,7 @@ class _State:
 
     rows: dict[str, CaseScore] = field(default_factory=dict)  # by question
     errors: dict[str, str] = field(default_factory=dict)  # exercise -> what its cell raised
+    helpers: dict[str, None] = field(default_factory=dict)  # what cells of one's own raised
     dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
     removed: set[int] = field(default_factory=set)  # cells that may not run again
     ended_by_own: int = 0  # runs that a cell of no exercise has ended
@@ -111,7 +113,13 @@ def grade(
         _leave_out(outcome, steps, merged, state, limits)
         if outcome.why == "too long":
             _drop(answered, outcome.why, _words(outcome.why, limits), state)
-    return [_score(course, name, merged, state) for name in course.names], state.notes
+    scores = [_score(course, name, merged, state) for name in course.names]
+    if any(one.status != "pass" for one in scores):  # else it cost nothing
+        state.notes += [
+            f"A cell of your own raised, {words}: what it defines below that line is missing here."
+            for words in state.helpers
+        ]
+    return scores, state.notes
 
 
 def _never_began(
@@ -218,6 +226,8 @@ def _keep_claims(outcome: engine.SandboxRun, steps: Sequence[Step], state: _Stat
         if isinstance(step, PlannedCell):
             if error is not None:
                 state.errors |= dict.fromkeys(step.exercises, _error_in_words(error))
+                if step.label == "helper" and step.is_needed:
+                    state.helpers[_error_in_words(error)] = None
         elif cell in outcome.claims or error is not None:
             state.rows[step.key] = score_case(step, outcome.claims.get(cell))
         elif not outcome.why:  # it came to its end without a word

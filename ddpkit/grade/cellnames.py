@@ -19,6 +19,7 @@ ONLY_TELL = {
     *("timeit", "prun", "memit", "matplotlib", "pip", "conda", "config", "who", "whos", "pinfo"),
     *("history", "lsmagic", "load_ext", "autoreload"),
 }  # line magics that change nothing that an answer could need
+REBIND = {"reset", "reset_selective", "run"}  # line magics after which a name may be anything
 MAGIC = re.compile(r"(?:[\w.\[\], ]+=\s*)?([%!?]{1,2})\s*(\w*)(.*)$")  # of a line without indent
 
 
@@ -277,5 +278,7 @@ def _without_magic(line: str) -> str:
         return f"{indent}{assigned} None"
     if sign == "%" and name == "time":
         return indent + (rest.strip() or "pass")
+    if sign == "%" and name in REBIND:
+        return f"{indent}from IPython import *"  # which binds STAR
     harmless = sign != "%" or name in ONLY_TELL
     return indent + ("pass" if harmless else "get_ipython()")

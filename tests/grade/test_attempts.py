@@ -13,7 +13,7 @@ from ddpkit.grade.attempt import InfraError
 from ddpkit.grade.course import Course, open_course
 from ddpkit.grade.engine import BUSY, INFRA, SandboxRun
 from ddpkit.grade.sandbox import Limits
-from ddpkit.grade.submission import read
+from ddpkit.grade.submission import Submission, SubmittedCell, read
 from tests.grade.attacks import ROOT
 
 pytestmark = pytest.mark.processes
@@ -99,3 +99,17 @@ def test_m01_once_a_cell_has_begun_it_is_to_blame(why: str, grade: Callable[...,
     assert attempt.STATUS.get(why, "error") in statuses
     assert not any(alone)
     assert told
+
+
+def test_a_helper_that_raised_is_told_where_points_are_lost(
+    course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell that imports google.colab ends there, and what it defines below that is missing."""
+    own = SubmittedCell("own", "", "", "import google.colab\ndef double(x):\n    return x")
+    uses = SubmittedCell("", "", "", "def token_ring(token):\n    return double(token)")
+    raised = ["ModuleNotFoundError", "No module named 'google'", "----> 1 import"]
+    run = SandboxRun(errors={1: raised, 2: raised})
+    monkeypatch.setattr(engine, "run", lambda *_: run)
+    _, notes = attempt.grade(course, Submission((own, uses), ""), tmp_path, Limits())
+    (note,) = [each for each in notes if "raised" in each]
+    assert note.startswith("A cell of your own raised, line 1: ModuleNotFoundError: No module")

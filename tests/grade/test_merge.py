@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ddpkit.grade.attempt import ASK, PREPARE
+from ddpkit.grade.cellnames import names_in
 from ddpkit.grade.merge import Merged, merge
 from ddpkit.grade.submission import Submission, SubmittedCell
 
@@ -41,6 +43,19 @@ def test_what_the_answer_needs_runs_and_nothing_else() -> None:
     fill, helper, scratch = "TABLE[1] = 2", "def g(x):\n    return TABLE[x]", "other = 1 / 0"
     cells = [("", table), ("", fill), ("", helper), ("", scratch), ("answer-f", answer)]
     assert sources(*cells) == [table, fill, helper, answer]
+
+
+@pytest.mark.parametrize("line", ["%reset -f", "%run other.py"])
+def test_what_the_lab_gives_runs_again_below_a_reset(line: str) -> None:
+    answer = "def f(x):\n    return torch.clone(x)"
+    cells = [("", line), ("code-1", LAB[0].source), ("answer-f", answer)]
+    assert sources(*cells) == [LAB[0].source, line, LAB[0].source, answer]
+
+
+def test_the_graders_own_cells_bind_no_name() -> None:
+    """A student's function may be called `ask`."""
+    for cell in (PREPARE, ASK.format(key="f.0")):
+        assert names_in(cell).binds == frozenset()
 
 
 def test_the_answer_is_found_without_ids() -> None:
