@@ -28,6 +28,8 @@ from ddpkit.grade.users import free_user
 
 JOB = Path("/job")  # the folder of questions and notebook, inside
 COURSE = Path("/course")
+IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # folders to write into, beside the job's
+NAME = 1 << 10  # bytes of the kernel's for a file: about 0.7 kB for it, and its name
 ISOLATION = [
     "--unshare-pid",
     "--unshare-net",
@@ -128,6 +130,7 @@ class Bwrap:
         self.process: subprocess.Popen[bytes] | None = None
         self.meter = UseMeter(limits)
         self.group = ControlGroup(limits)
+        self.inside = 0  # a process that sees the sandbox's folders
 
     def start(self, record: int, log: int) -> None:
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
@@ -158,7 +161,15 @@ class Bwrap:
     def usage(self) -> Usage:
         """What the processes inside use now, and have used."""
         assert self.process is not None
-        return self.group.added(self.meter.look(functools.partial(tree, self.process.pid)))
+        used = self.meter.look(self._processes)
+        used.memory += memory_of_names(self.inside, self.limits.disk) if self.inside else 0
+        return self.group.added(used)
+
+    def _processes(self) -> set[int]:
+        assert self.process is not None
+        found = tree(self.process.pid)
+        self.inside = min(found - {self.process.pid}, default=0)
+        return found
 
     def end(self) -> None:
         """End all that is in it: the kernel does so with its first process."""
@@ -169,12 +180,27 @@ class Bwrap:
         self.group.remove()
 
 
+def memory_of_names(pid: int, disk: int) -> int:
+    """Bytes of the kernel's own for files in the folders in memory, those without content too.
+
+    Their size says nothing of them: millions of empty files would take gigabytes. A folder of
+    another size than `disk` is the machine's: the process has not entered the sandbox yet.
+    """
+    total = 0
+    for folder in (*IN_MEMORY, str(JOB)):
+        with suppress(OSError):
+            found = os.statvfs(f"/proc/{pid}/root{folder}")
+            if found.f_blocks * found.f_frsize == disk:
+                total += (found.f_files - found.f_ffree) * NAME
+    return total
+
+
 def mounts(course: Path, job: Path, disk: int) -> list[str]:
     """Arguments of bwrap: what is seen inside, and where; `disk`: bytes of a folder in memory."""
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     # The kernel's switches: bwrap covers them only where the folder itself is open for writing.
     arguments += ["--ro-bind", "/proc/sys", "/proc/sys", "--remount-ro", "/proc"]
-    for folder in ("/tmp", "/home", "/dev/shm"):  # first: Python may itself live below /home
+    for folder in IN_MEMORY:  # first: Python may itself live below /home
         arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
     seen = layers(set(_readable()), set(_telling()))
     for path, is_covered in seen:

@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from ddpkit.grade import engine, meter
+from ddpkit.grade import bwrap, engine, meter
+from ddpkit.grade.bwrap import Bwrap
 from ddpkit.grade.engine import PATIENCE, _served, _Watch
 from ddpkit.grade.meter import UseMeter, tree
 from ddpkit.grade.sandbox import Limits, Usage
+from tests.grade.conftest import needs_sandbox
 
 
 def test_who_waits_for_a_core_is_served_less() -> None:
@@ -189,3 +192,25 @@ def test_m02_times_of_what_has_ended_stay_counted() -> None:
         burner.communicate(b"")
     assert before >= 0.3
     assert meter.look(lambda: {burner.pid}).computed_s == before
+
+
+@pytest.mark.processes
+def test_empty_files_take_memory(tmp_path: Path) -> None:
+    """Each is a kilobyte of the kernel's, which no limit on the size of a folder counts."""
+    needs_sandbox()
+    many = (
+        "import sys\nfor n in range(3000): open(f'/tmp/{n}', 'w').close()\n"
+        "print(1, flush=True)\nsys.stdin.read()"
+    )
+    within = ["--unshare-pid", "--dev-bind", "/", "/", "--size", str(1 << 20), "--tmpfs", "/tmp"]
+    command = ["bwrap", *within, "--", sys.executable, "-I", "-c", many]
+    box = Bwrap(tmp_path, tmp_path, Limits(disk=1 << 20))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        box.process = process
+        assert process.stdout.readline() == b"1\n"
+        counted = box.usage().memory
+        without = UseMeter(Limits()).look(partial(tree, process.pid)).memory
+        assert bwrap.memory_of_names(box.inside, 2 << 20) == 0  # the machine's own are not counted
+        process.communicate(b"")
+    assert 3000 << 10 <= counted - without < 4000 << 10
