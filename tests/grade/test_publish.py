@@ -160,6 +160,13 @@ def test_a_file_that_is_called_as_moodle_calls_anothers_is_its_senders(tmp_path:
     assert owner.id == "bob@x.org"
 
 
+def test_m18_a_folder_that_is_called_as_a_formula_is_none_in_canvas(grades: Path) -> None:
+    store.save(grades, result(f"{EVIL.partition('<')[0]}/00_ranks.ipynb", "00", 4.0))
+    found = rows(grades, "canvas")
+    assert [each["SIS User ID"] for each in found if "1+1" in str(each)] == ["'=1+1"]
+    assert not any(cell.startswith("=") for each in found for cell in each.values())
+
+
 def test_a_time_that_no_calendar_has_stops_no_gradebook(grades: Path) -> None:
     for name, when in (("ada/00_late.ipynb", 1e12), ("cy/00_early.ipynb", -1e12)):
         store.save(grades, result(name, "00", 4.0, when))

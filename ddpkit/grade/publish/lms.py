@@ -18,6 +18,7 @@ from html import escape
 from ddpkit.errors import GradeError
 from ddpkit.grade.publish.gradebook import Gradebook
 from ddpkit.grade.publish.roster import CANVAS, MOODLE, Person, Roster
+from ddpkit.grade.report import plain_cell
 from ddpkit.grade.store import Result
 
 PEOPLE = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]  # columns of Canvas
@@ -51,7 +52,8 @@ def _assignment(lab: str, roster: Roster) -> str:
 def _canvas_person(person: Person, roster: Roster) -> list[str]:
     if roster.kind == CANVAS:
         return [person.row.get(name, "") for name in PEOPLE]
-    return [person.name, "", person.id, person.id, ""]
+    who = plain_cell(person.id)  # maybe a folder's name: no id of Canvas's looks like a formula
+    return [plain_cell(person.name), "", who, who, ""]
 
 
 def _grade(result: Result | None) -> str:
