@@ -199,10 +199,12 @@ def test_empty_files_take_memory(tmp_path: Path) -> None:
     """Each is a kilobyte of the kernel's, which no limit on the size of a folder counts."""
     needs_sandbox()
     many = (
-        "import sys\nfor n in range(3000): open(f'/tmp/{n}', 'w').close()\n"
+        "import sys\nfor n in range(3000): open(f'/dev/shm/{n}', 'w').close()\n"
         "print(1, flush=True)\nsys.stdin.read()"
     )
-    within = ["--unshare-pid", "--dev-bind", "/", "/", "--size", str(1 << 20), "--tmpfs", "/tmp"]
+    # Not /tmp: this checkout, and its Python, may live there.
+    folder = ["--size", str(1 << 20), "--tmpfs", "/dev/shm"]
+    within = ["--unshare-pid", "--dev-bind", "/", "/", *folder]
     command = ["bwrap", *within, "--", sys.executable, "-I", "-c", many]
     box = Bwrap(tmp_path, tmp_path, Limits(disk=1 << 20))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
