@@ -357,6 +357,7 @@ def test_a_killed_graders_folder_is_swept(
     wait_until(lambda: [*tmp_path.iterdir()] == [other], 5)
 
 
+@pytest.mark.processes
 def test_a_name_of_rare_letters_stops_nobody(tmp_path: Path) -> None:
     """Each has four bytes, and a result's file has a name of its own, with more than the name."""
     rare = "\U00020000" * 62 + ".ipynb"
