@@ -251,6 +251,27 @@ def test_who_is_done_at_one_time_is_known_to_be_before_time_is_there(
     assert network.now_ns < known
 
 
+@pytest.mark.parametrize("last", range(4))
+def test_ranks_leave_a_barrier_together_and_a_reduce_not_before_its_last_post(last: int) -> None:
+    links, plan = Links.parse({"default": "1 Gbit/s, 10 us", 2: "1 Mbit/s, 1 ms"}, 4), "broadcast"
+    posts = [9_000_000 if rank == last else 1000 * rank for rank in range(4)]
+
+    def done(**how: bool) -> list[int]:
+        network, parts = Network(links), {}
+        steps = schedule(plan, 4, length=8)
+        for rank in sorted(range(4), key=lambda rank: posts[rank]):
+            network.advance(before_ns=posts[rank])  # who comes late finds others that are done
+            parts[rank] = network.enter(posts[rank], "", 1, rank, (0, 1, 2, 3), steps, **how)
+        network.advance()
+        return [parts[rank].done_ns for rank in range(4)]
+
+    alone, together, after_all = done(), done(together=True), done(after_all=True)
+    assert len({*alone}) > 1
+    assert together == [max(alone)] * 4
+    assert after_all == [max(ns, posts[last]) for ns in alone]
+    assert (min(alone) < posts[last]) == (last != 0)  # the root's message is what all wait for
+
+
 COLLECTIVES = ("all_to_all_single", "all_gather", "reduce", "barrier")
 MIXED = st.lists(
     st.tuples(
