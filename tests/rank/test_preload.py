@@ -122,6 +122,32 @@ def test_a_rank_records_modules_without_a_change_of_their_class(record):
     assert spans == ["Flatten"] * 2 * record
 
 
+def threads_of_blas() -> int:
+    """How many threads a product of matrices takes at most, in this rank."""
+    numpy = pytest.importorskip("numpy")
+    before = len(os.listdir("/proc/self/task"))
+    numpy.ones((400, 400)) @ numpy.ones((400, 400))
+    return 1 + len(os.listdir("/proc/self/task")) - before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_numpys_products_have_one_thread_in_a_rank_as_under_torchrun():
+    """Other threads' time would not be the rank's, where time is emulated."""
+    code = """if True:
+        import os
+        from ddpkit import Cluster
+        from tests.rank.test_preload import threads_of_blas
+
+        print(Cluster(1).run(threads_of_blas).results, os.environ.get("OPENBLAS_NUM_THREADS"))
+    """
+    env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    env.pop("OMP_NUM_THREADS", None)
+    env.pop("PYTHONPATH", None)  # tests/startup does the same for all processes of tests
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
+    assert done.stdout == "[1] None\n", done.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's heap is Linux's")
 @pytest.mark.parametrize("given", [None, "glibc.malloc.check=0"])
 def test_the_forkserver_has_a_heap_of_huge_pages_and_ranks_have_the_users_settings(given):

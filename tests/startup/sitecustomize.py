@@ -5,6 +5,9 @@ third of the processor time of a process that does nothing else, as hundreds of 
 do, and a tenth of a lesson's kernel. In torch there is no garbage to find. Among all else Python
 looks as usual.
 
+numpy, which torch imports, starts a thread for each core, which spins for a while before it sleeps:
+a sixth of an `import torch`. Here its BLAS gets one, which children are not told.
+
 And nbformat, by jsonschema, makes a parser of international web addresses, half a second long, for
 a format that no notebook is checked against (as in `ddpkit.grade.inside.plugin`).
 
@@ -17,11 +20,15 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+
+
+BLAS = "OPENBLAS_NUM_THREADS"
 
 
 class _TorchFinder:
@@ -42,10 +49,14 @@ class _TorchFinder:
 def _import(execute: Callable[[ModuleType], None], torch: ModuleType) -> None:
     looks = gc.isenabled()
     gc.disable()
+    given = {} if BLAS in os.environ else {BLAS: "1"}
+    os.environ.update(given)
     try:
         execute(torch)
         gc.freeze()
     finally:
+        for name in given:
+            del os.environ[name]
         if looks:
             gc.enable()
     atexit.register(gc.freeze)

@@ -35,6 +35,8 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 # The heap in pages of 2 MB, where the kernel has them for who asks: half of what a fork copies, and
 # of what an exit takes down, are entries for pages of 4 kB. glibc reads this when a program begins.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+# numpy's BLAS has one thread in a rank, as under torchrun; more would spin while torch is imported.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 # In the code of who constructs what loads torch's compiler, for a second and more.
 COMPILES = (
     *(b"optim", b"Optim", b"DistributedDataParallel", b"FSDP", b"fsdp", b"fully_shard", b"DTensor"),
@@ -58,7 +60,7 @@ def warm_up() -> None:
         held = {signal.SIGINT, signal.SIGUSR2}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
         try:
-            with _nameless_main(), _huge_pages():
+            with _nameless_main(), _settings():
                 _shorten_sockets_name()
                 forkserver.ensure_running()
         finally:
@@ -291,9 +293,10 @@ def _shorten_sockets_name() -> None:
 
 
 @contextmanager
-def _huge_pages() -> Iterator[None]:
-    """A block in which a program that starts gets `HUGE_PAGES`; its own settings are the user's."""
-    given = {name: value for name, value in HUGE_PAGES.items() if name not in os.environ}
+def _settings() -> Iterator[None]:
+    """A block in which a program that starts gets settings for its libraries, but the user's."""
+    wanted = HUGE_PAGES | ONE_THREAD
+    given = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(given)
     try:
         yield
