@@ -27,7 +27,6 @@ from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-
 BLAS = "OPENBLAS_NUM_THREADS"
 
 
