@@ -16,6 +16,7 @@ from ddpkit.exercises.seeds import Seed, current_seed
 from ddpkit.exercises.tail import Tail, captured
 from ddpkit.exercises.values import digits_of, show_value
 from ddpkit.exercises.verdict import NOT_TRIED, CaseResult, Verdict
+from ddpkit.rank import compiler
 
 WRONG = 3  # wrong values told of in a case's row
 
@@ -43,17 +44,18 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     cases: list[tuple[Case, bool]] = []
     why_skipped, stopped = list[str](), False
     try:
-        for case in _ask_for_cases(exercise, answer, seed):
-            if stopped:
-                result = CaseResult(case.title, False, NOT_TRIED, tried=False)
-            else:
-                result, error = _ask(exercise, case)
-                if isinstance(error, NotUnderTorchrun) and active():
-                    why_skipped.append(error.reason)
-                    continue
-                stopped = case.stops(result.passed, result.trouble)
-            cases.append((case, result.passed))
-            results.append(result)
+        with compiler.absent():
+            for case in _ask_for_cases(exercise, answer, seed):
+                if stopped:
+                    result = CaseResult(case.title, False, NOT_TRIED, tried=False)
+                else:
+                    result, error = _ask(exercise, case)
+                    if isinstance(error, NotUnderTorchrun) and active():
+                        why_skipped.append(error.reason)
+                        continue
+                    stopped = case.stops(result.passed, result.trouble)
+                cases.append((case, result.passed))
+                results.append(result)
     except Unanswered as blank:
         return Verdict(exercise.name, False, exercise.points, 0.0, blank=blank.size)
     if not results and not why_skipped:

@@ -11,10 +11,6 @@ from typing import Any
 from ddpkit.protocol.raised import Raised
 from ddpkit.trace import Dropped, MemoryLevel, Span
 
-# The parts of torch's compiler, each of which imports the one before. Together they take a second;
-# `y.backward(gradient)` takes the first.
-COMPILER = ("sympy", "torch.distributed.tensor", "torch._dynamo")
-
 
 @dataclass(frozen=True)
 class Reply:
@@ -25,7 +21,7 @@ class Reply:
     raised: Raised | None = None  # None if the function returned
     result: list[Any] = field(default_factory=list)  # of `ship.pack_result`; empty if it raised
     memory: list[MemoryLevel] = field(default_factory=list)  # of a modelled machine
-    imported: bool = False  # a part of `COMPILER`, which was not there when the rank began
+    imported: bool = False  # a part of torch's compiler, which was not there when the rank began
     printed: list[str] = field(default_factory=list)  # lines, where the launcher has not read them
 
 

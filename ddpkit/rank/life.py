@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ddpkit.protocol.assignment import Assignment
 from ddpkit.protocol.per_rank import pick
 from ddpkit.protocol.ship import pack_result
-from ddpkit.rank import device
+from ddpkit.rank import compiler, device
 from ddpkit.rank.record.recorder import Recorder, activate, now_of_run
 from ddpkit.rank.record.threads import note_starts
 from ddpkit.rank.report import UnsendableResultError
@@ -52,6 +52,7 @@ def live(
     if not mine.script:
         _seed_all(mine.seed, mine.rank)
     with (
+        compiler.absent(),  # where no forkserver has put it off
         device.used(mine, recorder),
         machine.shown(recorder) if machine else nullcontext(),
     ):

@@ -19,9 +19,9 @@ from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.emulation import ClockPage
 from ddpkit.protocol.past import Past
 from ddpkit.protocol.raised import Raised
-from ddpkit.protocol.reply import COMPILER, Reply, send_reply
+from ddpkit.protocol.reply import Reply, send_reply
 from ddpkit.protocol.ship import read_call
-from ddpkit.rank import process
+from ddpkit.rank import compiler, process
 from ddpkit.rank.agent import Agent
 from ddpkit.rank.life import live
 from ddpkit.rank.record.recorder import Recorder
@@ -30,7 +30,7 @@ from ddpkit.rank.report import report
 
 def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     """Live through a run, reply, and wait for the end. Never returns."""
-    pid, parts = os.getpid(), sys.modules.keys() & COMPILER
+    pid, parts = os.getpid(), compiler.loaded_parts()
     process.set_up(mine, settings, pipes)
     box = BlackBox(settings.folder / f"rank{mine.rank}")
     recorder = Recorder(mine.rank, box, Past(settings.folder / f"past{mine.rank}"))
@@ -49,7 +49,7 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     box.write_status(agent.status())
     _flush()
     spans, dropped = recorder.spans(), recorder.log.dropped()
-    imported = sys.modules.keys() & COMPILER > parts
+    imported = compiler.loaded_parts() > parts
     send_reply(pipes.reply, Reply(spans, dropped, raised, result, recorder.memory, imported))
     threading.Event().wait()  # until the launcher ends this process
 

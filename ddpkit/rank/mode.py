@@ -1,21 +1,22 @@
 """The base of the kit's dispatch modes, which load no compiler before anybody else does.
 
 torch wraps a mode's `__torch_dispatch__` so that `torch.compile` leaves it out. The wrapper imports
-`torch._dynamo` when it is first called, although nothing can be compiled before that is there: a
-second of processor time in each rank of a run that the forkserver is not ready for (`preload.py`).
+the compiler when it is first called, although nothing can be compiled before that is there
+(`compiler.py`), and costs as much as a simple operation afterwards.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ddpkit.rank import compiler
+
 
 class PlainMode(TorchDispatchMode):
-    """A dispatch mode whose method is called as it stands until `torch._dynamo` is there."""
+    """A dispatch mode whose method is called as it stands until the compiler is there."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -34,8 +35,7 @@ def _plain_at_first(
     def dispatch(
         self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        # Under import it may be there without what the wrapper calls.
-        if not hasattr(sys.modules.get("torch._dynamo"), "disable"):
+        if not compiler.is_loaded():
             return plain(self, func, types, args, kwargs)
         cls.__torch_dispatch__ = wrapped
         return wrapped(self, func, types, args, kwargs)

@@ -1,13 +1,12 @@
 """What the forkserver imports, once: each rank would spend its first seconds on it.
 
-The problem. torch takes a second or two to import. The constructor of DistributedDataParallel, and
-of every optimizer, pulls in `torch._dynamo`, which takes as long again, and 80 MB a rank. A
-forkserver that has both forks four ranks in about 0.1 s. But the first run of a lesson rarely needs
-the second, and should not wait for it.
+The problem. torch takes a second or two to import. A forkserver that has it forks four ranks in
+about 0.1 s. Few ranks need torch's compiler (`compiler.py`), but for those that do, as FSDP and
+DTensor, it takes as long again, and 80 MB a rank. No run that does not need it should wait for it.
 
-It would be simpler to import `torch._dynamo` with torch (the first run waits), or in a second
-thread (a fork copies the thread that forks, and no other: a lock that another thread held, such as
-that of the module under import, is locked in the child for ever).
+It would be simpler to import that in a second thread (a fork copies the thread that forks, and no
+other: a lock that another thread held, such as that of the module under import, is locked in the
+child for ever).
 
 So the import happens later, in the one thread that forks, from the handler of a signal. Python runs
 a handler between two instructions of the main thread, and the forkserver's main thread waits for
@@ -15,13 +14,10 @@ requests there. While the handler imports, no rank is forked. There are three si
 
 - SIGUSR2 comes from the launcher before it asks for ranks whose function names what needs the
   compiler (`launch.load_compiler_for`). All is imported at once, for all of them.
-- SIGURG comes from the launcher when ranks have had to import such a part themselves, as a call
-  `y.backward(gradient)` does: the next ones will want it. One slice is imported, beside what the
+- SIGURG comes from the launcher when ranks have had to import a part of it themselves, as a call
+  `y.backward(gradient)` does: the next ones will want it. One part is imported, beside what the
   launcher does with the results.
-- A timer's comes when no rank has been asked for in a while: what a function calls may need it, in
-  a module that nobody has looked into. Then the import goes in slices, with `BREATH` seconds after
-  each: a run that comes meanwhile waits for one slice at most (half a second: BENCHMARKS.md).
-  In the grader's sandbox nothing is imported unasked (`UNASKED`): the kernel has looked into all.
+- SIGALRM comes from a timer, when no rank has been asked for in a while: see the end.
 
 What must hold:
 
@@ -29,15 +25,16 @@ What must hold:
   the handler where it has interrupted itself.
 - A child has the handlers, but no timer: fork clears it. The child sets one of its own, without
   a handler, which ends it after `ORPHAN` seconds; a rank stops that one (`process.set_up`).
-- What is loaded is frozen (`gc.freeze`) after each slice. Otherwise a rank's first collection would
+- What is loaded is frozen (`gc.freeze`) after each part. Otherwise a rank's first collection would
   write to every object, and so copy every page that the ranks share.
 - SIGUSR2 is blocked in a new forkserver (`launch.warm_up`): it would end one without a handler.
 
-What would break it: a forkserver with threads; a slice whose import starts threads.
+What would break it: a forkserver with threads; a part whose import starts threads.
 
-When all is there, the forkserver's memory is put into pages of 2 MB. A fork copies an entry for
-each page, and the end of a rank looks at each: with pages of 4 kB that was a fifth of what a rank
-of an empty function costs (BENCHMARKS.md, "The tests"). A run that comes meanwhile waits 0.3 s.
+When no rank has been asked for in `IDLE` seconds, the forkserver's memory is put into pages of
+2 MB. A fork copies an entry for each page, and the end of a rank looks at each: with pages of 4 kB
+that was a fifth of what a rank of an empty function costs (BENCHMARKS.md, "The tests"). A run that
+comes meanwhile waits 0.3 s.
 """
 
 from __future__ import annotations
@@ -62,24 +59,21 @@ import torch  # noqa: E402
 import ddpkit.rank.group.backend  # noqa: E402
 import ddpkit.rank.life  # noqa: E402
 import ddpkit.rank.main  # noqa: E402, F401
-from ddpkit.protocol.reply import COMPILER  # noqa: E402
+from ddpkit.rank import compiler  # noqa: E402
 from ddpkit.rank.emulation.seen import look_for_tellers  # noqa: E402
 from ddpkit.rank.record.compute import lay_the_way  # noqa: E402
 from ddpkit.source import is_user_file  # noqa: E402
 
 IDLE = 2.0  # seconds since the last rank was forked
-BUSY = time.monotonic() + 20  # until then ranks put the import off: a lesson that is run at once
 FORKSERVER, LAUNCHER = os.getpid(), os.getppid()
 GONE = 0.5  # seconds in which a launcher whose pipe has closed has ended, if that was why
 ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy cores too
-BREATH = 0.3  # seconds between two slices: enough to start the ranks of a run
-UNASKED = "DDPKIT_COMPILER_IF_ASKED" not in os.environ  # the timer imports, too; not in a sandbox
 CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.group.hidden")
 # What each rank would import, 20 to 50 ms a rank.
 EACH_RANK = (*CHECKS, "ddpkit.rank.emulation.counted", "multiprocessing.popen_forkserver")
 MADV_COLLAPSE, HUGE_PAGE = 25, 1 << 21  # Linux 6.1 and later; bytes
 ENOUGH = 0.5  # seconds, after which no further mapping is put into huge pages
-SLICES = [*COMPILER]
+to_import = [*compiler.PARTS]
 
 
 def _ready() -> None:
@@ -111,13 +105,13 @@ def _in_huge_pages() -> None:
 
 
 _importing = threading.Lock()
-_asked = False  # for all slices at once
+_asked = False  # for all parts at once
 
 
-def _import_slices(number: int, _: object) -> None:
-    """Import the next of `SLICES` and come back, or all of them if the launcher has asked for them.
+def _import_parts(number: int, _: object) -> None:
+    """Import the next of `to_import`, or all of them if the launcher has asked for them.
 
-    The handler of all signals. With nothing left to import, the timer's ends with huge pages.
+    The handler of SIGUSR2 and SIGURG.
     """
     global _asked
     _asked = _asked or number == signal.SIGUSR2
@@ -125,32 +119,29 @@ def _import_slices(number: int, _: object) -> None:
         return  # it has interrupted itself, and will see what is asked
     try:
         gc.disable()
-        imported = False
-        while SLICES and (_asked or UNASKED or number == signal.SIGURG):
-            imported = True
+        while to_import:
             with suppress(ImportError):  # not every torch has all of them
-                importlib.import_module(SLICES.pop(0))
+                compiler.load(to_import.pop(0))
             if not _asked:
                 break
-        if imported:
-            _ready()
-        if SLICES and UNASKED and number != signal.SIGURG:
-            signal.setitimer(signal.ITIMER_REAL, BREATH)
-        elif number == signal.SIGALRM:
-            _in_huge_pages()
-        elif imported:
-            signal.setitimer(signal.ITIMER_REAL, IDLE)
+        _ready()
     finally:
         gc.enable()
         _importing.release()
-    if _asked and SLICES:  # since the last look
-        _import_slices(signal.SIGUSR2, None)
+    if _asked and to_import:  # since the last look
+        _import_parts(signal.SIGUSR2, None)
+    signal.setitimer(signal.ITIMER_REAL, IDLE)
+
+
+def _tidy(_: int, __: object) -> None:
+    """Put what is there into huge pages. The handler of the timer, which a new part sets again."""
+    _in_huge_pages()
 
 
 def _put_off() -> None:
-    """Let no import come unasked where one run follows another."""
+    """Let one run follow another without a wait for huge pages."""
     mine = os.getpid() == FORKSERVER  # a rank's own children are the rank's affair
-    if mine and UNASKED and SLICES and time.monotonic() < BUSY:
+    if mine and signal.getitimer(signal.ITIMER_REAL)[0]:
         signal.setitimer(signal.ITIMER_REAL, IDLE)
 
 
@@ -190,13 +181,14 @@ for name in EACH_RANK:
 with suppress(ImportError):  # there may be no numpy; it has its generators ready when asked for
     importlib.import_module("numpy.random")
 lay_the_way()
+compiler.put_off()
 # What is loaded by now is left out of garbage collection: in a rank it would look at every object,
 # and so copy every page that the ranks share.
 _ready()
 if hasattr(signal, "setitimer"):
-    signal.signal(signal.SIGALRM, _import_slices)
-    signal.signal(signal.SIGUSR2, _import_slices)
-    signal.signal(signal.SIGURG, _import_slices)
+    signal.signal(signal.SIGALRM, _tidy)
+    signal.signal(signal.SIGUSR2, _import_parts)
+    signal.signal(signal.SIGURG, _import_parts)
     signal.setitimer(signal.ITIMER_REAL, IDLE)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     atexit.register(_end)

@@ -1,5 +1,4 @@
-"""The benchmark of the compiler prints its rows, of Pythons in which the launcher does and does
-not ask for it."""
+"""The benchmark of the compiler prints its rows, of Pythons without it and with it."""
 
 import subprocess
 import sys
@@ -21,5 +20,5 @@ def test_it_prints_time_and_processor_time_of_a_first_run() -> None:
     assert done.returncode == 0, done.stderr
     assert "2 ranks, the first run: time" in done.stdout
     assert "2 ranks, the first run: processor time of all" in done.stdout
-    assert compiler.BY_RANKS in done.stdout
+    assert compiler.LOADED in done.stdout
     assert "nan" not in done.stdout

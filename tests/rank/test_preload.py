@@ -13,6 +13,7 @@ import torch
 
 from ddpkit import Cluster
 from ddpkit.exercises.ranks import call
+from ddpkit.rank import compiler
 from tests.project.source import ROOT
 
 pytestmark = pytest.mark.processes
@@ -27,7 +28,7 @@ def test_a_rank_imports_no_module_of_the_kit_itself():
     code = "import sys, ddpkit.rank.preload; print(*sys.modules)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    later = {"torch._dynamo", "sympy", "mpmath"}  # the slices, each with all that it needs
+    later = {"torch._dynamo.utils", "sympy", "mpmath"}
     (of_a_check,) = call(loaded, world_size=1).returned
     modelled = Cluster(1, link="10 Gbit/s, 50 us", machine="A100")
     of_runs = [cluster.run(loaded).results[0] for cluster in (Cluster(1), modelled)]
@@ -76,7 +77,7 @@ def watched() -> bool:
     with InFlight(0), OperationCount() as operations:
         torch.ones(2).add_(1)
     assert operations.number == 2
-    return "torch._dynamo" in sys.modules
+    return compiler.is_loaded()
 
 
 def test_no_compiler_is_loaded_to_look_at_operations():
@@ -172,20 +173,20 @@ def test_the_forkserver_has_a_heap_of_huge_pages_and_ranks_have_the_users_settin
 
 def has_compiler() -> bool:
     """Whether it was there before this rank needed it."""
-    there = "torch._dynamo" in sys.modules
-    torch.optim.SGD([torch.zeros(1)], 1.0)
+    there = compiler.is_loaded()
+    torch.compile(lambda: 1, backend="eager")
     return there
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
 @pytest.mark.parametrize("asks", ["by its code", "by its module"])
 def test_the_compiler_is_imported_before_the_ranks_that_need_it(asks):
-    """Each would import it, in the first run of a lesson that trains: its forkserver is new."""
+    """Each would import it, in the first run of a lesson that compiles: its forkserver is new."""
     code = """if True:
         from ddpkit import Cluster
         from tests.rank.test_preload import has_compiler
 
-        by_its_code = lambda: ["optim", has_compiler()][1]
+        by_its_code = lambda: ["compile", has_compiler()][1]
         print(Cluster(3).run(FUNCTION).results)
     """.replace("FUNCTION", "by_its_code" if asks == "by its code" else "has_compiler")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -214,9 +215,12 @@ def test_what_ranks_had_to_import_the_next_ones_find():
 
 NEEDS = """
 import sys, torch, torch.distributed as dist
+from ddpkit.rank import compiler
 
-def optimizer():
-    torch.optim.SGD([torch.zeros(1)], 1.0)
+compiler.put_off()
+
+def compiled():
+    torch.compile(torch.sin, backend="eager")
 
 def pipeline():
     from torch.distributed import pipelining
@@ -234,10 +238,12 @@ def saved():
 def functional():
     from torch.distributed import _functional_collectives as functional
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    functional.all_reduce(torch.ones(1), "sum", [0])
+    functional.wait_tensor(functional.all_reduce(torch.ones(1), "sum", dist.group.WORLD))
 
 def none_of_it():
-    torch.ones(1, requires_grad=True).sum().backward()
+    weight = torch.ones(1, requires_grad=True)
+    weight.sum().backward()
+    torch.optim.SGD([weight], 1.0).step()
 """
 LOADED = """
 from ddpkit.cluster.local import launch
@@ -248,7 +254,7 @@ launch.warm_up = launch._server = lambda: asked.append(1) or [launch.os.getpid()
 launch.os.kill = lambda *_: None
 launch.load_compiler_for(pack_call(called, (), {})[0], "")
 called()
-print(bool(asked), "sympy" in sys.modules)
+print(bool(asked), bool(compiler.loaded_parts()))
 """
 
 
@@ -263,83 +269,81 @@ def test_who_loads_the_compiler_is_seen_in_its_code(name):
     assert done.stdout == f"{needs} {needs}\n", done.stderr
 
 
-def sliced(folder: str) -> None:
-    """Import slices of which the first asks for all, and is long; print what happens."""
+def in_parts(folder: str) -> None:
+    """Import parts of which the first asks for all, and is long; print what happens."""
     from ddpkit.rank import preload
 
     first = "import os, signal\nprint('first begins')\n"
     first += "os.kill(os.getpid(), signal.SIGUSR2)\nprint('first ends')\n"
-    names = {"first_slice": first, "second_slice": "print('second')", "third_slice": "print('3')"}
+    names = {"first_part": first, "second_part": "print('second')", "third_part": "print('3')"}
     for name, text in names.items():
         Path(folder, f"{name}.py").write_text(text)
     sys.path.insert(0, folder)
-    preload.SLICES[:] = names
-    os.kill(os.getpid(), signal.SIGALRM)
-    print(preload.SLICES)
+    preload.to_import[:] = names
+    os.kill(os.getpid(), signal.SIGURG)
+    print(preload.to_import)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the forkserver is Linux's")
-def test_who_asks_for_all_slices_in_the_middle_of_one_gets_them_after_it(tmp_path):
-    code = f"from tests.rank.test_preload import sliced; sliced({str(tmp_path)!r})"
+def test_who_asks_for_all_parts_in_the_middle_of_one_gets_them_after_it(tmp_path):
+    code = f"from tests.rank.test_preload import in_parts; in_parts({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "first begins\nfirst ends\nsecond\n3\n[]\n", done.stderr
 
 
-def one_slice(folder: str, unasked: bool) -> None:
-    """Be told that ranks have imported a part themselves; print what comes, and if more will."""
+def one_part(folder: str) -> None:
+    """Be told that ranks have imported a part themselves; print what comes, and what is to come."""
     from ddpkit.rank import preload
 
-    for name in ("first_slice", "second_slice"):
+    for name in ("first_part", "second_part"):
         Path(folder, f"{name}.py").write_text(f"print({name!r})")
     sys.path.insert(0, folder)
-    preload.SLICES[:], preload.UNASKED = ["first_slice", "second_slice"], unasked
+    preload.to_import[:] = ["first_part", "second_part"]
     signal.setitimer(signal.ITIMER_REAL, 0)
     os.kill(os.getpid(), signal.SIGURG)
-    print(preload.SLICES, signal.getitimer(signal.ITIMER_REAL)[0] > preload.BREATH)
+    print(preload.to_import, 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= preload.IDLE)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")
-@pytest.mark.parametrize("unasked", [True, False])
-def test_of_what_ranks_import_themselves_one_slice_comes(tmp_path, unasked):
-    code = f"from tests.rank.test_preload import one_slice; one_slice({str(tmp_path)!r}, {unasked})"
+def test_of_what_ranks_import_themselves_one_part_comes(tmp_path):
+    code = f"from tests.rank.test_preload import one_part; one_part({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout == "first_slice\n['second_slice'] True\n", done.stderr
+    assert done.stdout == "first_part\n['second_part'] True\n", done.stderr
 
 
 def put_off() -> None:
-    """Print whether a fork puts the timer off: at first, late, and in a process of a rank's."""
+    """Print whether a fork puts the timer off: while it runs, when it has rung, in a rank's own."""
     from ddpkit.rank import preload
 
-    for busy, pid in ((preload.BUSY, os.getpid()), (0.0, os.getpid()), (preload.BUSY, 1)):
-        preload.BUSY, preload.FORKSERVER = busy, pid
-        signal.setitimer(signal.ITIMER_REAL, 1000)
+    for seconds, pid in ((1000, os.getpid()), (0, os.getpid()), (1000, 1)):
+        preload.FORKSERVER = pid
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         if not os.fork():
             os._exit(0)
-        print(signal.getitimer(signal.ITIMER_REAL)[0] <= preload.IDLE)
+        print(0 < signal.getitimer(signal.ITIMER_REAL)[0] <= preload.IDLE)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the forkserver is Linux's")
-def test_one_run_after_the_other_puts_the_import_off_but_not_for_ever():
+def test_one_run_after_the_other_puts_the_huge_pages_off():
     code = "from tests.rank.test_preload import put_off; put_off()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "True\nFalse\nFalse\n", done.stderr
 
 
 def asked_late(folder: str) -> None:
-    """Be asked for all while memory is put into huge pages, where nothing comes unasked."""
+    """Be asked for all while memory is put into huge pages."""
     from ddpkit.rank import preload
 
     def pages() -> None:
         print("pages")
         os.kill(os.getpid(), signal.SIGUSR2)
 
-    Path(folder, "late_slice.py").write_text("print('late')")
+    Path(folder, "late_part.py").write_text("print('late')")
     sys.path.insert(0, folder)
-    preload.SLICES[:], preload.UNASKED = ["late_slice"], False
+    preload.to_import[:] = ["late_part"]
     vars(preload)["_in_huge_pages"] = pages
-    signal.signal(signal.SIGUSR2, preload._import_slices)
     os.kill(os.getpid(), signal.SIGALRM)
-    print(preload.SLICES)
+    print(preload.to_import)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the forkserver is Linux's")

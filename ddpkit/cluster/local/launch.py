@@ -37,10 +37,11 @@ START = "forkserver" if sys.platform.startswith("linux") else "spawn"
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # numpy's BLAS has one thread in a rank, as under torchrun; more would spin while torch is imported.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-# In the code of who constructs what loads torch's compiler, for a second and more.
+# In the code of who compiles, or constructs what loads torch's compiler, for a second and more.
 COMPILES = (
-    *(b"optim", b"Optim", b"DistributedDataParallel", b"FSDP", b"fsdp", b"fully_shard", b"DTensor"),
-    *(b"distributed.tensor", b"pipelining", b"checkpoint", b"functional_collectives"),
+    *(b"torch.compile", b"\x8c\x07compile", b"_dynamo"),  # the second in a pickle
+    *(b"FSDP", b"fsdp", b"fully_shard", b"DTensor", b"distributed.tensor"),
+    *(b"pipelining", b"checkpoint", b"functional_collectives"),
 )
 MOST_READ = 1 << 18  # bytes of a file, and of a call: its function is in front of what it is given
 SOCKETS_NAME = 107  # bytes that a Unix socket's name can have (`sun_path`)

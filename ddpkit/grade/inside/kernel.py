@@ -11,17 +11,17 @@ and the forkserver is forked before the first cell is known here.
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import multiprocessing.util
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ddpkit.cluster.local.launch import COMPILES, warm_up
+from ddpkit.rank import compiler
 
 _start_program = multiprocessing.util.spawnv_passfds
 
@@ -53,17 +53,17 @@ def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> 
     raise _IsForkserver(arguments[-1], {number: os.dup(number) for number in descriptors})
 
 
-def _needs_compiler(folder: Path) -> bool:
-    """Whether a cell, or a question of this folder, has what makes torch load its compiler.
-
-    `backward` with a gradient that is given loads half of it, in each rank that computes so.
-    """
+def _needed_parts(folder: Path) -> Iterator[str]:
+    """The parts of torch's compiler for which a cell, or a question of this folder, may ask."""
     cells = (
         cell.encode(errors="replace") for cell in json.loads((folder / "labels.json").read_text())
     )
     questions = (path.read_bytes() for path in folder.iterdir() if path.suffix != ".json")
-    names = (*COMPILES, b"backward")
-    return any(name in code for code in (*cells, *questions) for name in names)
+    code = b"\0".join((*cells, *questions))
+    if any(name in code for name in COMPILES):
+        yield from compiler.PARTS
+    elif b"backward" in code:  # with a gradient that is given it is for each rank to load this
+        yield compiler.PARTS[0]
 
 
 def main() -> None:
@@ -71,10 +71,10 @@ def main() -> None:
     gc.disable()  # while it imports: nothing of that is garbage
     import torch  # noqa: F401
 
-    os.environ["DDPKIT_COMPILER_IF_ASKED"] = "1"
-    if _needs_compiler(Path(os.environ["DDPKIT_QUESTIONS"])):
+    compiler.put_off()
+    for part in _needed_parts(Path(os.environ["DDPKIT_QUESTIONS"])):
         with suppress(ImportError):  # before the fork: each of the first ranks would import it
-            importlib.import_module("torch._dynamo")
+            compiler.load(part)
     import ddpkit.grade.inside.asking  # noqa: F401
 
     gc.freeze()
