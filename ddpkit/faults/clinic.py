@@ -11,6 +11,7 @@ from typing import Any
 from ddpkit.cluster import Cluster, Run
 from ddpkit.errors import LessonError
 from ddpkit.faults.patients import ILL
+from ddpkit.rank import compiler
 
 Mend = Mapping[int, str]  # by the number of a line, from 1: what stands there instead
 
@@ -179,6 +180,7 @@ def _average(model: Any) -> None:
 # What is seen of a run that ends
 
 
+@compiler.absent()
 def one_process(seed: int, steps: int = STEPS) -> Any:
     """The model that one process has after so many steps, from the model of this seed."""
     import torch

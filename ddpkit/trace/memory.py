@@ -1,14 +1,13 @@
 """`MemoryLevel`: the bytes that a rank holds from a moment on, by what they are for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # What a rank holds. "activations" is all that is none of the others: inputs and temporaries too.
 MEMORY_KINDS = ("parameters", "gradients", "optimizer", "buckets", "activations")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLevel:
+class MemoryLevel(NamedTuple):
     """Bytes of live storages of a rank, from ``ns`` on; in the order of `MEMORY_KINDS`."""
 
     ns: int

@@ -41,7 +41,7 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 COMPILES = (
     *(b"torch.compile", b"\x8c\x07compile", b"_dynamo"),  # the second in a pickle
     *(b"FSDP", b"fsdp", b"fully_shard", b"DTensor", b"distributed.tensor"),
-    *(b"pipelining", b"checkpoint", b"functional_collectives"),
+    *(b"pipelining", b"utils.checkpoint", b"distributed.checkpoint", b"functional_collectives"),
 )
 MOST_READ = 1 << 18  # bytes of a file, and of a call: its function is in front of what it is given
 SOCKETS_NAME = 107  # bytes that a Unix socket's name can have (`sun_path`)
