@@ -146,10 +146,7 @@ def _put_off() -> None:
 
 
 def _end() -> None:
-    """End a forkserver at once, and remove its socket's folder, which a killed launcher leaves.
-
-    Jupyter kills the kernel of a notebook that it has executed.
-    """
+    """End a forkserver at once, and remove its socket's folder, which a killed launcher leaves."""
     signal.setitimer(signal.ITIMER_REAL, 0)  # Python still runs handlers, and imports fail by now
     server = vars(multiprocessing.forkserver._forkserver)
     address = server.get("_forkserver_address")

@@ -1,5 +1,7 @@
 """However a kernel ends, no process outlives it."""
 
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -66,6 +68,20 @@ def test_shut_down_while_ranks_run(fresh: Notebook):
     fresh.manager.shutdown_kernel()
 
     assert gone(processes) == []
+
+
+def test_a_kernel_that_is_shut_down_ends_by_itself(fresh: Notebook, tmp_path: Path):
+    """One with children that do not end when they are told to is killed, after seconds."""
+    fresh.ok(SET_UP)
+    fresh.ok("cluster.run(lambda: 1)")
+    said = tmp_path / "said"
+    fresh.ok(f"import atexit, pathlib; atexit.register(pathlib.Path({str(said)!r}).touch)")
+    waited_for = fresh.ok("print(get_ipython().kernel._process_children())")
+
+    fresh.manager.shutdown_kernel()
+
+    assert waited_for.stream() == "[]\n"
+    assert said.exists()
 
 
 def test_shut_down_while_idle(fresh: Notebook):

@@ -6,16 +6,17 @@ fork in about a tenth of a second. Elsewhere they are spawned, and each imports 
 
 from __future__ import annotations
 
-import multiprocessing
+import multiprocessing.util
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
@@ -48,20 +49,20 @@ SOCKETS_NAME = 107  # bytes that a Unix socket's name can have (`sun_path`)
 SHORT_FOLDER = "/tmp"
 RETRY = 5  # seconds, in which a forkserver that was killed is replaced
 _asked_for_compiler: list[int] = []  # the id of a forkserver
-_starting = threading.Lock()  # `_nameless_main` changes what the whole process sees
+_starting = threading.Lock()  # two functions here change what the whole process sees
+_start_program = multiprocessing.util.spawnv_passfds
 
 
 def warm_up() -> None:
     """Start the forkserver, which imports torch in the background. Cheap when it runs already."""
     if START == "forkserver":
         _context().set_forkserver_preload(["ddpkit.rank.preload"])
-        resource_tracker.ensure_running()  # first: its start would unblock the signal
-        # The stop button's signal reaches the forkserver as well. Later it ignores that; while it
-        # imports torch it would die of it, as of the signal by which it is asked for the compiler.
-        held = {signal.SIGINT, signal.SIGUSR2}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+        with _starting, _own_groups():
+            resource_tracker.ensure_running()  # first: its start would unblock the signal
+        # While it imports torch it would die of the signal by which it is asked for the compiler.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
-            with _nameless_main(), _settings():
+            with _nameless_main(), _own_groups(), _settings():
                 _shorten_sockets_name()
                 forkserver.ensure_running()
         finally:
@@ -271,6 +272,37 @@ def _nameless_main() -> Iterator[None]:
             yield
         finally:
             sys.modules["__main__"] = main_module
+
+
+@contextmanager
+def _own_groups() -> Iterator[None]:
+    """A block in which a program that multiprocessing starts leads a process group of its own.
+
+    A Jupyter kernel that is to end or to start again first ends all children in its own group. The
+    resource tracker ignores that, so Jupyter waited until it lost its patience, and killed the
+    kernel. By itself each of the two ends when its pipe does.
+    """
+    home: Any = multiprocessing.util
+    before = home.spawnv_passfds
+    if before is _start_program:  # the grader's kernel has one of its own
+        home.spawnv_passfds = start_in_own_group
+    try:
+        yield
+    finally:
+        home.spawnv_passfds = before
+
+
+def start_in_own_group(path: bytes, arguments: Sequence[Any], descriptors: Sequence[int]) -> int:
+    """Do as `multiprocessing.util.spawnv_passfds`, for the leader of a new process group."""
+    program = subprocess.Popen(
+        [*arguments],
+        executable=path,
+        pass_fds=[*map(int, descriptors)],
+        process_group=0,
+        restore_signals=False,
+    )
+    program.returncode = 0  # whoever asked for it waits for its end
+    return program.pid
 
 
 def _shorten_sockets_name() -> None:

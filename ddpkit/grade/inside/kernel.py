@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ddpkit.cluster.local.launch import COMPILES, warm_up
+from ddpkit.cluster.local.launch import COMPILES, start_in_own_group, warm_up
 from ddpkit.rank import compiler
 
 _start_program = multiprocessing.util.spawnv_passfds
@@ -47,9 +47,10 @@ class _IsForkserver(BaseException):
 def _fork(path: bytes, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
     """`multiprocessing.util.spawnv_passfds`, but the forkserver is a fork of this process."""
     if "multiprocessing.forkserver" not in arguments[-1]:  # the resource tracker, which is small
-        return _start_program(path, arguments, descriptors)
+        return start_in_own_group(path, arguments, descriptors)
     if pid := os.fork():
         return pid
+    os.setpgid(0, 0)
     raise _IsForkserver(arguments[-1], {number: os.dup(number) for number in descriptors})
 
 
