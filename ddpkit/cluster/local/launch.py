@@ -19,7 +19,7 @@ import types
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
@@ -57,8 +57,6 @@ def warm_up() -> None:
     """Start the forkserver, which imports torch in the background. Cheap when it runs already."""
     if START == "forkserver":
         _context().set_forkserver_preload(["ddpkit.rank.preload"])
-        with _starting, _own_groups():
-            resource_tracker.ensure_running()  # first: its start would unblock the signal
         # While it imports torch it would die of the signal by which it is asked for the compiler.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
