@@ -35,7 +35,7 @@ from weakref import WeakKeyDictionary
 
 COMPILER = "torch._dynamo"
 # What it is made of: each imports the one before. `y.backward(gradient)` imports the first.
-PARTS = ("sympy", "torch.distributed.tensor", COMPILER)
+PARTS = ("torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor", COMPILER)
 _MARK = "__dynamo_disable"  # where `torch._compile` keeps what `disable` has made of a function
 _lock = threading.RLock()
 _excluded: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()

@@ -119,18 +119,20 @@ def _import_parts(number: int, _: object) -> None:
         return  # it has interrupted itself, and will see what is asked
     try:
         gc.disable()
+        before = len(to_import)
         while to_import:
             with suppress(ImportError):  # not every torch has all of them
                 compiler.load(to_import.pop(0))
             if not _asked:
                 break
-        _ready()
+        if len(to_import) < before:
+            _ready()
+            signal.setitimer(signal.ITIMER_REAL, IDLE)
     finally:
         gc.enable()
         _importing.release()
     if _asked and to_import:  # since the last look
         _import_parts(signal.SIGUSR2, None)
-    signal.setitimer(signal.ITIMER_REAL, IDLE)
 
 
 def _tidy(_: int, __: object) -> None:

@@ -203,7 +203,7 @@ def test_stopped_check_says_where_the_answer_was(notebook: Notebook, tmp_path: P
 
 
 def test_interrupted_before_the_first_ranks_are_up(fresh: Notebook):
-    """The forkserver, too, gets the signal of the stop button while it imports torch."""
+    """The forkserver still imports torch."""
     fresh.ok(SET_UP)
     (forkserver,) = [p for p in fresh.processes() if "forkserver" in " ".join(p.cmdline())]
     cell = fresh.start("print('begin')\ncluster.run(lambda: time.sleep(10_000))")
