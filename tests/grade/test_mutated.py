@@ -6,6 +6,7 @@ import ast
 import builtins
 import symtable
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -58,18 +59,24 @@ def brought(source: str) -> set[str]:
     return found
 
 
+@cache
+def wrong_sources(lab: str) -> dict[str, str]:
+    """Every wrong answer of lab NN, as it is handed in."""
+    return {str(each): wrong_source(each) for each in wrong_answers(lab)}
+
+
 @pytest.mark.parametrize("lab", labs())
 def test_wrong_answer_imports_nothing_that_a_sandbox_has_not(lab: str) -> None:
     """The answers of a lab, and these tests, stay outside while the lab is graded."""
     hidden = (f"ddpkit.answers.lab{lab}", "tests")
-    found = {str(each): brought(wrong_source(each)) for each in wrong_answers(lab)}
+    found = {name: brought(source) for name, source in wrong_sources(lab).items()}
     assert {name: one for name, all in found.items() for one in all if one.startswith(hidden)} == {}
 
 
 @pytest.mark.parametrize("lab", labs())
 def test_wrong_answer_finds_all_names_that_it_uses(lab: str) -> None:
     there = names_of(lab)
-    found = {str(each): missing(wrong_source(each), there) for each in wrong_answers(lab)}
+    found = {name: missing(source, there) for name, source in wrong_sources(lab).items()}
     assert found
     assert {name: names for name, names in found.items() if names} == {}
 

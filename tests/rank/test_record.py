@@ -253,17 +253,19 @@ def test_no_garbage_is_collected_while_a_thread_is_looked_at(recorder, monkeypat
 def test_a_thread_that_sleeps_waits_for_nothing(recorder):
     recorder.posted("all_reduce", "")
 
-    ended = threading.Event()  # a thread that is left would hold up the wait of another test's
+    seen, ended = threading.Event(), threading.Event()
 
     def main(ready):
         ready.set()
-        time.sleep(3)
+        while not seen.is_set():
+            time.sleep(0.05)
         ended.set()
 
     status = status_of(recorder, main)
     assert status.waiting is None
     assert status.where[0] == HERE
-    ended.wait()
+    seen.set()
+    ended.wait()  # a thread that is left would hold up the wait of another test's
 
 
 def test_a_thread_in_wait_waits_for_that_call(recorder):
