@@ -160,14 +160,12 @@ def launched(
     """The script. Raises ClusterError if there is none of that name, or python cannot run it."""
     from ddpkit.rank.script.launched import LaunchedScript
 
-    hosts = cluster.links.hosts if cluster.links else None
     found = LaunchedScript(
         target,
         args,
         is_module,
         run_id=secrets.token_hex(8),
         master_port=_free_port(),
-        host_size=hosts.size if hosts else 0,
         gpus=cluster.place.device == "cuda",
     )
     if target.startswith("-"):

@@ -29,6 +29,24 @@ class Assignment:
     script: bool = False  # whether it runs a script, which joins the others by itself
     speed: float = 1.0  # of its emulated machine, compared with this one, or with `machine`
     machine: MachineModel | None = None  # by which its compute is counted
+    host_size: int = 0  # the number of ranks on a host of the emulated network; 0 without hosts
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The variables in which torchrun tells a rank its place; emulated hosts are its nodes."""
+        per_host = self.host_size or self.world_size
+        host = self.rank // per_host
+        known = {
+            "RANK": self.rank,
+            "LOCAL_RANK": self.local_rank,
+            "GROUP_RANK": host,
+            "ROLE_RANK": self.rank,
+            "WORLD_SIZE": self.world_size,
+            "LOCAL_WORLD_SIZE": min(per_host, self.world_size - host * per_host),
+            "GROUP_WORLD_SIZE": -(-self.world_size // per_host),
+            "ROLE_WORLD_SIZE": self.world_size,
+        }
+        return {name: str(number) for name, number in known.items()}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import signal
 import subprocess
@@ -256,3 +257,40 @@ def test_what_a_script_leaves_open_is_written(
     for rank in "01":
         assert (tmp_path / f"log{rank}").read_text() == "a line, a thread"
         assert (tmp_path / f"left{rank}").read_text() == "at the exit"
+
+
+LINKS_OF_HOSTS = (
+    {"hosts of": 2, "inside": "100 Gbit/s", "between": "1 Gbit/s"},
+    {"hosts of": 4, "inside": "100 Gbit/s", "between": "1 Gbit/s"},
+    "1 Gbit/s",
+)
+PLACES = (
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+)
+
+
+@pytest.mark.parametrize("link", LINKS_OF_HOSTS, ids=["three hosts", "two hosts", "no hosts"])
+def test_a_cluster_tells_ranks_the_places_that_a_script_is_told(link, tmp_path):
+    """Five ranks, so that the last host has fewer ranks than the others."""
+
+    def places():
+        return [int(os.environ[name]) for name in PLACES]
+
+    script = tmp_path / "places.py"
+    script.write_text(
+        "import os\n"
+        f"found = [int(os.environ[name]) for name in {PLACES}]\n"
+        "open(f'places{found[0]}', 'w').write(str(found))\n"
+    )
+    cluster = Cluster(5, link=link)
+    in_a_cell = cluster.run(places).results
+    done = ddpkit_run("-n", "5", "--link", json.dumps(link).strip('"'), script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [str(each) for each in in_a_cell] == [
+        (tmp_path / f"places{rank}").read_text() for rank in range(5)
+    ]
+    host_size = link["hosts of"] if isinstance(link, dict) else 5
+    assert [each[1] for each in in_a_cell] == [rank % host_size for rank in range(5)]
+    assert [each[2] for each in in_a_cell] == [rank // host_size for rank in range(5)]
+    assert in_a_cell[4][5] == (5 % host_size or host_size)

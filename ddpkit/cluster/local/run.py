@@ -83,7 +83,13 @@ class Request:
             speed=self.speeds[rank] if self.speeds else 1.0,
             script=self.script,
             machine=self.machines[rank] if self.machines else None,
+            host_size=self.host_size,
         )
+
+    @property
+    def host_size(self) -> int:
+        """The number of ranks on a host of the emulated network; 0 without hosts."""
+        return self.links.hosts.size if self.links and self.links.hosts else 0
 
     @property
     def somewhere(self) -> LastSeen:
@@ -157,8 +163,10 @@ class LocalRun:
         """Start the ranks, watch them until all have returned or one has failed, and end them."""
         settings = self._settings()
         launch.load_compiler_for(self.request.payload[0], self.request.function[1])
-        for rank in range(self.request.world_size):
-            started = launch.start(self.request.assignment(rank, rank), settings)
+        size = self.request.world_size
+        for rank in range(size):
+            local_rank = rank % (self.request.host_size or size)
+            started = launch.start(self.request.assignment(rank, local_rank), settings)
             self.ranks.append(started)
             if self.timekeeper is not None:
                 assert started.process.pid is not None

@@ -31,7 +31,6 @@ class LaunchedScript:
     target       the script's file, or with `is_module` a module's name, as after `python -m`
     run_id       what torchrun calls the job
     master_port  a port that is free, for scripts that meet by MASTER_ADDR and MASTER_PORT
-    host_size    how many ranks a host has, where the emulated network has hosts; 0 without them
     gpus         whether it gets GPUs; else cuda means the CPU
     """
 
@@ -40,7 +39,6 @@ class LaunchedScript:
     is_module: bool = False
     run_id: str = "ddpkit"
     master_port: int = 29500
-    host_size: int = 0
     gpus: bool = False
 
     @property
@@ -59,8 +57,7 @@ class LaunchedScript:
 
     def __call__(self) -> None:
         """Run the script. Raises what it raises, and SystemExit if it leaves with another code."""
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        os.environ.update(self.environ(rank, size))
+        os.environ.update(self.environ)
         sys.argv[1:] = self.args
         self.count_as_users()
         gpus = None if self.gpus else _let_cuda_mean_the_cpu()
@@ -107,29 +104,18 @@ class LaunchedScript:
             sys.argv[0] = self.target
             _run_file(os.path.abspath(self.target))
 
-    def environ(self, rank: int, size: int) -> dict[str, str]:
-        """The variables that torchrun sets for a rank. Emulated hosts are its nodes."""
-        per_host = self.host_size or size
-        host, local = divmod(rank, per_host)
-        on_host = min(per_host, size - host * per_host)
-        known = {
-            "LOCAL_RANK": local,
-            "RANK": rank,
-            "GROUP_RANK": host,
-            "ROLE_RANK": rank,
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that torchrun sets for all ranks of a job alike."""
+        return {
             "ROLE_NAME": "default",
-            "LOCAL_WORLD_SIZE": on_host,
-            "WORLD_SIZE": size,
-            "GROUP_WORLD_SIZE": -(-size // per_host),
-            "ROLE_WORLD_SIZE": size,
             "MASTER_ADDR": "localhost",
-            "MASTER_PORT": self.master_port,
-            "TORCHELASTIC_RESTART_COUNT": 0,
-            "TORCHELASTIC_MAX_RESTARTS": 0,
+            "MASTER_PORT": str(self.master_port),
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": self.run_id,
-            "TORCHELASTIC_USE_AGENT_STORE": False,  # who asks for a store on that port makes it
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # a script that asks for a store makes it
         }
-        return {name: str(value) for name, value in known.items()}
 
 
 def _found(module: str) -> importlib.machinery.ModuleSpec | None:
