@@ -94,6 +94,8 @@ class RecordedGroup(dist.ProcessGroup):
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, whose methods override the C++ ones.
         kinds = dist.ProcessGroup.BackendType
+        # torch 2.15 asks a new group for its default backend; torch 2.13 never does.
+        self._set_default_backend(kinds.GLOO)
         self._register_backend(torch.device("cpu"), kinds.GLOO, inner)
         if on_gpu is not None:
             self._register_backend(torch.device("cuda"), kinds.NCCL, on_gpu)
