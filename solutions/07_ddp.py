@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: hooks for torch's `DistributedDataParallel` (float16, PowerSGD, gossip), uneven inputs, a barrier that names who is missing, a backend
+#     builds: hooks for torch's `DistributedDataParallel` (float16, PowerSGD, gossip), uneven inputs, a barrier that names the missing ranks, a backend
 #     minutes: 85
 #     needs: lab 06
 #   jupytext:

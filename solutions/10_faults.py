@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: "what keeps a job alive: unequal shares, checkpoints, restarts, and eyes for what went wrong"
+#     builds: "a job that survives faults: unequal shares, checkpoints, restarts; and fifteen faults to diagnose"
 #     minutes: 175
 #     needs: labs 04 and 06
 #   jupytext:

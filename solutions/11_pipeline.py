@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: GPipe, 1F1B, and the worker that runs such plans
+#     builds: GPipe, 1F1B, and the worker that runs their plans
 #     minutes: 95
 #     needs: labs 00 and 01
 #   jupytext:

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: a layer of which each rank holds a slice, a halo, and the norm of it all
+#     builds: "layers in slices, one slice on each rank; a halo; the norm of all gradients"
 #     minutes: 90
 #     needs: labs 02 and 03
 #   jupytext:

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: an optimizer and a model of which each rank keeps a part, to ZeRO's third stage
+#     builds: "an optimizer and a model in shards, one shard on each rank: up to the third stage of ZeRO"
 #     minutes: 100
 #     needs: labs 04, 05 and 06
 #   jupytext:

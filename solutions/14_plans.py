@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: a planner for replicas, stages and slices, whose plans are run
+#     builds: a planner for replicas, stages and slices, and runs of its plans
 #     minutes: 65
 #     needs: labs 03, 06, 11 and 12
 #   jupytext:

@@ -1,4 +1,4 @@
-"""README is true: its commands, paths, labs and code exist and run."""
+"""README is true: its commands, paths, labs, hours and code exist and run."""
 
 import os
 import re
@@ -83,6 +83,15 @@ def test_table_of_labs_is_the_labs():
         assert re.fullmatch(r"[^|]+\| \d+ \| [^|]+", columns.strip()), "what | minutes | needs"
 
 
+def test_minutes_of_the_labs_add_up_to_the_hours():
+    minutes = [int(n) for n in re.findall(r"^\| \[\d\d .*\| (\d+) \| [^|]+\|$", README, re.M)]
+    (said,) = re.findall(r"all labs take about (\d+) hours", README)
+    assert round(sum(minutes) / 60) == int(said)
+    assert "A lab takes between half an hour and three hours" in README
+    assert min(minutes) == 30
+    assert 150 < max(minutes) <= 180
+
+
 @pytest.mark.parametrize("code", PYTHON)
 def test_python_compiles(code: str):
     compile(code, "README.md", "exec")
@@ -92,17 +101,31 @@ def test_python_compiles(code: str):
 def test_first_code_prints_what_it_says(tmp_path: Path):
     """The first block, saved as a script; `print(...)  # text` must print that text."""
     promised = re.findall(r"^print\(.*\)  # (.*)$", PYTHON[0], re.MULTILINE)
-    script = tmp_path / "first.py"
-    script.write_text(PYTHON[0], "utf-8")
-    ran = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
+    ran = run(tmp_path / "first.py", PYTHON[0])
+    assert ran.returncode == 0, ran.stderr
+    assert promised
+    assert [text for text in promised if text not in ran.stdout.splitlines()] == []
+
+
+@pytest.mark.processes
+def test_the_deadlock_prints_what_it_says(tmp_path: Path):
+    """The second block, saved with the imports of the first, ends with the text below it."""
+    imports, _, _ = PYTHON[0].partition("\n\n")
+    ran = run(tmp_path / "swap.py", f"{imports}\n\n{PYTHON[1]}")
+    (promised,) = (code for language, code in BLOCKS if language == "text" and "Deadlock" in code)
+    assert ran.returncode == 1
+    assert ran.stderr.endswith(promised)
+
+
+def run(script: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code, saved as a script, in the script's folder."""
+    script.write_text(code, "utf-8")
+    return subprocess.run(
+        [sys.executable, script.name],
+        cwd=script.parent,
         env={**os.environ, "MPLBACKEND": "Agg"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    assert promised
-    assert [text for text in promised if text not in ran.stdout.splitlines()] == []
