@@ -50,6 +50,7 @@ class Graded(NamedTuple):
 
 
 LIMIT_S = 10.0  # of a cell
+ALL_OVER = f"{len(list((CHECKOUT / 'labs').glob('[0-9]*.ipynb'))):02}"  # no lab is open
 HOSTILE = [name for name in ATTACKS if name not in ("right", "cells_in_disorder", "no_ids")]
 
 
@@ -136,6 +137,8 @@ def _report(folder: Path, students: int, labs: int) -> None:
         "--resume",
         "--limit",
         str(LIMIT_S),
+        "--open",
+        ALL_OVER,
     ]
     _time("grade --resume", *command, "--secret", str(folder / "secret"))
     for form in ("gradebook", "canvas", "statistics", "csv", "html", "written", "sources"):
@@ -150,7 +153,9 @@ def _keys(folder: Path, notebook: Path, labs: list[str]) -> dict[str, str]:
     """The key of a notebook as a submission of each lab; all of them are proven."""
     secret = read_secret(folder / "secret")
     with workplace() as work:
-        room = Classroom(CHECKOUT, folder / "course", secret, work, Limits.of_cells(LIMIT_S))
+        room = Classroom(
+            CHECKOUT, folder / "course", secret, work, Limits.of_cells(LIMIT_S), ALL_OVER
+        )
         content = digest(notebook)
         return {lab: key_of(content, room.course(lab), room, None) for lab in labs}
 
@@ -191,7 +196,7 @@ def _grade(
         (target / "proofs").symlink_to(folder / seed_of / "proofs")
     command = [sys.executable, "-m", "ddpkit", "grade", str(folder / submissions)]
     command += ["--out", str(target), "--jobs", str(jobs), "--limit", str(limit_s)]
-    command += ["--secret", str(folder / "secret")]
+    command += ["--secret", str(folder / "secret"), "--open", ALL_OVER]
     environ = {**os.environ, "TMPDIR": str(folder / "tmp")}
     begun = time.monotonic()
     with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) as grader:

@@ -12,6 +12,7 @@ import click
 
 from ddpkit.errors import GradeError
 from ddpkit.files import CHECKOUT
+from ddpkit.text import visible
 
 if TYPE_CHECKING:
     from ddpkit.grade.found import HandedIn
@@ -24,7 +25,12 @@ FAILED, NONE_GRADED = 3, 4  # exit statuses: the machine failed for some; all we
 @click.command()
 @click.argument("submissions", nargs=-1, required=True, type=FILE)
 @click.option("--out", required=True, type=FILE, help="Folder of the results.")
-@click.option("--lab", help="Grade all as this lab (00, 01, ...); else each says which it is.")
+@click.option("--lab", help="Grade all as this lab (00, 01, ...).")
+@click.option(
+    "--open",
+    "opened",
+    help="Or: each says which lab it is. The first lab that is still open, as for `handout`.",
+)
 @click.option("--secret", type=FILE, help="The course's secret; without it, OUT/secret is made.")
 @click.option("--jobs", default=1, show_default=True, help="Submissions graded at a time.")
 @click.option("--limit", default=60.0, show_default=True, help="Seconds for a cell or a case.")
@@ -35,6 +41,7 @@ def grade(
     submissions: tuple[Path, ...],
     out: Path,
     lab: str | None,
+    opened: str | None,
     secret: Path | None,
     jobs: int,
     limit: float,
@@ -43,6 +50,9 @@ def grade(
     again: tuple[str, ...],
 ) -> None:
     """Grade notebooks, in files and folders, each in a sandbox of its own.
+
+    No sandbox holds an answer of a lab that is open. With --lab alone that lab is the first of
+    them. With --lab and --open both hold.
 
     Ends with status 0; with 3 if the machine failed for one or more (infra_error), with 4 if all
     were refused, with 1 if nothing could be graded.
@@ -54,6 +64,13 @@ def grade(
     from ddpkit.grade.found import find
     from ddpkit.grade.workplace import workplace
 
+    number, first = _number(lab, "--lab"), _number(opened, "--open")
+    if not number and not first:
+        raise GradeError(
+            "Say which answers no sandbox may hold: --lab 03 grades all as lab 03, and keeps back "
+            "the answers of lab 03 and later ones; with --open 03 each notebook says which lab it "
+            "is, and the same answers are kept back."
+        )
     if secret is not None and not secret.is_file():
         raise GradeError(f"There is no secret {secret}. Without --secret, OUT/secret is made.")
     levels.require([*submissions, out, *([secret] if secret else [])])
@@ -67,7 +84,6 @@ def grade(
             click.echo(f"No result in {out} is {only}: nothing is graded again.")
             return
     _make_folder(out)
-    number = lab.zfill(2) if lab else None
     limits = sandbox.Limits.of_cells(limit)
     results: list[Result] = []
     _one_thread()
@@ -77,7 +93,7 @@ def grade(
         tqdm(total=len(notebooks), unit="notebook", disable=None) as bar,
     ):
         room = classroom.Classroom(
-            CHECKOUT, out, read_secret(secret or out / "secret"), work, limits
+            CHECKOUT, out, read_secret(secret or out / "secret"), work, limits, first or ""
         )
 
         def finished(result: Result) -> None:
@@ -88,6 +104,26 @@ def grade(
     _print([*results, *classroom.withdraw(out, submissions, notebooks)], out)
     if code := _status([each.status for each in results]):
         click.get_current_context().exit(code)
+
+
+def _number(given: str | None, option: str) -> str | None:
+    """Return a lab's number as two digits; None if none was given.
+
+    The number after the last lab's says that all labs are over. Raises GradeError.
+    """
+    from ddpkit.exercises.exercise import exercises
+
+    if given is None:
+        return None
+    known = sorted({one.lab for one in exercises().values()})
+    over = f"{int(known[-1]) + 1:02}" if option == "--open" else known[-1]
+    number = given.zfill(2)
+    if number not in (*known, over):
+        raise GradeError(
+            f"There is no lab {visible(given)} for {option}: "
+            f"use a number from {known[0]} to {over}."
+        )
+    return number
 
 
 def _status(found: Sequence[str]) -> int:

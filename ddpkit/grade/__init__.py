@@ -24,6 +24,7 @@ cgroup       a control group around a sandbox: the kernel's own limits, where on
 meter        what the processes of a sandbox use, counted from outside
 inside/      what runs in the sandbox, beside hostile code; nothing else of this folder does
 decode       values out of a claim
+quote        the bounds of a result's text, which quotes what a student's code said
 score        claims against expectations: points and feedback
 practice     one's own notebook, graded as the grader would
 evidence     what a result keeps for people: written answers, the answers' code

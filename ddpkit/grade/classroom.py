@@ -20,11 +20,12 @@ from pathlib import Path
 from ddpkit.errors import GradeError
 from ddpkit.grade import levels, store
 from ddpkit.grade.attempt import InfraError, grade
-from ddpkit.grade.course import Course, note_on_name, open_course, points_of
+from ddpkit.grade.course import Course, StillOpen, note_on_name, open_course, points_of
 from ddpkit.grade.evidence import answers_code, written_answers
 from ddpkit.grade.found import HandedIn
 from ddpkit.grade.look import looks
 from ddpkit.grade.merge import merge
+from ddpkit.grade.quote import quoted
 from ddpkit.grade.reading import grow_by, read_apart
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Score, none
@@ -39,17 +40,26 @@ MEMORY = 4 << 30  # bytes that judging one may take, on top of what the grader h
 class Classroom:
     """Courses as they are needed, and the grading of one submission after the other."""
 
-    def __init__(self, root: Path, out: Path, secret: bytes, work: Path, limits: Limits) -> None:
+    def __init__(
+        self,
+        root: Path,
+        out: Path,
+        secret: bytes,
+        work: Path,
+        limits: Limits,
+        opened: str = "",
+    ) -> None:
         self.root, self.out, self.secret, self.work, self.limits = root, out, secret, work, limits
+        self.opened = opened  # the first lab that is still open; "": the one that is graded
         self.courses: dict[str, Course] = {}
 
     def course(self, lab: str) -> Course:
         """The course of a lab, proven: its own solution gets all points in this sandbox.
 
-        Raises GradeError: it does not, or there is no such lab.
+        Raises GradeError: it does not, or there is no such lab. Raises StillOpen.
         """
         if lab not in self.courses:
-            course = open_course(self.root, lab, self.secret, self.work)
+            course = open_course(self.root, lab, self.secret, self.work, self.opened)
             self._prove(course)
             self.courses[lab] = course
         return self.courses[lab]
@@ -106,7 +116,8 @@ def graded(
     notes: Sequence[str],
     seconds: float,
 ) -> Result:
-    """The result of a submission with these scores."""
+    """The result of a submission with these scores; its texts are within `quote`'s bounds."""
+    scores, notes = quoted(scores, (*note_on_name(notebook.name, course.lab), *notes))
     return Result(
         notebook.name,
         key,
@@ -117,7 +128,7 @@ def graded(
         round(sum(each.earned for each in scores), 2),
         round(seconds, 1),
         tuple(scores),
-        (*note_on_name(notebook.name, course.lab), *notes),
+        tuple(notes),
         os.lstat(notebook.path).st_mtime,
         source=str(notebook.path.absolute()),
     )
@@ -238,13 +249,20 @@ def _ready(
         found = lab or own
         if found is None:
             raise Refused("it has no answer of any lab")
+        course = classroom.course(found)
     except Refused as error:
         result = refused(notebook, found, str(error))
-        store.save(classroom.out, result)
-        finished(result)
-        return None
-    course = classroom.course(found)
-    return _Task(notebook, submission, course, key_of(submission.digest, course, classroom, lab))
+    except StillOpen as error:
+        if lab:  # no file can be graded
+            raise
+        result = infra_error(notebook, "", found or (earlier.lab if earlier else ""), str(error))
+    else:
+        return _Task(
+            notebook, submission, course, key_of(submission.digest, course, classroom, lab)
+        )
+    store.save(classroom.out, result)
+    finished(result)
+    return None
 
 
 def key_of(content: str, course: Course, classroom: Classroom, lab: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import hmac
@@ -16,12 +17,16 @@ from ddpkit.errors import GradeError
 from ddpkit.exercises.exercise import Exercise, exercises
 from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import sandbox
-from ddpkit.grade.cellnames import names_in
+from ddpkit.grade.cellnames import as_python, names_in
 from ddpkit.grade.freshness import digest_of
 from ddpkit.grade.questions import SealedCase, exercises_of, questions
 from ddpkit.grade.submission import Submission, SubmittedCell, read
 
 VERSION = "1"  # version of the questions: another one gives other inputs
+
+
+class StillOpen(GradeError):
+    """A lab cannot be graded yet: its cells carry an answer of a lab that is open."""
 
 
 @dataclass(frozen=True)
@@ -43,26 +48,42 @@ class Course:
         return [each.name for each in self.exercises]
 
 
-def open_course(root: Path, lab: str, secret: bytes, work: Path) -> Course:
+def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "") -> Course:
     """Make the questions of lab NN, and copy what its sandbox needs to `work`.
 
-    root  the checkout: it holds labs/ and solutions/
+    root    the checkout: it holds labs/ and solutions/
+    opened  the first lab that is still open ("03"); without it, this lab
 
-    Raises GradeError: there is no such lab, or no solution of it.
+    Raises GradeError: there is no such lab, or no solution of it. Raises StillOpen.
     """
     seed = Seed(hmac.new(secret, f"{lab}/{VERSION}".encode(), "sha256").hexdigest(), secret=True)
     given, solution = _file(root, "labs", lab), _file(root, "solutions", lab)
     found = tuple(exercises_of(lab))
     asked = {each.name: questions(each, seed) for each in found}
     lesson = read(given)
+    _require_closed(lab, lesson, opened or lab)
     digest = hashlib.sha256(seed.text.encode() + VERSION.encode())
     for path in (given, solution):
         digest.update(path.read_bytes())
     digest.update(digest_of(lab, (cell.source for cell in lesson.cells)).encode())
-    package = sandbox.copy_course(work, lab)
+    digest.update(min(lab, opened or lab).encode())
+    package = sandbox.copy_course(work, lab, opened)
     return Course(
         lab, lesson.cells, found, asked, package, solution, digest.hexdigest(), lesson.texts
     )
+
+
+def _require_closed(lab: str, lesson: Submission, opened: str) -> None:
+    """Raise StillOpen if the cells that lab NN gives carry an answer of an open lab."""
+    trees = (as_python(cell.source)[1] for cell in lesson.cells)
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        match node:
+            case ast.Call(func=ast.Name(id="carry"), args=[ast.Constant(value=str(name)), *_]):
+                if _labs().get(name, "") >= opened:
+                    raise StillOpen(
+                        f"Lab {lab} carries {name} of lab {_labs()[name]}, which is still open: "
+                        f"grade lab {lab} when that lab is over, with --open {lab} or a later lab."
+                    )
 
 
 def practice_course(labs: Path, lab: str, seed: Seed, work: Path) -> Course:

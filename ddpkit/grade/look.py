@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from ddpkit.grade.cellnames import as_python
 from ddpkit.grade.merge import Merged
+from ddpkit.grade.quote import cut
 
 MOST = 12  # lines of a submission
+LINE = 160  # characters of each: a name has as many as its author likes
 OPEN = (  # names of machinery that an answer may use: a checksum holds no code, a plan is data
     *("ddpkit.exercises.check", "ddpkit.exercises.carry", "zlib.crc32", "zlib.adler32"),
     *("ddpkit.simulate.MeshPlan", "ddpkit.simulate.MeshModel", "ddpkit.simulate.MeshMachine"),
@@ -70,7 +72,9 @@ def looks(merged: Merged) -> list[str]:
         imports |= dict(_imports(tree))
         if cell.label != "given":
             label = cell.label if cell.exercises else "a cell of the student's own"
-            found |= {f"{label}, line {at}: {what}": None for at, what in _in(tree, imports)}
+            found |= {
+                cut(f"{label}, line {at}: {what}", LINE): None for at, what in _in(tree, imports)
+            }
     lines = list(found)
     left = len(lines) - MOST
     return lines if left <= 0 else [*lines[:MOST], f"and {left} more"]

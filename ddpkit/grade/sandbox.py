@@ -73,26 +73,29 @@ class Sandbox(Protocol):
         """End all that runs in it."""
 
 
-def copy_course(folder: Path, lab: str) -> Path:
-    """A copy of ddpkit for the sandbox of lab NN, in `folder`.
+def copy_course(folder: Path, lab: str, opened: str = "") -> Path:
+    """Copy ddpkit into `folder`, for the sandbox of lab NN; return the copy's package.
 
-    It lacks what this lab and later ones would give away, and all of the grader that does not run
-    inside.
+    opened  the first lab that is still open ("03"); without it, this lab
+
+    The copy lacks the answers of open labs, the answers and checks of this lab and of later ones,
+    and the parts of the grader that run outside.
     """
+    first = {"answers": min(lab, opened or lab), "checks": lab}  # the first number left out
     target = folder / f"course{lab}" / "ddpkit"
 
     def ignored(where: str, names: list[str]) -> set[str]:
         inside = Path(where).relative_to(PACKAGE).parts
-        tell = {name for name in names if inside[:1] in (("answers",), ("checks",)) and late(name)}
+        tell = {name for name in names if len(inside) == 1 and late(inside[0], name)}
         grader = {*names} - {"__init__.py", "inside"} if inside == ("grade",) else set()
         return tell | grader | {name for name in names if name == "__pycache__"}
 
-    def late(name: str) -> bool:
+    def late(part: str, name: str) -> bool:
         number = name.removeprefix("lab")[:2]
-        return number.isdigit() and number >= lab
+        return part in first and number.isdigit() and number >= first[part]
 
     shutil.copytree(PACKAGE, target, ignore=ignored, dirs_exist_ok=True)
-    known = {name: one.lab for name, one in exercises().items() if one.lab < lab}
+    known = {name: one.lab for name, one in exercises().items() if one.lab < first["answers"]}
     index = "LABS = " + repr({name: f"lab{number}" for name, number in known.items()})
     (target / "answers" / "__init__.py").write_text(
         f"from importlib import import_module\n\n{index}\n\n\ndef get(name):\n"

@@ -59,7 +59,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Graded:
     (submissions / "right" / "pytest.ini").write_text("[pytest]\naddopts = --collect-only\n")
     (submissions / REFUSED).parent.mkdir()
     (submissions / REFUSED).write_text("no notebook")
-    how = [submissions, "--jobs", "2", "--limit", LIMIT]
+    how = [submissions, "--lab", "00", "--jobs", "2", "--limit", LIMIT]
     left = killed_on_the_way(folder / "tmp", out, *how)
     kept = {path: path.stat().st_mtime_ns for path in (out / "results").iterdir()}
     del kept[store.file_of(out, REFUSED)]  # nothing is graded there: it is refused again

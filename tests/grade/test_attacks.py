@@ -76,13 +76,16 @@ def test_a_rerun_repeats_nothing(graded: Graded) -> None:
         for path in (graded.out / "results").iterdir()
         if "refused" not in path.name  # nothing ran for it: it is only refused again
     }
-    done = grade(graded.submissions, "--out", graded.out, "--resume", "--limit", LIMIT)
+    done = grade(
+        graded.submissions,
+        *("--lab", "00", "--out", graded.out, "--resume", "--limit", LIMIT),
+    )
     assert done.returncode == 0, done.stderr
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert len(store.load(graded.out)) == 1 + len(ATTACKS)
 
 
 def test_results_are_not_overwritten_unasked(graded: Graded, tmp_path: Path) -> None:
-    done = grade(graded.submissions, "--out", graded.out)
+    done = grade(graded.submissions, "--lab", "00", "--out", graded.out)
     assert done.returncode == 1
     assert "--resume" in done.stderr

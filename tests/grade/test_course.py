@@ -39,7 +39,8 @@ def test_every_lab_at_both_ends_and_in_between(tmp_path: Path) -> None:
     notebooks = {f"mutated{lab}.ipynb": mutated(lab)[which] for lab, which in SOME.items()}
     wrong = write(tmp_path / "wrong", notebooks)
     shipped = [ROOT / "labs" / name for name in LABS]
-    done = grade(*shipped, wrong, "--out", tmp_path / "out", "--jobs", "2")
+    over = f"{len(NUMBERS):02}"  # no lab is open, for a lab carries answers of earlier ones
+    done = grade(*shipped, wrong, "--out", tmp_path / "out", "--jobs", "2", "--open", over)
     assert done.returncode == 0, done.stderr  # it would stop at a solution without all points
     results = {result.name: result for result in store.load(tmp_path / "out")}
     assert sorted(results) == sorted([*LABS, *notebooks])

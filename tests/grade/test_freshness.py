@@ -35,7 +35,7 @@ def grade_class():
 
     first = os.getpid()
     classroom.grade, levels.require, levels.level = grade, lambda *_: None, lambda: "bwrap"
-    main(["grade", "in", "--out", "out", "--resume"])
+    main(["grade", "in", "--open", "05", "--out", "out", "--resume"])
 
 while sys.stdin.readline():
     assert not [name for name in sys.modules if name.startswith("ddpkit")]

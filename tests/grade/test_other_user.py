@@ -97,7 +97,7 @@ def abusing(place: Path) -> Notebook:
 
 def test_another_user_is_shut_in_and_leaves_nothing(place: Path) -> None:
     (place / "in" / "lab.ipynb").write_text(json.dumps(abusing(place)))
-    done = run(place, "-m", "ddpkit", "grade", place / "in", "--out", place / "out")
+    done = run(place, "-m", "ddpkit", "grade", place / "in", "--lab", "00", "--out", place / "out")
     assert done.returncode == 0, done.stderr
     (result,) = store.load(place / "out")
     token, shift = result.exercises
@@ -114,7 +114,7 @@ def test_another_user_is_shut_in_and_leaves_nothing(place: Path) -> None:
 def test_a_course_that_others_can_read_is_not_graded(place: Path) -> None:
     (place / "checkout").chmod(0o755)
     (place / "in" / "lab.ipynb").write_text(json.dumps(solution()))
-    done = run(place, "-m", "ddpkit", "grade", place / "in", "--out", place / "out")
+    done = run(place, "-m", "ddpkit", "grade", place / "in", "--lab", "00", "--out", place / "out")
     assert done.returncode == 1
     assert "bwrap is not installed" in done.stderr
     assert f"could read {place}/checkout/ddpkit/answers" in done.stderr

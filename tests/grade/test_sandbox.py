@@ -37,7 +37,9 @@ def test_without_a_sandbox_nothing_runs(
     monkeypatch.setattr(levels, "level", lambda: levels.USER)
     monkeypatch.setattr(bwrap, "trouble", lambda: "bwrap is refused here: no namespaces")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    done = CliRunner().invoke(main, ["grade", str(one), "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(
+        main, ["grade", "--lab", "00", str(one), "--out", str(tmp_path / "out")]
+    )
     assert done.exit_code == 1
     assert "strangers' code" in done.output
     assert "no namespaces" in done.output
@@ -141,10 +143,10 @@ def test_the_solution_of_another_lab_earns_nothing(tmp_path: Path) -> None:
 
 FULL = """
 mount -t tmpfs -o size=80k none "$1" || exit 77
-"$2" -m ddpkit grade "$3" --out "$1/out" --secret "$4"; first=$?
+"$2" -m ddpkit grade "$3" --lab 00 --out "$1/out" --secret "$4"; first=$?
 cp -r "$1/out" "$5"
 mount -o remount,size=8m "$1"
-"$2" -m ddpkit grade "$3" --out "$1/out" --secret "$4" --resume; test $? = 4 || exit 1
+"$2" -m ddpkit grade "$3" --lab 00 --out "$1/out" --secret "$4" --resume; test $? = 4 || exit 1
 cp -r "$1/out" "$6"
 exit $first
 """

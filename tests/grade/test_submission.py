@@ -109,8 +109,10 @@ def test_a_variable_called_as_another_labs_exercise_changes_no_lab(tmp_path: Pat
 def test_a_secret_that_is_not_there_is_not_made(tmp_path) -> None:
     """A slip in its name would grade with other inputs."""
     (tmp_path / "lab.ipynb").write_text("{}")
-    command = ["grade", str(tmp_path / "lab.ipynb"), "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(main, [*command, "--secret", str(tmp_path / "secrte")])
+    command = ["grade", str(tmp_path / "lab.ipynb"), "--lab", "00"]
+    done = CliRunner().invoke(
+        main, [*command, "--out", str(tmp_path / "out"), "--secret", str(tmp_path / "secrte")]
+    )
     assert done.exit_code == 1
     assert "There is no secret" in done.output
     assert not (tmp_path / "secrte").exists()

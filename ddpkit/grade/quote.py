@@ -1,0 +1,45 @@
+"""The bounds of a result's text: enough for its author to read, too little to carry files out.
+
+Feedback quotes exceptions, values and outputs of the student's code. The code chooses these texts,
+and its author reads them, so a text without bounds would carry anything out of the sandbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ddpkit.grade.score import Score
+
+LINE = 600  # characters of a line: a case with three values that differ
+LINES, TEXT = 60, 3000  # lines and characters of an exercise's feedback
+NOTES, NOTE_TEXT = 12, 3000  # notes on a submission, and their characters
+WHOLE = 24_000  # characters of all feedback on a submission
+CUT = "…"
+LEFT_OUT = "(The rest is left out.)"
+
+
+def quoted(scores: Sequence[Score], notes: Iterable[str]) -> tuple[list[Score], list[str]]:
+    """Return scores and notes whose texts are within the bounds."""
+    told, left = [], WHOLE
+    for one in scores:
+        feedback = _within(one.feedback, LINES, min(TEXT, left))
+        left -= sum(map(len, feedback))
+        told.append(replace(one, feedback=tuple(feedback)))
+    return told, _within(notes, NOTES, NOTE_TEXT)
+
+
+def _within(lines: Iterable[str], most: int, characters: int) -> list[str]:
+    """Return the first of the lines, each cut to LINE, and one that says if others are left out."""
+    kept: list[str] = []
+    for line in (cut(each) for each in lines):
+        characters -= len(line)
+        if len(kept) == most or characters < 0:
+            return [*kept, LEFT_OUT]
+        kept.append(line)
+    return kept
+
+
+def cut(text: str, most: int = LINE) -> str:
+    """Return a text of at most so many characters; a sign at its end says that it was cut."""
+    return text if len(text) <= most else f"{text[: most - 1]}{CUT}"
