@@ -33,7 +33,7 @@ bench: $(READY)
 	@$(BIN)/python -c "import ipyparallel" 2>/dev/null || $(PIP) -q ipyparallel
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
 lint: $(READY)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m tests.project.wording
 
 perfetto: .perfetto/package # for tests/trace/test_perfetto.py
 .perfetto/package:
