@@ -7,19 +7,18 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit import Cluster
 from ddpkit.errors import Deadlock
-from ddpkit.rank.group.recorded import COLLECTIVES, PAIRWISE, RecordedGroup
+from ddpkit.rank.group.recorded import COLLECTIVES, PAIRWISE, REFUSED, RecordedGroup
 
 pytestmark = pytest.mark.processes
 
 MESSAGES = {"send", "recv", "recv_anysource"}
-HANDLED = COLLECTIVES.keys() | PAIRWISE.keys() | MESSAGES
+BY_GATHER = {"gather_single", "gather_into_tensor"}  # gloo has none: see the test of them
+HANDLED = COLLECTIVES.keys() | PAIRWISE.keys() | MESSAGES | BY_GATHER
 C10D = "c10d's own book-keeping: nothing moves"
 NOT_HANDLED = {
     "_start_coalescing": "gloo refuses it; NCCL's is used by `as_one`, on the group inside",
     "_end_coalescing": "gloo refuses it; NCCL's is used by `as_one`, on the group inside",
     "monitored_barrier": "torch refuses it on any backend that is not named gloo",
-    "merge_remote_group": "makes a group with ranks outside of the job; gloo refuses it",
-    "split_group": "makes a group; gloo refuses it",
     "_wait_for_pending_works": "waits for NCCL's",
     "shutdown": "ends the group",
     "abort": "ends the group",
@@ -30,6 +29,7 @@ NOT_HANDLED = {
     "use_pg_for_symm_mem_rendezvous": "symmetric memory, of GPUs",
     **dict.fromkeys(
         [
+            "_add_ephemeral_timeout",
             "_backend_id",
             "_enable_collectives_timing",
             "_get_backend",
@@ -43,11 +43,15 @@ NOT_HANDLED = {
             "_set_group_desc",
             "_set_group_name",
             "_set_sequence_number_for_group",
+            "get_backend",
             "get_group_store",
             "name",
             "rank",
             "set_timeout",
             "size",
+            "unregister_abort_hook",
+            "unregister_post_hook",
+            "unregister_pre_hook",
         ],
         C10D,
     ),
@@ -69,9 +73,12 @@ def test_each_method_of_a_process_group_is_handled_or_says_why_not():
         for name in dir(dist.ProcessGroup)
         if callable(getattr(dist.ProcessGroup, name)) and not name.startswith("__")
     }
-    assert methods - HANDLED - NOT_HANDLED.keys() == set(), "neither handled nor explained"
-    assert HANDLED & NOT_HANDLED.keys() == set()
-    assert HANDLED & methods <= vars(RecordedGroup).keys(), "C++ would do these, unrecorded"
+    explained = REFUSED.keys() | NOT_HANDLED.keys()
+    assert methods - HANDLED - explained == set(), "neither handled nor explained"
+    assert HANDLED & explained == set()
+    assert (HANDLED | REFUSED.keys()) & methods <= vars(RecordedGroup).keys(), (
+        "C++ would do these, unrecorded"
+    )
 
 
 def vector(length=4):
@@ -211,7 +218,8 @@ def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
             results[method] = given, completed
         return results
 
-    there_are = sorted(name for name in HANDLED - {"send"} if hasattr(dist.ProcessGroup, name))
+    compared = HANDLED - {"send"} - BY_GATHER
+    there_are = sorted(name for name in compared if hasattr(dist.ProcessGroup, name))
     run = Cluster(world_size).run(both, there_are)
     for rank, results in enumerate(run.results):
         assert results.keys() == set(there_are)
@@ -221,6 +229,67 @@ def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
     names = {span.name for span in run.trace.spans if span.kind == "comm"}
     expected = {COLLECTIVES[name] for name in there_are if name in COLLECTIVES}
     assert expected <= names, "not recorded"
+
+
+@pytest.mark.parametrize("method", sorted(REFUSED))
+def test_a_method_that_no_trace_could_hear_of_is_refused_with_a_sentence(method):
+    """C++ would end the process (split_group), or move bytes and call hooks past the record."""
+
+    def asks():
+        with pytest.raises(RuntimeError, match=f"{method}: a group of ddpkit's cannot do that; "):
+            getattr(dist.group.WORLD, method)([0])
+        group = dist.group.WORLD
+        return group.supports_reconfigure, group.supports_window
+
+    assert Cluster(1).run(asks).results == [(False, False)]
+
+
+def gathers_into_one(shape, root, async_op):
+    """What `dist.gather_single` of torch 2.15 does; torch 2.13 has no such function."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = torch.arange(6.0).view(2, 3) + 10 * rank
+    whole = torch.zeros(shape) if rank == root else torch.zeros(0)
+    parts = [torch.zeros(2, 3) for _ in range(size)] if rank == root else None
+    options = named("GatherOptions", rootRank=root, asyncOp=async_op)
+    dist.barrier()
+    if hasattr(dist, "gather_single"):
+        into = whole if rank == root else None
+        work = dist.gather_single(mine, into, dst=root, async_op=async_op)
+    else:
+        work = dist.group.WORLD.gather_single(whole, mine, options)
+    if work is not None:
+        work.wait()
+    dist.barrier()
+    dist.gather(mine, parts, dst=root)
+    return whole, parts
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+@pytest.mark.parametrize("shape", [(18,), (6, 3), (3, 2, 3)])
+@pytest.mark.parametrize("cluster", [{}, {"link": "1 Gbit/s, 50 us", "machine": "laptop core"}])
+def test_a_gather_into_one_tensor_is_a_gather(shape, async_op, cluster):
+    run = Cluster(3, **cluster).run(gathers_into_one, shape, 1, async_op)
+    whole, parts = run.results[1]
+    torch.testing.assert_close(whole.view(3, 2, 3), torch.stack(parts), rtol=0, atol=0)
+    gathers = [span for span in run.trace.spans if span.is_comm and span.name != "barrier"]
+    spans = [[span for span in gathers if span.rank == rank] for rank in range(3)]
+    for single, plain in spans:
+        what = [(span.name, span.bytes, span.args["root"]) for span in (single, plain)]
+        assert what == [("gather", 24, 1)] * 2
+    if cluster:
+        single, plain = spans[1]
+        assert single.end_ns - single.start_ns == plain.end_ns - plain.start_ns > 50_000
+
+
+def test_a_gather_into_a_tensor_of_another_size_is_refused():
+    def gathers():
+        into = torch.zeros(5)
+        options = named("GatherOptions", rootRank=0)
+        with pytest.raises(ValueError, match="2 ranks give 3 elements each, .* 5 instead of 6"):
+            dist.group.WORLD.gather_single(into, torch.zeros(3), options)
+
+    both = Cluster(2).run(lambda: gathers() if dist.get_rank() == 0 else None)
+    assert both.results == [None, None]
 
 
 def test_pairs_are_recorded_one_by_one_with_the_line_that_asked():

@@ -60,6 +60,19 @@ PAIRWISE = {
     "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
     "reduce_scatter_single_coalesced": "_reduce_scatter_base",
 }
+# Calls that would make traffic, or groups, of which no trace could hear; and the reason.
+NO_HOOKS = "its hooks would hear of no call. `run.trace` has each call after the run"
+NO_PEERS = "its ranks are those that the run has started"
+REFUSED = {
+    "split_group": "dist.new_group(ranks) makes such a group, and is recorded",
+    "merge_remote_group": NO_PEERS,
+    "reconfigure": NO_PEERS,
+    "get_reconfigure_handle": NO_PEERS,
+    "new_window": "one-sided transfers are not recorded",
+    "register_pre_hook": NO_HOOKS,
+    "register_post_hook": NO_HOOKS,
+    "register_abort_hook": NO_HOOKS,
+}
 INPUT_COMES_SECOND = frozenset(COLLECTIVES) - {
     "allreduce",
     "allreduce_coalesced",
@@ -189,6 +202,33 @@ class RecordedGroup(dist.ProcessGroup):
             return None
         return self._members[group_rank]
 
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any) -> Work:
+        """Gather equal tensors into one on the root, as torch 2.15 and later can.
+
+        gloo has only the gather into a list: it is given the parts of `output`. Raises ValueError
+        on the root where `output` has another number of elements than all inputs together.
+        """
+        opts = options[0] if options else dist.distributed_c10d.GatherOptions()
+        lists = []
+        if opts.rootRank == self._inner.rank():
+            size = len(self._members)
+            if output.numel() != size * input.numel():
+                raise ValueError(
+                    f"gather_single: {size} ranks give {input.numel()} elements each, and the "
+                    f"output has {output.numel()} instead of {size * input.numel()}"
+                )
+            lists = [list(output.view(size, *input.shape).unbind())]
+        return self._collective("gather", (lists, [input], opts), {})
+
+    gather_into_tensor = gather_single
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        """False: see `REFUSED`."""
+        return False
+
+    supports_window = supports_reconfigure
+
     def _peer(self, op: str, argument: str, group_rank: int) -> int:
         """The global rank of a peer. Without this check gloo waits for ever for a rank like -1."""
         if group_rank == self._inner.rank():
@@ -292,10 +332,20 @@ def _forward_pairs(method: str) -> Any:
     return collective
 
 
+def _refuse(method: str) -> Any:
+    def refused(self: RecordedGroup, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{method}: a group of ddpkit's cannot do that; {REFUSED[method]}")
+
+    refused.__name__ = method
+    return refused
+
+
 for _method in COLLECTIVES.keys() - {"allreduce"}:
     setattr(RecordedGroup, _method, _forward(_method))
 for _method in PAIRWISE:
     setattr(RecordedGroup, _method, _forward_pairs(_method))
+for _method in REFUSED:
+    setattr(RecordedGroup, _method, _refuse(_method))
 
 
 def is_reducer(caller: FrameType | None) -> bool:
