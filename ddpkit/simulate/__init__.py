@@ -8,7 +8,10 @@ all_reduce     the schedules of six all-reduces
 collectives    the schedules of the collectives with one root, and of the halves of a ring
 executor       execute: run a schedule on numbers: who ends up with what?
 network        Network: all messages of a cluster, moved in the order of time by the link's rules
-program        Program: what every rank does, as data: work, messages, collectives, on lanes
+device         the places of a rank's device: compute, and the engines that copy
+queues         Queues: the streams and communicators of a device: which items the next one follows
+program        Program: what every rank does, as data: work, messages, collectives, on lanes; and
+               what a host launches on its device
 engine         play_program: the one engine, which plays any program event by event: Played
 claimed        program_ns: what ranks say that they did, on a modelled machine: its time
 posted         what is posted on a network, and waits: messages, parts in collectives
@@ -67,11 +70,13 @@ from ddpkit.simulate.prices import all_reduce_ns, price_of
 from ddpkit.simulate.program import (
     After,
     CollectivePart,
+    Launch,
     MessageEnd,
     Program,
     Resumed,
     Work,
 )
+from ddpkit.simulate.queues import Queues
 from ddpkit.simulate.rounds import butterfly_ends, ring_ends
 from ddpkit.simulate.scaling import Scaled, scaling
 from ddpkit.simulate.schedules import Recv, RecvReduce, Schedule, Send
@@ -94,6 +99,7 @@ __all__ = [
     "Forecast",
     "Formula",
     "Gradient",
+    "Launch",
     "Link",
     "Links",
     "MeshMachine",
@@ -105,6 +111,7 @@ __all__ = [
     "Op",
     "Played",
     "Program",
+    "Queues",
     "Recv",
     "RecvReduce",
     "Replay",

@@ -8,12 +8,13 @@ each message, so it is meant for up to some hundred ranks.
 from __future__ import annotations
 
 import gc
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddpkit.link import Links, LinkSpec
+from ddpkit.simulate.device import COMPUTE, Item
 from ddpkit.simulate.network import Network
 from ddpkit.simulate.posted import UNKNOWN, End, Part
 from ddpkit.simulate.program import (
@@ -23,7 +24,9 @@ from ddpkit.simulate.program import (
     After,
     CollectivePart,
     Lane,
+    Launch,
     MessageEnd,
+    Posted,
     Program,
     Resumed,
     Work,
@@ -39,6 +42,13 @@ class Stuck(NamedTuple):
     step: Action
 
 
+class Unended(NamedTuple):
+    """A step that a rank has posted or launched, and that never ends."""
+
+    rank: int
+    step: Action
+
+
 @dataclass(frozen=True, repr=False)
 class Played:
     """What a program's ranks did. Times in ns from the common start."""
@@ -47,6 +57,8 @@ class Played:
     links: Links
     ends_ns: tuple[int, ...]  # when each rank's last lane is through; posted and not awaited: apart
     stuck: tuple[Stuck, ...]
+    unended: tuple[Unended, ...]
+    items: tuple[tuple[Launch, Item], ...]  # of devices
     collective_parts: tuple[Part, ...]  # in collectives, in the order in which ranks posted them
     spans: tuple[Span, ...]
 
@@ -106,6 +118,8 @@ def _play(program: Program, link: LinkSpec, keep_ends: bool) -> Played:
         links,
         tuple(max((lane.now for lane in rank.lanes), default=0) for rank in ranks),
         tuple(stuck for rank in ranks for stuck in rank.stuck()),
+        tuple(each for rank in ranks for each in rank.unended()),
+        tuple(each for rank in ranks for each in rank.launched),
         tuple(what for rank in ranks for _, what, _ in rank.posted if isinstance(what, Part)),
         tuple(span for rank in ranks for span in rank.spans()),
     )
@@ -113,12 +127,12 @@ def _play(program: Program, link: LinkSpec, keep_ends: bool) -> Played:
 
 @dataclass(slots=True, eq=False)
 class _Handle:
-    """A step that lanes may wait for."""
+    """A step that lanes may wait for, and that others may follow."""
 
     done_ns: int = UNKNOWN
     peer: int | None = None
     blocked_ns: int | None = None  # since when a lane waits for it
-    waiting: list[_RunningLane] = field(default_factory=list)
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # called once it is known
 
     def finished(self, what: Any) -> None:
         """Be done when a message or a part is."""
@@ -128,8 +142,8 @@ class _Handle:
     def done_at(self, ns: int) -> None:
         self.done_ns = ns
         waiting, self.waiting = self.waiting, []
-        for lane in waiting:
-            lane.one_done()
+        for tell in waiting:
+            tell()
 
 
 class _ProgramRank:
@@ -141,6 +155,8 @@ class _ProgramRank:
         self.network, self.number, self.world_size = network, number, world_size
         self.posted: list[tuple[MessageEnd | CollectivePart, End | Part, _Handle]] = []
         self.worked: list[tuple[Work, int]] = []
+        self.launched: list[tuple[Launch, Item]] = []
+        self.taken: list[tuple[Posted | Launch, _Handle]] = []
         self.handles: dict[Hashable, _Handle] = {}
         self.lanes = [_RunningLane(self, name, lane) for name, lane in lanes.items()]
 
@@ -160,8 +176,40 @@ class _ProgramRank:
             found = self.handles[name] = _Handle()
         return found
 
-    def post(self, step: MessageEnd | CollectivePart, now: int) -> _Handle:
-        """Post a message or a part at a time; returns its handle."""
+    def begin(self, step: Posted | Launch, now: int) -> _Handle:
+        """Post or launch a step once all that it follows is done; returns its handle."""
+        turn, handle = len(self.taken), self.new_handle(step.handle)
+        self.taken.append((step, handle))
+        follows = [self.handle(name) for name in step.follows]
+        unknown = [each for each in follows if each.done_ns == UNKNOWN]
+        left = len(unknown)
+
+        def begin() -> None:
+            ns = max([now, *(each.done_ns for each in follows)])
+            if isinstance(step, Launch):
+                self._launch(step, ns, turn, handle)
+            else:
+                self._post(step, ns, handle)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                begin()
+
+        for each in unknown:
+            each.waiting.append(one_done)
+        if not unknown:
+            begin()
+        return handle
+
+    def _launch(self, step: Launch, ns: int, turn: int, handle: _Handle) -> None:
+        item = self.network.launch(ns, self.number, step.place, step.ns, turn, step.priority)
+        item.then = handle.finished
+        self.launched.append((step, item))
+
+    def _post(self, step: Posted, now: int, handle: _Handle) -> None:
+        """Post a message or a part at a time."""
         what: Any
         if isinstance(step, CollectivePart):
             what = self.network.enter(
@@ -170,13 +218,11 @@ class _ProgramRank:
             )  # fmt: skip
         else:
             what = self._message(step, now)
-        handle = self.new_handle(step.handle)
         if what.done_ns == UNKNOWN:
             what.then = handle.finished
         else:
             handle.finished(what)
         self.posted.append((step, what, handle))
-        return handle
 
     def _message(self, step: MessageEnd, now: int) -> End:
         if step.op not in MESSAGES or (step.peer is None and step.op.endswith("send")):
@@ -194,6 +240,9 @@ class _ProgramRank:
             if lane.step is not None:
                 yield Stuck(self.number, lane.name, lane.step)
 
+    def unended(self) -> Iterator[Unended]:
+        return (Unended(self.number, s) for s, handle in self.taken if handle.done_ns == UNKNOWN)
+
     def spans(self) -> list[Span]:
         """What the rank did, in the order in which it began it."""
         rank = self.number
@@ -202,6 +251,12 @@ class _ProgramRank:
                  args=dict(work.facts))
             for work, start in self.worked
             if work.name
+        ]  # fmt: skip
+        spans += [
+            Span(rank, "compute", step.name, step.kind, item.start_ns, item.done_ns,
+                 args=dict(step.facts))
+            for step, item in self.launched
+            if step.place == COMPUTE and item.done_ns != UNKNOWN
         ]  # fmt: skip
         spans += [
             self._span(step, what, handle.blocked_ns)
@@ -271,7 +326,9 @@ class _RunningLane:
             return False
         if isinstance(step, After):
             return self._wait([rank.handle(name) for name in step.handles])
-        handle = rank.post(step, self.now)
+        handle = rank.begin(step, self.now)
+        if isinstance(step, Launch):
+            return True
         holds = step.op in BLOCKING if isinstance(step, MessageEnd) else not step.async_op
         return self._wait([handle]) if holds else True
 
@@ -284,7 +341,7 @@ class _RunningLane:
             if handle.blocked_ns is None:
                 handle.blocked_ns = self.now
         for handle in unknown:
-            handle.waiting.append(self)
+            handle.waiting.append(self.one_done)
         if not unknown:
             return self._until()
         return False

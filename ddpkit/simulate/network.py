@@ -11,7 +11,12 @@ A collective is a schedule of messages. Each member begins its own part when it 
 collective and its part of the one before, in the same `Stream`, is done. Its receives are posted as
 it comes to them, as if a program of sends and receives ran on that rank.
 
-What is posted at one time counts before what moves at that time. Of the messages that could leave
+A rank may have a device, with places of its own: compute, and engines that copy (`device`). What
+is launched there is an item, which is ready at a time and ends at another; whoever launches it has
+awaited what it follows.
+
+At one time items end first; then counts what is posted, and what becomes ready; then items start;
+then messages move. Of the messages that could leave
 when a side is free, the one that was sent first leaves, of those that a rank sent at one time the
 one of its earlier post. Those that arrive at one time come in by round and rank, a rank's as they
 have left. So a run with the same posts has the same times, in whatever order the network was told
@@ -30,11 +35,12 @@ from itertools import count
 from typing import TypeAlias
 
 from ddpkit.link import Links, LinkSide
+from ddpkit.simulate.device import Item, DevicePlace
 from ddpkit.simulate.posted import UNKNOWN, Channel, End, Matched, Number, Part, Play, Sender
 from ddpkit.simulate.schedules import Schedule, Send, elements
 
 Action: TypeAlias = Callable[[int], None]  # what happens at an event; gets its time in ns
-POST, MOVE, ARRIVAL = range(3)  # what comes first at one time
+END, POST, START, MOVE, ARRIVAL = range(5)  # what comes first at one time; of items END and START
 AS_THEY_LEFT: Number = (0, 0)  # one for all of them: then the events' own numbers decide
 
 
@@ -46,13 +52,14 @@ class Network:
         self._out: dict[int, Sender] = {}
         self._into: dict[int, LinkSide] = {}
         self._routes: dict[tuple[int, int], tuple[Sender, LinkSide, int]] = {}
-        # When, `POST` … `ARRIVAL`, round, rank, number, which event, and what to do.
+        # When, `END` … `ARRIVAL`, round, rank, number, which event, and what to do.
         self._events: list[tuple[int, int, int, int, Number, int, Action]] = []
         self._numbers = count()
         self._channels: dict[Hashable, dict[int, Channel]] = {}  # (stream, dst, tag) -> by src
         self._anybody: dict[Hashable, deque[End]] = {}  # receives from anybody
         self._plays: dict[Hashable, Play] = {}
         self._last: dict[tuple[Hashable, int], Part] = {}  # a stream's on a rank
+        self._on_devices: dict[tuple[int, str], DevicePlace] = {}  # of devices, by rank
         self.now_ns = 0
 
     # What users of it post
@@ -114,6 +121,22 @@ class Network:
             self._go_on_at(part, ns if before is None else max(ns, before.done_ns))
         return part
 
+    def launch(
+        self, ns: int, rank: int, place: str, work_ns: int, turn: int, priority: int = 0
+    ) -> Item:
+        """Launch an item of ``work_ns`` on a place of a rank's device, where it is ready at `ns`.
+
+        ``turn`` grows with the rank's launches; of items that are ready at one time the one that
+        was launched first is served first, in each priority.
+        """
+        at = self._on_devices.setdefault((rank, place), DevicePlace())
+        item = Item(rank, work_ns, turn, priority)
+        if ns > self.now_ns:
+            self._posted(ns, rank, (turn, 0), partial(self._ready, item=item, place=at))
+        else:
+            self._ready(self.now_ns, item, at)
+        return item
+
     def call(self, ns: int, rank: int, action: Action) -> None:
         """Let a rank's program go on at `ns`: what it posts then counts before what moves then."""
         self._posted(ns, rank, self._number(), action)
@@ -149,6 +172,35 @@ class Network:
         """Do something at a time; a message can have several events at one."""
         event = next(self._numbers)
         heapq.heappush(self._events, (ns, kind, round, rank, number, event, action))
+
+    # Devices
+
+    def _ready(self, now: int, item: Item, place: DevicePlace) -> None:
+        item.ready_ns = now
+        place.add(item)
+        self._look(now, item, place)
+
+    def _look(self, now: int, item: Item, place: DevicePlace) -> None:
+        """Let a place look for its next item, once all are known that are ready at this time."""
+        if place.looks_ns != now:
+            place.looks_ns = now
+            begin: Action = partial(self._begin, place=place)
+            self._at(now, START, 0, item.rank, (item.turn, 0), begin)
+
+    def _begin(self, now: int, place: DevicePlace) -> None:
+        place.looks_ns = UNKNOWN
+        item = place.next_item(now)
+        if item is not None:
+            end: Action = partial(self._end_item, item=item, run=item.runs, place=place)
+            self._at(item.until_ns, END, 0, item.rank, (item.turn, 0), end)
+
+    def _end_item(self, now: int, item: Item, run: int, place: DevicePlace) -> None:
+        if run != item.runs or place.running is not item:
+            return  # it was interrupted
+        place.running = None
+        if place.ready:
+            self._look(now, item, place)
+        item.finish(now)
 
     # Messages
 

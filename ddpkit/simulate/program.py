@@ -11,6 +11,10 @@ sharded parameters are programs (`step_program`, `pipeline_program`, `server_pro
                      hold the lane until they are done
     CollectivePart   the rank's part in a collective; with async_op the lane goes on at once
     After            the lane waits for steps with these handles, of any lane of its rank
+    Launch           an item for a place of the rank's device, which does it later; the lane goes on
+
+On a rank with a device a lane is its host. There messages and collectives are launched too: with
+``follows`` they are posted when the device has come to them (`queues` says what follows what).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from ddpkit.simulate.device import COMPUTE
 from ddpkit.simulate.schedules import Schedule
 from ddpkit.trace import Scalar
 
@@ -43,7 +48,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """One end of a message. ``op`` is one of MESSAGES; a peer of None: whoever's comes first."""
+    """One end of a message. ``op`` is one of MESSAGES; a peer of None: whoever's comes first.
+
+    It is posted when the steps that it ``follows`` are done.
+    """
 
     op: str
     peer: int | None
@@ -51,6 +59,7 @@ class MessageEnd:
     tag: int = 0
     group: str = ""
     handle: Hashable = None
+    follows: tuple[Hashable, ...] = ()
     facts: Mapping[str, Scalar] = field(default_factory=dict)
 
 
@@ -60,7 +69,8 @@ class CollectivePart:
 
     ``schedule`` has as many ranks as ``members``, and elements of ``itemsize`` bytes; ``nbytes`` is
     what the rank hands in. ``together``: it is done for all members at one time, as a barrier is;
-    ``after_all``: for none before all have posted it, as a reduce is.
+    ``after_all``: for none before all have posted it, as a reduce is. It is posted when the steps
+    that it ``follows`` are done.
     """
 
     schedule: Schedule
@@ -73,6 +83,7 @@ class CollectivePart:
     after_all: bool = False
     async_op: bool = False
     handle: Hashable = None
+    follows: tuple[Hashable, ...] = ()
     facts: Mapping[str, Scalar] = field(default_factory=dict)
 
 
@@ -83,6 +94,25 @@ class After:
     handles: tuple[Hashable, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An item of ``ns`` for a ``place`` of the rank's device: see `simulate.device`.
+
+    It is ready when the lane has come to it and the steps that it ``follows`` are done. The launch
+    itself takes no time of the lane: put a `Work` before it. Of items that are ready, those of a
+    lower ``priority`` (a number) are served first.
+    """
+
+    ns: int
+    name: str = "kernel"
+    place: str = COMPUTE
+    follows: tuple[Hashable, ...] = ()
+    handle: Hashable = None
+    priority: int = 0
+    kind: str = "span"
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+
 class Resumed(NamedTuple):
     """What a lane learns when it goes on: the time in ns, and whose message it has received."""
 
@@ -90,7 +120,8 @@ class Resumed(NamedTuple):
     peer: int | None = None
 
 
-Action: TypeAlias = Work | MessageEnd | CollectivePart | After
+Posted: TypeAlias = MessageEnd | CollectivePart
+Action: TypeAlias = Work | Posted | Launch | After
 Deciding: TypeAlias = Callable[[], Generator[Action, Resumed, None]]  # decides as it goes on
 Lane: TypeAlias = Sequence[Action] | Deciding
 
