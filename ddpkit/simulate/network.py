@@ -35,7 +35,7 @@ from itertools import count
 from typing import TypeAlias
 
 from ddpkit.link import Links, LinkSide
-from ddpkit.simulate.device import Item, DevicePlace
+from ddpkit.simulate.device import DevicePlace, Item
 from ddpkit.simulate.posted import UNKNOWN, Channel, End, Matched, Number, Part, Play, Sender
 from ddpkit.simulate.schedules import Schedule, Send, elements
 
