@@ -77,7 +77,7 @@ def _live(
 ) -> list[Any]:
     """What the function returned, packed."""
     import torch
-    from torch._C._distributed_c10d import FileStore
+    from torch.distributed import FileStore
 
     from ddpkit.rank.emulation.desk import Desk
     from ddpkit.rank.emulation.machine import Machine

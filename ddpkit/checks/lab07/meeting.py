@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from torch._C._distributed_c10d import HashStore
+from torch.distributed import HashStore
 
 from ddpkit.checks.lab07.store import Kept, LooksForEver, fake_store
 from ddpkit.exercises.raised import listed

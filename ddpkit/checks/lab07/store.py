@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
-from torch._C._distributed_c10d import Store
-from torch.distributed import DistStoreError
+from torch.distributed import DistStoreError, Store
 
 Value = str | bytes
 LOOKS = 10_000  # of a rank at the store: who looks oftener without sleeping looks for ever

@@ -24,7 +24,7 @@ def own_part(store: Any, rank: int, size: int) -> Any:
 
     Raises ClusterError on rank 0 if a rank has not asked within the store's timeout.
     """
-    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed import PrefixStore
 
     return PrefixStore(_answer(store, size) if rank == 0 else _ask(store, rank), store)
 

@@ -88,7 +88,7 @@ class TorchrunJob:
 
     def __init__(self) -> None:
         import torch.distributed as dist
-        from torch._C._distributed_c10d import PrefixStore
+        from torch.distributed import PrefixStore
         from torch.distributed.rendezvous import rendezvous
 
         whole, self.rank, self.size = next(rendezvous("env://"))

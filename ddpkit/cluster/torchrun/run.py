@@ -94,7 +94,7 @@ def _outcome(here: TorchrunJob, read: Sequence[ClockShift], replies: Sequence[Re
 
 def _call(here: TorchrunJob, request: Request) -> Reply:
     """Run the function on this rank, watched by rank 0."""
-    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed import PrefixStore
 
     box = _black_box()
     recorder, printed = Recorder(here.rank, box), Labelled(here.rank)

@@ -293,14 +293,13 @@ def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def register(ddp: Any, comm_hook_type: Any) -> None:
-        from torch._C._distributed_c10d import BuiltinCommHookType, _register_comm_hook
+        from torch.distributed import BuiltinCommHookType
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
-        if comm_hook_type != BuiltinCommHookType.FP16_COMPRESS:
+        if comm_hook_type == BuiltinCommHookType.FP16_COMPRESS:
+            ddp.register_comm_hook(ddp.process_group, fp16_compress_hook)
+        else:
             original(ddp, comm_hook_type)
-            return
-        ddp.logger._set_comm_hook_name(str(comm_hook_type))
-        _register_comm_hook(ddp.reducer, ddp.process_group, fp16_compress_hook)
 
     return register
 

@@ -252,7 +252,7 @@ class Memory:
             ):
                 undo.callback(handle.remove)
             self._replace(undo, torch.UntypedStorage, "resize_", self._resizing)
-            self._replace(undo, torch._C._distributed_c10d.GradBucket, "buffer", self._of_bucket)
+            self._replace(undo, torch.distributed.GradBucket, "buffer", self._of_bucket)
             yield
 
     @staticmethod

@@ -40,7 +40,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch._C._distributed_c10d import Work
+from torch.distributed import Work
 
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend

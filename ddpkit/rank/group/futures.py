@@ -70,7 +70,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
 
     def wait_for_gloo(self) -> Any:
         """Wait until the value is here, in no emulated time."""
-        return torch._C.Future.wait(self)
+        return super().wait()
 
     def wait(self) -> Any:
         clock = self._machine.clocks.mine

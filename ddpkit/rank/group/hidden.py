@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch._C._distributed_c10d as c10d
+import torch.distributed as dist
 
 from ddpkit.rank.group.making import making
 
@@ -25,7 +25,7 @@ class HiddenGroup(RuntimeError):
 @contextmanager
 def no_hidden_groups() -> Iterator[None]:
     """Inside, a backend of torch's that the kit has not made itself raises `HiddenGroup`."""
-    usual = {kind: kind.__init__ for name in KINDS if (kind := getattr(c10d, name, None))}
+    usual = {kind: kind.__init__ for name in KINDS if (kind := getattr(dist, name, None))}
     for kind, init in usual.items():
         kind.__init__ = _refusing(init)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import PrefixStore
 
 from ddpkit.rank.group import arguments
 

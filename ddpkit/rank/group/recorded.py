@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Work
+from torch.distributed import Work
 
 from ddpkit.protocol.call import Call, to_itself
 from ddpkit.rank.group import arguments, staged

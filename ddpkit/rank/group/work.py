@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import Work
+from torch.distributed import Work
 
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import multiprocessing
-from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import PrefixStore
 
 from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.emulation import machine
