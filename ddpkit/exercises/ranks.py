@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,14 +16,18 @@ from ddpkit.exercises.values import digest
 from ddpkit.link import LinkSpec
 from ddpkit.machine import MachineSpec
 from ddpkit.protocol.per_rank import PerRank, pick
+from ddpkit.protocol.ship import pack_result, unpack_result
 from ddpkit.rank.emulation.machine import Machine, counted_machine
+from ddpkit.rank.emulation.machine import current as emulated_machine
 from ddpkit.rank.record.recorder import current, span
 from ddpkit.simulate.claimed import program_ns
 from ddpkit.text import count
 from ddpkit.trace import Span, Trace, rounds
 from ddpkit.trace.intervals import Interval
+from ddpkit.trace.memory import inside
 
 CALL = "a call of the answer"  # the span around each, which a check leaves out again
+APART_NS = 1  # emulated time before and after each call
 Arguments = Sequence[tuple[Any, ...]]  # the arguments of one call, by rank
 
 
@@ -38,9 +42,17 @@ class Did:
 
     @property
     def peak(self) -> list[int]:
-        """The most bytes that each rank of a modelled machine held, its arguments among them."""
-        levels = [self.trace.peak(rank) for rank in self.trace.ranks]
-        return [0 if level is None else level.total for level in levels]
+        """The most bytes that each rank of a modelled machine held, its arguments among them.
+
+        Bytes that were held and freed while no emulated time passed count too. Arguments and
+        results of earlier calls in the same run do not.
+        """
+        return [self._peak(rank) for rank in self.trace.ranks]
+
+    def _peak(self, rank: int) -> int:
+        start, end = self.trace.window_of(rank)
+        levels = inside(self.trace.memory.get(rank, ()), start - APART_NS, end + APART_NS)
+        return max((level.total for level in levels), default=0)
 
     @property
     def bytes(self) -> list[int]:
@@ -192,7 +204,7 @@ class _Shared:
         windows = {rank: _windows(trace.of(rank))[number] for rank in trace.ranks}
         spans = (one for one in trace.spans if _posted_in(one, windows[one.rank]))
         return Did(
-            [each.returned for each in by_rank],
+            [unpack_result(each.returned) if each.packed else each.returned for each in by_rank],
             all(each.kept for each in by_rank),
             Trace(tuple(spans), trace.world_size, trace.facts, windows, trace.memory),
             [each.program for each in by_rank],
@@ -217,25 +229,54 @@ class AnswerCall:
     returned: Any
     kept: bool
     program: Any
+    packed: bool = False  # whether `returned` is what `pack_result` makes of it
 
 
-def _call_each(answer: Callable[..., Any], calls: Arguments) -> list[AnswerCall]:
-    """Make the calls one by one, on a rank. Barriers between them keep their messages apart."""
+def _call_each(answer: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[AnswerCall]:
+    """Make the calls one by one, on a rank. Barriers between them keep their messages apart.
+
+    Where memory is counted, a call must not hold the arguments and results of the calls before it.
+    So the list of arguments is emptied, and results are packed as bytes.
+    """
     import torch.distributed as dist
 
-    counted, done = counted_machine(), []
-    for number, arguments in enumerate(calls):
+    counted, done = counted_machine(), list[AnswerCall]()
+    while calls:
+        arguments = calls.pop(0)
         before = digest(arguments)
-        if number or counted:
+        if done or counted:
             dist.barrier()
+        _let_a_moment_pass()
         with (
             span(CALL),  # in the trace, whose times are of one clock
             _noted(counted) as program,
             _held_to_rules(),
         ):
             returned = answer(*arguments)
-        done.append(AnswerCall(returned, digest(arguments) == before, program))
+        _let_a_moment_pass()
+        called = AnswerCall(returned, digest(arguments) == before, program)
+        done.append(called if counted is None else _packed(called, counted))
+        del arguments, returned, called
     return done
+
+
+def _let_a_moment_pass() -> None:
+    """Let emulated time pass, so that calls that take none are told apart in the trace."""
+    if (emulated := emulated_machine()) is not None:
+        emulated.clocks.main.pass_by(APART_NS)
+
+
+def _packed(called: AnswerCall, counted: Machine) -> AnswerCall:
+    """Return the call with its result packed; unchanged if the result cannot be packed.
+
+    Such a result is refused at the end of the run, in the words of every run.
+    """
+    with counted.clocks.main.stopped():  # the answer is not charged for the packing
+        try:
+            parts = [bytes(part) for part in pack_result(called.returned)]
+        except Exception:
+            return called
+    return replace(called, returned=parts, packed=True)
 
 
 def _noted(counted: Machine | None) -> AbstractContextManager[list[Any]]:
@@ -274,8 +315,14 @@ def _held_to_rules() -> Iterator[None]:
 
 
 def _windows(spans: Sequence[Span]) -> list[Interval]:
-    """When a rank was in each of the calls."""
-    return [(one.start_ns, one.end_ns) for one in spans if one.name == CALL]
+    """Return the time of each call on a rank, from its start to before its end.
+
+    A call that ends with an operation that takes no time ends a moment later, so that the
+    operation is inside.
+    """
+    posted = {one.start_ns for one in spans if one.is_comm}
+    calls = [(one.start_ns, one.end_ns) for one in spans if one.name == CALL]
+    return [(start, end + APART_NS if end in posted else end) for start, end in calls]
 
 
 def _posted_in(one: Span, window: Interval) -> bool:

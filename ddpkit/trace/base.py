@@ -1,7 +1,7 @@
 """`BaseTrace`: what every rank did in a run, and all that can be asked of it. It knows no files."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -87,7 +87,9 @@ class BaseTrace:
 
     def peak(self, rank: int) -> MemoryLevel | None:
         """The most memory that the rank held in its window, the first time; None if unknown."""
-        levels = inside(self.memory.get(rank, ()), *self.window_of(rank))
+        levels: Sequence[MemoryLevel] = self.memory.get(rank, ())
+        if rank in self.bounds:
+            levels = inside(levels, *self.bounds[rank])
         return max(levels, key=lambda level: level.total, default=None)
 
     # Windows and steps

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import busy
-from ddpkit.errors import LessonError
+from ddpkit.errors import LessonError, RankError
 from ddpkit.exercises import Case, Exercise, judge
-from ddpkit.exercises.ranks import Did, asked, call, timed
+from ddpkit.exercises.ranks import Did, asked, call, timed, together
 from ddpkit.grade.decode import decode
 from ddpkit.grade.inside.claims import encode
 from ddpkit.protocol.per_rank import PerRank
@@ -212,3 +212,84 @@ def test_programs_take_the_time_of_what_they_hold() -> None:
     assert program_ns(twice, "1 GFLOP/s", "8 MB/s, 10 us") == program_ns(
         sent, "1 GFLOP/s", "8 MB/s, 10 us"
     )
+
+
+# Calls in which no emulated time passes
+
+FREE = {"machine": "1 TFLOP/s"}  # only products take time
+
+
+def element_wise(x: torch.Tensor) -> torch.Tensor:
+    """Hold three times the bytes of the argument for a moment."""
+    return ((x + 1) * 2).sum()
+
+
+def in_no_time(x: torch.Tensor) -> torch.Tensor:
+    """Send without a product before or after."""
+    if dist.get_rank():
+        dist.recv(x, 0)
+    else:
+        dist.send(x, 1)
+    return x
+
+
+def a_product_and_a_sum(x: torch.Tensor) -> torch.Tensor:
+    """End with an operation that takes no time."""
+    total = x.view(20, 50) @ x.view(50, 20)
+    dist.all_reduce(total)
+    return total
+
+
+@pytest.mark.processes
+def test_bytes_that_are_held_for_no_time_are_in_the_peak() -> None:
+    did = call(element_wise, torch.ones(1000), world_size=2, **FREE)
+    assert did.peak == [3 * 4000] * 2
+    taking_time = call(element_wise, torch.ones(1000), world_size=2, machine="1 TFLOP/s, 100 GB/s")
+    assert taking_time.peak == did.peak
+
+
+@pytest.mark.processes
+def test_calls_that_take_no_time_are_told_apart() -> None:
+    lengths = (1000, 10, 100)
+    calls = [[(torch.ones(length),)] * 2 for length in lengths]
+    did = [each() for each in together(in_no_time, calls, **FREE)]
+    assert [each.bytes for each in did] == [[4 * length, 0] for length in lengths]
+    assert [each.messages for each in did] == [[1, 0]] * 3
+    assert did[0].to == "0→1"
+
+
+@pytest.mark.processes
+def test_an_operation_that_ends_a_call_in_no_time_is_in_it() -> None:
+    did = call(a_product_and_a_sum, torch.ones(1000), world_size=2, **FREE)
+    assert did.collectives == ["all_reduce"]
+    assert program_ns(did.programs, FREE["machine"]) > 0
+
+
+def the_same(x: torch.Tensor) -> list[torch.Tensor]:
+    """Return new tensors of the argument's bytes."""
+    return [x + 1, x + 2]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("machine", ["1 TFLOP/s", "1 TFLOP/s, 100 GB/s"])
+def test_earlier_arguments_and_results_are_in_no_later_peak(machine: str) -> None:
+    """Large buffers and small ones, which a reply packs in different ways."""
+    for length in (1000, 100_000):
+        calls = [[(torch.full((length,), float(each)),)] * 2 for each in range(4)]
+        did = [each() for each in together(the_same, calls, machine=machine)]
+        assert [each.peak for each in did] == [[3 * 4 * length] * 2] * 4
+        assert [each.returned[1][1].tolist()[0] for each in did] == [2.0, 3.0, 4.0, 5.0]
+        assert all(each.kept for each in did)
+
+
+@pytest.mark.processes
+def test_a_result_that_cannot_be_sent_is_refused_in_the_words_of_every_run() -> None:
+    def answer() -> Any:
+        return (each for each in range(3))
+
+    with pytest.raises(RankError) as on_machine:
+        call(answer, world_size=1, **FREE)
+    with pytest.raises(RankError) as without:
+        call(answer, world_size=1)
+    assert str(on_machine.value) == str(without.value)
+    assert "generator" in str(without.value)

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -287,20 +288,27 @@ class Memory:
     # What has been
 
     def levels(self, read: Read) -> list[MemoryLevel]:
-        """What was alive from each moment on; `read` tells a moment in ns."""
+        """Return the levels: the bytes alive from each moment on; `read` tells a moment in ns.
+
+        Of one moment there is the last level and, before it, the highest, where that was higher:
+        storages that are made and freed while no time passes.
+        """
         with self._lock:
             changes = sorted(
                 ((read(moment), held, by) for moment, held, by in self._changes),
                 key=lambda change: change[0],
             )
         parts, found = dict(self._base), list[MemoryLevel]()
-        for ns, held, by in changes:
-            parts[held.kind] += by
-            level = MemoryLevel(ns, tuple(parts.values()))
-            if found and found[-1].ns == ns:
-                found[-1] = level
-            else:
-                found.append(level)
+        for ns, of_moment in groupby(changes, key=lambda change: change[0]):
+            highest: MemoryLevel | None = None
+            for _, held, by in of_moment:
+                parts[held.kind] += by
+                last = MemoryLevel(ns, tuple(parts.values()))
+                if by > 0 and (highest is None or last.total > highest.total):
+                    highest = last
+            if highest is not None and highest.total > last.total:
+                found.append(highest)
+            found.append(last)
         return found
 
 
