@@ -1,7 +1,9 @@
 """Grades notebooks of strangers: nbval runs them in a sandbox, values are compared outside.
 
 found        what was handed in: notebooks in folders, under readable names
-reading      a submission read by a process of its own, under limits
+apart        work on a stranger's data in a process of its own, under limits
+reading      a submission read in such a process
+judging      claims judged in such a process
 classroom    all submissions, some at a time
 turns        sandboxes side by side, or one alone
 workplace    the grader's temporary folder, swept if it is killed

@@ -17,7 +17,8 @@ from typing import Any
 
 from ddpkit.grade import engine, levels
 from ddpkit.grade.course import Course
-from ddpkit.grade.merge import Merged, PlannedCell, merge
+from ddpkit.grade.judging import Judge
+from ddpkit.grade.merge import Merged, PlannedCell
 from ddpkit.grade.questions import SealedCase
 from ddpkit.grade.sandbox import Limits, Sandbox
 from ddpkit.grade.score import (
@@ -29,7 +30,6 @@ from ddpkit.grade.score import (
     score_case,
     until_one_stops,
 )
-from ddpkit.grade.submission import Submission
 from ddpkit.grade.turns import turn
 
 # These cells bind no name: a student's function may have any, `ask` too.
@@ -72,25 +72,26 @@ class _State:
     helpers: dict[str, None] = field(default_factory=dict)  # what cells of one's own raised
     dropped: dict[str, tuple[str, str]] = field(default_factory=dict)  # exercise -> status, words
     removed: set[int] = field(default_factory=set)  # cells that may not run again
+    judge: Judge = field(default_factory=Judge)
     ended_by_own: int = 0  # runs that a cell of no exercise has ended
     notes: list[str] = field(default_factory=list)
 
 
 def grade(
     course: Course,
-    submission: Submission,
+    merged: Merged,
     work: Path,
     limits: Limits,
     sandbox_for: Callable[[Path, Path, Limits], Sandbox] = levels.sandbox_for,
 ) -> tuple[list[Score], list[str]]:
     """Scores of all exercises of the lab, in their order, and notes on the submission.
 
+    merged       a submission, merged into the cells of the lab
     work         an empty folder, for the files of one sandbox after the other
     sandbox_for  makes the sandbox of a run
 
     Raises InfraError: nothing can be said about the student's work, because the machine failed.
     """
-    merged = merge(course.cells, course.names, submission)
     state = _State(notes=list(merged.notes))
     answered = [name for name in course.names if _is_answered(name, merged)]
     until = time.monotonic() + limits.whole_s
@@ -221,6 +222,7 @@ def _notebook(sources: Sequence[str]) -> dict[str, Any]:
 
 def _keep_claims(outcome: engine.SandboxRun, steps: Sequence[Step], state: _State) -> None:
     """Keep what cells that came to their end have said; cell 0 prepares, and says nothing."""
+    claims = []
     for cell, step in enumerate(steps, start=1):
         error = outcome.errors.get(cell)
         if isinstance(step, PlannedCell):
@@ -228,10 +230,13 @@ def _keep_claims(outcome: engine.SandboxRun, steps: Sequence[Step], state: _Stat
                 state.errors |= dict.fromkeys(step.exercises, _error_in_words(error))
                 if step.label == "helper" and step.is_needed:
                     state.helpers[_error_in_words(error)] = None
-        elif cell in outcome.claims or error is not None:
-            state.rows[step.key] = score_case(step, outcome.claims.get(cell))
+        elif cell in outcome.claims:
+            claims.append((step, outcome.claims[cell]))
+        elif error is not None:
+            state.rows[step.key] = score_case(step, None)
         elif not outcome.why:  # it came to its end without a word
             state.rows.setdefault(step.key, score_case(step, None))
+    state.rows |= state.judge.judged(claims)
 
 
 def _error_in_words(error: Sequence[str]) -> str:

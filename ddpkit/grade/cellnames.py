@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ddpkit.exercises.sources import annotation_names, needed_names
@@ -86,15 +86,15 @@ def _is_stub(node: ast.AST) -> bool:
     return False
 
 
-def without(source: str, name: str) -> str:
-    """A cell's code with the lines of its definition of `name` empty; other lines stay in place."""
+def without(source: str, names: Container[str]) -> str:
+    """A cell's code with the lines of its definitions of `names` empty; other lines stay."""
     lines = source.splitlines(keepends=True)
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return source
     for node in tree.body:
-        if isinstance(node, Definition) and node.name == name:
+        if isinstance(node, Definition) and node.name in names:
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             last = node.end_lineno or first
             lines[first - 1 : last] = ["\n"] * (last - first + 1)

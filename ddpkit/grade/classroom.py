@@ -19,14 +19,12 @@ from pathlib import Path
 
 from ddpkit.errors import GradeError
 from ddpkit.grade import levels, store
+from ddpkit.grade.apart import grow_by
 from ddpkit.grade.attempt import InfraError, grade
 from ddpkit.grade.course import Course, StillOpen, note_on_name, open_course, points_of
-from ddpkit.grade.evidence import answers_code, written_answers
 from ddpkit.grade.found import HandedIn
-from ddpkit.grade.look import looks
-from ddpkit.grade.merge import merge
 from ddpkit.grade.quote import quoted
-from ddpkit.grade.reading import grow_by, read_apart
+from ddpkit.grade.reading import plan_apart, read_apart
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Score, none
 from ddpkit.grade.store import Result
@@ -73,8 +71,9 @@ class Classroom:
         if proof.exists():
             return
         with tempfile.TemporaryDirectory(dir=self.work) as work:
+            merged = course.merged(read(course.solution))
             try:
-                scores, _ = grade(course, read(course.solution), Path(work), self.limits)
+                scores, _ = grade(course, merged, Path(work), self.limits)
             except InfraError as error:
                 raise GradeError(f"The sandbox does not work here: {error}") from error
         for one in scores:
@@ -89,23 +88,21 @@ class Classroom:
     def grade(self, notebook: HandedIn, submission: Submission, course: Course, key: str) -> Result:
         """Grade one submission in this process."""
         begun = time.monotonic()
+        try:
+            plan = plan_apart(course, submission)
+        except Refused as error:
+            return replace(refused(notebook, course.lab, str(error)), key=key)
         for last in range(1, AGAIN + 1):
             with tempfile.TemporaryDirectory(dir=self.work) as work:
                 try:
-                    scores, notes = grade(course, submission, Path(work), self.limits)
+                    scores, notes = grade(course, plan.merged, Path(work), self.limits)
                 except InfraError as error:
                     if last == AGAIN:
                         return infra_error(notebook, key, course.lab, str(error))
                 else:
                     break
         result = graded(notebook, key, course, scores, notes, time.monotonic() - begun)
-        merged = merge(course.cells, course.names, submission)
-        return replace(
-            result,
-            answers=tuple(answers_code(merged)),
-            written=tuple(written_answers(course.texts, submission.texts)),
-            look=tuple(looks(merged)),
-        )
+        return replace(result, answers=plan.answers, written=plan.written, look=plan.look)
 
 
 def graded(

@@ -19,6 +19,7 @@ from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import sandbox
 from ddpkit.grade.cellnames import as_python, names_in
 from ddpkit.grade.freshness import digest_of
+from ddpkit.grade.merge import Merged, merge
 from ddpkit.grade.questions import SealedCase, exercises_of, questions
 from ddpkit.grade.submission import Submission, SubmittedCell, read
 
@@ -46,6 +47,10 @@ class Course:
     def names(self) -> list[str]:
         """The exercises' names, in their order."""
         return [each.name for each in self.exercises]
+
+    def merged(self, submission: Submission) -> Merged:
+        """Return the submission as it is run, merged into the lab's cells."""
+        return merge(self.cells, self.names, submission)
 
 
 def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "") -> Course:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ddpkit.cluster.cores import cores
 from ddpkit.grade import levels
@@ -33,7 +32,7 @@ MOST_LOG = 4000  # bytes of what pytest says that are kept
 class SandboxRun:
     """How the run of a notebook in a sandbox ended. Cells count from 0, which prepares."""
 
-    claims: dict[int, Any] = field(default_factory=dict)  # claims of cells that came to their end
+    claims: dict[int, str] = field(default_factory=dict)  # JSON, of cells that came to their end
     errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
     stopped_at: int | None = None  # the cell that ended the run; None: before the first
     why: str = ""  # "": all cells ran; else a key of attempt.WORDS, INFRA or BUSY
@@ -159,7 +158,7 @@ class _Watch:
                 if cell != self.current or cell in self.ended:
                     return "exited"
                 self.ended.add(cell)
-                self.outcome.claims.update((cell, claim) for claim in entry["claims"])
+                self.outcome.claims.update((cell, json.dumps(each)) for each in entry["claims"])
                 for name, message, traceback in entry["errors"]:
                     self.outcome.errors[cell] = [str(name), str(message), str(traceback)]
                 self._restart_clock(self.limits.cell_s)

@@ -7,6 +7,7 @@ stranger's notebook again.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Sequence
 
@@ -51,16 +52,19 @@ def answers_code(merged: Merged) -> list[tuple[str, str]]:
     Comments, docstrings and layout are gone, so that programs which compare sources see code alone.
     """
     found = []
+    code = functools.cache(plain_code)  # a helper belongs to many answers
     for name, count in merged.asked_after.items():
         if name in merged.blank:
             continue
-        cells = merged.cells[:count]
-        parts = [
-            plain_code(cell.source)
-            for cell in cells
-            if name in cell.exercises or (cell.label == "helper" and cell.is_needed)
-        ]
-        found.append((name, "\n\n".join(filter(None, parts))[:MOST]))
+        parts, left = list[str](), MOST
+        for cell in merged.cells[:count]:
+            if name in cell.exercises or (cell.label == "helper" and cell.is_needed):
+                if text := code(cell.source):
+                    parts.append(text)
+                left -= len(text)
+            if left <= 0:
+                break
+        found.append((name, "\n\n".join(parts)[:MOST]))
     return found
 
 

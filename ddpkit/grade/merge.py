@@ -12,7 +12,7 @@ check stands above its answer, or above something that the answer needs, is aske
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ddpkit.grade.cellnames import STAR, CellNames, names_in, without
@@ -73,18 +73,22 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
     needed = _needed(cells, set(answers.values()), given, set(answers))[1]
     plan = [PlannedCell(text, "given") for text in given if names_in(text).binds & wanted]
     count = [len(plan)]  # of planned cells before position n of the submission
+    running, bound = set(own), set[str]()  # what cells of the student's own have bound so far
     for position, cell in enumerate(cells):
         of = tuple(name for name, place in answers.items() if place == position)
-        if position in own:
+        if position in running:
+            bound |= cell.names.binds
             label = of[0] if of else "helper"
             is_needed = bool(of or (cell.names.binds | cell.names.changes) & needed)
             plan.append(PlannedCell(cell.source, label, of, is_needed))
-        elif cell.is_given and _comes_again(cell, [cells[n] for n in own if n < position], wanted):
+        elif cell.is_given and _comes_again(cell, bound, wanted):
             plan.append(PlannedCell(cell.source, "given"))
         count.append(len(plan))
     merged.cells = plan
+    binders = _by_name((n, cells[n].names.binds) for n in own)
     merged.asked_after = {
-        name: count[_place(asked_at[name], answers[name], cells, own) + 1] for name in answers
+        name: count[_place(asked_at[name], answers[name], cells, own, binders) + 1]
+        for name in answers
     }
     merged.blank = _blank(lab, cells, answers, own)
     if set(names) - {name for cell in cells for name in cell.checks}:
@@ -130,14 +134,17 @@ def _does_no_more(known: CellNames, original: CellNames | None) -> bool:
 
 def _without_stubs(cells: Sequence[_Cell], names: Sequence[str]) -> list[_Cell]:
     """The cells, in which an exercise as handed out gives way to another definition of its name."""
+    stubs = _by_name((n, cell.names.blank) for n, cell in enumerate(cells))
+    binds = _by_name((n, cell.names.binds) for n, cell in enumerate(cells))
     result = list(cells)
+    given_up = {n: set[str]() for name in names for n in stubs.get(name, ())}
     for name in names:
-        stubs = [n for n, cell in enumerate(result) if name in cell.names.blank]
-        binds = [n for n, cell in enumerate(result) if name in cell.names.binds]
-        if len(stubs) == len(binds):
-            continue
-        for n in stubs:
-            source = without(result[n].source, name)
+        if len(stubs.get(name, ())) != len(binds.get(name, ())):
+            for n in stubs.get(name, ()):
+                given_up[n].add(name)
+    for n, gone in given_up.items():
+        if gone:
+            source = without(result[n].source, gone)
             result[n] = replace(result[n], source=source, names=names_in(source))
     return result
 
@@ -220,40 +227,60 @@ def _needed(
     Returns their positions, and all names that they need.
     """
     running = set(running)
+    own = [(n, cell.names) for n, cell in enumerate(cells) if _is_own(cell)]
+    makers = _by_name((n, names.binds | names.changes) for n, names in own)
+    givers = _by_name((n, names_in(text).binds) for n, text in enumerate(given))
     wanted = wanted | {name for n in running for name in cells[n].names.needs}
-    while True:
-        more = set(wanted)
-        for text in given:
-            if names_in(text).binds & wanted:
-                more |= names_in(text).needs
-        for n, cell in enumerate(cells):
-            if _is_own(cell) and (cell.names.binds | cell.names.changes) & wanted:
-                running.add(n)
-                more |= cell.names.needs
-        if more == wanted:
-            return sorted(running), wanted
-        wanted = more
+    waiting = list(wanted)
+    for name in waiting:  # it grows
+        running.update(makers.get(name, ()))
+        needs = {each for n in makers.pop(name, ()) for each in cells[n].names.needs}
+        needs |= {each for n in givers.pop(name, ()) for each in names_in(given[n]).needs}
+        waiting += needs - wanted
+        wanted |= needs
+    return sorted(running), wanted
 
 
-def _comes_again(cell: _Cell, earlier: Sequence[_Cell], wanted: set[str]) -> bool:
-    """Whether one of the lab's cells, which ran at the top, runs at its own place too.
+def _by_name(cells: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]:
+    """Return the cells of each name, given each cell's names."""
+    found: dict[str, list[int]] = {}
+    for n, names in cells:
+        for name in names:
+            found.setdefault(name, []).append(n)
+    return found
+
+
+def _comes_again(cell: _Cell, bound: Container[str], wanted: set[str]) -> bool:
+    """True if one of the lab's cells, which ran at the top, runs at its own place too.
 
     There it has what only the student's cells bring, and the last word on the names that it binds.
+
+    bound  the names that the student's own cells above it bind
     """
-    bound = {name for each in earlier for name in each.names.binds}
     if not cell.names.binds & wanted:
         return False
-    return STAR in bound or bool((cell.names.binds | cell.names.needs) & bound)
+    return STAR in bound or any(name in bound for name in cell.names.binds | cell.names.needs)
 
 
-def _place(asked_at: int, answer: int, cells: Sequence[_Cell], own: Sequence[int]) -> int:
-    """The position after which an exercise is asked: its check's, if all that it needs is above."""
-    needs = set(cells[answer].names.needs)
-    while (
-        more := {name for n in own if cells[n].names.binds & needs for name in cells[n].names.needs}
-        - needs
-    ):
+def _place(
+    asked_at: int,
+    answer: int,
+    cells: Sequence[_Cell],
+    own: Sequence[int],
+    binders: Mapping[str, Sequence[int]],
+) -> int:
+    """The position after which an exercise is asked: its check's, if all that it needs is above.
+
+    binders  the cells of `own` that bind a name
+    """
+    needs, seen = set(cells[answer].names.needs), set[int]()
+    waiting = list(needs)
+    for name in waiting:  # it grows
+        fresh = set(binders.get(name, ())) - seen
+        seen |= fresh
+        more = {each for n in fresh for each in cells[n].names.needs} - needs
         needs |= more
+        waiting += more
     above = {name for cell in cells[: asked_at + 1] for name in cell.names.binds}
     if STAR in above:
         return asked_at

@@ -18,12 +18,12 @@ from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import levels
 from ddpkit.grade.attempt import InfraError, grade
 from ddpkit.grade.cellnames import names_in
-from ddpkit.grade.course import Course, lab_of, note_on_name, practice_course
-from ddpkit.grade.merge import merge
+from ddpkit.grade.course import lab_of, note_on_name, practice_course
+from ddpkit.grade.merge import Merged
 from ddpkit.grade.own_account import OwnAccount
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Score
-from ddpkit.grade.submission import Refused, Submission, read
+from ddpkit.grade.submission import Refused, read
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
         work.mkdir()
         course = practice_course(labs, lab, Seed(seed), Path(folder))
         _carry_along(kept, course.package)
+        merged = course.merged(submission)
         try:
-            scores, notes = grade(course, submission, work, Limits(cell_s=limit), box)
+            scores, notes = grade(course, merged, work, Limits(cell_s=limit), box)
         except InfraError as error:
             raise GradeError(f"The notebook could not be run: {error}") from error
-    if any(one.earned < one.points for one in scores) and _carries(course, submission):
+    if any(one.earned < one.points for one in scores) and _carries(merged):
         notes.append(
             "carry(...) gives the kit's version of earlier answers here, as in the grader: what "
             "this lab needs of yours, copy into the notebook."
@@ -69,10 +70,9 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
     return Practised(lab, tuple(scores), (*note_on_name(notebook.name, lab), *notes))
 
 
-def _carries(course: Course, submission: Submission) -> bool:
-    """Whether a cell that runs takes an earlier answer along."""
-    cells = merge(course.cells, course.names, submission).cells
-    return any("carry" in names_in(cell.source).calls for cell in cells)
+def _carries(merged: Merged) -> bool:
+    """True if a cell that runs takes an earlier answer along."""
+    return any("carry" in names_in(cell.source).calls for cell in merged.cells)
 
 
 def _carry_along(kept: Path, package: Path) -> None:

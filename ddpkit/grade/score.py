@@ -57,9 +57,14 @@ class Score:
 
 
 def score_case(question: SealedCase, claim: Any) -> CaseScore:
-    """Judge one claim, whatever it is; what is no claim of ours earns nothing."""
+    """Judge one claim, whatever it is; what is no claim of ours earns nothing.
+
+    Raises nothing but MemoryError.
+    """
     try:
         return _score_case(question, claim)
+    except MemoryError:  # who judges it knows how much it may take
+        raise
     except Exception:  # forged: no claim of ours makes this raise
         return CaseScore(question.case, "error", ("it gave no values",))
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -259,20 +258,16 @@ class Network:
         patience = min(latency, out.link.wire_ns(send.nbytes))
         message = Matched(send, receive, out, into, latency, patience)
         # At once, so that the side sees all that it can choose from when it moves the first.
-        insort(out.waiting, message, key=Matched.order)
+        out.add(message)
         self._at(now, MOVE, 0, send.rank, send.number, partial(self._carry, out=out))
 
     def _carry(self, now: int, out: Sender) -> None:
         """Let a side take what it can take by now, and come back for what it can take later."""
-        while out.waiting:
-            message = next((each for each in out.waiting if each.due_ns <= now), None)
-            if message is None:
-                break
-            out.waiting.remove(message)
+        while (message := out.take_due(now)) is not None:
             self._move(now, message)
-        if not out.waiting:
+            out.settle()
+        if (first := out.soonest()) is None:
             return
-        first = min(out.waiting, key=lambda each: each.due_ns)
         if not now < out.looks_ns <= first.due_ns:
             out.looks_ns, look = first.due_ns, partial(self._carry, out=out)
             self._at(first.due_ns, MOVE, 0, first.send.rank, first.send.number, look)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import TypeAlias
 
 from ddpkit.link import LinkSide
@@ -12,6 +14,7 @@ from ddpkit.simulate.schedules import Schedule, Step
 
 UNKNOWN = -1  # a time
 Number: TypeAlias = tuple[int, int]  # grows with what a rank posts; then with a part's steps
+Order: TypeAlias = tuple[int, int, Number]  # when a message was sent, by which rank, its number
 
 
 @dataclass(slots=True, eq=False)
@@ -48,10 +51,61 @@ class Sender(LinkSide):
     A message that was sent first, and is awaited only `patience_ns` after it could have left, still
     goes first: its bytes need not be at the door before. The patience is the latency, or the
     message's own time on the wire if that is shorter: by then its send might be over.
+
+    Messages wait in groups of equal patience. In a group the message that was sent first is also
+    the first that is due, so a look compares the groups' first messages and no others.
     """
 
-    waiting: list[Matched] = field(default_factory=list)  # sent and awaited, in that order
     looks_ns: int = UNKNOWN  # when it looks again what it can carry
+    _groups: dict[int, list[tuple[Order, Matched]]] = field(default_factory=dict)  # heaps
+    _patiences: list[int] = field(default_factory=list)  # those of `_groups`, sorted
+    _soonest: Matched | None = None  # the first message that is due
+
+    def add(self, message: Matched) -> None:
+        """Let a message wait that is sent and awaited."""
+        if message.patience_ns not in self._groups:
+            self._groups[message.patience_ns] = []
+            insort(self._patiences, message.patience_ns)
+        heappush(self._groups[message.patience_ns], (message.order, message))
+        if self._soonest is None or message.due < self._soonest.due:
+            self._soonest = message
+
+    def soonest(self) -> Matched | None:
+        """Return the first message that is due; None if no message waits."""
+        return self._soonest
+
+    def take_due(self, now: int) -> Matched | None:
+        """Remove and return, of the messages that are due, the one that was sent first.
+
+        The caller has the side carry it, then calls `settle`.
+        """
+        if self._soonest is None or self._soonest.due_ns > now:
+            return None
+        heads = self._heads(now - self.free_ns)
+        _, message = min(head for head in heads if head[1].due_ns <= now)
+        group = self._groups[message.patience_ns]
+        heappop(group)
+        if not group:
+            del self._groups[message.patience_ns]
+            self._patiences.remove(message.patience_ns)
+        return message
+
+    def settle(self) -> None:
+        """Find the first message that is due, after the side is taken until another time."""
+        self._soonest = None
+        for patience in self._patiences:
+            message = self._groups[patience][0][1]
+            if self._soonest is not None and self.free_ns + patience > self._soonest.due_ns:
+                break  # all others are due later: none is before the side is free
+            if self._soonest is None or message.due < self._soonest.due:
+                self._soonest = message
+
+    def _heads(self, most: int) -> Iterator[tuple[Order, Matched]]:
+        """The first messages of the groups with a patience of at most so many ns."""
+        for patience in self._patiences:
+            if patience > most:
+                return
+            yield self._groups[patience][0]
 
 
 @dataclass(slots=True, eq=False)
@@ -65,14 +119,20 @@ class Matched:
     latency_ns: int
     patience_ns: int
 
+    order: Order = field(init=False)  # by which a side takes its messages
+
+    def __post_init__(self) -> None:
+        self.order = self.send.posted_ns, self.send.rank, self.send.number
+
     @property
     def due_ns(self) -> int:
         """When its side takes it, unless it takes one that was sent before."""
         return max(self.send.posted_ns, self.out.free_ns) + self.patience_ns
 
-    def order(self) -> tuple[int, int, Number]:
-        """Key by which a side takes its messages."""
-        return self.send.posted_ns, self.send.rank, self.send.number
+    @property
+    def due(self) -> tuple[int, Order]:
+        """Key by which the first message that is due is found."""
+        return self.due_ns, self.order
 
 
 @dataclass(slots=True, eq=False)

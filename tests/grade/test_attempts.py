@@ -51,7 +51,8 @@ def grade(
         monkeypatch.setattr(engine, "run", runs)
         monkeypatch.setattr(attempt, "turn", turns)
         (tmp_path / "box").mkdir(exist_ok=True)
-        scores, notes = attempt.grade(course, read(SOLUTION), tmp_path / "box", Limits())
+        merged = course.merged(read(SOLUTION))
+        scores, notes = attempt.grade(course, merged, tmp_path / "box", Limits())
         assert not waiting
         told = [*notes, *(line for each in scores for line in each.feedback)]
         return [each.status for each in scores], told, alone, cells
@@ -110,6 +111,6 @@ def test_a_helper_that_raised_is_told_where_points_are_lost(
     raised = ["ModuleNotFoundError", "No module named 'google'", "----> 1 import"]
     run = SandboxRun(errors={1: raised, 2: raised})
     monkeypatch.setattr(engine, "run", lambda *_: run)
-    _, notes = attempt.grade(course, Submission((own, uses), ""), tmp_path, Limits())
+    _, notes = attempt.grade(course, course.merged(Submission((own, uses), "")), tmp_path, Limits())
     (note,) = [each for each in notes if "raised" in each]
     assert note.startswith("A cell of your own raised, line 1: ModuleNotFoundError: No module")

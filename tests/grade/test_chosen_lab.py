@@ -141,7 +141,7 @@ def claims_carry(claim: Callable[[str, int], dict[str, Any]]) -> Any:
         answers = [SubmittedCell("", "", "", f"def {name}(x): return x") for name in NAMES]
         claims = {n + 1: {"key": f"{NAMES[0]}.{n - 2}", **claim(STOLEN, n)} for n in range(60)}
         claims |= {n + 30: {"key": f"{NAMES[1]}.{n}", **claim(STOLEN, n)} for n in range(9)}
-        return answers, SandboxRun(claims=claims)
+        return answers, SandboxRun(claims={n: json.dumps(each) for n, each in claims.items()})
 
     return made
 
@@ -166,7 +166,9 @@ def test_feedback_carries_no_file_out(
     cells, outcome = WAYS[way]()
     monkeypatch.setattr(engine, "run", lambda *_: outcome)
     course = open_course(ROOT, "00", SECRET, tmp_path)
-    scores, notes = attempt.grade(course, Submission(tuple(cells), ""), tmp_path / "w", Limits())
+    scores, notes = attempt.grade(
+        course, course.merged(Submission(tuple(cells), "")), tmp_path / "w", Limits()
+    )
     (tmp_path / "a.ipynb").write_text("{}")
     result = graded(HandedIn("a.ipynb", tmp_path / "a.ipynb"), "", course, scores, notes, 0.0)
     for each in result.exercises:

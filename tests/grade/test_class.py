@@ -21,16 +21,17 @@ from click.testing import CliRunner
 
 from ddpkit.commands.main import main
 from ddpkit.errors import GradeError
-from ddpkit.grade import classroom, found, levels, reading, store, workplace
+from ddpkit.grade import apart, classroom, found, levels, reading, store, workplace
 from ddpkit.grade.attempt import InfraError
 from ddpkit.grade.classroom import Classroom
 from ddpkit.grade.course import Course, points_of
 from ddpkit.grade.found import HandedIn, find
+from ddpkit.grade.merge import Merged
 from ddpkit.grade.reading import read_apart
 from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.store import Result
 from ddpkit.grade.submission import Refused
-from tests.grade.attacks import ROOT, solution
+from tests.grade.attacks import ROOT, TOKEN, answer, code, solution
 from tests.grade.conftest import wait_until
 
 EMPTY = json.dumps({"nbformat": 4, "cells": []})
@@ -235,10 +236,10 @@ def results_of(room: Classroom, *names: str) -> list[Result]:
 
 
 def fake(what: Callable[[], Any]) -> Callable[..., Any]:
-    """Grading that does this with the notebook whose first cell says "evil"."""
+    """Grading that does this with the notebook in which a cell says "evil"."""
 
-    def grades(course: Course, submission: Any, *_: object) -> tuple[list[Any], list[str]]:
-        if any("evil" in cell.source for cell in submission.cells):
+    def grades(course: Course, merged: Merged, *_: object) -> tuple[list[Any], list[str]]:
+        if any("evil" in cell.source for cell in merged.cells):
             what()
         return [], []
 
@@ -264,8 +265,7 @@ def test_m01_the_graders_own_end_cannot_be_chosen_for_an_infra_error(
     """What breaks the judging breaks it twice: no points, a person looks, and the class goes on."""
     monkeypatch.setattr(classroom, "grade", fake(what))
     evil = solution()
-    evil["cells"][1]["source"] = "evil"
-    evil["cells"][1]["cell_type"] = "code"
+    answer(evil, TOKEN, f"# evil\n{code(evil, TOKEN)}")
     written(room.work / "in" / "a.ipynb", json.dumps(evil))
     found = {each.name: each for each in results_of(room, "b.ipynb", "c.ipynb")}
     assert {name: each.status for name, each in found.items()} == dict.fromkeys(
@@ -376,10 +376,10 @@ def test_a_name_of_rare_letters_stops_nobody(tmp_path: Path) -> None:
 def test_a_reader_that_ends_in_the_middle_of_its_answer_refuses_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks_off(path: Path, sending: Any) -> None:
+    def breaks_off(parent: int, works: Any, allowed: Any, sending: Any) -> None:
         os.write(sending.fileno(), (1000).to_bytes(4, "big") + b"half")
         os._exit(1)
 
-    monkeypatch.setattr(reading, "_read", breaks_off)
+    monkeypatch.setattr(apart, "_work", breaks_off)
     with pytest.raises(Refused, match="takes more than"):
         read_apart(written(tmp_path / "lab.ipynb"))

@@ -7,6 +7,7 @@ are the rows of the table of attacks in docs/teaching.md.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import socket
 import sys
@@ -134,7 +135,7 @@ def try_all(folder: Path) -> dict[str, Any]:
     outcome = engine.run(course, job, Limits(), 1 + len(plan))
     assert outcome.why == "", outcome.log
     assert not outcome.errors
-    seen: dict[str, Any] = outcome.claims[1]["seen"]
+    seen: dict[str, Any] = json.loads(outcome.claims[1])["seen"]
     return seen
 
 

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 from ddpkit.commands.main import main
 from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import levels, practice
+from ddpkit.grade.merge import merge
 from ddpkit.grade.practice import Practised, practise
 from ddpkit.grade.questions import exercises_of, questions
 from ddpkit.grade.submission import Submission, read
@@ -148,9 +148,11 @@ def test_what_is_expected_is_shown_under_a_seed_that_is_no_secret() -> None:
 def test_whose_earlier_answers_were_used_is_known() -> None:
     """GradientBuckets of one's own, with more than the lab asks for, is not there in the grader."""
     lab = read(next((ROOT / "labs").glob("06_*.ipynb")))
-    course: Any = SimpleNamespace(cells=lab.cells, names=["DistributedDataParallel"])
-    assert practice._carries(course, read(next((ROOT / "solutions").glob("06_*.ipynb"))))
-    assert not practice._carries(course, Submission(cells_of(HONEST["plain"]), ""))
+    solved = read(next((ROOT / "solutions").glob("06_*.ipynb")))
+    plain = Submission(cells_of(HONEST["plain"]), "")
+    ddp = ["DistributedDataParallel"]
+    assert practice._carries(merge(lab.cells, ddp, solved))
+    assert not practice._carries(merge(lab.cells, ddp, plain))
 
 
 def test_own_earlier_answers_come_along_where_the_kit_has_none(tmp_path: Path) -> None:

@@ -136,7 +136,8 @@ def test_the_solution_of_another_lab_earns_nothing(tmp_path: Path) -> None:
     """If it is graded as this one: else it is known by its answers."""
     course = open_course(ROOT, "00", b"x" * 16, tmp_path)
     (other,) = (ROOT / "solutions").glob("01_*.ipynb")
-    scores, _ = grade(course, read(other), tmp_path / "work", Limits())  # there is nothing to run
+    merged = course.merged(read(other))  # there is nothing to run
+    scores, _ = grade(course, merged, tmp_path / "work", Limits())
     assert {(one.status, one.earned) for one in scores} == {("not_run", 0.0)}
     assert scores[0].feedback == (f"There is no cell that defines {course.names[0]}.",)
 

@@ -165,7 +165,7 @@ def _plans(
             f"{count(stages, 'stage')}, {count(micro, 'micro-batch')}",
             observe=partial(_all_stages, answer, stages, micro),
             expect={"step": in_words(shortest, least)},
-            read=partial(replayed, micro=micro),
+            read=partial(replayed, stages=stages, micro=micro),
             hints=hints,
             given={"shortest": shortest, "least": least},
         )

@@ -6,15 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import Observed
 from ddpkit.simulate.pipeline import Op, held, op_name, pipeline_time, waits_for_ever
+from ddpkit.text import count
 
 FORWARD, BACKWARD = 20, 40  # ms
 
 
-def replayed(observed: Observed, micro: int) -> Observed:
+def replayed(observed: Observed, stages: int, micro: int) -> Observed:
     """What plans of all stages make of a step: the first flaw, or its time and what is held."""
     plans = observed["plans"]
+    if not isinstance(plans, list) or len(plans) != stages:
+        raise LessonError(f"there are no plans of {count(stages, 'stage')}")
     if flaw := _flaw(plans, micro):
         return {"step": flaw, "flaw": flaw, "plans": plans}
     if stuck := waits_for_ever(plans):
