@@ -66,7 +66,9 @@ def descendants(root: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name, in brackets, may have spaces and brackets in it.
-            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            state, parent = (
+                (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:2]
+            )
             if state not in "ZX" or int(parent) == root:
                 children.setdefault(int(parent), []).append(int(folder.name))
     found: list[int] = []

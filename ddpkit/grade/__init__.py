@@ -22,6 +22,7 @@ own_account  none, for one's own notebook
 sandbox      what all have in common: limits, the course inside, the command line
 filter       system calls that a sandbox's processes may not make
 users        ids of users that nobody is
+process      what the kernel tells of a process, whose name and threads a stranger chooses
 cgroup       a control group around a sandbox: the kernel's own limits, where one can be made
 meter        what the processes of a sandbox use, counted from outside
 inside/      what runs in the sandbox, beside hostile code; nothing else of this folder does

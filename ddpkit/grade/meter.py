@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddpkit.grade import process
 from ddpkit.grade.sandbox import Limits, Usage
 
 # Memory that files stand for which nobody can open: of `memfd_create`, `mmap`, `shmget`.
 NAMELESS = ("/memfd:", "/dev/zero (deleted)", "/SYSV")
 BLOCK = 512  # bytes, of st_blocks
-SHORT = 1 << 14  # bytes, more than any file of /proc that tells of one process in a few lines
 COUNT_AGAIN = 1.0  # seconds of one look, after which more processes may be there than it knows
 
 
@@ -37,7 +37,7 @@ class UseMeter:
         """
         pids = find()
         total = Usage(processes=len(pids), computed_s=self.computed_s, waited_s=self.waited_s)
-        living = []
+        living: dict[int, str] = {}  # process -> the folder that tells of it
         counted = time.monotonic()
         for pid in pids:
             if time.monotonic() - counted > COUNT_AGAIN:
@@ -45,18 +45,18 @@ class UseMeter:
             if total.processes > self.limits.processes:
                 return Usage(total.processes, computed_s=self.computed_s, waited_s=self.waited_s)
             with suppress(OSError, ValueError, KeyError):
-                facts = _status(pid)
-                if facts["State"].startswith("Z"):
+                if (folder := process.living(pid)) is None:
                     continue
-                living.append(pid)
+                facts = _table(f"{folder}/status")
+                living[pid] = folder
                 total.memory += sum(_kilobytes(facts, name) for name in ("RssAnon", "VmSwap"))
                 total.threads += int(facts["Threads"])
-                total.files += _open_files(pid)
+                total.files += _open_files(folder)
         total.processes = len(living)
         if total.memory > self.limits.memory:  # forked processes share what neither has changed
-            total.memory = sum(map(_own_memory, living))
+            total.memory = sum(map(_own_memory, living.values()))
         if _shared_memory() > self.limits.memory // 4:  # of the machine: worth a look whose it is
-            total.memory += _nameless_memory(living)
+            total.memory += _nameless_memory(living.values())
         if total.threads <= self.limits.threads:
             self._add_times(living)
         total.computed_s, total.waited_s = self.computed_s, self.waited_s
@@ -68,7 +68,7 @@ class UseMeter:
             with suppress(OSError):
                 for task in os.listdir(f"/proc/{pid}/task"):
                     with suppress(OSError, ValueError):
-                        text = _text(f"/proc/{pid}/task/{task}/schedstat")
+                        text = process.text_of(f"/proc/{pid}/task/{task}/schedstat")
                         computed, waited = map(int, text.split()[:2])
                         now[pid, int(task)] = computed, waited
         for thread, (computed, waited) in now.items():
@@ -83,9 +83,8 @@ def tree(root: int) -> set[int]:
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                text = _text(f"/proc/{entry}/stat")
-                parents[int(entry)] = int(text.rpartition(")")[2].split()[1])
+            with suppress(OSError, ValueError):
+                parents[int(entry)] = process.stat_of(f"/proc/{entry}/stat").parent
     found = {root}
     fresh = {root}
     while fresh := {pid for pid, parent in parents.items() if parent in fresh} - found:
@@ -93,22 +92,9 @@ def tree(root: int) -> set[int]:
     return found
 
 
-def _text(path: str) -> str:
-    """What a short file of /proc says. A look reads hundreds: `Path` takes twice as long."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(file, SHORT).decode(errors="replace")
-    finally:
-        os.close(file)
-
-
-def _status(pid: int) -> dict[str, str]:
-    return _table(f"/proc/{pid}/status")
-
-
 def _table(path: str) -> dict[str, str]:
     """The lines "name: value" of a file of the kernel's."""
-    lines = _text(path).splitlines()
+    lines = process.text_of(path).splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
@@ -117,14 +103,15 @@ def _kilobytes(facts: dict[str, str], name: str) -> int:
     return int(facts.get(name, "0").split()[0]) << 10
 
 
-def _open_files(pid: int) -> int:
-    folder = f"/proc/{pid}/fd"
-    return os.stat(folder).st_size or len(os.listdir(folder))  # before Linux 6.2 it has no size
+def _open_files(folder: str) -> int:
+    path = f"{folder}/fd"
+    return os.stat(path).st_size or len(os.listdir(path))  # before Linux 6.2 it has no size
 
 
-def _own_memory(pid: int) -> int:
+def _own_memory(folder: str) -> int:
     """Bytes of a process, a page that n processes share counted as an n-th."""
     try:
+        pid = folder.split("/")[2]
         facts = _table(f"/proc/{pid}/smaps_rollup")
         return sum(_kilobytes(facts, name) for name in ("Pss_Anon", "SwapPss"))
     except OSError:
@@ -136,24 +123,25 @@ def _shared_memory() -> int:
     return _kilobytes(_table("/proc/meminfo"), "Shmem")
 
 
-def _nameless_memory(pids: Iterable[int]) -> int:
+def _nameless_memory(folders: Iterable[str]) -> int:
     """Bytes of shared memory without a name that these processes hold, open or mapped."""
     held: dict[tuple[int, int], int] = {}
-    for pid in pids:
+    for folder in folders:
         with suppress(OSError):
-            held.update(_held_by(pid))
+            held.update(_held_by(folder))
     return sum(held.values())
 
 
-def _held_by(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+def _held_by(folder: str) -> Iterator[tuple[tuple[int, int], int]]:
     """Files of memory of one process: device and inode, and bytes."""
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        path = f"/proc/{pid}/fd/{name}"
+    for name in os.listdir(f"{folder}/fd"):
+        path = f"{folder}/fd/{name}"
         with suppress(OSError):
             if os.readlink(path).startswith(NAMELESS):
                 facts = os.stat(path)
                 yield (facts.st_dev, facts.st_ino), facts.st_blocks * BLOCK
-    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+    pid = folder.split("/")[2]
+    for line in Path(f"{folder}/maps").read_text(errors="replace").splitlines():
         where, rights, offset, device, inode, *path_or_none = line.split(maxsplit=5)
         if rights.endswith("s") and path_or_none and path_or_none[0].startswith(NAMELESS):
             try:

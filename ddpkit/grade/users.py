@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 from ddpkit.errors import GradeError
+from ddpkit.grade.process import living
 
-SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # where every user may write
+# Where every user may write, on any Linux: what lies below these folders is found with them.
+SHARED = tuple(
+    Path(each)
+    for each in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/var/crash")
+)
 USERS = range(20_000, 60_000)  # ids; they need no names
 
 
@@ -32,17 +38,24 @@ def processes_of(user: int) -> set[int]:
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if path.stat().st_uid == user and ") Z " not in (path / "stat").read_text():
+            if path.stat().st_uid == user and living(int(path.name)):
                 found.add(int(path.name))
     return found
 
 
 def owned_by(user: int) -> list[Path]:
-    """Files and folders of a user where everybody may write."""
-    entries = (entry for folder in SHARED if folder.is_dir() for entry in os.scandir(folder))
-    found = []
-    for entry in entries:
-        with suppress(OSError):
-            if entry.stat(follow_symlinks=False).st_uid == user:
-                found.append(Path(entry.path))
+    """Return a user's files and folders where every user may write, the outermost ones.
+
+    A folder that every user may write into may lie anywhere below one that every user may enter.
+    """
+    found, folders = list[Path](), [str(folder) for folder in SHARED]
+    for folder in folders:  # it grows
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    facts = entry.stat(follow_symlinks=False)
+                    if facts.st_uid == user:
+                        found.append(Path(entry.path))
+                    elif stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_IXOTH:
+                        folders.append(entry.path)
     return found

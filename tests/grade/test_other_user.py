@@ -50,7 +50,10 @@ tries(lambda: bytearray(50 << 30))
 number_refused = len(refused)
 for folder in ("/tmp", "/dev/shm"):
     open(f"{folder}/ddpkit-test-left", "w").close()
+open(f"{place}/open/deep/left", "w").close()
 subprocess.Popen(["sleep", "987655"], start_new_session=True)
+code = "import ctypes, time; ctypes.CDLL(None).prctl(15, b') Z ', 0, 0, 0); time.sleep(987655)"
+subprocess.Popen([__import__("sys").executable, "-c", code], start_new_session=True)
 """
 FILL = """
 for n in range(4):
@@ -97,6 +100,8 @@ def abusing(place: Path) -> Notebook:
 
 def test_another_user_is_shut_in_and_leaves_nothing(place: Path) -> None:
     (place / "in" / "lab.ipynb").write_text(json.dumps(abusing(place)))
+    (place / "open" / "deep").mkdir(parents=True)
+    (place / "open" / "deep").chmod(0o777)
     done = run(place, "-m", "ddpkit", "grade", place / "in", "--lab", "00", "--out", place / "out")
     assert done.returncode == 0, done.stderr
     (result,) = store.load(place / "out")
@@ -106,6 +111,7 @@ def test_another_user_is_shut_in_and_leaves_nothing(place: Path) -> None:
     assert "wrote more than 256 MB into files" in told
     assert not [path for path in Path("/tmp").iterdir() if path.name == "ddpkit-test-left"]
     assert not Path("/dev/shm/ddpkit-test-left").exists()
+    assert list((place / "open" / "deep").iterdir()) == []
     assert list((place / "tmp").iterdir()) == []
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert "987655" not in listed

@@ -46,7 +46,7 @@ def _gloo_gets_no_core() -> bool:
     """Whether one of gloo's threads would run, so on a busy machine has yet to let go."""
     for task in Path("/proc/self/task").glob("*"):
         try:
-            name, state = (task / "stat").read_text("utf-8").rpartition(")")[::2]
+            name, state = (task / "stat").read_text("utf-8", "replace").rpartition(")")[::2]
         except OSError:  # it has ended
             continue
         if name.endswith(f"({ITS_THREAD}") and state.split()[0] == "R":

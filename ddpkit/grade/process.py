@@ -1,0 +1,67 @@
+"""What the kernel tells of a process of another user, who chooses its name and its threads."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+
+SHORT = 1 << 14  # bytes, more than any file of /proc that tells of one process in a few lines
+DEAD = "ZX"
+
+
+@dataclass(frozen=True)
+class Stat:
+    """The fields of /proc/PID/stat that the grader needs."""
+
+    state: str  # one letter: R, S, D, Z, ...
+    parent: int
+    threads: int
+
+    @property
+    def is_dead(self) -> bool:
+        """True if no thread of the process lives, though its parent has not asked for its end.
+
+        A process whose main thread alone has ended is called a zombie too: its others live on.
+        """
+        return self.state in DEAD and self.threads <= 1
+
+
+def stat_of(path: str) -> Stat:
+    """Read the stat file of a process or a thread, as "/proc/12/stat".
+
+    The name stands in brackets, and may hold brackets and blanks itself: ") Z ". So the fields
+    begin after the last bracket. Raises OSError or ValueError: there is none.
+    """
+    fields = text_of(path).rpartition(")")[2].split()
+    if len(fields) < 18:
+        raise ValueError(f"{path} has no fields")
+    return Stat(fields[0], int(fields[1]), int(fields[17]))
+
+
+def living(pid: int) -> str | None:
+    """Return the folder of a process that tells what it holds; None if the process is dead.
+
+    Where the main thread has ended, its folder tells of no memory and no files: that of a thread
+    which lives does.
+    """
+    with suppress(OSError, ValueError):
+        stat = stat_of(f"/proc/{pid}/stat")
+        if stat.state not in DEAD:
+            return f"/proc/{pid}"
+        if not stat.is_dead:
+            for task in os.listdir(f"/proc/{pid}/task"):
+                folder = f"/proc/{pid}/task/{task}"
+                with suppress(OSError, ValueError):
+                    if stat_of(f"{folder}/stat").state not in DEAD:
+                        return folder
+    return None
+
+
+def text_of(path: str) -> str:
+    """Return the content of a short file of /proc. A look reads hundreds; `Path` is slower."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, SHORT).decode(errors="replace")
+    finally:
+        os.close(file)
