@@ -14,13 +14,21 @@ from ddpkit.exercises.ranks import asked
 from ddpkit.protocol.call import Call
 from ddpkit.rank.group.in_flight import InFlight, TouchedInFlight
 
+REAL: dict[str, str] = {}
+EMULATED = {"link": "1 Gbit/s, 20 us"}
+COUNTED = {"machine": "1 TFLOP/s", "link": "1 Gbit/s, 20 us"}
+in_every_time = pytest.mark.parametrize(
+    "time_of", [REAL, EMULATED, COUNTED], ids=["real", "link", "machine"]
+)
 
-def swapping() -> Exercise:
+
+def swapping(time_of: dict[str, str]) -> Exercise:
     """Two ranks give each other a tensor."""
 
     def cases(answer, rng):
         x = torch.tensor([1.0, 2.0])
-        yield Case("2 ranks", asked(answer, x, world_size=2, see={"y": "returned"}), {"y": [x, x]})
+        told = asked(answer, x, world_size=2, see={"y": "returned"}, **time_of)
+        yield Case("2 ranks", told, {"y": [x, x]})
 
     return Exercise("toy_swap", "99", 1, "", cases)
 
@@ -82,6 +90,7 @@ def divides_an_all_reduce(x):
 
 
 @pytest.mark.processes("some")
+@in_every_time
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -93,8 +102,8 @@ def divides_an_all_reduce(x):
         (divides_an_all_reduce, "it changes a tensor in flight: the all_reduce in line "),
     ],
 )
-def test_a_tensor_in_flight_is_not_to_be_touched(answer, says):
-    verdict = judge(swapping(), answer)
+def test_a_tensor_in_flight_is_not_to_be_touched(answer, says, time_of):
+    verdict = judge(swapping(time_of), answer)
     assert verdict.hint_name == "in flight"
     assert says in verdict.cases[0].got
 
@@ -120,9 +129,10 @@ def reads_what_it_dropped(x):
 
 
 @pytest.mark.processes("some")
+@in_every_time
 @pytest.mark.parametrize("answer", [drops_its_work, waits_for_no_all_reduce, reads_what_it_dropped])
-def test_a_work_that_nobody_waits_for_is_told(answer):
-    verdict = judge(swapping(), answer)
+def test_a_work_that_nobody_waits_for_is_told(answer, time_of):
+    verdict = judge(swapping(time_of), answer)
     assert verdict.hint_name == "never waited for"
     assert "was never waited for" in verdict.cases[0].got
 
@@ -172,12 +182,13 @@ def sends_twice_at_once(x):
 
 
 @pytest.mark.processes("some")
+@in_every_time
 @pytest.mark.parametrize(
     "answer",
     [another_part, asks_whether_it_is_done, by_a_future, looks_at_its_shape, sends_twice_at_once],
 )
-def test_what_is_right_is_not_refused(answer):
-    verdict = judge(swapping(), answer)
+def test_what_is_right_is_not_refused(answer, time_of):
+    verdict = judge(swapping(time_of), answer)
     assert verdict.passed, verdict.cases
 
 
@@ -200,9 +211,10 @@ def over_a_group_by_hand(x):
 
 
 @pytest.mark.processes("some")
+@in_every_time
 @pytest.mark.parametrize("answer", [over_another_backend, over_a_group_by_hand])
-def test_a_process_group_that_nobody_records_is_refused(answer):
-    verdict = judge(swapping(), answer)
+def test_a_process_group_that_nobody_records_is_refused(answer, time_of):
+    verdict = judge(swapping(time_of), answer)
     assert verdict.hint_name == "hidden group"
 
 
@@ -214,7 +226,7 @@ def over_a_new_group(x):
 
 @pytest.mark.processes("some")
 def test_a_new_group_of_the_kit_is_not():
-    assert judge(swapping(), over_a_new_group).passed
+    assert judge(swapping(REAL), over_a_new_group).passed
 
 
 def test_the_networks_own_threads_may_touch_what_it_owns():

@@ -104,7 +104,8 @@ class EmulatedGroup(RecordedGroup):
             call = self._bucket_posted(args[0][0], caller)
             operation = self._start(call, "allreduce", *args, **kwargs)
             operation.bucket = args[0]
-            return self._started(operation, call)
+            call.work = operation
+            return self._work(operation, call)
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
         with self._machine.clocks.mine.stopped():
@@ -118,8 +119,7 @@ class EmulatedGroup(RecordedGroup):
         with self._machine.clocks.mine.stopped():
             return super().recv_anysource(tensors, tag)
 
-    def _started(self, inner: Any, call: RecordedCall, payload: Any = ()) -> Work:
-        call.work = inner
+    def _work(self, inner: Any, call: RecordedCall) -> Work:
         return EmulatedWork(inner, call, self._recorder, self._machine)
 
     def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:

@@ -84,7 +84,7 @@ class InFlight(PlainMode):
 
     def left(self) -> list[Call]:
         """The operations that nobody has waited for, in the order in which they were posted."""
-        return [each.what for each in self._owned.values()]
+        return [each.what for each in list(self._owned.values())]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -100,7 +100,7 @@ class InFlight(PlainMode):
         return func(*args, **kwargs)
 
     def _refuse(self, touched: torch.Tensor, how: str, ours: str) -> None:
-        for each in self._owned.values():
+        for each in list(self._owned.values()):  # a callback's thread may post meanwhile
             owned = each.writes + each.reads if ours == "both" else each.writes
             if any(_overlap(touched, tensor) for tensor in owned):
                 returned = not user_call(sys._getframe())[0][0]

@@ -310,10 +310,14 @@ class RecordedGroup(dist.ProcessGroup):
             self._recorder.done(call)
             return InStream()
         call.work = inner
-        work = RecordedWork(inner, call, self._recorder)
+        work = self._work(inner, call)
         if (watch := self._recorder.watch) is not None:
             watch.posted(work, call.what, payload)
         return work
+
+    def _work(self, inner: Any, call: RecordedCall) -> Work:
+        """Return the work that the caller gets for an operation under way."""
+        return RecordedWork(inner, call, self._recorder)
 
 
 def _forward(method: str) -> Any:
