@@ -49,6 +49,12 @@ class PostedCollective(NamedTuple):
     after: After = ()  # not before these either
 
 
+class Withdrawn(NamedTuple):
+    """A post does not count: gloo has refused the operation. Told before the clock goes on."""
+
+    post: PostedSend | PostedCollective
+
+
 class Ask(NamedTuple):
     """When is it ``after`` some operations? ``actor`` waits until then, or until ``limit_ns``.
 
@@ -96,7 +102,7 @@ class Source(NamedTuple):
     rank: int
 
 
-Request: TypeAlias = PostedSend | PostedCollective | Ask | Follow | Left
+Request: TypeAlias = PostedSend | PostedCollective | Withdrawn | Ask | Follow | Left
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class Network:
                 self._end_part(each, max(each.until_ns, play.last_ns))
         steps = schedule.of(members.index(rank))
         part = Part(rank, ns, self._number(), steps, play, ended=self._part_done)
-        before = self._last.get((stream, rank))
+        before = part.before = self._last.get((stream, rank))
         self._last[stream, rank] = part
         if before is not None and before.done_ns == UNKNOWN:
             before.following = part
@@ -135,6 +135,21 @@ class Network:
         else:
             self._ready(self.now_ns, item, at)
         return item
+
+    def withdraw(self, posted: End | Part) -> None:
+        """Take back what a rank has posted at a time that has not passed yet."""
+        posted.withdrawn = True
+        if isinstance(posted, End):
+            return
+        play, before = posted.play, posted.before
+        last = play.key[0], posted.rank
+        if before is None:
+            del self._last[last]
+        else:
+            self._last[last], before.following = before, None
+        play.posted -= 1
+        if not play.posted:
+            del self._plays[play.key]
 
     def call(self, ns: int, rank: int, action: Action) -> None:
         """Let a rank's program go on at `ns`: what it posts then counts before what moves then."""
@@ -207,6 +222,8 @@ class Network:
         return self._channels.setdefault(place, {}).setdefault(src, Channel())
 
     def _message_sent(self, now: int, end: End, place: tuple[Hashable, int, int]) -> None:
+        if end.withdrawn:
+            return
         channel = self._channel(place, end.rank)
         if channel.receives:
             self._match(now, end, channel.receives.popleft())
@@ -217,6 +234,8 @@ class Network:
         self._posted(door, end.rank, end.number, at_the_door)
 
     def _awaited(self, now: int, end: End, place: tuple[Hashable, int, int]) -> None:
+        if end.withdrawn:
+            return
         channel = self._channel(place, end.peer)
         if channel.sends:
             self._match(now, channel.sends.popleft(), end)
@@ -303,6 +322,9 @@ class Network:
 
     def _take_steps(self, now: int, part: Part) -> None:
         """Take a rank's steps until one has to wait."""
+        if part.withdrawn:
+            return
+        part.before = None
         play, members = part.play, part.play.members
         me = members.index(part.rank)
         while part.taken < len(part.steps):

@@ -30,6 +30,7 @@ class End:
     done_ns: int = UNKNOWN  # the sender's side is through; the receiver has the last byte
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
     found: Callable[[End], None] | None = None  # of a receive from anybody: once `peer` is known
+    withdrawn: bool = False  # before it moved
 
     def find(self, peer: int) -> None:
         """Note whose message a receive from anybody takes."""
@@ -158,7 +159,9 @@ class Part:
     done_ns: int = UNKNOWN
     ends: list[tuple[Step, End]] = field(default_factory=list)  # kept for who wants a trace
     then: Callable[[Part], None] | None = None  # called once `done_ns` is known
-    following: Part | None = None  # in the same stream
+    before: Part | None = None  # in the same stream, until this one begins
+    following: Part | None = None
+    withdrawn: bool = False  # before it began
     ended: Callable[[Part], None] | None = None  # the network's own
 
     def closes(self, end: End) -> None:
@@ -177,7 +180,7 @@ class Part:
 class Play:
     """A collective: who takes part, and the messages under way in it."""
 
-    key: Hashable
+    key: tuple[Hashable, Hashable]  # the stream's, and its own there
     members: tuple[int, ...]
     schedule: Schedule
     itemsize: int

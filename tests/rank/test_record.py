@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpkit.protocol.blackbox import MAKING
 from ddpkit.protocol.call import Call
 from ddpkit.rank.agent import Agent, _in_compiled_wait
 from ddpkit.rank.record.call import RecordedCall
@@ -30,7 +31,7 @@ class Box:
         return len(self.calls)
 
     def write_call(self, text, number):
-        self.calls.append(json.loads(text) | {"seq": number})
+        self.calls.append(json.loads(text) | {"seq": number & ~MAKING})
 
     def write_status(self, status):
         self.statuses.append(json.loads(json.dumps(status.to_json())))

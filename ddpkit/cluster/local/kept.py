@@ -20,6 +20,7 @@ class Pending:
     source: int = UNKNOWN  # of what it receives, once it is done
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
+    withdrawn: bool = False  # gloo has refused it
 
     def finish(self, end: End | Part) -> None:
         """Note when it is done."""
@@ -43,6 +44,12 @@ class Operations:
         if old in self._all and self._all[old].done_ns != UNKNOWN:
             del self._all[old]
         return self._all.setdefault((rank, number), Pending())
+
+    def withdraw(self, rank: int, number: int) -> Pending:
+        """Forget an operation that a rank has posted; return what was known of it."""
+        operation = self._all.pop((rank, number))
+        operation.withdrawn = True
+        return operation
 
     def source(self, rank: int, after: After) -> int:
         """The rank that the first of some operations has its message from, once known."""

@@ -59,6 +59,7 @@ from ddpkit.protocol.emulation import (
     PostedSend,
     Request,
     Source,
+    Withdrawn,
 )
 from ddpkit.simulate.network import Network
 from ddpkit.simulate.operations import AFTER_ALL, schedule_of
@@ -184,6 +185,8 @@ class Timekeeper(threading.Thread):
             )
         elif isinstance(request, Follow):
             self._follow(rank, request)
+        elif isinstance(request, Withdrawn):
+            self._withdraw(rank, request.post)
         elif isinstance(request, Left):
             self._actors.left((rank, request.actor))
         else:
@@ -212,9 +215,33 @@ class Timekeeper(threading.Thread):
                 self._unmet[each].discard(key)
                 self._actors.may_go_on(each)
 
+    def _withdraw(self, rank: int, post: PostedSend | PostedCollective) -> None:
+        """Forget a rank's part in an operation: gloo has refused it, and has nothing of it."""
+        operation = self._operations.withdraw(rank, post.number)
+        if operation.end is not None:
+            self._network.withdraw(operation.end)
+        if isinstance(post, PostedCollective):
+            key: Hashable = post.group, post.seq
+            members = post.members
+        else:
+            assert post.peer is not None
+            members = (post.peer, rank) if post.receives else (rank, post.peer)
+            channel = self._posted[post.group, members, post.tag]
+            key = post.group, members, post.tag, channel[post.receives]
+            channel[post.receives] -= 1
+        here = self._here.setdefault(key, [*members])  # none is kept of what all had posted
+        here.remove(rank)
+        self._unmet[rank].discard(key)
+        for each in here:
+            self._unmet[each].add(key)
+        if not here:
+            del self._here[key]
+
     def _post(
         self, rank: int, post: PostedSend | PostedCollective, operation: Pending, after_ns: int
     ) -> None:
+        if operation.withdrawn:
+            return
         # What is told late counts from the present on: nothing is undone.
         ns = max(after_ns, post.ns, self._network.now_ns)
         if isinstance(post, PostedSend):

@@ -35,7 +35,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -43,7 +44,7 @@ import torch
 from torch.distributed import Work
 
 from ddpkit.protocol.call import Call
-from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend
+from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend, Withdrawn
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
 from ddpkit.rank.group.ended import Carried, EndedCollective
@@ -102,7 +103,7 @@ class EmulatedGroup(RecordedGroup):
         clock = self._machine.clocks.mine
         with clock.stopped():
             call = self._bucket_posted(args[0][0], caller)
-            operation = self._start(call, "allreduce", *args, **kwargs)
+            operation = self._begun(call, "allreduce", *args, **kwargs)
             operation.bucket = args[0]
             call.work = operation
             return self._work(operation, call)
@@ -128,14 +129,17 @@ class EmulatedGroup(RecordedGroup):
     def _emulated(
         self, call: RecordedCall, method: str, *args: Any, **kwargs: Any
     ) -> EmulatedOperation:
-        """Tell the timekeeper of an operation, and hand it to gloo."""
+        """Tell the timekeeper of an operation, and hand it to gloo.
+
+        The timekeeper forgets an operation that gloo refuses. Meanwhile this rank's clock stands,
+        so no time has passed in which the operation could have moved anything.
+        """
         machine, what = self._machine, call.what
         clock = machine.clocks.mine
         number = next(machine.desk.numbers)
         operation = EmulatedOperation(machine, call, number)
         if machine.memory is not None:
             operation.carry(machine.memory, args)
-        machine.note("post", number, *_posted(what, call.seq))
         after = clock.after() if isinstance(clock, LaterClock) else ()
         ns = 0 if after else clock.now()
         if what.op in ("send", "recv"):
@@ -148,42 +152,39 @@ class EmulatedGroup(RecordedGroup):
                 )
                 self._from_anybody.setdefault(tag, []).append(operation)
                 machine.desk.when_found(number, operation.source_is_known)
-            machine.desk.tell(
-                PostedSend(
-                    number,
-                    ns,
-                    what.group,
-                    what.peer,
-                    what.bytes,
-                    what.tag,
-                    what.op == "recv",
-                    after,
-                )
+            receives = what.op == "recv"
+            message = PostedSend(
+                number, ns, what.group, what.peer, what.bytes, what.tag, receives, after
             )
+            machine.desk.tell(message)
             if what.op == "send" or what.peer is not None:
-                operation.inner = self._direct(call, method, *args, **kwargs)
+                with self._withdrawn_if_refused(message):
+                    operation.inner = self._direct(call, method, *args, **kwargs)
+            machine.note("post", number, *_posted(what, call.seq))
             return operation
-        machine.desk.tell(
-            PostedCollective(
-                number,
-                ns,
-                what.group,
-                call.seq,
-                what.op,
-                what.bytes,
-                what.members,
-                what.root,
-                after,
-            )
+        part = PostedCollective(
+            *(number, ns, what.group, call.seq, what.op, what.bytes, what.members, what.root, after)
         )
+        machine.desk.tell(part)
         start = self._start_of_callbacks() if after else self._direct
         # gloo's thread would call the modes that count, and lose what is raised below them.
         unseen = torch._C._DisableTorchDispatch()
         try:
-            operation.inner = start(call, method, *args, **kwargs)
+            with self._withdrawn_if_refused(part):
+                operation.inner = start(call, method, *args, **kwargs)
         finally:
             del unseen
+        machine.note("post", number, *_posted(what, call.seq))
         return operation
+
+    @contextmanager
+    def _withdrawn_if_refused(self, post: PostedSend | PostedCollective) -> Iterator[None]:
+        """A block in which gloo takes an operation that the timekeeper knows, or refuses it."""
+        try:
+            yield
+        except Exception:
+            self._machine.desk.tell(Withdrawn(post))
+            raise
 
     def _await_sources(self, tag: int) -> None:
         """Let receives from anybody go first, if what they take has come before this moment."""

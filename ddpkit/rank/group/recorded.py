@@ -104,6 +104,7 @@ class RecordedGroup(dist.ProcessGroup):
         self._name, self._members, self._on_gpu = name, members, on_gpu
         self._buckets: dict[Any, Known] = {}  # of DDP's reducer
         self._batch: list[RecordedCall] | None = None  # of NCCL's messages that are posted as one
+        self.answers_as = "gloo" if on_gpu is None else "nccl"  # the backend that was asked for
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, whose methods override the C++ ones.
         kinds = dist.ProcessGroup.BackendType
@@ -114,7 +115,12 @@ class RecordedGroup(dist.ProcessGroup):
             self._register_backend(torch.device("cuda"), kinds.NCCL, on_gpu)
 
     def getBackendName(self) -> str:
-        return str(self._inner.getBackendName()) if hasattr(self._inner, "getBackendName") else ""
+        return self.answers_as
+
+    @property
+    def options(self) -> Any:
+        """The options of the backend inside, as groups of torch's own have them."""
+        return (self._on_gpu or self._inner).options
 
     @property
     def _label(self) -> str:
@@ -162,7 +168,7 @@ class RecordedGroup(dist.ProcessGroup):
         if not is_reducer(caller):
             return self._collective("allreduce", args, kwargs)
         call = self._bucket_posted(args[0][0], caller)
-        inner: Work = self._start(call, "allreduce", *args, **kwargs)
+        inner: Work = self._begun(call, "allreduce", *args, **kwargs)
         self._tell_when_done(inner, call)
         call.work = inner
         return inner
@@ -245,12 +251,14 @@ class RecordedGroup(dist.ProcessGroup):
         return self._started(self._begun(call, "recv_anysource", tensors, tag), call, tensors)
 
     def _begun(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
-        """What `start` gives. A call that the backend refuses has moved nothing."""
+        """Return what `start` gives. A call that the backend refuses has moved nothing."""
         try:
-            return self._start(call, method, *args, **kwargs)
+            inner = self._start(call, method, *args, **kwargs)
         except Exception:
             self._recorder.refused(call)
             raise
+        self._recorder.made(call)
+        return inner
 
     def _posted(
         self, op: str, payload: Any, *, options: Any = None, **details: Any

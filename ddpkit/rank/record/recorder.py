@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
 from typing import Any, Protocol
 
-from ddpkit.protocol.blackbox import BlackBox, encode
+from ddpkit.protocol.blackbox import MAKING, BlackBox, encode
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.past import Past
 from ddpkit.rank.record.backward import Backward
@@ -37,7 +36,7 @@ class Known:
 
     what: Call
     text: bytes  # what the black box gets
-    numbers: Iterator[int]  # gives the number of the next such call
+    numbers: list[int]  # one, of the last such call; other texts may count with it
 
 
 class Watch(Protocol):
@@ -68,7 +67,7 @@ class Recorder:
     counted_ns: Callable[[], int] | None = None  # the main thread's clock, where it is counted
     host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
-    _numbers: dict[Any, Iterator[int]] = field(default_factory=dict)
+    _numbers: dict[Any, list[int]] = field(default_factory=dict)
     _free: dict[int, Moment] = field(default_factory=dict)  # since when threads wait no more
     _main: int | None = threading.main_thread().ident
     _lock: threading.RLock = field(default_factory=threading.RLock)  # gloo's threads end calls
@@ -106,19 +105,23 @@ class Recorder:
     def _know(self, what: Call) -> Known:
         message = what.op in ("send", "recv")
         key = (what.group, what.op, what.peer, what.tag) if message else what.group
-        return Known(what, encode(what), self._numbers.setdefault(key, count(1)))
+        return Known(what, encode(what), self._numbers.setdefault(key, [0]))
 
     def post(self, known: Known, on_gpu: bool = False) -> RecordedCall:
-        """Write down a call that is about to be made. DDP's reducer comes by with every bucket."""
+        """Write down a call that is about to be made: `made` or `refused` follows.
+
+        DDP's reducer comes by with every bucket.
+        """
         call = RecordedCall(known.what, on_gpu=on_gpu)
         if (backward := self.backward) is not None:  # another thread's may end any moment
             backward.posted.append(call)
         with self._lock:
-            call.seq = next(known.numbers)
+            known.numbers[0] += 1
+            call.seq = known.numbers[0]
             self.moved += 1
             self.pending[id(call)] = call
             if self.box is not None:
-                call.index = self.box.write_call(known.text, call.seq)
+                call.index = self.box.write_call(known.text, call.seq | MAKING)
         call.posted = self.now(call)
         if self.past is not None:
             self.past.posted(call.index, call.posted)
@@ -168,12 +171,24 @@ class Recorder:
         else:
             self.keep(call)  # what has become known since
 
+    def made(self, call: RecordedCall) -> None:
+        """Note that the backend has taken a call."""
+        if self.box is not None:
+            self.box.made(call.index, call.seq)
+
     def refused(self, call: RecordedCall) -> None:
-        """Forget a call that has raised where it was to be made."""
+        """Forget a call that the backend has refused: the next one gets its number."""
         with self._lock:
             self.pending.pop(id(call), None)
+            if (backward := self.backward) is not None and call in backward.posted:
+                backward.posted.remove(call)
+            numbers = self.know(call.what).numbers
+            if numbers[0] == call.seq:  # else another thread has made a call meanwhile
+                numbers[0] -= 1
             if self.past is not None:
                 self.past.forget(call.index)
+            if self.box is not None:
+                self.box.refused(call.index)
 
     def _log(self, *calls: RecordedCall) -> None:
         """Move calls into the log. The lock is held: whoever looks finds a call in one place."""
@@ -211,7 +226,9 @@ class Recorder:
         """
         what = call.what._replace(peer=call.what.members[group_rank])
         known = self.know(what._replace(found=True))
-        call.what, call.seq, call.from_anybody = what, next(known.numbers), True
+        with self._lock:
+            known.numbers[0] += 1
+            call.what, call.seq, call.from_anybody = what, known.numbers[0], True
         if self.box is not None:
             with self._lock:
                 before, call.index = call.index, self.box.write_call(known.text, call.seq)
