@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ddpkit.protocol.assignment import Assignment
@@ -55,8 +55,8 @@ def live(
         compiler.absent(),  # where no forkserver has put it off
         device.used(mine, recorder),
         machine.shown(recorder) if machine else nullcontext(),
+        _joined(mine, store),
     ):
-        _join(mine, store)
         function, args, kwargs = read_call()
         args, kwargs = pick(args, mine.rank), pick(kwargs, mine.rank)
         if not mine.script:
@@ -95,16 +95,22 @@ def _seed_all(seed: int, rank: int) -> None:
         sys.modules["numpy"].random.seed((1000 * seed + rank) % 2**32)
 
 
-def _join(mine: Assignment, store: Any) -> None:
-    """Join the default process group of the run, or let a script do that when it wants to."""
-    from ddpkit.rank.group.backend import join
-
+@contextmanager
+def _joined(mine: Assignment, store: Any) -> Iterator[None]:
+    """A block in which the rank is in the run's default group, or a script may join it."""
     if mine.script:
         from ddpkit.rank.script.joining import let_join
 
-        let_join(mine, store)
-    else:
-        join(mine, store)
+        with let_join(mine, store):
+            yield
+        return
+    from ddpkit.rank.group.asked import AskedGroups, default_backend
+    from ddpkit.rank.group.backend import join
+
+    join(mine, store)
+    backend = default_backend(mine)
+    with AskedGroups(backend, {"gloo", backend}).in_place():
+        yield
 
 
 def _start_together() -> None:

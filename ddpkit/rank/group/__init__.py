@@ -12,4 +12,5 @@ emulated   when the emulated network ends an operation
 ended      a collective that is over: gloo has let go of its tensors
 futures    futures of an emulated group's operations, and their callbacks
 backend    the kit's backends, made known to torch.distributed
+asked      the backend that the user has asked for, which a group answers with
 """

@@ -1,7 +1,7 @@
 """Process groups that are made past the kit, of which no trace would hear.
 
-`dist.new_group(backend="gloo")` makes one, and so does who calls torch's class by hand. Anybody
-may, in a run of one's own; a check that counts what was sent refuses it.
+Code that calls torch's class by hand makes one. A run of the reader's own allows it; a check that
+counts what was sent refuses it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _refusing(init: Any) -> Any:
     def refuse(self: Any, *arguments: Any, **named: Any) -> None:
         if not making.ours:
             raise HiddenGroup(
-                "it makes a process group whose messages nobody counts: dist.new_group(ranks), "
-                "without a backend, makes one that is counted"
+                "it makes a process group whose messages nobody counts: dist.new_group(ranks) "
+                "makes one that is counted"
             )
         init(self, *arguments, **named)
 

@@ -4,5 +4,4 @@ launched   the script as the function that a rank calls
 joining    init_process_group in a script joins the run
 cuda       where there is no GPU, cuda means the CPU: what becomes of tensors and modules
 stand_ins  torch.cuda, as a script sees it there
-callers    who calls: the script, or torch
 """

@@ -35,7 +35,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _device
 
-from ddpkit.rank.script.callers import is_torchs
+from ddpkit.rank.callers import is_torchs
 
 LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
 ALIASING = ("as_tensor", "asarray")  # these may return what they are given

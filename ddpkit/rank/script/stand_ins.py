@@ -17,9 +17,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.record.recorder import moment_ns
-from ddpkit.rank.script.callers import is_torchs
 from ddpkit.rank.script.cuda import Gpus, on_a_gpu
 
 NAME = "the CPU, where ddpkit run finds no GPU"

@@ -1,0 +1,113 @@
+"""The backend that the user has asked for: all groups are the kit's, and answer as that backend.
+
+A cell and a script may make a group of backend "gloo" or "nccl", and ask a group for its backend.
+The group is the kit's, so that it is recorded, explained and emulated; and it answers as the one
+that was asked for. torch's own code sees the kit's backend.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch.distributed as dist
+
+from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
+from ddpkit.rank.callers import is_torchs
+from ddpkit.rank.group.recorded import RecordedGroup
+
+HOMES = (dist, dist.distributed_c10d, dist.device_mesh)
+
+
+def default_backend(mine: Assignment) -> str:
+    """Return the backend that the default group of a run answers with."""
+    return "nccl" if mine.device == "cuda" else "gloo"
+
+
+class AskedGroups:
+    """The functions of torch.distributed that make groups, and those that tell of their backend.
+
+    ``default`` is the backend of the default group; ``ours`` are the backends whose work the kit's
+    groups do.
+    """
+
+    REPLACED = ("new_group", "get_backend", "monitored_barrier")
+
+    def __init__(self, default: str, ours: Collection[str]) -> None:
+        self.default, self._ours = default, frozenset(ours)
+        self._new_group, self._get_backend = dist.new_group, dist.get_backend
+        # C++ may be the last to let go of a group: see `rank.script.joining`.
+        self._kept: list[Any] = []
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """A block in which these functions are torch.distributed's."""
+        with ExitStack() as undo:
+            for name in self.REPLACED:
+                replace(name, getattr(self, name), undo)
+            yield
+
+    def keep(self, group: Any) -> None:
+        """Keep a group alive, until its process ends or its run is over."""
+        self._kept.append(group)
+
+    def is_ours(self, backend: str) -> bool:
+        """True if the kit's groups do the work of a backend: "nccl", "cpu:gloo,cuda:nccl"."""
+        return self._ours.issuperset(part.rpartition(":")[2] for part in backend.lower().split(","))
+
+    def new_group(
+        self,
+        ranks: Any = None,
+        timeout: Any = None,
+        backend: str | None = None,
+        pg_options: Any = None,
+        *more: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Make a group of the kit's, or one of torch's where the backend is none of ours."""
+        if backend and not self.is_ours(backend):  # torch makes groups of backend "fake" for itself
+            return self._new_group(ranks, timeout, backend, pg_options, *more, **kwargs)
+        kwargs.pop("device_id", None)
+        group = self._new_group(ranks, GROUP_TIMEOUT, None, None, *more[:2], **kwargs)
+        self.keep(group)
+        if isinstance(group, RecordedGroup):
+            group.answers_as = str(dist.Backend(backend or self.default))
+        return group
+
+    def get_backend(self, group: Any = None) -> str:
+        """Return the backend that the user has asked for; torch's own code is told the kit's."""
+        found = self._get_backend(group)
+        if is_torchs(sys._getframe(2)) or not found.startswith("ddpkit"):
+            return found
+        return self._asked(group)
+
+    def monitored_barrier(
+        self, group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Make a barrier, as every one is monitored here. Raises ValueError where torch does."""
+        if self._asked(group) != "gloo":
+            raise ValueError("monitored_barrier is only implemented for GLOO backend.")
+        dist.barrier(group)
+
+    def _asked(self, group: Any) -> str:
+        group = group or dist.group.WORLD
+        return group.answers_as if isinstance(group, RecordedGroup) else str(group.name())
+
+
+def replace(
+    name: str, replacement: Callable[..., Any], undo: ExitStack, homes: Sequence[Any] = HOMES
+) -> None:
+    """Put a function in the place of one of torch's, wherever it has a name, until `undo` ends."""
+    original = getattr(homes[0], name)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return replacement(*args, **kwargs)
+
+    for home in homes:
+        if hasattr(home, name):
+            undo.callback(setattr, home, name, getattr(home, name))
+            setattr(home, name, wrapper)
