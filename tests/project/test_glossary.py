@@ -1,17 +1,23 @@
-"""docs/glossary.md is true, and words that a stranger cannot guess are in it or gone."""
+"""docs/glossary.md is true, has every term of the labs, and words that nobody can guess."""
 
 import ast
 import functools
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.project.source import ROOT, modules
 
 TEXT = (ROOT / "docs" / "glossary.md").read_text("utf-8")
-ROWS = re.findall(r"^\| (?!word \|)([^|]+?) \| ([^|]+?) \| ([\w/.]+) \|$", TEXT, re.MULTILINE)
+ROWS = re.findall(r"^\| \*\*([^|*]+)\*\* \| ([^|]+?) \| ([\w/.]+) \|$", TEXT, re.MULTILINE)
 WORDS = {word for word, _, _ in ROWS}
+
+# A bold text that ends so, or begins so, is a label and no term.
+LABEL = re.compile(r"[.:,?]$|^(\d|You|Predict|In words|What|The way out|Is it|And|Where)\b")
+# Bold in lab 06 and 15: a place in a list, and words of everyday.
+NO_TERMS = {"the start", "the end", "input", "compute", "predict"}
 
 # Names that a reader had to look up (issue 13): none is left, unless the glossary explains it.
 OPAQUE = (
@@ -23,6 +29,44 @@ OPAQUE = (
 def test_there_are_words():
     assert len(WORDS) >= 30
     assert len(WORDS) == len(ROWS), "a word stands there twice"
+
+
+def test_every_line_of_a_table_is_a_row():
+    lines = [line for line in TEXT.splitlines() if line.startswith("| ")]
+    assert len(lines) == len(ROWS) + TEXT.count("| word | meaning | home |")
+
+
+def bold(lesson: str) -> Iterator[str]:
+    """Yield the terms that the text cells of a lesson set in bold."""
+    for cell in re.split(r"^# %%", lesson, flags=re.MULTILINE):
+        if cell.startswith(" [markdown]"):
+            text = " ".join(re.sub(r"^# ?", "", cell, flags=re.MULTILINE).split())
+            found = re.findall(r"\*\*([^*`\]\[]+)\*\*", text)
+            yield from (term for term in found if not LABEL.search(term))
+
+
+LESSONS = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem[:2])
+def test_a_term_of_a_lab_is_in_the_glossary(lesson: Path):
+    """A bold term, or its singular; and a lab that comes later is not the term's home."""
+    homes = {word.lower(): place for word, _, place in ROWS}
+    for term in {term.lower() for term in bold(lesson.read_text("utf-8"))} - NO_TERMS:
+        home = homes.get(term) or homes.get(term.removesuffix("s"))
+        assert home, f"{lesson.name}: the glossary has no {term!r}"
+        assert not home.startswith("solutions/") or home <= f"solutions/{lesson.name}", term
+
+
+def test_the_collectives_of_the_labs_are_in_the_glossary():
+    """PyTorch's names in the code of the labs: dist.all_gather is an all-gather."""
+    code = "".join(path.read_text("utf-8") for path in LESSONS)
+    single = ("_into_tensor", "_tensor", "_single", "_object", "_object_list", "_list")
+    names = set(re.findall(r"dist\.((?:all|reduce|scatter|gather|broadcast|barrier)\w*)\(", code))
+    for end in single:
+        names = {name.removesuffix(end) for name in names}
+    assert {"all_reduce", "all_gather", "broadcast", "reduce_scatter"} <= names
+    assert {name.replace("_", "-") for name in names} - WORDS == set()
 
 
 @pytest.mark.parametrize(("word", "about", "place"), ROWS, ids=[row[0] for row in ROWS])
