@@ -32,8 +32,8 @@ class Assignment:
     host_size: int = 0  # the number of ranks on a host of the emulated network; 0 without hosts
 
     @property
-    def places(self) -> dict[str, str]:
-        """The variables in which torchrun tells a rank its place; emulated hosts are its nodes."""
+    def environment(self) -> dict[str, str]:
+        """Torchrun's variables for this rank; emulated hosts are its nodes."""
         per_host = self.host_size or self.world_size
         host = self.rank // per_host
         known = {

@@ -58,7 +58,7 @@ def set_up(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> Non
     os.environ.update(settings.environ)
     os.environ.update(loopback())
     os.environ["OMP_NUM_THREADS"] = str(settings.threads)
-    os.environ.update(mine.places)
+    os.environ.update(mine.environment)
     if settings.emulated:  # parts of torch take a GPU that they see, FSDP2 for its mesh
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _redirect(pipes, mine)
