@@ -284,7 +284,7 @@ class Network:
         """Let a side take what it can take by now, and come back for what it can take later."""
         while (message := out.take_due(now)) is not None:
             self._move(now, message)
-            out.settle()
+            out.find_soonest()
         if (first := out.soonest()) is None:
             return
         if not now < out.looks_ns <= first.due_ns:

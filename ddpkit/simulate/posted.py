@@ -78,7 +78,7 @@ class Sender(LinkSide):
     def take_due(self, now: int) -> Matched | None:
         """Remove and return, of the messages that are due, the one that was sent first.
 
-        The caller has the side carry it, then calls `settle`.
+        The caller has the side carry it, then calls `find_soonest`.
         """
         if self._soonest is None or self._soonest.due_ns > now:
             return None
@@ -91,7 +91,7 @@ class Sender(LinkSide):
             self._patiences.remove(message.patience_ns)
         return message
 
-    def settle(self) -> None:
+    def find_soonest(self) -> None:
         """Find the first message that is due, after the side is taken until another time."""
         self._soonest = None
         for patience in self._patiences:
