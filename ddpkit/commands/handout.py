@@ -39,6 +39,7 @@ PAGES = [
         "docs/emulation.md",
         "docs/run.md",
         "docs/pictures.md",
+        "docs/glossary.md",
         "docs/pictures/*.png",
     ),
     *(".devcontainer/devcontainer.json", "binder/environment.yml", "binder/postBuild"),

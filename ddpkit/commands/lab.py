@@ -19,7 +19,7 @@ import click
 from ddpkit.errors import LessonError
 from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 
-GUIDES = ("pictures.md", "run.md", "emulation.md")  # to which the start page leads
+GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md")  # linked by the start page
 
 
 class _ForJupyter(click.Command):

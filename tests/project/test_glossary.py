@@ -14,9 +14,9 @@ TEXT = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 ROWS = re.findall(r"^\| \*\*([^|*]+)\*\* \| ([^|]+?) \| ([\w/.]+) \|$", TEXT, re.MULTILINE)
 WORDS = {word for word, _, _ in ROWS}
 
-# A bold text that ends so, or begins so, is a label and no term.
+# Bold texts with such an end or such a beginning are labels, not terms.
 LABEL = re.compile(r"[.:,?]$|^(\d|You|Predict|In words|What|The way out|Is it|And|Where)\b")
-# Bold in lab 06 and 15: a place in a list, and words of everyday.
+# Bold in labs 06 and 15: items of a list, and everyday words.
 NO_TERMS = {"the start", "the end", "input", "compute", "predict"}
 
 # Names that a reader had to look up (issue 13): none is left, unless the glossary explains it.
