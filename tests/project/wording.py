@@ -46,6 +46,7 @@ BEGINNINGS = {
     "comments": re.compile(r"(of|by|as|and|too|else|or|but|from|with|which|so)\b", re.IGNORECASE),
 }
 LIMITS = (0.3, 7.0, 0.0)  # per cent of words, per cent of words, number of texts
+LISTED = 10  # texts of a room that has no new ones at fault
 SMALL = 400  # words: a smaller room is measured as if it were this large
 
 CODE = re.compile(
@@ -275,15 +276,17 @@ def lower(rooms: dict[Room, list[Text]], bounds: dict[Room, Measured]) -> str:
 def report() -> str:
     """Return a line for each room that rises, and one for each of its new texts at fault.
 
-    New is a text that was not in its file when `wording.txt` was last committed.
+    New is a text that was not in its file when `wording.txt` was last committed. In a room without
+    new texts at fault, the texts with the most weak words are listed.
     """
     lines = []
     for room, measured, bound in rising(rooms(), read(NUMBERS.read_text("utf-8"))):
         lines.append(f"{' '.join(room)}: {measured}, where the bound is {bound}")
-        for text in rooms()[room]:
-            if text.weak() and text.said not in _before(text.path):
-                said = " ".join(text.said.split())
-                lines.append(f"  {text.path}:{text.line}: ({', '.join(text.weak())}) {said}")
+        weak = [text for text in rooms()[room] if text.weak()]
+        new = [text for text in weak if text.said not in _before(text.path)]
+        for text in new or sorted(weak, key=lambda text: -len(text.weak()))[:LISTED]:
+            said = " ".join(text.said.split())
+            lines.append(f"  {text.path}:{text.line}: ({', '.join(text.weak())}) {said}")
     return "\n".join(lines)
 
 
