@@ -1,4 +1,4 @@
-"""Everything ddpkit raises on purpose.
+"""The errors that ddpkit raises on purpose.
 
     DdpkitError
     ├── ClusterError          the ranks could not be started, or the function could not be shipped
@@ -10,19 +10,19 @@
     │   ├── Mismatch          the ranks disagree on a collective, or on a message
     │   └── RunTimeout        the run took longer than its `timeout=`
     ├── TraceError            a trace file cannot be read or written
-    ├── LessonError           a lesson, an exercise or a notebook is not what it should be
-    └── GradeError            a class cannot be graded so, or not on this machine
+    ├── LessonError           a lesson, an exercise or a notebook is damaged or misused
+    └── GradeError            a class cannot be graded with these options or on this machine
 
     KeyboardInterrupt
     └── Interrupted           the reader stopped a run: where each rank was
 
-Each message is written for its reader at midnight: what happened, on which rank, in which line of
-the cell, and what to do. In a notebook the message is shown without the traceback of ddpkit's own
-frames, which would only push it off the screen.
+Each message is written for a reader at midnight: it names the fault, the rank, the line of the
+cell and the remedy. In a notebook the message is shown without the traceback of ddpkit's own
+frames, which would push the message off the screen.
 
-What a message says stands in the error's fields too, as data: a program reads those and never the
-text. `cluster.explain` makes the text from the fields. All fields have a default, so that a test
-can make an error by hand, and all errors can be pickled.
+The fields of an error hold the same facts as data: a program reads the fields, never the text.
+`cluster.explain` makes the text from the fields. All fields have a default, so that a test can make
+an error by hand, and all errors can be pickled.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from ddpkit.protocol.raised import Raised
 
 
 class DdpkitError(Exception):
-    """Base of everything ddpkit raises on purpose; its message stands alone."""
+    """Base of the errors that ddpkit raises on purpose; the message needs no traceback."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows instead of a traceback."""
+        """Return the lines that IPython shows instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -48,78 +48,78 @@ class ClusterError(DdpkitError):
 
 
 class CallError(ClusterError, TypeError):
-    """What was to run is no function, or takes other arguments."""
+    """The object to run is no function, or the function takes different arguments."""
 
 
-# What the errors of a run know
+# The data in the errors of a run
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A rank that waits: the call that it waits for, and the line that it stands in."""
+    """A waiting rank: the call in progress, and the line of code."""
 
     call: Call
-    where: Where  # another line than the call's, where `wait()` stands apart from it
+    where: Where  # the line of `wait()`, which can be another line than the call's
 
 
 @dataclass(frozen=True)
 class Doing:
-    """What an unfinished rank did at the moment when its run was stopped."""
+    """The state of an unfinished rank when its run was stopped."""
 
-    where: Where | None = None  # its line; None while it was still starting
-    call: Call | None = None  # what it waited for there; None where it did not wait
+    where: Where | None = None  # the line of code; None while the rank was still starting
+    call: Call | None = None  # the call in progress; None if the rank did not wait
 
 
 # How a rank ended before its function returned:
 #   signal     a signal killed it
-#   exit       it ended by itself, without a word: os._exit, or a crash that calls that
-#   sys.exit   it called sys.exit
-#   gone       its connection ended: it was killed, it crashed, or its host is out of reach
-#   left       it came to the end of its script, while other ranks were still in the run
+#   exit       the process ended itself without a message: os._exit, or a crash that calls os._exit
+#   sys.exit   the rank called sys.exit
+#   gone       the connection ended: the process was killed or crashed, or its host is out of reach
+#   left       the rank came to the end of its script while other ranks were still in the run
 DeathCause: TypeAlias = Literal["signal", "exit", "sys.exit", "gone", "left"]
 
-# How it is known where a rank was: from its stack as it died, from its last status, from its last
-# call, or not at all, and then `where` is the first line of the function that was run.
+# The source of a rank's last known line: its stack as it died, its last status, its last call, or
+# none of them; `where` is then the first line of the function that was run.
 SeenBy: TypeAlias = Literal["stack", "status", "call", "function"]
 
 
 @dataclass(frozen=True)
 class LastSeen:
-    """Where a rank was when it was last heard of."""
+    """The last known line of a rank."""
 
     where: Where
     by: SeenBy = "stack"
-    call: Call | None = None  # by "call": its last one
-    function: str = ""  # by "function": its name
+    call: Call | None = None  # by "call": the last call
+    function: str = ""  # by "function": the name of the function
 
 
 @dataclass(frozen=True)
 class Death:
-    """How a rank ended, and where."""
+    """The end of a rank: its cause and its last known line."""
 
     cause: DeathCause
     exit_code: int | None = None  # by "exit" and "sys.exit"
-    signal: str = ""  # by "signal": "SIGKILL", or "signal 99" where it has no name
-    last: LastSeen | None = None  # None where nothing is known
-    host: str = ""  # its name, in a job on several hosts
+    signal: str = ""  # by "signal": "SIGKILL", or "signal 99" for a signal without a name
+    last: LastSeen | None = None  # None if no line is known
+    host: str = ""  # the name of the host, in a job on several hosts
 
 
 # Why ranks that wait for each other cannot go on:
-#   returned   a rank that another one waits for has returned
-#   lost       the sender of a message has returned before the message was over
+#   returned   a rank waits for a rank that has returned
+#   lost       the sender of a message has returned before the message was delivered
 #   itself     a rank waits for itself
-#   receive    the ranks of a circle all receive first, so nobody sends
-#   send       the ranks of a circle all send first, so nobody receives
-#   cycle      ranks wait for each other in a circle, in calls that differ
-#   nothing    no rank has posted what the others need, and there is no circle
+#   receive    the ranks of a circle all receive first, so no rank sends
+#   send       the ranks of a circle all send first, so no rank receives
+#   cycle      ranks wait for each other in a circle, in different calls
+#   nothing    no rank has posted a call that the waiting ranks need, and there is no circle
 DeadlockCause: TypeAlias = Literal[
     "returned", "lost", "itself", "receive", "send", "cycle", "nothing"
 ]
 
-# How calls differ that must be alike on several ranks. "message": a message and the tensor that it
-# is received into differ in dtype or in number of elements.
-# "splits": in an all_to_all_single, a rank sends another more or less than that takes.
-# "members": the ranks have made different groups as their first one, second one, ...
+# The difference between calls that must match across ranks.
+# "message": the message and the receiver's tensor differ in dtype or in number of elements.
+# "splits": in an all_to_all_single, a sender's part and its receiver's part differ in length.
+# "members": the ranks' groups of one number (the first, the second, ...) have different members.
 MismatchKind: TypeAlias = Literal[
     "members", "operation", "root", "dtype", "shape", "reduction", "message", "splits"
 ]
@@ -128,10 +128,10 @@ MismatchKind: TypeAlias = Literal[
 class RunFailed(DdpkitError):
     """A run started and failed.
 
-    ranks     the ranks it happened on first; `rank` is the lowest of them
-    returned  the ranks whose function had returned by then
-    run       what there was to save: the output of all ranks, the results of those that had
-              returned, and the spans of each until its end; None on an error that no run has raised
+    ranks     the ranks at fault; `rank` is the lowest of these ranks
+    returned  the ranks whose function had returned before the failure
+    run       the rest of the run: the output of all ranks, the results of returned ranks, and the
+              spans of each rank until its end; None on an error made without a run
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class RunFailed(DdpkitError):
 
 
 class RankError(RunFailed):
-    """A rank raised an exception; it is the `__cause__` wherever it could be sent back.
+    """A rank raised an exception, the `__cause__` wherever that exception could be sent back.
 
-    raised  by rank, each exception that may be the cause: not one that only tells that another
-            rank is gone, unless all do
+    raised  by rank, each exception that may be the cause; exceptions that only report the end of
+            another rank are left out unless there are no others
     """
 
     def __init__(
@@ -170,8 +170,8 @@ class RankError(RunFailed):
 class RankDied(RunFailed):
     """A rank's process ended before its function returned.
 
-    deaths  by rank, how it ended and where
-    raised  by rank, what other ranks raised meanwhile, and the SystemExit of sys.exit
+    deaths  by rank, its end
+    raised  by rank, the exceptions of other ranks, and the SystemExit of sys.exit
     """
 
     def __init__(
@@ -191,9 +191,9 @@ class RankDied(RunFailed):
 class Deadlock(RunFailed):
     """Every unfinished rank waits for another, and none can go on.
 
-    waiting  by unfinished rank, what it waits for and where
-    needs    by unfinished rank, the ranks that have not done their part of that; empty if all have
-    cause    why none can go on (`DeadlockCause`); the first that applies, in the order stated there
+    waiting  by unfinished rank, its call and its line
+    needs    by unfinished rank, the ranks whose part of the call is missing; empty if none is
+    cause    the reason (`DeadlockCause`); the first that applies, in the order of `DeadlockCause`
     """
 
     def __init__(
@@ -215,8 +215,8 @@ class Deadlock(RunFailed):
 class Mismatch(RunFailed):
     """Ranks called different collectives, or with roots, shapes or dtypes that do not fit.
 
-    kind   in what they differ (`MismatchKind`); the first that applies, in the order stated there
-    calls  by rank, its call; of a "message" or "splits", those of the sender and the receiver
+    kind   the difference (`MismatchKind`); the first that applies, in the order of `MismatchKind`
+    calls  by rank, its call; for "message" and "splits", the sender's and the receiver's call only
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class RunTimeout(RunFailed):
     """The run took longer than its `timeout=`.
 
     seconds  the timeout
-    doing    by unfinished rank, what it did when the run was stopped
+    doing    by unfinished rank, its state when the run was stopped
     """
 
     def __init__(
@@ -255,20 +255,20 @@ class RunTimeout(RunFailed):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The reader stopped a run; the message says where each rank was. All ranks are gone."""
+    """The reader stopped a run; the message names the line of each rank. All ranks are gone."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows instead of a traceback."""
+        """Return the lines that IPython shows instead of a traceback."""
         return [f"KeyboardInterrupt: {self}"]
 
 
 class TraceError(DdpkitError):
-    """A trace file is not one, is damaged, or was written by a later ddpkit."""
+    """A trace file is damaged, is of another format, or was written by a later ddpkit."""
 
 
 class LessonError(DdpkitError):
-    """A lesson, an exercise or a notebook is not what it should be."""
+    """A lesson, an exercise or a notebook is damaged or misused."""
 
 
 class GradeError(DdpkitError):
-    """A class cannot be graded so, or not on this machine."""
+    """A class cannot be graded with these options or on this machine."""

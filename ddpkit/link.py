@@ -62,9 +62,11 @@ class Link:
         if isinstance(bandwidth, str):
             bandwidth = _quantity(bandwidth, "bandwidth", '"1 Gbit/s"')
         if not 0 <= latency < math.inf:
-            raise ValueError(f'a latency is at least 0 seconds, as "200 us" is: {latency!r}')
+            raise ValueError(f'a latency is 0 seconds or more, such as "200 us", not {latency!r}')
         if not bandwidth > 0:
-            raise ValueError(f'a bandwidth is above 0 bytes/s, as "1 Gbit/s" is: {bandwidth!r}')
+            raise ValueError(
+                f'a bandwidth is above 0 bytes/s, such as "1 Gbit/s", not {bandwidth!r}'
+            )
         object.__setattr__(self, "latency_ns", round(latency * 1e9))
         object.__setattr__(self, "bytes_per_s", float(bandwidth))
 
@@ -156,7 +158,9 @@ class Links:
         """
         if isinstance(spec, Links):
             if len(spec.each) != world_size:
-                raise ValueError(f"there are {len(spec.each)} links for {world_size} ranks")
+                raise ValueError(
+                    f"{len(spec.each)} links for {world_size} ranks: give one for each rank"
+                )
             return spec
         if isinstance(spec, str) and ";" in spec:
             spec = _ranks_own(spec)
@@ -234,7 +238,7 @@ def duration_ns(duration: str | float) -> int:
         return Link(latency=duration).latency_ns
     except (TypeError, ValueError):
         raise ValueError(
-            f'{duration!r} is no duration: write it like "20 ms", or in seconds, 0.02'
+            f'{duration!r} is not a duration: write "20 ms", or 0.02 in seconds'
         ) from None
 
 
@@ -247,10 +251,10 @@ def _hosts(spec: Mapping[int | str, str | Link | int]) -> Hosts | None:
     if not named:
         return None
     if len(named) < len(_OF_HOSTS) or "default" in spec:
-        raise ValueError(f"links of hosts are given as in {HOSTS_EXAMPLE}")
+        raise ValueError(f"links inside and between hosts are written like {HOSTS_EXAMPLE}")
     size = spec["hosts of"]
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise ValueError(f'"hosts of" says how many ranks a host has, 1 or more: {size!r}')
+        raise ValueError(f'"hosts of" is the number of ranks on a host, 1 or more, not {size!r}')
     return Hosts(size, Link.parse(spec["between"]))  # type: ignore[arg-type]  # it says so itself
 
 
@@ -290,7 +294,7 @@ def _quantity(text: str, part: str, example: str) -> float:
     except ValueError:
         found = ("", 0.0)
     if found[0] != part:
-        raise ValueError(f"{text!r} is no {part}: write it like {example}")
+        raise ValueError(f"{text!r} is not a {part}: write it like {example}")
     return found[1]
 
 
@@ -308,10 +312,12 @@ def _quantities(text: str) -> dict[str, float]:
         parts[part] = float(Fraction(number) * Fraction(scale))
     if not parts or "" in parts:
         raise ValueError(
-            f"cannot read the link {text!r}: give a bandwidth and a latency, as in {EXAMPLE}"
+            f"cannot read the link {text!r}: give a bandwidth and a latency, like {EXAMPLE}"
         )
     if parts.get("bandwidth") == 0:
-        raise ValueError(f"the link {text!r} has no bandwidth at all: no message would arrive")
+        raise ValueError(
+            f"the link {text!r} has a bandwidth of 0, so no message would arrive: give a larger one"
+        )
     return parts
 
 

@@ -192,7 +192,7 @@ def machines_of(spec: MachineSpec, world_size: int) -> tuple[MachineModel, ...]:
             )
     if missing := [r for r in range(world_size) if r not in spec and "default" not in spec]:
         raise ValueError(
-            f"machine= says nothing of rank {missing[0]}: give it a machine, or all a "
+            f"machine= names no machine for rank {missing[0]}: name one for each rank, or a "
             '"default", as in {"default": "V100", 3: "K80"}'
         )
     parsed = {key: MachineModel.parse(text) for key, text in spec.items()}
@@ -223,8 +223,8 @@ def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
             }
     if not all(0 < ratio < math.inf for ratio in ratios):
         raise ValueError(
-            f"{was} and {to} cannot be compared: one of them starts operations, or moves bytes, in "
-            "no time"
+            f"{was} and {to} cannot be compared: on one of the machines, starting an operation or "
+            "moving bytes takes no time"
         )
     return min(ratios, default=1.0), max(ratios, default=1.0)
 
@@ -259,13 +259,13 @@ def _from_file(path: Path) -> MachineModel:
     except OSError as error:
         raise ValueError(f"cannot read the machine file {path}: {error.strerror}") from None
     except ValueError:
-        raise ValueError(f"the machine file {path} is no JSON") from None
+        raise ValueError(f"the machine file {path} is not JSON") from None
     try:
         return _read(path.stem, found)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(
-            f"{path} is no machine file ({type(error).__name__}: {error}): "
-            "ddpkit machine --measure -o mine.json writes one"
+            f"{path} is not a machine file ({type(error).__name__}: {error}): "
+            "`ddpkit machine --measure -o mine.json` writes such a file"
         ) from None
 
 
@@ -295,9 +295,9 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
     if "float32" not in flops:
         raise ValueError("flops has no float32")
     if not all(number > 0 for number in (*flops.values(), machine.bandwidth, *parts)):
-        raise ValueError("a peak, a bandwidth or an efficiency is not above 0")
+        raise ValueError("a peak, a bandwidth and an efficiency must be above 0")
     if unknown := [kind for kind in kinds if kind not in KINDS or not kinds[kind].points]:
-        raise ValueError(f"no kind of operation: {unknown[0]}")
+        raise ValueError(f"unknown kind of operation: {unknown[0]}")
     return machine
 
 

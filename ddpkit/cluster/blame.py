@@ -1,7 +1,7 @@
-"""Whose fault: from all that is known of a run that fails to the one error that says why.
+"""The choice of the rank at fault: from the news of all ranks to one error with the cause.
 
-When one rank fails, its peers fail too: gloo tells them that a connection was closed. So a launcher
-waits for `patience` after the first bad news, and then asks `blame`.
+When one rank fails, its peers fail too: gloo reports a closed connection to them. A launcher
+therefore waits for `patience` after the first bad news, and then asks `blame`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ddpkit.cluster import causes, explain, stopped
 from ddpkit.errors import Death, LastSeen, Mismatch, RankDied, RankError, RunFailed, RunTimeout
 from ddpkit.protocol.raised import Raised
 
-ROOT_CAUSE = 0.15  # seconds that the other ranks get to say what they, too, have to say
-ECHO = 2.0  # seconds for that, where all that is known is that a peer has gone
+ROOT_CAUSE = 0.15  # seconds in which other ranks may report the cause
+ECHO = 2.0  # seconds for the same, when every exception so far is an echo
 
-# What a rank's own exception says when it is only the echo of another rank's end.
+# Messages of exceptions that only echo the end of another rank.
 ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Socket Timeout")
 
 
 def is_echo(raised: Raised) -> bool:
-    """Whether an exception only tells that a peer is gone."""
+    """True if an exception only reports that a peer is gone."""
     return any(words in raised.message for words in ECHOES)
 
 
 def patience(raised: Mapping[int, Raised], deaths: Collection[int]) -> float:
-    """Seconds from the first bad news until `blame` may be asked."""
+    """Return the seconds from the first bad news until `blame` may be asked."""
     return ECHO if not deaths and all(map(is_echo, raised.values())) else ROOT_CAUSE
 
 
@@ -38,12 +38,12 @@ def blame(
     disagreement: Mismatch | None = None,
     returned: Collection[int] = (),
 ) -> RunFailed:
-    """The error for a run in which ranks raised or ended, or both; one of them did.
+    """Return the error for a run in which at least one rank raised or ended.
 
-    A disagreement comes first: gloo aborts or hangs over it. Then a death that is sure, then an
-    exception that is no echo. A connection that ended (cause "gone" or "left") may be the work of
-    torchrun, which ends all ranks of a host when one has failed: it comes after the exceptions,
-    and only the first one counts. `deaths` are in the order of their news.
+    A disagreement takes precedence, because gloo aborts or hangs over it. The next in order are a
+    certain death, an exception that is no echo, and a connection that ended (cause "gone" or
+    "left"). torchrun ends all ranks of a host when one has failed, so of several ended connections
+    only the first counts. `deaths` are in the order of their news.
     """
     if disagreement is not None:
         return disagreement
@@ -59,12 +59,12 @@ def blame(
 
 
 def late_torchrun(seconds: float) -> RunTimeout:
-    """The error for a torchrun that took too long: no black box says what its ranks did."""
+    """Return the error for a torchrun that took too long; its ranks have no black box to read."""
     return RunTimeout(stopped.torchrun_timeout(seconds), seconds=seconds)
 
 
 def process_death(exit_code: int | None, last: LastSeen | None) -> Death:
-    """The death of a process by its exit code, as `multiprocessing` has it."""
+    """Return the death of a process with this exit code of `multiprocessing`."""
     if exit_code is None or exit_code >= 0:
         return Death("exit", exit_code=exit_code, last=last)
     try:
@@ -82,7 +82,7 @@ def _died(
 
 
 def _raised(raised: Mapping[int, Raised], returned: Collection[int]) -> RunFailed:
-    """The error for ranks that raised: of one kind with the lowest, or of kinds of their own."""
+    """Return the error for ranks that raised, with the lowest rank's exception as the cause."""
     lowest, same = min(raised), causes.alike(raised)
     first = raised[lowest]
     if first.exit_code is not None:
@@ -96,6 +96,6 @@ def _raised(raised: Mapping[int, Raised], returned: Collection[int]) -> RunFaile
 
 
 def _exited(raised: Raised) -> Death:
-    """The end of a rank that called sys.exit."""
+    """Return the death of a rank that called sys.exit."""
     last = LastSeen(raised.frames[-1][:2]) if raised.frames else None
     return Death("sys.exit", exit_code=raised.exit_code, last=last)

@@ -1,6 +1,6 @@
-"""Why ranks cannot go on, and in what their calls differ: pure functions from data to data.
+"""The causes of deadlocks and mismatches: pure functions from data to data.
 
-`explain` puts the answers into words; programs read them as fields of the errors.
+`explain` makes texts from the causes; programs read them as fields of the errors.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from ddpkit.errors import DeadlockCause, MismatchKind
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Raised
 
-Needs = Mapping[int, Collection[int]]  # the ranks that have not done their part, by waiting rank
+Needs = Mapping[int, Collection[int]]  # by waiting rank, the ranks whose part is missing
 
 
 def deadlock_cause(
     calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
 ) -> DeadlockCause:
-    """Why none of the waiting ranks can go on; `calls` are what they wait for."""
+    """Return the reason for which no waiting rank can go on; `calls` are the calls in progress."""
     if left_alone(calls, needs, returned):
         return "returned"
     if lost_message(calls, needs, returned) is not None:
@@ -37,9 +37,9 @@ def deadlock_cause(
 def left_alone(
     calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
 ) -> dict[int, set[int]]:
-    """The ranks that wait for others which have returned, and for which.
+    """Return the ranks that wait for returned ranks, each with the returned ranks.
 
-    A receive from anybody waits for them only if all that could send have returned.
+    A receive from any rank is left alone only if all ranks that could send have returned.
     """
     alone = {}
     for rank, others in sorted(needs.items()):
@@ -50,12 +50,12 @@ def left_alone(
 
 
 def from_anybody(call: Call) -> bool:
-    """Whether a call receives whatever message comes first."""
+    """True if the call receives the first message of any rank."""
     return call.op == "recv" and call.peer is None
 
 
 def unanswered(calls: Mapping[int, Call]) -> tuple[int, list[int]] | None:
-    """A rank that waits for a message from anybody, and those that wait for a message from it."""
+    """Return a rank that receives from any rank, and the ranks that wait for its messages."""
     for server, call in sorted(calls.items()):
         if from_anybody(call):
             askers = [
@@ -67,7 +67,7 @@ def unanswered(calls: Mapping[int, Call]) -> tuple[int, list[int]] | None:
 
 
 def lost_message(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> int | None:
-    """A rank that waits for a message whose sender has posted it and is gone; None without one."""
+    """Return a rank that waits for a posted message whose sender has returned, or None."""
     for rank, call in sorted(calls.items()):
         if call.op == "recv" and not needs.get(rank) and call.peer in returned:
             return rank
@@ -75,7 +75,7 @@ def lost_message(calls: Mapping[int, Call], needs: Needs, returned: Collection[i
 
 
 def cycle(needs: Needs) -> list[int]:
-    """A shortest circle of ranks that need each other, each the next; empty if there is none."""
+    """Return a shortest circle of ranks, each of which needs the next; empty without a circle."""
     best: list[int] = []
     for start in sorted(needs):
         paths = [[start]]
@@ -92,7 +92,7 @@ def cycle(needs: Needs) -> list[int]:
 
 
 def difference(one: Call, other: Call) -> MismatchKind | None:
-    """What differs between two ranks' calls of one collective; None when they fit."""
+    """Return the difference between two ranks' calls of one collective; None when they fit."""
     if one.op != other.op:
         return "operation"
     if one.root != other.root:
@@ -105,7 +105,7 @@ def difference(one: Call, other: Call) -> MismatchKind | None:
 
 
 def misfit(calls: Mapping[int, Call], rank: int) -> tuple[int, int] | None:
-    """Who sends whom more or less than that takes, in an all-to-all of `rank` and others."""
+    """Return the sender and receiver of unequal parts in an all-to-all of `rank`, or None."""
     for other in sorted(calls):
         for src, dst in ((rank, other), (other, rank)):
             sent, taken = calls[src], calls[dst]
@@ -118,17 +118,17 @@ def misfit(calls: Mapping[int, Call], rank: int) -> tuple[int, int] | None:
 
 
 def fits(sent: Call, received: Call) -> bool:
-    """Whether a message fits the tensor that it is received into."""
+    """True if a message fits the tensor of its receiver."""
     return size(sent) == size(received) and sent.dtype == received.dtype
 
 
 def size(call: Call) -> int:
-    """The number of elements of a call's tensor."""
+    """Return the number of elements of a call's tensor."""
     return prod(call.shape)
 
 
 def alike(raised: Mapping[int, Raised]) -> list[int]:
-    """The ranks that raised what the lowest one did, in the line where that did."""
+    """Return the ranks whose exception has the type and the line of the lowest rank's."""
     first = _kind(raised[min(raised)])
     return sorted(rank for rank, other in raised.items() if _kind(other) == first)
 

@@ -118,9 +118,9 @@ class Cluster:
         _check_world_size(world_size)
         if current() is not None:
             raise ClusterError(
-                "a rank cannot start ranks: make the Cluster outside; in a module that ranks "
-                'import, under `if __name__ == "__main__":`. A script that has one starts its '
-                "ranks itself, so run it with python and not with `ddpkit run`"
+                "a rank cannot start ranks. Make the Cluster outside the function; in a module "
+                'that ranks import, make it under `if __name__ == "__main__":`. Run a script '
+                "with its own Cluster with python, not with `ddpkit run`"
             )
         self.world_size, self.record = world_size, record
         try:
@@ -160,7 +160,7 @@ class Cluster:
         self.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Cluster stays in the notebook: a rank cannot start ranks")
+        raise TypeError("a Cluster cannot be sent to a rank: a rank cannot start ranks")
 
     def close(self) -> None:
         """Refuse further runs. Nothing else is left to do: each run ends its own ranks."""
@@ -192,7 +192,7 @@ class Cluster:
         stays behind.
         """
         if self._closed:
-            raise ClusterError("This cluster was closed; make a new one: Cluster(...)")
+            raise ClusterError("This cluster is closed: make a new one with Cluster(...)")
         check_timeout(timeout, "run")
         _check_call(function, args, kwargs, self.world_size)
         request = Request(
@@ -254,23 +254,23 @@ def _said_under_torchrun(machine: bool, speed: bool) -> str:
     """What is said of an emulated cluster where torchrun has started the ranks."""
     given = ["link=", *["machine="] * machine, *["speed="] * speed]
     what = " and ".join(filter(None, [", ".join(given[:-1]), given[-1]]))
-    real, verb = "network and the machines are the real ones", "are"
+    real, verb = "network and the machines are real", "are"
     if given == ["link="]:
-        real, verb = "network is the real one", "is"
-    return f"Under torchrun the {real}: {what} {verb} left out, and times are not as predicted."
+        real, verb = "network is real", "is"
+    return f"Under torchrun the {real}: {what} {verb} ignored, and times differ from predictions."
 
 
 def _check_world_size(world_size: Any) -> None:
     if not isinstance(world_size, int) or isinstance(world_size, bool):
         raise ClusterError(f"Cluster(world_size) takes a whole number of ranks, not {world_size!r}")
     if not 1 <= world_size <= TOO_MANY:
-        raise ClusterError(f"Cluster({world_size}): a cluster has 1 to {TOO_MANY} ranks")
+        raise ClusterError(f"Cluster({world_size}): give a number of ranks from 1 to {TOO_MANY}")
     if world_size > MANY and not job.active():
         links = world_size * (world_size - 1) // 2
         warnings.warn(
             f"Cluster({world_size}) starts {world_size} processes with {links} connections among "
             f"them on {cores()} cores: expect slow runs, and about {world_size * 80} MB of memory. "
-            f"Up to {MANY} ranks show all that there is to see.",
+            f"Up to {MANY} ranks show the same effects.",
             stacklevel=3,
         )
 
@@ -289,7 +289,7 @@ def _check_call(
         if isinstance(value, PerRank) and len(value.values) != world_size:
             raise ClusterError(
                 f"argument {label!r} of {name}: PerRank has {count(len(value.values), 'item')} for "
-                f"{count(world_size, 'rank')}; it takes one for each rank"
+                f"{count(world_size, 'rank')}; give one item for each rank"
             )
     try:
         signature = inspect.signature(function)
@@ -298,4 +298,6 @@ def _check_call(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise CallError(f"{name}{signature} cannot be called so: {error}") from None
+        raise CallError(
+            f"{name}{signature} cannot be called with these arguments: {error}"
+        ) from None

@@ -1,7 +1,6 @@
-"""Words for what went wrong between ranks: pure functions from an error's data to its text.
+"""The texts of the errors of a run: pure functions from an error's data to its text.
 
-All that a failed run says is written here, of one that was stopped in `stopped`. `monitor` and
-`blame` find out what to say.
+`monitor` and `blame` collect the data. The texts for a stopped run are in `stopped`.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ LONG = 2000  # characters of an exception's message
 
 
 def ranks(numbers: Iterable[int]) -> str:
-    """ "rank 2" or "ranks 0, 1, 3"."""
+    """Return "rank 2" or "ranks 0, 1, 3"."""
     numbers = sorted(numbers)
     return f"{plural(len(numbers), 'rank')} {', '.join(map(str, numbers))}"
 
 
 def place(where: Where) -> str:
-    """A line of the user's code: "Cell In[5], line 3: dist.recv(x, src=1)"."""
+    """Return a line of the user's code: "Cell In[5], line 3: dist.recv(x, src=1)"."""
     filename, lineno = where
     if not filename:
         return "outside your code"
@@ -46,18 +45,18 @@ def place(where: Where) -> str:
 
 
 def wrapped(sentence: str) -> str:
-    """A sentence in lines that JupyterLab does not break once more, in the middle of a word."""
+    """Return a sentence in short lines: JupyterLab breaks longer lines in the middle of a word."""
     return wrap(sentence, ERROR_LINE)
 
 
 def tensor(call: Call) -> str:
-    """ "float32[4, 2]"; empty for a call without a tensor."""
+    """Return "float32[4, 2]", or "" for a call without a tensor."""
     return f"{call.dtype}[{', '.join(map(str, call.shape))}]" if call.dtype else ""
 
 
 def describe(call: Call) -> str:
-    """A call as its reader wrote it: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
-    if not call.seq:  # a wait that was seen from outside, of which only the name is known
+    """Return a call as the user wrote it: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
+    if not call.seq:  # a wait seen in a stack, known by its name only
         return f"{call.op}()" + (f" for group {sorted(call.members)}" if call.group else "")
     text = f"{call.op}({', '.join(filter(None, _arguments(call)))})"
     text += _of_group(call)
@@ -67,7 +66,7 @@ def describe(call: Call) -> str:
 
 
 def _of_group(call: Call) -> str:
-    """ " of group tp [0, 1]"; empty for a group without a name."""
+    """Return " of group tp [0, 1]", or "" for a group without a name."""
     return f" of group {call.group_desc} {sorted(call.members)}" if call.group_desc else ""
 
 
@@ -83,7 +82,7 @@ def _arguments(call: Call) -> Iterable[str]:
 
 
 def waits(rank_list: Iterable[int], waiting: Waiting) -> str:
-    """Two lines of a report: who waits, in what, where."""
+    """Return two lines of a report: the waiting ranks with their call, and the line of code."""
     numbers, text = sorted(rank_list), describe(waiting.call)
     verb = "waits" if len(numbers) == 1 else "wait"
     posted = waiting.call.where
@@ -98,7 +97,7 @@ def waits(rank_list: Iterable[int], waiting: Waiting) -> str:
 def deadlock(
     waiting: Mapping[int, Waiting], needs: Needs, returned: Collection[int], cause: DeadlockCause
 ) -> str:
-    """The text of a `Deadlock` with these fields."""
+    """Return the text of a `Deadlock` with these fields."""
     alike: dict[tuple[str, str], list[int]] = {}
     for rank, each in sorted(waiting.items()):
         alike.setdefault((describe(each.call), place(each.where)), []).append(rank)
@@ -125,20 +124,20 @@ def _why(
         left = causes.lost_message(calls, needs, returned)
         assert left is not None
         return (
-            f"rank {calls[left].peer} posted the send that rank {left} waits for, and "
-            "returned before it was over: the message is lost. Keep what isend gives, and wait() "
-            "for it."
+            f"rank {calls[left].peer} posted the send that rank {left} waits for, and returned "
+            "before the send was done, so the message is lost. Keep the Work that isend returns, "
+            "and call its wait()."
         )
     if cause == "itself":
         op = calls[circle[0]].op
-        return f"rank {circle[0]} waits for itself; a rank cannot {op} to or from itself."
+        return f"rank {circle[0]} waits for itself: a rank cannot {op} to or from itself."
     if cause == "receive" and (found := causes.unanswered(calls)) is not None:
         server, askers = found
         wait = "waits" if len(askers) == 1 else "wait"
         return (
-            f"{ranks(askers)} {wait} for an answer from rank {server}, and rank {server} for the "
-            "next message, from any rank. A server that waits for a request while a worker waits "
-            "for its answer has not answered it."
+            f"{ranks(askers)} {wait} for an answer from rank {server}, and rank {server} waits for "
+            "the next message, from any rank. A server must answer a request before it receives "
+            "the next one."
         )
     if cause == "receive":
         return (
@@ -151,7 +150,7 @@ def _why(
             "Let one of them receive first, or send with isend."
         )
     if cause == "nothing":
-        return "nothing that the waiting ranks need has been posted by the others."
+        return "no rank has posted a call that the waiting ranks need."
     if all(calls[rank].makes_group for rank in circle):
         return _why_groups({rank: call for rank, call in calls.items() if call.makes_group})
     if {calls[rank].op for rank in circle} == {"send", "recv"} and len(circle) == 2:
@@ -159,27 +158,27 @@ def _why(
         if calls[send].tag != calls[recv].tag:
             return (
                 f"rank {send} sends with tag {calls[send].tag}, rank {recv} receives with tag "
-                f"{calls[recv].tag}. A recv takes only messages of its own tag: both must name "
-                "the same."
+                f"{calls[recv].tag}. A recv takes only messages with its own tag: both calls "
+                "must name the same tag."
             )
     steps = [
         f"rank {rank} needs rank {other} to {_deed(calls[rank])}"
         for rank, other in zip(circle, [*circle[1:], circle[0]], strict=True)
     ]
-    return f"{', but '.join(steps)}. All ranks must communicate in an order that fits."
+    return f"{', but '.join(steps)}. All ranks must make matching calls in the same order."
 
 
 GROUPS = (
-    "Every rank must call new_group for every group, in the same order, also for the groups that "
-    "it is not in."
+    "Every rank must call new_group for every group, in the same order, even for groups without "
+    "that rank."
 )
 
 
 def _why_groups(making: Mapping[int, Call]) -> str:
-    """How the groups differ that ranks make while they wait for one another.
+    """Return the difference between the groups that ranks make while they wait for each other.
 
-    torch names a group by its number, and the members find each other by that name. Ranks that make
-    a group of the same members under different numbers have made others before it.
+    torch names a group by its number, and the members connect by name. Ranks that make a group of
+    the same members under different numbers have made different numbers of groups before.
     """
     for one in making.values():
         numbers: dict[str, list[int]] = {}
@@ -194,11 +193,11 @@ def _why_groups(making: Mapping[int, Call]) -> str:
             ]
             return f"counting {sorted(one.members)}, {', '.join(made)}. {GROUPS}"
     made = [f"rank {rank} {sorted(call.members)}" for rank, call in sorted(making.items())]
-    return f"the ranks make groups that differ: {', '.join(made)}. {GROUPS}"
+    return f"the ranks make different groups: {', '.join(made)}. {GROUPS}"
 
 
 def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> str:
-    """Which ranks wait for one that has returned: the lowest, and those in the same call."""
+    """Return the sentence about ranks that wait for a returned rank, all in the same call."""
     alone = causes.left_alone(calls, needs, returned)
     first = next(iter(alone))
     gone = alone[first]
@@ -212,7 +211,7 @@ def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[
     if calls[first].makes_group and calls[first].group.isdigit():
         return (
             f"{ranks(group)} {verb} in group number {calls[first].group} for {ranks(gone)}, which "
-            f"{have} returned after making fewer. {GROUPS}"
+            f"{have} returned after making fewer groups. {GROUPS}"
         )
     return (
         f"{ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
@@ -221,14 +220,14 @@ def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[
 
 
 def _undone(call: Call) -> str:
-    """What a rank that returned has left out: the part that ends the call."""
+    """Return the missing part of a returned rank: the part that would end the call."""
     if call.op == "recv":
         return "sending that message"
-    return "receiving it" if call.op == "send" else f"calling {call.op}"
+    return "receiving the message" if call.op == "send" else f"calling {call.op}"
 
 
 def _deed(call: Call) -> str:
-    """What another rank must do, so that the call can end."""
+    """Return the part of another rank that would end the call."""
     if call.op == "recv":
         return "send"
     return "receive" if call.op == "send" else f"call {call.op}{_of_group(call)}"
@@ -238,7 +237,7 @@ def _deed(call: Call) -> str:
 
 
 def mismatch(kind: MismatchKind, calls: Mapping[int, Call]) -> str:
-    """The text of a `Mismatch` with these fields."""
+    """Return the text of a `Mismatch` with these fields."""
     if kind == "message":
         return _message_mismatch(calls)
     if kind == "splits":
@@ -252,14 +251,14 @@ def mismatch(kind: MismatchKind, calls: Mapping[int, Call]) -> str:
     ]
     first = next(iter(calls.values()))
     if kind == "members":
-        head = f"Group number {first.group} has other members on other ranks."
+        head = f"Group number {first.group} has different members on different ranks."
         return "\n".join([head, *lines, wrapped(GROUPS)])
     head = f"The ranks disagree on collective number {first.seq} of this run."
     return "\n".join([head, *lines, _rule(kind, first)])
 
 
 def _rule(kind: MismatchKind, call: Call) -> str:
-    """What every rank must do, and these did not."""
+    """Return the rule that these ranks broke."""
     return {
         "operation": "Every rank must call the same collectives in the same order.",
         "root": f"Every rank must name the same {ROOT_NAMES.get(call.op, 'root')}.",
@@ -294,8 +293,8 @@ def _splits_mismatch(calls: Mapping[int, Call]) -> str:
             f"  rank {src} sends {count(much, 'number')} to{to}\n      {place(sent.where)}",
             f"  rank {dst} takes {little} from{of}\n      {place(taken.where)}",
             wrapped(
-                "What a rank sends to another is what that one takes: the one's input_split_sizes "
-                "are the other's output_split_sizes."
+                "For each two ranks, the sender's input_split_sizes and the receiver's "
+                "output_split_sizes must name the same number."
             ),
         ]
     )
@@ -305,7 +304,7 @@ def _splits_mismatch(calls: Mapping[int, Call]) -> str:
 
 
 def raised(reports: Mapping[int, Raised]) -> str:
-    """The text of a `RankError`: what the lowest rank raised, and what others did."""
+    """Return the text of a `RankError`: the exception of the lowest rank first."""
     first, same = reports[min(reports)], causes.alike(reports)
     if first.unsendable:
         return "\n".join([f"{ranks(same)}: {first.message}", *_frames(first)])
@@ -317,7 +316,7 @@ def raised(reports: Mapping[int, Raised]) -> str:
 
 
 def _behind(one: Raised) -> list[str]:
-    """What an exception was raised from, and what a group of exceptions holds."""
+    """Return lines on the exceptions of a group, and on the cause of an exception."""
     lines = []
     for each in one.exceptions:
         lines += [f"with {each.type}: {each.message}", *_frames(each), *_behind(each)]
@@ -336,7 +335,7 @@ def _headline(rank_list: list[int], one: Raised, *, blank: bool = True) -> str:
 
 
 def _frames(one: Raised) -> list[str]:
-    """The user's own lines, outermost first, as a traceback has them."""
+    """Return the lines of the user's own code, outermost first, as in a traceback."""
     frames = one.frames
     shown = frames if len(frames) <= 6 else [*frames[:2], None, *frames[-3:]]
     return [
@@ -352,7 +351,7 @@ def _frames(one: Raised) -> list[str]:
 
 
 def died(deaths: Mapping[int, Death], reports: Mapping[int, Raised]) -> str:
-    """The text of a `RankDied` with these deaths, and with what was raised meanwhile."""
+    """Return the text of a `RankDied`: its deaths, and the exceptions of other ranks."""
     first = min(deaths)
     if deaths[first].cause == "sys.exit":
         one = reports[first]
@@ -372,7 +371,7 @@ def died(deaths: Mapping[int, Death], reports: Mapping[int, Raised]) -> str:
 
 
 def name(rank: int, host: str = "") -> str:
-    """ "rank 3", or in a job on several hosts "rank 3 on host b"."""
+    """Return "rank 3", or "rank 3 on host b" in a job on several hosts."""
     return f"rank {rank}{f' on host {host}' if host else ''}"
 
 
@@ -380,17 +379,17 @@ def _end(death: Death) -> str:
     if death.cause == "signal":
         return f"was killed by {death.signal}"
     if death.cause == "left":
-        return "has left the script; the others still run it."
+        return "has left the script while other ranks still run it."
     if death.cause == "gone":
         return (
-            "has gone: it was killed, it crashed, or its host is out of reach. "
+            "has gone: its process was killed or crashed, or its host is out of reach. "
             "torchrun's own report may say more."
         )
     return f"left with exit code {death.exit_code} before its function returned (os._exit?)"
 
 
 def last_seen(last: LastSeen) -> str:
-    """The user's line that a rank was in when it was last heard of."""
+    """Return the line of the user's code in which a rank was last seen."""
     if last.by == "function":
         whole_script = last.function == os.path.basename(last.where[0])
         line = "" if whole_script else f", {locate(*last.where)}"

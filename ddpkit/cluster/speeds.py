@@ -1,4 +1,4 @@
-"""The speeds of the ranks' emulated machines, compared with this one: read, and in words."""
+"""The speeds of the ranks' emulated machines, relative to this computer: parsing and text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpkit.text import by_rank
 def speeds_of(
     speed: float | Mapping[int, float], world_size: int, *, emulated: bool
 ) -> tuple[float, ...]:
-    """The speed of each rank, from what `Cluster(speed=)` was given. Raises ClusterError."""
+    """Return the speed of each rank, from `Cluster(speed=)`. Raises ClusterError."""
     each = [1.0] * world_size
     own = speed if isinstance(speed, Mapping) else dict.fromkeys(range(world_size), speed)
     for rank, factor in own.items():
@@ -22,20 +22,20 @@ def speeds_of(
             )
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not factor > 0:
             raise ClusterError(
-                f"speed={factor!r}: a speed is a number above 0: 0.5 is half as fast as this "
-                "machine, math.inf computes in no time"
+                f"speed={factor!r}: a speed is a number above 0. 0.5 is half as fast as this "
+                "computer; with math.inf compute takes no time"
             )
         each[rank] = float(factor)
     if not emulated and set(each) != {1.0}:
         raise ClusterError(
-            'speed= is of emulated machines: give a link too, as in link="1 Gbit/s, 200 us", or '
-            'link="unlimited", or a machine'
+            'speed= needs emulated machines: give a link too, such as link="1 Gbit/s, 200 us" or '
+            'link="unlimited", or give machine='
         )
     return tuple(each)
 
 
 def speed_text(speeds: Sequence[float]) -> str:
-    """The speeds in words; "" if all are this machine's."""
+    """Return the speeds as text, or "" if all are 1."""
     if set(speeds) <= {1.0}:
         return ""
     return by_rank(["infinite" if math.isinf(speed) else f"{speed:g}" for speed in speeds])

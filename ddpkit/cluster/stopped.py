@@ -1,4 +1,4 @@
-"""A run that is stopped: which timeouts there are, and words for what each of its ranks did."""
+"""Stopped runs: the check of `timeout=`, and texts about the state of each rank at the stop."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from ddpkit.errors import ClusterError, Doing, Waiting
 
 
 def check_timeout(timeout: object, taker: str) -> None:
-    """Raise ClusterError, before anything is started, for what is no `timeout=` of `taker`."""
+    """Raise ClusterError if `timeout` is no number of seconds; no rank has started yet."""
     if timeout is not None and not (isinstance(timeout, Real) and float(timeout) > 0):
         raise ClusterError(
-            f"{taker}(timeout={timeout!r}): a timeout is a number of seconds above 0; without one "
-            "a run may take for ever"
+            f"{taker}(timeout={timeout!r}): a timeout is a number of seconds above 0. Leave "
+            "timeout= out for a run without a limit"
         )
 
 
 def timeout(seconds: float, doing: Mapping[int, Doing], returned: Collection[int]) -> str:
-    """The text of a `RunTimeout` with these fields."""
+    """Return the text of a `RunTimeout` with these fields."""
     head = f"The run took longer than its timeout of {seconds:g} s. When it was stopped,\n"
     return head + what_ranks_did(doing, returned)
 
 
 def torchrun_timeout(seconds: float) -> str:
-    """The text of a `RunTimeout` of a script under torchrun."""
-    return f"torchrun was ended after {seconds:g} s, its `timeout=`. All ranks are gone."
+    """Return the text of a `RunTimeout` of a script under torchrun."""
+    return f"torchrun was ended after its timeout of {seconds:g} s. All ranks are gone."
 
 
 def stopped(what: str, doing: Mapping[int, Doing], returned: Collection[int] = ()) -> str:
-    """The text of an `Interrupted`; `what` was stopped: "run", "job"."""
-    where = what_ranks_did(doing, returned) or "  no run was going on"
+    """Return the text of an `Interrupted`; `what` is "run" or "job"."""
+    where = what_ranks_did(doing, returned) or "  no run was in progress"
     return f"you stopped the {what}. At that moment,\n{where}"
 
 
 def what_ranks_did(doing: Mapping[int, Doing], returned: Collection[int]) -> str:
-    """A line for each unfinished rank, and one for all others."""
+    """Return a line for each unfinished rank, and one line for all returned ranks."""
     lines = [f"  {what_rank_did(rank, each)}" for rank, each in sorted(doing.items())]
     if returned:
         lines.append(f"  {explain.ranks(returned)} had returned")
@@ -44,7 +44,7 @@ def what_ranks_did(doing: Mapping[int, Doing], returned: Collection[int]) -> str
 
 
 def what_rank_did(rank: int, doing: Doing) -> str:
-    """What one rank did when its run was stopped, and in which line."""
+    """Return the state of one rank when its run was stopped, with its line of code."""
     if doing.where is None:
         return f"{explain.ranks([rank])} was still starting"
     if doing.call is not None:

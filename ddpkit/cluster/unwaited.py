@@ -1,4 +1,4 @@
-"""Words for works that nobody has waited for, in a run that came to its end all the same."""
+"""The text about works without a wait(), printed after a run that succeeded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ddpkit.cluster.explain import ranks, wrapped
 from ddpkit.text import count
 from ddpkit.trace import UNWAITED, Trace
 
-AT_MOST = 3  # lines of code that are named
+AT_MOST = 3  # lines of code that the text names
 
 
 def unwaited(trace: Trace) -> str:
-    """ "Nobody waited for the all_reduce in line 3 (ranks 0, 1). Keep ..."; empty if all were.
+    """Return "Nobody waited for the all_reduce in line 3 (ranks 0, 1). Keep ...", or "".
 
-    Of what torch's own code has posted nothing is said.
+    Works that torch's own code posted are left out.
     """
     posted: dict[tuple[int, str], set[int]] = defaultdict(set)  # ranks by line and name
     for span in trace.spans:
@@ -30,6 +30,6 @@ def unwaited(trace: Trace) -> str:
         return ""
     more = f", nor for those of {count(len(each) - AT_MOST, 'more line')}" if each[AT_MOST:] else ""
     return wrapped(
-        f"Nobody waited for {', '.join(each[:AT_MOST])}{more}. Keep the Work that it gives, and "
-        "wait() for it: until then the tensor belongs to the network, and nothing may have come."
+        f"Nobody waited for {', '.join(each[:AT_MOST])}{more}. Keep the Work that the call "
+        "returns, and call its wait(): until then the network may still read or write the tensor."
     )

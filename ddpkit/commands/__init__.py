@@ -1,18 +1,18 @@
-"""What a reader types: `ddpkit …`, a file a command. The command line finds them by their names.
+"""The commands of `ddpkit …`, a file a command; the command line finds each by its name.
 
 main       the command line itself
 lab        opens a lab, or copies the labs to a folder
 script     a lab as a plain script
 run        a script for torchrun, on our ranks
-check      one's own notebook, run from the top
+check      your own notebook, run from the top
 doctor     is this machine ready?
-diagnosis  what doctor says of what it saw
-machine    modelled machines: those with a name, and one measured here
+diagnosis  the sentences of doctor
+machine    modelled machines: the named ones, and one measured here
 trace      the table of a trace, and its export
 predict    a recorded step on other ranks and links
 tune       the bucket caps that are worth measuring
 grade      a class, each notebook in a sandbox
-report     its results in another form
-handout    the archive that a class gets
+report     the results of a class in another form
+handout    the archive for a class
 release    labs, solutions and answers from their sources
 """

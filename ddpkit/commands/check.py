@@ -1,7 +1,7 @@
-"""`ddpkit check LAB.ipynb`: run one's own notebook from the top, and see which exercises pass.
+"""`ddpkit check LAB.ipynb`: run your own notebook from the top, and list the exercises that pass.
 
-For self-study: the notebook runs with its owner's rights, and what it says is believed. With
-`--as-graded` it takes the grader's own way, and says what the grader would say.
+For self-study: the notebook runs with its owner's rights, and its verdicts are believed. With
+`--as-graded` the grader's own code runs and judges the notebook.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ CHECK = re.compile(r"^\s*check\((\w+)\)", re.MULTILINE)
 
 @click.command()
 @click.argument("notebook", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--timeout", type=int, help="Seconds that one cell may take: 300, as graded 60.")
-@click.option("--as-graded", is_flag=True, help="Say what the grader would, with other inputs.")
-@click.option("--seed", help="Draw the inputs of --as-graded from this text, to try them again.")
+@click.option(
+    "--timeout", type=int, help="Limit for one cell in seconds: 300, or 60 with --as-graded."
+)
+@click.option("--as-graded", is_flag=True, help="Grade as `ddpkit grade` does, with other inputs.")
+@click.option(
+    "--seed", help="Text from which --as-graded draws its inputs; equal texts give equal inputs."
+)
 def check(notebook: Path, timeout: int | None, as_graded: bool, seed: str | None) -> None:
     """Run your NOTEBOOK from the top and list which of its exercises pass.
 
-    It runs with your rights, like Run All in Jupyter; your file is left as it is. Run it once more
-    with --as-graded before you hand in.
+    The notebook runs with your rights, like Run All in Jupyter, and the file is not changed. Before
+    you hand in, run the command once more with --as-graded.
     """
     if as_graded:
         _as_graded(notebook, timeout or 60, seed or secrets.token_hex(3))
@@ -51,7 +55,7 @@ def check(notebook: Path, timeout: int | None, as_graded: bool, seed: str | None
 
 
 def _as_graded(notebook: Path, limit: float, seed: str) -> None:
-    """Print what the grader would say of a notebook; exit code 1 unless it gets all points."""
+    """Print the grader's verdict on a notebook; exit code 1 unless the notebook gets all points."""
     from ddpkit.commands.lab import labs_folder
     from ddpkit.exercises.keep import kept_path
     from ddpkit.grade.practice import practise
@@ -78,7 +82,7 @@ def _as_graded(notebook: Path, limit: float, seed: str) -> None:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a notebook's own check said of one exercise."""
+    """The verdict of a notebook's own check on one exercise."""
 
     name: str
     passed: bool
@@ -86,7 +90,7 @@ class Checked:
 
 
 def run_checks(path: Path, timeout: int) -> list[Checked]:
-    """Run the notebook `path` in a fresh kernel, in its own folder; the file is left as it is.
+    """Run the notebook `path` in a fresh kernel, in its own folder; the file is not changed.
 
     timeout  seconds that one cell may take; a cell that takes longer is stopped, the rest still run
 
@@ -95,7 +99,7 @@ def run_checks(path: Path, timeout: int) -> list[Checked]:
     notebook = _read(path)
     names = [name for cell in notebook.cells for name in CHECK.findall(_code(cell))]
     if not names:
-        raise LessonError(f"{path} has no cell with check(...): is it a lab of ddpkit?")
+        raise LessonError(f"{path} has no cell with check(...): name the notebook of a lab.")
     _execute(notebook, path.resolve().parent, timeout)
     cells = {name: cell for cell in notebook.cells for name in CHECK.findall(_code(cell))}
     return [_result(name, cells[name]) for name in dict.fromkeys(names)]
@@ -137,7 +141,7 @@ def _execute(notebook: Any, folder: Path, timeout: int) -> None:
             on_cell_executed=lambda **_: bar.update(),
         )
         with suppress(DeadKernelError):  # cells without outputs will say so
-            # What passes here is not yet what the student has seen pass: progress stays as it is.
+            # Progress records passes that the student has seen in the notebook: it is not written.
             client.execute(env={**os.environ, "DDPKIT_PROGRESS": kept})
 
 

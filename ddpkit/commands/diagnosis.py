@@ -1,6 +1,6 @@
-"""What `ddpkit doctor` says of what it saw: a sentence, and what mends it.
+"""The findings of `ddpkit doctor`: for each a sentence, and the repair.
 
-Every function is pure: plain values of a machine in, one `Finding` out. The looking is `doctor`'s.
+Every function is pure: plain values of a machine in, one `Finding` out. `doctor` reads the values.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ddpkit.text import count
 
 PYTHON = (3, 11)
 TORCH = (2, 6)
-SHARED = 256 << 20  # bytes in /dev/shm; a container of Docker's has 64 MB unless told otherwise
+SHARED = 256 << 20  # bytes in /dev/shm; Docker gives a container 64 MB by default
 PIP = "pip install -c constraints.txt"
 PINS = ("OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; `mend` says what to do, where something is wrong or odd."""
+    """The result of one examination; `mend` is the repair, or a remark, if there is one."""
 
     what: str
     ok: bool
@@ -29,16 +29,16 @@ class Finding:
 
 
 def python(version: Sequence[int], system: str) -> Finding:
-    """Whether this Python is new enough."""
+    """Return the finding about the version of Python."""
     ok = tuple(version[:2]) >= PYTHON
     mend = "" if ok else "ddpkit needs Python 3.11 or newer: install one, then make lab again"
     return Finding("python", ok, f"{'.'.join(map(str, version[:3]))}, {system}", mend)
 
 
 def torch(version: str, backends: Sequence[str] | None) -> Finding:
-    """Whether torch can run ranks.
+    """Return the finding about torch: can this version run ranks?
 
-    backends  of torch.distributed, such as "gloo"; None where torch comes without it
+    backends  the backends of torch.distributed, such as "gloo"; None for a torch without it
     """
     mend = f"install it with the tested version: {PIP} torch"
     if backends is None:
@@ -46,23 +46,23 @@ def torch(version: str, backends: Sequence[str] | None) -> Finding:
     if "gloo" not in backends:
         return Finding("torch", False, f"{version} without gloo", mend)
     if _release(version) < TORCH:
-        return Finding("torch", False, f"{version}, and ddpkit needs 2.6 or newer", mend)
+        return Finding("torch", False, f"{version}, but ddpkit needs 2.6 or newer", mend)
     return Finding("torch", True, ", ".join([version, *backends]))
 
 
 def broken_torch(error: Exception) -> Finding:
-    """What is said of a torch that cannot be imported."""
+    """Return the finding about a torch that cannot be imported."""
     mend = f"install it with the tested version: {PIP} torch"
     return Finding("torch", False, f"cannot be imported: {error}", mend)
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Major and minor number of a version: (2, 13) of "2.13.0+cpu"."""
+    """Return the major and minor number of a version: (2, 13) for "2.13.0+cpu"."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def jupyter(versions: Mapping[str, str | None]) -> Finding:
-    """Whether the packages that notebooks need are there; the version of an absent one is None."""
+    """Return the finding about the notebooks' packages; the version of an absent one is None."""
     if missing := [name for name, version in versions.items() if version is None]:
         says = f"not installed: {', '.join(missing)}"
         return Finding("jupyter", False, says, f"{PIP} {' '.join(missing)}")
@@ -70,22 +70,22 @@ def jupyter(versions: Mapping[str, str | None]) -> Finding:
 
 
 def cores(count: int, in_machine: int) -> Finding:
-    """How many cores this process may use, of all that the machine has."""
+    """Return the finding about the cores that this process may use."""
     of = f", of {in_machine} in the machine" if count < in_machine else ""
-    mend = "" if count > 1 else "ranks will take turns on it: timelines show less overlap"
+    mend = "" if count > 1 else "all ranks share this core, so timelines show less overlap"
     return Finding("cores", True, f"{count} for this process{of}", mend)
 
 
 def threads(environ: Mapping[str, str], cores: int) -> Finding:
-    """Whether the variables of OpenMP make ranks slow.
+    """Return the finding about OpenMP's variables, which can make ranks slow.
 
-    A rank gets its share of the cores whatever OMP_NUM_THREADS says; it counts in the notebook,
-    and under torchrun.
+    A rank started by `Cluster` gets its share of the cores whatever OMP_NUM_THREADS says; the
+    variable counts in the notebook and under torchrun.
     """
     for name in PINS:
         value = environ.get(name, "")
         if value.lower() not in ("", "false", "none", "disabled"):
-            says = f"{name}={value} ties every rank to the same cores, so that they take turns"
+            says = f"{name}={value} ties every rank to the same cores, so the ranks take turns"
             return Finding("threads", False, says, f"unset {name}")
     told = environ.get("OMP_NUM_THREADS")
     if told is None:
@@ -101,37 +101,39 @@ def threads(environ: Mapping[str, str], cores: int) -> Finding:
 
 
 def gpus(names: Sequence[str], torch: str, *, nccl: bool, driver: bool) -> Finding:
-    """What ranks can do with the GPUs that torch sees.
+    """Return the finding about the GPUs that torch sees.
 
-    driver  whether NVIDIA's is installed
+    driver  True if NVIDIA's driver is installed
     """
     if not names and driver:
-        mend = f"none is needed; to use them, install a CUDA build of torch instead of {torch}"
-        return Finding("gpus", True, "torch sees none, though NVIDIA's driver is here", mend)
+        mend = (
+            f"the labs need no GPU; to use yours, install a CUDA build of torch instead of {torch}"
+        )
+        return Finding("gpus", True, "torch sees no GPU, though NVIDIA's driver is installed", mend)
     if not names:
-        return Finding("gpus", True, "none, none needed")
+        return Finding("gpus", True, "none; the labs need none")
     says = f"{len(names)} ({', '.join(sorted(set(names)))})"
     if nccl:
         return Finding("gpus", True, f"{says}, NCCL")
-    mend = f"ranks will talk gloo; NCCL comes with torch's CUDA builds for Linux, not with {torch}"
+    mend = f"ranks will use gloo; NCCL comes with torch's CUDA builds for Linux, not with {torch}"
     return Finding("gpus", True, f"{says}, but torch has no NCCL", mend)
 
 
 def shared_memory(free: int | None) -> Finding:
-    """Whether /dev/shm has room; `free` is in bytes, None where there is no such folder."""
+    """Return the finding about /dev/shm; `free` is in bytes, or None without such a folder."""
     if free is None:
         return Finding("/dev/shm", True, "not on this system")
     says, mend = f"{free >> 20} MB free", ""
     if free < SHARED:
         mend = (
-            "ranks do without, but workers of a DataLoader and NCCL need it: free some, or start "
+            "ranks do not need it, but NCCL and workers of a DataLoader do: free some, or start "
             "the container with docker run --shm-size=1g"
         )
     return Finding("/dev/shm", True, says, mend)
 
 
 def host_name(name: str, addresses: Sequence[str]) -> Finding:
-    """Whether the host's own name leads to addresses."""
+    """Return the finding about the host's own name, which should resolve to an address."""
     if addresses:
         return Finding("host name", True, f"{name}, at {', '.join(addresses)}")
     mend = f"torchrun needs it: add the line `127.0.0.1 {name}` to /etc/hosts"
@@ -139,7 +141,7 @@ def host_name(name: str, addresses: Sequence[str]) -> Finding:
 
 
 def interface(chosen: str | None, there: Sequence[str]) -> Finding:
-    """Whether the interfaces that GLOO_SOCKET_IFNAME chooses are there."""
+    """Return the finding about the network interfaces that GLOO_SOCKET_IFNAME chooses."""
     if not chosen:
         return Finding("interface", True, "GLOO_SOCKET_IFNAME is not set, and need not be")
     says = f"GLOO_SOCKET_IFNAME={chosen}"
@@ -151,42 +153,44 @@ def interface(chosen: str | None, there: Sequence[str]) -> Finding:
 
 
 def port(wanted: str, error: str | None) -> Finding:
-    """Whether torchrun can have its port; `error` is why nobody can listen there now."""
+    """Return the finding about torchrun's port; `error` is the reason why it is not free."""
     if error is None:
-        return Finding("port", True, f"{wanted}, torchrun's, is free")
-    mend = "use torchrun --standalone, which takes a free one, or name another: --master-port"
-    return Finding("port", True, f"{wanted}, torchrun's, cannot be used: {error}", mend)
+        return Finding("port", True, f"torchrun's port {wanted} is free")
+    mend = "use torchrun --standalone, which chooses a free port, or name one with --master-port"
+    return Finding("port", True, f"torchrun's port {wanted} cannot be used: {error}", mend)
 
 
 def launcher(environ: Mapping[str, str]) -> Finding:
-    """Whether a launcher's variables make this process a rank, in which Cluster() joins others."""
+    """Return the finding about torchrun's variables, with which Cluster() waits for other ranks."""
     here = [f"{name}={environ[name]}" for name in LAUNCHED if name in environ]
     if len(here) < len(LAUNCHED):
-        return Finding("launcher", True, "none: Cluster() starts ranks of its own")
-    says = f"{' '.join(here)} are set, so Cluster() would wait for ranks that torchrun started"
+        return Finding("launcher", True, "none: Cluster() starts its own ranks")
+    says = f"{' '.join(here)} are set, and make Cluster() wait for torchrun's ranks"
     return Finding("launcher", False, says, f"in a notebook: unset {' '.join(LAUNCHED)}")
 
 
 def sandbox(trouble: str, lacks: str = "") -> Finding:
-    """Which sandbox grading could use; self-study needs none.
+    """Return the finding about the grader's sandbox; self-study needs none.
 
-    trouble  why bwrap cannot be used, or ""
+    trouble  the reason why bwrap cannot be used, or ""
     """
     if trouble:
         return Finding(
-            "sandbox", True, f"none: {trouble}", "only grading others' notebooks needs it"
+            "sandbox", True, f"none: {trouble}", "only needed to grade other people's notebooks"
         )
     if lacks:
-        return Finding("sandbox", True, f"bwrap, with {lacks}", "it grades, behind fewer walls")
+        return Finding(
+            "sandbox", True, f"bwrap, with {lacks}", "grading works, with less protection"
+        )
     return Finding("sandbox", True, "bwrap")
 
 
 def failed_run(error: str) -> Finding:
-    """What is said when two ranks could not add, and what usually helps, by the failure's words."""
+    """Return the finding about two ranks that could not add, with the usual repair."""
     if "resolve" in error or "hostname" in error:
-        mend = "this machine's own name does not resolve: add it to /etc/hosts, after 127.0.0.1"
+        mend = "the name of this machine does not resolve: add it to /etc/hosts, after 127.0.0.1"
     elif "No space left" in error or "Cannot allocate memory" in error:
-        mend = "free some memory or disk space (also in /dev/shm and the temporary folder)"
+        mend = "free memory or disk space, also in /dev/shm and in the temporary folder"
     else:
-        mend = "please report it with this whole output"
+        mend = "please report this failure with the whole output"
     return Finding("ranks", False, f"two ranks could not add: {error}", mend)

@@ -1,6 +1,6 @@
-"""`ddpkit doctor`: can this machine run the labs, and if not, what mends it?
+"""`ddpkit doctor`: checks whether this machine can run the labs, and names the repairs.
 
-Here is what looks at the machine; what is to be said of it is `diagnosis`.
+This module looks at the machine; `diagnosis` makes the sentences.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ddpkit.commands.diagnosis import Finding
 from ddpkit.errors import DdpkitError
 from ddpkit.text import count, sign
 
-LIMIT = 60.0  # seconds, for the ranks: a first import of torch from a slow disk takes long
-PATIENCE = 5.0  # seconds, for the name service
-TORCHRUN_PORT = "29500"  # ranks meet there unless something else is said
+LIMIT = 60.0  # seconds for the ranks: a first import of torch from a slow disk takes long
+PATIENCE = 5.0  # seconds for the name service
+TORCHRUN_PORT = "29500"  # torchrun's default
 NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib", "nbval")
 NEEDED = {"torch", "interface", "launcher"}  # without them ranks fail, or wait for a long time
 
 
 @click.command()
 def doctor() -> None:
-    """Look whether this machine can run the labs, and say how to mend what is wrong."""
+    """Check whether this machine can run the labs, and print how to repair each fault."""
     problems = 0
     for finding in examine():
         click.echo(f"{sign(finding.ok)} {finding.what:12} {finding.says}")
@@ -40,12 +40,12 @@ def doctor() -> None:
             click.echo(f"  {'':12} {finding.mend}")
         problems += not finding.ok
     if problems:
-        raise click.ClickException(f"{count(problems, 'thing')} to mend, see above.")
-    click.echo("All is well: open a lab with `ddpkit lab`.")
+        raise click.ClickException(f"{count(problems, 'problem')} to repair, see above.")
+    click.echo("No problems found: open a lab with `ddpkit lab`.")
 
 
 def examine() -> Iterator[Finding]:
-    """Look at everything, the quick things first; never raises."""
+    """Yield every finding, quick ones first; never raises."""
     broken = False
     for look in LOOKS:
         finding = look()
@@ -117,7 +117,7 @@ def _host_name() -> Finding:
 
 
 def _resolved(name: str) -> Sequence[str]:
-    """The addresses of a host; none also if the name service does not answer in time."""
+    """Return the addresses of a host; none if the name service does not answer in time."""
     found: list[str] = []
 
     def ask() -> None:
@@ -179,7 +179,7 @@ LOOKS: tuple[Callable[[], Finding], ...] = (
 
 
 def _ranks() -> Finding:
-    """Whether ranks work, proven by a sum over two real ones."""
+    """Return the finding about ranks: two real ranks add their numbers."""
     from ddpkit.cluster import Cluster
 
     cluster = Cluster(2)

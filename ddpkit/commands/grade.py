@@ -24,19 +24,31 @@ FAILED, NONE_GRADED = 3, 4  # exit statuses: the machine failed for some; all we
 
 @click.command()
 @click.argument("submissions", nargs=-1, required=True, type=FILE)
-@click.option("--out", required=True, type=FILE, help="Folder of the results.")
-@click.option("--lab", help="Grade all as this lab (00, 01, ...).")
+@click.option("--out", required=True, type=FILE, help="Folder for the results.")
+@click.option("--lab", help="Grade all notebooks as this lab (00, 01, ...).")
 @click.option(
     "--open",
     "opened",
-    help="Or: each says which lab it is. The first lab that is still open, as for `handout`.",
+    help="The first open lab, as for `handout`; each notebook names its own lab.",
 )
-@click.option("--secret", type=FILE, help="The course's secret; without it, OUT/secret is made.")
-@click.option("--jobs", default=1, show_default=True, help="Submissions graded at a time.")
-@click.option("--limit", default=60.0, show_default=True, help="Seconds for a cell or a case.")
-@click.option("--resume", is_flag=True, help="Go on: what is graded in OUT is not graded again.")
-@click.option("--only", help="Of what is graded, these statuses again: infra_error,timeout")
-@click.option("--again", multiple=True, help="This submission, or this folder's, again.")
+@click.option(
+    "--secret",
+    type=FILE,
+    help="File with the course's secret.  [default: OUT/secret, made on the first run]",
+)
+@click.option(
+    "--jobs", default=1, show_default=True, help="Number of submissions graded at a time."
+)
+@click.option(
+    "--limit", default=60.0, show_default=True, help="Limit for one cell or one case, in seconds."
+)
+@click.option(
+    "--resume", is_flag=True, help="Continue in OUT: skip the submissions with a result there."
+)
+@click.option("--only", help="Grade again the results with these statuses: infra_error,timeout")
+@click.option(
+    "--again", multiple=True, help="Grade again this submission, or the submissions in this folder."
+)
 def grade(
     submissions: tuple[Path, ...],
     out: Path,
@@ -49,13 +61,13 @@ def grade(
     only: str | None,
     again: tuple[str, ...],
 ) -> None:
-    """Grade notebooks, in files and folders, each in a sandbox of its own.
+    """Grade notebooks, in files and folders, each in its own sandbox.
 
-    No sandbox holds an answer of a lab that is open. With --lab alone that lab is the first of
-    them. With --lab and --open both hold.
+    No sandbox holds an answer of an open lab. With --lab alone, that lab and later labs are open.
+    With both options, --open names the first open lab.
 
-    Ends with status 0; with 3 if the machine failed for one or more (infra_error), with 4 if all
-    were refused, with 1 if nothing could be graded.
+    The exit status is 0 after a success, 1 if no submission could be graded, 3 if the machine
+    failed for at least one submission (infra_error), and 4 if all submissions were refused.
     """
     from tqdm import tqdm
 
@@ -67,15 +79,19 @@ def grade(
     number, first = _number(lab, "--lab"), _number(opened, "--open")
     if not number and not first:
         raise GradeError(
-            "Say which answers no sandbox may hold: --lab 03 grades all as lab 03, and keeps back "
-            "the answers of lab 03 and later ones; with --open 03 each notebook says which lab it "
-            "is, and the same answers are kept back."
+            "Name the first open lab, because no sandbox may hold answers of open labs. --lab 03 "
+            "grades every notebook as lab 03; with --open 03 each notebook names its own lab. Both "
+            "options keep back the answers of lab 03 and of later labs."
         )
     if secret is not None and not secret.is_file():
-        raise GradeError(f"There is no secret {secret}. Without --secret, OUT/secret is made.")
+        raise GradeError(
+            f"There is no secret {secret}. Leave --secret out, and OUT/secret is made."
+        )
     levels.require([*submissions, out, *([secret] if secret else [])])
     if (out / "results").exists() and not (resume or only or again):
-        raise GradeError(f"{out} has results already: go on with --resume, or name another folder.")
+        raise GradeError(
+            f"{out} has results already: continue with --resume, or name another folder."
+        )
     notebooks = find(submissions)
     if only or again:
         statuses = {status.strip() for status in (only or "").split(",")}
@@ -127,7 +143,7 @@ def _number(given: str | None, option: str) -> str | None:
 
 
 def _status(found: Sequence[str]) -> int:
-    """What a script is told: see the command's own words."""
+    """Return the exit status, as the help of the command lists it."""
     if "infra_error" in found:
         return FAILED
     return NONE_GRADED if {*found} == {"refused"} else 0
@@ -163,11 +179,13 @@ def _make_folder(out: Path) -> None:
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise GradeError(f"{out} cannot be made: {error.strerror}.") from error
+        raise GradeError(
+            f"The folder {out} cannot be made: {error.strerror}. Name another folder."
+        ) from error
 
 
 def _one_thread() -> None:
-    """Keep torch to one thread: a process with threads that forks, as this one does, may hang."""
+    """Limit torch to one thread: this process forks, and a fork of several threads may hang."""
     import torch
 
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""`ddpkit handout --open 03`: the archive that a class gets, made from the teacher's checkout.
+"""`ddpkit handout --open 03`: the archive for a class, made from the teacher's checkout.
 
 It holds all labs, blank, and the kit with all checks: no check says what is right in code (a test
 looks for the answers' lines). It does not hold the solutions, the tests, the answers of labs that
@@ -57,7 +57,7 @@ SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
     "opened",
     required=True,
     metavar="NUMBER",
-    help="The first lab that is still open: its answers and those of later labs stay out.",
+    help="The first open lab: the answers of this lab and of later labs stay out.",
 )
 @click.option(
     "-o",
@@ -68,9 +68,11 @@ SAME_DAY = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
     help="The file to write.",
 )
 def handout(opened: str, output: Path) -> None:
-    """Write the archive that a class gets: labs and kit, without answers of labs that are open."""
+    """Write the archive for a class: the labs and the kit, without the answers of open labs."""
     if not (CHECKOUT / "solutions").is_dir():
-        raise click.ClickException("`ddpkit handout` works in a checkout of ddpkit only.")
+        raise click.ClickException(
+            "`ddpkit handout` works in a checkout of ddpkit only: run the checkout's own ddpkit."
+        )
     labs = blank_labs(CHECKOUT)
     number = lab_named(opened, labs).name[:2]
     try:
@@ -82,9 +84,9 @@ def handout(opened: str, output: Path) -> None:
 
 
 def blank_labs(root: Path) -> list[Path]:
-    """The labs of a checkout, proven blank: each is what its lesson makes, byte for byte.
+    """Return the labs of a checkout, which equal byte for byte the labs made from the lessons.
 
-    LessonError: one is not, for example because somebody has worked in it.
+    Raises LessonError if a lab differs, for example because somebody has worked in it.
     """
     from ddpkit.authoring import stale
     from ddpkit.authoring.lesson import parse
@@ -97,14 +99,14 @@ def blank_labs(root: Path) -> list[Path]:
 
 
 def archive(root: Path, labs: list[Path], opened: str) -> bytes:
-    """The archive as a zip, equal bytes for equal files; `opened` is a lab's number ("03")."""
+    """Return the archive as a zip: equal files, equal bytes. `opened` is a lab's number ("03")."""
     paths = [*labs, *_kit(root, opened), *(path for each in PAGES for path in root.glob(each))]
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as zipped:
         for path in sorted(paths):
             name = path.relative_to(root).as_posix()
             entry = zipfile.ZipInfo(name, SAME_DAY)
-            entry.create_system = 3  # Unix, whose modes these are, wherever it is made
+            entry.create_system = 3  # Unix: the archive has Unix modes, even if made elsewhere
             entry.external_attr = (0o100755 if path.stat().st_mode & 0o100 else 0o100644) << 16
             content = path.read_bytes()
             if name == "README.md":
@@ -114,7 +116,7 @@ def archive(root: Path, labs: list[Path], opened: str) -> bytes:
 
 
 def _kit(root: Path, opened: str) -> Iterator[Path]:
-    """The files of the package, less the answers of lab `opened` and of later ones."""
+    """Yield the files of the package, without the answers of lab `opened` and of later labs."""
     known = _tracked(root)
     for path in (root / "ddpkit").rglob("*"):
         if known is not None and path not in known:
@@ -131,7 +133,7 @@ def _kit(root: Path, opened: str) -> Iterator[Path]:
 
 
 def _tracked(root: Path) -> set[Path] | None:
-    """Files that git knows, so that a teacher's notes do not go along; None without git."""
+    """Return the files that git knows, to leave a teacher's notes out; None without git."""
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "ls-files", "-z", "ddpkit"]
@@ -143,5 +145,5 @@ def _tracked(root: Path) -> set[Path] | None:
 
 
 def for_students(readme: str) -> str:
-    """README without what speaks of pages and folders that a class does not get."""
+    """Return README without the parts about pages and folders that a class does not get."""
     return NEED_A_CHECKOUT.sub("", TEACHERS.sub("", readme))

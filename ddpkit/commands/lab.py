@@ -1,7 +1,7 @@
 """`ddpkit lab 00` opens a lab; `--copy DIR` brings the labs, and later newer ones, into a folder.
 
-What a student has changed is never written over. To tell it from a copy that was only left lying,
-the folder remembers in `.ddpkit/labs.json` what each lab was like when it was copied.
+A lab that a student has changed is never overwritten. The folder keeps a digest of each lab as it
+was copied, in `.ddpkit/labs.json`, to tell a changed lab from an old copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md")  # linked by t
 
 
 class _ForJupyter(click.Command):
-    """Says of an option that it does not know where those of jupyter go."""
+    """Explains, for an unknown option, the place of jupyter's options."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         words = " ".join(args)
@@ -33,21 +33,22 @@ class _ForJupyter(click.Command):
             before, _, after = words.partition(error.option_name)
             where = f"ddpkit lab {before}-- {error.option_name}{after}"
             raise click.UsageError(
-                f"{error.format_message()} If it is jupyter's, write -- before it: {where}", context
+                f"{error.format_message()} For an option of jupyter, write -- before it: {where}",
+                context,
             ) from None
 
 
 @click.command(cls=_ForJupyter)
 @click.argument("number", required=False)
-@click.option("--list", "only_list", is_flag=True, help="List the labs, open nothing.")
+@click.option("--list", "only_list", is_flag=True, help="List the labs without opening one.")
 @click.option(
     "--copy",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Copy the labs to DIR, over nothing that you have changed; open nothing.",
+    help="Copy the labs to DIR without opening a lab; files changed by you are kept.",
     metavar="DIR",
 )
-@click.option("--opened", is_flag=True, hidden=True, help="Who copies opens them too: make lab.")
+@click.option("--opened", is_flag=True, hidden=True, help="Used by make lab, which opens the copy.")
 @click.argument("jupyter", nargs=-1, type=click.UNPROCESSED)
 def lab(
     number: str | None,
@@ -58,11 +59,11 @@ def lab(
 ) -> None:
     """Open JupyterLab on the start page, or on lab NUMBER ("0", "00", "00_ranks").
 
-    What follows `--` goes to jupyter: ddpkit lab 00 -- --no-browser --port 8899
+    Arguments after `--` go to jupyter: ddpkit lab 00 -- --no-browser --port 8899
     """
     there = labs()
     if not there:
-        raise click.ClickException(f"There are no labs in {labs_folder()}.")
+        raise click.ClickException(f"There are no labs in {labs_folder()}: reinstall ddpkit.")
     if only_list:
         click.echo("\n".join(path.stem for path in there))
         return
@@ -86,13 +87,13 @@ def lab(
 
 
 def path_with_commands(path: str) -> str:
-    """A PATH for Lab's terminals and cells: one in which `ddpkit` and `torchrun` are found."""
+    """Return a PATH for Lab's terminals and cells, with the folder of `ddpkit` and `torchrun`."""
     ours = str(Path(sys.executable).parent)
     return path if ours in path.split(os.pathsep) else os.pathsep.join([ours, path])
 
 
 def _jupyter() -> str:
-    """What a terminal calls our jupyter: its name, or its path where the environment is not on."""
+    """Return the command of our jupyter: its name, or its path outside the environment."""
     ours = Path(sys.executable).with_name("jupyter")
     found = shutil.which("jupyter")
     if found is not None and os.path.realpath(found) == os.path.realpath(ours):
@@ -101,28 +102,28 @@ def _jupyter() -> str:
 
 
 def labs_folder() -> Path:
-    """The folder of the kit's labs: beside the package in a checkout, inside it when installed."""
+    """Return the folder of the kit's labs: beside the package in a checkout, else inside it."""
     inside = PACKAGE / "labs"
     return inside if inside.is_dir() else CHECKOUT / "labs"
 
 
 def labs() -> list[Path]:
-    """The kit's labs, in their order."""
+    """Return the kit's labs, in their order."""
     return sorted(labs_folder().glob("[0-9][0-9]_*.ipynb"))
 
 
 def notebooks() -> list[Path]:
-    """All that a reader gets: the start page, then the labs."""
+    """Return the notebooks of a reader: the start page, then the labs."""
     page = start_page()
     return [*([page] if page.is_file() else []), *labs()]
 
 
 def handed_out() -> Iterator[tuple[str, bytes]]:
-    """The name and the content of each file of a reader's folder: the notebooks, and the guides.
+    """Yield the name and the content of each file of a reader's folder: notebooks and guides.
 
-    JupyterLab opens nothing above that folder, so docs/ lies inside it, where labs/ has it beside.
-    It writes into a notebook what the kernel says of its language, and then calls it changed: so
-    that stands there already.
+    JupyterLab opens no file above that folder, so docs/ lies inside the folder. JupyterLab writes
+    the kernel's language info into a notebook and then calls the notebook changed, so the notebooks
+    contain the language info already.
     """
     language = _json({"name": "python"}), _json(_language_info())
     for path in notebooks():
@@ -133,7 +134,7 @@ def handed_out() -> Iterator[tuple[str, bytes]]:
 
 
 def _language_info() -> dict[str, object]:
-    """What the kernel of this Python says of its language: ipykernel's, which is slow to import."""
+    """Return the language info of this Python's kernel, without ipykernel's slow import."""
     return {
         "codemirror_mode": {"name": "ipython", "version": sys.version_info[0]},
         "file_extension": ".py",
@@ -158,9 +159,9 @@ def start_page() -> Path:
 
 
 def lab_named(number: str, labs: Sequence[Path]) -> Path:
-    """The lab of `labs` that a reader calls `number`: "0", "00" or "00_ranks".
+    """Return the lab of `labs` with this `number`: "0", "00" or "00_ranks".
 
-    ClickException, with the labs that there are: it is none of them.
+    Raises ClickException, with the list of labs, if there is no such lab.
     """
     wanted = number.zfill(2) if number else number
     found = [path for path in labs if path.stem == number or path.stem.startswith(f"{wanted}_")]
@@ -171,7 +172,7 @@ def lab_named(number: str, labs: Sequence[Path]) -> Path:
 
 
 def copy_labs(folder: Path) -> Iterator[tuple[str, str]]:
-    """Copy labs and guides into `folder`, made if need be; yields (name, what was done with it).
+    """Copy labs and guides into `folder`, made if missing; yield the name and fate of each file.
 
     Raises LessonError, in one sentence, if the folder cannot be made or written to.
     """
@@ -195,20 +196,20 @@ def _copy(new: bytes, target: Path, copied: dict[str, str]) -> str:
             file.write(new)
         done = "new"
     elif not target.is_file():
-        return "not copied: something that is no file has its name"
+        return "not copied: a folder or link of the same name is there"
     elif (old := target.read_bytes()) == new:
         done = "there already"
     elif _digest(old) == copied.get(target.name):
         write_whole(target, new)
-        done = "renewed: the kit's has changed, and yours had not"
+        done = "renewed: the kit's copy has changed, and yours had not"
     else:
-        return "kept, you have changed it (rename it and copy again for a fresh one)"
+        return "kept, because you have changed it (for a fresh copy, rename it and copy again)"
     copied[target.name] = _digest(new)
     return done
 
 
 def _read(folder: Path) -> dict[str, str]:
-    """Digests of what was copied before, by name; none if nobody knows: what differs is changed."""
+    """Return the digests of the last copies, by name; without any, a differing file is changed."""
     try:
         known = json.loads((folder / ".ddpkit" / "labs.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):

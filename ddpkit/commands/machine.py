@@ -1,4 +1,4 @@
-"""`ddpkit machine`: the modelled machines that have a name, or one measured from this computer."""
+"""`ddpkit machine`: list the named machines, or measure this computer."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from ddpkit.text import under
 
 @click.command()
 @click.option("--measure", is_flag=True, help="Measure this computer's device.")
-@click.option("--device", default="cpu", show_default=True, help='What to measure: "cpu", "cuda".')
+@click.option(
+    "--device", default="cpu", show_default=True, help='The device to measure: "cpu" or "cuda".'
+)
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("machine.json"),
     show_default=True,
-    help="Where to write what was measured.",
+    help="The file to write.",
 )
 def machine(measure: bool, device: str, output: Path) -> None:
     """List the machines that Cluster(machine=) knows, or measure one (--measure)."""
@@ -43,7 +45,7 @@ def machine(measure: bool, device: str, output: Path) -> None:
 
 
 def _described(each: MachineModel) -> str:
-    """A machine, its numbers, and where they are from."""
+    """Return a machine's line: its name, its numbers and their source."""
     found = each.as_json()
     peaks = ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in each.flops.items())
     of_peak, of_bandwidth = each.efficiency

@@ -35,14 +35,14 @@ class Commands(click.Group):
 @click.version_option(ddpkit.__version__, prog_name="ddpkit")
 def main() -> None:
     """Learn distributed training on real ranks."""
-    # Imports leave little garbage, but each thousand new objects have it looked for, and so has the
-    # end of Python, among all that there is: a third of the time of a command that needs torch.
+    # Imports leave little garbage, but every thousand new objects start a search for it, and the
+    # end of Python searches all objects: a third of the time of a command that needs torch.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
 
 
 def _found() -> Iterator[click.Command]:
-    """The command of each module that has one of its own name."""
+    """The commands: each module that has a command of the same name."""
     for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
         if name != "main":
             found = getattr(importlib.import_module(f"{commands.__name__}.{name}"), name, None)

@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 GOOD = 0.8  # efficiency below which more ranks are mostly wasted
 RANKS = tuple(2**k for k in range(13))
 BLIND = (
-    "Not in the model: congestion, ranks that are late, memory that runs out. They make a step "
+    "Not in the model: congestion, late ranks, a full memory. All three make a step "
     "longer, never shorter."
 )
 
 
 def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What `predict` and `tune` are both given."""
+    """Add the options that `predict` and `tune` share."""
     for option in (
-        click.option("--speed", default=1.0, show_default=True, help="How fast ranks compute."),
-        click.option("--link", help='Another link, as "100 Gbit/s, 10 us".'),
+        click.option(
+            "--speed",
+            default=1.0,
+            show_default=True,
+            help="Speed of the ranks, relative to the recording; 2 is twice as fast.",
+        ),
+        click.option("--link", help='Another link, such as "100 Gbit/s, 10 us".'),
         click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path)),
     ):
         command = option(command)
@@ -34,8 +39,16 @@ def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @of_a_trace
-@click.option("--ranks", "-n", type=click.IntRange(1, 65536), multiple=True, help="How many ranks.")
-@click.option("--machine", help='Another machine, as "A100"; see ddpkit machine.')
+@click.option(
+    "--ranks",
+    "-n",
+    type=click.IntRange(1, 65536),
+    multiple=True,
+    help="Number of ranks; may be repeated.",
+)
+@click.option(
+    "--machine", help='Another machine, such as "A100"; `ddpkit machine` lists the names.'
+)
 @click.option("--recorded-on", help="The machine of the recording, if the trace does not name it.")
 @click.option("--cap", type=click.FloatRange(0), help="Another bucket_cap_mb.")
 @click.option(
@@ -43,7 +56,7 @@ def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(("ring", "butterfly", "cheapest")),
     default="ring",
     show_default=True,
-    help="That of the all-reduces.",
+    help="Algorithm of the all-reduces.",
 )
 def predict(
     files: tuple[Path, ...],
@@ -55,10 +68,10 @@ def predict(
     speed: float,
     algorithm: str,
 ) -> None:
-    """Say how long a recorded step would take on other ranks, links and bucket caps.
+    """Predict a recorded step's time with other ranks, links, machines and bucket caps.
 
-    FILES is a trace, as for `ddpkit trace`, of a data-parallel run of at least one step. Each rank
-    keeps its batch. Every other recorded step is held out, to say how well the model fits.
+    FILES is a trace, as for `ddpkit trace`, of a data-parallel run with at least one step. Each
+    rank keeps its batch size. Half of the recorded steps are held out to measure the model's error.
     """
     model = loaded(files)
     for line in described(model, files):
@@ -69,18 +82,19 @@ def predict(
     else:
         least, most = _speeds(model, machine, recorded_on)
         click.echo(
-            f"A trace does not hold operations. On {machine} they gain between × {least:.3g} and "
-            f"× {most:.3g}, by what holds them up: starting, computing or memory."
+            f"A trace does not hold single operations. On {machine} an operation is between "
+            f"× {least:.3g} and × {most:.3g} as fast, depending on its limit: start, compute or "
+            "memory."
         )
         for factor in (least, most):
-            click.echo(f"If all of them gain × {factor:.3g}:")
+            click.echo(f"If all operations are × {factor:.3g} as fast:")
             click.echo("\n".join(_curve(model, ranks, speed=speed * factor, **changed)))
     click.echo(BLIND)
     click.echo(f"To see it run: {_run(model, max(ranks, default=8), link, machine)}")
 
 
 def _curve(model: Forecast, ranks: tuple[int, ...], **changed: Any) -> list[str]:
-    """The step, speed-up and efficiency over ranks, as lines."""
+    """Return the step, speed-up and efficiency over ranks, as lines."""
     alone = stated(model, world_size=1, **changed).step_ns
     rows, good = [["ranks", "a step", "speed-up", "efficiency"]], 0
     for n in sorted({*(ranks or RANKS)}):
@@ -93,14 +107,14 @@ def _curve(model: Forecast, ranks: tuple[int, ...], **changed: Any) -> list[str]
 
 
 def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[float, float]:
-    """How many times as fast another machine is, at least and at most."""
+    """Return the factors by which another machine is faster, at least and at most."""
     from ddpkit.machine import MachineModel, speed_range
 
     was = recorded_on or model.machine
     if not was:
         raise click.ClickException(
-            "the trace does not say on which machine it was recorded: --recorded-on names it, for "
-            "example as mine.json, which ddpkit machine --measure -o mine.json writes"
+            "the trace does not name the machine of its recording: name it with --recorded-on, for "
+            "example mine.json, the file of `ddpkit machine --measure -o mine.json`"
         )
     try:
         return speed_range(MachineModel.parse(was), MachineModel.parse(machine))
@@ -109,7 +123,7 @@ def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[flo
 
 
 def loaded(files: tuple[Path, ...]) -> Forecast:
-    """The model of the trace in some files."""
+    """Return the model of the trace in these files."""
     from ddpkit.simulate import forecast
     from ddpkit.trace import Trace
 
@@ -117,7 +131,7 @@ def loaded(files: tuple[Path, ...]) -> Forecast:
 
 
 def stated(model: Forecast, **changed: Any) -> Any:
-    """The replay of a change; what is wrong with it is said as a command says it."""
+    """Return the replay of a change. Raises ClickException if the change is refused."""
     try:
         return model.replay(**changed)
     except ValueError as error:
@@ -125,7 +139,7 @@ def stated(model: Forecast, **changed: Any) -> Any:
 
 
 def described(model: Forecast, files: tuple[Path, ...]) -> list[str]:
-    """What was recorded, and how well the model fits it."""
+    """Return lines about the recorded step and the error of the model."""
     step = model.step
     recorded = model.replay().step_ns
     lines = [
@@ -144,7 +158,7 @@ def described(model: Forecast, files: tuple[Path, ...]) -> list[str]:
 
 
 def _run(model: Forecast, ranks: int, link: str | None, machine: str | None) -> str:
-    """The command that makes such a run in emulated time."""
+    """Return the command for such a run in emulated time."""
     said = link or str(model.links.slowest)
     on = f' --machine "{machine or model.machine}"' if machine or model.machine else ""
     return f'ddpkit run -n {min(ranks, 16)} --link "{said}"{on} train.py'

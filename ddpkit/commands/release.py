@@ -11,18 +11,20 @@ from ddpkit.text import count
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option(
-    "--check", "only_check", is_flag=True, help="Change nothing; fail if all is not fresh."
+    "--check", "only_check", is_flag=True, help="Change nothing; fail if a generated file is stale."
 )
-@click.option("--force", is_flag=True, help="Execute also the lessons that have not changed.")
+@click.option("--force", is_flag=True, help="Execute unchanged lessons too.")
 def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
     """Make labs, executed solutions and answers from solutions/*.py (of all lessons, or NAMES).
 
-    A lesson is executed if its code has changed; where only texts have, the outputs stay.
+    A lesson is executed if its code has changed; if only its texts have, the outputs stay.
     """
     from ddpkit import authoring
 
     if not (CHECKOUT / "solutions").is_dir():
-        raise click.ClickException("`ddpkit release` works in a checkout of ddpkit only.")
+        raise click.ClickException(
+            "`ddpkit release` works in a checkout of ddpkit only: run the checkout's own ddpkit."
+        )
     if only_check:
         problems = authoring.check(CHECKOUT)
         for problem in problems:

@@ -30,17 +30,21 @@ OF_A_CLASS = ["statistics", "standings", "written"]
     required=True,
     type=click.Choice([*OF_RESULTS, *OF_A_BOOK, *OF_A_CLASS, "sources"]),
 )
-@click.option("-o", "--output", type=FILE, help="The file to write; without it, the terminal.")
-@click.option("--lab", help="Of this lab alone (00, 01, ...).")
+@click.option("-o", "--output", type=FILE, help="The file to write.  [default: the terminal]")
+@click.option("--lab", help="Only the results of this lab (00, 01, ...).")
 @click.option(
-    "--roster", type=FILE, help="Who takes the course: a CSV file of yours, or the LMS's."
+    "--roster", type=FILE, help="The students of the course: your own CSV file, or the LMS's."
 )
 @click.option("--keep", type=click.Choice(["best", "newest"]), default="best", show_default=True)
 @click.option(
-    "--overrides", type=FILE, help="Your points and comments; else FOLDER/overrides.toml."
+    "--overrides", type=FILE, help="Your own points and comments.  [default: FOLDER/overrides.toml]"
 )
-@click.option("--anonymous", type=FILE, help="Codes for names; this file says whose they are.")
-@click.option("--each", type=FILE, help="With html: a page for each student, in this folder.")
+@click.option(
+    "--anonymous", type=FILE, help="Print codes instead of names; this file maps codes to people."
+)
+@click.option(
+    "--each", type=FILE, help="With html: write a page for each student into this folder."
+)
 def report(
     folder: Path,
     form: str,
@@ -52,13 +56,13 @@ def report(
     anonymous: Path | None,
     each: Path | None,
 ) -> None:
-    """Write the results in FOLDER, as `ddpkit grade` left them, in another form."""
+    """Write the results that `ddpkit grade` left in FOLDER in another form."""
     from ddpkit.grade.publish import people
     from ddpkit.grade.publish.gradebook import lab_of_result
     from ddpkit.grade.publish.roster import read_roster, without_roster
 
     if anonymous and form in ("canvas", "moodle"):
-        raise GradeError(f"{form} needs names: leave --anonymous out.")
+        raise GradeError(f"--format {form} needs names: leave --anonymous out.")
     results = _overridden(folder, overrides)
     if lab is not None:
         results = [result for result in results if lab_of_result(result) == lab.zfill(2)]
@@ -74,11 +78,11 @@ def report(
         results, who = unnamed(results, who, anonymous)
     if each is not None:
         if form != "html":
-            raise GradeError("--each writes pages: use it with --format html.")
+            raise GradeError("--each writes HTML pages: add --format html.")
         click.echo(f"wrote {len(people.pages(results, who, each))} pages into {each}")
     elif form == "sources":
         if output is None:
-            raise GradeError("--format sources writes many files: name a folder with -o.")
+            raise GradeError("--format sources writes many files: name a folder for them with -o.")
         click.echo(f"wrote {people.sources(results, output)} answers into {output}")
     else:
         _write(_text(results, who, form, keep), output)

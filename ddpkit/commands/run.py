@@ -29,12 +29,14 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     options_metavar="-n RANKS [OPTIONS]",
 )
-@click.option("-n", "ranks", type=int, required=True, metavar="RANKS", help="How many ranks.")
-@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@click.option("-n", "ranks", type=int, required=True, metavar="RANKS", help="Number of ranks.")
+@click.option(
+    "-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m."
+)
 @click.option(
     "--link",
     metavar="LINK",
-    help='Emulated time: each rank has a machine, and a link. "10 Gbit/s, 50 us", or JSON: '
+    help='Emulated time: each rank has a machine and a link: "10 Gbit/s, 50 us", or JSON: '
     '{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}.',
 )
 @click.option(
@@ -47,8 +49,8 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
     "--speed",
     multiple=True,
     metavar="[RANK=]SPEED",
-    help="Emulated time: how fast machines are, compared with this one. 0.5, inf, or 3=0.5 of rank "
-    "3 alone.",
+    help="Emulated time: speed of the machines, relative to this computer: 0.5, inf, or 3=0.5 for "
+    "rank 3 alone.",
 )
 @click.option(
     "--timeout",
@@ -68,7 +70,7 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
     "--html",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write one page, with the run to point at and to zoom; it opens offline in any browser.",
+    help="Write the timeline as one page; zoom and details work offline in any browser.",
 )
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -84,9 +86,9 @@ def run(
     script: str,
     args: tuple[str, ...],
 ) -> None:
-    """Run SCRIPT with its ARGS on RANKS ranks, as torchrun would, and say where its time went.
+    """Run SCRIPT with its ARGS on RANKS ranks, as torchrun would, and report on its time.
 
-    The script needs no change and no GPU. Its output is its own; what ddpkit says goes to stderr.
+    The script needs no change and no GPU. stdout belongs to the script; ddpkit prints to stderr.
     A deadlock is explained. The exit code is the script's.
     """
     cluster = _cluster(ranks, _read("--link", link), _read("--machine", machine), _speeds(speed))
@@ -116,18 +118,18 @@ def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float
 
     if job.active():
         raise ClusterError(
-            f"{', '.join(job.LAUNCHED)} are set: `ddpkit run` starts ranks, and cannot be one. "
-            "Unset them, or leave torchrun out."
+            f"{', '.join(job.LAUNCHED)} are set, so this process is a rank already, and `ddpkit "
+            "run` starts ranks itself. Unset these variables, or leave torchrun out."
         )
     if not 1 <= ranks <= TOO_MANY:
-        raise ClusterError(f"-n {ranks}: a run has 1 to {TOO_MANY} ranks.")
+        raise ClusterError(f"-n {ranks}: give a number of ranks from 1 to {TOO_MANY}.")
     emulated = link is not None or machine is not None
     device = "cuda" if not emulated and devices.has_gpus() else "cpu"
     return Cluster(ranks, link=link, machine=machine, speed=speed, device=device)
 
 
 def _read(option: str, text: str | None) -> Any:
-    """What an option says: a text as it is, or what is written as JSON; its keys may be ranks."""
+    """Return an option's value: the text, or the parsed JSON, whose keys may be ranks."""
     if text is None or not text.lstrip().startswith("{"):
         return text
     try:
@@ -138,7 +140,7 @@ def _read(option: str, text: str | None) -> Any:
 
 
 def _speeds(texts: tuple[str, ...]) -> float | dict[int, float]:
-    """A speed for all ranks, or of single ones."""
+    """Return one speed for all ranks, or a mapping from ranks to speeds."""
     own: dict[int, float] = {}
     for text in texts:
         rank, equals, factor = text.rpartition("=")
@@ -157,7 +159,7 @@ def _speeds(texts: tuple[str, ...]) -> float | dict[int, float]:
 def launched(
     target: str, args: tuple[str, ...], is_module: bool, cluster: Cluster
 ) -> LaunchedScript:
-    """The script. Raises ClusterError if there is none of that name, or python cannot run it."""
+    """Return the script. Raises ClusterError if it is missing, or if python cannot run it."""
     from ddpkit.rank.script.launched import LaunchedScript
 
     found = LaunchedScript(
@@ -170,15 +172,15 @@ def launched(
     )
     if target.startswith("-"):
         raise ClusterError(
-            f"`ddpkit run` has no option {target}, and no script is called so. Ranks compute on "
-            "GPUs where there are any (not with DDPKIT_DEVICE=cpu); elsewhere cuda means the CPU."
+            f"`ddpkit run` has no option {target}, and no script has that name. Ranks compute on "
+            "GPUs if there are any and DDPKIT_DEVICE is not cpu; otherwise cuda means the CPU."
         )
     if not found.is_there:
         first = target.partition(".")[0]
         raise ClusterError(
             f"There is no module {first!r} in this folder or this environment."
             if is_module
-            else f"There is no script {target!r}. (A module's name stands after -m.)"
+            else f"There is no script {target!r}. (For a module, write -m before its name.)"
         )
     if not is_module and not found.holds_main:
         _check_source(target)
@@ -187,7 +189,7 @@ def launched(
 
 
 def _check_source(target: str) -> None:
-    """Raise ClusterError for what is no text. What no rank could read twice is left to them."""
+    """Raise ClusterError for a file that is not text. A pipe is left to the rank that reads it."""
     if os.path.isdir(target):
         raise ClusterError(
             f"The folder {target!r} has no __main__.py, so python cannot run it: name a script."
@@ -199,7 +201,7 @@ def _check_source(target: str) -> None:
                     raise SyntaxError("a null byte")
     except (SyntaxError, UnicodeDecodeError):  # its mistakes, if it is text, a rank finds
         raise ClusterError(
-            f"{target!r} is no Python script, it is not even text: name the file that python runs."
+            f"{target!r} is not a Python script, because it is not text: name a script."
         ) from None
     except OSError as error:
         raise ClusterError(f"The script {target!r} cannot be read: {error.strerror}.") from None
@@ -210,7 +212,7 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
-# What is left of a run
+# The files of a run
 
 
 def _check_targets(saved: Path | None, html: Path | None) -> None:
@@ -223,12 +225,12 @@ def _check_targets(saved: Path | None, html: Path | None) -> None:
     for path in filter(None, (saved, html)):
         if not os.access(path.parent, os.W_OK):
             raise ClusterError(
-                f"{path} cannot be written: there is no folder {path.parent} of yours."
+                f"{path} cannot be written: the folder {path.parent} is missing or not writable."
             )
 
 
 def save(trace: Trace, path: Path) -> None:
-    """Save a trace; the name of the file says in which format."""
+    """Save a trace; the name of the file decides the format."""
     written = [path]
     if path.suffix and not path.name.endswith((".chrome.json", ".chrome.json.gz")):
         trace.save(path)
@@ -252,7 +254,7 @@ def write_page(trace: Trace, path: Path, step: int | None = None) -> None:
     _say(f"wrote {path}")
 
 
-# What is said in the end
+# The messages after a run
 
 
 def _say(text: str) -> None:
@@ -260,13 +262,13 @@ def _say(text: str) -> None:
 
 
 def explanation(error: RunFailed) -> str:
-    """What a failed run says: a traceback, if a rank has raised, and the kit's own words."""
+    """Return the text of a failed run: a traceback, if a rank raised, and the kit's own text."""
     notes = getattr(error, "__notes__", [])
     return "\n".join([*notes, f"{type(error).__name__}: {error}"])
 
 
 def exit_code(error: RunFailed) -> int:
-    """The exit code of a run that failed: that of the first rank that left with one."""
+    """Return the exit code of a failed run: the one of the first rank that left with a code."""
     if isinstance(error, RankDied) and error.rank is not None:
         death = error.deaths[error.rank]
         if death.exit_code:
@@ -277,7 +279,7 @@ def exit_code(error: RunFailed) -> int:
 
 
 def summary(done: Run[None]) -> str:
-    """Where the time of a run went, and that of a typical step."""
+    """Return the table of a run's time, and the parts of a typical step."""
     from ddpkit.view.drawing.typical import typical_step
     from ddpkit.view.timeline.model import timeline_model
 

@@ -1,8 +1,8 @@
 """`ddpkit script 03`: a lab as a plain script, with your own answers in it.
 
 The script is the lab's cells in their order, texts as comments, for python and for torchrun. Its
-first line holds a digest of the others: so a script that somebody has changed is told from one that
-can be written anew.
+first line holds a digest of the other lines, to tell a script that somebody has changed from one
+that may be overwritten.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MADE = re.compile(r"# Made by `ddpkit script` from \S+ \((?P<digest>\w+)\)\.\n")
 
 YOURS = "your answers"
 KEPT = "your answers, as kept by their checks"
-MISSING = "not answered yet, so what needs them will fail"
+MISSING = "not answered yet: cells that need them will fail"
 
 
 @click.command()
@@ -38,13 +38,13 @@ MISSING = "not answered yet, so what needs them will fail"
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write; without it, one of the lab's name in this folder.",
+    help="The file to write.  [default: the lab's name, in this folder]",
 )
 def script(number: str, output: Path | None) -> None:
     """Write lab NUMBER as a plain script with your answers in it, for python and for torchrun.
 
-    They come from your notebook, in this folder, my_labs/ or labs/, and where it is blank, from the
-    versions that its checks have kept. A script that you have changed is not overwritten.
+    The answers come from your notebook in this folder, my_labs/ or labs/. For a blank exercise, the
+    last version that passed its check is used. A script that you have changed is not overwritten.
     """
     folders = (labs_folder(), Path("labs"), Path("my_labs"), Path())  # a nearer one wins
     labs = {path.stem: path for folder in folders for path in folder.glob("[0-9][0-9]_*.ipynb")}
@@ -59,16 +59,16 @@ def script(number: str, output: Path | None) -> None:
 
 @dataclass(frozen=True)
 class Script:
-    """A lab as a script, and where each exercise's answer in it comes from."""
+    """A lab as a script, with the source of each exercise's answer."""
 
     text: str
     answers: dict[str, list[str]]  # names of exercises, by YOURS, KEPT and MISSING
 
 
 def make_script(notebook: Path) -> Script:
-    """The script of a notebook that was a lab. The notebook is only read.
+    """Return the script of a lab's notebook. The notebook is only read.
 
-    Raises LessonError: there is no notebook, or its code does not make a script.
+    Raises LessonError if there is no notebook, or if its code does not make a script.
     """
     answers: dict[str, list[str]] = {YOURS: [], KEPT: [], MISSING: []}
     cells = []
@@ -88,15 +88,15 @@ def make_script(notebook: Path) -> Script:
 
 
 def write_script(script: Script, target: Path) -> None:
-    """Write a script, unless there is a file that is more than an older script.
+    """Write a script, over nothing but an unchanged script.
 
-    Raises LessonError: there is one, or the file cannot be written.
+    Raises LessonError if another file is there, or if the file cannot be written.
     """
     try:
         if target.exists() and not _is_ours(target.read_text("utf-8")):
             raise LessonError(
-                f"{target} is not as `ddpkit script` wrote it, so it stays as it is. "
-                "Name another file with -o, or move this one away."
+                f"{target} has changed since `ddpkit script` wrote it, and is not overwritten. "
+                "Name another file with -o, or move this file away."
             )
         write_whole(target, script.text.encode())
     except (OSError, UnicodeDecodeError) as error:
@@ -104,7 +104,7 @@ def write_script(script: Script, target: Path) -> None:
 
 
 def _is_ours(text: str) -> bool:
-    """Whether a text is a script, as it was made."""
+    """True if a text is a script that nobody has changed."""
     match = MADE.match(text)
     return match is not None and match["digest"] == _digest(text[match.end() :])
 
@@ -114,15 +114,15 @@ def _digest(body: str) -> str:
 
 
 def _kept(name: str, folder: Path) -> str | None:
-    """The answer that a check has kept for the notebooks of a folder."""
-    path = folder / kept_path(name)  # with DDPKIT_PROGRESS a path of its own, which stays
+    """Return the answer that a check has kept for the notebooks of a folder."""
+    path = folder / kept_path(name)  # DDPKIT_PROGRESS names an absolute path, which wins
     if not name.isidentifier():  # the notebook may be anybody's
         return None
     return path.read_text("utf-8").replace(FUTURE, "") if path.exists() else None
 
 
 def _printing(source: str) -> str:
-    """A cell whose last line is a bare value, which a notebook shows, prints it instead."""
+    """Return a cell that prints the value of its last line, which a notebook would show."""
     try:
         statements = ast.parse(source).body
     except SyntaxError:  # a magic; or a mistake, of which `_compile` tells
@@ -140,7 +140,7 @@ def _printing(source: str) -> str:
 
 
 def _percent(cells: list[tuple[str, str]]) -> str:
-    """Cells as a script of jupytext's percent format; magics become comments."""
+    """Return cells as a script of jupytext's percent format; magics become comments."""
     import jupytext
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -158,5 +158,5 @@ def _compile(body: str, notebook: Path) -> None:
         line = body.splitlines()[(error.lineno or 1) - 1].strip()
         raise LessonError(
             f"{notebook.name} does not make a script: {error.msg}, in the line `{line}`. "
-            "Mend its cell, save the notebook, and try again."
+            "Correct that cell, save the notebook, and try again."
         ) from None

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--step", type=int, help="Only this training step, from 0; -1 is the last.")
+@click.option(
+    "--step", type=int, help="Show only this training step, counted from 0; -1 is the last."
+)
 @click.option(
     "--export",
     metavar="FILE.json|DIR",
@@ -27,14 +29,14 @@ if TYPE_CHECKING:
     "--html",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write one page, with the trace to point at and to zoom; it opens offline.",
+    help="Write the timeline as one page; zoom and details work offline in any browser.",
 )
 def trace(
     files: tuple[Path, ...], step: int | None, export: Path | None, html: Path | None
 ) -> None:
-    """Show where each rank's time went: compute, communication hidden and exposed, idle.
+    """Show each rank's time: compute, hidden communication, exposed communication, idle.
 
-    FILES is a trace saved with `run.trace.save("run.json.gz")`, or what torch.profiler wrote
+    FILES is a trace saved with `run.trace.save("run.json.gz")`, or the files of torch.profiler
     (`export_chrome_trace`), one file per rank of one run.
     """
     from ddpkit.trace import Trace
@@ -58,12 +60,14 @@ def trace(
 
 
 def _remarks(loaded: Trace, step: int | None) -> list[str]:
-    """What the table leaves open."""
+    """Return remarks about ranks, hosts and steps that the table does not show."""
     facts, remarks = loaded.facts, []
     if present := facts.get("recorded_ranks"):
-        remarks.append(f"Of the {loaded.world_size} ranks, these files are of: {present}.")
+        remarks.append(f"The files hold these ranks of {loaded.world_size}: {present}.")
     if hosts := facts.get("hosts"):
-        remarks.append(f"Recorded on {hosts} hosts: what lies between ranks is as good as clocks.")
+        remarks.append(
+            f"Recorded on {hosts} hosts: times between hosts are as exact as the hosts' clocks."
+        )
     if step is None and loaded.steps > 1:
         remarks.append(f"{loaded.steps} steps: see one with --step 0 to {loaded.steps - 1}.")
     return remarks

@@ -1,4 +1,4 @@
-"""`ddpkit tune`: the bucket caps that are worth measuring, in the order in which to do so."""
+"""`ddpkit tune`: the bucket caps worth measuring, in the order in which to measure them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ddpkit.commands.predict import BLIND, described, loaded, of_a_trace, stated
 from ddpkit.text import columns, count
 
 LEFT_OUT = "left out (torch's default: 1, then 25)"
-CLOSE = 1.02  # of the best: as good, for what a model can tell
+CLOSE = 1.02  # times the best step: the model cannot rank caps this close
 SHOWN = 8
 
 
 @click.command()
 @of_a_trace
-@click.option("--ranks", "-n", type=click.IntRange(1, 65536), help="How many ranks.")
+@click.option("--ranks", "-n", type=click.IntRange(1, 65536), help="Number of ranks.")
 def tune(files: tuple[Path, ...], ranks: int | None, link: str | None, speed: float) -> None:
-    """Say which bucket_cap_mb a recorded step wants.
+    """Predict the best bucket_cap_mb for a recorded step.
 
     FILES is a trace, as for `ddpkit trace`, of a data-parallel run. The caps are printed in the
-    order in which to measure them: once a measured step is shorter than the next prediction, no
-    other cap can win.
+    order in which to measure them. Stop when a measured step is shorter than the next prediction:
+    no other cap can win.
     """
     from ddpkit.simulate.buckets import DEFAULT_FIRST_MB
     from ddpkit.view.drawing.steps import caps

@@ -1,4 +1,4 @@
-"""`Raised`: an exception of a rank as plain data, which the launcher can always read."""
+"""`Raised`: an exception of a rank as plain data, readable without the class of the exception."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import Any, NamedTuple
 
 
 class Frame(NamedTuple):
-    """A line of the user's code, and the function that it is in."""
+    """A line of the user's code, and the function around the line."""
 
     file: str
     line: int
-    function: str = ""  # "" where the line never ran: of a SyntaxError
+    function: str = ""  # "" for a line that never ran, as in a SyntaxError
 
 
 @dataclass(frozen=True)
 class MemoryFull:
-    """What did not fit into a modelled machine's memory: `full` of the OutOfMemoryError raised."""
+    """The data of an OutOfMemoryError of a modelled machine (`Raised.full`)."""
 
     machine: str
     rank: int
-    limit: int  # bytes that there are
-    used: int  # bytes in use before
-    asked: int  # bytes that were to come
-    alive: Mapping[str, int]  # bytes of both by kind, of `ddpkit.trace.MEMORY_KINDS`
+    limit: int  # bytes of the machine's memory
+    used: int  # bytes in use before the request
+    asked: int  # bytes of the request
+    alive: Mapping[str, int]  # `used` and `asked` together, by kind of `ddpkit.trace.MEMORY_KINDS`
 
 
 @dataclass(frozen=True)
 class Raised:
-    """What is known of an exception. The exception itself may need a class that only a rank has."""
+    """An exception as data: its class may exist on the rank only."""
 
     type: str  # the name of its class
     message: str = ""
     frames: tuple[Frame, ...] = ()  # lines of the user's own code, outermost first
-    traceback: str = ""  # all of it, as Python prints it
-    exit_code: int | None = None  # what a SystemExit would end the process with
-    unsendable: bool = False  # the function returned; what it returned cannot be sent back
-    pickled: bytes = b""  # the exception; b"" where it cannot be pickled, or came as JSON
-    cause: Raised | None = None  # what it was raised from
-    exceptions: tuple[Raised, ...] = ()  # of an ExceptionGroup
-    full: MemoryFull | None = None  # of an OutOfMemoryError of a modelled machine
+    traceback: str = ""  # the whole traceback, as Python prints it
+    exit_code: int | None = None  # the exit code of a SystemExit
+    unsendable: bool = False  # the function returned a value that cannot be sent back
+    pickled: bytes = b""  # the exception; b"" if no pickle exists, or after JSON
+    cause: Raised | None = None  # the exception after `from`
+    exceptions: tuple[Raised, ...] = ()  # the members of an ExceptionGroup
+    full: MemoryFull | None = None  # set for an OutOfMemoryError of a modelled machine
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without the pickle."""
+        """Return plain values for JSON, without the pickle."""
         return {
             **vars(self),
             "frames": [list(frame) for frame in self.frames],
@@ -55,7 +55,7 @@ class Raised:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Raised:
-        """The data again, without the pickle."""
+        """Return the `Raised` of these plain values, without the pickle."""
         more = {
             "frames": tuple(Frame(*frame) for frame in plain["frames"]),
             "pickled": b"",

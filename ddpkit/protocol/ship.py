@@ -32,7 +32,7 @@ IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
 def pack_call(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
-    """The pickle of a call of `function`, followed by the large buffers of its arguments.
+    """Return the pickle of a call of `function`, then the large buffers of its arguments.
 
     Raises ClusterError, naming the variable or argument that cannot be sent.
     """
@@ -44,20 +44,20 @@ def pack_call(
 
 
 def unpack_call(parts: list[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """The call again; its large buffers are those of `parts`, not copies of them."""
+    """Return the call; its large buffers are the buffers in `parts`, without a copy."""
     call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
     function, args, kwargs = call = pickle.loads(parts[0], buffers=parts[1:])
     add_user_code(function, *args, *kwargs.values())
     return call
 
 
-# A call is a file, which every rank maps: its buffers are copied once, however many ranks there
-# are, and then page by page only where a rank writes to its own.
-_ALIGNED = 64  # bytes, as torch and numpy like their buffers
+# A call is a file that every rank maps: its buffers are copied once for all ranks. A page is copied
+# again only when a rank writes to its own tensor.
+_ALIGNED = 64  # bytes: torch and numpy are fastest with aligned buffers
 
 
 def write_call(path: Path, parts: list[Any]) -> None:
-    """Write what `pack_call` packed: the sizes of the parts, then the parts, each aligned."""
+    """Write the parts of `pack_call`: first their sizes, then each part, aligned."""
     sizes = [memoryview(part).nbytes for part in parts]
     with path.open("xb") as file:
         file.write(struct.pack(f"<{1 + len(sizes)}Q", len(sizes), *sizes))
@@ -67,7 +67,7 @@ def write_call(path: Path, parts: list[Any]) -> None:
 
 
 def read_call(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """The call that `write_call` wrote. Its large buffers are the pages of the file."""
+    """Return the call in a file of `write_call`. Its large buffers are the pages of the file."""
     with path.open("rb") as file:
         memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     (count,) = struct.unpack_from("<Q", memory)
@@ -80,7 +80,7 @@ def read_call(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str
 
 
 def pack_result(value: Any) -> list[Any]:
-    """The pickle of `value`, followed by its large buffers."""
+    """Return the pickle of `value`, then its large buffers."""
     buffers: list[pickle.PickleBuffer] = []
 
     def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
@@ -97,7 +97,7 @@ def pack_result(value: Any) -> list[Any]:
 
 
 def unpack_result(parts: list[Any]) -> Any:
-    """The value that `pack_result` packed; its large buffers are those of `parts`."""
+    """Return the value that `pack_result` packed; its large buffers are those in `parts`."""
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
@@ -107,20 +107,22 @@ class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if is_module_by_name(obj):
             return importlib.import_module, (obj.__name__,)
-        # Looked up, not imported: where torch is not loaded there is no tensor, and a notebook's
-        # first run should not wait for it.
+        # torch is looked up, not imported: a process without torch has no tensor, and a
+        # notebook's first run should not wait for the import.
         torch: Any = sys.modules.get("torch")
         if torch is not None and obj is type(torch.distributed.Work):
             return type, (torch.distributed.Work,)  # pybind11's metaclass, in no module
         functional: Any = sys.modules.get("torch.distributed._functional_collectives")
         if functional is not None and isinstance(obj, functional.AsyncCollectiveTensor):
-            obj = obj.trigger_wait()  # nobody has used it yet: its bytes may still be on their way
+            obj = (
+                obj.trigger_wait()
+            )  # no code has used the tensor yet, so bytes may be on their way
         if torch is None or type(obj) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(obj)
         if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():
-            return NotImplemented  # torch knows how
+            return NotImplemented  # torch pickles these tensors itself
         flat = obj.detach().cpu().contiguous().reshape(-1)
-        if flat.stride(0) != 1:  # of what is empty or has one element contiguous() makes no copy
+        if flat.stride(0) != 1:  # contiguous() does not copy a tensor of one element or none
             flat = flat.clone(memory_format=torch.contiguous_format)
         parameter = type(obj) is torch.nn.Parameter
         details = (obj.dtype, tuple(obj.shape), obj.requires_grad, parameter)
@@ -128,10 +130,10 @@ class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def is_module_by_name(value: Any) -> bool:
-    """Whether a value is an imported module of a class of its own, as `torch.ops` is.
+    """True if a value is an imported module with its own class, such as `torch.ops`.
 
-    cloudpickle takes it for an object, and for one that is used by any function in which `torch`
-    and a name `ops` occur, be it a variable or an attribute of something else.
+    cloudpickle treats such a module as an object, and ships `torch.ops` with every function in
+    which `torch` and a name `ops` occur, even if `ops` is a local variable.
     """
     if not isinstance(value, types.ModuleType) or type(value) is types.ModuleType:
         return False
@@ -150,13 +152,13 @@ def _tensor(
     else:
         flat = torch.frombuffer(buffer, dtype=torch.uint8)
     tensor = flat.view(dtype).reshape(shape)
-    tensor = tensor.to(torch.get_default_device())  # a rank's, which may be its GPU
+    tensor = tensor.to(torch.get_default_device())  # on a rank, possibly its GPU
     if parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
 
 
-# Naming the culprit
+# The name of the value that cannot be sent
 
 
 def _why_unpicklable(
@@ -168,7 +170,7 @@ def _why_unpicklable(
             return (
                 f"argument {label!r} of {name} is a {_type(value)}, which cannot be sent to "
                 f"another process ({_reason(value)}). "
-                f"Send what it is made from, and make it inside {name}."
+                f"Send the data that it is made from, and make it inside {name}."
             )
     chain = _culprit(function, {id(function)})
     if chain is None:
@@ -177,13 +179,13 @@ def _why_unpicklable(
     variable, value = chain[-1]
     which = ", which" if len(users) > 1 else ""
     return (
-        f"{' calls '.join(users)}{which} uses the variable {variable!r}, a {_type(value)}: "
-        f"that cannot be sent to another process. Make it inside {users[-1]} instead."
+        f"{' calls '.join(users)}{which} uses the variable {variable!r}, a {_type(value)}, "
+        f"which cannot be sent to another process. Make it inside {users[-1]} instead."
     )
 
 
 def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
-    """The way from a function to a variable that cannot be pickled: (name, value) of each step."""
+    """Return the steps from a function to a variable that cannot be pickled: (name, value)."""
     for name, value in _variables(function):
         if id(value) in seen or _picklable(value):
             continue
@@ -194,10 +196,10 @@ def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
 
 
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a callable takes from outside its body: names and values.
+    """Yield the names and values that a callable takes from outside its body.
 
-    They are the defaults, closure and globals of a function, the object of a method, and what a
-    partial holds.
+    A function has defaults, a closure and globals; a method has an object; a partial has a function
+    and arguments.
     """
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, (type, types.ModuleType)):
@@ -232,7 +234,7 @@ def _picklable(value: Any) -> bool:
 
 
 def _reason(value: Any) -> str:
-    """Why a value cannot be pickled; empty when it can."""
+    """Return the reason why a value cannot be pickled; "" for a value that can."""
     try:
         pack_result(value)
     except Exception as error:

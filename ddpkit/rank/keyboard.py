@@ -1,4 +1,4 @@
-"""What a rank's code meets where it asks the keyboard: one sentence, instead of an end of file."""
+"""The errors that a rank's code gets from `input` and `breakpoint`: a rank has no keyboard."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 from typing import NoReturn
 
 NO_DEBUGGER = (
-    "A rank has no keyboard, so no debugger either. Print or return what you want to see, or call "
-    "the function without a cluster."
+    "A rank has no keyboard and therefore no debugger. Print or return the values that you want to "
+    "see, or call the function without a cluster."
 )
 
 
 def take_away() -> None:
-    """Let `input` and `breakpoint` say that there is no keyboard."""
+    """Make `input` and `breakpoint` raise: a rank has no keyboard."""
 
     def input(prompt: object = "", /) -> NoReturn:
         raise EOFError(
-            "A rank has no keyboard: ask in the notebook, and give the function the answer as an "
-            "argument, as in cluster.run(f, answer)."
+            "A rank has no keyboard: call input() in the notebook, and pass the answer to the "
+            "function, as in cluster.run(f, answer)."
         )
 
     def breakpointhook(*_: object, **__: object) -> NoReturn:

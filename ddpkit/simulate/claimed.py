@@ -46,7 +46,7 @@ def program_ns(
     played = play_program(Program.of_lanes("what the ranks say", lanes), link)
     if played.stuck:
         ranks = [stuck.rank for stuck in played.stuck]
-        raise ValueError(f"the programs wait for ever on ranks {ranks}")
+        raise ValueError(f"the programs block forever on ranks {ranks}")
     return played.ns
 
 
@@ -57,7 +57,7 @@ def _lane(rank: int, program: Sequence[Sequence[Any]], machine: MachineModel) ->
     for what, *facts in program:
         if what == "wait":
             if facts[0] not in posted:
-                raise ValueError(f"rank {rank} waits for what it has not posted")
+                raise ValueError(f"rank {rank} waits for an operation that it has not posted")
             lane.append(After((facts[0],)))
         elif what == "work":
             kind, dtype, flops, nbytes, times = facts
@@ -96,29 +96,29 @@ def _posted(
 
 def _listed(program: Any) -> Sequence[Any]:
     if not isinstance(program, list | tuple) or len(program) > MOST:
-        raise ValueError("a rank's program is no list, or far too long")
+        raise ValueError("a rank's program is not a list, or is far too long")
     return program
 
 
 def _entry(entry: Any, world_size: int) -> list[Any]:
     """An entry, looked at; raises ValueError."""
     if not isinstance(entry, list | tuple) or not entry:
-        raise ValueError("an entry of a program is no list")
+        raise ValueError("an entry of a program is not a list")
     what, *facts = entry
     known = _LOOKS.get(what) if isinstance(what, str) else None
     if what == "beyond":
         raise ValueError(f"its time cannot be recomputed: {str(facts[:1])[1:-1][:200]}")
     if known is None or len(facts) != len(known):
-        raise ValueError("an entry of a program is of no kind")
+        raise ValueError("an entry of a program has an unknown kind")
     found = [what]
     for look, fact in zip(known, facts, strict=True):
         found.append(_LOOK_AT[look](fact, world_size))
     if what == "post":
         _, _, op, _, _, members, _, root, peer, _ = found
         if op not in MESSAGES and op.removesuffix("_coalesced") not in OPERATIONS:
-            raise ValueError("a program posts what is no operation")
+            raise ValueError("a program posts an unknown operation")
         if op not in MESSAGES and (not members or root not in (None, *members)):
-            raise ValueError("a collective has no members, or a root that is none")
+            raise ValueError("a collective has no members, or a root outside the run")
         if peer is None and op == "send":
             raise ValueError("a send has no peer")
     return found
@@ -137,31 +137,31 @@ _LOOKS: Mapping[str, tuple[str, ...]] = {
 
 def _number(fact: Any, _: int) -> int:
     if type(fact) is not int or not 0 <= fact <= MOST_NUMBER:
-        raise ValueError("a number in a program is none, or below 0")
+        raise ValueError("a number in a program is not a number, or is below 0")
     return fact
 
 
 def _word(fact: Any, _: int) -> str:
     if not isinstance(fact, str) or len(fact) > 200:
-        raise ValueError("a word in a program is none")
+        raise ValueError("a word in a program is not a string")
     return fact
 
 
 def _kind(fact: Any, _: int) -> str:
     if fact not in KINDS:
-        raise ValueError("a program computes what is of no kind")
+        raise ValueError("a program computes an unknown kind of work")
     return str(fact)
 
 
 def _rank(fact: Any, world_size: int) -> int:
     if type(fact) is not int or not 0 <= fact < world_size:
-        raise ValueError("a program names a rank that is none")
+        raise ValueError("a program names a rank outside the run")
     return fact
 
 
 def _ranks(fact: Any, world_size: int) -> tuple[int, ...]:
     if not isinstance(fact, list | tuple) or len(fact) > world_size:
-        raise ValueError("the members of a group are no ranks")
+        raise ValueError("the members of a group are not ranks")
     return tuple(_rank(each, world_size) for each in fact)
 
 

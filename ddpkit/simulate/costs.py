@@ -81,7 +81,7 @@ def bus_bandwidth(operation: str, world_size: int, nbytes: int, ns: int) -> floa
         "reduce": 1.0,
     }
     if operation not in shares:
-        raise ValueError(f"no bus bandwidth of {operation!r}; of {', '.join(shares)} there is")
+        raise ValueError(f"there is no bus bandwidth of {operation!r}: choose {', '.join(shares)}")
     return nbytes / (ns / 1e9) * shares[operation] if ns else float("inf")
 
 

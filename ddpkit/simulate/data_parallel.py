@@ -96,9 +96,7 @@ def replay(
     Raises ValueError for ranks, steps, buckets or streams that do not fit together.
     """
     if streams < 1 or (streams > 1 and (price is not None or overhead_ns)):
-        raise ValueError(
-            f"{streams=}: there is at least one, and a price or an overhead is that of one alone"
-        )
+        raise ValueError(f"{streams=}: give 1 or more; price= and overhead_ns= need exactly 1")
     steps = _per_rank(step, world_size, slow or {})
     links = Links.parse(link, world_size)
     if buckets is None:
@@ -178,7 +176,7 @@ def _per_rank(
 ) -> tuple[Step, ...]:
     steps = [step] * world_size if isinstance(step, Step) else list(step)
     if world_size < 1 or len(steps) != world_size:
-        raise ValueError(f"{len(steps)} steps for {world_size} ranks: one for each rank is needed")
+        raise ValueError(f"{len(steps)} steps for {world_size} ranks: give one for each rank")
     for rank, factor in slow.items():
         if rank not in range(world_size) or not factor > 0:
             raise ValueError(

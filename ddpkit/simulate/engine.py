@@ -226,9 +226,13 @@ class _ProgramRank:
 
     def _message(self, step: MessageEnd, now: int) -> End:
         if step.op not in MESSAGES or (step.peer is None and step.op.endswith("send")):
-            raise ValueError(f"rank {self.number} cannot post {step}: no operation, or no peer")
+            raise ValueError(
+                f"rank {self.number} cannot post {step}: it is no operation, or has no peer"
+            )
         if step.peer is not None and step.peer not in range(self.world_size):
-            raise ValueError(f"rank {self.number} posts a message with rank {step.peer}: no rank")
+            raise ValueError(
+                f"rank {self.number} posts a message with rank {step.peer}, which is not in the run"
+            )
         network, tag = self.network, step.tag
         if step.op.endswith("recv"):
             return network.recv(now, step.group, self.number, step.peer, step.nbytes, tag)

@@ -31,7 +31,7 @@ def execute(schedule: Schedule, vectors: Sequence[Sequence[int]]) -> list[Vector
     stuck = [str(program[0]) for program in programs.values() if program]
     if stuck or any(memory.mail.values()):
         unread = [f"{to} from {src}" for (src, to), mail in memory.mail.items() if mail]
-        raise ValueError(f"{schedule} waits for ever: {stuck}; messages not received: {unread}")
+        raise ValueError(f"{schedule} blocks forever: {stuck}; messages not received: {unread}")
     return memory.vectors
 
 

@@ -56,7 +56,7 @@ class Forecast:
         a speed that is not above 0.
         """
         if not speed > 0:
-            raise ValueError(f"a speed is above 0: {speed!r}")
+            raise ValueError(f"a speed must be above 0, not {speed!r}")
         n = self.world_size if world_size is None else world_size
         buckets = self.buckets
         if bucket_cap_mb is not None or first_bucket_mb is not None:

@@ -35,7 +35,7 @@ class MeshPlan:
 
     def __post_init__(self) -> None:
         if min(self.replicas, self.stages, self.slices, self.micro) < 1:
-            raise ValueError(f"a plan has at least one of each: {self!r}")
+            raise ValueError(f"every number of a plan is 1 or more: {self!r}")
 
     @property
     def ranks(self) -> int:
@@ -173,7 +173,7 @@ def mesh_groups(shape: Mapping[str, int]) -> dict[str, list[list[int]]]:
     Raises ValueError for a dimension of no ranks.
     """
     if min(shape.values(), default=1) < 1:
-        raise ValueError(f"each dimension of a mesh has a rank at least: {shape}")
+        raise ValueError(f"each dimension of a mesh has 1 rank or more: {shape}")
     ranks, stride = math.prod(shape.values()), 1
     found: dict[str, list[list[int]]] = {}
     for name in reversed(list(shape)):

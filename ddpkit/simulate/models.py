@@ -67,7 +67,7 @@ def resnet(depth: int, pixels: int = 224) -> ModelTable:
     Raises ValueError for another depth.
     """
     if depth not in _STAGES:
-        raise ValueError(f"there is no ResNet-{depth} here; there are 18, 34 and 50")
+        raise ValueError(f"there is no ResNet-{depth} here: choose 18, 34 or 50")
     return ModelTable(f"ResNet-{depth}", tuple(_resnet_layers(*_STAGES[depth], pixels)))
 
 
@@ -114,7 +114,7 @@ def bert(size: str = "base", length: int = 128) -> ModelTable:
     Raises ValueError for another size.
     """
     if size not in _BERT:
-        raise ValueError(f"there is no BERT-{size} here; there are base and large")
+        raise ValueError(f"there is no BERT-{size} here: choose base or large")
     blocks, width = _BERT[size]
     vocabulary = 30_522
     layers = [

@@ -79,7 +79,9 @@ def interleaved(stage: int, stages: int, micro: int, chunks: int = 2) -> list[Op
     Source: Narayanan et al., Megatron-LM, 2021, section 2.2.
     """
     if micro % stages:
-        raise ValueError(f"interleaved stages need micro-batches by the {stages}: not {micro}")
+        raise ValueError(
+            f"interleaved stages need a multiple of {stages} micro-batches, not {micro}"
+        )
 
     def op(kind: str, number: int) -> Op:
         turn, place = divmod(number, stages * chunks)
@@ -113,9 +115,9 @@ def pipeline_plans(name: str, stages: int, micro: int) -> list[list[Op]]:
     Raises ValueError for another name, and for fewer than one stage or micro-batch.
     """
     if name not in PIPELINES:
-        raise ValueError(f"there is no pipeline {name!r}: it is one of {', '.join(PIPELINES)}")
+        raise ValueError(f"there is no pipeline {name!r}: choose one of {', '.join(PIPELINES)}")
     if stages < 1 or micro < 1:
-        raise ValueError(f"a pipeline has stages and micro-batches: {stages=}, {micro=}")
+        raise ValueError(f"a pipeline needs 1 stage and 1 micro-batch or more: {stages=}, {micro=}")
     return [PIPELINES[name](stage, stages, micro) for stage in range(stages)]
 
 
@@ -158,7 +160,7 @@ def pipeline_time(
     if played.stuck:
         stuck = _stuck(plans, played)
         waits = ", ".join(f"rank {rank} for {op_name(op)}" for rank, op in stuck.items())
-        raise ValueError(f"these plans wait for ever: {waits}")
+        raise ValueError(f"these plans block forever: {waits}")
     return played.trace()
 
 

@@ -36,8 +36,8 @@ def schedule(algorithm: str, world_size: int, length: int, root: int = 0) -> Sch
     check_algorithm(algorithm)
     if world_size < 1 or length < 0 or not 0 <= root < world_size:
         raise ValueError(
-            f"no schedule for {world_size} ranks, {length} elements and root {root}: "
-            "at least 1 rank and 0 elements, and the root is a rank"
+            "a schedule needs 1 rank or more, 0 elements or more, and a root among the ranks, not "
+            f"{world_size} ranks, {length} elements and root {root}"
         )
     operation = algorithm if algorithm in COLLECTIVES else "all_reduce"
     steps = tuple(ALGORITHMS[algorithm](world_size, length, root))

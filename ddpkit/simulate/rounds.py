@@ -218,5 +218,5 @@ def _starts(n: int, starts: Sequence[int] | None) -> Times:
     import numpy as np
 
     if starts is not None and len(starts) != n:
-        raise ValueError(f"{len(starts)} starts for {n} ranks: one for each rank is needed")
+        raise ValueError(f"{len(starts)} starts for {n} ranks: give one for each rank")
     return np.zeros(n, dtype=np.int64) if starts is None else np.array(starts, dtype=np.int64)

@@ -78,13 +78,13 @@ def parameter_server(
     """
     if workers < 1 or servers < 1:
         raise ValueError(
-            "there is at least one worker and one server: "
+            "give at least one worker and one server, not "
             f"{count(workers, 'worker')}, {count(servers, 'server')}"
         )
     if rounds is None and seconds == math.inf:
-        raise ValueError("workers that make rounds without end need seconds= to end")
+        raise ValueError("give rounds= or seconds=, or the workers never end")
     if bound < 0:
-        raise ValueError(f"a bound is how far a worker may be ahead, 0 or more: {bound}")
+        raise ValueError(f"a bound is the rounds that a worker may be ahead, 0 or more: {bound}")
     each, rest = divmod(nbytes, servers)
     chunks = [each + (server < rest) for server in range(servers)]
     factors = slow or {}

@@ -36,7 +36,9 @@ class Step:
         object.__setattr__(self, "gradients", tuple(self.gradients))
         ready = [gradient.ready_ns for gradient in self.gradients]
         if ready != sorted(ready):
-            raise ValueError("a step's gradients stand in the order in which they become ready")
+            raise ValueError(
+                "a step's gradients must be listed in the order in which they become ready"
+            )
         if len({gradient.name for gradient in self.gradients}) < len(ready):
             raise ValueError("two gradients of a step have the same name")
 
@@ -163,7 +165,7 @@ def last_of_each(order: Sequence[str], buckets: Sequence[Bucket]) -> list[int]:
     """The place of the gradient that lets a rank post each bucket, -1 if it waits for none."""
     place = {name: i for i, name in enumerate(order)}
     if missing := [name for bucket in buckets for name in bucket.gradients if name not in place]:
-        raise ValueError(f"the buckets have a gradient {missing[0]!r}, which a step has not")
+        raise ValueError(f"the buckets name a gradient {missing[0]!r} that the step does not have")
     last, found = -1, []
     for bucket in buckets:
         last = max([last, *(place[name] for name in bucket.gradients)])

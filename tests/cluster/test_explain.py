@@ -129,9 +129,8 @@ def test_ranks_that_do_the_same_share_a_line():
             {0: {1, 2}, 1: {0}, 2: {0}},
             (),
             "receive",
-            "ranks 1, 2 wait for an answer from rank 0, and rank 0 for the next message, from any "
-            "rank. A server that waits for a request while a worker waits for its answer has not "
-            "answered it.",
+            "ranks 1, 2 wait for an answer from rank 0, and rank 0 waits for the next message, "
+            "from any rank. A server must answer a request before it receives the next one.",
         ),
         (
             [call("recv"), call("recv", peer=0)],
@@ -178,11 +177,11 @@ def test_ranks_that_do_the_same_share_a_line():
             {0: set(), 1: set()},
             (),
             "nothing",
-            "nothing that",
+            "no rank has posted a call",
         ),
         ([call("recv", peer=1)], {0: set()}, (1,), "lost", "the message is lost"),
         ([call("recv", peer=1)], {0: {1}}, (1,), "returned", "without sending that message"),
-        ([call("send", peer=1)], {0: {1}}, (1,), "returned", "without receiving it"),
+        ([call("send", peer=1)], {0: {1}}, (1,), "returned", "without receiving the message"),
     ],
 )
 def test_why(calls, needs, returned, cause, words):
@@ -214,14 +213,14 @@ def making(group, *members):
         (
             [making("1", 0, 1), making("1", 0, 1, 2), making("1", 0, 1, 2)],
             {0: {1}, 1: {0}, 2: {0}},
-            "Why: the ranks make groups that differ: rank 0 [0, 1], rank 1 [0, 1, 2], rank 2 [0, "
+            "Why: the ranks make different groups: rank 0 [0, 1], rank 1 [0, 1, 2], rank 2 [0, "
             "1, 2]. Every",
         ),
         (
             [call("send", peer=1, tag=1), call("recv", peer=0, tag=2)],
             {0: {1}, 1: {0}},
             "Why: rank 0 sends with tag 1, rank 1 receives with tag 2. A recv takes only messages "
-            "of its own tag",
+            "with its own tag",
         ),
         (
             [call("recv", peer=1), call("send", peer=0, tag=3)],
@@ -245,13 +244,13 @@ def test_one_number_for_groups_of_different_members():
     calls = {0: call("barrier", group="1", members=(0, 1)), 2: call("barrier", group="1")}
     calls[2] = calls[2]._replace(members=(2, 3))
     assert explain.mismatch("members", calls).splitlines() == [
-        "Group number 1 has other members on other ranks.",
+        "Group number 1 has different members on different ranks.",
         "  rank 0 calls barrier(group=[0, 1])",
         "      cell.py, line 3",
         "  rank 2 calls barrier(group=[2, 3])",
         "      cell.py, line 3",
-        "Every rank must call new_group for every group, in the same order, also for the",
-        "  groups that it is not in.",
+        "Every rank must call new_group for every group, in the same order, even for",
+        "  groups without that rank.",
     ]
 
 

@@ -32,6 +32,6 @@ def test_groups_that_have_one_number_are_told_apart():
         group = dist.new_group(half)
         dist.barrier(group)
 
-    with pytest.raises(Mismatch, match="Group number 1 has other members") as caught:
+    with pytest.raises(Mismatch, match="Group number 1 has different members") as caught:
         Cluster(4).run(by_halves, timeout=60)
     assert caught.value.kind == "members"

@@ -188,5 +188,8 @@ def test_a_host_that_is_cut_off_ends_the_job(hosts, script, tmp_path):
             host.end_jobs()
         hosts[1].cable("up")
     assert "RankDied: rank" in said
-    assert "on host node2 has gone: it was killed, it crashed, or its host is out of reach" in said
+    assert (
+        "on host node2 has gone: its process was killed or crashed, or its host is out of reach"
+        in said
+    )
     assert alive == []

@@ -151,7 +151,7 @@ def test_a_message_whose_sender_has_returned_is_lost():
     assert world.passes(LOST - 1, returned={0}) is None  # it may still be on its way
     wrong = world.passes(3, returned={0})
     assert type(wrong) is Deadlock
-    assert "the message is lost. Keep what isend gives" in " ".join(str(wrong).split())
+    assert "the message is lost. Keep the Work that isend returns" in " ".join(str(wrong).split())
     assert (wrong.cause, wrong.returned, wrong.needs) == ("lost", {0}, {1: set()})
     assert LOST + 3 < VERY_PATIENT
 

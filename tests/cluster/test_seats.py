@@ -55,10 +55,10 @@ def test_the_users_choice_stays_and_is_named_where_it_leads_nowhere(ways, monkey
     others(monkeypatch, THERE)
     with pytest.raises(ClusterError) as failed:
         hosts.meet(None, 0, 2)
-    assert "rank 0, on host node1, would talk over 127.0.0.1, which the other hosts cannot" in str(
+    assert "rank 0 on host node1 would communicate through 127.0.0.1, an address that other" in str(
         failed.value
     )
-    assert "Set GLOO_SOCKET_IFNAME on node1 to the interface that leads to them" in str(
+    assert "Set GLOO_SOCKET_IFNAME on node1 to the interface towards the other hosts" in str(
         failed.value
     )
     assert os.environ[INTERFACE] == "lo"

@@ -63,9 +63,15 @@ def test_classes_of_a_cell_may_be_made_from_those_of_c10d(cluster):
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: input("how many? "), "EOFError: A rank has no keyboard: ask in the notebook"),
-        (lambda: breakpoint(), "RuntimeError: A rank has no keyboard, so no debugger either"),
-        (lambda: __import__("pdb").set_trace(), "BdbQuit: A rank has no keyboard, so no debugger"),
+        (
+            lambda: input("how many? "),
+            "EOFError: A rank has no keyboard: call input() in the notebook",
+        ),
+        (lambda: breakpoint(), "RuntimeError: A rank has no keyboard and therefore no debugger"),
+        (
+            lambda: __import__("pdb").set_trace(),
+            "BdbQuit: A rank has no keyboard and therefore no debugger",
+        ),
     ],
     ids=["input", "breakpoint", "pdb"],
 )

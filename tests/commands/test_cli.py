@@ -65,7 +65,7 @@ def test_doctor_without_torch(tmp_path):
     assert result.returncode == 1
     assert "✗ torch        cannot be imported: libtorch_cpu.so: cannot open" in result.stdout
     assert "pip install -c constraints.txt torch" in result.stdout
-    assert "1 thing to mend" in result.stderr
+    assert "1 problem to repair" in result.stderr
     assert "Traceback" not in result.stdout + result.stderr
     assert " ranks    " not in result.stdout  # what needs torch is not tried
 

@@ -85,7 +85,7 @@ def test_a_changed_lab_is_kept_and_a_deleted_one_comes_back(tmp_path):
     (tmp_path / FIRST).write_text("my work")
     (tmp_path / max(SHIPPED)).unlink()
     output = copy(tmp_path)
-    assert said_of(FIRST, output).startswith("kept, you have changed it")
+    assert said_of(FIRST, output).startswith("kept, because you have changed it")
     assert there(tmp_path) == {**SHIPPED, FIRST: b"my work"}
 
 

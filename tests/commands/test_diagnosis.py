@@ -31,7 +31,7 @@ SOUND = {
 
 BROKEN = [  # what doctor fails for, with words of the sentence and of the mend
     (diagnosis.python((3, 10, 13), "Linux"), "3.10.13, Linux", "3.11 or newer"),
-    (diagnosis.torch("2.5.1", ["gloo"]), "2.5.1, and ddpkit needs 2.6", "torch"),
+    (diagnosis.torch("2.5.1", ["gloo"]), "2.5.1, but ddpkit needs 2.6", "torch"),
     (diagnosis.torch("2.13.0", None), "without torch.distributed", "torch"),
     (diagnosis.torch("2.13.0", ["nccl"]), "without gloo", "torch"),
     (diagnosis.broken_torch(OSError("no libc")), "cannot be imported: no libc", "torch"),
@@ -59,20 +59,24 @@ BROKEN = [  # what doctor fails for, with words of the sentence and of the mend
     ),
     (diagnosis.failed_run("cannot resolve vm"), "add: cannot resolve vm", "/etc/hosts"),
     (diagnosis.failed_run("No space left on device"), "No space left", "/dev/shm"),
-    (diagnosis.failed_run("?"), "two ranks could not add: ?", "report it"),
+    (diagnosis.failed_run("?"), "two ranks could not add: ?", "report this"),
 ]
 
 ODD = [  # the labs run; doctor says what will be slow, or not work beside them
-    (diagnosis.cores(1, 8), "1 for this process, of 8 in the machine", "take turns"),
+    (diagnosis.cores(1, 8), "1 for this process, of 8 in the machine", "share this core"),
     (diagnosis.threads({"OMP_NUM_THREADS": "16"}, 2), "OMP_NUM_THREADS=16, on 2 cores", "unset"),
     (diagnosis.shared_memory(64 << 20), "64 MB free", "--shm-size=1g"),
     (diagnosis.host_name("vm", []), "vm does not resolve", "line `127.0.0.1 vm` to /etc/hosts"),
     (diagnosis.port("29500", "Address already in use"), "29500", "--standalone"),
-    (diagnosis.gpus(["T4"], "2.13.0", nccl=False, driver=True), "1 (T4), but", "talk gloo"),
-    (diagnosis.gpus([], "2.13.0+cpu", nccl=False, driver=True), "sees none", "CUDA build"),
-    (diagnosis.sandbox("bwrap is not installed: apt-get"), "not installed: apt-get", "grading"),
-    (diagnosis.sandbox("", "no filter: apt-get"), "bwrap, with no filter: apt-get", "fewer"),
-    (diagnosis.sandbox("bwrap is refused here: no"), "none: bwrap is refused here: no", "grading"),
+    (diagnosis.gpus(["T4"], "2.13.0", nccl=False, driver=True), "1 (T4), but", "use gloo"),
+    (diagnosis.gpus([], "2.13.0+cpu", nccl=False, driver=True), "sees no GPU", "CUDA build"),
+    (diagnosis.sandbox("bwrap is not installed: apt-get"), "not installed: apt-get", "to grade"),
+    (
+        diagnosis.sandbox("", "no filter: apt-get"),
+        "bwrap, with no filter: apt-get",
+        "less protection",
+    ),
+    (diagnosis.sandbox("bwrap is refused here: no"), "none: bwrap is refused here: no", "to grade"),
 ]
 
 
@@ -106,7 +110,7 @@ def test_a_port_that_is_taken_and_one_that_is_none(monkeypatch):
     assert doctor._port().mend == "", "free again"
     for wrong in ("lots", "70000"):
         monkeypatch.setenv("MASTER_PORT", wrong)
-        assert f"{wrong}, torchrun's, cannot be used" in doctor._port().says
+        assert f"torchrun's port {wrong} cannot be used" in doctor._port().says
 
 
 def test_a_name_that_nobody_knows(monkeypatch):

@@ -112,16 +112,16 @@ def test_predict_on_another_machine_says_both_ends(saved: str, tmp_path: Path) -
     assert f'--machine "{twice}" train.py' in text
     named, path = recorded([1.0] * 5), tmp_path / "named.json.gz"
     replace(named, facts={**named.facts, "machine": was}).save(path)
-    assert "between × 1 and × 1," in said("predict", str(path), "-n", "4", "--machine", was)
+    assert "between × 1 and × 1 as fast" in said("predict", str(path), "-n", "4", "--machine", was)
     assert f'--machine "{was}" train.py' in said("predict", str(path), "-n", "4")  # as recorded
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--machine", "A100"], "does not say on which machine"),
+        (["--machine", "A100"], "does not name the machine"),
         (["--machine", "B17", "--recorded-on", "V100"], "there is no machine"),
-        (["--machine", "1 TFLOP/s", "--recorded-on", "V100"], "in no time"),
+        (["--machine", "1 TFLOP/s", "--recorded-on", "V100"], "takes no time"),
     ],
 )
 def test_a_machine_that_cannot_be_compared_is_one_sentence(

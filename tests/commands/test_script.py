@@ -75,7 +75,7 @@ def test_answers_come_from_the_notebook_or_from_their_checks(folder):
         "wrote 00_ranks.py from 00_ranks.ipynb",
         "your answers: who_waits",
         "your answers, as kept by their checks: token_ring",
-        "not answered yet, so what needs them will fail: minibatches",
+        "not answered yet: cells that need them will fail: minibatches",
     ]
     text = (folder / "00_ranks.py").read_text("utf-8")
     assert "# # Ranks\n#\n# Four of *them*.\n" in text
@@ -115,7 +115,7 @@ def test_a_script_that_was_changed_stays(folder):
         path.write_text(text, "utf-8")
         refused = script("00")
         assert refused.exit_code == 1
-        assert "00_ranks.py is not as `ddpkit script` wrote it, so it stays" in refused.output
+        assert "00_ranks.py has changed since `ddpkit script` wrote it" in refused.output
         assert path.read_text("utf-8") == text
 
 

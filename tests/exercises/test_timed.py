@@ -179,19 +179,19 @@ TAKE = ["post", 1, "recv", 8, "", [0, 1], 0, None, 0, 0]
 @pytest.mark.parametrize(
     ("forged", "says"),
     [
-        (["no program"], "no list"),
+        (["no program"], "not a list"),
         ([[["work", "matmul", "float32", -1, 0, 1]]], "below 0"),
-        ([[["work", "magic", "float32", 1, 0, 1]]], "no kind"),
-        ([[["work", "matmul", "float32", 1, 0]]], "of no kind"),
+        ([[["work", "magic", "float32", 1, 0, 1]]], "unknown kind"),
+        ([[["work", "matmul", "float32", 1, 0]]], "unknown kind"),
         ([[["work", "matmul", "float32", True, 0, 1]]], "below 0"),
         ([[["stated", -5]]], "below 0"),
-        ([[["skip", 5]]], "of no kind"),
-        ([[[]]], "no list"),
+        ([[["skip", 5]]], "an unknown kind"),
+        ([[[]]], "not a list"),
         ([[["wait", 1]]], "not posted"),
-        ([[[*POST[:8], 7, 0]], []], "a rank that is none"),
+        ([[[*POST[:8], 7, 0]], []], "a rank outside the run"),
         ([[[*POST[:8], None, 0]], []], "no peer"),
-        ([[POST, ["wait", 1]], []], "wait for ever on ranks \\[0\\]"),  # the receiver's is left out
-        ([[["post", 1, "teleport", 8, "", [0], 1, None, None, 0]]], "no operation"),
+        ([[POST, ["wait", 1]], []], "block forever on ranks \\[0\\]"),  # the receiver's is left out
+        ([[["post", 1, "teleport", 8, "", [0], 1, None, None, 0]]], "unknown operation"),
         ([[["post", 1, "all_reduce", 8, "", [], 1, None, None, 0]]], "no members"),
         ([[["beyond", "a thread of its own"]]], "cannot be recomputed: 'a thread"),
         ([[WORK] * 100_001], "far too long"),

@@ -85,7 +85,10 @@ def run(*words: str | Path) -> str:
 def test_the_teacher_has_to_say_what_is_open(tmp_path: Path) -> None:
     (tmp_path / "a.ipynb").write_text("{}")
     given = (tmp_path / "a.ipynb", "--out", tmp_path / "out")
-    assert "Say which answers no sandbox may hold: --lab 03" in run(*given)
+    assert (
+        "Name the first open lab, because no sandbox may hold answers of open labs. --lab 03"
+        in run(*given)
+    )
     for wrong in (["--lab", "99"], ["--open", "99"], ["--lab", "x\x1b"], ["--lab", "16"]):
         said = run(*given, *wrong)
         assert f"for {wrong[0]}: use a number from 00 to" in said

@@ -321,7 +321,7 @@ def test_a_page_for_each_student(grades: Path) -> None:
     assert "ada/00_ranks.ipynb: 4 of 4" in text
     assert "dan" not in text
     assert "<script" not in text
-    assert "--each writes pages" in report(grades, "csv", "--each", folder).output
+    assert "--each writes HTML pages" in report(grades, "csv", "--each", folder).output
 
 
 def test_written_answers_stand_by_question(grades: Path) -> None:
@@ -337,7 +337,7 @@ def test_sources_are_a_file_for_each_answer(grades: Path) -> None:
     (path,) = folder.rglob("*.py")
     assert path.parent == folder / "lab01" / "sgd_step"
     assert path.read_text() == "x = 1\n"
-    assert "name a folder with -o" in report(grades, "sources").output
+    assert "name a folder for them with -o" in report(grades, "sources").output
 
 
 def test_codes_in_place_of_names(grades: Path) -> None:

@@ -121,7 +121,9 @@ def test_generator_as_argument_is_refused_by_name(notebook: Notebook):
     assert cell.shown_error.startswith(
         "ClusterError: argument 0 of total is a generator, which cannot be sent to another process"
     )
-    assert cell.shown_error.endswith("Send what it is made from, and make it inside total.")
+    assert cell.shown_error.endswith(
+        "Send the data that it is made from, and make it inside total."
+    )
 
 
 def test_unpicklable_global_is_named_with_the_way_to_it(notebook: Notebook):

@@ -98,7 +98,7 @@ def test_who_waits_for_ever_is_told_with_the_step() -> None:
     [
         (MessageEnd("isend", None, 8), "no peer"),
         (MessageEnd("push", 0, 8), "no operation"),
-        (MessageEnd("isend", 7, 8), "rank 7: no rank"),
+        (MessageEnd("isend", 7, 8), "rank 7, which is not in the run"),
     ],
 )
 def test_what_cannot_be_posted_is_refused(step: MessageEnd, says: str) -> None:
@@ -259,9 +259,9 @@ def test_streams_hide_latency_and_no_bytes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"streams": 0}, "at least one"),
-        ({"streams": 2, "price": lambda nbytes: nbytes}, "of one alone"),
-        ({"streams": 2, "overhead_ns": 5}, "of one alone"),
+        ({"streams": 0}, "give 1 or more"),
+        ({"streams": 2, "price": lambda nbytes: nbytes}, "need exactly 1"),
+        ({"streams": 2, "overhead_ns": 5}, "need exactly 1"),
         ({"streams": 2, "algorithm": "butterfly"}, "rings on equal links"),
     ],
 )

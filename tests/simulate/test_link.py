@@ -74,9 +74,9 @@ def test_a_duration_is_a_text_or_seconds() -> None:
     "duration", ["20", -1, "-1 ms", "1 Gbit/s", "1 ms, 1 Gbit/s", None, [1], math.inf, math.nan]
 )
 def test_what_is_no_duration_is_called_so(duration: object) -> None:
-    with pytest.raises(ValueError, match="is no duration: ") as caught:
+    with pytest.raises(ValueError, match="is not a duration: ") as caught:
         duration_ns(duration)  # type: ignore[arg-type]
-    assert str(caught.value).startswith(f"{duration!r} is no duration: write it like")
+    assert str(caught.value).startswith(f"{duration!r} is not a duration: write ")
     assert "latency" not in str(caught.value)
 
 

@@ -39,9 +39,9 @@ def test_gpt_2s_are_as_large_as_the_ones_that_were_released() -> None:
 
 
 def test_what_is_not_here_is_said() -> None:
-    with pytest.raises(ValueError, match="there are 18, 34 and 50"):
+    with pytest.raises(ValueError, match="choose 18, 34 or 50"):
         resnet(101)
-    with pytest.raises(ValueError, match="there are base and large"):
+    with pytest.raises(ValueError, match="choose base or large"):
         bert("huge")
     assert repr(resnet(18)) == (
         "<Model ResNet-18: 11,689,512 parameters in 62 tensors, 1.81 G multiplications a sample>"

@@ -115,7 +115,7 @@ def test_who_waits_for_ever_is_named() -> None:
     plans = pipeline_plans("1f1b", 2, 2)
     plans[0] = [("F", 0), ("B", 0), ("B", 1), ("F", 1)]
     assert waits_for_ever(plans) == {0: ("B", 1), 1: ("F", 1)}
-    with pytest.raises(ValueError, match="wait for ever: rank 0 for B1, rank 1 for F1"):
+    with pytest.raises(ValueError, match="block forever: rank 0 for B1, rank 1 for F1"):
         pipeline_time(plans)
 
 
@@ -130,7 +130,7 @@ def test_bad_sizes_and_names_are_refused() -> None:
         pipeline_plans("dualpipe", 4, 8)
     with pytest.raises(ValueError, match="stages=0"):
         pipeline_plans("gpipe", 0, 8)
-    with pytest.raises(ValueError, match="by the 4: not 6"):
+    with pytest.raises(ValueError, match="a multiple of 4 micro-batches, not 6"):
         pipeline_plans("interleaved", 4, 6)
     with pytest.raises(ValueError, match="no spans|named F0"):
         bubbles(Trace((), 2))

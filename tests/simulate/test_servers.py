@@ -83,7 +83,7 @@ def test_the_trace_is_complete():
     [
         ({"workers": 0}, "at least one worker"),
         ({"servers": 0}, "at least one worker"),
-        ({"rounds": None}, "without end"),
+        ({"rounds": None}, "give rounds= or seconds="),
         ({"bound": -1}, "0 or more"),
     ],
 )

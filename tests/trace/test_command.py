@@ -45,11 +45,11 @@ def test_table_of_profiler_files() -> None:
     assert "all-reduces (1.58 MB)" in result.output
     assert "(gloo, CPU)" in result.output
     assert "rank 1" in result.output
-    assert "these files are of" not in result.output
+    assert "The files hold" not in result.output
 
 
 def test_one_rank_of_several_is_said() -> None:
-    assert "Of the 2 ranks, these files are of: 1." in command(GLOO[1]).output
+    assert "The files hold these ranks of 2: 1." in command(GLOO[1]).output
 
 
 def test_export(saved: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_nothing_to_export(tmp_path: Path) -> None:
     [
         (["no/such.json"], "there is no trace file no/such.json"),
         ([__file__], "is not a trace file, or is damaged"),
-        ([GLOO[0], GLOO[0]], "are both of rank 0"),
+        ([GLOO[0], GLOO[0]], "both come from rank 0"),
         ([GLOO[0], "--step", "7"], "there is no step 7: this trace has steps 0 to 1"),
     ],
 )

@@ -79,7 +79,7 @@ def set_in_span(column: int, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda top: top.pop("ddpkit_trace"), "not a trace saved by ddpkit"),
+        (lambda top: top.pop("ddpkit_trace"), "neither a trace saved by ddpkit"),
         (set_("ddpkit_trace", 3), "trace format 3 is not the format 2"),
         (set_("ddpkit_trace", [1]), "is not the format 2"),
         (set_("world_size", True), "number of ranks"),
@@ -94,7 +94,7 @@ def set_in_span(column: int, value: Any) -> Callable[[dict[str, Any]], None]:
         (set_in_span(5, 0), "ends before it starts"),
         (set_in_span(12, "late"), "span 1 has the collected_ns"),
         (set_in_span(13, [1]), "span 1 has the args"),
-        (lambda top: top["spans"][1].pop(), "span 1 has not 14 fields"),
+        (lambda top: top["spans"][1].pop(), "span 1 does not have 14 fields"),
     ],
 )
 def test_wrong_content_is_one_sentence(

@@ -282,11 +282,11 @@ def test_odd_args_cost_only_what_they_say(tmp_path: Path, args: dict[str, Any]) 
         ([of_rank(0, 10**9, OP)], "has the world_size '1000000000', not 1 to 65536"),
         ([of_rank(2, 2, OP)], "has the rank '2', not 0 to 1"),
         ([of_rank("0", 2, OP)], "has the rank '0', not 0 to 1"),
-        ([of_rank(0, 2, OP), of_rank(0, 2, OP)], "are both of rank 0: give one file per rank"),
-        ([of_rank(0, 2, OP), of_rank(1, 3, OP)], "of a job of 2 ranks,"),
+        ([of_rank(0, 2, OP), of_rank(0, 2, OP)], "both come from rank 0: name one file per rank"),
+        ([of_rank(0, 2, OP), of_rank(1, 3, OP)], "from a job of 2 ranks,"),
         ([of_rank(0, 2, OP), {"traceEvents": [OP]}], "does not say its rank"),
-        ([{"a": 1}], "is not a trace saved by ddpkit, nor a recording of torch.profiler"),
-        ([[]], "is not a trace saved by ddpkit, nor a recording of torch.profiler"),
+        ([{"a": 1}], "is neither a trace saved by ddpkit nor a recording of torch.profiler"),
+        ([[]], "is neither a trace saved by ddpkit nor a recording of torch.profiler"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(tmp_path: Path, tops: list[Any], sentence: str) -> None:
@@ -315,12 +315,12 @@ def test_a_file_too_large_to_read_is_said(
 def test_a_saved_trace_stands_alone(tmp_path: Path, nccl: Trace) -> None:
     nccl.save(tmp_path / "whole.json")
     assert Trace.load(tmp_path / "whole.json") == nccl
-    with pytest.raises(TraceError, match="whole.json is a whole trace"):
+    with pytest.raises(TraceError, match="whole.json is a trace of all ranks"):
         Trace.load(NCCL[0], tmp_path / "whole.json")
 
 
 def test_no_files_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="which trace"):
+    with pytest.raises(TraceError, match="no trace file was named"):
         Trace.load()
     with pytest.raises(TraceError, match="cannot read the trace .*: Is a directory"):
         Trace.load(tmp_path)

@@ -86,7 +86,7 @@ def test_a_step_can_be_chosen_and_a_run_without_steps_is_whole() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"by": 2}, "3 runs do not make groups of 2"),
+        ({"by": 2}, "3 runs cannot be divided into groups of 2"),
         ({"by": 0}, "groups of 0"),
         ({"labels": ["a"]}, "1 labels for 3 runs"),
         ({"rank": 2}, "there is no rank 2"),

@@ -180,7 +180,7 @@ def start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
             why = f"{type(error).__name__}: {error}"
             raise ClusterError(
                 f"rank {mine.rank} of {mine.world_size} could not be started ({why}). If memory, "
-                "processes or open files have run out, free some or ask for fewer ranks."
+                "processes or open files have run out, free some or start fewer ranks."
             ) from error
 
 
@@ -316,7 +316,7 @@ def _shorten_sockets_name() -> None:
         config["tempdir"] = tempfile.mkdtemp(prefix="pymp-", dir=SHORT_FOLDER)
     except OSError as error:
         raise ClusterError(
-            f"ranks cannot be started: a socket's name, in {folder}, would be longer than "
+            f"ranks cannot be started: the name of a socket in {folder} would be longer than "
             f"{SOCKETS_NAME} bytes, and {SHORT_FOLDER} cannot be used instead "
             f"({error.strerror}). Set TMPDIR to a folder with a shorter name"
         ) from None

@@ -259,7 +259,7 @@ class LocalRun:
         try:
             self.results[rank] = unpack_result(reply.result)
         except Exception as error:
-            message = f"what {explain.ranks([rank])} returned cannot be read here: {error}"
+            message = f"the result of {explain.ranks([rank])} cannot be read here: {error}"
             raise ClusterError(message) from error
 
     def _read_death(self, rank: int) -> None:

@@ -45,7 +45,9 @@ def _answer(store: Any, size: int) -> str:
     )
     while not all(store.check([f"{name}/heard{rank}"]) for rank in range(1, size)):
         if time.monotonic() > give_up:
-            raise ClusterError("not all ranks that torchrun has started have joined their job")
+            raise ClusterError(
+                "some ranks that torchrun started did not join the job in time: see their output"
+            )
         for rank in range(1, size):
             if store.check([f"ddpkit/ask{rank}"]):
                 word = store.get(f"ddpkit/ask{rank}").decode()

@@ -89,9 +89,9 @@ def by_host(seats: Sequence[Seat]) -> list[list[int]]:
 
 def _unreachable(rank: int, seat: Seat) -> str:
     return (
-        f"rank {rank}, on host {seat.host}, would talk over {seat.address}, which the other hosts "
-        f"cannot reach. Set {INTERFACE} on {seat.host} to the interface that leads to them "
-        "(`ip -brief address` lists all)."
+        f"rank {rank} on host {seat.host} would communicate through {seat.address}, an address "
+        f"that other hosts cannot reach. Set {INTERFACE} on {seat.host} to the interface towards "
+        "the other hosts (`ip -brief address` lists all interfaces)."
     )
 
 

@@ -161,7 +161,9 @@ class TorchrunJob:
         places: list[Place] = [pickle.loads(data) for data in self.all_gather(pickle.dumps(mine))]
         if len({place.device for place in places}) > 1:
             said = ", ".join(f"rank {rank}: {place.device}" for rank, place in enumerate(places))
-            raise ClusterError(f"all ranks need the same device, by device= or {VARIABLE}: {said}")
+            raise ClusterError(
+                f"all ranks need the same device ({said}): set device= or {VARIABLE}"
+            )
         return min(places, key=lambda place: place.backend)  # "gloo" before "nccl"
 
     def all_gather(self, data: bytes) -> list[bytes]:

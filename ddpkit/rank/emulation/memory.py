@@ -323,8 +323,8 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 def _in_words(full: MemoryFull) -> str:
     alive = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in full.alive.items())
     return (
-        f"the machine {full.machine} of rank {full.rank} has {size(full.limit)} of memory, and "
-        f"{size(full.asked)} more than the {size(full.used)} in use do not fit. With them are "
-        f"alive: {alive}. A smaller batch or checkpointing holds fewer activations; sharding "
+        f"the machine {full.machine} of rank {full.rank} has {size(full.limit)} of memory: "
+        f"{size(full.used)} are in use, and {size(full.asked)} more do not fit. Together they "
+        f"would hold: {alive}. A smaller batch or checkpointing holds fewer activations; sharding "
         "divides parameters, gradients and optimizer state among ranks."
     )

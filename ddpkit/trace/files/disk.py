@@ -1,4 +1,4 @@
-"""JSON files, read and written whole: every way in which that fails is one clear sentence."""
+"""JSON files, read and written whole: every failure is one clear sentence."""
 
 import gzip
 import json
@@ -12,14 +12,14 @@ from ddpkit.errors import TraceError
 from ddpkit.files import write_whole
 
 MAX_BYTES = 1_000_000_000  # unpacked; reading takes three to four times as much memory
-_GZIP = b"\x1f\x8b"  # what gzip files start with
+_GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 
 
 def read_json(path: str | os.PathLike[str], hook: Callable[[dict[str, Any]], Any]) -> Any:
-    """The content of a JSON file, gzipped or not, whatever its name.
+    """Return the content of a JSON file, gzipped or not, under any name.
 
-    ``hook`` gets every object as soon as it is read, and returns what to keep instead. Most of a
-    profiler's file is not wanted, and so does not fill the memory.
+    ``hook`` gets every object when it is read, and returns the value to keep in its place. Most of
+    a profiler's file is dropped there, so the memory stays small.
     """
     path = Path(path)
     try:

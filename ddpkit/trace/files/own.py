@@ -106,7 +106,7 @@ def _row(span: Span) -> list[object]:
 
 def _span(number: int, row: Any, names: tuple[str, ...], world_size: int) -> Span:
     if not isinstance(row, list) or len(row) != len(names):
-        raise TraceError(f"span {number} has not {len(names)} fields")
+        raise TraceError(f"span {number} does not have {len(names)} fields")
     values = dict(zip(names, row, strict=True))
     for name, value in values.items():
         if not _fits(name, value):

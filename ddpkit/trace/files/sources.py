@@ -1,4 +1,4 @@
-"""Trace files of either kind, told apart by what is in them, become one trace."""
+"""Reading of trace files of either kind: the content of a file decides its kind."""
 
 import os
 from collections import defaultdict
@@ -18,29 +18,33 @@ Path = str | os.PathLike[str]
 
 
 def read(paths: Sequence[Path]) -> BaseTrace:
-    """The trace in one file made by `Trace.save`, or in those of torch.profiler, one per rank.
+    """Return the trace in one file of `Trace.save`, or in torch.profiler's files, one per rank.
 
     Raises TraceError, in one sentence, for anything else.
     """
     if not paths:
-        raise TraceError("which trace? Name one saved file, or the profiler's file of each rank")
+        raise TraceError(
+            "no trace file was named: name one saved file, or the profiler's file of each rank"
+        )
     recordings: list[Recording] = []
     alone = len(paths) == 1
     for path in paths:
         top = disk.read_json(path, kineto.thin)
         if own.is_saved(top):
             if not alone:
-                raise TraceError(f"{path} is a whole trace, saved by ddpkit: give it alone")
+                raise TraceError(
+                    f"{path} is a trace of all ranks, saved by ddpkit: name no other file"
+                )
             return _saved(top, path)
         if chrome.has_all_ranks(top):
             raise TraceError(
-                f"{path} is an export for Perfetto, which lacks what a trace needs: give the "
-                "file that Trace.save wrote"
+                f"{path} is an export for Perfetto, which lacks data that a trace needs: name "
+                "the file that Trace.save wrote"
             )
         if not kineto.is_recording(top):
             raise TraceError(
-                f"{path} is not a trace saved by ddpkit, nor a recording of torch.profiler "
-                "(export_chrome_trace)"
+                f"{path} is neither a trace saved by ddpkit nor a recording of torch.profiler "
+                "(export_chrome_trace): name such a file"
             )
         recordings.append(kineto.parse(top, str(path), alone=alone))
     return merge(recordings)
@@ -85,13 +89,13 @@ def _check_they_fit(recordings: Sequence[Recording]) -> None:
     for each in recordings:
         if each.world_size != first.world_size:
             raise TraceError(
-                f"{first.path} is of a job of {first.world_size} ranks, {each.path} of one of "
-                f"{each.world_size}: give the files of one run"
+                f"{first.path} comes from a job of {first.world_size} ranks, {each.path} from "
+                f"a job of {each.world_size}: name the files of one run"
             )
         if each.rank in by_rank:
             raise TraceError(
-                f"{by_rank[each.rank].path} and {each.path} are both of rank {each.rank}: "
-                "give one file per rank"
+                f"{by_rank[each.rank].path} and {each.path} both come from rank "
+                f"{each.rank}: name one file per rank"
             )
         by_rank[each.rank] = each
 

@@ -40,7 +40,7 @@ class Matrix:
     def __post_init__(self) -> None:
         """Raises ValueError for what cannot be drawn."""
         if self.held not in HELD:
-            raise ValueError(f"{self.name} is held {self.held!r}: it is one of {', '.join(HELD)}")
+            raise ValueError(f"{self.name} is held {self.held!r}: choose one of {', '.join(HELD)}")
         if min(self.rows, self.columns) < 1 or self.halo < 0:
             raise ValueError(f"{self.name} has at least a row and a column, and no halo below 0")
         if self.halo and self.held != "rows":

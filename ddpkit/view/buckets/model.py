@@ -72,7 +72,7 @@ def bucket_model(
     Raises ValueError for a cap or a speed that is not above 0.
     """
     if not (cap_mb > 0 and speed > 0):
-        raise ValueError(f"a cap and a speed are above 0: {cap_mb=}, {speed=}")
+        raise ValueError(f"a cap and a speed must be above 0: {cap_mb=}, {speed=}")
     step = step.slowed(1 / speed)
     done = replay(step, world_size, link, assign_buckets(step.gradients, cap_mb))
     curve = tuple(sweep(step, sorted({*caps(step), cap_mb}), link, world_size))

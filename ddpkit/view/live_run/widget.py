@@ -37,7 +37,9 @@ class Reporter:
         Raises ValueError outside of `with live()`.
         """
         if not self._folder:
-            raise ValueError("nobody is watching: start the run inside `with live() as watch:`")
+            raise ValueError(
+                "no picture watches this run: start the run inside `with live() as watch:`"
+            )
         if self._file is None:
             rank = sys.modules["torch"].distributed.get_rank()
             self._file = open(Path(self._folder, str(rank)), "ab", buffering=0)  # noqa: SIM115

@@ -37,7 +37,7 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
 
     def moment(step: int) -> int:
         if not 0 <= step <= playback.steps:
-            raise ValueError(f"there is no {playback.unit} {step}: 0 to {playback.steps} there are")
+            raise ValueError(f"there is no {playback.unit} {step}: choose 0 to {playback.steps}")
         return step
 
     def draw(step: int) -> Figure:

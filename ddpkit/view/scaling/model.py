@@ -79,7 +79,7 @@ def scaling_model(
     Raises ValueError for a batch that is not above 0, or for another algorithm.
     """
     if not batch > 0:
-        raise ValueError(f"a batch is above 0: {batch=}")
+        raise ValueError(f"a batch must be above 0: {batch=}")
     larger = step.batch_of(batch)
     worlds = sorted({*WORLDS, ranks})
     buckets = assign_buckets(step.gradients, cap_mb)

@@ -85,10 +85,10 @@ def stacked_steps(
         raise ValueError("stack needs a run: stack(run)")
     by = len(traces) if by is None else by
     if by < 1 or len(traces) % by:
-        raise ValueError(f"{len(traces)} runs do not make groups of {by}")
+        raise ValueError(f"{len(traces)} runs cannot be divided into groups of {by}")
     labels = labels or [f"run {n}" for n in range(1, len(traces) + 1)]
     if len(labels) != len(traces):
-        raise ValueError(f"{len(labels)} labels for {len(traces)} runs: one for each is needed")
+        raise ValueError(f"{len(labels)} labels for {len(traces)} runs: give one for each run")
     for trace in traces:
         if rank not in trace.ranks:
             raise ValueError(f"there is no rank {rank}: one of the runs has {trace.world_size}")
