@@ -25,7 +25,7 @@ html_title = f"ddpkit {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sphinx = False
-html_show_search_summary = False  # a browser may not fetch what it searches in from a disk
+html_show_search_summary = False  # a browser may not fetch the searched pages from a disk
 html_math_renderer = "mathml"
 
 nb_execution_mode = "off"  # the notebooks hold what `make release` executed
@@ -36,8 +36,8 @@ myst_heading_anchors = 3
 default_role = "py:obj"  # `x` in a docstring: a link, where x is a public name
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-# What stands in backticks may be any code, and a signature names private types and those of other
-# libraries. Whether the public names are there and linked, tests/docs/test_site.py asks.
+# Backticks hold any code, and signatures name private types and types of other libraries.
+# tests/docs/test_site.py checks that the public names are there and linked.
 nitpick_ignore_regex = [("py:(obj|class)", ".*")]
 
 # README has no table of contents: on GitHub the files stand beside it.

@@ -1,4 +1,4 @@
-"""What Sphinx is taught for this site: pages, plain docstrings, formulas without a script."""
+"""Extend Sphinx for this site: pages, plain docstrings, formulas without a script."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sphinx.util.nodes import make_refnode
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-TEACHERS = "teaching/"  # beside docs/teaching.md: with keys to what a class is asked
+TEACHERS = "teaching/"  # beside docs/teaching.md: pages with keys to the written questions
 
 
 def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
-    """What a page of the site needs and its file does not have."""
+    """Add to a page whatever the site needs and the file lacks."""
     if docname.startswith("solutions/"):
         source[0] = with_alt(source[0])
         return
@@ -29,16 +29,16 @@ def read_source(app: Sphinx, docname: str, source: list[str]) -> None:
         left_out = (folder / link[2]).is_dir() or link[2].startswith(TEACHERS)
         return link[1] if left_out else link[0]
 
-    # GitHub shows a folder, and a teacher's checkout the keys; the site has no page of them.
+    # The site has no page for a folder or for a key, so links to these become plain text.
     source[0] = re.sub(r"\[([^]\n]+)\]\(([^):#\n]+)\)", without_folder, source[0])
-    if docname == app.config.root_doc:  # labs as they are executed, and the table of contents
+    if docname == app.config.root_doc:  # links to the executed labs, and the table of contents
         source[0] = source[0].replace("](labs/", "](solutions/") + app.config.contents
 
 
 def with_alt(notebook: str) -> str:
-    """The notebook, where each picture's text in words stands where MyST-NB looks for it.
+    """Return the notebook with the text of each picture at the place where MyST-NB looks.
 
-    Answers are folded: who wants to solve a lab can read its page first.
+    Answers are folded, so that students can read the page of a lab before they solve the lab.
     """
     book = json.loads(notebook)
     for cell in book["cells"]:
@@ -55,7 +55,7 @@ def with_alt(notebook: str) -> str:
 def read_docstring(
     app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
 ) -> None:
-    """Docstrings are written for `help`: fences are code, and columns stay as they were set."""
+    """Turn a docstring, written for `help`, into reST: fences become code, columns stay."""
     text = re.sub(
         r"^```python\n(.*?)```",
         lambda fence: "::\n\n" + textwrap.indent(fence[1], "    "),
@@ -77,7 +77,7 @@ def read_docstring(
 
 
 def find_public(app: Sphinx, env: Any, node: Any, contnode: Any) -> nodes.reference | None:
-    """`Trace`, in the text of any module, is what users know as `ddpkit.Trace`."""
+    """Link a public name, in the text of any module: `Trace` leads to `ddpkit.Trace`."""
     name = "." + node.get("reftarget", "")
     known = env.get_domain("py").objects
     found = [full for full in known if full.endswith(name) and not known[full].aliased]
@@ -88,7 +88,7 @@ def find_public(app: Sphinx, env: Any, node: Any, contnode: Any) -> nodes.refere
 
 
 def visit_math(self: Any, node: nodes.Node) -> None:
-    """MathML, which browsers set by themselves: no script."""
+    """Write a formula as MathML, which browsers set without a script."""
     formula = tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
     # An accent sits so close that without a mathematical font the bar of a mean cannot be seen.
     self.body.append(formula.replace('accent="true"', 'accent="false"'))
@@ -96,7 +96,7 @@ def visit_math(self: Any, node: nodes.Node) -> None:
 
 
 def give_index(app: Sphinx, exception: Exception | None) -> None:
-    """README's page is also the one that a server shows first."""
+    """Copy README's page to index.html, the page that a server shows first."""
     if exception is None:
         (app.outdir / "index.html").write_bytes((app.outdir / "README.html").read_bytes())
 

@@ -1,4 +1,4 @@
-"""README's pictures, taken from the executed solutions: `make release` runs this after them."""
+"""Take README's pictures from the executed solutions; `make release` runs this module last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
-# The picture, the lesson, and the call in it that draws it.
+# for each picture, its lesson and the call that draws the picture
 TAKEN = {
     "timeline.png": ("06_overlap", "compare(naive, bucketed, overlapped"),
     "ring.png": ("03_all_reduce", 'play(schedule("ring"'),
@@ -20,7 +20,10 @@ TAKEN = {
 
 
 def drawn_by(lesson: str, call: str) -> bytes:
-    """The PNG that the one cell with this call left. Raises ValueError if that is not one."""
+    """Return the PNG that a lesson's cell with this call left.
+
+    Raises ValueError if no cell or more than one cell has left a PNG.
+    """
     notebook = nbformat.read(ROOT / "solutions" / f"{lesson}.ipynb", as_version=4)
     drawn: list[str] = [
         output.data["image/png"]
@@ -35,9 +38,9 @@ def drawn_by(lesson: str, call: str) -> bytes:
 
 
 def small(png: bytes) -> bytes:
-    """The same picture in 256 colours: a third of the bytes, and it looks no different."""
+    """Return a picture in 256 colours, which has a third of the bytes and looks the same."""
     picture = Image.open(io.BytesIO(png)).convert("RGB")
-    # The usual way, by median cut, gives a rare colour up: the optimizer's green became blue.
+    # Median cut, the default, drops rare colours: the optimizer's green became blue.
     few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     out = io.BytesIO()
     few.save(out, format="png", optimize=True)
