@@ -107,13 +107,14 @@ class Death:
 # Why ranks that wait for each other cannot go on:
 #   returned   a rank waits for a rank that has returned
 #   lost       the sender of a message has returned before the message was delivered
+#   key        a rank waits for a key in a store, which nobody has set
 #   itself     a rank waits for itself
 #   receive    the ranks of a circle all receive first, so no rank sends
 #   send       the ranks of a circle all send first, so no rank receives
 #   cycle      ranks wait for each other in a circle, in different calls
 #   nothing    no rank has posted a call that the waiting ranks need, and there is no circle
 DeadlockCause: TypeAlias = Literal[
-    "returned", "lost", "itself", "receive", "send", "cycle", "nothing"
+    "returned", "lost", "key", "itself", "receive", "send", "cycle", "nothing"
 ]
 
 # The difference between calls that must match across ranks.

@@ -23,6 +23,8 @@ def deadlock_cause(
         return "returned"
     if lost_message(calls, needs, returned) is not None:
         return "lost"
+    if any(call.keys for call in calls.values()):
+        return "key"
     circle = cycle(needs)
     if not circle:
         return "nothing"
@@ -44,6 +46,8 @@ def left_alone(
     alone = {}
     for rank, others in sorted(needs.items()):
         gone = set(others) & set(returned)
+        if calls[rank].keys:  # which anybody might set
+            continue
         if gone and (not from_anybody(calls[rank]) or gone == set(others)):
             alone[rank] = gone
     return alone

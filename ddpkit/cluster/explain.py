@@ -57,6 +57,8 @@ def tensor(call: Call) -> str:
 def describe(call: Call) -> str:
     """Return a call as the user wrote it: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
     if not call.seq:  # a wait seen in a stack, known by its name only
+        if call.keys:
+            return f"{call.op}({', '.join(map(repr, call.keys))}) of a store"
         return f"{call.op}()" + (f" for group {sorted(call.members)}" if call.group else "")
     text = f"{call.op}({', '.join(filter(None, _arguments(call)))})"
     text += _of_group(call)
@@ -128,6 +130,8 @@ def _why(
             "before the send was done, so the message is lost. Keep the Work that isend returns, "
             "and call its wait()."
         )
+    if cause == "key":
+        return _why_keys(calls)
     if cause == "itself":
         op = calls[circle[0]].op
         return f"rank {circle[0]} waits for itself: a rank cannot {op} to or from itself."
@@ -166,6 +170,23 @@ def _why(
         for rank, other in zip(circle, [*circle[1:], circle[0]], strict=True)
     ]
     return f"{', but '.join(steps)}. All ranks must make matching calls in the same order."
+
+
+def _why_keys(calls: Mapping[int, Call]) -> str:
+    """Say which ranks wait for which keys of a store."""
+    waiting: dict[tuple[str, ...], list[int]] = {}
+    for rank, call in sorted(calls.items()):
+        if call.keys:
+            waiting.setdefault(call.keys, []).append(rank)
+    parts = []
+    for keys, those in waiting.items():
+        wait = "waits" if len(those) == 1 else "wait"
+        named = ", ".join(map(repr, keys))
+        parts.append(
+            f"{ranks(those)} {wait} for the {plural(len(keys), 'key')} {named}, which nobody has "
+            "set"
+        )
+    return f"{'; '.join(parts)}."
 
 
 GROUPS = (

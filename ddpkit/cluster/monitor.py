@@ -224,7 +224,9 @@ class Monitor:
         everyone = set(range(len(self._boxes)))
         if call.makes_group:
             return {other for other in call.members if not self._makes(other, call)}
-        if not call.seq:  # not a call of ours: the store
+        if call.keys:
+            return everyone - {rank}
+        if not call.seq:  # seen from outside, with nothing but its name
             stuck = {r for r, status in self.statuses.items() if status.waiting == call}
             return everyone - {rank} - stuck
         if call.is_message:

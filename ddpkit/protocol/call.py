@@ -16,7 +16,7 @@ MESSAGES = ("send", "recv")  # the operations with one rank at each end; all oth
 ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")  # post them, and do not wait
 
 
-TUPLES = ("shape", "members", "sends", "takes")  # lists in JSON
+TUPLES = ("shape", "members", "sends", "takes", "keys")  # lists in JSON
 
 
 class Call(NamedTuple):
@@ -45,6 +45,7 @@ class Call(NamedTuple):
     group_desc: str = ""  # what the user calls the group: "tp", a mesh's dimension; "" without one
     sends: tuple[int, ...] = ()  # numbers to each member, of an all-to-all in a small group
     takes: tuple[int, ...] = ()  # and from each
+    keys: tuple[str, ...] = ()  # of a store, which a rank waits for: "get", "wait"
 
     @property
     def is_message(self) -> bool:

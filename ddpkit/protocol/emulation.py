@@ -16,6 +16,7 @@ from ddpkit.protocol.mapped import MappedFile
 
 STOPPED, GOING, WAITING, MAY_WAIT = range(4)  # what a clock does
 MEETING = "meeting"  # the operation of ranks that make a group: nothing moves
+TURN, CHANGE = 1, 2  # what an actor asks for that uses a store
 MAIN = 0  # the rank's main thread, among its actors: whatever has a clock of its own
 
 # Operations of the rank by number, and a time in ns after the end of each: the latest counts.
@@ -58,6 +59,7 @@ class Withdrawn(NamedTuple):
 class Ask(NamedTuple):
     """When is it ``after`` some operations? ``actor`` waits until then, or until ``limit_ns``.
 
+    With ``store`` it asks for something else: for its `TURN` at a store, or for a `CHANGE` of one.
     ``question`` is the rank's number of it: a signal's handler may end a wait before the answer.
     """
 
@@ -66,6 +68,22 @@ class Ask(NamedTuple):
     ns: int
     limit_ns: int | None
     question: int = 0
+    store: int = 0
+
+
+class StoreUsed(NamedTuple):
+    """An actor has used a store: its turn is over, if it had one."""
+
+    actor: int
+    ns: int | None  # None for an actor whose time is not known yet
+    changed: bool  # whether another one may find now what it waits for
+
+
+class Found(NamedTuple):
+    """What an actor waits for, by an `Ask` for a change, is there; no change has been told."""
+
+    actor: int
+    question: int
 
 
 class Follow(NamedTuple):
@@ -102,7 +120,9 @@ class Source(NamedTuple):
     rank: int
 
 
-Request: TypeAlias = PostedSend | PostedCollective | Withdrawn | Ask | Follow | Left
+Request: TypeAlias = (
+    PostedSend | PostedCollective | Withdrawn | Ask | StoreUsed | Found | Follow | Left
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ script/    a script for torchrun, as the function that a rank calls
 record/    what a rank writes down about itself: calls, compute, steps
 agent      the thread that says where the rank is and what it waits for
 callers    who calls: the user's code, or torch
+stores     the stores of torch.distributed, in which ranks wait for each other
 mode       the base of dispatch modes, which load no compiler
 compiler   the stand-in for torch's compiler, until something is compiled
 where      where a thread is: in which line of the reader's, and in which call there

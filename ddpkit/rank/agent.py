@@ -46,7 +46,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -107,6 +108,15 @@ def _cpu_ns(thread: int) -> int:
     if not hasattr(time, "pthread_getcpuclockid"):
         return 0
     return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
+
+
+def _has_children() -> bool:
+    """True if this process has started others that have not ended; False off Linux."""
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            if listed.read_bytes().strip():
+                return True
+    return False
 
 
 @contextmanager
@@ -176,6 +186,8 @@ class Agent(threading.Thread):
         waiting = recorder.waits.get(self._main or 0) or self._hidden_wait(frame, computes=computes)
         waiting = waiting or self._wait_for_gpu(frame)
         if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
+            waiting = None
+        if waiting and waiting.what.keys and _has_children():  # one of them may set the key
             waiting = None
         self._where = where, via
         return self._status(self._where, waiting)

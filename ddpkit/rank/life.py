@@ -56,6 +56,7 @@ def live(
         device.used(mine, recorder),
         machine.shown(recorder) if machine else nullcontext(),
         _joined(mine, store),
+        _stores_seen(recorder),
     ):
         function, args, kwargs = read_call()
         args, kwargs = pick(args, mine.rank), pick(kwargs, mine.rank)
@@ -93,6 +94,13 @@ def _seed_all(seed: int, rank: int) -> None:
     random.seed(1000 * seed + rank)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed((1000 * seed + rank) % 2**32)
+
+
+def _stores_seen(recorder: Recorder) -> AbstractContextManager[None]:
+    """A block in which a rank that waits in a store is seen to wait."""
+    from ddpkit.rank.stores import Stores
+
+    return Stores(recorder).seen()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ddpkit.cluster.local.watched import Watched
-from ddpkit.protocol.emulation import MAIN, Ask
+from ddpkit.protocol.emulation import CHANGE, MAIN, TURN, Ask, Found
 
 Place: TypeAlias = tuple[int, int]  # of an actor: its rank, and its number there
 
@@ -24,6 +24,7 @@ class Actor:
     asks: Ask | None = None
     absent: bool = False  # stands still: nobody waits for it
     stood_still: bool = False  # in the user's code, until what it asks is answered
+    found: bool = False  # what it waits for in a store, and nobody has said so
 
 
 class Actors:
@@ -34,6 +35,7 @@ class Actors:
         self._watched: dict[int, Watched] = {}
         self._to_come: set[Place] = set()  # actors that follow what is not done yet
         self._gone: set[Place] = set()  # actors that left before they were heard of
+        self._at_stores: set[Place] = set()  # actors that have their turn
         self._stands_since: tuple[float, int] | None = None  # who stands still: real time, and ns
         self.standstills = 0  # times that an actor was left out in the user's code
 
@@ -56,7 +58,7 @@ class Actors:
         """Note that an actor asks, and waits for the answer. It may not have been heard of."""
         place = rank, ask.actor
         actor = self._all.setdefault(place, Actor(*place))
-        actor.ns, actor.asks, actor.absent = ask.ns, ask, False
+        actor.ns, actor.asks, actor.absent, actor.found = ask.ns, ask, False, False
         return actor
 
     def answer(self, actor: Actor, done_ns: int | None, present_ns: int) -> int:
@@ -71,6 +73,8 @@ class Actors:
         now_ns = present_ns if actor.stood_still else 0
         actor.stood_still = False
         actor.ns = max(actor.ns, min(limits), now_ns)
+        if asks.store == TURN:
+            self._at_stores.add((actor.rank, actor.number))
         self.heard(actor.rank)
         return now_ns
 
@@ -105,6 +109,36 @@ class Actors:
         """Note that a rank has ended."""
         for place in [place for place in self._all if place[0] == rank]:
             del self._all[place]
+        self._at_stores = {place for place in self._at_stores if place[0] != rank}
+
+    # Who uses stores
+
+    def leaves_store(self, place: Place) -> None:
+        """Note that an actor's turn at a store is over."""
+        self._at_stores.discard(place)
+
+    def has_found(self, rank: int, found: Found) -> None:
+        """Note that what an actor waits for is there, if it still waits for that."""
+        actor = self._all.get((rank, found.actor))
+        if actor is not None and actor.asks is not None:
+            actor.found = actor.asks.store == CHANGE and actor.asks.question == found.question
+
+    def wait_for_a_change(self) -> list[Actor]:
+        """Return the actors that wait for a change in a store."""
+        return [
+            actor
+            for actor in self._all.values()
+            if actor.asks is not None and actor.asks.store == CHANGE
+        ]
+
+    def found_unseen(self) -> list[Actor]:
+        """Return the actors whose key somebody has set unseen; none while an actor has its turn.
+
+        That one may have set it, and may be about to say so.
+        """
+        if self._at_stores:
+            return []
+        return [actor for actor in self.wait_for_a_change() if actor.found]
 
     # From which time on they can post
 
@@ -124,6 +158,14 @@ class Actors:
             return None
         limit, _, _, actor = min(asking, key=lambda found: found[:3])
         return limit, actor
+
+    def present_ns(self, network_ns: int) -> int:
+        """Return the time up to which all is certain, for what came from outside of all clocks.
+
+        ``network_ns`` is the time up to which messages have moved.
+        """
+        computing = self.first_that_computes()
+        return network_ns if computing == math.inf else max(network_ns, int(computing))
 
     @property
     def held_up(self) -> bool:

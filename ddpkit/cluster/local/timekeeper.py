@@ -54,11 +54,13 @@ from ddpkit.protocol.emulation import (
     ClockPage,
     Due,
     Follow,
+    Found,
     Left,
     PostedCollective,
     PostedSend,
     Request,
     Source,
+    StoreUsed,
     Withdrawn,
 )
 from ddpkit.simulate.network import Network
@@ -178,6 +180,8 @@ class Timekeeper(threading.Thread):
     def _take(self, rank: int, request: Request) -> None:
         if isinstance(request, Ask):
             actor = self._actors.ask(rank, request)
+            if request.store:
+                return
             # What was done so long ago that nobody knows when was done by now.
             earliest = request.ns if self._operations.is_forgotten(rank, request.after) else 0
             self._operations.when_all_are_done(
@@ -185,6 +189,10 @@ class Timekeeper(threading.Thread):
             )
         elif isinstance(request, Follow):
             self._follow(rank, request)
+        elif isinstance(request, StoreUsed):
+            self._store_used(rank, request)
+        elif isinstance(request, Found):
+            self._actors.has_found(rank, request)
         elif isinstance(request, Withdrawn):
             self._withdraw(rank, request.post)
         elif isinstance(request, Left):
@@ -273,6 +281,19 @@ class Timekeeper(threading.Thread):
 
         self._operations.when_all_are_done(rank, ((follow.number, 0),), begin)
 
+    def _store_used(self, rank: int, used: StoreUsed) -> None:
+        """Let all that wait for a key look again, from the time of a change on."""
+        self._actors.leaves_store((rank, used.actor))
+        if used.changed:
+            ns = self._actors.present_ns(self._network.now_ns) if used.ns is None else used.ns
+            self._look_again(self._actors.wait_for_a_change(), ns)
+
+    def _look_again(self, actors: Sequence[Actor], ns: int) -> None:
+        """Answer actors that wait for a change; the first change that is told of counts."""
+        for actor in actors:
+            if actor.asks is not None and all(actor is not each for each, _ in self._known):
+                self._know(actor, actor.asks, max(actor.asks.ns, ns))
+
     def _message(self, rank: int, post: PostedSend, ns: int) -> End:
         if post.receives:
             return self._network.recv(ns, post.group, rank, post.peer, post.nbytes, post.tag)
@@ -300,6 +321,7 @@ class Timekeeper(threading.Thread):
     def _go_on(self) -> bool:
         """Let time pass as far as it can, and answer what can be answered."""
         network, moved = self._network, False
+        self._look_again(self._actors.found_unseen(), self._actors.present_ns(network.now_ns))
         while True:
             while self._known:
                 self._answer(*self._known.pop())

@@ -21,6 +21,7 @@ _cpu_ns = time.thread_time_ns
 FREE_LOOKS = 16  # that a thread may take at a clock that stands
 LOOK_NS = 1_000  # what each further look costs, and
 SHARE = 256  # this part of the time that has passed in looking, but
+POLL_NS = 100_000  # between two looks of one loop, at most
 LOOK_AT_MOST_NS = 1_000_000_000  # no more, so that the clock of a loop without end stays a number
 
 
@@ -34,6 +35,7 @@ class ThreadClock:
         self._ns, self._cpu_ns = ns, 0
         self._inside = 1  # how often the kit has been entered: the clock stands
         self._looks, self._looking_since = 0, 0
+        self._polls, self._polling_since, self._polled_ns = 0, 0, 0
         self.how = GOING  # or where the thread waits for gloo in C++, or may: the page's
 
     def now(self) -> int:
@@ -103,6 +105,19 @@ class ThreadClock:
         with self.stopped():
             self._ns += ns
             self._looks = 0
+
+    def poll(self) -> None:
+        """Let a look at what others may change cost a little, after some looks in a row.
+
+        At any speed: the clock stands while the kit looks, and the loop around it is short.
+        """
+        if self.now() - self._polled_ns > POLL_NS:
+            self._polls, self._polling_since = 0, self.now()
+        self._polls += 1
+        if self._polls > FREE_LOOKS:
+            share = (self.now() - self._polling_since) // SHARE
+            self.pass_by(min(LOOK_NS + share, LOOK_AT_MOST_NS))
+        self._polled_ns = self.now()
 
     def look(self) -> int:
         """The time, for the user's code.

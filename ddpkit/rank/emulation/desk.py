@@ -6,13 +6,28 @@ kit's reads: it knows from an answer whose it is.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing.connection import Connection
 
-from ddpkit.protocol.emulation import MAIN, After, Ask, Due, Follow, Left, Request, Source
+from ddpkit.protocol.emulation import (
+    CHANGE,
+    MAIN,
+    TURN,
+    After,
+    Ask,
+    Due,
+    Follow,
+    Found,
+    Left,
+    Request,
+    Source,
+    StoreUsed,
+)
 
 
 class Desk:
@@ -38,20 +53,68 @@ class Desk:
 
     def ask(self, after: After, ns: int, limit_ns: int | None = None) -> Due:
         """When some operations are done; waits until that is known, or the limit is before it."""
-        question = next(self._questions)
+        with self._actor() as actor:
+            return self._ask(Ask(actor, after, ns, limit_ns, next(self._questions)))
+
+    @contextmanager
+    def turn_at_store(self, ns: int, *, changes: bool) -> Iterator[int]:
+        """A block in which this thread has its turn at a store; yields the time of it, if later."""
+        with self._actor() as actor:
+            due = self._ask(Ask(actor, (), ns, ns, next(self._questions), TURN))
+            now_ns = max(ns, due.now_ns)
+            try:
+                yield now_ns
+            finally:
+                self.tell(StoreUsed(actor, now_ns, changes))
+
+    def ask_for_change(
+        self, ns: int, limit_ns: int | None, is_there: Callable[[], bool], look: float
+    ) -> Due:
+        """When a store is changed; waits for that, or until the limit.
+
+        Every ``look`` real seconds it is looked whether somebody has made the change unseen.
+        """
+        with self._actor() as actor:
+            ask = Ask(actor, (), ns, limit_ns, next(self._questions), CHANGE)
+            return self._ask(ask, is_there, look)
+
+    @contextmanager
+    def _actor(self) -> Iterator[int]:
+        """The actor that this thread is: the main one, or one for a while."""
         if threading.get_ident() == self._main_thread:
-            self._main.send(Ask(MAIN, after, ns, limit_ns, question))
-            while True:
-                answer: Due = self._main.recv()
-                if answer.question == question:  # else of a wait that a signal's handler has ended
-                    return answer
+            yield MAIN
+            return
         actor = next(self._actors)
         self._answers[actor] = queue.SimpleQueue()
         self._read_answers()
-        self.tell(Ask(actor, after, ns, limit_ns, question))
-        answer = self._answers[actor].get()
-        del self._answers[actor]
-        self.tell(Left(actor))  # nobody knows when the user's own thread ends
+        try:
+            yield actor
+        finally:
+            del self._answers[actor]
+            self.tell(Left(actor))  # nobody knows when the user's own thread ends
+
+    def _ask(
+        self, ask: Ask, is_there: Callable[[], bool] | None = None, look: float = math.inf
+    ) -> Due:
+        """Ask, and wait for the answer; look meanwhile whether something is there."""
+        self.tell(ask)
+        while True:
+            answer = self._answer(ask.actor, None if is_there is None else look)
+            if answer is not None and answer.question == ask.question:
+                return answer  # else of a wait that a signal's handler has ended
+            if answer is None and is_there is not None and is_there():
+                self.tell(Found(ask.actor, ask.question))
+                is_there = None
+
+    def _answer(self, actor: int, seconds: float | None) -> Due | None:
+        """The next answer to an actor of this thread; None if there is none after some seconds."""
+        if actor != MAIN:
+            with suppress(queue.Empty):
+                return self._answers[actor].get(timeout=seconds)
+            return None
+        if seconds is not None and not self._main.poll(seconds):
+            return None
+        answer: Due = self._main.recv()
         return answer
 
     def when_found(self, number: int, act: Callable[[int], None]) -> None:

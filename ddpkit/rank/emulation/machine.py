@@ -16,11 +16,13 @@ from ddpkit.machine import MachineModel
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import (
     GOING,
+    MAIN,
     MAY_WAIT,
     MEETING,
     WAITING,
     ClockPage,
     PostedCollective,
+    StoreUsed,
 )
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
@@ -212,6 +214,52 @@ class Machine:
         clock.jump(max(due.done_ns or 0, due.now_ns))
         if clock.now() > before:
             self.note("beyond", "a group to which ranks come at different times")
+
+    # Stores
+
+    @property
+    def runs(self) -> bool:
+        """True while the user's function runs."""
+        return self._runs
+
+    @contextmanager
+    def turn_at_store(self, *, changes: bool) -> Iterator[None]:
+        """A block in which the thread uses a store, at its time: no rank can do anything earlier.
+
+        The thread of callbacks has no time that is known already, and takes no turn.
+        """
+        clock = self.clocks.mine
+        if clock.is_later:
+            yield
+            if changes:
+                self.desk.tell(StoreUsed(MAIN, None, changed=True))
+            return
+        with clock.stopped(), self.desk.turn_at_store(clock.now(), changes=changes) as now_ns:
+            clock.jump(now_ns)
+            yield
+
+    def wait_for_store(self, is_there: Callable[[], bool], seconds: float, look: float) -> bool:
+        """Wait until something is there in a store; False if it is not after so many seconds.
+
+        ``look`` is the real time between two looks for what nobody has told of.
+        """
+        clock = self.clocks.mine
+        with clock.stopped():
+            before = clock.now()
+            limit = None if math.isinf(seconds) else before + round(seconds * 1e9)
+            while True:
+                with self.turn_at_store(changes=False):
+                    if is_there():
+                        break
+                if limit is not None and clock.now() >= limit:
+                    return False
+                due = self.desk.ask_for_change(clock.now(), limit, is_there, look)
+                until = limit if due.done_ns is None else due.done_ns
+                assert until is not None
+                clock.jump(max(due.now_ns, until))
+            if clock.now() > before:
+                self.note("beyond", "a store, in which a rank waits for what another one sets")
+            return True
 
     # DDP's wait
 

@@ -1,0 +1,259 @@
+"""The stores of torch.distributed, in a run: a rank that waits for a key is seen to wait for it.
+
+The problem. A store is a room that all ranks can enter at any moment: `store.wait(["x"])` blocks in
+C++ until another rank, or anybody else, sets the key. On an emulated cluster the two ranks have
+clocks of their own. A rank that blocks there would hold up the time of all others, which may have
+to wait for a message before they set the key; and whether `store.check(["x"])` finds the key would
+be decided by real time.
+
+So each call is in emulated time too, by three rules.
+
+- A call takes place at its rank's time, when no rank can do anything earlier. Calls at one time
+  take place by rank. It takes no time; but looks in a row cost a little (`ThreadClock.poll`), so
+  that a loop around `check`, `add` or `compare_set` ends.
+- A rank that waits for a key looks once. If the key is missing, the rank waits for a change, and
+  looks again at the time of each change. So it goes on at the time at which a rank has set the key.
+- A limit counts in emulated time. A limit of `ENDLESS` or more, such as the default, is none: the
+  ranks then wait for each other, and the run ends in a `Deadlock` that names the key.
+
+Somebody may set a key unseen: a process that a rank has started, C++ code, a callback. Then the
+waiting rank finds it within `LOOK` seconds of real time, and goes on at the cluster's present time.
+
+In real time the calls block in C++ as ever, and the rank is said to wait.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from ddpkit.protocol.call import Call
+from ddpkit.rank.emulation import machine
+from ddpkit.rank.emulation.machine import Machine
+from ddpkit.rank.record.call import RecordedCall
+from ddpkit.rank.record.recorder import Recorder
+from ddpkit.rank.where import user_call
+
+KINDS = dist.FileStore, dist.TCPStore, dist.HashStore
+ENDLESS = timedelta(minutes=5)  # torch's own default: whoever chose no limit has this one
+LOOK = 0.05  # real seconds between two looks for what somebody sets unseen
+# What the methods do: change a store, or look at it, or wait until something is there.
+CHANGES = ("set", "append", "multi_set", "queue_push", "delete_key")
+LOOKS = ("check", "num_keys", "list_keys", "queue_len")
+BOTH = ("add", "compare_set")
+WAITS = ("get", "wait", "multi_get", "queue_pop")
+HERE = "ddpkit/here"  # the key by which a TCPStore's ranks are counted
+# TCPStores that serve: a rank may drop its own, or return, before the others have looked.
+_serving: list[Any] = []
+
+
+def _is_torchs(store: Any) -> bool:
+    """True if a store is one of torch's own. A class in Python does what it does by itself."""
+    while type(store) is dist.PrefixStore:
+        store = store.underlying_store
+    return type(store) in KINDS
+
+
+def _listed(method: str, key: Any) -> tuple[str, ...]:
+    """The keys that a call waits for."""
+    return tuple(map(str, key)) if method in ("wait", "multi_get") else (str(key),)
+
+
+class Stores:
+    """The stores that a rank uses during a run."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._serving: list[Any] = []  # TCPStores whose rank may drop them before others are done
+        store: Any = dist.Store
+        self._torchs = {name: getattr(store, name) for name in dir(store) if name[0] != "_"}
+
+    @contextmanager
+    def seen(self) -> Iterator[None]:
+        """A block in which the calls of stores are seen."""
+        with ExitStack() as undo:
+            for names, act in (
+                ((*CHANGES, *LOOKS, *BOTH), self._at_once),
+                (WAITS, self._waiting),
+                (("barrier",), self._barrier),
+            ):
+                for name in names:
+                    if name in self._torchs:
+                        self._replace(undo, dist.Store, name, act)
+            self._replace(undo, dist.TCPStore, "__init__", self._made)
+            yield
+
+    def _replace(self, undo: ExitStack, home: Any, name: str, act: Callable[..., Any]) -> None:
+        original = getattr(home, name)
+
+        @functools.wraps(original)
+        def method(store: Any, *args: Any, **kwargs: Any) -> Any:
+            return act(name, original, store, *args, **kwargs)
+
+        undo.callback(setattr, home, name, original)
+        setattr(home, name, method)
+
+    @staticmethod
+    def _emulated() -> Machine | None:
+        """The rank's machine, if the thread that asks lives in emulated time."""
+        emulated = machine.current()
+        return emulated if emulated is not None and emulated.runs else None
+
+    def _at_once(self, name: str, original: Any, store: Any, *args: Any, **kwargs: Any) -> Any:
+        """Change a store, or look at it."""
+        emulated = self._emulated()
+        if emulated is None or not _is_torchs(store):
+            return original(store, *args, **kwargs)
+        with emulated.turn_at_store(changes=name not in LOOKS):
+            found = original(store, *args, **kwargs)
+        if name not in CHANGES:
+            emulated.clocks.mine.poll()
+        return found
+
+    def _waiting(
+        self, name: str, original: Any, store: Any, key: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Wait until keys are there, or a queue has something, and do the rest at once."""
+        call = functools.partial(original, store, key, *args, **kwargs)
+        if not _is_torchs(store) or (name == "queue_pop" and not _blocks(*args, **kwargs)):
+            return (
+                call()
+                if name != "queue_pop"
+                else self._at_once(name, original, store, key, *args, **kwargs)
+            )
+        given = args[0] if args and name == "wait" else kwargs.get("timeout")
+        limit = given if isinstance(given, timedelta) else store.timeout
+        keys = _listed(name, key)
+        emulated = self._emulated()
+        if emulated is None or emulated.clocks.mine.is_later:
+            with self._said_to_wait(name, keys, limit):
+                return call()
+        if name == "queue_pop":
+            is_there = functools.partial(self._has_queued, store, key)
+        else:
+            is_there = functools.partial(self._torchs["check"], store, [*keys])
+        self._until(emulated, is_there, name, keys, limit)
+        with emulated.turn_at_store(changes=name == "queue_pop"):
+            found = call()
+        emulated.clocks.mine.poll()
+        return found
+
+    def _has_queued(self, store: Any, key: str) -> bool:
+        return bool(self._torchs["queue_len"](store, key) > 0)
+
+    def _barrier(
+        self, name: str, original: Any, store: Any, key: str, world_size: int, *args: Any, **kw: Any
+    ) -> None:
+        """Wait until as many have come as shall. torch's own waits in C++, where no clock goes."""
+        given = args[0] if args else kw.get("timeout")
+        limit = given if isinstance(given, timedelta) else store.timeout
+        emulated = self._emulated()
+        if emulated is None or emulated.clocks.mine.is_later or not _is_torchs(store):
+            with self._said_to_wait(name, (key,), limit):
+                original(store, key, world_size, *args, **kw)
+            return
+        self._meet(emulated, store, f"{key}/{HERE}", world_size, name, limit)
+
+    def _meet(
+        self, emulated: Machine, store: Any, key: str, size: int, name: str, limit: timedelta
+    ) -> None:
+        add = self._torchs["add"]
+        with emulated.turn_at_store(changes=True):
+            everybody = -(-int(add(store, key, 1)) // size) * size  # of this round
+        is_there = lambda: bool(add(store, key, 0) >= everybody)  # noqa: E731
+        self._until(emulated, is_there, name, (key.removesuffix(f"/{HERE}"),), limit)
+
+    def _until(
+        self,
+        emulated: Machine,
+        is_there: Callable[[], bool],
+        name: str,
+        keys: tuple[str, ...],
+        limit: timedelta,
+    ) -> None:
+        """Wait, in emulated time. Raises DistStoreError at the limit, as torch does."""
+        with self._said_to_wait(name, keys, ENDLESS):
+            seconds = math.inf if limit >= ENDLESS else limit.total_seconds()
+            if not emulated.wait_for_store(is_there, seconds, LOOK):
+                ms = round(limit.total_seconds() * 1000)
+                raise dist.DistStoreError(f"{name} timeout after {ms}ms, keys: {', '.join(keys)}")
+
+    @contextmanager
+    def _said_to_wait(self, name: str, keys: tuple[str, ...], limit: timedelta) -> Iterator[None]:
+        """A block in which the agent knows for which keys the thread waits.
+
+        A wait that has a limit of its own ends by itself: it is none that the others can lose.
+        """
+        thread, recorder = threading.get_ident(), self._recorder
+        if limit < ENDLESS or thread in recorder.waits:
+            yield
+            return
+        where, via = user_call(sys._getframe())
+        call = Call(name, where=where, via="" if via == name else via, keys=keys)
+        recorder.waits[thread] = RecordedCall(call)
+        try:
+            yield
+        finally:
+            recorder.wait_over(thread)
+
+    # A TCPStore, whose making waits for the others
+
+    def _made(self, _: str, original: Any, store: Any, *args: Any, **kwargs: Any) -> None:
+        emulated = self._emulated()
+        if emulated is None or emulated.clocks.mine.is_later:
+            original(store, *args, **kwargs)
+            return
+        names = ("host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        rest = args[len(names) :]
+        limit, master = given.get("timeout", ENDLESS), bool(given.get("is_master"))
+        waits, size = given.get("wait_for_workers", True), given.get("world_size")
+        given["wait_for_workers"] = False
+        where = str(given["host_name"]), int(given["port"])
+        at = f"{where[0]}:{where[1]}"
+        if not master:
+            is_there = functools.partial(_is_reached, *where)
+            self._until(emulated, is_there, "TCPStore", (at,), limit)
+        with emulated.turn_at_store(changes=True):
+            if rest:
+                original(store, *[given[name] for name in names], *rest)
+            else:
+                original(store, **given)
+        if master:
+            _serving.append(store)
+        if waits and size:
+            self._counted(emulated, store, size, master=master, limit=limit, at=at)
+
+    def _counted(
+        self, emulated: Machine, store: Any, size: int, *, master: bool, limit: timedelta, at: str
+    ) -> None:
+        """Count a store's ranks; the one that serves it waits for all."""
+        add = self._torchs["add"]
+        with emulated.turn_at_store(changes=True):
+            add(store, HERE, 1)
+        if master:
+            is_there = lambda: bool(add(store, HERE, 0) >= size)  # noqa: E731
+            self._until(emulated, is_there, "TCPStore", (at,), limit)
+
+
+def _blocks(block: bool = True) -> bool:
+    """The argument of `queue_pop`."""
+    return block
+
+
+def _is_reached(host: str, port: int) -> bool:
+    """True if a server listens at a port."""
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
