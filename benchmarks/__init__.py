@@ -14,6 +14,7 @@ scaling    measured ÷ predicted steps on 2 to 16 ranks, from one recording; wha
 servers    measured ÷ simulated parameter servers, 1 to 16 workers and 1 to 4 servers
 grading    seconds for a submission, and a class of 60 of which a third is hostile
 capstone   lab 15: how far losses stay below the target, and what each mended fault brings
+torch_tests  torch's own test bodies that pass on the kit's group, in real and in emulated time
 mutate     machine-made mistakes in the answers, and those that no check refuses
 statements  what an exercise costs its author: statements of its checks and answers
 soak       hundreds of faults in a row, after each of which everything works and nothing is left

@@ -1,0 +1,244 @@
+"""How many of torch's own test bodies pass on the kit's group: plain, real, link and machine.
+
+    python -m benchmarks.torch_tests [--only REGEX] [--ways plain,real] [--file test_c10d_gloo.py]
+
+The bodies are those of the wheel (`torch.testing._internal.distributed.distributed_test`), and with
+`--file` those of that file of torch's repository. Each runs on `--ranks` ranks: on a group of
+torch's own (plain), and on the kit's group in real time, on a link, and on a modelled machine.
+Prints how many pass each way, and of each failure the reason. A body that fails plain says nothing
+of the kit: it is listed, and not counted.
+
+Many bodies share a run, since a rank that imports them needs seconds. A run that fails ends with
+the body that was under way; the next run goes on behind it. No body gets more than `--seconds`.
+
+torch's bodies meet by files at some places, which no emulated clock follows: there they make a
+barrier here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import tempfile
+import unittest
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks._report import machine
+from ddpkit import Cluster, DdpkitError
+from ddpkit.errors import RunTimeout
+
+LINK, MODEL = "10 Gbit/s, 50 us", "1 TFLOP/s, 100 GB/s, 1 us"
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "real": {},
+    "link": {"link": LINK},
+    "machine": {"machine": MODEL, "link": LINK},
+}
+WHEEL = "torch.testing._internal.distributed.distributed_test"
+BATCH = 12  # bodies that share a run
+FOLDERS = ("barrier", "test_dir", "init_dir")  # that torch's bodies use
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of one body, one way: "passed", "skipped" or "failed"."""
+
+    how: str
+    why: str = ""
+
+
+def environ(ranks: int, folder: Path) -> dict[str, str]:
+    """Return the variables that torch's bodies read as they are imported."""
+    for name in FOLDERS:
+        (folder / name).mkdir(exist_ok=True)
+    return {"BACKEND": "gloo", "WORLD_SIZE": str(ranks), "TEMP_DIR": str(folder)}
+
+
+def kinds(file: str) -> dict[str, Any]:
+    """Return the classes with the bodies, by name, as they run on a rank that is there already."""
+    if not file:
+        wheel: Any = importlib.import_module(WHEEL)
+        base = wheel.DistributedTest._DistTestBase
+        wheel.Barrier.sync = classmethod(lambda *_, **__: _barrier())
+        return {"DistTestBase": type("DistTestBase", (wheel.TestDistBackend, base), {})}
+    sys.path.insert(0, str(Path(file).parent))
+    found: Any = importlib.import_module(Path(file).stem)
+    ours = {"_create_process_group_gloo": _world, "_get_process_group": _world}
+    return {
+        name: type(name, (kind,), ours)
+        for name, kind in vars(found).items()
+        if isinstance(kind, type) and hasattr(kind, "_spawn_processes")
+    }
+
+
+def _barrier() -> None:
+    import torch.distributed as dist
+
+    dist.barrier()
+
+
+def _world(*_: Any, **__: Any) -> Any:
+    import torch.distributed as dist
+
+    return dist.group.WORLD
+
+
+def names(file: str, only: str) -> list[str]:
+    """Return the names of all bodies: "Class.test_name"."""
+    return [
+        f"{kind}.{name}"
+        for kind, bodies in kinds(file).items()
+        for name in dir(bodies)
+        if name.startswith("test_") and re.search(only, f"{kind}.{name}")
+    ]
+
+
+# On a rank
+
+
+def play(file: str, bodies: Sequence[str], folder: str, plain: bool) -> None:
+    """Run bodies one after the other, and write down how each has ended; stop at a failure."""
+    import torch.distributed as dist
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    os.environ.update(environ(size, Path(folder)))
+    if plain:
+        become_plain(folder)
+    classes = kinds(file)
+    with open(Path(folder) / f"rank{rank}", "w", encoding="utf-8") as log:
+        for number, body in enumerate(bodies):
+            print(json.dumps([number, "begun"]), file=log, flush=True)
+            kind, _, name = body.partition(".")
+            skipped = run_body(classes[kind], name, rank, size, Path(folder) / f"file{number}")
+            print(json.dumps([number, "skipped" if skipped else "passed"]), file=log, flush=True)
+            dist.barrier()
+
+
+def run_body(kind: Any, name: str, rank: int, size: int, file: Path) -> bool:
+    """Run a body as the process of one rank, which it takes itself for; True if it is skipped."""
+    from torch.testing._internal.common_distributed import TEST_SKIPS
+
+    body = kind(name)
+    body.rank, body.file_name = rank, str(file)
+    if type(body).world_size.fget(body) != str(size):
+        kind.world_size = property(lambda _: size)
+    try:
+        getattr(body, name)()
+    except unittest.SkipTest:
+        return True
+    except SystemExit as left:
+        if left.code in {skip.exit_code for skip in TEST_SKIPS.values()}:
+            return True
+        raise
+    return False
+
+
+def become_plain(folder: str) -> None:
+    """Leave the kit's group, and join one of torch's own."""
+    import torch.distributed as dist
+
+    from ddpkit.rank.group.asked import HOMES, AskedGroups
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.destroy_process_group()
+    for home in HOMES:
+        for name in AskedGroups.REPLACED:
+            if hasattr(home, name):
+                setattr(home, name, getattr(home, name).__wrapped__)
+    store = dist.FileStore(str(Path(folder) / "plain"), size)
+    limit = timedelta(seconds=60)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+
+
+# In the launcher
+
+
+def outcomes(
+    way: str, file: str, bodies: Sequence[str], ranks: int, seconds: float
+) -> Iterator[tuple[str, Outcome]]:
+    """Run bodies one way, and yield how each has ended."""
+    cluster = Cluster(ranks, device="cpu", **WAYS[way])
+    left, alone = list(bodies), False
+    while left:
+        batch = left[: 1 if alone else BATCH]
+        with tempfile.TemporaryDirectory() as folder:
+            environ(ranks, Path(folder))
+            error: Exception | None = None
+            try:
+                cluster.run(play, file, batch, folder, way == "plain", timeout=seconds)
+            except DdpkitError as failed:
+                error = failed
+            done = _written(Path(folder), ranks)
+        for body, how in zip(batch, done, strict=False):
+            yield body, Outcome(how)
+        left = left[len(done) :]
+        if error is None:
+            alone = False
+            assert len(done) == len(batch), f"{batch[len(done)]} has left the run"
+        elif isinstance(error, RunTimeout) and not alone and len(batch) > 1:
+            alone = True  # the others of the batch may have used up its time
+        elif left:
+            yield left.pop(0), Outcome("failed", reason(error))
+            alone = False
+
+
+def _written(folder: Path, ranks: int) -> list[str]:
+    """Return how the first bodies have ended, up to one that has not ended on all ranks."""
+    ended: list[dict[int, str]] = []
+    for rank in range(ranks):
+        log = folder / f"rank{rank}"
+        lines = log.read_text("utf-8").splitlines() if log.exists() else []
+        ended.append({number: how for number, how in map(json.loads, lines) if how != "begun"})
+    done: list[str] = []
+    while all(len(done) in each for each in ended):
+        done.append(ended[0][len(done)])
+    return done
+
+
+def reason(error: Exception) -> str:
+    """Return the lines of an error that tell why, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    why = " ".join(lines[next((n for n, line in enumerate(lines) if line[:4] == "Why:"), 0) :][:3])
+    return f"{type(error).__name__}: {why[:240]}"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run all bodies all ways, and print what passes, what fails and why."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="bodies whose names match this")
+    parser.add_argument("--file", default="", help="a file of torch's repository with more bodies")
+    parser.add_argument("--ways", default=",".join(WAYS), help="of plain, real, link, machine")
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=120, help="of a run, in real time")
+    given = parser.parse_args(argv)
+    if importlib.util.find_spec("expecttest") is None:
+        parser.error("torch's bodies import expecttest: pip install expecttest")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(environ(given.ranks, Path(folder)))
+        bodies, found = names(given.file, given.only), dict[str, dict[str, Outcome]]()
+    print(f"{machine()}\n{len(bodies)} bodies on {given.ranks} ranks", flush=True)
+    for way in given.ways.split(","):
+        plain = found.get("plain")
+        worth = [body for body in bodies if plain is None or plain[body].how == "passed"]
+        found[way] = {}
+        for body, outcome in outcomes(way, given.file, worth, given.ranks, given.seconds):
+            found[way][body] = outcome
+            if outcome.how == "failed":
+                print(f"{way}: {body}\n    {outcome.why}", flush=True)
+        count = {how: sum(one.how == how for one in found[way].values()) for how in HOWS}
+        print(f"{way}: {', '.join(f'{n} {how}' for how, n in count.items())}", flush=True)
+
+
+HOWS = ("passed", "skipped", "failed")
+
+if __name__ == "__main__":
+    main()
