@@ -87,3 +87,20 @@ def test_the_paths_are_the_same_on_both_pages():
 def _number(text: str) -> float:
     quarters = {"¼": 0.25, "½": 0.5, "¾": 0.75}
     return float(text.rstrip("¼½¾") or 0) + quarters.get(text[-1], 0)
+
+
+ATTACKS = re.findall(r"^\|.*\| ([^|]*`test_\w+\.py`[^|]*) \|$", SYLLABUS, re.MULTILINE)
+
+
+def test_the_table_of_attacks_names_tests_that_exist():
+    """Names are whole, or have dots where the rest is left out: `test_m11_...`."""
+    named = 0
+    for cell in ATTACKS:
+        files = re.findall(r"`(test_\w+\.py)`", cell)
+        text = "".join((ROOT / "tests/grade" / file).read_text("utf-8") for file in files)
+        for name in re.findall(r"`((?:test_)?\.*\w+?(?:_\.\.\.)?)`", cell):
+            named += 1
+            pattern = re.escape(name.replace("...", ""))
+            assert re.search(rf"^def \w*{pattern}", text, re.MULTILINE), f"{name} in {cell}"
+    assert len(ATTACKS) > 15
+    assert named > 10
