@@ -125,6 +125,9 @@ def _work_ns(program: Program) -> int:
 
 def _sent(rank: int, entry: Sequence[Any]) -> int:
     """The bytes of an entry's messages; those of a collective count with its first rank."""
+    if entry[0] == "exchange":
+        _, _, _, sends, _, _, members, _ = entry
+        return int(sum(sends) - sends[list(members).index(rank)])
     if entry[0] != "post":
         return 0
     _, _, op, nbytes, _, members, *_ = entry

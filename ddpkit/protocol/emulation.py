@@ -48,6 +48,8 @@ class PostedCollective(NamedTuple):
     members: tuple[int, ...]
     root: int | None
     after: After = ()  # not before these either
+    sends: tuple[int, ...] = ()  # bytes to each member, of an all-to-all with unequal parts
+    takes: tuple[int, ...] = ()  # bytes from each member, of the same
 
 
 class Withdrawn(NamedTuple):

@@ -6,6 +6,7 @@ order in which its main thread came by:
     ["work", kind, dtype, flops, bytes, times]   operations alike, one after the other
     ["stated", ns]                               `busy`
     ["post", number, op, bytes, group, members, seq, root, peer, tag]   a message or a collective
+    ["exchange", number, op, sends, takes, group, members, seq]   an all-to-all of unequal parts
     ["wait", number]                             until that one is done
     ["beyond", why]                              what cannot be told so: `program_ns` refuses it
 
@@ -22,7 +23,13 @@ from typing import Any
 from ddpkit.link import LinkSpec
 from ddpkit.machine import KINDS, MachineModel, MachineSpec, machines_of
 from ddpkit.simulate.engine import play_program
-from ddpkit.simulate.operations import AFTER_ALL, OPERATIONS, schedule_of
+from ddpkit.simulate.operations import (
+    AFTER_ALL,
+    EXCHANGES,
+    OPERATIONS,
+    exchange_of,
+    schedule_of,
+)
 from ddpkit.simulate.program import Action, After, CollectivePart, MessageEnd, Program, Work
 
 MESSAGES = ("send", "recv")
@@ -66,7 +73,7 @@ def _lane(rank: int, program: Sequence[Sequence[Any]], machine: MachineModel) ->
             lane.append(Work(facts[0]))
         else:
             posted.add(facts[0])
-            lane.append(_posted(*facts))
+            lane.append(_posted(*facts) if what == "post" else _exchanged(rank, *facts))
     return lane
 
 
@@ -89,6 +96,22 @@ def _posted(
         schedule, members, seq, nbytes, group,
         together=op == "barrier", after_all=op in AFTER_ALL, async_op=True, handle=number,
     )  # fmt: skip
+
+
+def _exchanged(
+    rank: int,
+    number: int,
+    op: str,
+    sends: tuple[int, ...],
+    takes: tuple[int, ...],
+    group: str,
+    members: tuple[int, ...],
+    seq: int,
+) -> Action:
+    if rank not in members:
+        raise ValueError(f"rank {rank} posts a collective of a group that it is not in")
+    schedule = exchange_of(op, members.index(rank), sends, takes)
+    return CollectivePart(schedule, members, seq, sum(sends), group, async_op=True, handle=number)
 
 
 # What a stranger may say
@@ -121,6 +144,10 @@ def _entry(entry: Any, world_size: int) -> list[Any]:
             raise ValueError("a collective has no members, or a root outside the run")
         if peer is None and op == "send":
             raise ValueError("a send has no peer")
+    if what == "exchange":
+        _, _, op, sends, takes, _, members, _ = found
+        if op not in EXCHANGES or not len(sends) == len(takes) == len(members) > 0:
+            raise ValueError("an exchange is of no kind, or has other parts than members")
     return found
 
 
@@ -131,6 +158,7 @@ _LOOKS: Mapping[str, tuple[str, ...]] = {
         *("number", "word", "number", "word", "ranks", "number", "rank or none", "rank or none"),
         "number",
     ),
+    "exchange": ("number", "word", "numbers", "numbers", "word", "ranks", "number"),
     "wait": ("number",),
 }
 
@@ -139,6 +167,12 @@ def _number(fact: Any, _: int) -> int:
     if type(fact) is not int or not 0 <= fact <= MOST_NUMBER:
         raise ValueError("a number in a program is not a number, or is below 0")
     return fact
+
+
+def _numbers(fact: Any, world_size: int) -> tuple[int, ...]:
+    if not isinstance(fact, list | tuple) or len(fact) > world_size:
+        raise ValueError("the parts of an exchange are no numbers, or more than there are ranks")
+    return tuple(_number(each, world_size) for each in fact)
 
 
 def _word(fact: Any, _: int) -> str:
@@ -171,6 +205,7 @@ def _rank_or_none(fact: Any, world_size: int) -> int | None:
 
 _LOOK_AT = {
     "number": _number,
+    "numbers": _numbers,
     "word": _word,
     "kind": _kind,
     "ranks": _ranks,

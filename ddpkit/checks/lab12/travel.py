@@ -17,7 +17,7 @@ PARTS: dict[str, Callable[[int], int]] = {
     "all_gather": lambda n: n * (n - 1),
     "all_gather_into_tensor": lambda n: n * (n - 1),
     "reduce_scatter": lambda n: n * (n - 1),  # of a list, one tensor is counted
-    "all_to_all": lambda n: n * (n - 1),  # of a list as well
+    "all_to_all": lambda n: n - 1,
     "scatter": lambda n: n * (n - 1),  # the root's; here too
 }
 

@@ -64,7 +64,7 @@ from ddpkit.protocol.emulation import (
     Withdrawn,
 )
 from ddpkit.simulate.network import Network
-from ddpkit.simulate.operations import AFTER_ALL, schedule_of
+from ddpkit.simulate.operations import AFTER_ALL, exchange_of, schedule_of
 from ddpkit.simulate.posted import End, Part
 from ddpkit.simulate.schedules import Schedule
 from ddpkit.text import count
@@ -305,6 +305,9 @@ class Timekeeper(threading.Thread):
         n = len(post.members)
         if post.operation == MEETING:
             schedule = Schedule(MEETING, MEETING, n, 0, ())
+        elif post.sends:
+            me = post.members.index(rank)
+            schedule = exchange_of(post.operation, me, post.sends, post.takes)
         else:
             schedule = schedule_of(post.operation, post.nbytes, n, root)
         # Ranks leave a real barrier up to some latencies apart. What is measured after one would

@@ -47,6 +47,7 @@ from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend, Withdrawn
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
+from ddpkit.rank.group import arguments
 from ddpkit.rank.group.ended import Carried, EndedCollective
 from ddpkit.rank.group.futures import EmulatedFuture
 from ddpkit.rank.group.recorded import RecordedGroup, is_reducer
@@ -162,8 +163,10 @@ class EmulatedGroup(RecordedGroup):
                     operation.inner = self._direct(call, method, *args, **kwargs)
             machine.note("post", number, *_posted(what, call.seq))
             return operation
+        parts = arguments.unequal_parts(what.op, args, len(what.members))
         part = PostedCollective(
-            *(number, ns, what.group, call.seq, what.op, what.bytes, what.members, what.root, after)
+            *(number, ns, what.group, call.seq, what.op, what.bytes, what.members, what.root),
+            *(after, *parts),
         )
         machine.desk.tell(part)
         start = self._start_of_callbacks() if after else self._direct
@@ -174,7 +177,12 @@ class EmulatedGroup(RecordedGroup):
                 operation.inner = start(call, method, *args, **kwargs)
         finally:
             del unseen
-        machine.note("post", number, *_posted(what, call.seq))
+        if part.sends:
+            sends, takes = map(list, parts)
+            where = what.group, [*what.members], call.seq
+            machine.note("exchange", number, what.op, sends, takes, *where)
+        else:
+            machine.note("post", number, *_posted(what, call.seq))
         return operation
 
     @contextmanager

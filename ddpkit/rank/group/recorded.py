@@ -266,8 +266,12 @@ class RecordedGroup(dist.ProcessGroup):
         tensor = arguments.tensor(payload)
         if tensor is not None:
             details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
-            # Several tensors of one kind move as one; of lists, the first tells what one rank gets.
-            moved = arguments.tensors(payload) if op.endswith("_coalesced") else [tensor]
+            # Several tensors of one kind move as one, and an all_to_all sends all of its list. Of
+            # other lists, the first tensor tells what one rank gets.
+            if op == "all_to_all":
+                moved = arguments.tensors(payload[:1])
+            else:
+                moved = arguments.tensors(payload) if op.endswith("_coalesced") else iter([tensor])
             details["bytes"] = sum(map(arguments.nbytes, moved))
         if self.has_nccl:
             details["on_gpu"] = arguments.on_gpu(tensor, options)
