@@ -28,13 +28,14 @@ from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
 from ddpkit.trace.names import name_of, with_names
 from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import latencies, rounds
-from ddpkit.trace.span import COMPUTE_KINDS, UNWAITED, Scalar, Span
+from ddpkit.trace.span import COMPUTE_KINDS, OPERATIONS, UNWAITED, Scalar, Span
 from ddpkit.trace.trace import Trace
 from ddpkit.trace.traffic import Count, Traffic
 
 __all__ = [
     "COMPUTE_KINDS",
     "MEMORY_KINDS",
+    "OPERATIONS",
     "UNENDED",
     "UNWAITED",
     "Activity",

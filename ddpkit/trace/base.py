@@ -13,7 +13,7 @@ from ddpkit.trace.deaths import died_ns
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.made import how_made
 from ddpkit.trace.memory import MemoryLevel, inside
-from ddpkit.trace.span import Scalar, Span
+from ddpkit.trace.span import OPERATIONS, Scalar, Span
 from ddpkit.trace.traffic import Traffic
 
 
@@ -153,7 +153,9 @@ def _steps_by_optimizer(spans: tuple[Span, ...]) -> list[Interval]:
     ends = sorted(span.end_ns for span in spans if span.kind == "optimizer")
     if not ends:
         return []
-    first = min(span.start_ns for span in spans if span.is_compute)
+    # Operations outside modules may be those that make the model and the data.
+    compute = [span for span in spans if span.is_compute and OPERATIONS not in span.args]
+    first = min(span.start_ns for span in compute)
     return list(zip([first, *ends], ends, strict=False))
 
 

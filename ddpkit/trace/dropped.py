@@ -1,11 +1,11 @@
 """`Dropped`: what a long run does not keep. A rank has its last steps, and counts of the rest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ddpkit.trace.memory import MemoryLevel
 from ddpkit.trace.peers import match_peers
-from ddpkit.trace.span import SENDS, Scalar, Span
+from ddpkit.trace.span import OPERATIONS, SENDS, Scalar, Span
 from ddpkit.trace.trace import Trace
 from ddpkit.trace.traffic import Count, Traffic
 
@@ -37,7 +37,27 @@ def join(
         spans, early = _from_a_common_step(Trace(tuple(spans), world_size), gone)
         before += Traffic.of(early, world_size)
         facts = {**facts, "kept": _in_words(Trace(tuple(spans), world_size), gone)}
+    spans = _operations_inside(spans)
     return Trace(match_peers(spans), world_size, facts, memory=memory or {}), before
+
+
+def _operations_inside(spans: Sequence[Span]) -> Sequence[Span]:
+    """Cut operations outside modules to the time from the first other span to the last.
+
+    They fill what lies between calls and modules. What made the inputs before the first of these,
+    on any rank, would make a run longer than what it shows.
+    """
+    others = [span for span in spans if OPERATIONS not in span.args]
+    if not others:
+        return spans
+    start, end = min(one.start_ns for one in others), max(one.end_ns for one in others)
+    return [
+        replace(span, start_ns=max(start, span.start_ns), end_ns=min(end, span.end_ns))
+        if OPERATIONS in span.args
+        else span
+        for span in spans
+        if OPERATIONS not in span.args or (span.start_ns < end and start < span.end_ns)
+    ]
 
 
 def _from_a_common_step(trace: Trace, gone: Mapping[int, Dropped]) -> tuple[list[Span], list[Span]]:

@@ -14,6 +14,8 @@ UNWAITED = (
     "unwaited"  # among a span's args: nobody has waited for the call, nor asked for its future
 )
 
+OPERATIONS = "operations"  # among a span's args: its compute lies outside all modules
+
 Scalar = str | int | float
 
 
@@ -23,7 +25,8 @@ class Span:
 
     Times are ``perf_counter_ns`` of the host, a clock that all its ranks share.
 
-    kind      "forward", "backward", "optimizer", "span" (marked by the student): compute;
+    kind      "forward", "backward", "optimizer", "span" (marked by the student, or operations
+              outside modules): compute;
               "comm": communication; "step": a whole training step, which only divides the trace.
     lane      "compute", "comm" or "step": the row it is drawn in.
     name      for "comm" the function of torch.distributed: "all_reduce", "send", ...
@@ -45,7 +48,9 @@ class Span:
               {"group_desc": "tp [0, 1]"}, a device mesh's dimension and the members; of a short
               message {"holds": "11"}, its different numbers; of a call that was under way when its
               rank was ended {"unended": 1}: then it ends there; of an asynchronous one that nobody
-              has waited for {"unwaited": 1}; of a receive that named no source {"anybody": 1}.
+              has waited for {"unwaited": 1}; of a receive that named no source {"anybody": 1}; of
+              operations outside all modules {"operations": 1}: the name is that of the operation
+              that took the longest.
 
     Raises TraceError for an unknown kind, and for a span that ends before it starts.
     """

@@ -14,9 +14,9 @@ from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST, Moment
 from ddpkit.rank.record.log import STEP_ENDS, Log
-from ddpkit.trace import COMPUTE_KINDS, UNENDED, Dropped, Span
+from ddpkit.trace import COMPUTE_KINDS, OPERATIONS, UNENDED, Dropped, Span
 
-KINDS = (*COMPUTE_KINDS, "step")  # of what is no call
+KINDS = (*COMPUTE_KINDS, OPERATIONS, "step")  # of what is no call
 
 
 @dataclass(frozen=True, slots=True)

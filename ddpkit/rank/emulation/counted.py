@@ -32,6 +32,7 @@ from ddpkit.machine import MachineModel
 from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
 from ddpkit.rank.emulation.memory import Memory
 from ddpkit.rank.mode import PlainMode
+from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.recorder import Recorder
 
 
@@ -265,6 +266,7 @@ class Counting(PlainMode):
         # gloo's threads have the mode of the thread that has posted, and copy what they receive.
         self._thread = threading.get_ident()
         self.on = True
+        self.loose: LooseOperations | None = None  # of the main thread, while it is recorded
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -286,6 +288,8 @@ class Counting(PlainMode):
                 raise error
             ns = self._meter.ns(func, args, kwargs, out)
             if ns:
+                if self.loose is not None:
+                    self.loose.add(func, self._clock.now(), ns)
                 self._clock.advance(ns)
         return out
 
@@ -313,9 +317,10 @@ class Counted:
         self._modes: list[Counting] = []
 
     @contextmanager
-    def here(self) -> Iterator[None]:
+    def here(self, loose: LooseOperations | None = None) -> Iterator[None]:
         """A block in which the compute of this thread is counted, on the thread's clock."""
         mode = Counting(self.meter, self.memory, self._clocks.mine)
+        mode.loose = loose
         self._modes.append(mode)
         try:
             with mode:
@@ -376,7 +381,7 @@ class Counted:
         """A block in which the user's function runs; then the recorder knows what was alive."""
         read, recorder.counted_ns = self._clocks.ns, self._clocks.main.now
         try:
-            with self.memory.watched(), self.here():
+            with self.memory.watched(), self.here(recorder.loose):
                 yield
         except BaseException:
             # What callbacks follow may never be done now.

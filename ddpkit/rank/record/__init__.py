@@ -4,6 +4,7 @@ recorder      the `Recorder` of a run: calls, compute, steps
 call          one call into torch.distributed, from its start to its end
 compute       forward, backward and optimizer, by torch's hooks
 backward      what happened in one backward
+loose         operations outside modules, where compute is counted
 log           what ended, as the trace will have it
 clock         moments, on the host and on a GPU
 threads       since when a call of a thread of the user's own could have been made

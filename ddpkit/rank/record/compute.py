@@ -24,6 +24,7 @@ from torch.optim.optimizer import (
 
 from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.clock import Moment
+from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
 
@@ -32,6 +33,8 @@ def watch(recorder: Recorder) -> ExitStack:
     """Record the compute of this process from now on, until the returned stack is closed."""
     compute, stack = _Compute(recorder), ExitStack()
     stack.callback(compute.forget_gradients)
+    recorder.loose = LooseOperations(recorder.log, compute.is_under_way)
+    recorder.log.before_step_ends = recorder.loose.close
     for handle in (
         register_optimizer_step_pre_hook(compute.step_begins),
         register_optimizer_step_post_hook(compute.step_ends),
@@ -76,6 +79,11 @@ class _Compute:
         self.stepping: list[tuple[int, Moment]] = []  # optimizers, the outer first: id, since when
         # Each parameter that has our hook, by its id, and the hook.
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
+
+    def is_under_way(self) -> bool:
+        """True while a module, a backward, an optimizer or a marked span is recorded."""
+        recorder = self.recorder
+        return bool(self.depth or recorder.backward or self.stepping or recorder.spans_open)
 
     def timed_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A `__call__` that records each leaf module, and the outermost for what lies between."""

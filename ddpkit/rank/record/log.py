@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import TypeAlias
 
 from ddpkit.protocol.past import UNKNOWN, Past
 from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import Moment, Read, stretch
-from ddpkit.trace import Count, Dropped, Span
+from ddpkit.trace import OPERATIONS, Count, Dropped, Scalar, Span
 
 MAX_SPANS = 200_000  # spans of a rank: some 50 MB
 STEP_ENDS = ("step", "optimizer")  # kinds of stretch that a step ends with; a marked one wins
@@ -36,6 +37,7 @@ class Log:
         self._bytes: Counter[tuple[str, int | None]] = Counter()
         self._steps: Counter[str] = Counter()  # all that have ended
         self.past: Past | None = None  # where compute is written too, as it ends
+        self.before_step_ends: Callable[[], None] | None = None  # logs what is still open
 
     def add(self, entry: RecordedCall | Backward | Stretch) -> None:
         """Add what has just ended."""
@@ -57,6 +59,8 @@ class Log:
 
     def end_step(self, kind: str, name: str, start: Moment, end: Moment) -> None:
         """Add a stretch with which a step ends: one of `STEP_ENDS`."""
+        if self.before_step_ends is not None:
+            self.before_step_ends()
         with self._lock:
             self._ends[kind] += 1
             self._steps[kind] += 1
@@ -113,5 +117,7 @@ class Log:
 def _span(
     rank: int, read: Read, kind: str, name: str, start: Moment, end: Moment, nbytes: int
 ) -> Span:
-    lane = "step" if kind == "step" else "compute"
-    return Span(rank, lane, name, kind, *stretch(read, start, end), nbytes)
+    lane, args = "step" if kind == "step" else "compute", dict[str, Scalar]()
+    if kind == OPERATIONS:
+        kind, args = "span", {OPERATIONS: 1}
+    return Span(rank, lane, name, kind, *stretch(read, start, end), nbytes, args=args)

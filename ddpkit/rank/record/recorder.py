@@ -24,6 +24,7 @@ from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST, Clock, Moment
 from ddpkit.rank.record.log import Log
+from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.thread_state import keep_thread_state, this_thread
 from ddpkit.rank.record.threads import since
 from ddpkit.rank.where import user_call
@@ -65,6 +66,8 @@ class Recorder:
     memory: list[MemoryLevel] = field(default_factory=list)  # of a modelled machine, in the end
     moved: int = 0  # grows whenever a call is posted or done
     counted_ns: Callable[[], int] | None = None  # the main thread's clock, where it is counted
+    loose: LooseOperations | None = None  # while compute is recorded
+    spans_open: int = 0  # marked by the user, in the main thread
     host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, list[int]] = field(default_factory=dict)
@@ -127,6 +130,8 @@ class Recorder:
             self.past.posted(call.index, call.posted)
         if (thread := threading.get_ident()) != self._main:
             call.since = since(thread, self._free)
+        elif self.loose is not None:
+            self.loose.close()
         return call
 
     def now(self, call: RecordedCall) -> Moment:
@@ -258,6 +263,11 @@ class Recorder:
         """Note that a stretch of the rank's own work has ended."""
         self.log.add((kind, name, start, self.clock.now(), 0))
 
+    def opens(self, by: int) -> None:
+        """Note that the user has opened or closed a marked span."""
+        if threading.get_ident() == self._main:
+            self.spans_open += by
+
     def finish(self) -> None:
         """End what the function posted and never waited for: it has returned.
 
@@ -280,6 +290,8 @@ class Recorder:
         """
         if any(call.on_gpu for call in self.under_way()):
             return []
+        if self.loose is not None:
+            self.loose.close()
         return self.log.spans(self.rank, self.clock.ns)
 
 
@@ -312,10 +324,14 @@ def span(name: str) -> Iterator[None]:
     ```
     Outside a run it does nothing, so a function that uses it also runs on its own.
     """
-    start = _now()
+    start, recorder = _now(), _current
+    if recorder is not None:
+        recorder.opens(1)
     try:
         yield
     finally:
+        if recorder is not None:
+            recorder.opens(-1)
         if _current is not None:
             _current.compute("span", name, start)
 

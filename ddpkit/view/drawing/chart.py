@@ -138,7 +138,7 @@ def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look
         "forward": "forward",
         "backward": "backward",
         "optimizer": "optimizer",
-        "span": "your own span",
+        "span": "your own code",
         "moving": "communication",
         "waiting": "waiting for a peer",
         "done": "done",

@@ -1,0 +1,48 @@
+"""Operations outside all modules, backwards, optimizers and marked spans, as compute.
+
+The problem. Attention that is written as products of tensors, between two messages, passes no
+module. A trace had no compute there, so communication that was hidden behind it looked exposed.
+
+Where compute is counted, each operation's cost is known. Operations that follow each other without
+a gap on the main thread's clock are one stretch, named after the operation that cost the most. A
+stretch ends where the thread posts a call or waits, and where other compute takes time.
+
+What must hold: no stretch lies inside other recorded compute, so `is_covered` is asked at each
+operation. The price is that question and two additions; the list of the stretch's operations has
+one entry for each kind of operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ddpkit.rank.record.log import Log
+from ddpkit.trace import OPERATIONS
+
+
+class LooseOperations:
+    """The stretch under way; `is_covered` is true while other compute is being recorded."""
+
+    def __init__(self, log: Log, is_covered: Callable[[], bool]) -> None:
+        self._log, self._is_covered = log, is_covered
+        self._start = self._end = 0
+        self._ns: dict[Any, int] = {}  # by operation
+
+    def add(self, operation: Any, start: int, ns: int) -> None:
+        """Note an operation of torch's that took `ns` from `start` on."""
+        if self._is_covered():
+            return
+        if start != self._end or not self._ns:
+            self.close()
+            self._start = start
+        self._end = start + ns
+        self._ns[operation] = self._ns.get(operation, 0) + ns
+
+    def close(self) -> None:
+        """End the stretch, if one is under way, and log it."""
+        if self._ns:
+            longest = max(self._ns, key=lambda operation: self._ns[operation])
+            name = longest._schema.name.rpartition("::")[2]
+            self._ns = {}
+            self._log.add((OPERATIONS, name, self._start, self._end, 0))
