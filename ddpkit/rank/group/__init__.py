@@ -7,6 +7,7 @@ in_flight  what the network owns between a post and its wait, for checks
 hidden     groups that are made past the kit, for checks
 making     whether the kit makes a backend just now
 staged     messages of ranks that share a GPU, by way of the host
+believed   what NCCL takes and gloo refuses, for scripts that believe to have NCCL
 nccl       where NCCL differs from gloo
 emulated   when the emulated network ends an operation
 ended      a collective that is over: gloo has let go of its tensors

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed import Work
 
 from ddpkit.protocol.call import Call, to_itself
-from ddpkit.rank.group import arguments, staged
+from ddpkit.rank.group import arguments, believed, staged
 from ddpkit.rank.group.work import AllOf, InStream, RecordedWork, alive
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Known, Recorder
@@ -128,6 +128,10 @@ class RecordedGroup(dist.ProcessGroup):
         return self._name
 
     def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+        if self.believed_nccl and method == "alltoall" and believed.unlike([*args[0], *args[1]]):
+            return self._exchange(*args)
+        if self.believed_nccl and method == "allgather" and believed.unlike(args[0][0]):
+            return self._broadcasts(*args)
         options = arguments.options(args)
         root = getattr(options, "rootRank", None)
         call = self._posted(
@@ -159,6 +163,29 @@ class RecordedGroup(dist.ProcessGroup):
         works = [self._collective(base, (*pair, *options), kwargs) for pair in pairs]
         return works[0] if len(works) == 1 else AllOf(works)
 
+    def _exchange(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], *rest: Any
+    ) -> Work:
+        """Post an all_to_all of unequal tensors: gloo takes those as parts of two vectors."""
+        takes, sends = ([each.numel() for each in tensors] for tensors in (outputs, inputs))
+        leaving = torch.cat([each.detach().reshape(-1) for each in inputs])
+        coming = leaving.new_empty(sum(takes), dtype=outputs[0].dtype)
+        work = self._collective("alltoall_base", (coming, leaving, takes, sends, *rest), {})
+        parts = zip(torch.split(coming, takes), outputs, strict=True)
+        return believed.Parts(work, [part.view(each.shape) for part, each in parts], outputs)
+
+    def _broadcasts(
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], *_: Any
+    ) -> Work:
+        """Post an all_gather of unequal tensors as NCCL does: a broadcast from each rank."""
+        works = []
+        outputs[0][self._inner.rank()].detach().copy_(inputs[0])
+        for root, output in enumerate(outputs[0]):
+            options = dist.BroadcastOptions()
+            options.rootRank, options.rootTensor = root, 0
+            works.append(self._collective("broadcast", ([output], options), {}))
+        return AllOf(works)
+
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
         """Post an all_reduce, with little Python: DDP's reducer posts several in each step.
 
@@ -188,6 +215,11 @@ class RecordedGroup(dist.ProcessGroup):
     def has_nccl(self) -> bool:
         """Whether its CUDA tensors go by NCCL; where ranks share a GPU, gloo carries them too."""
         return self._on_gpu is not None
+
+    @property
+    def believed_nccl(self) -> bool:
+        """True if the script has asked for NCCL, and gloo does its work."""
+        return self._on_gpu is None and "nccl" in self.answers_as
 
     @contextmanager
     def as_one(self) -> Iterator[list[Work]]:
@@ -253,6 +285,8 @@ class RecordedGroup(dist.ProcessGroup):
     def _begun(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
         """Return what `start` gives. A call that the backend refuses has moved nothing."""
         try:
+            if self.believed_nccl:
+                args = believed.fitted(method, args, len(self._members))
             inner = self._start(call, method, *args, **kwargs)
         except Exception:
             self._recorder.refused(call)

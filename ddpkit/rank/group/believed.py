@@ -1,0 +1,85 @@
+"""What NCCL takes and gloo refuses, for a script that believes that it has NCCL.
+
+Where there is no GPU, `ddpkit run` lets cuda mean the CPU, and gloo carries what the script has
+asked NCCL to carry. NCCL looks at numbers of elements where gloo looks at shapes, and moves types
+that gloo has no name for. So the tensors of a call are handed to gloo as views that it takes: the
+bytes are the same, and the record of the call is of the script's own tensors.
+
+What NCCL refuses as well (an average of integers, a gather of unequal parts) gloo refuses.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from ddpkit.rank.emulation import machine
+from ddpkit.rank.group.staged import Landing
+
+GATHERS = ("_allgather_base", "all_gather_single")
+SCATTERS = ("_reduce_scatter_base", "reduce_scatter_single")
+REDUCES = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", *SCATTERS)
+FLOAT8 = frozenset(
+    getattr(torch, name)
+    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+    if hasattr(torch, name)
+)
+
+
+def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
+    """Return the arguments of a group's method as gloo takes them.
+
+    size  the number of ranks in the group
+
+    Raises TypeError for a reduction of a type in which gloo cannot add.
+    """
+    if method in GATHERS or method in SCATTERS:
+        output, input, *rest = args
+        small, large = (input, output) if method in GATHERS else (output, input)
+        if _one_after_the_other(small, large) and large.numel() == size * small.numel():
+            args = (output.view(-1), input.view(-1), *rest)
+    elif method == "allgather":
+        (outputs,), (input,), *rest = args
+        if _one_after_the_other(input, *outputs) and {each.numel() for each in outputs} == {
+            input.numel()
+        }:
+            args = ([[each.view(-1) for each in outputs]], [input.view(-1)], *rest)
+    fitting: tuple[Any, ...] = _bytes_of_float8(method, args)
+    return fitting
+
+
+def _one_after_the_other(*tensors: torch.Tensor) -> bool:
+    """True if all tensors are dense and contiguous, so that each can be seen as a vector."""
+    return all(each.layout == torch.strided and each.is_contiguous() for each in tensors)
+
+
+def _bytes_of_float8(method: str, value: Any) -> Any:
+    """A value in which tensors of 8-bit floats are seen as bytes."""
+    if isinstance(value, torch.Tensor) and value.dtype in FLOAT8:
+        if method in REDUCES:
+            raise TypeError(
+                f"{method} of {str(value.dtype).removeprefix('torch.')}: NCCL adds 8-bit floats on "
+                "an H100 and later, the CPU does not. Convert the tensor to bfloat16 for this call."
+            )
+        return value.view(torch.uint8)
+    if isinstance(value, list | tuple):
+        return type(value)(_bytes_of_float8(method, each) for each in value)
+    return value
+
+
+def unlike(tensors: list[torch.Tensor]) -> bool:
+    """True if tensors have different numbers of elements."""
+    return len({each.numel() for each in tensors}) > 1
+
+
+class Parts(Landing):
+    """An exchange of lists of unequal tensors: the wait for it brings each part to its tensor."""
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        emulated = machine.current()
+        # NCCL writes into the tensors themselves: the copy is the kit's, and takes no time.
+        with emulated.clocks.mine.stopped() if emulated else nullcontext():
+            return super().wait(timeout)
