@@ -218,6 +218,8 @@ class Cluster:
         facts: dict[str, Scalar] = {**known, **outcome.facts}
         if self.machines:
             facts["machine"] = machine_text(self.machines)
+        if request.script:
+            facts["seed"] = seed
         trace, earlier = join(
             outcome.spans, outcome.dropped, self.world_size, facts, outcome.memory
         )

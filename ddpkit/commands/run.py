@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ddpkit.trace import Trace
 
 STOPPED = 130  # the exit code of a command that Ctrl-C has ended
+SEEDS = 10**9  # the number of seeds from which a run takes one where the user names none
 
 
 @click.command(
@@ -59,6 +60,13 @@ STOPPED = 130  # the exit code of a command that Ctrl-C has ended
     help="End the run after S seconds.",
 )
 @click.option(
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Begin with the random numbers of an earlier run, each rank with its own: the run's last "
+    "line says its N. Without it they differ from run to run.",
+)
+@click.option(
     "--trace",
     "saved",
     metavar="FILE",
@@ -81,6 +89,7 @@ def run(
     machine: str | None,
     speed: tuple[str, ...],
     timeout: float | None,
+    seed: int | None,
     saved: Path | None,
     html: Path | None,
     script: str,
@@ -95,14 +104,16 @@ def run(
     called = launched(script, args, is_module, cluster)
     _check_targets(saved, html)
     failed: RunFailed | None = None
+    used = secrets.randbelow(SEEDS) if seed is None else seed
     try:
-        done = cluster.run(called, timeout=timeout)
+        done = cluster.run(called, timeout=timeout, seed=used)
     except RunFailed as error:
         done, failed = error.run, error
     except KeyboardInterrupt as stopped:
         _say(str(stopped) if isinstance(stopped, Interrupted) else "you stopped the run.")
         sys.exit(STOPPED)
     _say(summary(done) if failed is None else explanation(failed))
+    _say(f"seed {used}: with --seed {used} the ranks draw the same random numbers again")
     if saved is not None:
         save(done.trace, saved)
     if html is not None:

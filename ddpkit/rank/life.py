@@ -49,8 +49,7 @@ def live(
     """
     activate(recorder)
     note_starts(now_of_run)
-    if not mine.script:
-        _seed_all(mine.seed, mine.rank)
+    _seed_all(mine.seed, mine.rank)
     with (
         compiler.absent(),  # where no forkserver has put it off
         device.used(mine, recorder),

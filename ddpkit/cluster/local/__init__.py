@@ -2,6 +2,7 @@
 
 run        a run, from its start to its end
 launch     processes: start, kill
+hashing    which ranks need a hash seed of their own
 typed      a script's standard input
 unsent     the spans of ranks that were killed, from the files that outlive them
 kept       the operations of all ranks, as the timekeeper keeps them

@@ -17,7 +17,7 @@ import threading
 import time
 import types
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
@@ -26,6 +26,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
+from ddpkit.cluster.local.hashing import hash_seed
 from ddpkit.cluster.local.typed import standard_input
 from ddpkit.errors import ClusterError
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
@@ -185,6 +186,7 @@ def start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
 
 
 def _start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
+    context = multiprocessing.get_context("spawn") if settings.own_interpreters else _context()
     with ExitStack() as undo:
         pairs = []
         for _ in range(4):
@@ -207,8 +209,8 @@ def _start(mine: Assignment, settings: ProcessSettings) -> RankProcess:
         typed = standard_input() if mine.script and mine.rank == 0 else None
         # Not a daemon: a rank may start processes of its own (a DataLoader's workers).
         given = (mine, settings, replace(RankPipes(*ends), typed=typed))
-        process = _context().Process(target=main, args=given, name=f"rank {mine.rank}")
-        with _nameless_main():
+        process = context.Process(target=main, args=given, name=f"rank {mine.rank}")
+        with _nameless_main(), hash_seed(mine) if settings.own_interpreters else nullcontext():
             process.start()
         undo.pop_all()
     for end in filter(None, [*ends, typed]):

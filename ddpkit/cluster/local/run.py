@@ -18,7 +18,7 @@ from typing import Any
 
 from ddpkit.cluster import blame, explain, stopped
 from ddpkit.cluster.devices import Place
-from ddpkit.cluster.local import launch
+from ddpkit.cluster.local import hashing, launch
 from ddpkit.cluster.local.launch import RankProcess
 from ddpkit.cluster.local.timekeeper import Timekeeper
 from ddpkit.cluster.local.unsent import Unsent
@@ -155,6 +155,9 @@ class LocalRun:
             cwd=os.getcwd(),
             emulated=self.timekeeper is not None,
             epoch_ns=time.time_ns(),
+            own_interpreters=hashing.needs_own_interpreters(
+                self.request.payload[0], self.request.function[1], self.request.script
+            ),
         )
 
     # The loop

@@ -61,8 +61,6 @@ class LaunchedScript:
         sys.argv[1:] = self.args
         self.count_as_users()
         gpus = None if self.gpus else _let_cuda_mean_the_cpu()
-        if numpy := sys.modules.get("numpy"):
-            numpy.random.seed()  # forked ranks share its state; Python's own is seeded by the fork
         multiprocessing.set_start_method(None, force=True)  # no choice yet
         before: list[object] = []  # what the script opens is found beside it
         try:
