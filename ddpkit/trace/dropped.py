@@ -42,10 +42,10 @@ def join(
 
 
 def _operations_inside(spans: Sequence[Span]) -> Sequence[Span]:
-    """Cut operations outside modules to the time from the first other span to the last.
+    """Return the spans; cut operations outside modules to the time between calls and modules.
 
-    They fill what lies between calls and modules. What made the inputs before the first of these,
-    on any rank, would make a run longer than what it shows.
+    A trace lasts from the first call or module of any rank to the last. Operations that make the
+    model and the inputs come before, and must not make the trace longer.
     """
     others = [span for span in spans if OPERATIONS not in span.args]
     if not others:

@@ -1,4 +1,4 @@
-"""A script that believes that it has NCCL may call what NCCL takes."""
+"""Scripts that ask for NCCL may make calls that NCCL takes and gloo refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers and hashes of a script's ranks: each its own, others in each run, repeatable."""
+"""Random numbers and hashes differ between ranks and between runs; a seed repeats a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.stdout.write(f"{dist.get_rank()} {[hash(b'weights'), *set(names)]}\\n")
 
 
 def written(tmp_path: Path, code: str, *options: str, **how: str) -> tuple[dict[int, str], str]:
-    """What each rank of a script wrote, and the standard error."""
+    """Return the text that each rank of a script wrote, and the standard error."""
     script = tmp_path / "script.py"
     script.write_text(code)
     done = ran("-n", "2", *options, script, cwd=tmp_path, **how)

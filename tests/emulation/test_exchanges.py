@@ -1,4 +1,4 @@
-"""An all-to-all takes the time of the same transfers as messages, whatever its parts are."""
+"""An all-to-all with equal or unequal splits takes the time of the same transfers as messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINKS: dict[str, Any] = {
     "unequal": {"default": "1 Gbit/s, 7 us", 0: "300 Mbit/s"},
     "hosts": {"hosts of": 2, "inside": "10 Gbit/s, 1 us", "between": "1 Gbit/s, 5 us"},
 }
-PARTS = {  # numbers that rank r of n sends to rank p
+PARTS = {  # the count of numbers from rank r of n to rank p
     "all to rank 0": lambda n, r, p: 100_000 if p == 0 else 0,
     "only rank 0 sends": lambda n, r, p: 1000 * (p + 1) if r == 0 else 0,
     "one longer": lambda n, r, p: 1001 if (r, p) == (0, n - 1) else 1000,
@@ -42,7 +42,7 @@ def sizes(name: str, n: int) -> list[list[int]]:
 
 
 def by_collective(parts: list[list[int]]) -> Interval:
-    """All parts in one all_to_all_single."""
+    """Exchange the parts in a single collective."""
     rank = dist.get_rank()
     sends, takes = parts[rank], [sent[rank] for sent in parts]
     x, coming = torch.full((sum(sends),), float(rank)), torch.empty(sum(takes))
@@ -107,7 +107,7 @@ def test_collective_messages_and_engine_agree(n: int, link: str) -> None:
 
 
 def test_what_all_send_to_one_rank_comes_by_its_link() -> None:
-    """The example of the issue: 3 x 4 MB come in over one link of 1 Gbit/s."""
+    """Three ranks send 4 MB each over the link of rank 0, of 1 Gbit/s."""
     cluster = Cluster(4, link="1 Gbit/s, 0 us", speed=math.inf)
     to_rank_0 = [[1_000_000, 0, 0, 0]] * 4
     assert max(durations(cluster.run(by_collective, to_rank_0))) == 96_000_000
@@ -147,7 +147,7 @@ def test_the_program_of_the_ranks_takes_as_long(name: str) -> None:
         (["exchange", 1, "all_to_all", [1] * 3, [1, 1], "", [0, 1], 1], "more than there are"),
         (["exchange", 1, "all_to_all", 7, [1, 1], "", [0, 1], 1], "no numbers"),
         (["exchange", 1, "all_to_all", [1], [1], "", [1], 1], "that it is not in"),
-        (["exchange", 1, "all_to_all", [0, 0], [0, 9], "", [0, 1], 1], "wait for ever"),
+        (["exchange", 1, "all_to_all", [0, 0], [0, 9], "", [0, 1], 1], "block forever"),
     ],
 )
 def test_what_is_no_exchange_earns_nothing(forged: list[Any], says: str) -> None:

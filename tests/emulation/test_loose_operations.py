@@ -25,7 +25,7 @@ def loose(trace: Trace, rank: int = 0) -> list[Span]:
 
 
 def hidden(marked: bool) -> None:
-    """An all_reduce behind four products, as in the issue; then one with nothing to hide it."""
+    """Hide an all_reduce behind four products; then make a second all_reduce alone."""
     side, x = torch.ones(512, 512), torch.ones(250_000)
     dist.barrier()
     work = dist.all_reduce(x, async_op=True)
@@ -46,7 +46,9 @@ def test_communication_behind_plain_operations_is_overlapped() -> None:
     assert plain.breakdown() == marked.breakdown()
     for rank in (0, 1):
         parts = plain.breakdown()[rank]
-        assert parts.overlapped_ns == parts.exposed_ns - 10_000 == 8_020_000  # and the barrier's
+        assert (
+            parts.overlapped_ns == parts.exposed_ns - 10_000 == 8_020_000
+        )  # the barrier takes 10 us
         start, end = plain.window_of(rank)
         whole = parts.compute_only_ns + parts.overlapped_ns + parts.exposed_ns + parts.idle_ns
         assert whole == end - start
@@ -57,7 +59,7 @@ def test_communication_behind_plain_operations_is_overlapped() -> None:
 
 
 def test_a_stretch_ends_where_time_passes_otherwise() -> None:
-    """At a wait, at stated work, at a module; each is named after its longest operation."""
+    """Waits, stated work and modules end a stretch; the longest operation names the stretch."""
 
     def many() -> list[int]:
         side, layer = torch.ones(512, 512), nn.Linear(512, 512)
@@ -81,7 +83,7 @@ def test_a_stretch_ends_where_time_passes_otherwise() -> None:
         (each.start_ns, each.end_ns) for each in trace.of(0) if each.is_compute and each.duration_ns
     )
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(compute))
-    assert trace.breakdown()[0].idle_ns == 0  # from the first barrier to the last
+    assert trace.breakdown()[0].idle_ns == 0
 
 
 def functional(steps: int) -> None:
@@ -107,7 +109,7 @@ def test_steps_are_those_of_the_optimizer_and_hold_their_operations() -> None:
         start, end = trace.step(k).window_of(0)
         for each in loose(trace.step(k)):
             assert start <= each.start_ns <= each.end_ns <= end
-    # The first step begins with its backward: what made the data is in no step.
+    # The first step begins with the backward, after the operations that make the data.
     assert trace.step(0).window_of(0)[0] == trace.start_ns
 
 

@@ -266,7 +266,7 @@ class Counting(PlainMode):
         # gloo's threads have the mode of the thread that has posted, and copy what they receive.
         self._thread = threading.get_ident()
         self.on = True
-        self.loose: LooseOperations | None = None  # of the main thread, while it is recorded
+        self.loose: LooseOperations | None = None  # on the main thread, while compute is recorded
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

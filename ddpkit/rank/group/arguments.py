@@ -53,7 +53,7 @@ def splits(op: str, args: tuple[Any, ...], size: int) -> dict[str, tuple[int, ..
     """
     if op != "all_to_all_single" or size > MOST_SPLITS:
         return {}
-    sends, takes = _parts(op, args, size)
+    sends, takes = _splits_of(op, args, size)
     return {"sends": sends, "takes": takes} if sends and takes else {}
 
 
@@ -65,19 +65,21 @@ def unequal_parts(
     Both are empty for an all_to_all_single of equal parts, for any other operation, and for splits
     that torch refuses.
     """
-    sends, takes = _parts(op, args, size)
+    sends, takes = _splits_of(op, args, size)
     if not (sends and takes) or (op == "all_to_all_single" and len({*sends, *takes}) == 1):
         return (), ()
     each = next(tensors(args)).element_size()
     return tuple(each * part for part in sends), tuple(each * part for part in takes)
 
 
-def _parts(op: str, args: tuple[Any, ...], size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The numbers that an all-to-all sends to and takes from each rank; () if none fit."""
+def _splits_of(
+    op: str, args: tuple[Any, ...], size: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the numbers that an all-to-all sends to and takes from each rank; () if none fit."""
     if op == "all_to_all_single":
         output, input, takes, sends = args[:4]
         return _numbers_in(input, sends, size), _numbers_in(output, takes, size)
-    if op == "all_to_all":  # of tensors alike: gloo refuses others
+    if op == "all_to_all":  # gloo refuses lists of unequal tensors
         part = tuple(each.numel() for each in args[1])
         return (part, part) if len(part) == size and len({*part}) == 1 else ((), ())
     return (), ()

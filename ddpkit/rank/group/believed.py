@@ -75,7 +75,7 @@ def unlike(tensors: list[torch.Tensor]) -> bool:
     return len({each.numel() for each in tensors}) > 1
 
 
-class Parts(Landing):
+class ExchangedLists(Landing):
     """An exchange of lists of unequal tensors: the wait for it brings each part to its tensor."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:

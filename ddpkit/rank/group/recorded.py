@@ -172,7 +172,9 @@ class RecordedGroup(dist.ProcessGroup):
         coming = leaving.new_empty(sum(takes), dtype=outputs[0].dtype)
         work = self._collective("alltoall_base", (coming, leaving, takes, sends, *rest), {})
         parts = zip(torch.split(coming, takes), outputs, strict=True)
-        return believed.Parts(work, [part.view(each.shape) for part, each in parts], outputs)
+        return believed.ExchangedLists(
+            work, [part.view(each.shape) for part, each in parts], outputs
+        )
 
     def _broadcasts(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], *_: Any
@@ -300,8 +302,8 @@ class RecordedGroup(dist.ProcessGroup):
         tensor = arguments.tensor(payload)
         if tensor is not None:
             details["shape"], details["dtype"] = tensor.shape, arguments.dtype_name(tensor.dtype)
-            # Several tensors of one kind move as one, and an all_to_all sends all of its list. Of
-            # other lists, the first tensor tells what one rank gets.
+            # An all_to_all sends its whole list, and the tensors of a coalesced call move together.
+            # In every other list, the first tensor has the bytes of one rank.
             if op == "all_to_all":
                 moved = arguments.tensors(payload[:1])
             else:

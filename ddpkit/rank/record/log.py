@@ -37,7 +37,9 @@ class Log:
         self._bytes: Counter[tuple[str, int | None]] = Counter()
         self._steps: Counter[str] = Counter()  # all that have ended
         self.past: Past | None = None  # where compute is written too, as it ends
-        self.before_step_ends: Callable[[], None] | None = None  # logs what is still open
+        self.before_step_ends: Callable[[], None] | None = (
+            None  # logs the open stretch of operations
+        )
 
     def add(self, entry: RecordedCall | Backward | Stretch) -> None:
         """Add what has just ended."""

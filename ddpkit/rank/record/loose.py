@@ -27,7 +27,7 @@ class LooseOperations:
     def __init__(self, log: Log, is_covered: Callable[[], bool]) -> None:
         self._log, self._is_covered = log, is_covered
         self._start = self._end = 0
-        self._ns: dict[Any, int] = {}  # by operation
+        self._ns: dict[Any, int] = {}  # time of each operation
 
     def add(self, operation: Any, start: int, ns: int) -> None:
         """Note an operation of torch's that took `ns` from `start` on."""

@@ -1,4 +1,4 @@
-"""What NCCL takes: equal numbers in other shapes, unequal lists, 8-bit floats."""
+"""Calls for NCCL: equal numbers in different shapes, unequal lists, 8-bit floats."""
 
 import sys
 
@@ -18,7 +18,7 @@ def x(*shape, dtype=torch.float32):
 
 
 def each(shape, dtype=torch.float32):
-    """Return what every rank has, stacked."""
+    """Return the tensors of all ranks, stacked."""
     return torch.stack([torch.full(shape, float(r + 1)) for r in range(n)]).to(dtype)
 
 
