@@ -30,7 +30,7 @@ def release(names: tuple[str, ...], only_check: bool, force: bool) -> None:
         for problem in problems:
             click.echo(problem)
         if problems:
-            raise click.ClickException(f"{count(len(problems), 'thing')} to mend.")
+            raise click.ClickException(f"{count(len(problems), 'problem')} to repair.")
         click.echo("Labs, solutions and answers are fresh.")
         return
     released = authoring.release(CHECKOUT, names or None, force=force)

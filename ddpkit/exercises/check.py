@@ -30,7 +30,9 @@ def check(answer: object, *, hint: int = 1) -> Verdict:
     """
     exercise = find(name_of(answer))
     if hint not in (1, 2):
-        raise LessonError(f"check({exercise.name}, hint={hint!r}): a hint is 1, or 2 for more")
+        raise LessonError(
+            f"check({exercise.name}, hint={hint!r}): hint= takes 1, or 2 for a longer hint"
+        )
     seed = current_seed()
     verdict = judge(exercise, answer, seed)
     notes = list(_remember(verdict, answer)) if speaks() else []

@@ -180,8 +180,8 @@ def _per_rank(
     for rank, factor in slow.items():
         if rank not in range(world_size) or not factor > 0:
             raise ValueError(
-                f"slow={{{rank!r}: {factor!r}}}: a rank from 0 to {world_size - 1}, "
-                "and how many times as long it takes"
+                f"slow={{{rank!r}: {factor!r}}}: give a rank from 0 to {world_size - 1} and a "
+                "factor above 0, such as 1.5 for compute that takes 1.5 times as long"
             )
         steps[rank] = steps[rank].slowed(factor)
     return tuple(steps)

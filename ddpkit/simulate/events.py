@@ -31,7 +31,7 @@ def step_program(
     other. Raises ValueError for fewer than one stream, or for buckets that do not fit the steps.
     """
     if streams < 1:
-        raise ValueError(f"buckets go through 1 stream or more: {streams=}")
+        raise ValueError(f"streams= must be 1 or more, not {streams!r}")
     if buckets is None:
         buckets = assign_buckets(steps[0].gradients)
     plans = [schedule(algorithm, len(steps), bucket.bytes) for bucket in buckets]

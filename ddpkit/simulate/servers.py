@@ -84,7 +84,9 @@ def parameter_server(
     if rounds is None and seconds == math.inf:
         raise ValueError("give rounds= or seconds=, or the workers never end")
     if bound < 0:
-        raise ValueError(f"a bound is the rounds that a worker may be ahead, 0 or more: {bound}")
+        raise ValueError(
+            f"bound= is the number of rounds by which a worker may lead, 0 or more, not {bound}"
+        )
     each, rest = divmod(nbytes, servers)
     chunks = [each + (server < rest) for server in range(servers)]
     factors = slow or {}

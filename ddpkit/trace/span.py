@@ -73,7 +73,7 @@ class Span:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise TraceError(
-                f"span {self.name!r}: kind {self.kind!r} is none of {', '.join(KINDS)}"
+                f"span {self.name!r}: kind {self.kind!r} is not one of {', '.join(KINDS)}"
             )
         if self.end_ns < self.start_ns:
             raise TraceError(f"span {self.name!r} of rank {self.rank} ends before it starts")

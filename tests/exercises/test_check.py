@@ -367,7 +367,7 @@ def test_a_second_step_that_is_not_there_is_said(registry, capsys, hints, said):
 @pytest.mark.parametrize("hint", [99, 0, "a", None])
 def test_a_step_that_no_hint_has_is_refused(toy_sum, cell, hint, capsys):
     answer = cell("def toy_sum(numbers): return 7")["toy_sum"]
-    with pytest.raises(LessonError, match=rf"^check\(toy_sum, hint={hint!r}\): a hint is 1, "):
+    with pytest.raises(LessonError, match=rf"^check\(toy_sum, hint={hint!r}\): hint= takes 1, "):
         check(answer, hint=hint)
     assert capsys.readouterr().out == ""
 

@@ -26,9 +26,9 @@ def test_without_a_front_end_it_is_figures_and_text(capsys: pytest.CaptureFixtur
 
 def test_wrong_steps_and_lengths_are_refused() -> None:
     view = play(schedule("ring", 2, 8))
-    with pytest.raises(ValueError, match="no step 3: 0 to 2"):
+    with pytest.raises(ValueError, match="no step 3: choose 0 to 2"):
         view.figure(step=3)
-    with pytest.raises(ValueError, match="length= is for schedules"):
+    with pytest.raises(ValueError, match="length= applies to schedules"):
         play(examples.token_ring(), length=8)
 
 

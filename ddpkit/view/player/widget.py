@@ -29,7 +29,9 @@ def play(schedule_or_run: Schedule | HasTrace | Trace, length: int | None = None
     if isinstance(schedule_or_run, Schedule):
         playback = playback_of_schedule(schedule_or_run, length)
     elif length is not None:
-        raise ValueError("length= is for schedules: the messages of a run have the size they had")
+        raise ValueError(
+            "length= applies to schedules only: the messages of a run have fixed sizes"
+        )
     elif why := skipped("play", schedule_or_run, or_else="a schedule"):
         return nothing(why)
     else:
