@@ -126,7 +126,9 @@ def play(file: str, bodies: Sequence[str], folder: str, plain: bool) -> None:
 def run_body(kind: Any, name: str, rank: int, size: int, file: Path) -> bool:
     """Run a body as the process of one rank, which it takes itself for; True if it is skipped."""
     from torch.testing._internal.common_distributed import TEST_SKIPS
+    from torch.testing._internal.common_utils import set_rng_seed
 
+    set_rng_seed(0)  # equal on all ranks, as in the fresh processes that torch would start
     body = kind(name)
     body.rank, body.file_name = rank, str(file)
     if type(body).world_size.fget(body) != str(size):
