@@ -19,6 +19,7 @@ from ddpkit.exercises.seeds import Seed
 from ddpkit.grade import sandbox
 from ddpkit.grade.cellnames import as_python, names_in
 from ddpkit.grade.freshness import digest_of
+from ddpkit.grade.look import used_in
 from ddpkit.grade.merge import Merged, merge
 from ddpkit.grade.questions import SealedCase, exercises_of, questions
 from ddpkit.grade.submission import Submission, SubmittedCell, read
@@ -42,6 +43,9 @@ class Course:
     solution: Path
     key: str  # changes when a score could
     texts: tuple[str, ...] = ()  # markdown cells
+    usual: frozenset[str] = (
+        frozenset()
+    )  # machinery in the lab's own answers: `look` leaves these names out
 
     @property
     def names(self) -> list[str]:
@@ -74,7 +78,8 @@ def open_course(root: Path, lab: str, secret: bytes, work: Path, opened: str = "
     digest.update(min(lab, opened or lab).encode())
     package = sandbox.copy_course(work, lab, opened)
     return Course(
-        lab, lesson.cells, found, asked, package, solution, digest.hexdigest(), lesson.texts
+        *(lab, lesson.cells, found, asked, package, solution, digest.hexdigest(), lesson.texts),
+        used_in(merge(lesson.cells, [each.name for each in found], read(solution))),
     )
 
 
@@ -112,13 +117,16 @@ def _file(root: Path, folder: str, lab: str) -> Path:
 def read_secret(path: Path) -> bytes:
     """The course's secret; made, for its owner's eyes alone, if the file is not there.
 
-    Raises GradeError: what is there has fewer than 16 characters.
+    Raises GradeError: it has fewer than 16 characters, or cannot be read or made.
     """
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(secrets.token_hex(32) + "\n")
-    secret = path.read_bytes().strip()
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+                stream.write(secrets.token_hex(32) + "\n")
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise GradeError(f"{path} cannot be read or made: {error.strerror}.") from error
     if len(secret) < 16:
         raise GradeError(f"{path} is no secret: it needs 16 characters or more.")
     return secret

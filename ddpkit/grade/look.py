@@ -1,20 +1,26 @@
 """What a teacher may want to look at in a submission: a line, and never points.
 
-Points rest on what answers did. Who reaches for the machinery around them may have come by the
-right values in another way, and one of two hundred notebooks is not read without a reason. Each row
-names a thing that no answer of the labs needs; there may be good reasons for it all the same.
+Points rest on what answers did. An answer that reaches for the machinery around it may have come by
+the right values in another way, and one of two hundred notebooks is not read without a reason. Each
+row names a thing that no answer of the labs needs; there may be good reasons for it all the same.
+
+Three kinds are named: machinery by its name, also where an assignment or a constant gives the name;
+names that only a run makes, which may be any; and calls that touch files, processes or dispatch
+modes. Nothing rests on this: code that is read can always be written so that it reads otherwise.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
-from ddpkit.grade.cellnames import as_python
+from ddpkit.grade.cellnames import STAR, as_python
 from ddpkit.grade.merge import Merged
 from ddpkit.grade.quote import cut
 
+FILES = "files"
 MOST = 12  # lines of a submission
 LINE = 160  # characters of each: a name has as many as its author likes
 OPEN = (  # names of machinery that an answer may use: a checksum holds no code, a plan is data
@@ -36,20 +42,62 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "memory": ("ctypes", "cffi", "mmap", "multiprocessing.shared_memory"),
     "encoded code": (
         *("exec", "eval", "compile", "__import__", "importlib", "base64", "marshal", "codecs"),
-        *("zlib", "pickle.loads", "cloudpickle", "types.CodeType", "types.FunctionType"),
+        *("zlib", "pickle", "cloudpickle", "types.CodeType", "types.FunctionType", "binascii"),
+        *("builtins", "__builtins__", "__loader__", "__spec__", "runpy", "code", "pkgutil"),
+    ),
+    "names made at run time": ("vars", "globals", "locals"),
+    "dispatch modes": (
+        *("torch.utils._python_dispatch", "torch.overrides", "torch.library", "torch._dispatch"),
+        *("torch._subclasses", "torch._ops", "torch.ops"),
+    ),
+    FILES: (
+        *("open", "io.open", "io.FileIO", "tempfile", "pathlib", "glob", "shutil", "shelve", "dbm"),
+        *("sqlite3", "fileinput", "linecache", "zipfile", "tarfile", "gzip", "bz2", "lzma"),
+        *("torch.save", "torch.load", "torch.from_file", "torch.jit.save", "torch.jit.load"),
+        *("torch.distributed.checkpoint", "torch.serialization", "torch.UntypedStorage.from_file"),
+        *("torch.utils.data.get_worker_info", "torch.package", "torch.hub", "torch.export.save"),
+        *("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.load", "numpy.memmap"),
+        *("numpy.fromfile", "numpy.savetxt", "numpy.loadtxt", "numpy.genfromtxt", "fcntl", "os"),
+        *("json.dump", "json.load", "pandas.read_", "logging.FileHandler", "posix", "nt"),
+    ),
+    "processes": (
+        *("concurrent.futures.ProcessPoolExecutor", "signal", "pty", "atexit", "faulthandler"),
+        *(
+            "asyncio.create_subprocess_exec",
+            "asyncio.create_subprocess_shell",
+            "resource",
+            "psutil",
+        ),
     ),
     "another way between ranks": (
         *("socket", "subprocess", "torch.distributed.TCPStore", "torch.distributed.FileStore"),
         *("torch.distributed.HashStore", "torch.distributed.distributed_c10d"),
-        *("torch._C", "torch.multiprocessing", "multiprocessing", "open", "tempfile", "pathlib"),
-        *("os.open", "os.fork", "os.pipe", "os.mkfifo", "os.kill", "os.write", "os.read"),
+        *("torch._C", "torch.multiprocessing", "multiprocessing", "xmlrpc", "http", "urllib"),
+        *("os.fork", "os.pipe", "os.mkfifo", "os.kill", "os.write", "os.read", "ssl", "selectors"),
     ),
 }
 ATTRIBUTES = {  # of anything
     **dict.fromkeys(("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame"), "frames"),
     **dict.fromkeys(("display_pub", "_default_pg", "fromhex"), "machinery of the kit"),
     **dict.fromkeys(("__globals__", "__code__", "__closure__", "__subclasses__"), "frames"),
+    **dict.fromkeys(("f_builtins", "gi_code", "cr_frame", "ag_frame", "tb_next"), "frames"),
+    **dict.fromkeys(("_getframe", "_current_frames", "currentframe", "settrace"), "frames"),
+    **dict.fromkeys(("setprofile", "__mro__", "__bases__", "__base__", "mro"), "frames"),
+    **dict.fromkeys(("__builtins__", "__import__", "__loader__"), "encoded code"),
+    **dict.fromkeys(("__getattribute__", "__dict__"), "names made at run time"),
+    **dict.fromkeys(("_disable_current_modes", "__torch_dispatch__"), "dispatch modes"),
+    **dict.fromkeys(("__torch_function__", "_python_dispatch"), "dispatch modes"),
+    **dict.fromkeys(("write_text", "read_text", "write_bytes", "read_bytes"), "files"),
+    **dict.fromkeys(("tofile", "fromfile", "from_file", "memmap"), "files"),
+    **dict.fromkeys(("share_memory_", "_share_filename_cpu_"), "another way between ranks"),
+    **dict.fromkeys(("TCPStore", "FileStore", "HashStore"), "another way between ranks"),
+    **dict.fromkeys(("distributed_c10d", "_new_shared"), "another way between ranks"),
 }
+BY_NAME = ("getattr", "setattr", "delattr", "hasattr")  # the second argument is an attribute's name
+GETTERS = ("operator.attrgetter", "operator.methodcaller")  # all arguments are attributes' names
+IN_TEXTS = tuple(name for name in ATTRIBUTES if name[:1] == "_")  # "{0.__globals__}".format(...)
+OWN = "?"  # stands for a name of the student's own
+EVERYWHERE = {*dir(builtins), "__builtins__", "get_ipython", "display_pub"}  # without an import
 GROUPS = ("ProcessGroup", "_get_default_store", "_get_default_group", "_world")
 TEXTS = {"/proc": "/proc", "/job": "the grader's folder", "DDPKIT_": "machinery of the kit"}
 LIBRARIES = ("torch", "json", "pickle", "builtins", "sys", "math", "random", "numpy", "ddpkit")
@@ -60,24 +108,47 @@ OwnNames = (  # what binds names that are not those of the function around it
 )
 
 
-def looks(merged: Merged) -> list[str]:
+def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
     """Lines that say what stands where in a submission's own cells: "ring, line 3: ...".
+
+    usual  what the lab's own answers use (`used_in`): it is no reason to look
 
     The cells that the lab gives count for their imports alone.
     """
-    imports: dict[str, str] = {}
-    found: dict[str, None] = {}
-    for cell in merged.cells:
-        tree = _tree(cell.source)
-        imports |= dict(_imports(tree))
-        if cell.label != "given":
-            label = cell.label if cell.exercises else "a cell of the student's own"
-            found |= {
-                cut(f"{label}, line {at}: {what}", LINE): None for at, what in _in(tree, imports)
-            }
+    found = {
+        cut(f"{label}, line {at}: {what}", LINE): None
+        for label, at, what in _found(merged)
+        if what not in usual and _kind(what) not in usual
+    }
     lines = list(found)
     left = len(lines) - MOST
     return lines if left <= 0 else [*lines[:MOST], f"and {left} more"]
+
+
+def used_in(merged: Merged) -> frozenset[str]:
+    """Return what the answers of a lab use of all that is looked for.
+
+    Where one of them writes files, there are many ways to: all that touches files is usual.
+    """
+    found = {what for _, _, what in _found(merged)}
+    return frozenset(found | {_kind(what) for what in found} & {FILES})
+
+
+def _kind(what: str) -> str:
+    return what.partition(" (")[0]
+
+
+def _found(merged: Merged) -> Iterator[tuple[str, int, str]]:
+    """Yield the label of a cell, a line of it, and what stands there."""
+    trees = [(cell, _tree(cell.source)) for cell in merged.cells]
+    imports: dict[str, str] = {}
+    for _, tree in trees:  # a function of the first cell may use an import of the last
+        imports |= dict(_imports(tree))
+        imports |= dict(_aliases(tree, imports))
+    for cell, tree in trees:
+        if cell.label != "given":
+            label = cell.label if cell.exercises else "a cell of the student's own"
+            yield from ((label, at, what) for at, what in _in(tree, imports))
 
 
 def _tree(source: str) -> ast.Module:
@@ -96,15 +167,45 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
             for alias in node.names:
                 name = alias.name if alias.asname else alias.name.partition(".")[0]
                 yield alias.asname or name, name
+        elif isinstance(node, ast.ImportFrom) and any(each.name == STAR for each in node.names):
+            yield STAR, STAR
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (
                 (each.asname or each.name, f"{node.module}.{each.name}") for each in node.names
             )
 
 
+def _aliases(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names that an assignment makes another name of an import: `s = sys`."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+            ) if _is_dotted(value):
+                dotted = _dotted(value, imports, frozenset())
+                if dotted.partition(".")[0] != name and _named_at_all(dotted):
+                    yield name, dotted
+
+
+def _is_dotted(node: ast.AST) -> bool:
+    return all(isinstance(part, ast.Attribute | ast.Name) for part in _chain(node))
+
+
+def _named_at_all(dotted: str) -> bool:
+    """True for a name of machinery, and for a module in which some is: `sys` has `sys.modules`."""
+    return any(
+        each.startswith(f"{dotted}.") or _begins(dotted, (each,))
+        for names in NAMES.values()
+        for each in (*names, *BY_NAME)
+    )
+
+
 def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Lines of one cell, and what stands there."""
-    inner: set[int] = set()  # parts of a longer dotted name
+    inner: set[int] = (
+        set()
+    )  # parts of a longer dotted name, and functions called with a constant name
     for node, local in _with_own_names(tree):
         match node:
             case ast.Import(names=names):
@@ -113,6 +214,23 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
             case ast.ImportFrom(module=str(module), names=names):
                 for each in names:
                     yield from _named(node.lineno, f"{module}.{each.name}")
+            case ast.Call(func=called) if (by := _dotted(called, imports, local)) in (
+                *BY_NAME,
+                *GETTERS,
+            ):
+                inner.add(id(called))
+                owner = _dotted(node.args[0], imports, local) if by in BY_NAME and node.args else ""
+                for text in node.args[1:2] if by in BY_NAME else node.args:
+                    if by in ("getattr", *GETTERS) or not owner.startswith(OWN):
+                        yield from _attribute(node.lineno, by, owner, text)
+            case ast.Subscript(value=ast.Attribute(attr="modules")):
+                yield node.lineno, "frames (modules)"
+            case ast.MatchClass(cls=kind, kwd_attrs=attributes):
+                for attribute in attributes:
+                    if attribute in ATTRIBUTES:
+                        yield kind.lineno, f"{ATTRIBUTES[attribute]} ({attribute})"
+            case ast.Name(id="getattr") if "getattr" not in local and id(node) not in inner:
+                yield node.lineno, "names made at run time (getattr)"
             case ast.Attribute() | ast.Name() if id(node) not in inner:
                 chain = list(_chain(node))
                 inner |= set(map(id, chain))
@@ -125,6 +243,20 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
                         yield part.lineno, f"{ATTRIBUTES[part.attr]} ({part.attr})"
             case ast.Constant(value=str(text)):
                 yield from ((node.lineno, what) for part, what in TEXTS.items() if part in text)
+                hidden = (name for name in IN_TEXTS if name in text)
+                yield from ((node.lineno, f"{ATTRIBUTES[name]} ({name})") for name in hidden)
+
+
+def _attribute(line: int, by: str, owner: str, name: ast.AST) -> Iterator[tuple[int, str]]:
+    """Tell of an attribute that is asked for by its name: of machinery, or made by a run."""
+    match name:
+        case ast.Constant(value=str(text)):
+            yield from _named(line, f"{owner}.{text}")
+            for part in text.split("."):
+                if part in ATTRIBUTES:
+                    yield line, f"{ATTRIBUTES[part]} ({part})"
+        case _:
+            yield line, f"names made at run time ({by})"
 
 
 def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:
@@ -150,6 +282,8 @@ def _own(function: Functions, body: Sequence[ast.AST], around: Set[str]) -> Set[
     given = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
     own, outer, todo = {each.arg for each in given}, set[str](), list(body)
     imported = {name for part in body for name, _ in _imports(part)}
+    known = dict(pair for part in body for pair in _imports(part))
+    imported |= {name for part in body for name, _ in _aliases(part, known)}
     for node in todo:  # it grows
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
@@ -179,8 +313,17 @@ def _dotted(node: ast.AST, imports: Mapping[str, str], local: Set[str]) -> str:
         if isinstance(each, ast.Attribute):
             parts.append(each.attr)
         elif isinstance(each, ast.Name):
-            parts.append(each.id if each.id in local else imports.get(each.id, each.id))
+            parts.append(_root(each.id, imports, local))
     return ".".join(reversed(parts))
+
+
+def _root(name: str, imports: Mapping[str, str], local: Set[str]) -> str:
+    """What a name stands for: a variable of one's own may be called as a module is."""
+    if name in local:
+        return OWN
+    if name in imports:
+        return imports[name]
+    return name if STAR in imports or name in EVERYWHERE else OWN
 
 
 def _named(line: int, name: str) -> Iterator[tuple[int, str]]:

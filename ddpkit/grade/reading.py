@@ -47,7 +47,7 @@ def _plan(course: Course, submission: Submission) -> Plan:
         merged,
         tuple(answers_code(merged)),
         tuple(written_answers(course.texts, submission.texts)),
-        tuple(looks(merged)),
+        tuple(looks(merged, course.usual)),
     )
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ddpkit.grade.look import MOST, looks
-from ddpkit.grade.merge import Merged, PlannedCell
+from ddpkit.exercises import exercises
+from ddpkit.grade.look import MOST, looks, used_in
+from ddpkit.grade.merge import Merged, PlannedCell, merge
 from ddpkit.grade.report import report
 from ddpkit.grade.store import Result, load, save
+from ddpkit.grade.submission import Submission, _cell, read
+from tests.grade.honest import HONEST, merged
+from tests.grade.mutated import of_other_makes
 
 ROOT = Path(__file__).parents[2]
+LABS = sorted({one.lab for one in exercises().values()})
 GIVEN = """
 import torch, torch.distributed as dist
 from ddpkit import check, carry
@@ -76,6 +83,40 @@ def seen(answer: str, *helpers: str) -> list[str]:
             "the kit's simulator (ddpkit.simulate.held",
         ),
         ("def f(dist):\n  torch.equal = dist", "torch.equal is replaced"),
+        # names made at run time
+        ("import sys\ngetattr(sys, '_get' + 'frame')", "names made at run time (getattr)"),
+        ("import sys\ngetattr(sys, '_getframe')", "frames (sys._getframe)"),
+        ("import builtins\nvars(builtins)['ex' + 'ec']", "names made at run time (vars)"),
+        ("globals()['__buil' + 'tins__']", "names made at run time (globals)"),
+        ("x.__dict__['a']", "names made at run time (__dict__)"),
+        ("object.__getattribute__(x, name)", "names made at run time (__getattribute__)"),
+        ("from operator import attrgetter as a\na(name)(x)", "names made at run time (operator.a"),
+        ("import operator\noperator.attrgetter('f_back.f_locals')", "frames (f_back)"),
+        ("import operator\noperator.methodcaller('_get' + 'frame')(x)", "names made at run time"),
+        ("g = getattr\ng(x, 'a')", "names made at run time (getattr)"),
+        ("list(map(getattr, xs, names))", "names made at run time (getattr)"),
+        ("setattr(torch, name, f)", "names made at run time (setattr)"),
+        ("match f:\n  case object(__globals__=g): pass", "frames (__globals__)"),
+        ("'{0.__globals__}'.format(f)", "frames (__globals__)"),
+        ("import sys\ns = sys\ns._getframe(1)", "frames (_getframe)"),
+        ("import sys\ns = sys\ns.modules", "frames (sys.modules)"),
+        ("def f():\n  import sys\n  s = sys\n  return s.modules", "frames (sys.modules)"),
+        ("if (d := torch.distributed).TCPStore: pass", "another way between ranks"),
+        # files, processes, dispatch modes
+        ("torch.save(x, path)", "files (torch.save)"),
+        ("t = torch\nt.load(path)", "files (torch.load)"),
+        ("import numpy as np\nnp.load(path)", "files (numpy.load)"),
+        ("x.numpy().tofile(path)", "files (tofile)"),
+        ("from pathlib import Path\nPath('x').write_bytes(b'')", "files (pathlib.Path)"),
+        ("import os\nos.makedirs('x')", "files (os.makedirs)"),
+        ("import os\nos.fork()", "files (os"),
+        ("import signal", "processes (signal)"),
+        (
+            "from torch.utils._python_dispatch import _disable_current_modes",
+            "dispatch modes (torch.utils._python_dispatch",
+        ),
+        ("torch.utils._python_dispatch._disable_current_modes()", "dispatch modes"),
+        ("m._disable_current_modes()", "dispatch modes (_disable_current_modes)"),
     ],
 )
 def test_machinery_is_named(code: str, what: str) -> None:
@@ -94,6 +135,12 @@ def test_machinery_is_named(code: str, what: str) -> None:
         "def f(held): return [held(x) for x in held]",
         "f = lambda held: held.pop(0)",
         "x = '\\x00'",
+        "signal = [1]; glob = 3; code = {}\nprint(signal[0] + glob, code.get(1))",
+        "getattr(x, 'grad', None); setattr(x, 'grad', None); hasattr(x, 'weight')",
+        "from operator import attrgetter, itemgetter\nsorted(x, key=attrgetter('grad'))",
+        "model.load_state_dict(other.state_dict())\noptimizer.state[p]['step'] += 1",
+        "import time, random, itertools, collections, contextlib, dataclasses, typing, copy",
+        "def f():\n  'Open the file and save it, by signal.'\n  return 1",
         "",
     ],
 )
@@ -115,13 +162,36 @@ def test_what_the_lab_gives_is_not_the_students() -> None:
     assert looks(Merged([PlannedCell("exec(text)", "given")])) == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "solutions").glob("*.ipynb")), ids=str)
-def test_the_courses_answers_give_no_reason(path: Path) -> None:
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    of = [(cell, cell["metadata"].get("ddpkit", {}).get("exercise", "")) for cell in cells]
-    code = [("".join(cell["source"]), name) for cell, name in of if cell["cell_type"] == "code"]
-    plan = [PlannedCell(text, name or "given", (name,) * bool(name)) for text, name in code]
-    assert looks(Merged(plan)) == []
+@pytest.mark.parametrize("lab", LABS)
+def test_right_answers_give_no_reason(lab: str) -> None:
+    """The course's answers and the tests' right answers use nothing but the lab's usual names."""
+    (given,) = (ROOT / "labs").glob(f"{lab}_*.ipynb")
+    (solved,) = (ROOT / "solutions").glob(f"{lab}_*.ipynb")
+    names = [one.name for one in exercises().values() if one.lab == lab]
+    cells = read(given).cells
+    usual = used_in(merge(cells, names, read(solved)))
+    assert len(usual) < 12
+    assert looks(merge(cells, names, read(solved)), usual) == []
+    for notebook in of_other_makes(lab):
+        submitted = Submission(tuple(map(_cell, _code(notebook))), "")
+        found = looks(merge(cells, names, submitted), usual)
+        assert [line for line in found if "ddpkit.answers" not in line] == []  # the tests' own
+
+
+def _code(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+PLAIN = [  # `exec` and IPython are machinery
+    name
+    for name, text in HONEST.items()
+    if not re.search(r"exec|get_ipython|globals|eval|%%", text)
+]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_honest_notebooks_of_unusual_form_give_no_reason(name: str) -> None:
+    assert looks(merged(HONEST[name])) == []
 
 
 def test_every_report_for_a_teacher_has_the_column(tmp_path: Path) -> None:
