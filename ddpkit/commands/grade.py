@@ -46,6 +46,7 @@ FAILED, NONE_GRADED = 3, 4  # exit statuses: the machine failed for some; all we
     "--resume", is_flag=True, help="Continue in OUT: skip the submissions with a result there."
 )
 @click.option("--only", help="Grade again the results with these statuses: infra_error,timeout")
+@click.option("--part", help="Grade one part of the class: 3/8, the third of eight.")
 @click.option(
     "--again", multiple=True, help="Grade again this submission, or the submissions in this folder."
 )
@@ -59,6 +60,7 @@ def grade(
     limit: float,
     resume: bool,
     only: str | None,
+    part: str | None,
     again: tuple[str, ...],
 ) -> None:
     """Grade notebooks, in files and folders, each in its own sandbox.
@@ -71,7 +73,7 @@ def grade(
     """
     from tqdm import tqdm
 
-    from ddpkit.grade import classroom, levels, sandbox
+    from ddpkit.grade import classroom, division, levels, sandbox, store
     from ddpkit.grade.course import read_secret
     from ddpkit.grade.found import find
     from ddpkit.grade.workplace import workplace
@@ -83,6 +85,9 @@ def grade(
             "grades every notebook as lab 03; with --open 03 each notebook names its own lab. Both "
             "options keep back the answers of lab 03 and of later labs."
         )
+    share = division.ClassShare.parse(part) if part else None
+    if share and secret is None:
+        raise GradeError("Parts of a class need a common secret: name a file with --secret.")
     if secret is not None and not secret.is_file():
         raise GradeError(
             f"There is no secret {secret}. Leave --secret out, and OUT/secret is made."
@@ -92,14 +97,17 @@ def grade(
         raise GradeError(
             f"{out} has results already: continue with --resume, or name another folder."
         )
-    notebooks = find(submissions)
+    everybodys = find(submissions)
+    notebooks = share.of_class(everybodys) if share else everybodys
+    _make_folder(out)
+    click.get_current_context().with_resource(store.alone(out))
+    division.begin(out, share)
     if only or again:
         statuses = {status.strip() for status in (only or "").split(",")}
         notebooks = _once_more(notebooks, out, statuses, again)
         if not notebooks:
             click.echo(f"No result in {out} is {only}: nothing is graded again.")
             return
-    _make_folder(out)
     limits = sandbox.Limits.of_cells(limit)
     results: list[Result] = []
     _one_thread()
@@ -117,13 +125,14 @@ def grade(
             bar.update()
 
         classroom.grade_class(notebooks, room, number, jobs, finished)
-    _print([*results, *classroom.withdraw(out, submissions, notebooks)], out)
+    _print([*results, *classroom.withdraw(out, submissions, everybodys)], out)
+    division.end(out, share)
     if code := _status([each.status for each in results]):
         click.get_current_context().exit(code)
 
 
 def _number(given: str | None, option: str) -> str | None:
-    """Return a lab's number as two digits; None if none was given.
+    """Return a lab's number as two digits; None without a number.
 
     The number after the last lab's says that all labs are over. Raises GradeError.
     """
@@ -170,7 +179,7 @@ def _once_more(
             raise GradeError(f"There is no submission and no folder {name} to grade again.")
         chosen |= {notebook.name: notebook for notebook in named}
     for name in chosen:
-        store.file_of(out, name).unlink(missing_ok=True)
+        store.forget(out, name)
     return list(chosen.values())
 
 

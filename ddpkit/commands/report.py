@@ -23,7 +23,7 @@ OF_A_CLASS = ["statistics", "standings", "written"]
 
 
 @click.command()
-@click.argument("folder", type=FILE)
+@click.argument("folders", nargs=-1, required=True, type=FILE)
 @click.option(
     "--format",
     "form",
@@ -37,7 +37,9 @@ OF_A_CLASS = ["statistics", "standings", "written"]
 )
 @click.option("--keep", type=click.Choice(["best", "newest"]), default="best", show_default=True)
 @click.option(
-    "--overrides", type=FILE, help="Your own points and comments.  [default: FOLDER/overrides.toml]"
+    "--overrides",
+    type=FILE,
+    help="Your own points and comments.  [default: overrides.toml in FOLDERS]",
 )
 @click.option(
     "--anonymous", type=FILE, help="Print codes instead of names; this file maps codes to people."
@@ -46,7 +48,7 @@ OF_A_CLASS = ["statistics", "standings", "written"]
     "--each", type=FILE, help="With html: write a page for each student into this folder."
 )
 def report(
-    folder: Path,
+    folders: tuple[Path, ...],
     form: str,
     output: Path | None,
     lab: str | None,
@@ -56,22 +58,27 @@ def report(
     anonymous: Path | None,
     each: Path | None,
 ) -> None:
-    """Write the results that `ddpkit grade` left in FOLDER in another form."""
+    """Write the results that `ddpkit grade` left in FOLDERS in another form.
+
+    Several folders count as one: the parts of a class, or its labs.
+    """
+    from ddpkit.grade import division
     from ddpkit.grade.publish import people
     from ddpkit.grade.publish.gradebook import lab_of_result
     from ddpkit.grade.publish.roster import read_roster, without_roster
 
     if anonymous and form in ("canvas", "moodle"):
         raise GradeError(f"--format {form} needs names: leave --anonymous out.")
-    results = _overridden(folder, overrides)
+    results = _overridden(folders, overrides)
     if lab is not None:
         results = [result for result in results if lab_of_result(result) == lab.zfill(2)]
         if not results:
-            raise GradeError(f"{folder} holds no results of lab {lab.zfill(2)}.")
+            there = ", ".join(map(str, folders))
+            raise GradeError(f"{there} holds no results of lab {lab.zfill(2)}.")
     names = [result.name for result in results]
     who = read_roster(roster) if roster else without_roster(names)
     if form == "standings" and not anonymous:  # a table to hang up has no names
-        anonymous = folder / CODES
+        anonymous = folders[0] / CODES
     if anonymous:
         from ddpkit.grade.publish.anonymous import anonymous as unnamed
 
@@ -89,18 +96,24 @@ def report(
     strangers = [] if roster is None else [one.name for one in results if not who.owner(one.name)]
     if strangers:
         click.echo(f"Not in the roster: {', '.join(strangers)}", err=True)
+    for sentence in division.missing(folders):
+        click.echo(sentence, err=True)
 
 
-def _overridden(folder: Path, overrides: Path | None) -> list[Result]:
-    """The results, with the teacher's own points where there are any."""
+def _overridden(folders: Sequence[Path], overrides: Path | None) -> list[Result]:
+    """Return the results with the teacher's own points.
+
+    Without `overrides`, the files of all folders count.
+    """
     from ddpkit.grade import store
     from ddpkit.grade.publish.overrides import FILE as USUAL
     from ddpkit.grade.publish.overrides import overridden, read_overrides
 
-    results = store.load(folder)
-    if overrides is None and not (folder / USUAL).exists():
-        return results
-    return overridden(results, read_overrides(overrides or folder / USUAL))
+    usual = [folder / USUAL for folder in folders if (folder / USUAL).exists()]
+    given = [overrides] if overrides else usual
+    return overridden(
+        store.load(*folders), [each for path in given for each in read_overrides(path)]
+    )
 
 
 def _text(results: Sequence[Result], roster: Roster, form: str, keep: str) -> str:

@@ -5,6 +5,7 @@ apart        work on a stranger's data in a process of its own, under limits
 reading      a submission read in such a process
 judging      claims judged in such a process
 classroom    all submissions, some at a time
+division     a class graded on several machines, in parts
 turns        sandboxes side by side, or one alone
 workplace    the grader's temporary folder, swept if it is killed
 course       a lab's cells and questions, under the secret seed

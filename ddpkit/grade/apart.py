@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-PATIENCE = 30  # on a busy machine work may take this many times its processor time
+PATIENCE = 30  # on a busy machine the limit of real time is `seconds` times PATIENCE
 PR_SET_PDEATHSIG = 1
 
 
@@ -28,8 +28,8 @@ PR_SET_PDEATHSIG = 1
 class Allowance:
     """The limits of a piece of work."""
 
-    seconds: int  # of processor time
-    memory: int  # bytes, on top of what this process has
+    seconds: int  # processor time
+    memory: int  # bytes beyond the memory of the grader's process
 
 
 class TooMuch(Exception):
@@ -66,7 +66,9 @@ def each_apart(
     try:
         for _ in works:
             result: tuple[T | TooMuch, float] = TooMuch(), float(allowed.seconds)
-            with suppress(EOFError, OSError):  # the second: it ended in the middle of its answer
+            with suppress(
+                EOFError, OSError
+            ):  # OSError: the process ended in the middle of an answer
                 if receiving.poll(allowed.seconds * PATIENCE):
                     result = receiving.recv()
             yield result

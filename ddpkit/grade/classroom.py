@@ -12,6 +12,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -126,9 +127,16 @@ def graded(
         round(seconds, 1),
         tuple(scores),
         tuple(notes),
-        os.lstat(notebook.path).st_mtime,
+        _handed_in(notebook.path),
         source=str(notebook.path.absolute()),
     )
+
+
+def _handed_in(path: Path) -> float:
+    """The time of a file; 0 if it has been taken away meanwhile."""
+    with suppress(OSError):
+        return os.lstat(path).st_mtime
+    return 0.0
 
 
 def infra_error(notebook: HandedIn, key: str, lab: str, why: str) -> Result:
@@ -292,7 +300,11 @@ def _child(parent: int, classroom: Classroom, task: _Task) -> None:
     except Exception:
         sys.stderr.write(visible(traceback.format_exc()))  # it may quote what the student raised
         os._exit(1)
-    store.save(classroom.out, result)
+    try:
+        store.save(classroom.out, result)
+    except GradeError as error:
+        sys.stderr.write(f"{visible(str(error))}\n")
+        os._exit(1)
 
 
 def _collect(

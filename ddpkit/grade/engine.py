@@ -32,7 +32,7 @@ MOST_LOG = 4000  # bytes of what pytest says that are kept
 class SandboxRun:
     """How the run of a notebook in a sandbox ended. Cells count from 0, which prepares."""
 
-    claims: dict[int, str] = field(default_factory=dict)  # JSON, of cells that came to their end
+    claims: dict[int, str] = field(default_factory=dict)  # JSON of each cell
     errors: dict[int, list[str]] = field(default_factory=dict)  # name, message, traceback
     stopped_at: int | None = None  # the cell that ended the run; None: before the first
     why: str = ""  # "": all cells ran; else a key of attempt.WORDS, INFRA or BUSY

@@ -16,10 +16,10 @@ from ddpkit.grade.apart import Allowance, TooMuch, each_apart
 from ddpkit.grade.questions import SealedCase
 from ddpkit.grade.score import CaseScore, score_case
 
-ALLOWED = Allowance(seconds=5, memory=1 << 30)  # for one judgement
+ALLOWED = Allowance(seconds=5, memory=1 << 30)  # the limits of a judgement
 WHOLE_S = 20.0  # seconds of processor time for all judgements of a submission
-TOO_MUCH = "what it gave takes far longer, or far more memory, to judge than a right answer"
-Claim = tuple[SealedCase, str]  # a question, and what was claimed: JSON
+TOO_MUCH = "judging the answer's values takes far more time or memory than for a right answer"
+Claim = tuple[SealedCase, str]  # a question and the claim, as JSON
 Row = tuple[str, tuple[str, ...], str, str, Trouble | None, tuple[tuple[str, float], ...]]
 
 
@@ -28,7 +28,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.left_s = WHOLE_S
-        self.over: set[str] = set()  # exercises of which nothing more is judged
+        self.over: set[str] = set()  # exercises without further judgements
 
     def judged(self, claims: Sequence[Claim]) -> dict[str, CaseScore]:
         """Return the score of each claim, by its question's key. Never raises."""

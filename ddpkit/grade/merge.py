@@ -73,7 +73,7 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
     needed = _needed(cells, set(answers.values()), given, set(answers))[1]
     plan = [PlannedCell(text, "given") for text in given if names_in(text).binds & wanted]
     count = [len(plan)]  # of planned cells before position n of the submission
-    running, bound = set(own), set[str]()  # what cells of the student's own have bound so far
+    running, bound = set(own), set[str]()  # names bound by the student's own cells above
     for position, cell in enumerate(cells):
         of = tuple(name for name, place in answers.items() if place == position)
         if position in running:
@@ -232,7 +232,7 @@ def _needed(
     givers = _by_name((n, names_in(text).binds) for n, text in enumerate(given))
     wanted = wanted | {name for n in running for name in cells[n].names.needs}
     waiting = list(wanted)
-    for name in waiting:  # it grows
+    for name in waiting:  # the list grows
         running.update(makers.get(name, ()))
         needs = {each for n in makers.pop(name, ()) for each in cells[n].names.needs}
         needs |= {each for n in givers.pop(name, ()) for each in names_in(given[n]).needs}
@@ -275,7 +275,7 @@ def _place(
     """
     needs, seen = set(cells[answer].names.needs), set[int]()
     waiting = list(needs)
-    for name in waiting:  # it grows
+    for name in waiting:  # the list grows
         fresh = set(binders.get(name, ())) - seen
         seen |= fresh
         more = {each for n in fresh for each in cells[n].names.needs} - needs

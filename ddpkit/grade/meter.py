@@ -37,7 +37,7 @@ class UseMeter:
         """
         pids = find()
         total = Usage(processes=len(pids), computed_s=self.computed_s, waited_s=self.waited_s)
-        living: dict[int, str] = {}  # process -> the folder that tells of it
+        living: dict[int, str] = {}  # process -> folder in /proc
         counted = time.monotonic()
         for pid in pids:
             if time.monotonic() - counted > COUNT_AGAIN:

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 
-SHORT = 1 << 14  # bytes, more than any file of /proc that tells of one process in a few lines
+SHORT = 1 << 14  # bytes, more than the short files of /proc hold
 DEAD = "ZX"
 
 
@@ -14,7 +14,7 @@ DEAD = "ZX"
 class Stat:
     """The fields of /proc/PID/stat that the grader needs."""
 
-    state: str  # one letter: R, S, D, Z, ...
+    state: str  # R, S, D, Z, ...
     parent: int
     threads: int
 

@@ -63,7 +63,7 @@ def score_case(question: SealedCase, claim: Any) -> CaseScore:
     """
     try:
         return _score_case(question, claim)
-    except MemoryError:  # who judges it knows how much it may take
+    except MemoryError:  # the caller sets the limit of memory
         raise
     except Exception:  # forged: no claim of ours makes this raise
         return CaseScore(question.case, "error", ("it gave no values",))

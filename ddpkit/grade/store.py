@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from ddpkit.grade.score import Score
 from ddpkit.text import visible
 
 FORMAT = 1
+LOCK = "lock"  # beside the results
 MOST_NAME = 180  # bytes of a submission's name in its file's: 60 Chinese letters
 
 
@@ -81,12 +85,55 @@ def write(path: Path, text: str) -> None:
         raise GradeError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def load(out: Path) -> list[Result]:
-    """All results, sorted by name. Raises GradeError: there are none, or one is damaged."""
-    found = sorted(all_of(out), key=lambda result: result.name)
+def forget(out: Path, name: str) -> None:
+    """Remove the result of one submission, if it is there. Raises GradeError: it cannot be."""
+    path = file_of(out, name)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise GradeError(f"{path} cannot be removed: {error.strerror}.") from error
+
+
+def load(*outs: Path) -> list[Result]:
+    """Return all results of one or more folders, sorted by name.
+
+    Of a submission that several folders have a result of, for one lab, a graded one counts, else
+    the first. Raises GradeError: there are none, or one is damaged.
+    """
+    found: dict[tuple[str, str], Result] = {}
+    for result in (each for out in outs for each in all_of(out)):
+        which = result.name, result.lab
+        if which not in found or (found[which].status != "graded" == result.status):
+            found[which] = result
     if not found:
-        raise GradeError(f"{out} holds no results of `ddpkit grade`.")
-    return found
+        folders = ", ".join(map(str, outs))
+        raise GradeError(f"{folders} holds no results of `ddpkit grade`.")
+    return [found[which] for which in sorted(found)]
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Let no other grader write into a folder of results. Raises GradeError: another one does.
+
+    The kernel takes the lock from a grader that ends, however it ends. A file system without locks
+    gives none, and then nobody is refused.
+    """
+    try:
+        file = (out / LOCK).open("a")
+    except OSError as error:
+        raise GradeError(f"{out / LOCK} cannot be written: {error.strerror}.") from error
+    with file:
+        try:
+            fcntl.lockf(
+                file, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # children do not inherit a lock of lockf
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise GradeError(
+                    f"Another `ddpkit grade` writes into {out}: "
+                    "wait until the command ends, or name a new folder."
+                ) from None
+        yield
 
 
 def all_of(out: Path) -> Iterator[Result]:
@@ -94,7 +141,9 @@ def all_of(out: Path) -> Iterator[Result]:
     for path in (out / "results").glob("*.json"):
         try:
             yield _result(json.loads(path.read_text("utf-8")))
-        except (ValueError, KeyError, TypeError) as error:
+        except FileNotFoundError:  # removed meanwhile by a grader
+            continue
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise GradeError(f"{path} is damaged ({error}): delete it, and grade again.") from None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ddpkit.errors import GradeError
 from ddpkit.grade.process import living
 
-# Where every user may write, on any Linux: what lies below these folders is found with them.
+# Folders into which every user of a Linux machine may write; folders below are found by a walk.
 SHARED = tuple(
     Path(each)
     for each in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/var/crash")
@@ -49,7 +49,7 @@ def owned_by(user: int) -> list[Path]:
     A folder that every user may write into may lie anywhere below one that every user may enter.
     """
     found, folders = list[Path](), [str(folder) for folder in SHARED]
-    for folder in folders:  # it grows
+    for folder in folders:  # the list grows
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(OSError):

@@ -59,8 +59,8 @@ class Sender(LinkSide):
 
     looks_ns: int = UNKNOWN  # when it looks again what it can carry
     _groups: dict[int, list[tuple[Order, Matched]]] = field(default_factory=dict)  # heaps
-    _patiences: list[int] = field(default_factory=list)  # those of `_groups`, sorted
-    _soonest: Matched | None = None  # the first message that is due
+    _patiences: list[int] = field(default_factory=list)  # the keys of `_groups`, sorted
+    _soonest: Matched | None = None  # the message with the smallest `due`
 
     def add(self, message: Matched) -> None:
         """Let a message wait that is sent and awaited."""
@@ -97,7 +97,7 @@ class Sender(LinkSide):
         for patience in self._patiences:
             message = self._groups[patience][0][1]
             if self._soonest is not None and self.free_ns + patience > self._soonest.due_ns:
-                break  # all others are due later: none is before the side is free
+                break  # no message is due before the side is free
             if self._soonest is None or message.due < self._soonest.due:
                 self._soonest = message
 
@@ -120,7 +120,7 @@ class Matched:
     latency_ns: int
     patience_ns: int
 
-    order: Order = field(init=False)  # by which a side takes its messages
+    order: Order = field(init=False)  # the key of a side's choice
 
     def __post_init__(self) -> None:
         self.order = self.send.posted_ns, self.send.rank, self.send.number

@@ -1,4 +1,4 @@
-"""The teacher decides which answers a sandbox holds, and which lab is paid: not the file.
+"""The teacher decides which answers a sandbox holds and which lab is paid: not the file.
 
 A notebook that called itself lab 15 got the answers of labs 00 to 14, and carried them out in
 exceptions. So open labs' answers are in no sandbox, and what a result quotes has bounds.
@@ -125,7 +125,7 @@ def test_the_autograder_takes_the_teachers_lab(tmp_path: Path) -> None:
     assert "--lab 03 " in (folder / "said").read_text().splitlines()[0]
 
 
-# What a result quotes
+# Quotes in a result
 
 STOLEN = "".join(f"def answer_{n}(x): return {n} * x\n" for n in range(3000))
 

@@ -236,7 +236,7 @@ def results_of(room: Classroom, *names: str) -> list[Result]:
 
 
 def fake(what: Callable[[], Any]) -> Callable[..., Any]:
-    """Grading that does this with the notebook in which a cell says "evil"."""
+    """Return a grading function: `what` is called for a notebook with a cell "evil"."""
 
     def grades(course: Course, merged: Merged, *_: object) -> tuple[list[Any], list[str]]:
         if any("evil" in cell.source for cell in merged.cells):

@@ -1,4 +1,4 @@
-"""Judging has limits: a claim is as large, and as slow to judge, as its author likes."""
+"""Judging has limits: a claim may be of any size, and slow to judge."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(name: str, read: Callable[[Any], Any] | None, cases: int = 1) -> list[SealedCase]:
-    """Questions whose right claim is {"x": 1}."""
+    """Return questions with the right claim {"x": 1}."""
     return [
         SealedCase(name, n, Case(f"case {n}", dict, {"x": 1}, read=read), b"", frozenset())
         for n in range(cases)
@@ -75,7 +75,7 @@ def dies(seen: Any) -> Any:
 
 
 def waits_long(seen: Any) -> Any:
-    """As if it were stuck without computing."""
+    """Block without computing."""
     if seen["x"] == 2:
         time.sleep(3600)
     return seen
@@ -85,7 +85,7 @@ def waits_long(seen: Any) -> Any:
 def test_a_judgement_has_limits_and_the_others_lose_nothing(
     hostile: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Points before it stay, its exercise is judged no further, other exercises are."""
+    """Earlier points stay, and the exercise is judged no further."""
     monkeypatch.setattr(apart, "PATIENCE", 4)
     bad, good = asked("bad", hostile, 4), asked("good", hostile, 2)
     claims = [claimed(each, x=2 if each is bad[1] else 1) for each in (*bad, *good)]
@@ -96,7 +96,7 @@ def test_a_judgement_has_limits_and_the_others_lose_nothing(
         *("pass", "pass"),
     ]
     assert [rows[each.key].says for each in bad[1:]] == [(TOO_MUCH,)] * 3
-    assert time.process_time() - begun < 1  # of this process
+    assert time.process_time() - begun < 1
     assert not [child for child in _children() if "defunct" not in child]
 
 
@@ -106,7 +106,7 @@ def _children() -> list[str]:
 
 
 def test_all_judgements_of_a_submission_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten exercises, each slow once: in one run or in several."""
+    """Ten slow exercises, in two runs."""
     judge = Judge()
     slow = [question for n in range(10) for question in asked(f"e{n}", spins)]
     first = judge.judged([claimed(each, x=2) for each in slow[:1]])
@@ -128,7 +128,7 @@ def test_work_that_takes_too_much_is_the_last(monkeypatch: pytest.MonkeyPatch) -
     assert len(found) == 2
 
 
-# Claims of each slow kind, for the exercises that they were made for
+# Claims of each slow kind
 
 
 def questions(name: str, seed: int = 0) -> list[SealedCase]:
@@ -138,7 +138,7 @@ def questions(name: str, seed: int = 0) -> list[SealedCase]:
 
 
 def bomb() -> dict[str, Any]:
-    """Sixty kilobytes of zlib that would be 60 MB of text, and 1 GB of lists."""
+    """Return sixty kilobytes of zlib: 60 MB of text, and 1 GB of lists."""
     model = TextTask(0).model()
     flat = torch.cat([p.detach().flatten() for p in model.parameters()])
     programs = zlib.compress(b"[" + b"[]," * (5 << 22) + b"[]]", 9)
@@ -173,7 +173,7 @@ def a_wide_dict() -> dict[str, Any]:
     ],
 )
 def test_no_claim_is_slow_to_judge(name: str, claim: Callable[[], dict[str, Any]]) -> None:
-    """Wrong, and so within the limits that every answer has, of this exercise and of others."""
+    """The judgement ends within the limits, and gives no points."""
     question = questions(name)[0]
     text = claimed(question, **claim())
     begun = os.times()
@@ -190,11 +190,11 @@ def test_programs_are_unpacked_no_further_than_any_training_goes() -> None:
         outcome(task, bomb())
 
 
-# Time that grows no faster than what is claimed
+# Time grows no faster than a claim
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """The number of Python calls that work makes: a measure of time that no other program moves."""
+    """Count the Python calls of work: a measure of time, on a busy machine too."""
     made = 0
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -234,12 +234,12 @@ def test_messages_under_way_are_played_in_linear_time(size: str) -> None:
     few, many = (
         calls_of(partial(program_ns, programs(n), "A100", "1 GB/s, 50 us")) for n in (200, 800)
     )
-    assert many < 4.8 * few  # it was 16 times as much
+    assert many < 4.8 * few
 
 
 @pytest.mark.parametrize("order", ["down", "up", "all at once"])
 def test_chained_cells_are_merged_in_linear_time(order: str) -> None:
-    """1,900 cells, each of which needs the one before; the answers need the last."""
+    """Each cell needs the cell before; the answers need the last cell."""
 
     def cells(n: int) -> Iterator[SubmittedCell]:
         numbers = range(n) if order == "up" else range(n - 1, -1, -1)

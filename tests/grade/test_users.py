@@ -1,4 +1,4 @@
-"""What another user's processes and files are taken for, who chooses their names and places."""
+"""A user chooses the names of processes and the places of files, and hides none of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.processes
 
 NAME = "import ctypes\nctypes.CDLL(None).prctl(15, {name!r}.encode(), 0, 0, 0)\n"
 WAITS = "print('here', flush=True)\nimport time\nwhile True: time.sleep(100)\n"
-# The main thread ends, and the kernel calls the process a zombie while its other thread lives.
+# The main thread ends: the kernel calls the process a zombie while a second thread lives.
 HEADLESS = """
 import ctypes, threading, time
 held = bytearray(b"x" * (300 << 20))
@@ -38,7 +38,7 @@ NAMES = [") Z ", "(sleep) Z 1 1 (x", ") X 0", "a) Z 1\n) Z "]
 
 @contextmanager
 def running(code: str, **how: int) -> Iterator[int]:
-    """The id of a process that has said that it is there."""
+    """Yield the id of a process after a sign of life."""
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", **how) as child:
         try:
@@ -75,7 +75,7 @@ def test_no_name_makes_a_process_dead(name: str) -> None:
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the system call's number is another")
 def test_a_process_without_its_main_thread_lives_and_is_counted() -> None:
-    """Its own folder in /proc tells of no memory: 300 MB would be nobody's."""
+    """The process's folder in /proc tells of no memory: 300 MB would not be counted."""
     with running(HEADLESS) as pid:
         wait_until(lambda: process.stat_of(f"/proc/{pid}/stat").state == "Z", 30)
         assert process.living(pid) != f"/proc/{pid}"
@@ -117,7 +117,7 @@ def test_a_file_is_found_in_a_world_writable_folder_however_deep() -> None:
         (closed / "x").write_text("")
         for path in (*theirs, theirs[2] / "inner", deep / "link", closed / "x"):
             os.chown(path, user, user, follow_symlinks=False)
-        assert {*owned_by(user)} == {*theirs, deep / "link"}  # and nobody gets into `closed`
+        assert {*owned_by(user)} == {*theirs, deep / "link"}  # `closed` is closed
 
 
 def test_the_walk_goes_round_no_link_and_into_no_closed_folder(
@@ -132,13 +132,13 @@ def test_the_walk_goes_round_no_link_and_into_no_closed_folder(
     assert owned_by(31_999) == []
 
 
-STAT = re.compile(r"/proc/.*/stat\b|\"stat\"|\*/stat\b")  # as code names that file
+STAT = re.compile(r"/proc/.*/stat\b|\"stat\"|\*/stat\b")
 ASKS = {"grade/own_account.py"}  # whether there is such a file, and no more
-BY_PROCESS = {"grade/meter.py"}  # reads it with `process.stat_of`
+BY_PROCESS = {"grade/meter.py"}  # calls `process.stat_of`
 
 
 def test_whoever_reads_stat_finds_its_fields_after_the_last_bracket() -> None:
-    """In any encoding: a name is bytes, and what cannot be decoded would be passed over."""
+    """A name is bytes: a strict reader would pass over the process."""
     readers = {
         path.relative_to(PACKAGE).as_posix(): text
         for path in PACKAGE.rglob("*.py")

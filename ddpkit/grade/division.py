@@ -1,0 +1,110 @@
+"""A class graded in parts, on several machines: which submissions are whose, and who is done.
+
+Each part has a folder of results of its own, so machines share nothing but what was handed in. A
+file in that folder names the part, and says that it has begun or is done. So a part that died is
+graded again without the others, and a report can tell that one is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ddpkit.errors import GradeError
+from ddpkit.grade import store
+from ddpkit.grade.found import HandedIn
+
+FILE = "part.json"  # beside the results
+MOST = 10_000  # parts
+
+
+@dataclass(frozen=True)
+class ClassShare:
+    """ClassShare `number` of `of`, which counts from 1: as a Slurm array may, "3/8"."""
+
+    number: int
+    of: int
+    done: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> ClassShare:
+        """Return the part that "3/8" names. Raises GradeError: it names none."""
+        number, slash, of = text.partition("/")
+        if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of) <= MOST:
+            return cls(int(number), int(of))
+        raise GradeError(
+            f"--part {text} is no part: write 3/8 for the third of eight; the first is 1/8."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def holds(self, name: str) -> bool:
+        """True if the submission of this name is of this part.
+
+        The name alone decides, so all hosts split alike, whatever else was handed in meanwhile, in
+        whatever form a file system keeps letters with accents.
+        """
+        plain = unicodedata.normalize("NFC", name).encode(errors="surrogatepass")
+        return int(hashlib.sha256(plain).hexdigest(), 16) % self.of == self.number - 1
+
+    def of_class(self, notebooks: Sequence[HandedIn]) -> list[HandedIn]:
+        """Return the notebooks of this part."""
+        return [notebook for notebook in notebooks if self.holds(notebook.name)]
+
+
+def begin(out: Path, part: ClassShare | None) -> None:
+    """Note in a folder of results which part it holds.
+
+    Raises GradeError: it holds another part, or a whole class.
+    """
+    there = part_in(out)
+    holds = f"part {there}" if there else "a whole class"
+    asked = f"part {part}" if part else "a whole class"
+    if holds != asked and (there or (out / "results").exists()):
+        raise GradeError(f"{out} holds {holds}, but the command grades {asked}: name a new folder.")
+    if part:
+        _note(out, part)
+
+
+def end(out: Path, part: ClassShare | None) -> None:
+    """Note that the part of a folder is done."""
+    if part:
+        _note(out, ClassShare(part.number, part.of, done=True))
+
+
+def _note(out: Path, part: ClassShare) -> None:
+    store.write(out / FILE, json.dumps(asdict(part)))
+
+
+def part_in(out: Path) -> ClassShare | None:
+    """Return the part that a folder of results holds; None if it holds a whole class.
+
+    Raises GradeError: the file that says so is damaged.
+    """
+    path = out / FILE
+    try:
+        return ClassShare(**json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise GradeError(f"{path} is damaged ({error}): grade the part again.") from None
+
+
+def missing(outs: Sequence[Path]) -> Iterator[str]:
+    """Yield sentences about parts that a report over these folders lacks."""
+    by_size: dict[int, dict[int, bool]] = {}
+    for part in filter(None, map(part_in, outs)):
+        there = by_size.setdefault(part.of, {})
+        there[part.number] = there.get(part.number, False) or part.done
+    for of, there in by_size.items():
+        lacks = [str(number) for number in range(1, of + 1) if number not in there]
+        unfinished = [str(number) for number, done in sorted(there.items()) if not done]
+        if lacks:
+            yield f"Missing parts, of {of}: {', '.join(lacks)}."
+        if unfinished:
+            yield f"Unfinished parts, of {of}: {', '.join(unfinished)}."
