@@ -47,6 +47,7 @@ WORDS = {
     "processes": "it started too many processes",
     "threads": "it started too many threads",
     "files": "it opened too many files",
+    "terminals": "it opened too many terminals",
     engine.BUSY: "it had not ended after {patience:g} s, nor when it was run again alone",
     "too long": "all that was handed in took longer than {whole:g} s",
 }

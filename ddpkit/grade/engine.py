@@ -184,7 +184,7 @@ class _Watch:
 
     def _limit(self) -> str | None:
         now, elapsed = self.usage(), time.monotonic() - self.begun
-        for name in ("processes", "threads", "files", "memory", "disk"):
+        for name in ("processes", "threads", "files", "terminals", "memory", "disk"):
             if getattr(now, name) > getattr(self.limits, name):
                 return name
         if elapsed * _served(self.before, now, elapsed) > self.allowed:

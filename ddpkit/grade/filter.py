@@ -25,6 +25,7 @@ REFUSED = {
     "wide doors into the kernel": "bpf perf_event_open userfaultfd io_uring_setup io_uring_enter"
     " io_uring_register fanotify_init open_by_handle_at name_to_handle_at personality modify_ldt"
     " iopl ioperm lookup_dcookie vm86 vm86old uselib _sysctl sysfs ustat nfsservctl",
+    "asynchronous files": "io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents",
     "memory that no process has": "memfd_create memfd_secret shmget shmat shmctl msgget semget"
     " mq_open move_pages migrate_pages mbind set_mempolicy set_mempolicy_home_node",
     "the machine": "acct quotactl quotactl_fd reboot swapon swapoff syslog vhangup sethostname"

@@ -53,6 +53,8 @@ class UseMeter:
                 total.threads += int(facts["Threads"])
                 total.files += _open_files(folder)
         total.processes = len(living)
+        if total.files > self.limits.terminals:
+            total.terminals = sum(map(_open_terminals, living.values()))
         if total.memory > self.limits.memory:  # forked processes share what neither has changed
             total.memory = sum(map(_own_memory, living.values()))
         if _shared_memory() > self.limits.memory // 4:  # of the machine: worth a look whose it is
@@ -106,6 +108,16 @@ def _kilobytes(facts: dict[str, str], name: str) -> int:
 def _open_files(folder: str) -> int:
     path = f"{folder}/fd"
     return os.stat(path).st_size or len(os.listdir(path))  # before Linux 6.2 it has no size
+
+
+def _open_terminals(folder: str) -> int:
+    """The number of a process's open pseudo-terminals, of which the machine has a fixed number."""
+    names = []
+    with suppress(OSError):
+        for name in os.listdir(f"{folder}/fd"):
+            with suppress(OSError):
+                names.append(os.readlink(f"{folder}/fd/{name}"))
+    return sum(name.endswith("/ptmx") for name in names)
 
 
 def _own_memory(folder: str) -> int:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 from ddpkit.errors import GradeError
 from ddpkit.grade.page import page
 from ddpkit.grade.store import Result
+from ddpkit.text import visible
 
 # XML 1.0 knows no other characters; a student may have printed any.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -26,7 +27,8 @@ def report(results: Sequence[Result], form: str) -> str:
 
 
 def _json(results: Sequence[Result]) -> str:
-    return json.dumps([asdict(each) for each in results], indent=1, ensure_ascii=False) + "\n"
+    rows = [asdict(each) | {"source": visible(each.source)} for each in results]
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
 
 
 def _junit(results: Sequence[Result]) -> str:

@@ -38,6 +38,7 @@ class Limits:
     processes: int = 150  # processes of all together
     threads: int = 600  # threads of all together
     files: int = 4000  # open files and sockets of all together
+    terminals: int = 64  # open terminals of all together: the machine has some thousands
     line: int = 4 << 20  # bytes of one claim that comes out
     output: int = 64 << 20  # bytes that come out
 
@@ -58,6 +59,7 @@ class Usage:
     disk: int = 0  # bytes of files, where no folder in memory limits them
     threads: int = 0
     files: int = 0  # open ones, and sockets
+    terminals: int = 0  # open ones; counted if there are more files than terminals allowed
 
 
 class Sandbox(Protocol):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -55,7 +56,7 @@ class Roster:
 
         Raises GradeError: it could be two people's.
         """
-        first = submission.split("/")[0]
+        first = _composed(submission.split("/")[0])
         found = {
             person.id: person
             for name in (first, first.removesuffix(".ipynb"))
@@ -77,12 +78,18 @@ class Roster:
         found: dict[str, list[Person]] = {}
         for person in self.people:
             for name in person.folders:
-                found.setdefault(name, []).append(person)
+                found.setdefault(_composed(name), []).append(person)
         return found
 
     @cached_property
     def _patterns(self) -> list[tuple[Person, re.Pattern[str]]]:
-        return [(each, re.compile(each.pattern)) for each in self.people if each.pattern]
+        people = (each for each in self.people if each.pattern)
+        return [(each, re.compile(_composed(each.pattern))) for each in people]
+
+
+def _composed(name: str) -> str:
+    """Return a name in Unicode's form NFC; some file systems keep accents apart, as in NFD."""
+    return unicodedata.normalize("NFC", name)
 
 
 def read_roster(path: Path) -> Roster:
