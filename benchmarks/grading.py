@@ -1,12 +1,15 @@
 """Grading: seconds for a correct submission, and a class of 60 of which a third is hostile.
 
     python -m benchmarks.grading [--class-size 60] [--jobs 2]
+    python -m benchmarks.grading --slow [--class-size 60] [--jobs 2]
     python -m benchmarks.grading --solutions
     python -m benchmarks.grading --reports [--students 200] [--labs 12]
 
-Prints both. With `--solutions` instead: the seconds in which each lab's own solution is graded, one
-at a time. With `--reports` instead: one result is copied for a course of so many students and labs,
-and it prints the seconds of `ddpkit grade --resume`, which finds all graded, and of reports.
+Prints both. With `--slow` instead: the seconds of an honest class, and of a class of which a third
+is slow to judge, merge or read. With `--solutions` instead: the seconds in which each lab's own
+solution is graded, one at a time. With `--reports` instead: one result is copied for a course of so
+many students and labs, and the seconds of `ddpkit grade --resume`, which grades nothing, and of
+reports are printed.
 
 The class is graded twice, into two folders with one secret: the scores must be the
 same. At the end nothing may be left: no process of a sandbox, no file in the folder for temporary
@@ -18,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,6 +42,7 @@ from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.submission import digest
 from ddpkit.grade.workplace import workplace
 from tests.grade.attacks import ATTACKS, notebook
+from tests.grade.slow import SLOW, slow_notebook
 
 
 class Graded(NamedTuple):
@@ -58,6 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--class-size", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--slow", action="store_true")
     parser.add_argument("--solutions", action="store_true")
     parser.add_argument("--reports", action="store_true")
     parser.add_argument("--students", type=int, default=200)
@@ -71,6 +77,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ddpkit-bench-") as folder:
         if options.reports:
             _report(Path(folder), options.students, options.labs)
+            return
+        if options.slow:
+            _slow(Path(folder), options.class_size, options.jobs)
             return
         if options.solutions:
             _solutions(Path(folder))
@@ -103,13 +112,34 @@ def _measure(folder: Path, size: int, jobs: int) -> None:
     print(f"left behind: {', '.join(left) or 'no file'}, {_processes(folder)} processes")
 
 
+def _slow(folder: Path, size: int, jobs: int) -> None:
+    """Print the seconds of an honest class, and of one of which a third is slow."""
+    (folder / "secret").write_text("a secret of benchmarks")
+    _write_class(folder / "one", 1)
+    _grade(folder, "one", "proof", 1)
+    seconds = {}
+    for kind in ("honest", "slow"):
+        for number in range(size):
+            slow = kind == "slow" and number % 3 == 2
+            path = folder / kind / f"{number:03}" / "lab.ipynb"
+            path.parent.mkdir(parents=True)
+            name = list(SLOW)[number // 3 % len(SLOW)]
+            path.write_text(slow_notebook(name) if slow else json.dumps(notebook("right")))
+        done = _grade(folder, kind, f"{kind}-graded", jobs, seed_of="proof")
+        seconds[kind] = done.seconds
+        each = sorted(result.seconds for result in done.results)
+        print(f"{kind}: {done.seconds:.0f} s, the slowest {each[-1]:.1f} s", flush=True)
+    print(f"ratio {seconds['slow'] / seconds['honest']:.2f}")
+
+
 def _solutions(folder: Path) -> None:
     """Print the seconds in which the solution of each lab is graded, which has all its points."""
     (folder / "secret").write_text("a secret of benchmarks")
     graded = _grade(folder, str(CHECKOUT / "solutions"), "solved", 1, limit_s=60.0)
     for result in graded.results:
         print(f"{result.name}: {result.seconds:.1f} s, {result.earned:g} of {result.points:g}")
-    print(f"together {sum(result.seconds for result in graded.results):.0f} s")
+    seconds = [result.seconds for result in graded.results]
+    print(f"together {sum(seconds):.0f} s, median {statistics.median(seconds):.1f} s")
 
 
 def _report(folder: Path, students: int, labs: int) -> None:
