@@ -255,7 +255,7 @@ def test_chained_cells_are_merged_in_linear_time(order: str) -> None:
     def calls(n: int) -> int:
         submission = Submission(tuple(cells(n)), "")
         course: Any = SimpleNamespace(
-            merged=lambda submission: merge(given, names, submission), texts=()
+            merged=lambda submission: merge(given, names, submission), texts=(), usual=()
         )
         plan = _plan(course, submission)
         assert len(plan.merged.cells) == n + len(names)
