@@ -137,7 +137,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path, name: str, content: byt
     (file := tmp_path / name).write_bytes(content)
     done = CliRunner().invoke(main, ["run", "-n", "2", str(file)])
     assert done.exit_code == 1
-    assert done.output.startswith(f"Error: '{file}' is no Python script")
+    assert done.output.startswith(f"Error: '{file}' is not a Python script")
 
 
 def test_a_folder_that_python_cannot_run_is_named(tmp_path: Path) -> None:
