@@ -8,6 +8,7 @@ from typing import Any
 
 from ddpkit.exercises.values import (
     DIGITS,
+    Between,
     Close,
     PlainTensor,
     plain,
@@ -32,19 +33,21 @@ class Difference:
 def same(got: object, expected: object) -> bool:
     """Whether `got` is `expected`: types as well as values; True is not 1, and 1.0 is not 1."""
     got, expected = plain(got), plain(expected)
-    if type(got) is not type(expected) and not isinstance(expected, Close):
+    if type(got) is not type(expected) and not isinstance(expected, Close | Between):
         return False  # without the texts of both, which may be large
     return difference(got, expected) is None
 
 
 def difference(got: object, expected: object) -> Difference | None:
-    """None when they are the same, else the first difference. `Close` may stand in `expected`."""
+    """Return the first difference, or None. `Close` and `Between` may stand in `expected`."""
     return _differ(plain(got), plain(expected), "", within=0.0, digits=DIGITS)
 
 
 def _differ(got: Any, want: Any, where: str, within: float, digits: int) -> Difference | None:
     if isinstance(want, Close):
         return _differ(got, plain(want.value), where, want.within, want.digits)
+    if isinstance(want, Between):
+        return None if got in want else Difference(where, show_value(got), show_value(want))
     if type(got) is not type(want):
         return Difference(where, show_value(got, digits), show_value(want, digits))
     match want:

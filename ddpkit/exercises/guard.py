@@ -6,10 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ddpkit.exercises.hint import Hint
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.values import Between
 
 RETURNED_NONE = "it returned None"
 NEVER_WAITED = "was never waited for"
+SENT = ("bytes", "handed in", "bytes of the hook")  # names of counts of bytes
 
 
 class Careless(RuntimeError):
@@ -26,6 +28,37 @@ def _return_of(answer: Callable[..., Any], *arguments: Any, **named: Any) -> Any
     if returned is None:
         raise Careless(RETURNED_NONE)
     return returned
+
+
+def sent_too_little(s: Seen) -> tuple[int | None, int, int] | None:
+    """Return the first rank with too few bytes sent, the bytes, and the least for the other ranks.
+
+    The rank is None where a count is of all ranks together. Return None if a value is wrong that
+    is no count of bytes: hints for wrong values come first.
+    """
+    found: list[tuple[int | None, int, int]] = []
+    for name, due in s.expect.items():
+        if not s.wrong(name):
+            continue
+        if name not in SENT and not name.startswith("sent"):
+            return None
+        pairs = enumerate(zip(s[name], due, strict=True)) if isinstance(due, list) else ()
+        found += [(rank, got, each.least) for rank, (got, each) in pairs if got not in each]
+        if isinstance(due, Between):
+            found.append((None, s[name], due.least))
+    return found[0] if found and all(got < least for _, got, least in found) else None
+
+
+def _too_little(s: Seen) -> str | None:
+    if (found := sent_too_little(s)) is None:
+        return None
+    rank, got, least = found
+    sender = "all ranks together give" if rank is None else f"rank {rank} gives"
+    return (
+        f"The values are right, but {sender} {got:,} bytes to torch.distributed, and the other "
+        f"ranks need {least:,}. Where does an answer get these bytes from? In a real job a rank "
+        "gets other ranks' numbers by messages alone."
+    )
 
 
 # fmt: off
@@ -45,8 +78,12 @@ FOR_ALL = (
     Hint("in flight", lambda s: s.kind == "in flight",
          "From isend to wait() the tensor belongs to the network, and from irecv or async_op=True "
          "too: do not change it before wait(), and do not even read what is still to come."),
+    Hint("side channel", lambda s: s.kind == "side channel",
+         "Ranks of a job often have no disk in common, and only the network of torch.distributed: "
+         "send through the group. No files, sockets, processes or stores."),
     Hint("hidden group", lambda s: s.kind == "hidden group",
          "What goes over a group of another backend is neither seen nor counted: send over the "
          "group that is there."),
+    Hint("sent too little", sent_too_little, _too_little),
 )
 # fmt: on

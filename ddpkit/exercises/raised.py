@@ -20,6 +20,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("number for a tensor", r"of type torch\.Tensor but got <class 'int'>"),
     ("never waited for", r"was never waited for"),
     ("hidden group", r"a process group whose messages nobody counts"),
+    ("side channel", r"ranks exchange data past torch\.distributed"),
     ("in flight", r"a tensor in flight: the "),
     ("empty from anybody", r"offset < this->size"),  # gloo, of an empty message to recv(src=None)
     ("to itself", r"to or from itself|should not be the same as the rank of the current"),

@@ -60,6 +60,11 @@ class Did:
         return [self.trace.traffic.sent(rank) for rank in self.trace.ranks]
 
     @property
+    def handed_in(self) -> list[int]:
+        """Bytes by rank given to torch.distributed: of messages, and of collectives' tensors."""
+        return [handed_in(self.trace.of(rank)) for rank in self.trace.ranks]
+
+    @property
     def messages(self) -> list[int]:
         """Messages that each rank sent, empty ones left out: right answers may skip them."""
         sends = [one for one in self.trace.spans if one.is_send and one.bytes]
@@ -95,16 +100,32 @@ class Did:
         return " and ".join([str(of_messages), *self.collectives])
 
 
+def handed_in(spans: Iterable[Span]) -> int:
+    """Return the bytes of a rank's messages and collectives."""
+    return sum(one.bytes for one in spans if one.is_send or one.is_collective)
+
+
+def within(spans: Iterable[Span], name: str) -> list[Span]:
+    """Return the spans of a rank that begin inside a span of this name."""
+    spans = list(spans)
+    windows = [(one.start_ns, one.end_ns) for one in spans if one.name == name]
+    return [one for one in spans if any(a <= one.start_ns < b for a, b in windows)]
+
+
 def call(
     answer: Callable[..., Any],
     *arguments: Any,
     world_size: int,
     link: LinkSpec | None = None,
     machine: MachineSpec | None = None,
+    files: bool = False,
 ) -> Did:
-    """Call the answer once on every rank; an argument may be `PerRank`."""
+    """Call the answer once on every rank; an argument may be `PerRank`.
+
+    With `files` the answer may write files: else files are a way past torch.distributed.
+    """
     by_rank = [pick(arguments, rank) for rank in range(world_size)]
-    return together(answer, [by_rank], link=link, machine=machine)[0]()
+    return together(answer, [by_rank], link=link, machine=machine, files=files)[0]()
 
 
 def together(
@@ -113,6 +134,7 @@ def together(
     *,
     link: LinkSpec | None = None,
     machine: MachineSpec | None = None,
+    files: bool = False,
 ) -> list[Callable[[], Did]]:
     """Several calls, one after the other, in one run of as many ranks as a call has entries.
 
@@ -121,7 +143,7 @@ def together(
     run for many calls saves a student's time, but a case that often fails alone should have its own
     run.
     """
-    shared = _Shared(answer, calls, link, machine)
+    shared = _Shared(answer, calls, link, machine, files)
     return [partial(shared.did, number) for number in range(len(calls))]
 
 
@@ -135,13 +157,14 @@ def asked(
     see: Looks,
     link: LinkSpec | None = None,
     machine: MachineSpec | None = None,
+    files: bool = False,
 ) -> Callable[[], Observed]:
     """`observe` of a case: `call`, and what to see of it.
 
     asked(answer, PerRank(inputs), world_size=3, see={"gave": "returned", "to": "to"})
     """
     told = partial(call, answer, *arguments, world_size=world_size, link=link, machine=machine)
-    return looked(told, see)
+    return looked(partial(told, files=files), see)
 
 
 def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited") -> Observed:
@@ -191,6 +214,7 @@ class _Shared:
     calls: Sequence[Arguments]
     link: LinkSpec | None
     machine: MachineSpec | None = None
+    files: bool = False
     run: Run[list[AnswerCall]] | None = None
     error: Exception | None = None
 
@@ -216,7 +240,7 @@ class _Shared:
         mine = PerRank([[call[rank] for call in self.calls] for rank in range(world_size)])
         try:
             cluster = Cluster(world_size, link=self.link, machine=self.machine, device="cpu")
-            return cluster.run(_call_each, self.answer, mine)
+            return cluster.run(_call_each, self.answer, mine, self.files)
         except Exception as error:
             self.error = error
             raise
@@ -232,7 +256,9 @@ class AnswerCall:
     packed: bool = False  # whether `returned` is what `pack_result` makes of it
 
 
-def _call_each(answer: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[AnswerCall]:
+def _call_each(
+    answer: Callable[..., Any], calls: list[tuple[Any, ...]], files: bool = False
+) -> list[AnswerCall]:
     """Make the calls one by one, on a rank. Barriers between them keep their messages apart.
 
     Where memory is counted, a call must not hold the arguments and results of the calls before it.
@@ -250,7 +276,7 @@ def _call_each(answer: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list
         with (
             span(CALL),  # in the trace, whose times are of one clock
             _noted(counted) as program,
-            _held_to_rules(),
+            _held_to_rules(files),
         ):
             returned = answer(*arguments)
         _let_a_moment_pass()
@@ -285,11 +311,12 @@ def _noted(counted: Machine | None) -> AbstractContextManager[list[Any]]:
 
 
 @contextmanager
-def _held_to_rules() -> Iterator[None]:
+def _held_to_rules(files: bool) -> Iterator[None]:
     """Raise `Careless` for what no answer may do.
 
     That is a work which nobody waits for, a tensor used before that, a process group that no trace
-    hears of. Whether an unfinished message arrives is luck: gloo gives it up when nobody holds its
+    hears of, and any other way past torch.distributed, but for `files` where they may be written.
+    Whether an unfinished message arrives is luck: gloo gives it up when nobody holds its
     handle any more.
     """
     recorder = current()
@@ -298,15 +325,16 @@ def _held_to_rules() -> Iterator[None]:
         return
     from ddpkit.rank.group.hidden import HiddenGroup, no_hidden_groups
     from ddpkit.rank.group.in_flight import InFlight, TouchedInFlight, started
+    from ddpkit.rank.side_channels import SideChannel, no_side_channels
 
     watch = recorder.watch = InFlight(recorder.rank)
     try:
-        with watch, no_hidden_groups():
+        with watch, no_hidden_groups(), nullcontext() if files else no_side_channels():
             yield
     except TouchedInFlight as error:
         says = f"{started(error.what)} {NEVER_WAITED}" if error.dropped else str(error)
         raise Careless(says).with_traceback(error.__traceback__) from None
-    except HiddenGroup as error:
+    except (HiddenGroup, SideChannel) as error:
         raise Careless(str(error)).with_traceback(error.__traceback__) from None
     finally:
         recorder.watch = None

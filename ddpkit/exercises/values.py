@@ -69,10 +69,29 @@ class Close:
         return (max(leaves, default=0.0) or 1.0) * 10.0**-self.digits
 
 
+@dataclass(frozen=True)
+class Between:
+    """Expects an int from `least` to `most`, both allowed: a count of bytes, for example.
+
+    A right answer cannot do with less than `least` bytes of information. `most` is the count of
+    the lesson's own answer.
+    """
+
+    least: int
+    most: int
+
+    def __post_init__(self) -> None:
+        if self.least > self.most:
+            raise ValueError(f"least {self.least} is larger than most {self.most}")
+
+    def __contains__(self, got: object) -> bool:
+        return type(got) is int and self.least <= got <= self.most
+
+
 def plain(value: Any, depth: int = 0) -> Any:
     """Copy `value` into plain data; whatever is not plain becomes `Opaque`, named by its type."""
     kind: Any = type(value)
-    if kind in SCALARS or kind in (PlainTensor, Opaque, Close):
+    if kind in SCALARS or kind in (PlainTensor, Opaque, Close, Between):
         return value
     if depth > DEPTH:
         return Opaque(f"{kind.__name__}, nested too deep")
@@ -198,6 +217,8 @@ def _text(value: Any, digits: int) -> str:
             return f"{{{', '.join(f'{key!r}: {_text(value[key], digits)}' for key in keys)}}}"
         case PlainTensor():
             return _tensor_text(value, digits)
+        case Between(least=least, most=most):
+            return str(most) if least == most else f"{least} to {most}"
         case Opaque():
             return f"<{value.type_name}>"
         case _:

@@ -22,6 +22,7 @@ import cloudpickle
 from ddpkit.errors import LessonError
 from ddpkit.exercises import Case, Exercise, exercises
 from ddpkit.exercises.seeds import Seed
+from ddpkit.exercises.values import Between, Close
 from ddpkit.grade.inside.asking import GAP
 from ddpkit.protocol.ship import is_module_by_name
 
@@ -107,7 +108,15 @@ def _alike(expect: Any, known: Any) -> frozenset[str]:
 
 
 def _bare(value: Any) -> Any:
-    return getattr(value, "value", value)  # of a Close, which equals nothing
+    """Return an expected value as plain data: a `Close` and a `Between` equal nothing."""
+    match value:
+        case Close():
+            return value.value
+        case Between():
+            return value.least, value.most
+        case list():
+            return [_bare(each) for each in value]
+    return value
 
 
 class _SealingPickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -13,6 +13,7 @@ callers    who calls: the user's code, or torch
 stores     the stores of torch.distributed, in which ranks wait for each other
 mode       the base of dispatch modes, which load no compiler
 compiler   the stand-in for torch's compiler, until something is compiled
+side_channels  what leads from rank to rank past torch.distributed
 where      where a thread is: in which line of the reader's, and in which call there
 report     exceptions as plain data
 keyboard   what asks the keyboard is told that there is none

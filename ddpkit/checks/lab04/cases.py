@@ -13,7 +13,7 @@ from ddpkit.checks.lab04.epochs import LARGE, drawn, epoch
 from ddpkit.checks.lab04.sets import unordered
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Looks, asked, title
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
@@ -211,6 +211,7 @@ def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for about, lengths, momentum in TRAININGS:
         task = training.Training(lengths, momentum or 0.0, rng.randrange(10**6))
         models = [training.model(task.seed + rank) for rank in range(task.n)]
+        whole, several = sum(p.nbytes for p in models[0].parameters()), task.n > 1
         yield Case(
             about,
             asked(
@@ -227,8 +228,17 @@ def train(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "after each": Close(task.trained(), digits=5),
                 "ranks": "alike",
                 "for training": True,
+                "handed in": [
+                    Between(several * whole * sum(map(bool, own)), _enough(whole, lengths))
+                    for own in zip(*lengths, strict=True)
+                ],
             },
             hints=hints.TRAIN,
             given=task,
             trivial=task.n == 1,
         )
+
+
+def _enough(whole: int, lengths: training.Lengths) -> int:
+    """Return bytes for the start and all steps, also if a root sends its own to each rank."""
+    return (len(lengths) + 1) * (len(lengths[0]) + 2) * whole

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddpkit.exercises.ranks import Did
+from ddpkit.exercises.ranks import Did, Looks
 
 Lengths = Sequence[Sequence[int]]  # [step][rank]: of the parts
 Part = tuple[Any, Any]  # images (n, 3) float64, labels (n,) int64
@@ -70,7 +70,8 @@ def _alike(by_rank: Any) -> str:
     return "alike" if bool((by_rank == by_rank[0]).all()) else "different"
 
 
-SEE = {
+SEE: Looks = {
+    "handed in": "handed_in",
     "steps": lambda did: _by_rank(did).shape[1] - 1,
     "start": lambda did: _alike(_by_rank(did)[:, 0]),
     "after each": lambda did: _by_rank(did)[:, 1:],

@@ -12,7 +12,7 @@ from ddpkit.checks.lab06.hints import AVERAGE, NO_SYNC, REBUILT, REDUCER, UNUSED
 from ddpkit.checks.lab06.traces import all_reduces, before_it_sends
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import asked, title
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
@@ -87,6 +87,8 @@ def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 # rebuilt_buckets
 
+MOST_OF_AN_ORDER = 4096  # bytes by rank
+
 
 @exercise("rebuilt_buckets", lab="06", points=2)
 def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
@@ -109,9 +111,15 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 PerRank(ready),
                 *caps,
                 world_size=n,
-                see={"buckets": "returned"},
+                see={"buckets": "returned", "handed in": "handed_in"},
             ),
-            {"buckets": [_assigned(ready[0], cap, first or cap)] * n},
+            {
+                "buckets": [_assigned(ready[0], cap, first or cap)] * n,
+                "handed in": [
+                    Between(0 if alike else size, MOST_OF_AN_ORDER),
+                    *[Between(0, MOST_OF_AN_ORDER)] * (n - 1),  # other orders are of no use
+                ],
+            },
             hints=REBUILT,
             given={"ready": ready},
             trivial=alike,

@@ -16,8 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab06.models import CAP_MB, Chosen, Part, loss_of
 from ddpkit.exercises.raised import named
+from ddpkit.rank.record.recorder import span
 
 Answer = Callable[..., Any]
+OWN = "the answer's own"  # a span around the answer, without torch's class
 
 torchs = partial(DistributedDataParallel, gradient_as_bucket_view=True)
 
@@ -89,24 +91,26 @@ def gradients(ddp: Any) -> list[Any]:
 
 def start(answer: Answer, mine: Any) -> list[Any]:
     """The parameters and buffers that a rank begins with."""
-    with torch.no_grad():
+    with torch.no_grad(), span(OWN):
         wrapped = wrap(answer, mine, bucket_cap_mb=CAP_MB, broadcast_buffers=False)
     return [tensor.detach().clone() for tensor in wrapped.module.state_dict().values()]
 
 
 def one_backward(answer: Answer, mine: Any, part: Part) -> list[Any]:
     """The gradients after one backward from rank 0's start."""
-    ddp = wrap(answer, mine)
-    loss_of(ddp, part).backward()
+    with span(OWN):
+        ddp = wrap(answer, mine)
+        loss_of(ddp, part).backward()
     return gradients(ddp)
 
 
 def two_forwards(answer: Answer, mine: Any, parts: Sequence[Part]) -> tuple[list[Any], list[Any]]:
     """The gradients after their two backwards, and what a third one adds."""
-    ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB)
-    losses = [loss_of(ddp, part) for part in parts]
-    for loss in losses:
-        loss.backward(retain_graph=True)
+    with span(OWN):
+        ddp = wrap(answer, mine, bucket_cap_mb=CAP_MB)
+        losses = [loss_of(ddp, part) for part in parts]
+        for loss in losses:
+            loss.backward(retain_graph=True)
     both = gradients(ddp)
     losses[0].backward()
     return both, [now - before for now, before in zip(gradients(ddp), both, strict=True)]
@@ -144,7 +148,8 @@ def beside_torchs(
     See `_steps`.
     """
     theirs = deepcopy(mine)
-    found, storages = _steps(wrap(answer, mine, bucket_cap_mb=CAP_MB), steps)
+    with span(OWN):
+        found, storages = _steps(wrap(answer, mine, bucket_cap_mb=CAP_MB), steps)
     return found, _steps(torchs(theirs, bucket_cap_mb=CAP_MB), steps)[0], storages
 
 
@@ -194,7 +199,8 @@ def partly_used(
     """The gradients after backwards which use only some layers, and torch's."""
     mine, theirs = Chosen(*layers), Chosen(*deepcopy(layers))
     options: dict[str, Any] = {"bucket_cap_mb": 0, "find_unused_parameters": True}
-    found = _two_backwards(wrap(answer, mine, **options), x, use)
+    with span(OWN):
+        found = _two_backwards(wrap(answer, mine, **options), x, use)
     options["bucket_cap_mb"] = 1e-6  # less than a byte more: torch 2.11 does not take 0
     return found, _two_backwards(torchs(theirs, **options), x, use)
 

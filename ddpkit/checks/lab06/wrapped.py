@@ -20,8 +20,8 @@ from ddpkit.checks.lab06.models import Chosen, batches, linear, model, three_lay
 from ddpkit.checks.lab06.traces import all_reduces, communicated, on_their_way
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed
-from ddpkit.exercises.ranks import Looks, asked
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.ranks import Did, Looks, asked, handed_in, within
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
@@ -40,6 +40,9 @@ class Question:
     see: Looks = field(default_factory=lambda: GAVE)
     read: Callable[[Observed], Observed] | None = None
     given: Observed = field(default_factory=dict)
+    least: Sequence[int] = ()  # bytes by rank, given to torch.distributed
+    most: int = 0  # bytes
+    trivial: bool = False
 
 
 def questions(answer: Answer, rng: random.Random) -> Iterator[Case]:
@@ -49,19 +52,46 @@ def questions(answer: Answer, rng: random.Random) -> Iterator[Case]:
         *(_two_forwards, _other_order, _unused, _missing),
     ):
         question = ask(rng)
+        due = [Between(least, question.most) for least in question.least]
         yield Case(
             question.about,
             asked(
                 partial(question.run, answer),
                 *question.arguments,
                 world_size=question.n,
-                see=question.see,
+                see={**question.see, **({"handed in": _handed_in} if due else {})},
             ),
-            question.expect,
-            read=question.read,
+            {**question.expect, **({"handed in": due} if due else {})},
+            read=partial(_with_bytes, question.read),
             hints=DDP,
             given={"case": question.about, "n": question.n, **question.given},
+            trivial=question.trivial,
         )
+
+
+def _handed_in(did: Did) -> list[int]:
+    """Return the bytes by rank from the answer to torch.distributed, without torch's class."""
+    return [handed_in(within(did.trace.of(rank), on_ranks.OWN)) for rank in did.trace.ranks]
+
+
+def _with_bytes(read: Callable[[Observed], Observed] | None, seen: Observed) -> Observed:
+    kept = {name: seen[name] for name in ("handed in",) if name in seen}
+    return {**(read(seen) if read else seen), **kept}
+
+
+def _nbytes(module: nn.Module) -> int:
+    """Return the bytes of all gradients."""
+    sizes: list[int] = [p.nbytes for p in module.parameters() if p.requires_grad]
+    return sum(sizes)
+
+
+def _enough(module: nn.Module, steps: int) -> int:
+    """Return bytes for `steps`: the start, buffers before each forward, and gradients.
+
+    Twice as many are allowed, and 4 kB for an order of buckets and for unused parameters.
+    """
+    state: int = sum(tensor.nbytes for tensor in module.state_dict().values())
+    return 2 * (state + 3 * steps * (state + _nbytes(module))) + 4096
 
 
 def _seed(rng: random.Random) -> int:
@@ -80,6 +110,8 @@ def _start(rng: random.Random) -> Question:
     return Question(
         *("3 ranks start alike", 3, on_ranks.start, [PerRank(models)]),
         {"rank 0's start": [True] * 3},
+        least=[sum(each.nbytes for each in begin), 0, 0],
+        most=_enough(models[0], 1),
         read=lambda seen: {"rank 0's start": [same(each, begin) for each in seen["gave"]]},
     )
 
@@ -121,6 +153,8 @@ def _whole_batch(rng: random.Random) -> Question:
             "ranks agree": all(same(each, seen["gave"][0]) for each in seen["gave"]),
         },
         given=_averages(models[0], batch),
+        least=[_nbytes(models[0])] * 4,
+        most=_enough(models[0], 1),
     )
 
 
@@ -143,6 +177,8 @@ def _beside_torchs(rng: random.Random, about: str, micro: int) -> Question:
         *(about, 2, on_ranks.beside_torchs, [PerRank(models), PerRank(by_rank)]),
         {"as torch's": [True, True], "steps": Close(right), "storages": 4},
         read=partial(_steps, len(right)),
+        least=[3 * _nbytes(models[0])] * 2,
+        most=_enough(models[0], 3 * micro),
     )
 
 
@@ -181,6 +217,8 @@ def _two_forwards(rng: random.Random) -> Question:
             "gradients": [vector(both) for both, _ in seen["gave"]],
             "a third adds": [vector(third) for _, third in seen["gave"]],
         },
+        least=[_nbytes(net)] * 2,
+        most=_enough(net, 2),
     )
 
 
@@ -213,6 +251,8 @@ def _unused(rng: random.Random) -> Question:
         *("unused parameters", 2, on_ranks.partly_used, [layers, x, PerRank(use)]),
         {"as torch's": [True, True], "None": [never], "gradients": Close(mean)},
         read=_partly_used,
+        least=[2 * sum(_nbytes(layers[i]) for i in used) for used in use],
+        most=_enough(layers, 2),
     )
 
 
@@ -232,6 +272,7 @@ def _missing(rng: random.Random) -> Question:
         *("a gradient is missing", 2, on_ranks.said_of_missing, [three_layers(_seed(rng)), use]),
         {"said": f"names layers.{left_out}"},
         read=partial(_said, f"layers.{left_out}"),
+        trivial=True,
     )
 
 

@@ -12,10 +12,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab06.models import Part, loss_of
+from ddpkit.rank.record.recorder import span
 
 Answer = Callable[..., Any]
 CAP_MB = 0.00001  # 10 bytes: each gradient of lab 06's `linear` gets a bucket, a vector too
 TURN = 7  # the tag of a message that says whose turn it is
+WITH_THE_HOOK = "a backward with the hook"  # a span
 STEPS_AS_EVER = 2  # before a hook begins: torch makes the buckets anew after the first
 
 
@@ -62,9 +64,10 @@ def averaged(hook: Answer, members: Sequence[int] | None, flat: Any) -> Any:
     ranks = members or range(dist.get_world_size())
     if dist.get_rank() not in ranks:
         return "no member"
-    with in_turn(ranks):
+    with in_turn(ranks), span(WITH_THE_HOOK):
         future = hook(group, bucket_of([flat]))
-    return value_of(future)
+    with span(WITH_THE_HOOK):
+        return value_of(future)
 
 
 def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list[Any]:
@@ -77,9 +80,10 @@ def in_ddp(hook: Answer, state: Any, module: Any, parts: Sequence[Part]) -> list
 def gradients_of(ddp: Any, parts: Sequence[Part]) -> list[Any]:
     """The gradients of a backward of each part, in one tensor."""
     found = []
-    for part in parts:
+    for step, part in enumerate(parts):
         ddp.zero_grad()
-        loss_of(ddp, part).backward()
+        with span(WITH_THE_HOOK if step >= STEPS_AS_EVER else "a backward as ever"):
+            loss_of(ddp, part).backward()
         found.append(torch.cat([p.grad.flatten() for p in ddp.parameters()]))
     return found
 

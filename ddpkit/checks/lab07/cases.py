@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 from ddpkit.checks.lab07 import power
 from ddpkit.checks.lab07.hints import FP16, GOSSIP, PAIRS, POWERSGD
 from ddpkit.checks.lab07.hints_more import BARRIER, RING, UNEVEN
-from ddpkit.checks.lab07.in_ddp import collected, in_ddp
+from ddpkit.checks.lab07.in_ddp import by_the_hook, in_ddp
+from ddpkit.checks.lab07.low_rank import thin
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, asked, title
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
@@ -50,7 +52,7 @@ def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 partial(averaged, answer, members),
                 PerRank(flats),
                 world_size=n,
-                see={"gave": "returned", "bytes": collected, "collectives": "collectives"},
+                see={"gave": "returned", "bytes": by_the_hook, "collectives": "collectives"},
             ),
             {
                 "gave": [wanted if rank in ranks else "no member" for rank in range(n)],
@@ -60,7 +62,12 @@ def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
             hints=FP16,
             given={"n": n, "mean": mean, "size": len(ranks), "members": members},
         )
-    yield in_ddp("in_ddp", answer, rng, (None,), digits=2, hints=FP16)
+    yield in_ddp("in_ddp", answer, rng, (None,), digits=2, hints=FP16, most=partial(_numbers, 2))
+
+
+def _numbers(nbytes: int, shape: tuple[int, ...]) -> int:
+    """Return the bytes of a gradient, of `nbytes` a number."""
+    return nbytes * prod(shape)
 
 
 def _odd(rng: random.Random, n: int, ranks: int) -> list[list[float]]:
@@ -79,7 +86,12 @@ def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Two thin matrices for each gradient, what is left out sent later, the last Q to start."""
     for case in (power.low_mean, power.warm, power.again, power.shapes):
         yield case(answer, rng)
-    yield in_ddp("low_rank_in_ddp", answer, rng, (2,), digits=3, hints=POWERSGD)
+    yield in_ddp(
+        *("low_rank_in_ddp", answer, rng, (2,)),
+        digits=3,
+        hints=POWERSGD,
+        most=lambda shape: 4 * thin(shape, 2),
+    )
 
 
 # pair_groups
@@ -140,7 +152,13 @@ def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
             given={"n": n, "drawn": drawn, "steps": steps},
             stop_if="wrong",
         )
-    yield in_ddp("gossip_in_ddp", answer, rng, (), digits=4, hints=GOSSIP)
+    yield in_ddp(
+        *("gossip_in_ddp", answer, rng, ()),
+        digits=4,
+        hints=GOSSIP,
+        most=partial(_numbers, 8),  # there and back
+        least=0.5,
+    )
 
 
 def _to_all(did: Did) -> int:
@@ -149,6 +167,8 @@ def _to_all(did: Did) -> int:
 
 
 # train_uneven
+
+MOST_OF_A_STEP = 3  # times the gradients' bytes, which a rank may hand in: twice, and a few counts
 
 
 @exercise("train_uneven", lab="07", points=3)
@@ -159,6 +179,7 @@ def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     for lengths in ([3, 1, 2], [0, 2], [2, 2], [0, 0, 0], [4]):
         net, n = linear(rng.randrange(10**6)), len(lengths)
+        whole = sum(p.nbytes for p in net.parameters())
         parts = [batches(rng.randrange(10**6), length) for length in lengths]
         counts = uneven.counts_of(parts)
         yield Case(
@@ -169,12 +190,16 @@ def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 PerRank(parts),
                 lengths == [2, 2],
                 world_size=n,
-                see={"gave": "returned"},
+                see={"gave": "returned", "handed in": "handed_in"},
             ),
             {
                 "counts": [counts] * n,
                 "parameters": Close(uneven.alone(net, parts)),
                 "ranks agree": True,
+                "handed in": [
+                    Between((n > 1) * own * whole, MOST_OF_A_STEP * (len(counts) + 1) * whole)
+                    for own in lengths
+                ],
             },
             read=_trained_read,
             hints=UNEVEN,
@@ -184,7 +209,7 @@ def train_uneven(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "is_list": lengths == [2, 2],
                 "mistaken": {each: uneven.alone(net, parts, each) for each in uneven.MISTAKES},
             },
-            trivial=not any(lengths),
+            trivial=n == 1 or not any(lengths),
             stop_if="raised",
         )
 
@@ -195,6 +220,7 @@ def _trained_read(seen: Observed) -> Observed:
         "counts": list(counts),
         "parameters": parameters[0],
         "ranks agree": all(same(each, parameters[0]) for each in parameters),
+        "handed in": seen["handed in"],
     }
 
 
@@ -296,19 +322,20 @@ def ring_all_reduce(answer: Answer, rng: random.Random) -> Iterator[Case]:
         each[:, :2] = torch.stack(wide).sum(dim=0)[:, :2]
     for about, run, given, wanted, nbytes in (
         ("3 ranks, float32[6]", backend.summed, x, [sums[0]] * 3, [32] * 3),
-        ("3 ranks, float32[2]", backend.summed, short, [sums[1]] * 3, None),
+        ("3 ranks, float32[2]", backend.summed, short, [sums[1]] * 3, [Between(8, 16)] * 3),
         ("2 ranks, two tensors", backend.all_summed, lists, [sums[2:]] * 2, [48] * 2),
         ("2 ranks, two columns of three", backend.two_columns, wide, mixed, [32] * 2),
     ):
+        count = "sent" if run is backend.summed and given is short else "bytes"  # not all alike
         yield Case(
             about,
             asked(
                 partial(run, answer),
                 PerRank(given),
                 world_size=len(given),
-                see={"gave": "returned", "bytes": "bytes", "collectives": "collectives"},
+                see={"gave": "returned", count: "bytes", "collectives": "collectives"},
             ),
-            {"gave": wanted, "collectives": []} | ({"bytes": nbytes} if nbytes else {}),
+            {"gave": wanted, "collectives": [], count: nbytes},
             hints=RING,
             given={"inputs": given, "several": run is backend.all_summed, "n": len(given)},
         )
@@ -337,6 +364,7 @@ def _on_the_ring(answer: Answer, rng: random.Random) -> Case:
     parts = [batches(rng.randrange(10**6), 2) for _ in range(3)]
     steps = list(zip(*parts, strict=True))
     means = [alone.vector(alone.mean(alone.gradients_of(net, each))) for each in steps]
+    whole = sum(p.nbytes for p in net.parameters())
     return Case(
         "torch's DDP on 3 ranks",
         asked(
@@ -344,11 +372,15 @@ def _on_the_ring(answer: Answer, rng: random.Random) -> Case:
             net,
             PerRank(parts),
             world_size=3,
-            see={"gradients": "returned"},
+            see={"gradients": "returned", "sent": "bytes"},
         ),
-        {"gradients": [[Close(mean) for mean in means]] * 3, "ranks agree": True},
+        {
+            "gradients": [[Close(mean) for mean in means]] * 3,
+            "ranks agree": True,
+            "sent": [Between(len(steps) * whole, 2 * len(steps) * whole)] * 3,
+        },
         read=lambda seen: {
-            "gradients": seen["gradients"],
+            **seen,
             "ranks agree": all(same(each, seen["gradients"][0]) for each in seen["gradients"]),
         },
         hints=RING,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ddpkit.exercises.compare import same
+from ddpkit.exercises.guard import SENT
 from ddpkit.exercises.hint import Hint, Seen
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Close, show_value
 
 
 def first(s: Seen) -> Any:
@@ -38,7 +39,29 @@ def named(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def other_bytes(s: Seen) -> tuple[Any, Any] | None:
+    """Return the bytes of the first rank with wrong bytes, and the expected bytes.
+
+    Return None if a value is wrong too.
+    """
+    counts = [name for name in s.expect if name in SENT or name.startswith("sent")]
+    if s.wrong(*(name for name in s.expect if name not in counts)):
+        return None
+    pairs = (zip(s[name], s.expect[name], strict=True) for name in counts)
+    return next((pair for each in pairs for pair in each if not same(*pair)), None)
+
+
+def _other_bytes(s: Seen) -> str:
+    found = other_bytes(s)
+    assert found is not None
+    return (
+        f"The values are right, and a rank gave {found[0]:,} bytes to torch.distributed, where "
+        f"{show_value(found[1])} are expected. Messages count too, and so does each collective."
+    )
+
+
 # fmt: off
+OTHER_BYTES = Hint("other bytes", lambda s: other_bytes(s) is not None, _other_bytes)
 FP16 = (
     Hint("ignores state", lambda s: s.error and s.members,
          "`state` is the process group: only its ranks call the hook, so all-reduce within it."),
@@ -83,6 +106,7 @@ FP16 = (
     Hint("fails in then", lambda s: s.raised == "RuntimeError" and not s.kind,
          "It fails where `.then(...)` calls you: the Future of an all-reduce holds a list of one "
          "tensor: take its [0]."),
+    OTHER_BYTES,
 )
 
 POWERSGD = (
@@ -135,6 +159,7 @@ POWERSGD = (
     Hint("other shapes", lambda s: s.several,
          "Of some shape too much is sent, or something else. Seen as a matrix: first dimension × "
          "the rest; a small one has fewer columns of Q; with fewer than two dimensions: as it is."),
+    OTHER_BYTES,
 )
 
 PAIRS = (
@@ -180,5 +205,6 @@ GOSSIP = (
     Hint("another partner", lambda s: s.wrong("gave"),
          "Not the mean with the partner whose turn it is: "
          "state.pairs[state.step % len(state.pairs)], for all buckets of a step."),
+    OTHER_BYTES,
 )
 # fmt: on

@@ -1,4 +1,4 @@
-"""Lab 07: a case in torch's own DDP, and the bytes that collectives take."""
+"""Lab 07: a case in torch's own DDP, and the bytes of a hook."""
 
 from __future__ import annotations
 
@@ -9,23 +9,35 @@ from typing import Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case
-from ddpkit.exercises.ranks import Did, asked
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.ranks import Did, asked, handed_in, within
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
 
 
-def collected(did: Did) -> list[int]:
-    """Bytes that each rank gave to collectives."""
-    counts = [did.trace.traffic.collectives(rank).values() for rank in did.trace.ranks]
-    return [sum(each.bytes for each in of_rank) for of_rank in counts]
+def by_the_hook(did: Did) -> list[int]:
+    """Return the bytes by rank from the hook to torch.distributed."""
+    from ddpkit.checks.lab07.buckets import WITH_THE_HOOK
+
+    return [handed_in(within(did.trace.of(rank), WITH_THE_HOOK)) for rank in did.trace.ranks]
 
 
 def in_ddp(
-    run: str, answer: Answer, rng: random.Random, given: Sequence[Any], *, digits: int, hints: Any
+    run: str,
+    answer: Answer,
+    rng: random.Random,
+    given: Sequence[Any],
+    *,
+    digits: int,
+    hints: Any,
+    most: Callable[[tuple[int, ...]], int],
+    least: float = 1.0,
 ) -> Case:
-    """Backwards in torch's DDP on two ranks, the first ones without the answer."""
+    """Backwards in torch's DDP on two ranks, the first ones without the answer.
+
+    `most` gives the bytes for a gradient of a shape; `least` is the necessary part of `most`.
+    """
     from ddpkit.checks.lab06 import alone
     from ddpkit.checks.lab06.models import batches, linear
     from ddpkit.checks.lab07 import buckets
@@ -34,6 +46,7 @@ def in_ddp(
     few = run == "low_rank_in_ddp"  # a gradient of one image is of rank 1
     parts = [_cut(batches(rng.randrange(10**6), steps), 1 if few else 4) for _ in range(2)]
     later = list(zip(*parts, strict=True))[buckets.STEPS_AS_EVER :]
+    enough = (steps - buckets.STEPS_AS_EVER) * sum(most(tuple(p.shape)) for p in net.parameters())
     means = [alone.vector(alone.mean(alone.gradients_of(net, each))) for each in later]
     return Case(
         "torch's DDP on 2 ranks",
@@ -42,13 +55,14 @@ def in_ddp(
             net,
             PerRank(parts),
             world_size=2,
-            see={"gradients": "returned"},
+            see={"gradients": "returned", "bytes of the hook": by_the_hook},
         ),
-        {"gradients": [[Close(mean, digits) for mean in means]] * 2, "ranks agree": True},
-        read=lambda seen: {
-            "gradients": seen["gradients"],
-            "ranks agree": same(*seen["gradients"]),
+        {
+            "gradients": [[Close(mean, digits) for mean in means]] * 2,
+            "ranks agree": True,
+            "bytes of the hook": [Between(round(least * enough), enough)] * 2,
         },
+        read=lambda seen: {**seen, "ranks agree": same(*seen["gradients"])},
         hints=hints,
         given={"in_ddp": True},
     )

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab07.hints import POWERSGD
-from ddpkit.checks.lab07.in_ddp import collected
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed
 from ddpkit.exercises.ranks import Did, asked, title
@@ -35,7 +34,7 @@ def low_mean(answer: Answer, rng: random.Random) -> Case:
             partial(buckets.compressed, answer, 2),
             PerRank([[[each]] for each in parts]),
             world_size=n,
-            see={"gave": "returned", "bytes": collected, "few": _few},
+            see={"gave": "returned", "bytes": "handed_in", "few": _few},
         ),
         {
             "matrix": Close(means[0]),
@@ -97,9 +96,9 @@ def again(answer: Answer, rng: random.Random) -> Case:
             PerRank([[each] for each in parts]),
             TIMES,
             world_size=n,
-            see={"gave": "returned"},
+            see={"gave": "returned", "handed in": "handed_in"},
         ),
-        {"left out": "little"},
+        {"left out": "little", "handed in": [TIMES * 4 * low_rank.thin((20, 12), 2)] * n},
         weight=2,
         read=partial(_unsent, mean),
         hints=POWERSGD,
@@ -112,10 +111,10 @@ def _unsent(mean: Any, seen: Observed) -> Observed:
     total, kept = seen["gave"][0]
     wanted = TIMES * mean.flatten()
     if not hasattr(total, "shape") or total.shape != wanted.shape:
-        return {"left out": "all", "kept": kept}
+        return {"left out": "all", "kept": kept, "handed in": seen["handed in"]}
     far = float((total - wanted).norm() / mean.norm())
     words = "little" if far <= LITTLE else f"as much as in {far:.0f} steps"
-    return {"left out": words, "kept": kept}
+    return {"left out": words, "kept": kept, "handed in": seen["handed in"]}
 
 
 def warm(answer: Answer, rng: random.Random) -> Case:
@@ -133,10 +132,18 @@ def warm(answer: Answer, rng: random.Random) -> Case:
             partial(buckets.compressed, answer, 2, forget=True),
             PerRank([[[[step[rank]]] for step in parts] for rank in range(n)]),
             world_size=n,
-            see={"gave": "returned"},
+            see={"gave": "returned", "handed in": "handed_in"},
         ),
-        {"first": Close(first.flatten()), "second": Close(low_rank.warm(first, second).flatten())},
-        read=lambda seen: {"first": seen["gave"][0][0][0], "second": seen["gave"][0][1][0]},
+        {
+            "first": Close(first.flatten()),
+            "second": Close(low_rank.warm(first, second).flatten()),
+            "handed in": [2 * 8 * low_rank.thin((12, 9), 2)] * n,
+        },
+        read=lambda seen: {
+            "first": seen["gave"][0][0][0],
+            "second": seen["gave"][0][1][0],
+            "handed in": seen["handed in"],
+        },
         hints=POWERSGD,
         given={"emptied": True},
     )
@@ -168,7 +175,7 @@ def shapes(answer: Answer, rng: random.Random) -> Case:
             partial(buckets.compressed, answer, 2),
             PerRank(of_ranks),
             world_size=n,
-            see={"gave": "returned", "bytes": collected},
+            see={"gave": "returned", "bytes": "handed_in"},
         ),
         {
             "gave": [[[Close(low_rank.flat(each)) for each in step] for step in means]] * n,

@@ -83,6 +83,8 @@ def cheap(did: Did) -> str:
     """How much each rank hands in, in words."""
     most = max(sum(one.bytes for one in did.trace.of(rank)) for rank in did.trace.ranks)
     tensors = 6
+    if min(did.handed_in) == 0:
+        return "0 bytes from a rank"
     return "at most 64 bytes a tensor" if most <= 64 * tensors else f"{most} bytes"
 
 

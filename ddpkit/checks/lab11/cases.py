@@ -117,6 +117,7 @@ def rnn_layer(answer: Answer, rng: random.Random) -> Iterator[Case]:
             },
             hints=RNN_LAYER,
             given={"n": n, "expect_first": fresh[0]},
+            trivial=n == 1,
         )
 
 
@@ -278,6 +279,7 @@ def pipeline_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "expect_gradients": expected,
                 "turned": turned,
             },
+            trivial=n == 1,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -36,7 +36,7 @@ class Attention:
             for bias in (self.attention.in_proj_bias, self.attention.out_proj.bias):
                 nn.init.normal_(bias)  # torch begins with zeros: nobody would miss them
             self.x, self.gradient = (torch.randn(BATCH, TOKENS, width) for _ in range(2))
-        self.heads, self.width = heads, width
+        self.heads, self.width, self.seed = heads, width, seed
         given = self.x.clone().requires_grad_()
         output = SelfAttention(self.attention)(given)
         (self.gradient_of_x,) = torch.autograd.grad(output, given, self.gradient)
@@ -49,33 +49,67 @@ class Attention:
         row = (self.width + 1) * 3 + self.width  # of queries, keys, values; a column of the last
         return [4 * (each * HEAD_DIM * row + self.width) for each in heads]
 
+    def layers(self, n: int) -> list[Any]:
+        """Return each rank's attention: the twin's numbers in its heads, and others elsewhere.
+
+        So a rank with the whole layer still cannot compute the other ranks' parts.
+        """
+        found = []
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed + 1)
+            for heads in torch.arange(self.heads).tensor_split(n):
+                other = nn.MultiheadAttention(self.width, self.heads, batch_first=True)
+                columns = torch.arange(self.width).view(self.heads, HEAD_DIM)[heads].flatten()
+                rows = self._rows[:, heads].flatten()
+                with torch.no_grad():
+                    nn.init.normal_(other.in_proj_bias)
+                    other.in_proj_weight[rows] = self.attention.in_proj_weight[rows]
+                    other.in_proj_bias[rows] = self.attention.in_proj_bias[rows]
+                    theirs, ours = other.out_proj, self.attention.out_proj
+                    theirs.weight[:, columns] = ours.weight[:, columns]
+                    theirs.bias.copy_(ours.bias)
+                found.append(other)
+        return found
+
+    @property
+    def _rows(self) -> Any:
+        """The rows of `in_proj_weight` by query, key or value, by head, and within the head."""
+        return torch.arange(3 * self.width).view(3, self.heads, HEAD_DIM)
+
     def models(self, n: int) -> Mapping[str, Any]:
         """What some mistakes give."""
-        rows = torch.arange(3 * self.width)
-        right = rows.view(3, self.heads, HEAD_DIM)
-        bias = self.attention.out_proj.bias.detach()
-        lying = [part.view(3, -1, HEAD_DIM) for part in rows.chunk(n)] if self._fits(n) else [right]
+        bias, layers = self.attention.out_proj.bias.detach(), self.layers(n)
+        mine = self._rows.tensor_split(n, dim=1)
+        every_other = self._rows.view(3, HEAD_DIM, self.heads).transpose(1, 2)
+        lying = self._rows.flatten().chunk(n) if self._fits(n) else ()
+        each = self.heads // n
         return {
             "n": n,
             "whole": 4 * 3 * self.width * self.width,
             "of_x": self.gradient_of_x,
             "bias_in_each": self.output + (n - 1) * bias,
             "no_bias": self.output - bias,
-            "no_bias_of_queries": self._made(right, biased=False),
-            "as_it_lies": self._made(torch.cat(lying, dim=1)),
-            "every_other": self._made(rows.view(3, HEAD_DIM, self.heads).transpose(1, 2)),
-            "cut_off": self._made(right[:, : self.heads // n * n]),
+            "no_bias_of_queries": self._made(layers, mine, biased=False),
+            "as_it_lies": self._made(layers, [part.view(3, -1, HEAD_DIM) for part in lying]),
+            "every_other": self._made(layers, every_other.tensor_split(n, dim=1)),
+            "cut_off": self._made(layers, self._rows[:, : each * n].tensor_split(n, dim=1)),
         }
 
     def _fits(self, n: int) -> bool:
         return self.heads % n == 0
 
     @torch.no_grad()
-    def _made(self, rows: Any, *, biased: bool = True) -> Any:
-        """The output of heads; ``rows`` [3, head, …] make their queries, keys and values."""
-        weight, bias = self.attention.in_proj_weight, self.attention.in_proj_bias
-        made = self.x @ weight[rows.flatten()].t() + biased * bias[rows.flatten()]
-        q, k, v = made.unflatten(-1, rows.shape).permute(2, 0, 3, 1, 4)
-        y = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        out = self.attention.out_proj
-        return y @ out.weight[:, : y.shape[-1]].t() + out.bias
+    def _made(self, layers: Sequence[Any], parts: Sequence[Any], *, biased: bool = True) -> Any:
+        """Return the output of heads on ranks with these layers.
+
+        The rows ``parts[rank]`` [3, head, …] make the queries, keys and values of a rank's heads.
+        """
+        total, at = self.attention.out_proj.bias, 0
+        for layer, rows in zip(layers, parts, strict=False):
+            weight, bias = layer.in_proj_weight, layer.in_proj_bias
+            made = self.x @ weight[rows.flatten()].t() + biased * bias[rows.flatten()]
+            q, k, v = made.unflatten(-1, rows.shape).permute(2, 0, 3, 1, 4)
+            y = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            total = total + y @ layer.out_proj.weight[:, at : at + y.shape[-1]].t()
+            at += y.shape[-1]
+        return total

@@ -48,7 +48,12 @@ def sends_more(**why: str) -> Hint:
 def _too_much(s: Seen, phase: str) -> tuple[int, int] | None:
     """What the first rank sends that sends too much, and what would do."""
     pairs = zip(s[f"sent {phase}"], s.expect[f"sent {phase}"], strict=True)
-    return next(((ours, enough) for ours, enough in pairs if ours > enough), None)
+    return next(((ours, enough.most) for ours, enough in pairs if ours > enough.most), None)
+
+
+def due(s: Seen) -> list[int]:
+    """Return the bytes of each rank's part of a layer."""
+    return [each.most for each in s.expect["bytes held"]]
 
 
 def _sent(s: Seen, why: Mapping[str, str]) -> str:
@@ -136,9 +141,9 @@ SLICED = (
          "GELU of a part of a sum is no part of GELU of the sum. Cut the first layer so that each "
          "rank has *whole* hidden numbers, a few of them."),
     *COPIES,
-    Hint("other parts", lambda s: not s.wrong("output") and s.wrong("bytes held"),
+    Hint("other parts", lambda s: s.wrong("bytes held"),
          lambda s: f"The ranks hold {s['bytes held']} bytes, and their slices are "
-         f"{s.expect['bytes held']}: cut the hidden numbers as tensor_split does."),
+         f"{due(s)}: cut the hidden numbers as tensor_split does."),
     sends_more(forward="the hidden numbers need not travel.",
                backward="each number of the gradient of x has to be summed once."),
     Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x")
@@ -166,9 +171,9 @@ ATTENTION = (
     Hint("cut off", lambda s: gave(s, s.cut_off),
          "Some heads are nobody's: n does not divide their number. tensor_split leaves none out."),
     *COPIES,
-    Hint("other heads", lambda s: not s.wrong("output") and s.wrong("bytes held"),
+    Hint("other heads", lambda s: s.wrong("bytes held"),
          lambda s: f"The ranks hold {s['bytes held']} bytes, and their heads are "
-         f"{s.expect['bytes held']}: share out the heads as tensor_split does."),
+         f"{due(s)}: share out the heads as tensor_split does."),
     sends_more(forward="what a head makes need not travel.",
                backward="each number of the gradient of x has to be summed once."),
     Hint("learns otherwise", lambda s: not s.wrong("output", "gradient of x")

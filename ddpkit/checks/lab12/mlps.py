@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -28,20 +28,42 @@ class Twin:
         (self.gradient_of_x,) = torch.autograd.grad(output, given, self.gradient)
         self.output = output.detach()
         self.learned = learned(deepcopy(self.mlp), self.x, self.gradient)
-        self.hidden = hidden
+        self.hidden, self.seed = hidden, seed
 
     def held(self, n: int) -> list[int]:
         """Bytes of each rank's part: its hidden numbers' weights and biases, and the last bias."""
         sizes = [len(part) for part in torch.arange(self.hidden).tensor_split(n)]
         return [4 * (size * (INPUTS + 1 + OUTPUTS) + OUTPUTS) for size in sizes]
 
+    def layers(self, n: int) -> list[Any]:
+        """Return each rank's MLP: the twin's hidden numbers in its part, and others elsewhere.
+
+        So a rank with the whole layer still cannot compute the other ranks' parts.
+        """
+        found = []
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed + 1)
+            for mine in torch.arange(self.hidden).tensor_split(n):
+                layer = deepcopy(self.mlp)
+                first, _, second = layer
+                first.reset_parameters(), second.reset_parameters()
+                with torch.no_grad():
+                    first.weight[mine] = self.mlp[0].weight[mine]
+                    first.bias[mine] = self.mlp[0].bias[mine]
+                    second.weight[:, mine] = self.mlp[2].weight[:, mine]
+                    second.bias.copy_(self.mlp[2].bias)
+                found.append(layer)
+        return found
+
     def models(self, n: int) -> Mapping[str, Any]:
         """What some mistakes give."""
-        first, activation, second = self.mlp
-        whole = self.hidden // n * n
+        _, activation, second = self.mlp
+        layers, size = self.layers(n), self.hidden // n
         with torch.no_grad():
-            hidden = activation(first(self.x))
-            cut = hidden[..., :whole] @ second.weight[:, :whole].t() + second.bias
+            cut = second.bias.clone()
+            for rank, (up, _, down) in enumerate(layers):
+                mine = slice(rank * size, (rank + 1) * size)
+                cut = cut + activation(up(self.x)[..., mine]) @ down.weight[:, mine].t()
             return {
                 "n": n,
                 "whole": 4 * self.hidden * (INPUTS + OUTPUTS),
@@ -50,15 +72,14 @@ class Twin:
                 "bias_in_each": self.output + (n - 1) * second.bias,
                 "no_bias": self.output - second.bias,
                 "cut_off": cut,
-                "after_parts": self._after_parts(n),
+                "after_parts": self._after_parts(layers),
             }
 
-    def _after_parts(self, n: int) -> Any:
+    def _after_parts(self, layers: Sequence[Any]) -> Any:
         """The output if each rank takes the activation of its part of a sum."""
-        first, activation, second = self.mlp
+        total, n = self.mlp[2].bias, len(layers)
         inputs = torch.arange(INPUTS).tensor_split(n)
-        sums = [self.x[..., mine] @ first.weight[:, mine].t() for mine in inputs]
-        return (
-            sum(activation(each + first.bias / n) for each in sums) @ second.weight.t()
-            + second.bias
-        )
+        for mine, (first, activation, second) in zip(inputs, layers, strict=True):
+            part = self.x[..., mine] @ first.weight[:, mine].t() + first.bias / n
+            total = total + activation(part) @ second.weight.t()
+        return total

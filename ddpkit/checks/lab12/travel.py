@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ddpkit.checks.lab12.on_ranks import BACKWARD, FORWARD
-from ddpkit.exercises.ranks import Did, Looks
+from ddpkit.exercises.ranks import Did, Looks, within
 from ddpkit.trace import Span, Trace
 
 # What a rank sends in a ring of n ranks, in n-ths of what is counted that it hands in.
@@ -28,10 +28,7 @@ def sent(trace: Trace, rank: int, phase: str) -> int:
     Messages count as they are, and a collective as a ring sends it: a broadcast and a reduction
     are handed on from rank to rank, until the last one has it.
     """
-    spans = trace.of(rank)
-    windows = [(one.start_ns, one.end_ns) for one in spans if one.name == phase]
-    inside = [one for one in spans if any(a <= one.start_ns < b for a, b in windows)]
-    return sum(_sent(one, trace.world_size) for one in inside)
+    return sum(_sent(one, trace.world_size) for one in within(trace.of(rank), phase))
 
 
 def _sent(span: Span, world_size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,12 +47,16 @@ def silent(_: str) -> None:
 
 
 def made(
-    seed: int, kinds: Sequence[str], say: Callable[[str], None] = silent
+    kinds: Sequence[str],
+    say: Callable[[str], None] = silent,
+    states: bytes = b"",
 ) -> list[TellingBlock]:
-    """Blocks of these kinds, the same wherever they are made."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return [TellingBlock(number, kind, say) for number, kind in enumerate(kinds)]
+    """Return blocks of these kinds, in the states of `Learning.states` or in new states."""
+    found = [TellingBlock(number, kind, say) for number, kind in enumerate(kinds)]
+    if states:
+        for block, state in zip(found, pickle.loads(states), strict=True):
+            block.load_state_dict(state)
+    return found
 
 
 def trainable(block: nn.Module) -> list[Any]:
@@ -74,11 +79,15 @@ class Learning:
     """
 
     def __init__(self, seed: int, n: int, kinds: Sequence[str], backwards: int = 1) -> None:
-        self.seed, self.n, self.kinds, self.backwards = seed, n, tuple(kinds), backwards
+        self.n, self.kinds, self.backwards = n, tuple(kinds), backwards
         generator = torch.Generator().manual_seed(seed + 1)
         shape = n, STEPS, backwards, 1, WIDTH
         self.inputs = torch.randn(shape, generator=generator)  # of each rank, step, backward
-        blocks = made(seed, kinds)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            blocks = made(kinds)
+        # in bytes, since tensors among the arguments count as memory of the rank
+        self.states = pickle.dumps([block.state_dict() for block in blocks])
         net = nn.Sequential(*blocks)
         self.untrained = net(torch.ones(1, WIDTH)).detach()
         self.frozen = sum(p.nbytes for p in net.parameters() if not p.requires_grad)  # bytes
@@ -105,6 +114,23 @@ class Learning:
     def sent(self, nbytes: int) -> int:
         """Bytes that a rank sends in the last step, of so many bytes a number."""
         return self.backwards * 3 * (self.n - 1) * sum(self.lines) * nbytes // self.n
+
+    def needed(self, nbytes: int) -> list[int]:
+        """Return the least bytes in the last step, by rank.
+
+        A rank sends the rank's own chunk twice, for both gathers, and once the gradients of all
+        other chunks.
+        """
+        sizes = [sum(g.numel() for g in each) for each in self.gradients]
+        found = []
+        for rank in range(self.n):
+            least = 0
+            for size, line in zip(sizes, self.lines, strict=True):
+                chunk = line // self.n
+                own = max(0, min(size, (rank + 1) * chunk) - rank * chunk)
+                least += size + own
+            found.append(self.backwards * least * nbytes if self.n > 1 else 0)
+        return found
 
     def operations(self) -> int:
         """Collectives of the last step."""

@@ -11,12 +11,13 @@ from ddpkit.checks.lab13 import hints
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, exercise
 from ddpkit.exercises.ranks import Did, asked, title
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.text import count
 
 Answer = Callable[..., Any]
 MACHINE, LINK = "1 TFLOP/s", "unlimited"
+ANY = 10**9  # bytes: any lower number is allowed
 
 
 # state_bytes
@@ -95,23 +96,30 @@ def _training(answer: Answer, n: int, about: str, drawn: Any) -> Case:
                 "parameters": seen.field("parameters"),
                 "same on all ranks": _same_on_all,
                 "bytes of state": seen.field("state"),
+                "state of all": _state_of_all,
+                "kept at rest": seen.kept_at_rest,
                 "sent": seen.sent,
+                "sent by all": seen.sent_by_all,
                 "gradients cleared": _all_cleared,
                 "gradients let go": _all_let_go,
             },
+            machine=MACHINE,
+            link=LINK,
         ),
         {
             "parameters": [Close(drawn.learned())] * n,
             "same on all ranks": True,
-            "bytes of state": [drawn.state(n)] * n,
-            "sent": drawn.sent(n),
+            "bytes of state": [Between(0, drawn.state(n))] * n,
+            "state of all": Between(4 * drawn.kept * drawn.used, n * drawn.state(n)),
+            "kept at rest": [Between(-ANY, drawn.at_rest(n))] * n,
+            "sent": [Between(0, drawn.sent(n))] * n,
+            "sent by all": Between(drawn.received(n), n * drawn.sent(n)),
             "gradients cleared": True,
             "gradients let go": True,
         },
-        read=partial(_no_less, {"bytes of state": [drawn.state(n)] * n, "sent": drawn.sent(n)}),
         hints=hints.OPTIMIZER,
         given={"n": n, **drawn.models()},
-        trivial=n == 1,
+        trivial=n <= 2,  # on two ranks copies of a chunk are as large as all state
     )
 
 
@@ -128,18 +136,8 @@ def _all_let_go(did: Did) -> bool:
     return all(each["let go"] for each in did.returned)
 
 
-def _no_less(most: dict[str, Any], seen: Any) -> dict[str, Any]:
-    """What was seen; who needs less than is allowed may do so."""
-    raised = {name: _larger(seen[name], allowed) for name, allowed in most.items()}
-    return {**seen, **raised}
-
-
-def _larger(got: Any, allowed: Any) -> Any:
-    if isinstance(allowed, list):
-        return [_larger(*each) for each in zip(got, allowed, strict=True)]
-    if isinstance(allowed, dict):
-        return {name: _larger(got[name], each) for name, each in allowed.items()}
-    return max(got, allowed)
+def _state_of_all(did: Did) -> int:
+    return sum(each["state"] for each in did.returned)
 
 
 # reduce_to_owner
@@ -165,7 +163,7 @@ def reduce_to_owner(answer: Answer, rng: random.Random) -> Iterator[Case]:
         drawn = torch.randint(-9 * finest, 9 * finest, shape, generator=generator)
         flats = [*(drawn.to(getattr(torch, dtype)) / finest * n)]
         total, whole = torch.stack(flats).sum(0), flats[0].nbytes
-        most = whole * (n - 1) // n
+        others = whole * (n - 1) // n  # bytes of the other ranks' chunks
         yield Case(
             title(n, f"{dtype}[{length}]"),
             asked(
@@ -181,10 +179,9 @@ def reduce_to_owner(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {
                 "chunk": list((total / n).chunk(n)),
                 "left alone": True,
-                "memory": [whole // n] * n,
-                "sent": most,
+                "memory": [Between(whole // n, whole // n)] * n,
+                "sent": [Between(others, others)] * n,
             },
-            read=partial(_no_less, {"memory": [whole // n] * n, "sent": most}),
             hints=hints.TO_OWNER,
             given={"n": n, "total": total, "whole_mean": total / n, "own": flats},
             trivial=n == 1,
@@ -224,14 +221,15 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
 
     n, nbytes, digits = drawn.n, 2 if dtype else 4, 1 if dtype else 3
     right = drawn.shards()
-    most = {"sent": drawn.sent(nbytes), "operations": drawn.operations()}
     look = drawn.backwards == 1
-    if look:
-        most["blocks in memory"] = {"rest": 0, "forward": 1, "between": 0, "backward": 1}
+    blocks = {
+        name: Between(-len(drawn.kinds), most)
+        for name, most in {"rest": 0, "forward": 1, "between": 0, "backward": 1}.items()
+    }
     return Case(
         about,
         asked(
-            *(partial(learned, answer), drawn.seed, drawn.kinds, PerRank(list(drawn.inputs))),
+            *(partial(learned, answer), drawn.states, drawn.kinds, PerRank(list(drawn.inputs))),
             getattr(torch, dtype) if dtype else None,
             world_size=n,
             see={
@@ -259,9 +257,10 @@ def _learning(answer: Answer, about: str, drawn: Any, dtype: str) -> Case:
             "output": [Close(drawn.output, digits)] * n,
             "directions": [[]] * n,
             "gathers waited for at once": [0] * n,
-            **most,
+            "sent": [Between(least, drawn.sent(nbytes)) for least in drawn.needed(nbytes)],
+            "operations": Between(0, drawn.operations()),
+            **({"blocks in memory": blocks} if look else {}),
         },
-        read=partial(_no_less, most),
         hints=hints.SHARDED,
         given={
             "n": n,

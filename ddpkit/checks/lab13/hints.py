@@ -17,6 +17,11 @@ def close(got: Any, wanted: Any, digits: int = 4) -> bool:
     return same(got, Close(wanted, digits))
 
 
+def most(s: Seen) -> str:
+    """Return the most bytes for a rank, as text."""
+    return size(max(each.most for each in s.expect["sent"]))
+
+
 # state_bytes
 
 
@@ -114,15 +119,22 @@ OPTIMIZER = (
          lambda s: f"The parameters of {who(range(s.n))} differ: each has stepped its own part, "
          "and nobody has the others'."),
     Hint("state of all",
-         lambda s: min(s["bytes of state"]) > s.expect["bytes of state"][0],
+         lambda s: min(s["bytes of state"]) > s.expect["bytes of state"][0].most,
          lambda s: f"A rank keeps {size(max(s['bytes of state']))} of state, and "
-         f"{size(s.expect['bytes of state'][0])} would do: make the optimizer of this rank's "
+         f"{size(s.expect['bytes of state'][0].most)} would do: make the optimizer of this rank's "
          "numbers alone. State that is made is kept, used or not."),
     Hint("dealt out by parameter", lambda s: s.wrong("bytes of state"),
          lambda s: f"The ranks keep {', '.join(map(size, s['bytes of state']))}: one parameter "
          "has most of the numbers. Cut it."),
+    Hint("no state", lambda s: s["state of all"] < s.expect["state of all"].least,
+         lambda s: f"When the steps are over, all ranks together have {size(s['state of all'])} of "
+         f"state, and {size(s.expect['state of all'].least)} are needed to go on: a rank keeps the "
+         "optimizer's state of each number in the rank's part."),
+    Hint("kept elsewhere", lambda s: s.wrong("kept at rest") and not s.wrong("parameters"),
+         lambda s: f"Right, but after the steps a rank has {size(max(s['kept at rest']))} more in "
+         f"memory than before them, and {size(s.expect['kept at rest'][0].most)} would do."),
     Hint("more bytes", lambda s: s.wrong("sent") and not s.wrong("parameters"),
-         lambda s: f"Right, but a rank sends {size(s.sent)} and {size(s.expect['sent'])} would "
+         lambda s: f"Right, but a rank sends {size(max(s.sent))} and {most(s)} would "
          "do: gradients are averaged already, and each stepped number travels once."),
     Hint("not cleared", lambda s: not s["gradients cleared"],
          "zero_grad() has to clear the gradients of the whole parameters."),
@@ -166,7 +178,7 @@ TO_OWNER = (
     Hint("line changed", lambda s: not s["left alone"],
          "`flat` has changed: others look at it still. Divide a copy."),
     Hint("more bytes", lambda s: s.wrong("sent") and not s.wrong("chunk"),
-         lambda s: f"Right, but a rank sends {size(s.sent)} where {size(s.expect['sent'])} would "
+         lambda s: f"Right, but a rank sends {size(max(s.sent))} where {most(s)} would "
          "do: the rest is for chunks of others, which it throws away."),
     Hint("a view", lambda s: s.wrong("memory") and not s.wrong("chunk"),
          "Right, but it is a view, and keeps the whole line in memory. A clone() does not."),
@@ -230,11 +242,12 @@ SHARDED = (
          lambda s: f"Between two steps {alive(s, 'rest')} blocks' bytes stay in memory. Does "
          "free() give the memory away? Does no view keep its `grad`?"),
     Hint("many operations", lambda s: s.wrong("operations"),
-         lambda s: f"{s.operations} operations in a step, and {s.expect['operations']} would do: "
+         lambda s: f"{s.operations} operations in a step, and {s.expect['operations'].most} would "
+         "do: "
          "two gathers and one reduction for a block, however many parameters it has."),
     Hint("more bytes", lambda s: s.wrong("sent"),
-         lambda s: f"Right, but a rank sends {size(s.sent)} in a step, and "
-         f"{size(s.expect['sent'])} would do: only one's own chunk of the gradient is needed."),
+         lambda s: f"Right, but a rank sends {size(max(s.sent))} in a step, and {most(s)} would "
+         "do: only one's own chunk of the gradient is needed."),
     Hint("another direction", lambda s: s.wrong("directions"),
          "`before` is told 1 in a forward and -1 in a backward: who prefetches goes so many blocks "
          "on."),

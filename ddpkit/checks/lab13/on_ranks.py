@@ -18,6 +18,8 @@ from ddpkit.rank.record.recorder import span
 
 Answer = Callable[..., Any]
 STEP = "the step of the check"  # a span around what is counted
+LAST = "the end of the step"  # a moment later than the last post
+REST = ("before the steps", "after the steps")  # spans: memory is read there
 
 
 # ShardedOptimizer
@@ -27,15 +29,18 @@ def stepped(answer: Answer, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters after some steps, bytes of state, whether gradients are cleared and let go."""
     parameters = training.made(asked["start"], asked["frozen"])
     sets = training.grouped(parameters, asked["groups"])
+    busy("2 us", REST[0])
     with _optimizers() as found:
         made = getattr(torch.optim, asked["name"])
         optimizer = returning(answer)(sets, made, **asked["options"])
         with span(STEP):
             memory = training.take_steps(optimizer, parameters, asked["gradients"], asked["rates"])
+            busy("1 us", LAST)
     optimizer.zero_grad()
     cleared = all(p.grad is None or not p.grad.any() for p in parameters)
     for p in parameters:  # zeros may stay there
         p.grad = None
+    busy("2 us", REST[1])
     return {
         "parameters": [p.detach().clone() for p in parameters],
         "state": _bytes_of_state(found),
@@ -96,7 +101,7 @@ def reduced(answer: Answer, flat: Any) -> dict[str, Any]:
 
 
 def learned(
-    answer: Answer, seed: int, kinds: Sequence[str], inputs: Any, dtype: Any
+    answer: Answer, states: bytes, kinds: Sequence[str], inputs: Any, dtype: Any
 ) -> dict[str, Any]:
     """The gradients of shards in the first step, and what the net gives after all steps."""
     telling: list[bool] = []
@@ -105,7 +110,7 @@ def learned(
         if telling:
             busy("2 us", name)
 
-    made = blocks.made(seed, kinds, say)
+    made = blocks.made(kinds, say, states)
     units = [returning(answer)(each, *([dtype] if dtype else [])) for each in made]
     directions = _directions(units)
     waited: list[bool] = []
@@ -126,6 +131,7 @@ def learned(
                 say("between")
                 output.backward()
                 del output
+            busy("1 us", LAST)
         if number == 0:
             gradients = [_copy(shard.grad, shard) for shard in shards]
         optimizer.step()

@@ -7,16 +7,37 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab12.travel import sent as sent_in
-from ddpkit.checks.lab13.on_ranks import STEP
+from ddpkit.checks.lab13.on_ranks import REST, STEP
 from ddpkit.exercises.ranks import Did
 from ddpkit.trace import Span, Trace
 
 SHARD_COPIES = 4  # the shard itself, two of Adam's, and the check's copy of its gradient
 
 
-def sent(did: Did) -> int:
-    """The most bytes that any rank sends in the step."""
-    return max(sent_in(did.trace, rank, STEP) for rank in did.trace.ranks)
+def sent(did: Did) -> list[int]:
+    """Return the bytes sent in the step, by rank."""
+    return [sent_in(did.trace, rank, STEP) for rank in did.trace.ranks]
+
+
+def sent_by_all(did: Did) -> int:
+    """Return the bytes sent in the step, of all ranks together."""
+    return sum(sent(did))
+
+
+def kept_at_rest(did: Did) -> list[int]:
+    """Return the growth of memory from before the steps to after the steps, in bytes by rank.
+
+    Return zeros where memory is not counted: under torchrun, and without a modelled machine.
+    """
+    if not did.trace.memory:
+        return [0] * did.trace.world_size
+    found = []
+    for rank in did.trace.ranks:
+        before, after = (
+            next(one for one in did.trace.of(rank) if one.name == name) for name in REST
+        )
+        found.append(_held(did.trace, rank, after) - _held(did.trace, rank, before))
+    return found
 
 
 def operations(did: Did) -> int:

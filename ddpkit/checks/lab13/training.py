@@ -87,9 +87,23 @@ class Stepping:
         """Numbers that the optimizer keeps for each that it steps."""
         return 2 if self.name.startswith("Adam") else 1
 
+    @property
+    def used(self) -> int:
+        """The numbers with a gradient: frozen and unused parameters left out."""
+        still = (*self.frozen, *self.unused)
+        return sum(each.numel() for i, each in enumerate(self.start) if i not in still)
+
     def sent(self, n: int) -> int:
         """Bytes that a rank may send in all steps: each number once."""
         return STEPS * sum(4 * n * -(-numbers // n) for numbers in self.lines) if n > 1 else 0
+
+    def received(self, n: int) -> int:
+        """Return the bytes for all ranks together: each number goes to all ranks but one."""
+        return STEPS * 4 * (n - 1) * self.used
+
+    def at_rest(self, n: int) -> int:
+        """Return the most bytes for a rank at rest: the state and two copies of a chunk."""
+        return self.state(n) + 2 * sum(4 * -(-numbers // n) for numbers in self.lines) + 1024
 
     def models(self) -> Mapping[str, Any]:
         """What some mistakes give."""

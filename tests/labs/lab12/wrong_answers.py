@@ -29,6 +29,8 @@ edits(
      "        theirs = [torch.empty_like(part) for part in parts]\n"
      "        dist.all_to_all(theirs, parts)\n        return sum(theirs)\n",
      "more bytes"),
+    ("Copied", "past_the_record", "dist.all_reduce(total)",
+     "dist.group.WORLD._inner.allreduce([total]).wait()", "sent too little"),
     ("Copied", "in_half", "return total", "return total.half().to(total.dtype)", "rounded"),
     ("Copied", "no_output", "        return x.view_as(x)\n", "        x.view_as(x)\n",
      "returned None"),

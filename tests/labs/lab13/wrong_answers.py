@@ -38,6 +38,14 @@ edits(
     ("state_bytes", "gigabytes", f"return {ALL}", f"return ({ALL}) // 10**9", "gigabytes"),
 )
 edits(
+    ("ShardedOptimizer", "keeps_copies", "        self.local.step()\n",
+     "        self.local.step()\n"
+     "        self.copies = [p.detach().clone() for group in self.param_groups\n"
+     "                       for p in group['params'] for _ in range(5)]\n", "kept elsewhere"),
+    ("ShardedOptimizer", "hides_its_state", "        self.local.step()\n",
+     "        self.local.state.update(getattr(self, 'hidden', {}))\n        self.local.step()\n"
+     "        self.hidden = dict(self.local.state)\n        self.local.state.clear()\n",
+     "no state"),
     ("ShardedOptimizer", "unsharded", LOOP, "in [(p, 0, p.numel()) for p in trainable]:",
      "state of all"),
     ("ShardedOptimizer", "not_gathered", "p.copy_(values)", "pass", "not gathered"),

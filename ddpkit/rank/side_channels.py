@@ -1,0 +1,146 @@
+"""Refuse ways from rank to rank past torch.distributed: files, sockets, processes, a store.
+
+A trace has no bytes of these ways, so a check cannot count the bytes, and refuses the ways. In
+other runs all of them are allowed. Python tells an audit hook of files, sockets and processes. C++
+tells no hook, so the functions of torch for files and for a store's values are replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+import torch._C._distributed_c10d as c10d
+
+from ddpkit.rank.where import user_call
+from ddpkit.source import is_user_file
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+EVENTS = {  # names of audit events, and verbs for messages
+    "socket.connect": "connects a socket",
+    "socket.bind": "binds a socket",
+    "socket.sendto": "sends through a socket",
+    "socket.sendmsg": "sends through a socket",
+    "subprocess.Popen": "starts a process",
+    "os.system": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "os.exec": "starts a process",
+    "os.fork": "forks",
+    "os.forkpty": "forks",
+    "os.mkdir": "makes a folder",
+    "os.rename": "renames a file",
+    "os.link": "links a file",
+    "os.symlink": "links a file",
+    "os.truncate": "writes a file",
+    "os.chmod": "marks a file",
+    "os.utime": "marks a file",
+    "os.setxattr": "marks a file",
+}
+IMPORTS = "<frozen importlib._bootstrap_external>"  # writes compiled modules
+STORES = ("set", "add", "append", "compare_set", "multi_set", "queue_push")
+
+
+class SideChannel(RuntimeError):
+    """A rank used a way past torch.distributed."""
+
+    def __init__(self, does: str) -> None:
+        super().__init__(f"it {does}: ranks exchange data past torch.distributed by that")
+
+
+class _Listener:
+    """The audit hook of this process: added once, and there until the process ends."""
+
+    def __init__(self) -> None:
+        self.depth, self.added, self.lock = 0, False, threading.Lock()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        with self.lock:
+            if not self.added:
+                sys.addaudithook(self.hear)
+                self.added = True
+            self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.depth and (event in EVENTS or event in ("open", "mmap.__new__")):
+            frame = sys._getframe(1)
+            does = EVENTS.get(event) or _of_a_file(event, args, frame)
+            if does and user_call(frame)[0][0]:
+                raise SideChannel(does)
+
+
+watch = _Listener()
+
+
+def _of_a_file(event: str, args: tuple[Any, ...], frame: FrameType) -> str:
+    if event == "mmap.__new__":
+        return "maps a file" if args[0] != -1 else ""
+    path, _, flags = args
+    written = isinstance(flags, int) and flags & WRITING and path != os.devnull
+    return "writes a file" if written and frame.f_code.co_filename != IMPORTS else ""
+
+
+@contextmanager
+def no_side_channels() -> Iterator[None]:
+    """Raise `SideChannel` in the block, in any thread, where a line of the user's opens a way."""
+    writer, storage, store = torch._C.PyTorchFileWriter, torch.UntypedStorage, c10d.Store
+    usual: list[tuple[Any, str, Any]] = [
+        (writer, "__init__", _to_a_path(writer.__init__)),
+        (torch, "from_file", _refused("maps a file")),
+        (storage, "from_file", _refused("maps a file")),
+        *((store, name, _by_hand(getattr(store, name))) for name in STORES if hasattr(store, name)),
+    ]
+    before = [
+        (where, name, vars(where).get(name, getattr(where, name))) for where, name, _ in usual
+    ]
+    with watch.on():
+        for where, name, instead in usual:
+            setattr(where, name, instead)
+        try:
+            yield
+        finally:
+            for where, name, own in before:
+                setattr(where, name, own)
+
+
+def _to_a_path(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def made(self: Any, *arguments: Any, **named: Any) -> None:
+        if arguments and isinstance(arguments[0], str | os.PathLike):
+            raise SideChannel("writes a file")
+        init(self, *arguments, **named)
+
+    return made
+
+
+def _refused(does: str) -> Callable[..., Any]:
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        raise SideChannel(does)
+
+    return refuse
+
+
+def _by_hand(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method of a store, but for calls from a line of the user's.
+
+    torch keeps values in the store to make a group.
+    """
+
+    @functools.wraps(method)
+    def written(*arguments: Any, **named: Any) -> Any:
+        if is_user_file(sys._getframe(1).f_code.co_filename):
+            raise SideChannel("writes into a store")
+        return method(*arguments, **named)
+
+    return written
