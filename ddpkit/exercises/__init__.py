@@ -11,6 +11,7 @@ check            asks an answer and tells the student
   compare        the first difference from what was expected
   counts         what was sent, in words
   explain        an exception, and the student's own line
+  limit          the time that a case may take, and Stop
   tail           the last lines that an answer prints
   ranks          an answer on real ranks: what it returned, and what it sent to whom
   verdict, say   the telling

@@ -8,24 +8,27 @@ from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import find, name_of
 from ddpkit.exercises.judge import judge
 from ddpkit.exercises.keep import keep
+from ddpkit.exercises.limit import LIMIT_S
 from ddpkit.exercises.progress import record
 from ddpkit.exercises.say import say, speaks
 from ddpkit.exercises.seeds import current_seed
 from ddpkit.exercises.verdict import Verdict, verdict_text
 
 
-def check(answer: object, *, hint: int = 1) -> Verdict:
+def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
     """Put the exercise's cases to your function or class, and print what it did and the verdict.
 
     The exercise is known by the name that the function was defined with. Wrong answers never raise.
     When all cases pass, your version is kept for `carry`. A hint is a nudge at first;
     ``check(ring, hint=2)`` says more.
 
+    A case may take `limit` seconds; then it is ended, and the check says in which line it was.
+
     With `DDPKIT_SEED` set (the grader's secret) the inputs change, and no expected value is shown.
 
     Raises:
-        LessonError: `answer` is no function or class, no exercise has its name, or there is no such
-            step of a hint.
+        LessonError: `answer` is no function or class, no exercise has its name, there is no such
+            step of a hint, or `limit` is no number above 0.
         KeyboardInterrupt: you pressed Stop.
     """
     exercise = find(name_of(answer))
@@ -33,8 +36,10 @@ def check(answer: object, *, hint: int = 1) -> Verdict:
         raise LessonError(
             f"check({exercise.name}, hint={hint!r}): hint= takes 1, or 2 for a longer hint"
         )
+    if type(limit) not in (int, float) or not limit > 0:
+        raise LessonError(f"check({exercise.name}, limit={limit!r}): limit= takes seconds, above 0")
     seed = current_seed()
-    verdict = judge(exercise, answer, seed)
+    verdict = judge(exercise, answer, seed, limit)
     notes = list(_remember(verdict, answer)) if speaks() else []
     # What is kept depends on the student's folder; the grader compares what the answer did.
     say(verdict_text(verdict, [] if seed.secret else notes, secret=seed.secret, hint=hint))

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from ddpkit.errors import DdpkitError, RankError, RunFailed
 from ddpkit.exercises.guard import Careless
+from ddpkit.exercises.limit import TookTooLong
 from ddpkit.source import is_user_file, locate, source_line
 from ddpkit.text import BLANK, MESSAGE
 
@@ -31,6 +32,8 @@ def explain(error: BaseException) -> Explanation:
         first, *rest = _whole(error).strip().splitlines() or [type(error).__name__]
         lines = [line.strip() for line in rest if line.strip()]
         return Explanation(first.replace(CARELESS, ": "), tuple(_shortened(lines)))
+    if isinstance(error, TookTooLong):
+        return Explanation(str(error), tuple(filter(None, [error.place])))
     if isinstance(error, Careless):
         return Explanation(str(error), tuple(filter(None, [student_line(error)])))
     summary = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ddpkit.cluster.torchrun.job import NotUnderTorchrun, active
@@ -11,6 +12,7 @@ from ddpkit.exercises.compare import Difference, difference
 from ddpkit.exercises.counts import counted, differs
 from ddpkit.exercises.exercise import Case, Exercise, Observed, earned
 from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank, student_line
+from ddpkit.exercises.limit import LIMIT_S, limited
 from ddpkit.exercises.raised import trouble_of
 from ddpkit.exercises.seeds import Seed, current_seed
 from ddpkit.exercises.tail import Tail, captured
@@ -29,11 +31,13 @@ class Unanswered(Exception):
         self.size = size
 
 
-def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdict:
+def judge(
+    exercise: Exercise, answer: object, seed: Seed | None = None, limit: float = LIMIT_S
+) -> Verdict:
     """Put every case to the answer and count the points.
 
     All cases are asked, also after a failure, for partial points; only a case that hung ends the
-    asking, or one that says so itself (`Case.stop_if`).
+    asking, or one that says so itself (`Case.stop_if`). A case may take `limit` seconds.
 
     Raises:
         LessonError: the exercise itself is broken.
@@ -45,11 +49,11 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     why_skipped, stopped = list[str](), False
     try:
         with compiler.absent():
-            for case in _ask_for_cases(exercise, answer, seed):
+            for case in _ask_for_cases(exercise, answer, seed, limit):
                 if stopped:
                     result = CaseResult(case.title, False, NOT_TRIED, tried=False)
                 else:
-                    result, error = _ask(exercise, case)
+                    result, error = _ask(exercise, case, limit)
                     if isinstance(error, NotUnderTorchrun) and active():
                         why_skipped.append(error.reason)
                         continue
@@ -72,14 +76,14 @@ def judge(exercise: Exercise, answer: object, seed: Seed | None = None) -> Verdi
     )
 
 
-def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed) -> Iterator[Case]:
+def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed, limit: float) -> Iterator[Case]:
     """The exercise's cases; one that cannot be observed stands for those that never came."""
     cases = exercise.asks(answer, seed.rng(exercise.name))
     while True:
         output = Tail()
         try:
             with captured(output):
-                case = next(cases, None)
+                case = limited(partial(next, cases, None), limit)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -101,11 +105,11 @@ def _raise(error: BaseException) -> Any:
     return observe
 
 
-def _ask(exercise: Exercise, case: Case) -> tuple[CaseResult, BaseException | None]:
+def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[CaseResult, BaseException | None]:
     output = Tail()
     try:
         with captured(output):
-            observed = case.reading(case.observe())
+            observed = limited(lambda: case.reading(case.observe()), limit)
         if not isinstance(observed, dict):
             raise LessonError(f"The check of `{exercise.name}` is broken: observe() gave no dict.")
         return _compare(case, observed, output.last()), None

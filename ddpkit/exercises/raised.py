@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ddpkit.errors import Deadlock, Mismatch, RankDied, RankError, RunFailed, RunTimeout
+from ddpkit.exercises.limit import TookTooLong
 from ddpkit.protocol.raised import Raised
 
 # kind -> words that are found in no other message. The first row that fits is taken.
@@ -95,7 +96,7 @@ def trouble_of(error: BaseException) -> Trouble:
         mismatch=error.kind if isinstance(error, Mismatch) else "",
         attribute=next((found[1] for each in texts if (found := ATTRIBUTE.search(each))), ""),
         dtypes=_dtypes(error) if isinstance(error, Mismatch) else (),
-        hung=isinstance(error, Deadlock | Mismatch | RunTimeout),
+        hung=isinstance(error, Deadlock | Mismatch | RunTimeout | TookTooLong),
     )
 
 

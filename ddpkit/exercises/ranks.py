@@ -12,6 +12,7 @@ from ddpkit.cluster import Cluster, Run
 from ddpkit.errors import LessonError
 from ddpkit.exercises.exercise import Observed
 from ddpkit.exercises.guard import NEVER_WAITED, Careless
+from ddpkit.exercises.limit import seconds_left
 from ddpkit.exercises.values import digest
 from ddpkit.link import LinkSpec
 from ddpkit.machine import MachineSpec
@@ -240,7 +241,7 @@ class _Shared:
         mine = PerRank([[call[rank] for call in self.calls] for rank in range(world_size)])
         try:
             cluster = Cluster(world_size, link=self.link, machine=self.machine, device="cpu")
-            return cluster.run(_call_each, self.answer, mine, self.files)
+            return cluster.run(_call_each, self.answer, mine, self.files, timeout=seconds_left())
         except Exception as error:
             self.error = error
             raise

@@ -136,7 +136,9 @@ class Bwrap:
         """Run the notebook; the plugin writes to descriptor `record`, pytest to `log`."""
         open_to_all(self.job)
         arguments = [*mounts(self.course, self.job, self.limits.disk), "--chdir", str(JOB)]
-        for name, value in environment(record, COURSE, JOB, Path("/home"), Path("/tmp")).items():
+        home, tmp = Path("/home"), Path("/tmp")
+        found = environment(record, COURSE, JOB, home, tmp, self.limits.case_s)
+        for name, value in found.items():
             arguments += ["--setenv", name, value]
         command = command_line(JOB, self.limits)
         rights = AS_ONESELF

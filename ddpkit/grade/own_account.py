@@ -38,7 +38,12 @@ class OwnAccount:
             stdout=log,
             stderr=log,
             cwd=self.job,
-            env={**environment(record, self.course.parent, self.job, home, tmp), "PATH": path},
+            env={
+                **environment(
+                    *(record, self.course.parent, self.job, home, tmp), self.limits.case_s
+                ),
+                "PATH": path,
+            },
             pass_fds=[record],
             start_new_session=True,
         )

@@ -25,6 +25,8 @@ from ddpkit.grade.sandbox import Limits
 from ddpkit.grade.score import Score
 from ddpkit.grade.submission import Refused, read
 
+LATER_S = 30  # seconds from the limit of a case to the limit of the sandbox
+
 
 @dataclass(frozen=True)
 class Practised:
@@ -59,7 +61,8 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
         _carry_along(kept, course.package)
         merged = course.merged(submission)
         try:
-            scores, notes = grade(course, merged, work, Limits(cell_s=limit), box)
+            limits = Limits(cell_s=limit + LATER_S, case_s=limit)
+            scores, notes = grade(course, merged, work, limits, box)
         except InfraError as error:
             raise GradeError(f"The notebook could not be run: {error}") from error
     if any(one.earned < one.points for one in scores) and _carries(merged):

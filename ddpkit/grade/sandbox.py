@@ -31,6 +31,7 @@ class Limits:
     """What one submission may use."""
 
     cell_s: float = 60.0  # seconds in which a cell or a case could have computed
+    case_s: float = 0.0  # seconds until a case ends by itself; 0: never
     start_s: float = 120.0  # of Jupyter, and of importing torch
     whole_s: float = 1800.0  # of all that it takes to grade it
     memory: int = 6 << 30  # bytes: address space of a process, and memory of all together
@@ -152,9 +153,12 @@ def command_line(job: Path, limits: Limits) -> list[str]:
     return [*command, str(job / "graded.ipynb")]
 
 
-def environment(record: int, course: Path, job: Path, home: Path, tmp: Path) -> dict[str, str]:
+def environment(
+    record: int, course: Path, job: Path, home: Path, tmp: Path, case_s: float = 0.0
+) -> dict[str, str]:
     """All variables that are set there; `record` is the descriptor that the plugin writes to."""
     return {
+        **({"DDPKIT_CASE_S": f"{case_s:g}"} if case_s else {}),
         "PATH": "/usr/bin:/bin",
         "HOME": str(home),
         "TMPDIR": str(tmp),

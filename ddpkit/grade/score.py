@@ -22,7 +22,12 @@ from ddpkit.text import sign
 
 # By what a case ended in, where the answer raised.
 BLANK = "not answered yet"
-ENDS = {"Deadlock": "deadlock", "RunTimeout": "timeout", "RankDied": "exited"}
+ENDS = {
+    "Deadlock": "deadlock",
+    "RunTimeout": "timeout",
+    "TookTooLong": "timeout",
+    "RankDied": "exited",
+}
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,32 @@ def test_the_command_tells_what_the_grader_would(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("    while dist.get_rank() == 1:\n        pass\n    return token", "rank 1 was in"),
+        (
+            "    from datetime import timedelta\n"
+            "    dist.HashStore().wait(['nobody sets it'], timedelta(days=1))",
+            "ranks 0, 1, 2, 3 were in",
+        ),
+    ],
+)
+def test_what_never_ends_is_ended_and_says_where_it_was(
+    body: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The case ends by itself, and the same kernel grades the next exercise."""
+    monkeypatch.setattr(levels, "level", lambda: levels.USER)
+    made = solution()
+    answer(made, TOKEN, f"def {TOKEN}(token):\n{body}")
+    ring, shift = practised(made, tmp_path, limit=8).scores
+    assert (ring.name, ring.status, ring.earned) == (TOKEN, "timeout", 0), ring.feedback
+    assert says in " ".join(ring.feedback)
+    assert shift.status == "pass", shift.feedback
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

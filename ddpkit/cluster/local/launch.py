@@ -234,22 +234,6 @@ def read_bytes(connection: Connection) -> bytes:
         return b""
 
 
-@contextmanager
-def interrupts_held() -> Iterator[list[int]]:
-    """Put KeyboardInterrupt off until the end of the block, or drop it by clearing the list."""
-    pressed: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # no other gets any
-        yield pressed
-        return
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
-        if pressed:
-            signal.raise_signal(signal.SIGINT)
-
-
 def _widen(pipe: Connection) -> None:
     """Let large results come in fewer pieces: 1 MB at a time instead of 64 kB, where that goes."""
     if sys.platform.startswith("linux"):

@@ -18,6 +18,7 @@ from typing import Any
 
 from ddpkit.cluster import blame, explain, stopped
 from ddpkit.cluster.devices import Place
+from ddpkit.cluster.interrupts import interrupts_held
 from ddpkit.cluster.local import hashing, launch
 from ddpkit.cluster.local.launch import RankProcess
 from ddpkit.cluster.local.timekeeper import Timekeeper
@@ -109,7 +110,7 @@ def run_local(request: Request) -> RunOutcome:
         try:
             return run.to_the_end()
         except KeyboardInterrupt:
-            with launch.interrupts_held() as more:
+            with interrupts_held() as more:
                 doing = run.doing_when_stopped()
                 stack.close()
                 more.clear()  # an impatient reader has pressed again, and this is the answer
@@ -379,7 +380,7 @@ class LocalRun:
 
     def end(self) -> None:
         """End every process of the run. Never fails, never waits long."""
-        with launch.interrupts_held():
+        with interrupts_held():
             for ends in self.ranks:
                 ends.kill()
             give_up = time.monotonic() + REAP

@@ -1,0 +1,119 @@
+"""A limit on the time of a case, and a Stop that always works.
+
+An answer may wait in C++ for days, where Python runs no signal handler. So a case runs in a thread,
+and the main thread only waits: for the case, for Stop, or for the limit. A thread without an end is
+left behind, as a daemon. A run on ranks has the same limit, ends by itself, and says in which line
+each rank was.
+
+Under torchrun a case stays in the main thread: the run is in this process, and the recorder watches
+the main thread.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeVar
+
+from ddpkit.cluster.interrupts import interrupt
+from ddpkit.cluster.torchrun.job import active
+from ddpkit.source import is_user_file, locate, source_line
+
+LIMIT_S = 120.0  # seconds for a case
+GRACE_S = 15.0  # seconds for a run to end by itself
+LOOK_S = 0.2  # seconds between two interrupts of a thread
+PATIENCE_S = 5.0  # seconds for an interrupted thread to end
+
+Result = TypeVar("Result")
+_worker: _Worker | None = None  # runs the current case
+
+
+class TookTooLong(Exception):
+    """A case was not done within the limit; `place` is the running line of the answer."""
+
+    def __init__(self, seconds: float, place: str) -> None:
+        super().__init__(f"not done after {seconds:g} s")
+        self.place = place
+
+
+class OutOfTime(BaseException):
+    """Raised in an answer at the end of the limit."""
+
+
+def seconds_left() -> float | None:
+    """Return the seconds after which a run on ranks ends; None where there is no limit."""
+    if _worker is None:
+        return None
+    _worker.runs = True
+    return max(round(_worker.ends - time.monotonic(), 1), 0.1)
+
+
+def limited(work: Callable[[], Result], seconds: float) -> Result:
+    """Return the result of `work()`, or raise its exception, in at most `seconds`.
+
+    Raises:
+        TookTooLong: `work` was not done by then.
+        KeyboardInterrupt: the reader pressed Stop.
+    """
+    if active():
+        return work()
+    global _worker
+    before, _worker = _worker, _Worker(work, time.monotonic() + seconds)
+    worker = _worker
+    try:
+        worker.start()
+        if not worker.done.wait(seconds) and not (worker.runs and worker.done.wait(GRACE_S)):
+            place = worker.place()
+            worker.end(OutOfTime)
+            raise TookTooLong(seconds, place)
+    except KeyboardInterrupt:
+        worker.end(KeyboardInterrupt)
+        if isinstance(worker.error, KeyboardInterrupt):  # a run's says where each rank was
+            raise worker.error from None
+        raise
+    finally:
+        _worker = before
+    if worker.error is not None:
+        raise worker.error
+    return worker.result  # type: ignore[no-any-return]
+
+
+class _Worker(threading.Thread):
+    """Runs the work, and keeps the result or the error."""
+
+    def __init__(self, work: Callable[[], Any], ends: float) -> None:
+        super().__init__(name="an answer, checked", daemon=True)
+        self.work, self.context = work, contextvars.copy_context()
+        self.ends, self.runs = ends, False  # the end of the limit; whether a run has begun
+        self.done = threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.context.run(self.work)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()
+
+    def place(self) -> str:
+        """Return the innermost running line of the reader's: "Cell In[5], line 3: time.sleep"."""
+        frame: FrameType | None = sys._current_frames().get(self.ident or 0)
+        while frame is not None and not is_user_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return ""
+        at = frame.f_code.co_filename, frame.f_lineno
+        return f"{locate(*at)}: {source_line(*at)}".removesuffix(": ")
+
+    def end(self, error: type[BaseException]) -> None:
+        """Interrupt the work until the thread ends, for `PATIENCE_S` at most."""
+        give_up = time.monotonic() + PATIENCE_S
+        while self.is_alive() and time.monotonic() < give_up:
+            interrupt(self, error)
+            self.join(LOOK_S)
