@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import io
 import linecache
 import textwrap
+import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 from ddpkit.cluster import Cluster, Run
 from ddpkit.errors import LessonError
 from ddpkit.faults.patients import ILL
+from ddpkit.protocol.per_rank import PerRank
 from ddpkit.rank import compiler
 
 Mend = Mapping[int, str]  # by the number of a line, from 1: what stands there instead
@@ -64,6 +68,21 @@ class Patient:
         ]
         return Patient(self.name, self.ranks, "\n".join(kept) + "\n")
 
+    def words_of(self, mended: Patient) -> int:
+        """Return the number of new words, signs and numbers in a mended program.
+
+        A text counts by length, since a text may hold a program.
+        """
+        before, after = _words(self.program), _words(mended.program)
+        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+        new = [
+            word
+            for tag, _, _, begin, end in matcher.get_opcodes()
+            if tag in ("insert", "replace")
+            for word in after[begin:end]
+        ]
+        return sum(max(1, len(word) // WORD) for word in new)
+
     def run(self, seed: int = 0, *, expect_error: bool = True) -> Run[dict[str, Any]]:
         """Run it on its ranks; if it ends, say what can be seen of its end.
 
@@ -71,12 +90,26 @@ class Patient:
         after. Raises RunFailed if the run fails, with ``expect_error=False``.
         """
         remember(self.name, self.program)
+        begins = PerRank(starts(self.name, seed, self.ranks))
         run = Cluster(self.ranks, device="cpu").run(
-            live, self.program, self.name, seed, expect_error=expect_error
+            live, self.program, self.name, begins, expect_error=expect_error
         )
         if expect_error and run.error is None and None not in run.results:
             print(_report(run.results))
         return run
+
+
+WORD = 12  # characters: a longer word counts several times
+
+
+def _words(program: str) -> list[str]:
+    """Return the words, signs and numbers of a program, or its lines where it is no Python."""
+    blank = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    try:
+        found = list(tokenize.generate_tokens(io.StringIO(program).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return program.splitlines()
+    return [each.string for each in found if each.type not in (*blank, tokenize.COMMENT)]
 
 
 def patient(name: str) -> Patient:
@@ -86,14 +119,58 @@ def patient(name: str) -> Patient:
     return Patient(name, *ILL[name])
 
 
-def live(program: str, name: str, seed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Start:
+    """The values for a program on one rank: without a seed, and without other ranks' values."""
+
+    steps: list[tuple[Any, Any]]
+    model: Any
+    another: Any  # the result of `build()`
+    saved: dict[str, Any]
+    numbers: int  # the seed of `generator`, alike on all ranks
+
+
+def starts(name: str, seed: int, ranks: int, *, apart: bool = False) -> list[Start]:
+    """Return the start of each rank.
+
+    With `apart` a rank has true numbers only in the rank's rows of a batch, and other numbers in
+    all other rows: training alone on all rows ends with another model.
+    """
+    import torch
+
+    saved = {"step": SAVED, "model": one_process(seed, SAVED).state_dict()}
+    generator = torch.Generator().manual_seed(seed + 1)
+    found = []
+    for rank in range(ranks):
+        steps = data(seed, name)
+        if apart and name not in ANY_ROW and (name, rank) != ("F", 0):
+            steps = [_own_rows(x, y, rank, ranks, generator) for x, y in steps]
+        found.append(Start(steps, build(seed), build(seed + rank), saved, seed % 1000))
+    return found
+
+
+ANY_ROW = "G"  # patients with any row on any rank
+
+
+def _own_rows(x: Any, y: Any, rank: int, ranks: int, generator: Any) -> tuple[Any, Any]:
+    """Return the batch with other numbers in the rows of all other ranks."""
+    import torch
+
+    others_x = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    others_y = torch.randn(y.shape, generator=generator, dtype=y.dtype)
+    mine = torch.arange(len(x)).tensor_split(ranks)[rank]
+    others_x[mine], others_y[mine] = x[mine], y[mine]
+    return others_x, others_y
+
+
+def live(program: str, name: str, begins: Start) -> dict[str, Any]:
     """Run a program of the clinic on this rank."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     rank, n = dist.get_rank(), dist.get_world_size()
-    steps, model = data(seed, name), build(seed)
+    steps, model = begins.steps, begins.model
     strip = steps[0][0].tensor_split(n)[rank].clone()
     names = ["weight", "bias"]
     found: dict[str, Any] = {
@@ -107,14 +184,14 @@ def live(program: str, name: str, seed: int) -> dict[str, Any]:
         "model": model,
         "mse": torch.nn.functional.mse_loss,
         "average": _average,
-        "build": lambda: build(seed + rank),
+        "build": lambda: begins.another,
         "optimizer": torch.optim.SGD(model.parameters(), LR, weight_decay=DECAY),
         "settings": {
             "average": names[::-1] if rank == 2 else names,
             "columns": [2, 0, 1] if rank == 1 else [0, 1, 2],
         },
-        "saved": {"step": SAVED, "model": one_process(seed, SAVED).state_dict()},
-        "generator": torch.Generator().manual_seed(seed),
+        "saved": begins.saved,
+        "generator": torch.Generator().manual_seed(begins.numbers),
         "log": [],
         "seen": [],
         "result": [],

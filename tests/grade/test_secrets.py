@@ -6,14 +6,17 @@ an answer that need not be worked for.
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import io
 import pickle
+import textwrap
 import types
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from ddpkit.exercises import Case, Exercise, exercises
 from ddpkit.exercises.compare import same
@@ -120,6 +123,84 @@ def test_a_question_does_not_know_what_is_right(name: str) -> None:
         if title.startswith("1 rank") or title.endswith(GIVEN.get(name, "nothing")):
             continue
         assert given_away(question) == [], f"{question.key}, {title}"
+
+
+LARGE = 1000  # a number from here on is drawn, and no size
+
+
+def seeds_of(question: SealedCase) -> list[str]:
+    """Return names of functions that draw by an argument, where a drawn number is in reach.
+
+    A call with that number gives all ranks' inputs, or the right result.
+    """
+    within = [thing for thing, _ in reached(loaded(question))]
+    numbers = [each for thing in within for each in (thing, *_items(thing))]
+    if not any(type(each) is int and each >= LARGE for each in numbers):
+        return []
+    return [name for thing in within for name in _seeding(thing)]
+
+
+def _items(thing: object) -> list[object]:
+    """Return the values in a container: numbers are found there."""
+    match thing:
+        case dict():
+            return list(thing.values())
+        case list() | tuple():
+            return list(thing)
+        case functools.partial():
+            return [*thing.args, *thing.keywords.values()]
+    return list(getattr(thing, "__dict__", {}).values()) if hasattr(thing, "__dict__") else []
+
+
+def _seeding(thing: object) -> Iterator[str]:
+    """Return names of functions, alone or in a class, with a generator seeded by a variable."""
+    functions = vars(thing).values() if isinstance(thing, type) else [thing]
+    for function in functions:
+        if isinstance(function, types.FunctionType) and _seeds_by_a_variable(function):
+            yield function.__qualname__
+
+
+def _seeds_by_a_variable(function: types.FunctionType) -> bool:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("manual_seed", "seed", "Random", "default_rng")
+        and any(isinstance(part, ast.Name) and part.id == "seed" for part in ast.walk(call))
+        for call in calls
+    )
+
+
+@pytest.mark.processes("some")
+@pytest.mark.parametrize("name", sorted(exercises()))
+def test_no_question_has_a_seed_and_a_function_that_draws_by_it(name: str) -> None:
+    for question in questions(exercises()[name], SECRET):
+        assert seeds_of(question) == [], f"{question.key}, {question.case.title}"
+
+
+def drawn_from(seed: int) -> torch.Tensor:
+    return torch.rand(3, generator=torch.Generator().manual_seed(seed))
+
+
+def on_a_rank(answer: object, seed: int) -> dict[str, object]:
+    return {"x": drawn_from(seed)}
+
+
+drawn_from.__module__ = on_a_rank.__module__ = "ddpkit.checks.lab99.cases"
+
+
+@pytest.mark.processes("some")
+def test_a_question_with_a_seed_is_found_out() -> None:
+    def cases(answer, rng):
+        seed = rng.randrange(10**6)
+        yield Case("a case", functools.partial(on_a_rank, answer, seed), {"x": drawn_from(seed)})
+
+    (question,) = questions(Exercise("f", "00", 1, "", cases), SECRET)
+    assert seeds_of(question) == ["drawn_from"]
+    assert given_away(question) == []  # the walk without arguments is not enough
 
 
 class Knowing:

@@ -11,7 +11,7 @@ from typing import Any
 from ddpkit.checks.lab10 import attempts, clinic, disk, drift, hints, traces, unequal
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import asked
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[..., Any]
@@ -175,7 +175,12 @@ def save_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
         holds = "step 3, the model after 3 steps and its momentum"
         yield Case(
             about,
-            asked(partial(disk.saved, answer, seed, own), world_size=2, see={"gave": "returned"}),
+            asked(
+                partial(disk.saved, answer, [disk.state(seed, steps) for steps in (2, 3)], own),
+                world_size=2,
+                see={"gave": "returned"},
+                files=True,
+            ),
             {
                 "there": [True, not own],
                 "holds": [holds, "no file" if own else holds],
@@ -188,9 +193,15 @@ def save_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
         )
     for how in ("full", "killed while it writes", "killed at the end"):
         seed = rng.randrange(10**6)
+        states = [disk.state(seed, steps) for steps in (5, 6)]
         yield Case(
             f"the disk is {how}" if how == "full" else how,
-            asked(partial(disk.unlucky, answer, seed, how), world_size=1, see={"gave": "returned"}),
+            asked(
+                partial(disk.unlucky, answer, disk.written(seed, 3), states, how),
+                world_size=1,
+                see={"gave": "returned"},
+                files=True,
+            ),
             {
                 "ended": "raised" if how == "full" else "killed",
                 "holds": "step 3, the model after 3 steps and its momentum",
@@ -243,28 +254,37 @@ def load_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("3 ranks, rank 0 has the file", 3, rng.randrange(2, 6)),
     ):
         seed = rng.randrange(10**6)
-        own = [seed + 1 + rank for rank in range(n)]
+        own = [rng.randrange(10**6) for _ in range(n)]
+        file = None if steps is None else disk.written(seed, steps)
         right = "step 0, the model after 0 steps and its momentum"
         if steps is not None:
             right = f"step {steps}, the model after {steps} steps and its momentum"
+        nbytes = disk.nbytes()
+        least = 0 if steps is None else nbytes  # rank 0 alone has the file
         yield Case(
             about,
             asked(
-                partial(disk.loaded, answer, seed, steps),
-                PerRank(own),
+                partial(disk.loaded, answer),
+                PerRank([file, *[None] * (n - 1)]),
+                PerRank([disk.state(each, 0) for each in own]),
                 world_size=n,
-                see={"gave": "returned"},
+                see={"gave": "returned", "handed in": "handed_in"},
             ),
-            {"ranks": [right] * n},
+            {
+                "ranks": [right] * n,
+                "handed in": [Between(least, 8 * nbytes), *[Between(0, 8 * nbytes)] * (n - 1)],
+            },
             read=partial(_loaded, own if steps is None else [seed] * n, own),
             hints=hints.LOAD,
             given={"steps": steps},
             trivial=steps is None,
         )
+    seed = rng.randrange(10**6)
+    whole = disk.written(seed, 3)
     yield Case(
         "a file that was cut in the middle",
         asked(
-            partial(disk.of_a_cut_file, answer, rng.randrange(10**6)),
+            partial(disk.of_a_cut_file, answer, whole[: len(whole) // 2], disk.state(seed, 0)),
             world_size=1,
             see={"gave": "returned"},
         ),
@@ -272,6 +292,7 @@ def load_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
         read=lambda seen: dict(seen["gave"][0]),
         hints=hints.LOAD,
         given={"steps": 3},
+        trivial=True,  # a rank alone
     )
 
 
@@ -282,7 +303,7 @@ def _loaded(right: Sequence[int], own: Sequence[int], seen: Observed) -> Observe
         if "another" in what and "another" not in _in_words(before, found):
             what = f"step {found[0]}, its own model"
         in_words.append(what)
-    return {"ranks": in_words}
+    return {"ranks": in_words, "handed in": seen["handed in"]}
 
 
 # checkpoint_every

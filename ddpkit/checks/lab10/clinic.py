@@ -1,7 +1,9 @@
 """Lab 10: diagnoses of the clinic's patients, and mends, which are run.
 
-A mend is right if the program ends, has communicated, and has what it was made for: for that is
-worked out here in one process. One that only lets the symptom vanish ends with something else.
+A mend is right if the program ends, sends as many bytes as the healthy program, and has the results
+of one process. A program without the symptom, and with the fault, has other results. A mend is
+small, and each rank has true numbers only in its own rows of a batch: so a new program, in place of
+the ill one, heals nobody.
 """
 
 from __future__ import annotations
@@ -15,9 +17,35 @@ from ddpkit.checks.lab10.hints import DIAGNOSIS, MEND
 from ddpkit.exercises.exercise import Case, Observed
 from ddpkit.exercises.ranks import call
 from ddpkit.faults import clinic
+from ddpkit.protocol.per_rank import PerRank
 
 Answer = Callable[[], Any]
 ALIKE = "as many on each rank"
+MOST_WORDS = 80  # new words of a mend: at most 21 in the kit's mends, 69 in the tests'
+NUMBER = 8  # bytes
+GRADIENTS = 4 * NUMBER  # bytes of a step
+ROW = 3 * NUMBER
+LEAST: dict[str, list[int]] = {  # bytes by rank
+    "A": [ROW] * 3,
+    "B": [4 * GRADIENTS] * 2,
+    "C": [4 * GRADIENTS] * 3,
+    "D": [NUMBER * (4 * 4 - (rank == 2)) for rank in range(3)],
+    "E": [3 * GRADIENTS] * 3,  # the step with the broken image may be left out
+    "F": [4 * GRADIENTS] * 2,
+    "G": [4 * GRADIENTS] * 2,
+    "H": [4 * GRADIENTS] * 2,
+    "I": [4 * GRADIENTS] * 3,
+    "J": [2 * ROW] * 2 + [ROW] * 2,
+    "K": [4 * ROW, 0],
+    "L": [ROW] * 3,
+    "M": [4 * GRADIENTS] * 3,
+    "N": [2 * GRADIENTS] * 2,
+    "O": [4 * GRADIENTS] * 2,
+}
+MOST_TIMES, MOST_MORE = (
+    4,
+    4096,
+)  # times as many, and for objects, which are pickled, and DDP's start
 
 DIAGNOSES: dict[str, tuple[str, int | None]] = {
     "A": ("all send first", None),
@@ -54,12 +82,14 @@ def cases(name: str, answer: Answer, rng: random.Random) -> Iterator[Case]:
         trivial=True,
     )
     seed = rng.randrange(10**6)
+    begins = clinic.starts(name, seed, clinic.patient(name).ranks, apart=True)
     yield Case(
         "mended",
-        partial(treated, answer, name, seed),
+        partial(treated, answer, name, begins),
         {
             "ends": "well",
             "ranks": "talk",
+            "mend": "small",
             **({"groups": ALIKE} if name == "J" else {}),
             "it has": "what it was made for",
         },
@@ -74,22 +104,21 @@ def _diagnosed(answer: Answer) -> Observed:
     return {"illness": cause, "rank": rank}
 
 
-def treated(answer: Answer, name: str, seed: int) -> Observed:
+def treated(answer: Answer, name: str, begins: list[clinic.Start]) -> Observed:
     """What a mended patient ends in, and what its ranks have by then.
 
     Luck does not count: as in any answer, what was started is waited for, and what is in flight is
     left alone.
     """
     _, _, mend = answer()
-    mended = clinic.patient(name).mended(mend)
+    ill = clinic.patient(name)
+    mended = ill.mended(mend)
     clinic.remember(name, mended.program)
-    did = call(_healthy, mended.program, name, seed, world_size=mended.ranks)
-    trace = did.trace
-    sent = all(any(one.is_comm and one.bytes for one in trace.of(r)) for r in trace.ranks)
-    return {"ranks": did.returned, "talk": sent}
+    did = call(_healthy, mended.program, name, PerRank(begins), world_size=mended.ranks)
+    return {"ranks": did.returned, "words": ill.words_of(mended), "handed in": did.handed_in}
 
 
-def _healthy(program: str, name: str, seed: int) -> dict[str, Any]:
+def _healthy(program: str, name: str, begins: Any) -> dict[str, Any]:
     """What a program has, run on this rank, and how many groups it has made.
 
     A job that goes on can make a group only where all ranks give it the same number.
@@ -97,7 +126,7 @@ def _healthy(program: str, name: str, seed: int) -> dict[str, Any]:
     import torch.distributed as dist
 
     before = dist.get_pg_count()
-    found = clinic.live(program, name, seed)
+    found = clinic.live(program, name, begins)
     return found | {"groups": dist.get_pg_count() - before}
 
 
@@ -108,12 +137,27 @@ def _looked_at(name: str, seed: int, seen: Observed) -> Observed:
     what = "what it was made for" if has else "another model than one process"
     if has and lists is not None and not lists(ranks, seed):
         what = "a right model, and wrong results"
-    talk = "talk" if seen["talk"] else "are silent"
-    looked = {"ends": "well", "ranks": talk, "it has": what}
+    looked = {"ends": "well", "ranks": _talk(name, seen["handed in"]), "it has": what}
+    words = seen["words"]
+    looked["mend"] = "small" if words <= MOST_WORDS else f"{words} new words and signs"
     if name == "J":
         counts = [each["groups"] for each in ranks]
         looked["groups"] = ALIKE if len(set(counts)) == 1 else f"{counts}, by rank"
     return looked
+
+
+def _talk(name: str, handed_in: list[int]) -> str:
+    """Return in words how the bytes by rank compare with the healthy program's."""
+    if 0 in (given for given, least in zip(handed_in, LEAST[name], strict=True) if least):
+        return "are silent"
+    pairs = enumerate(zip(handed_in, LEAST[name], strict=True))
+    lacks = [f"rank {rank} sends {got} bytes of {least}" for rank, (got, least) in pairs
+             if got < least]  # fmt: skip
+    if lacks:
+        return lacks[0]
+    return (
+        "talk" if sum(handed_in) <= MOST_TIMES * sum(LEAST[name]) + MOST_MORE else "talk too much"
+    )
 
 
 # What is right, in one process

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
+Trained = tuple[int, Any, Any]  # steps, model, optimizer
 State = dict[str, Any]  # what a checkpoint holds: "step", "model", "optimizer"
 
 LR, MOMENTUM = 0.05, 0.9
@@ -31,12 +33,25 @@ def trained(seed: int, steps: int) -> tuple[Any, Any]:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = [torch.nn.Linear(3, 40), torch.nn.BatchNorm1d(40), torch.nn.Linear(40, 2)]
-        model = torch.nn.Sequential(*layers).double()
-    optimizer = torch.optim.SGD(model.parameters(), LR, MOMENTUM)
+        model, optimizer = untrained()
     for number in range(steps):
         go_on(model, optimizer, seed + number)
     return model, optimizer
+
+
+def state(seed: int, steps: int) -> Trained:
+    """Return steps, and a model and an optimizer after these steps."""
+    return steps, *trained(seed, steps)
+
+
+def untrained() -> tuple[Any, Any]:
+    """Return a new model and a new optimizer."""
+    import torch
+
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 40), torch.nn.BatchNorm1d(40), torch.nn.Linear(40, 2)
+    ).double()
+    return model, torch.optim.SGD(model.parameters(), LR, MOMENTUM)
 
 
 def go_on(model: Any, optimizer: Any, seed: int) -> None:
@@ -56,6 +71,13 @@ def numbers(model: Any) -> Any:
     return torch.cat([tensor.double().flatten() for tensor in model.state_dict().values()])
 
 
+def nbytes() -> int:
+    """Return the bytes of a checkpoint's tensors: model and momentum."""
+    model, _ = untrained()
+    tensors = [*model.state_dict().values(), *model.parameters()]
+    return sum(int(each.nbytes) for each in tensors)
+
+
 def after(step: int, model: Any, optimizer: Any) -> list[Any]:
     """What can be told of a checkpoint: its step, its model, and its model a step later.
 
@@ -71,13 +93,14 @@ def as_written(seed: int, steps: int) -> list[Any]:
     return after(steps, *trained(seed, steps))
 
 
-def write(path: Path, seed: int, steps: int) -> None:
-    """Write a checkpoint as the lesson asks for it."""
+def written(seed: int, steps: int) -> bytes:
+    """Return the file of a checkpoint."""
     import torch
 
     model, optimizer = trained(seed, steps)
     state = {"step": steps, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(state, path)
+    torch.save(state, file := io.BytesIO())
+    return file.getvalue()
 
 
 def held(path: Path) -> list[Any] | str:
@@ -92,7 +115,7 @@ def held(path: Path) -> list[Any] | str:
         return "a broken file"
     if not isinstance(state, dict) or not {"step", "model"} <= set(state):
         return "no dict with step, model and optimizer"
-    model, optimizer = trained(0, 0)
+    model, optimizer = untrained()
     model.load_state_dict(state["model"])
     if state.get("optimizer"):
         optimizer.load_state_dict(state["optimizer"])
@@ -102,15 +125,14 @@ def held(path: Path) -> list[Any] | str:
 # Saving
 
 
-def saved(answer: Answer, seed: int, own_disks: bool) -> Observed:
-    """Run on ranks: the answer saves twice, and what is there as soon as it returns.
+def saved(answer: Answer, states: Sequence[Trained], own_disks: bool) -> Observed:
+    """Run on ranks: the answer saves each state, and what is there as soon as it returns.
 
     With `own_disks` each rank has a folder of its own, as hosts without a shared disk have.
     """
     with _folder(own_disks) as folder, _renames() as renames:
         path, there = folder / "run.pt", True
-        for steps in (2, 3):
-            model, optimizer = trained(seed, steps)
+        for steps, model, optimizer in states:
             optimizer.register_state_dict_pre_hook(lambda _: time.sleep(SLOW))
             answer(str(path), steps, model, optimizer)
             there = there and path.exists()
@@ -124,74 +146,66 @@ def saved(answer: Answer, seed: int, own_disks: bool) -> Observed:
         }
 
 
-def unlucky(answer: Answer, seed: int, how: str) -> Observed:
+def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) -> Observed:
     """Run on one rank: a save that goes wrong, what the disk holds then, and the next save.
 
-    `how`: the disk is "full", or the rank is "killed" while it writes, or as it puts the file in
-    its place.
+    `before` is the old file; the answer saves both `states`. `how`: the disk is "full",
+    or the rank is "killed" while it writes, or as it puts the file in its place.
     """
     with _folder(True) as folder:
         path = folder / "run.pt"
-        write(path, seed, 3)
-        model, optimizer = trained(seed, 5)
+        path.write_bytes(before)
+        steps, model, optimizer = states[0]
         if how == "killed while it writes":
             optimizer.register_state_dict_post_hook(_bomb)
         ended = "returned"
         with {"full": _full_disk, "killed at the end": _killed_at_the_end}.get(how, _as_it_is)():
             try:
-                answer(str(path), 5, model, optimizer)
+                answer(str(path), steps, model, optimizer)
             except Killed:
                 ended = "killed"
             except Exception:
                 ended = "raised"
         holds = held(path)
-        model, optimizer = trained(seed, 6)
+        steps, model, optimizer = states[1]
         with suppress(Exception):
-            answer(str(path), 6, model, optimizer)
+            answer(str(path), steps, model, optimizer)
         return {"ended": ended, "holds": holds, "the next": held(path)}
 
 
 # Loading
 
 
-def loaded(answer: Answer, seed: int, steps: int | None, own: int) -> list[Any]:
-    """Run on ranks: what the answer loads on this rank, of a file that rank 0 alone sees.
+def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[Any]:
+    """Run on ranks: what the answer loads on this rank, of a file that rank 0 alone has.
 
-    `own` seeds this rank's model before. `steps` is None where there is no file.
+    `own` is this rank's model before. `file` is None where there is no file.
     """
     with _folder(True) as folder:
         path = folder / "run.pt"
-        if _rank() == 0 and steps is not None:
-            write(path, seed, steps)
-        model, optimizer = trained(own, 0)
+        if file is not None:
+            path.write_bytes(file)
+        _, model, optimizer = own
         return after(answer(str(path), model, optimizer), model, optimizer)
 
 
-def of_a_cut_file(answer: Answer, seed: int) -> Observed:
+def of_a_cut_file(answer: Answer, half: bytes, own: Trained) -> Observed:
     """Run on one rank: what the answer does with a checkpoint of which the end is missing."""
     with _folder(True) as folder:
         path = folder / "run.pt"
-        write(path, seed, 3)
-        whole = path.read_bytes()
-        path.write_bytes(whole[: len(whole) // 2])
-        model, optimizer = trained(seed, 0)
+        path.write_bytes(half)
+        _, model, optimizer = own
         try:
             answer(str(path), model, optimizer)
         except Exception:
             ended = "raised"
         else:
             ended = "returned"
-        kept = path.exists() and path.read_bytes() == whole[: len(whole) // 2]
+        kept = path.exists() and path.read_bytes() == half
         return {"ended": ended, "file": "as it was" if kept else "changed"}
 
 
 # Disks
-
-
-def _rank() -> int:
-    import torch.distributed as dist
-
-    return dist.get_rank()
 
 
 def _together() -> None:

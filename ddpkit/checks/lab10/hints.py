@@ -358,12 +358,18 @@ MEND = (
          "Each text begins where the old line began, whatever blanks it has: what is below an `if` "
          "stands in the same text, after \\n and four blanks."),
     Hint("fails", lambda s: s.error, "Mended so, the program fails."),
-    Hint("silent ranks", lambda s: s.wrong("ranks"),
-         "It ends, but the ranks no longer talk: each works for itself."),
+    Hint("silent ranks", lambda s: s.ranks == "are silent",
+         "The program ends, but a rank no longer talks, and works alone."),
     Hint("uneven groups", lambda s: s.patient == "J" and s.wrong("groups"),
          lambda s: f"It ends, and groups were made: {s.groups}. The job's next new_group() would "
          "wait for ever, or find other members: every rank makes every group."),
     Hint("symptom only", lambda s: s.wrong("it has"),
          lambda s: f"It ends, and has {s.it_has}: the symptom is gone, the fault is not."),
+    Hint("other bytes", lambda s: s.wrong("ranks"),
+         lambda s: f"The results are right, but {s.ranks}, unlike in a healthy program. "
+         "A mend leaves the ranks' messages as they were meant."),
+    Hint("another program", lambda s: s.wrong("mend"),
+         lambda s: f"The program works, but has {s.mend}: a new program. A mend is small: "
+         "find the line with the fault, and change only that."),
 )
 # fmt: on
