@@ -158,6 +158,11 @@ PREDICTED = _changed("`predicted`")
 TUNING = (A_TEXT, PREDICTED, *hints_for(choices.TUNING, choices.OTHER_TUNING))
 AS_LONG = (
     PREDICTED,
+    Hint(
+        "good prediction",
+        lambda s: s.answers[0] == s.expect["answers"][0],
+        "A good prediction is no proof: a cap with a larger prediction may be better.",
+    ),
     Hint("as long", say="A prediction as long as the best measurement cannot beat it: stop there."),
 )
 
@@ -172,7 +177,8 @@ def autotune(answer: Answer, rng: random.Random) -> Iterator[Case]:
     perfect = (said, said)
     yield _case("a model without error", call, [perfect], right, TUNING)
     as_long = choices.as_long_as_the_best(rng)
-    yield _case("a prediction as long as the best", call, [as_long], right, AS_LONG)
+    nearly = choices.nearly_right(rng)
+    yield _case("a prediction as long as the best", call, [as_long, nearly], right, AS_LONG)
     cap = next(iter(said))
     yield _case("one cap", call, [({cap: takes[cap]}, {cap: said[cap]})], right, TUNING)
 

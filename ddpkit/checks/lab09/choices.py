@@ -205,6 +205,14 @@ def as_long_as_the_best(rng: random.Random) -> Question:
     return {cap: seconds * 1.25 for cap, seconds in said.items()}, said
 
 
+def nearly_right(rng: random.Random) -> Question:
+    """Three caps; the model is right up to 0.3 % of the first, and the second is better still."""
+    first, second, third = rng.sample((0.25, 0.5, 1.0, 2.0, 4.0), 3)
+    least = rng.randrange(80, 100) / 1000
+    said = {third: least * 1.5, second: least * 1.001, first: least}
+    return {third: least * 1.6, second: least * 1.002, first: least * 1.003}, said
+
+
 # servers
 
 

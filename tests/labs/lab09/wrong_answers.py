@@ -66,6 +66,9 @@ edits(
      {"sorted(predicted, key=predicted.get)": "predicted", "break": "continue"}, "as given"),
     ("autotune", "measures_again_to_choose", "key=took.get", "key=measure", "twice"),
     ("autotune", "the_last_of_them", "min(took, key=took.get)", "list(took)[-1]", "the last"),
+    *(("autotune", f"satisfied_within_{percent}_percent", "took[cap] = measure(cap)",
+       f"took[cap] = measure(cap)\n        if took[cap] <= {1 + percent / 100} * predicted[cap]:\n"
+       "            break", "good prediction") for percent in (1, 5)),
     ("autotune", "satisfied_by_a_good_prediction", "took[cap] = measure(cap)",
      "took[cap] = measure(cap)\n        if took[cap] <= 1.1 * predicted[cap]:\n            break",
      "good prediction"),
