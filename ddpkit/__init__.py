@@ -40,6 +40,7 @@ from ddpkit.errors import (
     RunFailed,
     RunTimeout,
     TraceError,
+    UnsupportedTorch,
 )
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.rank.emulation.busy import busy
@@ -73,6 +74,7 @@ __all__ = [
     "RunTimeout",
     "Trace",
     "TraceError",
+    "UnsupportedTorch",
     "beside",
     "busy",
     "carry",

@@ -2,7 +2,8 @@
 
     DdpkitError
     ├── ClusterError          the ranks could not be started, or the function could not be shipped
-    │   └── CallError         the function cannot be called with these arguments (also a TypeError)
+    │   ├── CallError         the function cannot be called with these arguments (also a TypeError)
+    │   └── UnsupportedTorch  this torch lacks a private name on which the kit depends
     ├── RunFailed             the ranks were started, and the run failed; all ranks are gone
     │   ├── RankError         a rank raised an exception
     │   ├── RankDied          a rank was killed, crashed, or left with os._exit or sys.exit
@@ -49,6 +50,10 @@ class ClusterError(DdpkitError):
 
 class CallError(ClusterError, TypeError):
     """The object to run is no function, or the function takes different arguments."""
+
+
+class UnsupportedTorch(ClusterError):
+    """This torch lacks a private name on which the kit depends, or the name behaves otherwise."""
 
 
 # The data in the errors of a run

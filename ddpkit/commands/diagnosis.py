@@ -5,6 +5,7 @@ Every function is pure: plain values of a machine in, one `Finding` out. `doctor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ from ddpkit.cluster.torchrun.job import LAUNCHED
 from ddpkit.text import count
 
 PYTHON = (3, 11)
-TORCH = (2, 6)
+TORCH = (2, 7, 1)  # the oldest and the newest that are tested: `make versions`
+TORCH_NEWEST = (2, 15)
 SHARED = 256 << 20  # bytes in /dev/shm; Docker gives a container 64 MB by default
 PIP = "pip install -c constraints.txt"
 PINS = ("OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
@@ -46,8 +48,12 @@ def torch(version: str, backends: Sequence[str] | None) -> Finding:
     if "gloo" not in backends:
         return Finding("torch", False, f"{version} without gloo", mend)
     if _release(version) < TORCH:
-        return Finding("torch", False, f"{version}, but ddpkit needs 2.6 or newer", mend)
-    return Finding("torch", True, ", ".join([version, *backends]))
+        oldest = ".".join(map(str, TORCH))
+        return Finding("torch", False, f"{version}, but ddpkit needs {oldest} or newer", mend)
+    newer = _release(version)[:2] > TORCH_NEWEST
+    newest = ".".join(map(str, TORCH_NEWEST))
+    mend = f"newer than {newest}, the newest that ddpkit was tested with" if newer else ""
+    return Finding("torch", True, ", ".join([version, *backends]), mend)
 
 
 def broken_torch(error: Exception) -> Finding:
@@ -57,8 +63,21 @@ def broken_torch(error: Exception) -> Finding:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the major and minor number of a version: (2, 13) for "2.13.0+cpu"."""
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    """Return the numbers of a version: (2, 13, 0) for "2.13.0+cpu"."""
+    numbers = re.match(r"\d+(\.\d+){0,2}", version)
+    return tuple(map(int, numbers[0].split("."))) if numbers else ()
+
+
+def private_names(names: int, troubles: Sequence[str], harmless: Sequence[str]) -> Finding:
+    """Return the finding on the private names of torch: are they as the kit needs them?
+
+    troubles  a sentence for each name that is not, and without which something fails
+    harmless  a sentence for each other name that is not
+    """
+    if troubles:
+        mend = f"install a torch that ddpkit was tested with: {PIP} torch"
+        return Finding("torch inside", False, "; ".join(troubles), mend)
+    return Finding("torch inside", True, f"{names} private names probed", "; ".join(harmless))
 
 
 def jupyter(versions: Mapping[str, str | None]) -> Finding:

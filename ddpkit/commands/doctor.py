@@ -72,6 +72,21 @@ def _torch() -> Finding:
     return diagnosis.torch(torch.__version__, there)
 
 
+def _torch_inside() -> Finding:
+    from ddpkit import torch_private
+    from ddpkit.rank import compiler
+
+    try:
+        with compiler.absent():  # no probe needs it, and to load it takes seconds
+            troubles = [(each.feature.harmless, each.trouble()) for each in torch_private.NAMES]
+    except Exception as error:  # as torch itself cannot be imported, or is without distributed
+        return Finding("torch inside", False, f"cannot be probed: {error}")
+    fails, works = (
+        [says for mild, says in troubles if says and mild is kind] for kind in (False, True)
+    )
+    return diagnosis.private_names(len(troubles), fails, works)
+
+
 def _jupyter() -> Finding:
     return diagnosis.jupyter({name: _version(name) for name in NOTEBOOKS})
 
@@ -165,6 +180,7 @@ def _sandbox() -> Finding:
 LOOKS: tuple[Callable[[], Finding], ...] = (
     _python,
     _torch,
+    _torch_inside,
     _jupyter,
     _cores,
     _threads,

@@ -23,6 +23,7 @@ from typing import Any
 
 import cloudpickle
 
+from ddpkit import torch_private
 from ddpkit.errors import ClusterError
 from ddpkit.source import add_user_code
 
@@ -112,11 +113,7 @@ class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
         torch: Any = sys.modules.get("torch")
         if torch is not None and obj is type(torch.distributed.Work):
             return type, (torch.distributed.Work,)  # pybind11's metaclass, in no module
-        functional: Any = sys.modules.get("torch.distributed._functional_collectives")
-        if functional is not None and isinstance(obj, functional.AsyncCollectiveTensor):
-            obj = (
-                obj.trigger_wait()
-            )  # no code has used the tensor yet, so bytes may be on their way
+        obj = torch_private.awaited(obj)  # its bytes may still be on their way
         if torch is None or type(obj) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(obj)
         if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():

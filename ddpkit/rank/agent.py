@@ -51,6 +51,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from ddpkit import torch_private
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.status import RankStatus
@@ -258,7 +259,7 @@ class Agent(threading.Thread):
             return None
         filename, function = frame.f_code.co_filename, frame.f_code.co_name
         pending = self.recorder.under_way()
-        if function == "_engine_run_backward" or (pending and _in_compiled_wait(frame)):
+        if function == torch_private.IN_BACKWARD or (pending and _in_compiled_wait(frame)):
             # It may as well compute: whether the process stands still, its CPU time will tell.
             return next(iter(pending), None)
         where, via = frame.where, frame.via

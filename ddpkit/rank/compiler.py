@@ -33,10 +33,11 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-COMPILER = "torch._dynamo"
+from ddpkit import torch_private
+from ddpkit.torch_private import COMPILER, DISABLED
+
 # What it is made of: each imports the one before. `y.backward(gradient)` imports the first.
 PARTS = ("torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor", COMPILER)
-_MARK = "__dynamo_disable"  # where `torch._compile` keeps what `disable` has made of a function
 _lock = threading.RLock()
 _excluded: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
 
@@ -54,12 +55,11 @@ def loaded_parts() -> set[str]:
 
 def put_off() -> bool:
     """Have the compiler imported only by those who compile; False if it is there already."""
-    import torch
-
     with _lock:
         if COMPILER in sys.modules:
             return False
-        sys.modules[COMPILER] = torch._dynamo = _StandIn()
+        sys.modules[COMPILER] = stand_in = _StandIn()
+        torch_private.put_compiler(stand_in)
         sys.meta_path.insert(0, _Below())
         return True
 
@@ -73,7 +73,7 @@ def load(part: str = COMPILER) -> ModuleType:
     compiler = importlib.import_module(COMPILER)
     for function, recursive in excluded:
         made = compiler.disable(function, recursive, wrapping=False)
-        setattr(function, _MARK, made)
+        setattr(function, DISABLED, made)
     return compiler
 
 
@@ -87,17 +87,15 @@ def absent() -> Iterator[None]:
         if ours:
             with _lock:
                 for function, _ in _remove():
-                    delattr(function, _MARK)
+                    delattr(function, DISABLED)
 
 
 def _remove() -> list[tuple[Callable[..., Any], bool]]:
     """Remove the stand-in, if it is there; return what was said to it, to be said again."""
-    import torch
-
     if not isinstance(sys.modules.get(COMPILER), _StandIn):
         return []
     del sys.modules[COMPILER]
-    del torch._dynamo
+    torch_private.put_compiler(None)
     sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, _Below)]
     said = list(_excluded.items())
     _excluded.clear()

@@ -124,7 +124,8 @@ def _start_together() -> None:
     """Wait for all ranks, unrecorded, so that a timeline shows the function and not the start."""
     import torch.distributed as dist
 
-    dist.group.WORLD._inner.barrier().wait()  # type: ignore[union-attr]
+    group: Any = dist.group.WORLD
+    group._inner.barrier().wait()
 
 
 def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextManager[Any]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from ddpkit.rank import compiler
+from ddpkit.torch_private import TorchDispatchMode
 
 
 class PlainMode(TorchDispatchMode):

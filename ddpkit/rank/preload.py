@@ -59,10 +59,12 @@ import torch  # noqa: E402
 import ddpkit.rank.group.backend  # noqa: E402
 import ddpkit.rank.life  # noqa: E402
 import ddpkit.rank.main  # noqa: E402, F401
+from ddpkit.errors import UnsupportedTorch  # noqa: E402
 from ddpkit.rank import compiler  # noqa: E402
 from ddpkit.rank.emulation.seen import look_for_tellers  # noqa: E402
 from ddpkit.rank.record.compute import lay_the_way  # noqa: E402
 from ddpkit.source import is_user_file  # noqa: E402
+from ddpkit.torch_private import COMPILER  # noqa: E402
 
 IDLE = 2.0  # seconds since the last rank was forked
 FORKSERVER, LAUNCHER = os.getpid(), os.getppid()
@@ -80,7 +82,7 @@ def _ready() -> None:
     """Leave ranks little to write to: what they would do first, each for itself, is done here."""
     look_for_tellers()
     torch.manual_seed(0)  # reads the lines that it quotes
-    if rules := sys.modules.get("torch._dynamo.trace_rules"):
+    if rules := sys.modules.get(f"{COMPILER}.trace_rules"):
         with suppress(AttributeError):  # joining a group does so
             rules.clear_lru_cache()
     is_user_file(signal.__file__)  # looks through the folders that Python imports from
@@ -176,7 +178,8 @@ def _end_unless_a_rank() -> None:
 
 # By name: a rank needs none of the exercises.
 for name in EACH_RANK:
-    importlib.import_module(name)
+    with suppress(UnsupportedTorch):  # a rank that needs it hears of that
+        importlib.import_module(name)
 with suppress(ImportError):  # there may be no numpy; it has its generators ready when asked for
     importlib.import_module("numpy.random")
 lay_the_way()

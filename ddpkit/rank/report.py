@@ -15,8 +15,8 @@ from ddpkit.protocol.call import to_itself
 from ddpkit.protocol.raised import Frame, MemoryFull, Raised
 from ddpkit.rank.keyboard import NO_DEBUGGER
 from ddpkit.source import is_user_file
+from ddpkit.torch_private import NOT_ONESELF
 
-NOT_SELF = "_check_not_self_rank"  # of torch's: the calls that wait for a message begin with it
 DEEP, MANY = 5, 5  # causes of causes, and exceptions of a group, that are told
 
 
@@ -86,7 +86,7 @@ def _to_itself(error: BaseException) -> str:
     They are those for an `isend`, which torch lets through. "" for any other error.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if len(frames) < 2 or frames[-1].f_code.co_name != NOT_SELF:
+    if len(frames) < 2 or frames[-1].f_code.co_name != NOT_ONESELF:
         return ""
     known = frames[-1].f_locals
     argument = "dst" if known["rank_type"] == "destination" else "src"

@@ -11,7 +11,7 @@ from ddpkit.commands.diagnosis import Finding
 SOUND = {
     "python": diagnosis.python((3, 12, 1), "Linux"),
     "torch": diagnosis.torch("2.13.0+cpu", ["gloo"]),
-    "oldest torch": diagnosis.torch("2.6.0a0+git1", ["gloo", "nccl"]),
+    "oldest torch": diagnosis.torch("2.7.1a0+git1", ["gloo", "nccl"]),
     "jupyter": diagnosis.jupyter({"jupyterlab": "4.6.6", "nbval": "0.11.0"}),
     "cores": diagnosis.cores(2, 2),
     "threads": diagnosis.threads({}, 2),
@@ -31,7 +31,12 @@ SOUND = {
 
 BROKEN = [  # what doctor fails for, with words of the sentence and of the mend
     (diagnosis.python((3, 10, 13), "Linux"), "3.10.13, Linux", "3.11 or newer"),
-    (diagnosis.torch("2.5.1", ["gloo"]), "2.5.1, but ddpkit needs 2.6", "torch"),
+    (diagnosis.torch("2.7.0", ["gloo"]), "2.7.0, but ddpkit needs 2.7.1 or newer", "torch"),
+    (
+        diagnosis.private_names(38, ["torch 2.16.0 has no _x: no run works"], []),
+        "torch 2.16.0 has no _x: no run works",
+        "install a torch that ddpkit was tested with",
+    ),
     (diagnosis.torch("2.13.0", None), "without torch.distributed", "torch"),
     (diagnosis.torch("2.13.0", ["nccl"]), "without gloo", "torch"),
     (diagnosis.broken_torch(OSError("no libc")), "cannot be imported: no libc", "torch"),

@@ -22,6 +22,7 @@ ERRORS = [
     "RunFailed",
     "RunTimeout",
     "TraceError",
+    "UnsupportedTorch",
 ]
 
 

@@ -73,9 +73,19 @@ def _applies(requirement: Requirement, extras: set[str] = frozenset()) -> bool:
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""})
 
 
-@pytest.mark.parametrize("version", ["2.6.0", "2.11.0", "2.13.0", "2.13.0+cpu", "2.14.0"])
+@pytest.mark.parametrize("version", ["2.7.1", "2.11.0", "2.13.0+cpu", "2.14.1", "2.15.0"])
 def test_torch_range_is_wide(version: str):
     assert requirements(PROJECT["dependencies"])["torch"].specifier.contains(version)
+
+
+def test_torch_range_is_what_was_tested():
+    """`make versions` runs the oldest and the newest; doctor says the same two."""
+    from ddpkit.commands import diagnosis
+
+    allowed = requirements(PROJECT["dependencies"])["torch"].specifier
+    oldest = ".".join(map(str, diagnosis.TORCH))
+    major, minor = diagnosis.TORCH_NEWEST
+    assert str(allowed) == f"<{major}.{minor + 1},>={oldest}"
 
 
 def test_torch_is_the_one_that_ci_has():

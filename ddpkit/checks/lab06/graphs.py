@@ -9,10 +9,10 @@ from functools import reduce
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from ddpkit.cluster import Cluster
 from ddpkit.exercises.exercise import Observed
+from ddpkit.torch_private import tree_leaves
 
 Answer = Callable[..., Any]
 Build = Callable[[list[Any]], Any]  # five parameters -> the model's output

@@ -15,6 +15,7 @@ from ddpkit.exercises.guard import returning
 from ddpkit.rank.emulation.busy import busy
 from ddpkit.rank.group.work import RecordedWork
 from ddpkit.rank.record.recorder import span
+from ddpkit.torch_private import storage_id
 
 Answer = Callable[..., Any]
 STEP = "the step of the check"  # a span around what is counted
@@ -74,7 +75,7 @@ def _bytes_of_state(optimizers: Sequence[Any]) -> int:
         for value in (state.values() if isinstance(state, dict) else ())
         if isinstance(value, torch.Tensor)
     ]
-    pieces = {each.untyped_storage()._cdata: each.untyped_storage() for each in tensors}
+    pieces = {storage_id(each.untyped_storage()): each.untyped_storage() for each in tensors}
     return sum(piece.nbytes() for piece in pieces.values())
 
 

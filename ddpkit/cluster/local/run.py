@@ -35,6 +35,7 @@ from ddpkit.errors import (
     LastSeen,
     Mismatch,
     RunFailed,
+    UnsupportedTorch,
 )
 from ddpkit.link import Links
 from ddpkit.machine import MachineModel
@@ -257,6 +258,8 @@ class LocalRun:
         self._ranks_import |= reply.imported
         if reply.memory:
             self.memory[rank] = tuple(reply.memory)
+        if reply.raised is not None and reply.raised.type == UnsupportedTorch.__name__:
+            raise UnsupportedTorch(reply.raised.message)
         if reply.raised is not None:
             self.raised[rank] = reply.raised
             return

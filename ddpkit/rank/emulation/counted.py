@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
 from ddpkit.rank.emulation.memory import Memory
@@ -115,16 +116,16 @@ def _kind(name: str, flops: object) -> str:
 
 def rule_of(func: Any) -> OperationRule | None:
     """How an operation is counted; None if it costs nothing."""
-    room, _, name = func._schema.name.rpartition("::")
+    room, _, name = torch_private.schema_of(func).name.rpartition("::")
     if room in _FREE_ROOMS or (room == "aten" and name in _FREE) or func.is_view:
         return None
     if torch.Tag.inplace_view in func.tags:
         return None
-    flops = flop_registry.get(func._overloadpacket)
+    flops = flop_registry.get(torch_private.packet_of(func))
     if flops is None and room == "aten":
         flops = _OWN_FLOPS.get(name)
     weights, names = [], {}
-    for place, argument in enumerate(func._schema.arguments):
+    for place, argument in enumerate(torch_private.schema_of(func).arguments):
         written = argument.alias_info is not None and argument.alias_info.is_write
         weight = 1
         if name in _PUT:
@@ -135,7 +136,7 @@ def rule_of(func: Any) -> OperationRule | None:
             weight = 2
         weights.append(weight)
         names[argument.name] = weight
-    new = [found for found in func._schema.returns if found.alias_info is None]
+    new = [found for found in torch_private.schema_of(func).returns if found.alias_info is None]
     outputs = (2 if name in _TAKE else 1) if new else 0
     return OperationRule(_kind(name, flops), flops, tuple(weights), names, outputs)
 
@@ -146,10 +147,7 @@ def is_plain(kind: type) -> bool:
     return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
 
 
-@cache
-def is_traced(kind: type) -> bool:
-    """Whether tensors of a class have no values: one of torch's own modes follows them alone."""
-    return hasattr(kind, "_mode_key")
+is_traced = cache(torch_private.is_traced)
 
 
 def nbytes(value: Any) -> int:
@@ -363,18 +361,18 @@ class Counted:
         Workers are processes, which finish in an order of real time. So a batch counts as alive
         when the program has it, and not when it came.
         """
-        kind: Any = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
-        original = kind._get_data
+        kind: Any = torch_private.batches_of_workers()
+        original = getattr(kind, torch_private.GET_DATA)
 
         def get_data(loader: Any) -> Any:
             with self._clocks.mine.stopped():
                 return original(loader)
 
-        kind._get_data = get_data
+        setattr(kind, torch_private.GET_DATA, get_data)
         try:
             yield
         finally:
-            kind._get_data = original
+            setattr(kind, torch_private.GET_DATA, original)
 
     @contextmanager
     def running(self, recorder: Recorder) -> Iterator[None]:

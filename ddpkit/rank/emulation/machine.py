@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import (
@@ -66,10 +67,12 @@ class Machine:
         model: MachineModel | None = None,
         rank: int = 0,
     ) -> None:
+        torch_private.require(torch_private.Feature.EMULATED)
         self.clocks, self.desk = Clocks(speed if model is None else math.inf, page), desk
         self._epoch_ns = epoch_ns
         self._counted: Counted | None = None
         if model is not None:
+            torch_private.require(torch_private.Feature.COUNTED)
             from ddpkit.rank.emulation.counted import Counted
 
             self._counted = Counted(model, speed, self.clocks, rank)
@@ -100,9 +103,9 @@ class Machine:
                 undo.callback(setattr, torch.autograd, name, original)
                 setattr(torch.autograd, name, self._replayed(original))
             ddp: Any = torch.nn.parallel.DistributedDataParallel
-            builtin = ddp._register_builtin_comm_hook
-            undo.callback(setattr, ddp, "_register_builtin_comm_hook", builtin)
-            ddp._register_builtin_comm_hook = _in_python(builtin)
+            builtin = getattr(ddp, torch_private.BUILTIN_HOOK)
+            undo.callback(setattr, ddp, torch_private.BUILTIN_HOOK, builtin)
+            setattr(ddp, torch_private.BUILTIN_HOOK, _in_python(builtin))
             try:
                 yield
             finally:
@@ -283,13 +286,12 @@ class Machine:
         What is queued here comes before the reducer's own end of the backward, which it queues with
         the last bucket; but not in the first step of a static graph.
         """
-        import torch
 
         def waits() -> None:
             self.clocks.main.how = WAITING
             self.clocks.main.say_how()
 
-        torch.autograd.Variable._execution_engine.queue_callback(waits)
+        torch_private.after_backward(waits)
 
     def _replayed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A backward whose hidden waits are put on the clock when it is over."""

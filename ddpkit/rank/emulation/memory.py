@@ -31,6 +31,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.protocol.raised import MemoryFull
 from ddpkit.rank.emulation.clock import Clocks
@@ -61,7 +62,7 @@ class Memory:
         self._held: dict[int, Held] = {}  # by the address of the storage
         self._changes: list[tuple[Moment, Held, int]] = []
         self._base = dict.fromkeys(MEMORY_KINDS, 0)  # of changes that are no longer kept
-        self._parameters: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._seen_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._live = self._full_by = self._most = 0
         self._full_with = 0  # bytes live when it was full: gloo may have let go of some since
@@ -97,7 +98,7 @@ class Memory:
                 self.see(value)
 
     def _see(self, tensor: torch.Tensor) -> None:
-        if type(tensor) is torch.nn.Parameter and id(tensor) not in self._parameters:
+        if type(tensor) is torch.nn.Parameter and id(tensor) not in self._seen_parameters:
             self._note_parameter(tensor)
             return
         held = self._hold(tensor)
@@ -111,7 +112,7 @@ class Memory:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):  # sparse
             return None
-        key = storage._cdata
+        key = torch_private.storage_id(storage)
         held = self._held.get(key)
         if held is not None:
             if held.nbytes != storage.nbytes():
@@ -183,7 +184,7 @@ class Memory:
 
     def _note(self, tensor: Any, kind: str, *, over: tuple[str, ...] = ("activations",)) -> None:
         """Say what a tensor's storage is for, unless it is for something else than `over`."""
-        local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
+        local = torch_private.local_part(tensor)  # a DTensor's
         if isinstance(local, torch.Tensor):
             held = self._hold(local)
             if held is not None and held.kind in over:
@@ -191,8 +192,8 @@ class Memory:
 
     def _note_parameter(self, parameter: torch.Tensor) -> None:
         key = id(parameter)
-        self._parameters[key] = weakref.ref(
-            parameter, lambda _: self._parameters.pop(key, None) and None
+        self._seen_parameters[key] = weakref.ref(
+            parameter, lambda _: self._seen_parameters.pop(key, None) and None
         )
         self._note(parameter, "parameters", over=MEMORY_KINDS)
 
@@ -215,12 +216,12 @@ class Memory:
 
         One that shares a bucket's storage stays a bucket's; one that fills it was handed on itself.
         """
-        for known in list(self._parameters.values()):
+        for known in list(self._seen_parameters.values()):
             parameter = known()
             gradient = None if parameter is None else parameter.grad
             if gradient is None:
                 continue
-            local = getattr(gradient, "_local_tensor", gradient)
+            local = torch_private.local_part(gradient)
             whole = local.untyped_storage().nbytes() == local.numel() * local.element_size()
             self._note(local, "gradients", over=("activations", "buckets")[: 1 + whole])
 
@@ -233,7 +234,7 @@ class Memory:
         self._optimizers.add(optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if id(parameter) not in self._parameters:
+                if id(parameter) not in self._seen_parameters:
                     self._note_parameter(parameter)
         self.note_gradients()
 
@@ -270,7 +271,7 @@ class Memory:
         def resize_(storage: Any, nbytes: Any) -> Any:
             """FSDP frees what it has gathered so: no operation, and no tensor is gone."""
             result = original(storage, nbytes)
-            held = self._held.get(storage._cdata)
+            held = self._held.get(torch_private.storage_id(storage))
             if held is not None:
                 self._change(held, storage.nbytes() - held.nbytes)
             return result

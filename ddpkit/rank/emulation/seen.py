@@ -26,13 +26,14 @@ from types import FrameType
 from typing import Any
 
 from ddpkit.rank.emulation.clock import Clocks
+from ddpkit.torch_private import COMPILED
 
 # Of the standard library, these show time to people, or wait for it on the user's behalf.
 FOR_USERS = frozenset({"asyncio", "timeit", "logging", "sched", "profile", "cProfile", "pstats"})
 # These wait for other processes, for files or for the net, with a limit on how long.
 WAIT = {"filelock", "portalocker", "psutil", "joblib", "zmq", "tornado", "urllib3", "requests"}
 WAIT |= {"httpx", "httpcore", "fsspec", "huggingface_hub", "triton"}
-WAIT_IN_TORCH = tuple(f"torch.{name}" for name in ("distributed", "_inductor", "_dynamo"))
+WAIT_IN_TORCH = ("torch.distributed", *COMPILED)
 REAL = (sys.stdlib_module_names - FOR_USERS - {"__main__"}) | {"ddpkit"} | WAIT
 USERS_OF_THE_KIT = ("ddpkit.answers", "ddpkit.checks")
 LOOK = 0.01  # real seconds between two looks at what else is done

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddpkit import torch_private
+
 MOST_SPLITS = 16  # of an all-to-all, to be written down
 MOST_NUMBERS = 16  # of a message whose numbers are written down
 REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__.items()}
@@ -31,7 +33,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 def nbytes(found: torch.Tensor) -> int:
     """Bytes of a tensor. A sparse one, which DDP sums for an embedding, counts what it holds."""
     if found.layout is torch.sparse_coo:
-        return found._indices().nbytes + found._values().nbytes
+        return sum(part.nbytes for part in torch_private.sparse_parts(found))
     return found.nbytes
 
 

@@ -17,6 +17,7 @@ from ddpkit.rank.group.emulated import EmulatedGroup
 from ddpkit.rank.group.making import by_the_kit
 from ddpkit.rank.group.recorded import Direct, RecordedGroup
 from ddpkit.rank.record.recorder import current
+from ddpkit.torch_private import Feature, explain, require
 
 _init_process_group = dist.init_process_group  # torch's own: a script is given another
 _times_joined = 1
@@ -28,18 +29,23 @@ def join(mine: Assignment, store: Any, times: int = 1) -> None:
     register()
     _times_joined = times
     hook = sys.excepthook
-    _init_process_group(
-        f"ddpkit_{mine.backend}",
-        store=store,
-        rank=mine.rank,
-        world_size=mine.world_size,
-        timeout=GROUP_TIMEOUT,
-    )
+    try:
+        _init_process_group(
+            f"ddpkit_{mine.backend}",
+            store=store,
+            rank=mine.rank,
+            world_size=mine.world_size,
+            timeout=GROUP_TIMEOUT,
+        )
+    except Exception as error:
+        explain(error, Feature.RUNS)
+        raise
     sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere
 
 
 def register() -> None:
     """Make the backends known. The second does on NCCL what is on CUDA tensors."""
+    require(Feature.RUNS)
     if hasattr(dist.Backend, "DDPKIT_GLOO"):
         return
     for backend, make in (("gloo", _make), ("nccl", partial(_make, on_gpu=True))):

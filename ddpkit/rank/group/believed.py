@@ -18,9 +18,10 @@ import torch
 
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group.staged import Landing
+from ddpkit.torch_private import ALL_GATHER, REDUCE_SCATTER
 
-GATHERS = ("_allgather_base", "all_gather_single")
-SCATTERS = ("_reduce_scatter_base", "reduce_scatter_single")
+GATHERS = (ALL_GATHER, "all_gather_single")
+SCATTERS = (REDUCE_SCATTER, "reduce_scatter_single")
 REDUCES = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", *SCATTERS)
 FLOAT8 = frozenset(
     getattr(torch, name)

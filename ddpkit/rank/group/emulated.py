@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch.distributed import Work
 
+from ddpkit import torch_private
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import Due, PostedCollective, PostedSend, Withdrawn
 from ddpkit.rank.emulation.clock import LaterClock
@@ -171,7 +172,7 @@ class EmulatedGroup(RecordedGroup):
         machine.desk.tell(part)
         start = self._start_of_callbacks() if after else self._direct
         # gloo's thread would call the modes that count, and lose what is raised below them.
-        unseen = torch._C._DisableTorchDispatch()
+        unseen = torch_private.unseen_by_modes()
         try:
             with self._withdrawn_if_refused(part):
                 operation.inner = start(call, method, *args, **kwargs)
@@ -364,7 +365,7 @@ class EmulatedOperation:
                 raise self._error
 
     def _source_rank(self) -> int:
-        return self._source if self._source >= 0 else int(self.inner._source_rank())
+        return self._source if self._source >= 0 else torch_private.source_of(self.inner)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

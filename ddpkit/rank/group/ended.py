@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from ddpkit import torch_private
+
 # The program may have got a use of its own meanwhile, as autograd's saved tensors.
 LONGEST_S = 0.2
 ITS_THREAD = "pt_gloo_runloop"  # as torch calls it
@@ -25,7 +27,7 @@ class Carried:
 
     def __init__(self, tensors: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
         self.results = list(results)
-        self._uses = [(each, each._use_count()) for each in tensors]  # type: ignore[attr-defined]
+        self._uses = [(each, torch_private.use_count(each)) for each in tensors]
 
     def wait_for_gloo(self) -> None:
         """Wait until gloo's threads have let go of the tensors; nobody else may hold its handle."""
@@ -39,7 +41,7 @@ class Carried:
         self._uses = []
 
     def _held_by_gloo(self) -> bool:
-        return any(each._use_count() > count for each, count in self._uses)  # type: ignore[attr-defined]
+        return any(torch_private.use_count(each) > count for each, count in self._uses)
 
 
 def _gloo_gets_no_core() -> bool:

@@ -6,11 +6,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
+from ddpkit import torch_private
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
 from ddpkit.rank.record.clock import Ends, Later
@@ -65,7 +65,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
         except Exception as error:
             # C++ takes the error of `set_exception` for a value, and DDP's reducer would read it
             # as tensors. The rank's program hears of it where it waits, or after its backward.
-            self._set_unwrap_func(partial(_raise, error))
+            torch_private.raise_when_read(self, error)
             self.set_result(self._results)
 
     def wait_for_gloo(self) -> Any:
@@ -114,10 +114,6 @@ class EmulatedFuture(torch.futures.Future[Any]):
 
     def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
         callbacks.follow(self._machine, Task(self, callback, None))
-
-
-def _raise(error: Exception, _: Any) -> None:
-    raise error
 
 
 class Task(NamedTuple):

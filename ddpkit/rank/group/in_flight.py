@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from ddpkit import torch_private
 from ddpkit.protocol.call import Call
 from ddpkit.rank.group import arguments
 from ddpkit.rank.mode import PlainMode
@@ -60,6 +60,7 @@ class InFlight(PlainMode):
     """While it is entered, raises `TouchedInFlight` for what must not be done with such tensors."""
 
     def __init__(self, rank: int) -> None:
+        torch_private.require(torch_private.Feature.CHECKS)
         super().__init__()
         self._rank = rank
         self._owned: dict[int, Owned] = {}  # by number
@@ -119,12 +120,14 @@ def _used(what: Call, payload: Any, rank: int) -> tuple[list[torch.Tensor], list
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: Any) -> Iterator[tuple[Any, bool]]:
     """The tensors that an operation looks into, and whether it changes them."""
-    if func.namespace != "aten" or func._schema.name.split("::")[-1].startswith(SHAPE_ONLY):
+    if func.namespace != "aten" or torch_private.schema_of(func).name.split("::")[-1].startswith(
+        SHAPE_ONLY
+    ):
         return
-    for number, declared in enumerate(func._schema.arguments):
+    for number, declared in enumerate(torch_private.schema_of(func).arguments):
         value = kwargs.get(declared.name, args[number] if number < len(args) else None)
         changes = declared.alias_info is not None and declared.alias_info.is_write
-        for leaf in tree_leaves(value):
+        for leaf in torch_private.tree_leaves(value):
             if isinstance(leaf, torch.Tensor):
                 yield leaf, changes
 

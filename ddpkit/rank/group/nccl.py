@@ -13,13 +13,15 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import PrefixStore
 
+from ddpkit import torch_private
 from ddpkit.rank.group import arguments
 
 
 def make(options: Any) -> Any:
     """A group of NCCL's. One of gloo's is made from these options too."""
+    torch_private.require(torch_private.Feature.NCCL)
     settings = dist.ProcessGroupNCCL.Options()
-    settings._timeout = options.timeout
+    torch_private.set_timeout(settings, options.timeout)
     store = PrefixStore("nccl", options.store)
     return dist.ProcessGroupNCCL(store, options.group_rank, options.group_size, settings)
 

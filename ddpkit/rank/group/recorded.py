@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Work
 
+from ddpkit import torch_private
 from ddpkit.protocol.call import Call, to_itself
 from ddpkit.rank.group import arguments, believed, staged
 from ddpkit.rank.group.work import AllOf, InStream, RecordedWork, alive
@@ -36,10 +37,10 @@ COLLECTIVES = {
     "allgather": "all_gather",
     "allgather_coalesced": "all_gather_coalesced",
     "all_gather_single": "all_gather_into_tensor",
-    "_allgather_base": "all_gather_into_tensor",
+    torch_private.ALL_GATHER: "all_gather_into_tensor",
     "reduce_scatter": "reduce_scatter",
     "reduce_scatter_single": "reduce_scatter_tensor",
-    "_reduce_scatter_base": "reduce_scatter_tensor",
+    torch_private.REDUCE_SCATTER: "reduce_scatter_tensor",
     "alltoall": "all_to_all",
     "alltoall_base": "all_to_all_single",
     "all_to_all_single": "all_to_all_single",
@@ -47,18 +48,18 @@ COLLECTIVES = {
 }
 # Renamed in torch 2.13: the caller may use the one name, the inner group have the other.
 RENAMED = {
-    "all_gather_single": "_allgather_base",
-    "reduce_scatter_single": "_reduce_scatter_base",
+    "all_gather_single": torch_private.ALL_GATHER,
+    "reduce_scatter_single": torch_private.REDUCE_SCATTER,
     "all_to_all_single": "alltoall_base",
 }
 RENAMED |= {old: new for new, old in RENAMED.items()}
 # Each takes several pairs of tensors, and is recorded and done as one operation on each pair: the
 # backends' Python classes have no other. DTensor and FSDP2 come by here. torch 2.13 renamed them.
 PAIRWISE = {
-    "allgather_into_tensor_coalesced": "_allgather_base",
-    "all_gather_single_coalesced": "_allgather_base",
-    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
-    "reduce_scatter_single_coalesced": "_reduce_scatter_base",
+    "allgather_into_tensor_coalesced": torch_private.ALL_GATHER,
+    "all_gather_single_coalesced": torch_private.ALL_GATHER,
+    "reduce_scatter_tensor_coalesced": torch_private.REDUCE_SCATTER,
+    "reduce_scatter_single_coalesced": torch_private.REDUCE_SCATTER,
 }
 # Calls that would make traffic, or groups, of which no trace could hear; and the reason.
 NO_HOOKS = "its hooks would hear of no call. `run.trace` has each call after the run"
@@ -107,12 +108,9 @@ class RecordedGroup(dist.ProcessGroup):
         self.answers_as = "gloo" if on_gpu is None else "nccl"  # the backend that was asked for
         # c10d keeps a group's name in its backends: device meshes and functional collectives ask
         # for it. Calls still come to this class, whose methods override the C++ ones.
-        kinds = dist.ProcessGroup.BackendType
-        # torch 2.15 asks a new group for its default backend; torch 2.13 never does.
-        self._set_default_backend(kinds.GLOO)
-        self._register_backend(torch.device("cpu"), kinds.GLOO, inner)
+        torch_private.register_backend(self, "cpu", inner)
         if on_gpu is not None:
-            self._register_backend(torch.device("cuda"), kinds.NCCL, on_gpu)
+            torch_private.register_backend(self, "cuda", on_gpu)
 
     def getBackendName(self) -> str:
         return self.answers_as
@@ -229,12 +227,12 @@ class RecordedGroup(dist.ProcessGroup):
         works: list[Work] = []
         batch: list[RecordedCall] = []
         self._batch = batch
-        self._on_gpu._start_coalescing()
-        try:
-            yield works
-        finally:
-            self._batch, work = None, self._on_gpu._end_coalescing()
-            works += [self._started(work, call) for call in batch]
+        with torch_private.posted_as_one(self._on_gpu) as posted:
+            try:
+                yield works
+            finally:
+                self._batch = None
+        works += [self._started(posted[0], call) for call in batch]
 
     def _root(self, group_rank: int | None) -> int | None:
         """The global rank of a root; None if there is none, as the backend will say."""
@@ -405,7 +403,7 @@ def is_reducer(caller: FrameType | None) -> bool:
 
     A GPU's backward runs in a thread of C++'s own, where no Python called it.
     """
-    return caller is None or caller.f_code.co_name == "_engine_run_backward"
+    return caller is None or caller.f_code.co_name == torch_private.IN_BACKWARD
 
 
 class Direct:

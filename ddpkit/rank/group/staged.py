@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.distributed import Work
 
+from ddpkit import torch_private
+
 MESSAGES = ("send", "recv", "recv_anysource")
 
 
@@ -54,7 +56,7 @@ class Landing(Work):
         return self._inner.get_future()
 
     def source_rank(self) -> int:
-        return int(self._inner._source_rank())
+        return torch_private.source_of(self._inner)
 
     _source_rank = source_rank
 

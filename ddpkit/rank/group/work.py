@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.distributed import Work
 
+from ddpkit import torch_private
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
 
@@ -108,7 +109,7 @@ class RecordedWork(Work):
         return self._inner.result()
 
     def source_rank(self) -> int:
-        return int(self._inner._source_rank())
+        return torch_private.source_of(self._inner)
 
     _source_rank = source_rank
 

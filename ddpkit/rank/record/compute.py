@@ -27,6 +27,7 @@ from ddpkit.rank.record.clock import Moment
 from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
+from ddpkit.torch_private import own_modules, own_parameters, put_first
 
 
 def watch(recorder: Recorder) -> ExitStack:
@@ -92,10 +93,10 @@ class _Compute:
 
         @functools.wraps(original)
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            for parameter in module._parameters.values():
+            for parameter in own_parameters(module).values():
                 if id(parameter) not in hooked:
                     hook(parameter)
-            shown = not (module._modules and self.depth)
+            shown = not (own_modules(module) and self.depth)
             self.depth += 1
             start = now()
             try:
@@ -120,9 +121,7 @@ class _Compute:
     def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
         """Put our hook before all others, as a DDP's: a gradient is ready before it is sent."""
         handle = parameter.register_post_accumulate_grad_hook(self._ready(parameter.nbytes))  # type: ignore[no-untyped-call]
-        hooks: Any = parameter._post_accumulate_grad_hooks
-        for earlier in [key for key in hooks if key != handle.id]:
-            hooks[earlier] = hooks.pop(earlier)  # to the end
+        put_first(parameter, handle)
         return handle
 
     def forget_gradients(self) -> None:

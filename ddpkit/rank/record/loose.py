@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddpkit.rank.record.log import Log
+from ddpkit.torch_private import schema_of
 from ddpkit.trace import OPERATIONS
 
 
@@ -43,6 +44,6 @@ class LooseOperations:
         """End the stretch, if one is under way, and log it."""
         if self._ns:
             longest = max(self._ns, key=lambda operation: self._ns[operation])
-            name = longest._schema.name.rpartition("::")[2]
+            name = schema_of(longest).name.rpartition("::")[2]
             self._ns = {}
             self._log.add((OPERATIONS, name, self._start, self._end, 0))

@@ -33,8 +33,8 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils import _device
 
+from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 
 LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
@@ -127,13 +127,19 @@ def _is_marked(tensor: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return _is_plain(one) and one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    return _is_plain(one) and _storage(one) == _storage(other)
+
+
+def _storage(tensor: Any) -> int:
+    return torch_private.storage_id(tensor.untyped_storage())
 
 
 def become_the_cpu(gpus: Gpus) -> None:
     """Let cuda mean the CPU in this process, for good."""
-    _device._device_constructors()  # torch keeps the set of its own functions: before they change
-    names = {each.__name__ for each in _device._device_constructors()}
+    torch_private.require(torch_private.Feature.SCRIPTS)
+    # torch keeps the set of its own functions: it is asked for before they change.
+    names = {each.__name__ for each in torch_private.constructors()}
+    context = torch_private.device_module().DeviceContext
     for name in sorted({*names, *(f"{name}_like" for name in LIKE)}):
         if hasattr(torch, name):
             _replace(torch, name, functools.partial(_made, gpus, name in ALIASING))
@@ -145,8 +151,8 @@ def become_the_cpu(gpus: Gpus) -> None:
         (torch.UntypedStorage, "cuda", _storage_cuda),
         (nn.Module, "to", _module_to),
         (nn.Module, "cuda", _module_cuda),
-        (_device.DeviceContext, "__init__", _context),
-        (_device.DeviceContext, "__torch_function__", _in_context),
+        (context, "__init__", _context),
+        (context, "__torch_function__", _in_context),
         (torch.amp.autocast_mode.autocast, "__init__", _autocast),
         (torch.amp.grad_scaler.GradScaler, "__init__", _scaler),
         (DistributedDataParallel, "__init__", _ddp),
@@ -175,18 +181,16 @@ def _replace(home: Any, name: str, wrapped: Callable[..., Any]) -> None:
         return wrapped(original, *args, **kwargs)
 
     setattr(home, name, wrapper)
-    known = torch.jit._builtins._builtin_table  # TorchScript's: its operations by their functions
+    known = torch_private.builtin_table()  # TorchScript's: its operations by their functions
     if known and id(original) in known:  # if there is no table yet, it will hold the wrapper
         known[id(wrapper)] = known[id(original)]
 
 
 def _replace_fsdp(gpus: Gpus, module: Any) -> None:
-    from torch.distributed.fsdp._flat_param import FlatParamHandle
-
+    torch_private.require(torch_private.Feature.FSDP1)
     _replace(module.FullyShardedDataParallel, "__init__", functools.partial(_fsdp, gpus))
     # For `FullStateDictConfig(offload_to_cpu=True)`: torch would free what it has not copied.
-    handle: Any = FlatParamHandle
-    handle.to_cpu = lambda _: nullcontext()
+    torch_private.flat_parameters().to_cpu = lambda _: nullcontext()
 
 
 def _after_import(name: str, act: Callable[[Any], None]) -> None:
@@ -274,12 +278,12 @@ def _module_to(gpus: Gpus, original: Any, module: Any, *args: Any, **kwargs: Any
     rest = args[1:] if args and args[0] is device else args
     if kwargs.get("dtype") or any(isinstance(each, torch.dtype) for each in rest):
         module = original(module, *rest, **kwargs)
-    return module._apply(gpus.take)
+    return torch_private.applied(module, gpus.take)
 
 
 def _module_cuda(gpus: Gpus, _: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
     gpus.used()
-    return module._apply(gpus.take)
+    return torch_private.applied(module, gpus.take)
 
 
 def _context(gpus: Gpus, original: Any, context: Any, device: Any) -> None:
@@ -289,7 +293,7 @@ def _context(gpus: Gpus, original: Any, context: Any, device: Any) -> None:
 
 def _in_context(gpus: Gpus, original: Any, context: Any, function: Any, *rest: Any) -> Any:
     made = original(context, function, *rest)
-    if context.of_gpu and function in _device._device_constructors():
+    if context.of_gpu and function in torch_private.constructors():
         mark(made)
     return made
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.record.recorder import moment_ns
@@ -128,7 +129,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
         seen.tell(torch.accelerator, name, _always(value))
     for name in ("memory_stats", *IN_USE, *(f"max_{use}" for use in IN_USE), RESETS[0]):
         seen.tell(torch.accelerator, name, found[name])
-    seen.tell(torch.cuda.memory, "_record_memory_history", _always(None))
+    seen.tell(torch.cuda.memory, torch_private.MEMORY_HISTORY, _always(None))
     seen.tell(dist, "is_nccl_available", _always(True))
     for home, names in (
         (torch.cuda, ("set_device", "current_device")),

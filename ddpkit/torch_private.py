@@ -1,0 +1,728 @@
+"""All private names of torch on which the kit depends, each with a probe.
+
+A private name has no promise: the next torch may rename it, drop it, or change its behaviour. So
+the kit reaches each of them by this module, and nowhere else (`tests/project/test_private.py` reads
+the whole package). Beside each name stands its probe, a tiny case of the use that the kit makes of
+the name. `ddpkit doctor` runs all probes.
+
+A run calls `require` first, which looks whether the names of its part of the kit exist. That takes
+microseconds. Where one is missing the reader gets a sentence, in place of an assertion of torch's
+own, with the version of torch, the name, and the features of the kit that go on working.
+
+Names of operators, such as aten's `_softmax`, are no private names: they are keys of torch's
+registry, and an operator that is missing there is one that no program calls.
+
+This module imports torch in its functions only, so a launcher can load it without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from enum import Enum
+from operator import attrgetter, methodcaller
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ddpkit.errors import UnsupportedTorch
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
+    Parameters = dict[str, torch.nn.Parameter | None]
+
+
+class Feature(Enum):
+    """A part of the kit that needs private names: what works where one of them is missing."""
+
+    RUNS = "no run works"
+    EMULATED = "real-time runs work, emulated ones do not"
+    COUNTED = "real-time runs and those with link= work, those with machine= do not"
+    NCCL = "runs over gloo work, those over NCCL do not"
+    SCRIPTS = "a Cluster's runs work, `ddpkit run` on a machine without a GPU does not"
+    FSDP1 = "all works but FullyShardedDataParallel under `ddpkit run` without a GPU"
+    CHECKS = "all runs work, checks do not"
+    COMPILER = "all works, but each run loads torch's compiler, which takes seconds"
+    WORDS = "all works, but the error of a message to oneself does not name the rank"
+
+    @property
+    def harmless(self) -> bool:
+        """True if all works without the names, in some other way."""
+        return self in (Feature.COMPILER, Feature.WORDS)
+
+
+class Private(NamedTuple):
+    """A private name, and its probe: False, or an error, where it is not what the kit needs."""
+
+    name: str  # dotted, from "torch" on, as a reader of torch's source finds it
+    feature: Feature
+    probe: Callable[[], bool]
+
+    @property
+    def short(self) -> str:
+        """The name alone, without its modules and class."""
+        return self.name.rpartition(".")[2]
+
+    def is_there(self, *, load: bool) -> bool:
+        """True if the name exists, or is in a module that is not loaded and not to be."""
+        found: Any = importlib.import_module("torch")
+        path = "torch"
+        for part in self.name.split(".")[1:]:
+            path += f".{part}"
+            if isinstance(found, ModuleType) and part not in vars(found) and _is_module(path):
+                if path == self.name or not load:
+                    return True
+                importlib.import_module(path)
+            if not hasattr(found, part):  # some stand in the head of a class, and are set later
+                return part in getattr(found, "__annotations__", ())
+            found = getattr(found, part)
+        return True
+
+    def trouble(self) -> str:
+        """A sentence on what is wrong with the name, or ""."""
+        if not self.is_there(load=True):
+            return self.lacking()
+        try:
+            says = "" if self.probe() else "behaves otherwise"
+        except Exception as error:
+            says = f"raises {type(error).__name__} ({str(error).splitlines()[0]})"
+        return says and f"{self.short} of torch {_version()} {says}: {self.feature.value}"
+
+    def lacking(self) -> str:
+        """The sentence on a name that is missing."""
+        return f"torch {_version()} has no {self.short}: {self.feature.value}"
+
+
+NAMES: list[Private] = []
+
+
+def require(*features: Feature) -> None:
+    """Raise UnsupportedTorch if a name is missing that one of these features of the kit needs."""
+    for private in NAMES:
+        if private.feature in features and not private.is_there(load=False):
+            raise UnsupportedTorch(private.lacking())
+
+
+def explain(error: Exception, *features: Feature) -> None:
+    """Raise UnsupportedTorch from an error if a probe of these features fails."""
+    for private in NAMES:
+        if private.feature in features and (trouble := private.trouble()):
+            raise UnsupportedTorch(trouble) from error
+
+
+def _version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _is_module(name: str) -> bool:
+    """True if there is a module of this name, loaded or not."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # what should have it is no package
+        return False
+
+
+def _known(feature: Feature, *names: str, probe: Callable[[], bool]) -> None:
+    NAMES.extend(Private(name, feature, probe) for name in names)
+
+
+# Process groups
+
+
+def _alone() -> Any:
+    """A process group of gloo's with one rank."""
+    import torch.distributed as dist
+
+    return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=20))
+
+
+def register_backend(group: Any, device: str, inner: Any) -> None:
+    """Make `inner` the backend of a group for "cpu" (gloo's) or for "cuda" (NCCL's).
+
+    torch 2.15 asks each new group for its default backend: that is the CPU's.
+    """
+    import torch
+    import torch.distributed as dist
+
+    kinds = dist.ProcessGroup.BackendType
+    kind = kinds.GLOO if device == "cpu" else kinds.NCCL
+    if device == "cpu":
+        group._set_default_backend(kind)
+    group._register_backend(torch.device(device), kind, inner)
+
+
+def _has_its_backend() -> bool:
+    import torch
+    import torch.distributed as dist
+
+    group: Any = dist.ProcessGroup(0, 1)  # type: ignore[call-arg]  # its stub is wrong
+    register_backend(group, "cpu", _alone())
+    by_default = group._get_sequence_number_for_group()  # raises where there is no default
+    return bool(by_default == 0 and group._get_backend(torch.device("cpu")).size() == 1)
+
+
+_known(
+    Feature.RUNS,
+    "torch.distributed.ProcessGroup._set_default_backend",
+    "torch.distributed.ProcessGroup._register_backend",
+    probe=_has_its_backend,
+)
+
+ALL_GATHER = "_allgather_base"  # methods of a group; torch 2.13 gave them public names too
+REDUCE_SCATTER = "_reduce_scatter_base"
+
+
+def _gathers_and_scatters() -> bool:
+    import torch
+
+    group, x, gathered, reduced = _alone(), *torch.ones(3, 2).unbind()
+    getattr(group, ALL_GATHER)(gathered.zero_(), x).wait()
+    getattr(group, REDUCE_SCATTER)(reduced.zero_(), x).wait()
+    return bool((gathered == x).all() and (reduced == x).all())
+
+
+_known(
+    Feature.RUNS,
+    f"torch.distributed.ProcessGroup.{ALL_GATHER}",
+    f"torch.distributed.ProcessGroup.{REDUCE_SCATTER}",
+    probe=_gathers_and_scatters,
+)
+
+
+def source_of(work: Any) -> int:
+    """The rank in its group from which the message of a receive from anybody came."""
+    return int(work._source_rank())
+
+
+def _tells_the_source() -> bool:
+    import torch
+    import torch.distributed as dist
+
+    store, found = dist.HashStore(), list[int]()
+
+    def receive() -> None:
+        group: Any = dist.ProcessGroupGloo(store, 0, 2, timedelta(seconds=20))
+        work = group.recv_anysource([torch.zeros(1)], 0)
+        work.wait()
+        found.append(source_of(work))
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    sender: Any = dist.ProcessGroupGloo(store, 1, 2, timedelta(seconds=20))
+    sender.send([torch.ones(1)], 0, 0).wait()
+    receiver.join()
+    return found == [1]
+
+
+_known(Feature.RUNS, "torch.distributed.Work._source_rank", probe=_tells_the_source)
+
+
+@contextmanager
+def posted_as_one(nccl: Any) -> Iterator[list[Any]]:
+    """Post the calls inside as one operation of a group of NCCL's; then the list has its Work."""
+    works: list[Any] = []
+    nccl._start_coalescing()
+    try:
+        yield works
+    finally:
+        works.append(nccl._end_coalescing())
+
+
+_known(
+    Feature.NCCL,
+    "torch.distributed.ProcessGroup._start_coalescing",
+    "torch.distributed.ProcessGroup._end_coalescing",
+    probe=lambda: True,  # gloo has none, and NCCL wants a GPU
+)
+
+
+def set_timeout(nccl_options: Any, timeout: timedelta) -> None:
+    """Set the timeout in the options of a group of NCCL's."""
+    nccl_options._timeout = timeout
+
+
+def _options_have_a_timeout() -> bool:
+    import torch.distributed as dist
+
+    if not dist.is_nccl_available():
+        return True
+    options, wanted = dist.ProcessGroupNCCL.Options(), timedelta(seconds=7)
+    set_timeout(options, wanted)
+    return bool(options._timeout == wanted)
+
+
+_known(
+    Feature.NCCL,
+    "torch._C._distributed_c10d.Backend.Options._timeout",
+    probe=_options_have_a_timeout,
+)
+
+NOT_ONESELF = "_check_not_self_rank"  # where `dist.send` to oneself raises
+
+
+def _knows_the_rank() -> bool:
+    import torch.distributed as dist
+
+    check = getattr(dist.distributed_c10d, NOT_ONESELF)
+    return {"rank", "rank_type"} <= inspect.signature(check).parameters.keys()
+
+
+_known(Feature.WORDS, f"torch.distributed.distributed_c10d.{NOT_ONESELF}", probe=_knows_the_rank)
+
+
+# Futures
+
+
+def is_future(value: Any) -> bool:
+    """True for a future of torch's, of Python or of C++, such as a Work's."""
+    import torch
+
+    return isinstance(value, torch._C.Future)
+
+
+def _work_has_a_future() -> bool:
+    import torch
+
+    return is_future(_alone().allreduce([torch.ones(1)]).get_future())
+
+
+_known(Feature.CHECKS, "torch._C.Future", probe=_work_has_a_future)
+
+
+def raise_when_read(future: torch.futures.Future[Any], error: Exception) -> None:
+    """Let a future that has a value raise an error where Python reads that."""
+
+    def refuse(_: Any) -> None:
+        raise error
+
+    future._set_unwrap_func(refuse)
+
+
+def _raises_when_read() -> bool:
+    import torch
+
+    future = torch.futures.Future[int]()
+    raise_when_read(future, KeyError())
+    future.set_result(1)
+    try:
+        future.wait()
+    except KeyError:
+        return True
+    return False
+
+
+_known(Feature.EMULATED, "torch._C.Future._set_unwrap_func", probe=_raises_when_read)
+
+
+# Backward, and DistributedDataParallel
+
+IN_BACKWARD = "_engine_run_backward"  # the function of Python's that is under way in a backward
+
+
+def _in_a_backward(act: Callable[[], Any]) -> None:
+    """Run a backward in which C++ calls a hook, and the hook calls `act`."""
+    import torch
+
+    x = torch.ones(1, requires_grad=True)
+    product = x * 2
+    product.register_hook(lambda _: act())  # type: ignore[no-untyped-call]
+    torch.autograd.backward(product)
+
+
+def _is_under_way() -> bool:
+    callers = list[str]()
+    _in_a_backward(lambda: callers.append(sys._getframe(2).f_code.co_name))
+    return callers == [IN_BACKWARD]
+
+
+_known(Feature.RUNS, f"torch.autograd.graph.{IN_BACKWARD}", probe=_is_under_way)
+
+
+def after_backward(act: Callable[[], Any]) -> None:
+    """Call a function when the backward that is under way has nothing more to do."""
+    import torch
+
+    torch.autograd.Variable._execution_engine.queue_callback(act)
+
+
+def _comes_after() -> bool:
+    order = list[str]()
+
+    def hook() -> None:
+        after_backward(lambda: order.append("after"))
+        order.append("inside")
+
+    _in_a_backward(hook)
+    return order == ["inside", "after"]
+
+
+_known(Feature.EMULATED, "torch.autograd.Variable._execution_engine", probe=_comes_after)
+
+BUILTIN_HOOK = "_register_builtin_comm_hook"  # a method of DistributedDataParallel
+
+
+def _takes_a_kind() -> bool:
+    import torch
+
+    register = getattr(torch.nn.parallel.DistributedDataParallel, BUILTIN_HOOK)
+    return [*inspect.signature(register).parameters] == ["self", "comm_hook_type"]
+
+
+_known(
+    Feature.EMULATED,
+    f"torch.nn.parallel.DistributedDataParallel.{BUILTIN_HOOK}",
+    probe=_takes_a_kind,
+)
+
+
+# Modules and tensors
+
+own_parameters: Callable[[torch.nn.Module], Parameters] = attrgetter("_parameters")
+own_modules: Callable[[torch.nn.Module], dict[str, Any]] = attrgetter("_modules")
+
+
+def _has_its_own() -> bool:
+    import torch
+
+    inner = torch.nn.Linear(1, 1)
+    outer = torch.nn.Sequential(inner)
+    names = [[*own(each)] for own in (own_parameters, own_modules) for each in (inner, outer)]
+    return names == [["weight", "bias"], [], [], ["0"]]
+
+
+_known(Feature.RUNS, "torch.nn.Module._parameters", "torch.nn.Module._modules", probe=_has_its_own)
+
+
+def applied(module: torch.nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The module, whose parameters, gradients and buffers are what `change` gives for them."""
+    return module._apply(change)  # type: ignore[no-untyped-call]
+
+
+def _changes_all() -> bool:
+    import torch
+
+    with torch.no_grad():
+        layer = applied(torch.nn.Linear(1, 1), torch.zeros_like)
+    return not any(each.any() for each in layer.parameters())
+
+
+_known(Feature.SCRIPTS, "torch.nn.Module._apply", probe=_changes_all)
+
+
+def put_first(parameter: torch.nn.Parameter, handle: Any) -> None:
+    """Let the hook of a handle come first among those that a ready gradient calls."""
+    hooks: Any = parameter._post_accumulate_grad_hooks
+    for earlier in [key for key in hooks if key != handle.id]:
+        hooks[earlier] = hooks.pop(earlier)  # to the end
+
+
+def _comes_first() -> bool:
+    import torch
+
+    parameter, order = torch.nn.Parameter(torch.ones(1)), list[int]()
+    for number in range(3):
+        handle = parameter.register_post_accumulate_grad_hook(lambda _, n=number: order.append(n))  # type: ignore[no-untyped-call]
+    put_first(parameter, handle)
+    torch.autograd.backward(parameter * 1)
+    return order == [2, 0, 1]
+
+
+_known(Feature.RUNS, "torch.Tensor._post_accumulate_grad_hooks", probe=_comes_first)
+
+
+def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The indices and the values of a sparse tensor, which may name one place several times."""
+    return tensor._indices(), tensor._values()
+
+
+def _holds_both() -> bool:
+    import torch
+
+    twice = torch.sparse_coo_tensor(
+        torch.zeros(1, 2, dtype=torch.int64), torch.ones(2), (3,), check_invariants=True
+    )
+    indices, values = sparse_parts(twice)
+    return indices.shape == (1, 2) and values.shape == (2,)
+
+
+_known(Feature.RUNS, "torch.Tensor._indices", "torch.Tensor._values", probe=_holds_both)
+
+use_count: Callable[[torch.Tensor], int] = methodcaller("_use_count")  # what holds it, C++ too
+
+
+def _counts_autograds_use() -> bool:
+    import torch
+
+    x = torch.ones(1, requires_grad=True)
+    before = use_count(x)
+    y = x * x  # keeps x for its backward
+    return use_count(x) > before and y is not None
+
+
+_known(Feature.COUNTED, "torch.Tensor._use_count", probe=_counts_autograds_use)
+
+storage_id: Callable[[torch.UntypedStorage], int] = attrgetter("_cdata")  # equal for all views
+
+
+def _views_share_it() -> bool:
+    import torch
+
+    x, other = torch.ones(2, 2)
+    ids = [storage_id(each.untyped_storage()) for each in (x, other, x.clone())]
+    return ids[0] == ids[1] != ids[2]
+
+
+_known(Feature.COUNTED, "torch.UntypedStorage._cdata", probe=_views_share_it)
+
+
+def local_part(tensor: Any) -> Any:
+    """The tensor that a DTensor has on this rank; any other value as it is."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+_known(Feature.COUNTED, "torch.distributed.tensor.DTensor._local_tensor", probe=lambda: True)
+
+
+# Operations
+
+
+def __getattr__(name: str) -> Any:
+    """`TorchDispatchMode`: a base class, which is looked for where it is imported from here."""
+    if name != "TorchDispatchMode":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require(Feature.COUNTED)
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    return TorchDispatchMode
+
+
+def awaited(value: Any) -> Any:
+    """The tensor of a functional collective that nobody has used yet; any other value as it is."""
+    functional: Any = sys.modules.get("torch.distributed._functional_collectives")
+    if functional is not None and isinstance(value, functional.AsyncCollectiveTensor):
+        return value.trigger_wait()
+    return value
+
+
+def _waits_for_its_value() -> bool:
+    import torch
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+    x = torch.ones(1)
+    return awaited(AsyncCollectiveTensor(x)) is x and awaited(3) == 3
+
+
+_known(
+    Feature.RUNS,
+    "torch.distributed._functional_collectives.AsyncCollectiveTensor.trigger_wait",
+    probe=_waits_for_its_value,
+)
+
+
+def unseen_by_modes() -> object:
+    """A guard: until it is let go, no dispatch mode hears of this thread's operations."""
+    import torch
+
+    return torch._C._DisableTorchDispatch()
+
+
+schema_of: Callable[[Any], Any] = attrgetter("_schema")  # of an operator: its arguments
+packet_of: Callable[[Any], Any] = attrgetter("_overloadpacket")  # its overloads, as one
+
+
+def _modes_hear() -> bool:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    heard = list[tuple[str, Any]]()
+
+    class Hears(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            heard.append((schema_of(func).name, packet_of(func)))
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(1)
+    with Hears():  # type: ignore[no-untyped-call]
+        guard = unseen_by_modes()
+        x.add_(1)
+        del guard
+        x.mul_(2)
+    return heard == [("aten::mul_", torch.ops.aten.mul_)]
+
+
+_known(Feature.COUNTED, "torch.utils._python_dispatch.TorchDispatchMode", probe=_modes_hear)
+_known(Feature.COUNTED, "torch.ops.aten.mul_.Tensor._schema", probe=_modes_hear)
+_known(Feature.COUNTED, "torch.ops.aten.mul_.Tensor._overloadpacket", probe=_modes_hear)
+_known(Feature.EMULATED, "torch._C._DisableTorchDispatch", probe=_modes_hear)
+
+
+def is_traced(kind: type) -> bool:
+    """True for tensors without values, that one of torch's own modes follows: fake ones."""
+    return hasattr(kind, "_mode_key")
+
+
+def _fake_ones_are() -> bool:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return is_traced(FakeTensor) and not is_traced(torch.nn.Parameter)
+
+
+_known(Feature.COUNTED, "torch._subclasses.fake_tensor.FakeTensor._mode_key", probe=_fake_ones_are)
+
+
+def tree_leaves(value: Any) -> list[Any]:
+    """The values in nested lists, tuples and dicts, and in other containers that torch knows."""
+    from torch.utils._pytree import tree_leaves
+
+    return tree_leaves(value)
+
+
+_known(
+    Feature.CHECKS,
+    "torch.utils._pytree.tree_leaves",
+    probe=lambda: tree_leaves({"a": [1, (2,)], "b": 3}) == [1, 2, 3],
+)
+
+GET_DATA = "_get_data"  # the method that waits for a batch of a worker's
+
+
+def batches_of_workers() -> Any:
+    """The class of a DataLoader's iterator whose workers are processes."""
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    return _MultiProcessingDataLoaderIter
+
+
+_known(
+    Feature.COUNTED,
+    f"torch.utils.data.dataloader._MultiProcessingDataLoaderIter.{GET_DATA}",
+    probe=lambda: (
+        [*inspect.signature(getattr(batches_of_workers(), GET_DATA)).parameters] == ["self"]
+    ),
+)
+
+
+# The stand-in for a GPU
+
+
+def device_module() -> Any:
+    """torch's module of the functions that make tensors, and of its device contexts."""
+    from torch.utils import _device
+
+    return _device
+
+
+def constructors() -> Any:
+    """torch's functions that make tensors, such as `torch.ones`. torch keeps the set."""
+    return device_module()._device_constructors()
+
+
+def _ones_makes() -> bool:
+    import torch
+
+    context = device_module().DeviceContext(torch.device("meta"))
+    with context:
+        made = torch.ones(1)
+    return torch.ones in constructors() and made.is_meta
+
+
+_known(
+    Feature.SCRIPTS,
+    "torch.utils._device._device_constructors",
+    "torch.utils._device.DeviceContext",
+    probe=_ones_makes,
+)
+
+
+def builtin_table() -> dict[int, Any] | None:
+    """TorchScript's operations by the ids of their functions; None before it needs them."""
+    import torch
+
+    table: dict[int, Any] | None = torch.jit._builtins._builtin_table
+    return table
+
+
+_known(
+    Feature.SCRIPTS,
+    "torch.jit._builtins._builtin_table",
+    probe=lambda: builtin_table() is None or isinstance(builtin_table(), dict),
+)
+
+MEMORY_HISTORY = "_record_memory_history"  # of torch.cuda.memory
+_known(Feature.SCRIPTS, f"torch.cuda.memory.{MEMORY_HISTORY}", probe=lambda: True)
+
+
+def flat_parameters() -> Any:
+    """The class of FullyShardedDataParallel's flat parameters."""
+    from torch.distributed.fsdp._flat_param import FlatParamHandle
+
+    return FlatParamHandle
+
+
+_known(
+    Feature.FSDP1,
+    "torch.distributed.fsdp._flat_param.FlatParamHandle.to_cpu",
+    probe=lambda: [*inspect.signature(flat_parameters().to_cpu).parameters] == ["self"],
+)
+
+
+# The compiler
+
+COMPILER = "torch._dynamo"
+COMPILED = ("torch._inductor", COMPILER)  # where its code lives
+DISABLED = "__dynamo_disable"  # where torch keeps what the compiler's `disable` has given
+
+
+def put_compiler(module: ModuleType | None) -> None:
+    """Let `torch` have this module as its compiler, or none."""
+    import torch
+
+    if module is None:
+        del torch._dynamo
+    else:
+        torch._dynamo = module
+
+
+def _asks_the_compiler() -> bool:
+    """True if torch's own functions say by `disable(function, recursive)` not to be compiled."""
+    import torch
+    from torch._compile import _disable_dynamo
+
+    asked = list[Any]()
+
+    def disable(function: Any, recursive: bool = True, **named: Any) -> Any:
+        asked.append((recursive, named))
+        return function
+
+    def function() -> None:
+        """Do nothing."""
+
+    module: Any = ModuleType(COMPILER)
+    module.disable = disable
+    before, had = sys.modules.get(COMPILER), vars(torch).get("_dynamo")
+    sys.modules[COMPILER] = module
+    put_compiler(module)
+    try:
+        _disable_dynamo(function)()
+    finally:
+        del sys.modules[COMPILER]
+        if before is not None:
+            sys.modules[COMPILER] = before
+        put_compiler(had)
+    return asked == [(True, {"wrapping": False})] and hasattr(function, DISABLED)
+
+
+_known(Feature.COMPILER, *COMPILED, probe=lambda: True)
+_known(Feature.COMPILER, "torch._compile._disable_dynamo", probe=_asks_the_compiler)
