@@ -595,6 +595,20 @@ _known(
     probe=lambda: tree_leaves({"a": [1, (2,)], "b": 3}) == [1, 2, 3],
 )
 
+
+def file_writer() -> Any:
+    """The class of C++'s by which torch.save writes a file."""
+    import torch
+
+    return torch._C.PyTorchFileWriter
+
+
+_known(
+    Feature.CHECKS,
+    "torch._C.PyTorchFileWriter",
+    probe=lambda: callable(file_writer().__init__),
+)
+
 GET_DATA = "_get_data"  # the method that waits for a batch of a worker's
 
 

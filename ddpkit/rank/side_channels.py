@@ -17,10 +17,11 @@ from types import FrameType
 from typing import Any
 
 import torch
-import torch._C._distributed_c10d as c10d
+import torch.distributed as dist
 
 from ddpkit.rank.where import user_call
 from ddpkit.source import is_user_file
+from ddpkit.torch_private import file_writer
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 EVENTS = {  # names of audit events, and verbs for messages
@@ -94,7 +95,7 @@ def _of_a_file(event: str, args: tuple[Any, ...], frame: FrameType) -> str:
 @contextmanager
 def no_side_channels() -> Iterator[None]:
     """Raise `SideChannel` in the block, in any thread, where a line of the user's opens a way."""
-    writer, storage, store = torch._C.PyTorchFileWriter, torch.UntypedStorage, c10d.Store
+    writer, storage, store = file_writer(), torch.UntypedStorage, dist.Store
     usual: list[tuple[Any, str, Any]] = [
         (writer, "__init__", _to_a_path(writer.__init__)),
         (torch, "from_file", _refused("maps a file")),
