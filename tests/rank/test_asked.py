@@ -85,6 +85,18 @@ def test_a_group_with_a_backend_is_emulated():
     assert min(times[0]) > 12_000_000  # 6 steps of a quarter of it, at 125 bytes a microsecond
 
 
+def waits_with_some():
+    """Call a barrier of a group that has no place for rank 2: torch warns there, and goes on."""
+    pair = dist.new_group([0, 1])
+    dist.monitored_barrier(pair)
+    return dist.get_rank()
+
+
+@pytest.mark.processes("some")
+def test_a_rank_outside_of_a_group_goes_on():
+    assert Cluster(3).run(waits_with_some).results == [0, 1, 2]
+
+
 def tries_nccl():
     try:
         dist.new_group(backend="nccl")

@@ -39,6 +39,7 @@ class AskedGroups:
     def __init__(self, default: str, ours: Collection[str]) -> None:
         self.default, self._ours = default, frozenset(ours)
         self._new_group, self._get_backend = dist.new_group, dist.get_backend
+        self._monitored_barrier = dist.monitored_barrier
         # C++ may be the last to let go of a group: see `rank.script.joining`.
         self._kept: list[Any] = []
 
@@ -88,6 +89,9 @@ class AskedGroups:
         self, group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
     ) -> None:
         """Make a barrier, as every one is monitored here. Raises ValueError where torch does."""
+        if not isinstance(group or dist.group.WORLD, RecordedGroup):  # a group without this rank
+            self._monitored_barrier(group, timeout, wait_all_ranks)
+            return
         if self._asked(group) != "gloo":
             raise ValueError("monitored_barrier is only implemented for GLOO backend.")
         dist.barrier(group)
