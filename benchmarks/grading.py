@@ -1,15 +1,14 @@
-"""Grading: seconds for a correct submission, and a class of 60 of which a third is hostile.
+"""Grading: seconds for a correct submission, and a class of 60 with a hostile third.
 
     python -m benchmarks.grading [--class-size 60] [--jobs 2]
     python -m benchmarks.grading --slow [--class-size 60] [--jobs 2]
     python -m benchmarks.grading --solutions
     python -m benchmarks.grading --reports [--students 200] [--labs 12]
 
-Prints both. With `--slow` instead: the seconds of an honest class, and of a class of which a third
-is slow to judge, merge or read. With `--solutions` instead: the seconds in which each lab's own
-solution is graded, one at a time. With `--reports` instead: one result is copied for a course of so
-many students and labs, and the seconds of `ddpkit grade --resume`, which grades nothing, and of
-reports are printed.
+Prints both. `--slow` prints the seconds of an honest class and of a class with a slow third. With
+`--solutions` instead: the seconds in which each lab's own solution is graded, one at a time. With
+`--reports` instead: one result is copied for a course of so many students and labs; the seconds
+of `ddpkit grade --resume` and of reports are printed.
 
 The class is graded twice, into two folders with one secret: the scores must be the
 same. At the end nothing may be left: no process of a sandbox, no file in the folder for temporary
@@ -113,7 +112,7 @@ def _measure(folder: Path, size: int, jobs: int) -> None:
 
 
 def _slow(folder: Path, size: int, jobs: int) -> None:
-    """Print the seconds of an honest class, and of one of which a third is slow."""
+    """Print the seconds of an honest class and of a class with a third of slow notebooks."""
     (folder / "secret").write_text("a secret of benchmarks")
     _write_class(folder / "one", 1)
     _grade(folder, "one", "proof", 1)
@@ -133,7 +132,7 @@ def _slow(folder: Path, size: int, jobs: int) -> None:
 
 
 def _solutions(folder: Path) -> None:
-    """Print the seconds in which the solution of each lab is graded, which has all its points."""
+    """Print the seconds of grading the solution of each lab; every solution has all points."""
     (folder / "secret").write_text("a secret of benchmarks")
     graded = _grade(folder, str(CHECKOUT / "solutions"), "solved", 1, limit_s=60.0)
     for result in graded.results:

@@ -1,4 +1,4 @@
-"""Work on a stranger's data, in a process of its own: it ends, and soon, whatever the data are.
+"""Work on a stranger's data in a child process: the work ends soon for any data.
 
 The limits are of processor time and memory, so a busy machine ends no honest work.
 """

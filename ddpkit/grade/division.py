@@ -1,8 +1,8 @@
-"""A class graded in parts, on several machines: which submissions are whose, and who is done.
+"""A class graded in parts on several machines.
 
-Each part has a folder of results of its own, so machines share nothing but what was handed in. A
-file in that folder names the part, and says that it has begun or is done. So a part that died is
-graded again without the others, and a report can tell that one is missing.
+Each part has a folder of results, so machines share nothing but the submissions. A file in the
+folder names the part, and whether the part is done. A part that died is graded again alone, and a
+report names the missing parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims judged in a process of its own: a judgement ends, and soon, whatever is claimed.
+"""Claims judged in a child process: every judgement ends soon.
 
 A claim is as large as its author likes, and judging plays programs, unpacks and compares. Each
 judgement has limits of its own, and all of a submission have one together. A claim that takes more

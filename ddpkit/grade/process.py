@@ -1,4 +1,4 @@
-"""What the kernel tells of a process of another user, who chooses its name and its threads."""
+"""Facts of the kernel about a stranger's process: name and threads prove nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stat:
     def is_dead(self) -> bool:
         """True if no thread of the process lives, though its parent has not asked for its end.
 
-        A process whose main thread alone has ended is called a zombie too: its others live on.
+        The kernel says zombie already when the main thread ends, while further threads live.
         """
         return self.state in DEAD and self.threads <= 1
 
@@ -42,8 +42,7 @@ def stat_of(path: str) -> Stat:
 def living(pid: int) -> str | None:
     """Return the folder of a process that tells what it holds; None if the process is dead.
 
-    Where the main thread has ended, its folder tells of no memory and no files: that of a thread
-    which lives does.
+    After the end of the main thread, a living thread's folder tells of memory and files.
     """
     with suppress(OSError, ValueError):
         stat = stat_of(f"/proc/{pid}/stat")

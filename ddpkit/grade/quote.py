@@ -1,7 +1,7 @@
 """The bounds of a result's text: enough for its author to read, too little to carry files out.
 
-Feedback quotes exceptions, values and outputs of the student's code. The code chooses these texts,
-and its author reads them, so a text without bounds would carry anything out of the sandbox.
+Feedback quotes exceptions, values and outputs of the student's code. The code chooses the texts and
+the author reads the texts, so feedback without bounds would carry files out of the sandbox.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def quoted(scores: Sequence[Score], notes: Iterable[str]) -> tuple[list[Score], 
 
 
 def _within(lines: Iterable[str], most: int, characters: int) -> list[str]:
-    """Return the first of the lines, each cut to LINE, and one that says if others are left out."""
+    """Return the first lines, cut to LINE, and a last line about a rest."""
     kept: list[str] = []
     for line in (cut(each) for each in lines):
         characters -= len(line)
