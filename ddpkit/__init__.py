@@ -18,7 +18,8 @@ DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
 
 The rooms, from the top (ARCHITECTURE.md says which may import which): commands; grade; authoring;
 checks, capstone and exercises; faults; cluster; mesh, measure, rank, view; protocol; simulate;
-trace; and the plain things link, machine, data, answers, files, source, text.
+trace; and the plain things link, machine, data, answers, files, source, text,
+torch_private.
 """
 
 from __future__ import annotations
