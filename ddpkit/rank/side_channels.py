@@ -44,7 +44,7 @@ EVENTS = {  # names of audit events, and verbs for messages
     "os.utime": "marks a file",
     "os.setxattr": "marks a file",
 }
-IMPORTS = "<frozen importlib._bootstrap_external>"  # writes compiled modules
+IMPORTS = "<frozen importlib._bootstrap_external>", "get_code"  # an import's file and function
 STORES = ("set", "add", "append", "compare_set", "multi_set", "queue_push")
 
 
@@ -76,20 +76,30 @@ class _Listener:
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
         if self.depth and (event in EVENTS or event in ("open", "mmap.__new__")):
             frame = sys._getframe(1)
-            does = EVENTS.get(event) or _of_a_file(event, args, frame)
-            if does and user_call(frame)[0][0]:
+            does = EVENTS.get(event) or _of_a_file(event, args)
+            if does and user_call(frame)[0][0] and not _of_an_import(frame):
                 raise SideChannel(does)
 
 
 watch = _Listener()
 
 
-def _of_a_file(event: str, args: tuple[Any, ...], frame: FrameType) -> str:
+def _of_a_file(event: str, args: tuple[Any, ...]) -> str:
     if event == "mmap.__new__":
         return "maps a file" if args[0] != -1 else ""
     path, _, flags = args
     written = isinstance(flags, int) and flags & WRITING and path != os.devnull
-    return "writes a file" if written and frame.f_code.co_filename != IMPORTS else ""
+    return "writes a file" if written else ""
+
+
+def _of_an_import(frame: FrameType | None) -> bool:
+    """Return True if an import keeps a compiled module: it makes a folder, writes, and renames."""
+    file, function = IMPORTS
+    while frame is not None and frame.f_code.co_filename == file:
+        if frame.f_code.co_name == function:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

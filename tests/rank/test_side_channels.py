@@ -1,10 +1,12 @@
 """A check refuses ways past torch.distributed, and only these."""
 
 import asyncio
+import importlib
 import io
 import os
 import socket
 import subprocess
+import sys
 import threading
 from multiprocessing import shared_memory
 from pathlib import Path
@@ -93,6 +95,10 @@ def in_a_thread(path):
         raise found[0]
 
 
+def the_writer_of_imports(path):
+    importlib._bootstrap_external._write_atomic(path, b"1")
+
+
 REFUSED = (
     a_file,
     a_descriptor,
@@ -109,6 +115,7 @@ REFUSED = (
     a_process,
     a_fork,
     in_a_thread,
+    the_writer_of_imports,
 )
 
 
@@ -158,6 +165,23 @@ def test_usual_work_is_not_refused(tmp_path):
     path.write_text("words")
     did = call(usual_work, str(path), world_size=2)
     assert [each.item() for each in did.returned] == [2, 2]
+
+
+def imports_for_the_first_time(folder):
+    """Import a module of the reader's, of which Python keeps the bytecode."""
+    sys.dont_write_bytecode = False
+    sys.path.insert(0, folder)
+    import own_module_of_a_reader  # type: ignore[import-not-found]
+
+    return own_module_of_a_reader.answer
+
+
+@pytest.mark.processes("some")
+def test_an_import_may_keep_its_bytecode(tmp_path):
+    (tmp_path / "own_module_of_a_reader.py").write_text("answer = 42")
+    did = call(imports_for_the_first_time, str(tmp_path), world_size=2)
+    assert did.returned == [42, 42]
+    assert list((tmp_path / "__pycache__").iterdir())
 
 
 def test_what_is_watched_is_as_before_afterwards():
