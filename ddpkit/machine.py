@@ -296,8 +296,11 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
         raise ValueError("flops has no float32")
     if not all(number > 0 for number in (*flops.values(), machine.bandwidth, *parts)):
         raise ValueError("a peak, a bandwidth and an efficiency must be above 0")
-    if unknown := [kind for kind in kinds if kind not in KINDS or not kinds[kind].points]:
-        raise ValueError(f"unknown kind of operation: {unknown[0]}")
+    for kind, cost in kinds.items():
+        if kind not in KINDS:
+            raise ValueError(f"the kind {kind!r} is unknown: the kinds are {', '.join(KINDS)}")
+        if not cost.points:
+            raise ValueError(f"the kind {kind!r} has no efficiency")
     return machine
 
 

@@ -20,7 +20,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("returned None", r"Careless: it returned None"),  # `guard`
     ("number for a tensor", r"of type torch\.Tensor but got <class 'int'>"),
     ("never waited for", r"was never waited for"),
-    ("hidden group", r"a process group whose messages nobody counts"),
+    ("hidden group", r"the messages in such a group are not counted"),
     ("side channel", r"ranks exchange data past torch\.distributed"),
     ("in flight", r"a tensor in flight: the "),
     ("empty from anybody", r"offset < this->size"),  # gloo, of an empty message to recv(src=None)

@@ -225,10 +225,12 @@ class _ProgramRank:
         self.posted.append((step, what, handle))
 
     def _message(self, step: MessageEnd, now: int) -> End:
-        if step.op not in MESSAGES or (step.peer is None and step.op.endswith("send")):
+        if step.op not in MESSAGES:
             raise ValueError(
-                f"rank {self.number} cannot post {step}: it is no operation, or has no peer"
+                f"rank {self.number} cannot post {step}: op must be one of {', '.join(MESSAGES)}"
             )
+        if step.peer is None and step.op.endswith("send"):
+            raise ValueError(f"rank {self.number} cannot post {step}: a send needs a peer")
         if step.peer is not None and step.peer not in range(self.world_size):
             raise ValueError(
                 f"rank {self.number} posts a message with rank {step.peer}, which is not in the run"

@@ -35,7 +35,7 @@ class MeshPlan:
 
     def __post_init__(self) -> None:
         if min(self.replicas, self.stages, self.slices, self.micro) < 1:
-            raise ValueError(f"every number of a plan is 1 or more: {self!r}")
+            raise ValueError(f"replicas, stages, slices and micro must each be 1 or more: {self!r}")
 
     @property
     def ranks(self) -> int:

@@ -191,7 +191,10 @@ class _StepReader:
         self.nothing = subtract([self.window], union([*self.compute, *blocked]))
         calls = backward_calls(spans)
         if not calls:
-            raise TraceError(f"there is no backward in this step of rank {rank} to replay")
+            raise TraceError(
+                f"there is no backward in this step of rank {rank}, so the step cannot be "
+                "replayed: take a step with a backward"
+            )
         self.emulated = how_made(cut.facts) == "emulated"
         self.end = max(span.end_ns for call in calls for span in call)
         # Micro-batches before the first bucket only add to the gradients, as in `no_sync`.

@@ -96,8 +96,8 @@ def test_who_waits_for_ever_is_told_with_the_step() -> None:
 @pytest.mark.parametrize(
     ("step", "says"),
     [
-        (MessageEnd("isend", None, 8), "no peer"),
-        (MessageEnd("push", 0, 8), "no operation"),
+        (MessageEnd("isend", None, 8), "a send needs a peer"),
+        (MessageEnd("push", 0, 8), "op must be one of"),
         (MessageEnd("isend", 7, 8), "rank 7, which is not in the run"),
     ],
 )

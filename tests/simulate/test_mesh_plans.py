@@ -35,7 +35,7 @@ def test_groups_are_the_lines_of_the_mesh(shape):
 def test_no_dimension_is_empty():
     with pytest.raises(ValueError, match="1 rank or more"):
         mesh_groups({"slice": 0})
-    with pytest.raises(ValueError, match="every number of a plan is 1 or more"):
+    with pytest.raises(ValueError, match="must each be 1 or more"):
         MeshPlan(slices=0)
 
 

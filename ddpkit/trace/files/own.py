@@ -89,11 +89,11 @@ def _levels(raw: Any, world_size: int) -> dict[int, tuple[MemoryLevel, ...]]:
     try:
         rows = {ranks[rank]: [tuple(row) for row in held] for rank, held in raw.items()}
     except (AttributeError, KeyError, TypeError):
-        raise TraceError("the memory of the ranks is damaged") from None
+        raise TraceError('the levels in "memory" are damaged: save the trace again') from None
     numbers = len(MEMORY_KINDS) + 1
     for held in rows.values():
         if not all(len(row) == numbers and all(map(_is_int, row)) for row in held):
-            raise TraceError("the memory of the ranks is damaged")
+            raise TraceError('the levels in "memory" are damaged: save the trace again')
     return {
         rank: tuple(MemoryLevel(ns, tuple(parts)) for ns, *parts in held)
         for rank, held in rows.items()
@@ -110,7 +110,7 @@ def _span(number: int, row: Any, names: tuple[str, ...], world_size: int) -> Spa
     values = dict(zip(names, row, strict=True))
     for name, value in values.items():
         if not _fits(name, value):
-            raise TraceError(f"span {number} has the {name} {str(value)[:40]!r}")
+            raise TraceError(f"the {name} of span {number} is damaged: {str(value)[:40]!r}")
     if not 0 <= row[0] < world_size:
         raise TraceError(f"span {number} is of rank {row[0]}, but there are {world_size} ranks")
     return Span(**values)
