@@ -141,9 +141,10 @@ def gossiped(hook: Answer, steps: Sequence[Sequence[Any]]) -> tuple[list[Any], i
         pair = dist.get_process_group_ranks(pairs[number % len(pairs)])
         futures = []
         for i, flat in enumerate(buckets):
-            with in_turn(sorted(pair)):
+            with in_turn(sorted(pair)), span(WITH_THE_HOOK):
                 futures.append(hook(state, bucket_of([flat], i, last=i == len(buckets) - 1)))
-        found.append([value_of(future) for future in futures])
+        with span(WITH_THE_HOOK):
+            found.append([value_of(future) for future in futures])
     return found, state.step
 
 

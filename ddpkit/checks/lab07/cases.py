@@ -139,15 +139,20 @@ def gossip_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
              steps)
             for rank in range(n)
         ]  # fmt: skip
+        whole = drawn[0].nbytes
         yield Case(
             title(n, f"{steps} steps" if steps > 1 else "1 step", "2 buckets each"),
             asked(
                 partial(gossiped, answer),
                 PerRank([[list(step) for step in of_rank] for of_rank in drawn]),
                 world_size=n,
-                see={"gave": "returned", "to all": _to_all},
+                see={"gave": "returned", "to all": _to_all, "bytes of the hook": by_the_hook},
             ),
-            {"gave": means, "to all": 0},
+            {
+                "gave": means,
+                "to all": 0,
+                "bytes of the hook": [Between(whole, 2 * whole)] * n,  # there, and back
+            },
             hints=GOSSIP,
             given={"n": n, "drawn": drawn, "steps": steps},
             stop_if="wrong",
