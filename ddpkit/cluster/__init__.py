@@ -9,6 +9,7 @@ monitor    reads the ranks' black boxes: disagreement, deadlock
 causes     why ranks cannot go on, in what their calls differ
 blame      whose fault, of all that is known of a failure
 explain    words for what went wrong
+phrases    the parts of sentences that all these words share
 interrupts KeyboardInterrupt, held back, and handed on to another thread
 stopped    words for a run that was stopped
 unwaited   words for works that nobody has waited for

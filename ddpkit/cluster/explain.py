@@ -1,96 +1,33 @@
 """The texts of the errors of a run: pure functions from an error's data to its text.
 
-`monitor` and `blame` collect the data. The texts for a stopped run are in `stopped`.
+`monitor` and `blame` collect the data. `phrases` has the parts of sentences that repeat, `stopped`
+the texts for a stopped run.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from ddpkit.cluster import causes
 from ddpkit.cluster.causes import Needs
-from ddpkit.errors import (
-    DeadlockCause,
-    Death,
-    LastSeen,
-    MismatchKind,
-    Waiting,
+from ddpkit.cluster.phrases import (
+    ROOT_NAMES,
+    describe,
+    of_group,
+    place,
+    ranks,
+    tensor,
+    waits,
+    wrapped,
 )
-from ddpkit.protocol.call import ASYNCHRONOUS, Call, Where
+from ddpkit.errors import DeadlockCause, Death, LastSeen, MismatchKind, Waiting
+from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Raised
-from ddpkit.source import locate, source_line
-from ddpkit.text import BLANK, ERROR_LINE, count, plural, wrap
+from ddpkit.source import locate
+from ddpkit.text import BLANK, count, plural
 
-ROOT_NAMES = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 LONG = 2000  # characters of an exception's message
-
-
-# Parts of sentences
-
-
-def ranks(numbers: Iterable[int]) -> str:
-    """Return "rank 2" or "ranks 0, 1, 3"."""
-    numbers = sorted(numbers)
-    return f"{plural(len(numbers), 'rank')} {', '.join(map(str, numbers))}"
-
-
-def place(where: Where) -> str:
-    """Return a line of the user's code: "Cell In[5], line 3: dist.recv(x, src=1)"."""
-    filename, lineno = where
-    if not filename:
-        return "outside your code"
-    text = source_line(filename, lineno)
-    return f"{locate(filename, lineno)}{': ' if text else ''}{text}"
-
-
-def wrapped(sentence: str) -> str:
-    """Return a sentence in short lines: JupyterLab breaks longer lines in the middle of a word."""
-    return wrap(sentence, ERROR_LINE)
-
-
-def tensor(call: Call) -> str:
-    """Return "float32[4, 2]", or "" for a call without a tensor."""
-    return f"{call.dtype}[{', '.join(map(str, call.shape))}]" if call.dtype else ""
-
-
-def describe(call: Call) -> str:
-    """Return a call as the user wrote it: "recv(src=1, tag=7)", "all_reduce(float32[4])"."""
-    if not call.seq:  # a wait seen in a stack, known by its name only
-        if call.keys:
-            return f"{call.op}({', '.join(map(repr, call.keys))}) of a store"
-        return f"{call.op}()" + (f" for group {sorted(call.members)}" if call.group else "")
-    text = f"{call.op}({', '.join(filter(None, _arguments(call)))})"
-    text += _of_group(call)
-    if call.via in ASYNCHRONOUS:
-        return f"i{text}"
-    return f"{text} inside {call.via}()" if call.via else text
-
-
-def _of_group(call: Call) -> str:
-    """Return " of group tp [0, 1]", or "" for a group without a name."""
-    return f" of group {call.group_desc} {sorted(call.members)}" if call.group_desc else ""
-
-
-def _arguments(call: Call) -> Iterable[str]:
-    if call.is_message:
-        yield f"{'dst' if call.op == 'send' else 'src'}={'any' if call.peer is None else call.peer}"
-        yield f"tag={call.tag}" if call.tag else ""
-    else:
-        yield tensor(call)
-        yield f"{ROOT_NAMES[call.op]}={call.root}" if call.op in ROOT_NAMES else ""
-        yield call.reduce if call.reduce != "SUM" else ""
-    yield f"group={sorted(call.members)}" if call.group and not call.group_desc else ""
-
-
-def waits(rank_list: Iterable[int], waiting: Waiting) -> str:
-    """Return two lines of a report: the waiting ranks with their call, and the line of code."""
-    numbers, text = sorted(rank_list), describe(waiting.call)
-    verb = "waits" if len(numbers) == 1 else "wait"
-    posted = waiting.call.where
-    if posted != waiting.where and posted[0]:
-        text = f"wait() for the {text} of line {posted[1]}"
-    return f"  {ranks(numbers)} {verb} in {text}\n      {place(waiting.where)}"
 
 
 # Deadlock
@@ -251,7 +188,7 @@ def _deed(call: Call) -> str:
     """Return the part of another rank that would end the call."""
     if call.op == "recv":
         return "send"
-    return "receive" if call.op == "send" else f"call {call.op}{_of_group(call)}"
+    return "receive" if call.op == "send" else f"call {call.op}{of_group(call)}"
 
 
 # Mismatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from numbers import Real
 
-from ddpkit.cluster import explain
+from ddpkit.cluster import phrases
 from ddpkit.errors import ClusterError, Doing, Waiting
 
 
@@ -39,14 +39,14 @@ def what_ranks_did(doing: Mapping[int, Doing], returned: Collection[int]) -> str
     """Return a line for each unfinished rank, and one line for all returned ranks."""
     lines = [f"  {what_rank_did(rank, each)}" for rank, each in sorted(doing.items())]
     if returned:
-        lines.append(f"  {explain.ranks(returned)} had returned")
+        lines.append(f"  {phrases.ranks(returned)} had returned")
     return "\n".join(lines)
 
 
 def what_rank_did(rank: int, doing: Doing) -> str:
     """Return the state of one rank when its run was stopped, with its line of code."""
     if doing.where is None:
-        return f"{explain.ranks([rank])} was still starting"
+        return f"{phrases.ranks([rank])} was still starting"
     if doing.call is not None:
-        return explain.waits([rank], Waiting(doing.call, doing.where)).strip()
-    return f"{explain.ranks([rank])} was in {explain.place(doing.where)}"
+        return phrases.waits([rank], Waiting(doing.call, doing.where)).strip()
+    return f"{phrases.ranks([rank])} was in {phrases.place(doing.where)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ddpkit.cluster.explain import ranks, wrapped
+from ddpkit.cluster.phrases import ranks, wrapped
 from ddpkit.text import count
 from ddpkit.trace import UNWAITED, Trace
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpkit.cluster import causes, explain, stopped
+from ddpkit.cluster import causes, explain, phrases, stopped
 from ddpkit.cluster.blame import blame, is_echo, process_death
 from ddpkit.errors import Deadlock, Death, Doing, LastSeen, Waiting
 from ddpkit.protocol.call import Call
@@ -65,20 +65,20 @@ def deadlock(calls, needs, returned=()):
     ],
 )
 def test_a_call(given, text):
-    assert explain.describe(given) == text
+    assert phrases.describe(given) == text
 
 
 @pytest.mark.parametrize(
     ("numbers", "text"), [([2], "rank 2"), ({1, 0}, "ranks 0, 1"), ((5, 3, 4), "ranks 3, 4, 5")]
 )
 def test_ranks(numbers, text):
-    assert explain.ranks(numbers) == text
+    assert phrases.ranks(numbers) == text
 
 
 def test_a_place():
-    assert explain.place(("", 0)) == "outside your code"
-    assert explain.place(("/no/such/file.py", 3)) == "file.py, line 3"
-    line = explain.place((__file__, 1))
+    assert phrases.place(("", 0)) == "outside your code"
+    assert phrases.place(("/no/such/file.py", 3)) == "file.py, line 3"
+    line = phrases.place((__file__, 1))
     assert line.startswith('test_explain.py, line 1: """Words')
 
 
@@ -256,8 +256,8 @@ def test_one_number_for_groups_of_different_members():
 
 def test_a_wait_names_where_it_was_posted():
     wait = call("recv", peer=1, via="irecv")
-    assert "in irecv(src=1)\n" in explain.waits([0], Waiting(wait, LINE))
-    assert "in wait() for the irecv(src=1) of line 3\n      cell.py, line 9" in explain.waits(
+    assert "in irecv(src=1)\n" in phrases.waits([0], Waiting(wait, LINE))
+    assert "in wait() for the irecv(src=1) of line 3\n      cell.py, line 9" in phrases.waits(
         [0], Waiting(wait, ("/x/cell.py", 9))
     )
 

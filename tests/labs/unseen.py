@@ -24,7 +24,8 @@ import torch.distributed as dist
 from ddpkit.exercises import ranks as on_ranks
 from ddpkit.rank import side_channels
 from ddpkit.rank.group.emulated import EmulatedGroup
-from ddpkit.rank.group.recorded import COLLECTIVES, PAIRWISE, RENAMED, RecordedGroup
+from ddpkit.rank.group.methods import COLLECTIVES, PAIRWISE, RENAMED
+from ddpkit.rank.group.recorded import RecordedGroup
 
 ANSWERS = (
     "answers/lab",

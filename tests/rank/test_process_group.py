@@ -7,7 +7,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit import Cluster
 from ddpkit.errors import Deadlock
-from ddpkit.rank.group.recorded import COLLECTIVES, PAIRWISE, REFUSED, RecordedGroup
+from ddpkit.rank.group.methods import COLLECTIVES, PAIRWISE, REFUSED
+from ddpkit.rank.group.recorded import RecordedGroup
 
 pytestmark = pytest.mark.processes
 

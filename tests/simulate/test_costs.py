@@ -164,9 +164,9 @@ def test_an_operation_costs_what_its_bytes_need(n: int) -> None:
 
 
 def test_every_operation_has_a_cost_and_no_link_is_dearer_than_the_slowest() -> None:
-    group = pytest.importorskip("ddpkit.rank.group.recorded")
+    methods = pytest.importorskip("ddpkit.rank.group.methods")
     fast, mixed = "10 Gbit/s, 10 us", {"default": "10 Gbit/s, 10 us", 1: "1 Gbit/s, 1 ms"}
-    for operation in set(group.COLLECTIVES.values()):
+    for operation in set(methods.COLLECTIVES.values()):
         slow = collective_ns(operation, 10**6, Links.parse("1 Gbit/s, 1 ms", 3))
         by_events = collective_ns(operation, 10**6, Links.parse(mixed, 3))
         assert collective_ns(operation, 10**6, Links.parse(fast, 3)) < by_events

@@ -13,7 +13,7 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.counts import noun
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import who
-from ddpkit.rank.group.recorded import COLLECTIVES
+from ddpkit.rank.group.methods import COLLECTIVES
 
 
 def collectives(s: Seen) -> list[str]:

@@ -16,7 +16,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from ddpkit.cluster import blame, explain, stopped
+from ddpkit.cluster import blame, phrases, stopped
 from ddpkit.cluster.devices import Place
 from ddpkit.cluster.interrupts import interrupts_held
 from ddpkit.cluster.local import hashing, launch
@@ -266,7 +266,7 @@ class LocalRun:
         try:
             self.results[rank] = unpack_result(reply.result)
         except Exception as error:
-            message = f"the result of {explain.ranks([rank])} cannot be read here: {error}"
+            message = f"the result of {phrases.ranks([rank])} cannot be read here: {error}"
             raise ClusterError(message) from error
 
     def _read_death(self, rank: int) -> None:

@@ -1,6 +1,7 @@
 """The process group of a run, and the network that it emulates.
 
 recorded   the group of every cluster: a record of each call around gloo or NCCL
+methods    the methods that c10d calls on a group, and the refused methods
 work       what a recorded group gives for a call
 arguments  what the arguments of a collective say
 in_flight  what the network owns between a post and its wait, for checks

@@ -1,0 +1,60 @@
+"""The methods that c10d calls on a process group: what each does, and the refused methods."""
+
+from ddpkit import torch_private
+
+# The name that torch.distributed's user knows, for each method that c10d calls on a group.
+COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather_coalesced",
+    "all_gather_single": "all_gather_into_tensor",
+    torch_private.ALL_GATHER: "all_gather_into_tensor",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    torch_private.REDUCE_SCATTER: "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "all_to_all_single": "all_to_all_single",
+    "barrier": "barrier",
+}
+# Renamed in torch 2.13: the caller may use the one name, the inner group have the other.
+RENAMED = {
+    "all_gather_single": torch_private.ALL_GATHER,
+    "reduce_scatter_single": torch_private.REDUCE_SCATTER,
+    "all_to_all_single": "alltoall_base",
+}
+RENAMED |= {old: new for new, old in RENAMED.items()}
+# Each takes several pairs of tensors, and is recorded and done as one operation on each pair: the
+# backends' Python classes have no other. DTensor and FSDP2 come by here. torch 2.13 renamed them.
+PAIRWISE = {
+    "allgather_into_tensor_coalesced": torch_private.ALL_GATHER,
+    "all_gather_single_coalesced": torch_private.ALL_GATHER,
+    "reduce_scatter_tensor_coalesced": torch_private.REDUCE_SCATTER,
+    "reduce_scatter_single_coalesced": torch_private.REDUCE_SCATTER,
+}
+# Calls that would make traffic, or groups, of which no trace could hear; and the reason.
+NO_HOOKS = "its hooks would hear of no call. `run.trace` has each call after the run"
+NO_PEERS = "its ranks are those that the run has started"
+REFUSED = {
+    "split_group": "dist.new_group(ranks) makes such a group, and is recorded",
+    "merge_remote_group": NO_PEERS,
+    "reconfigure": NO_PEERS,
+    "get_reconfigure_handle": NO_PEERS,
+    "new_window": "one-sided transfers are not recorded",
+    "register_pre_hook": NO_HOOKS,
+    "register_post_hook": NO_HOOKS,
+    "register_abort_hook": NO_HOOKS,
+}
+INPUT_COMES_SECOND = frozenset(COLLECTIVES) - {
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "reduce",
+    "barrier",
+    "scatter",  # only the root has an input: the output shows the expected shape
+}
