@@ -28,8 +28,10 @@ from ddpkit.grade.questions import Answer
 from tests.labs import unseen
 
 MOST = 0.06  # a share of an exercise's points
-OTHERWISE = {  # exercises with more points without messages, and why
-    "save_checkpoint": "a barrier is all that it sends; without it one case of five fails",
+OTHERWISE = {  # the points of exercises with more points without messages, and why
+    # A barrier is all that it sends. Without the barrier one case of five fails, and the others ask
+    # for the order of writing and renaming, and for one writer.
+    "save_checkpoint": 1.6,
 }
 MEMORY = ("bytes held", "bytes of state", "kept at rest", "blocks in memory", "memory")
 
@@ -50,7 +52,8 @@ def test_a_right_answer_whose_messages_go_another_way_earns_nothing(
     if unseen.calls_in(tmp_path) == 0:
         pytest.skip("the right answer sends nothing itself")
     if way == "nowhere" and name in OTHERWISE:
-        assert not verdict, OTHERWISE[name]
+        assert not verdict, verdict_text(verdict)
+        assert verdict.earned <= OTHERWISE[name], verdict_text(verdict)
     else:
         assert verdict.earned <= MOST * exercise.points, verdict_text(verdict)
 
