@@ -1,18 +1,19 @@
-"""How many of torch's own test bodies pass on the kit's group: plain, real, link and machine.
+"""Run torch's own test bodies on the kit's group, and count the passes: real, link, machine.
 
     python -m benchmarks.torch_tests [--only REGEX] [--ways plain,real] [--file test_c10d_gloo.py]
 
-The bodies are those of the wheel (`torch.testing._internal.distributed.distributed_test`), and with
-`--file` those of that file of torch's repository. Each runs on `--ranks` ranks: on a group of
-torch's own (plain), and on the kit's group in real time, on a link, and on a modelled machine.
-Prints how many pass each way, and of each failure the reason. A body that fails plain says nothing
-of the kit: it is listed, and not counted.
+The bodies come from the wheel (`torch.testing._internal.distributed.distributed_test`), or with
+`--file` from a file of torch's repository. Each body runs on `--ranks` ranks: on torch's own group
+(plain), and on the kit's group in real time, on a link, and on a modelled machine. The program
+prints the number of passes for each way, and the reason of each failure. A failure
+on torch's own group is no fault of the kit: the program lists the body, and does not run the body
+on the kit's group.
 
-Many bodies share a run, since a rank that imports them needs seconds. A run that fails ends with
-the body that was under way; the next run goes on behind it. No body gets more than `--seconds`.
+Many bodies share a run, since a rank needs seconds to import them. A failed run ends with the body
+in progress; the next run begins with the next body. Each run has a limit of `--seconds`.
 
-torch's bodies meet by files at some places, which no emulated clock follows: there they make a
-barrier here.
+At some places torch's bodies meet by files, and no emulated clock follows a file. The program puts
+a barrier into these places.
 """
 
 from __future__ import annotations
@@ -44,27 +45,27 @@ WAYS: dict[str, dict[str, Any]] = {
     "machine": {"machine": MODEL, "link": LINK},
 }
 WHEEL = "torch.testing._internal.distributed.distributed_test"
-BATCH = 12  # bodies that share a run
-FOLDERS = ("barrier", "test_dir", "init_dir")  # that torch's bodies use
+BATCH = 12  # bodies in one run
+FOLDERS = ("barrier", "test_dir", "init_dir")  # folders of torch's bodies
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of one body, one way: "passed", "skipped" or "failed"."""
+    """The end of a body in one of the WAYS: "passed", "skipped" or "failed"."""
 
     how: str
     why: str = ""
 
 
 def environ(ranks: int, folder: Path) -> dict[str, str]:
-    """Return the variables that torch's bodies read as they are imported."""
+    """Return the environment variables that the import of torch's bodies reads."""
     for name in FOLDERS:
         (folder / name).mkdir(exist_ok=True)
     return {"BACKEND": "gloo", "WORLD_SIZE": str(ranks), "TEMP_DIR": str(folder)}
 
 
 def kinds(file: str) -> dict[str, Any]:
-    """Return the classes with the bodies, by name, as they run on a rank that is there already."""
+    """Return the classes with the bodies, by name, changed to run on a started rank."""
     if not file:
         wheel: Any = importlib.import_module(WHEEL)
         base = wheel.DistributedTest._DistTestBase
@@ -106,7 +107,7 @@ def names(file: str, only: str) -> list[str]:
 
 
 def play(file: str, bodies: Sequence[str], folder: str, plain: bool) -> None:
-    """Run bodies one after the other, and write down how each has ended; stop at a failure."""
+    """Run bodies in turn, and write down the end of each body; stop at a failure."""
     import torch.distributed as dist
 
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -124,7 +125,7 @@ def play(file: str, bodies: Sequence[str], folder: str, plain: bool) -> None:
 
 
 def run_body(kind: Any, name: str, rank: int, size: int, file: Path) -> bool:
-    """Run a body as the process of one rank, which it takes itself for; True if it is skipped."""
+    """Run a body as torch's tests do in a process of their own; True if the body is skipped."""
     from torch.testing._internal.common_distributed import TEST_SKIPS
     from torch.testing._internal.common_utils import set_rng_seed
 
@@ -145,7 +146,7 @@ def run_body(kind: Any, name: str, rank: int, size: int, file: Path) -> bool:
 
 
 def become_plain(folder: str) -> None:
-    """Leave the kit's group, and join one of torch's own."""
+    """Leave the kit's group, and join a group of torch's own."""
     import torch.distributed as dist
 
     from ddpkit.rank.group.asked import HOMES, AskedGroups
@@ -167,7 +168,7 @@ def become_plain(folder: str) -> None:
 def outcomes(
     way: str, file: str, bodies: Sequence[str], ranks: int, seconds: float
 ) -> Iterator[tuple[str, Outcome]]:
-    """Run bodies one way, and yield how each has ended."""
+    """Run bodies in one of the WAYS, and yield the end of each body."""
     cluster = Cluster(ranks, device="cpu", **WAYS[way])
     left, alone = list(bodies), False
     while left:
@@ -187,14 +188,14 @@ def outcomes(
             alone = False
             assert len(done) == len(batch), f"{batch[len(done)]} has left the run"
         elif isinstance(error, RunTimeout) and not alone and len(batch) > 1:
-            alone = True  # the others of the batch may have used up its time
+            alone = True  # the batch may have used up the time: run each body alone
         elif left:
             yield left.pop(0), Outcome("failed", reason(error))
             alone = False
 
 
 def _written(folder: Path, ranks: int) -> list[str]:
-    """Return how the first bodies have ended, up to one that has not ended on all ranks."""
+    """Return the ends of the first bodies, up to a body without an end on some rank."""
     ended: list[dict[int, str]] = []
     for rank in range(ranks):
         log = folder / f"rank{rank}"
@@ -207,14 +208,14 @@ def _written(folder: Path, ranks: int) -> list[str]:
 
 
 def reason(error: Exception) -> str:
-    """Return the lines of an error that tell why, in one line."""
+    """Return the reason in an error's text, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     why = " ".join(lines[next((n for n, line in enumerate(lines) if line[:4] == "Why:"), 0) :][:3])
     return f"{type(error).__name__}: {why[:240]}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run all bodies all ways, and print what passes, what fails and why."""
+    """Run all bodies in all ways; print the number of passes, and each failure with the reason."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="bodies whose names match this")
     parser.add_argument("--file", default="", help="a file of torch's repository with more bodies")

@@ -53,7 +53,7 @@ class CallError(ClusterError, TypeError):
 
 
 class UnsupportedTorch(ClusterError):
-    """This torch lacks a private name on which the kit depends, or the name behaves otherwise."""
+    """torch lacks a private name on which the kit depends, or has changed the behaviour."""
 
 
 # The data in the errors of a run

@@ -1,18 +1,18 @@
 """All private names of torch on which the kit depends, each with a probe.
 
-A private name has no promise: the next torch may rename it, drop it, or change its behaviour. So
-the kit reaches each of them by this module, and nowhere else (`tests/project/test_private.py` reads
-the whole package). Beside each name stands its probe, a tiny case of the use that the kit makes of
-the name. `ddpkit doctor` runs all probes.
+torch promises nothing about a private name: the next version may rename the name, drop it, or
+change the behaviour. Therefore the kit uses private names only in this module
+(`tests/project/test_private.py` reads the whole package). Beside each name stands a probe: a tiny
+case of the kit's use of the name. `ddpkit doctor` runs all probes.
 
-A run calls `require` first, which looks whether the names of its part of the kit exist. That takes
-microseconds. Where one is missing the reader gets a sentence, in place of an assertion of torch's
-own, with the version of torch, the name, and the features of the kit that go on working.
+A run calls `require` first, which checks within microseconds that the names for the run exist. If
+a name is missing, the reader gets a sentence instead of an assertion inside torch: the version of
+torch, the name, and the features of the kit that still work.
 
-Names of operators, such as aten's `_softmax`, are no private names: they are keys of torch's
-registry, and an operator that is missing there is one that no program calls.
+Names of operators, such as aten's `_softmax`, are no private names. The names are keys of torch's
+registry, and no program calls an operator that the registry lacks.
 
-This module imports torch in its functions only, so a launcher can load it without torch.
+Only functions of the module import torch, so a launcher can load the module without torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Feature(Enum):
-    """A part of the kit that needs private names: what works where one of them is missing."""
+    """A part of the kit with private names; the value tells the effect of a missing name."""
 
     RUNS = "no run works"
     EMULATED = "real-time runs work, emulated ones do not"
@@ -54,24 +54,24 @@ class Feature(Enum):
 
     @property
     def harmless(self) -> bool:
-        """True if all works without the names, in some other way."""
+        """True if the kit has a substitute for the names."""
         return self in (Feature.COMPILER, Feature.WORDS)
 
 
 class Private(NamedTuple):
-    """A private name, and its probe: False, or an error, where it is not what the kit needs."""
+    """A private name and a probe: False or an error if the kit cannot use the name."""
 
-    name: str  # dotted, from "torch" on, as a reader of torch's source finds it
+    name: str  # dotted, from "torch" on, as in torch's source
     feature: Feature
     probe: Callable[[], bool]
 
     @property
     def short(self) -> str:
-        """The name alone, without its modules and class."""
+        """The name alone, without modules and class."""
         return self.name.rpartition(".")[2]
 
     def is_there(self, *, load: bool) -> bool:
-        """True if the name exists, or is in a module that is not loaded and not to be."""
+        """True if the name exists; without `load` also if the name's module is not loaded yet."""
         found: Any = importlib.import_module("torch")
         path = "torch"
         for part in self.name.split(".")[1:]:
@@ -86,7 +86,7 @@ class Private(NamedTuple):
         return True
 
     def trouble(self) -> str:
-        """A sentence on what is wrong with the name, or ""."""
+        """Return a sentence on the fault of the name; "" without a fault."""
         if not self.is_there(load=True):
             return self.lacking()
         try:
@@ -96,7 +96,7 @@ class Private(NamedTuple):
         return says and f"{self.short} of torch {_version()} {says}: {self.feature.value}"
 
     def lacking(self) -> str:
-        """The sentence on a name that is missing."""
+        """Return the sentence on a missing name."""
         return f"torch {_version()} has no {self.short}: {self.feature.value}"
 
 
@@ -104,14 +104,14 @@ NAMES: list[Private] = []
 
 
 def require(*features: Feature) -> None:
-    """Raise UnsupportedTorch if a name is missing that one of these features of the kit needs."""
+    """Raise UnsupportedTorch if a name is missing for the given features of the kit."""
     for private in NAMES:
         if private.feature in features and not private.is_there(load=False):
             raise UnsupportedTorch(private.lacking())
 
 
 def explain(error: Exception, *features: Feature) -> None:
-    """Raise UnsupportedTorch from an error if a probe of these features fails."""
+    """Raise UnsupportedTorch from `error` if a probe of the given features fails."""
     for private in NAMES:
         if private.feature in features and (trouble := private.trouble()):
             raise UnsupportedTorch(trouble) from error
@@ -124,10 +124,10 @@ def _version() -> str:
 
 
 def _is_module(name: str) -> bool:
-    """True if there is a module of this name, loaded or not."""
+    """True if there is a module with the name, loaded or not."""
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # what should have it is no package
+    except ModuleNotFoundError:  # the parent is no package
         return False
 
 
@@ -139,7 +139,7 @@ def _known(feature: Feature, *names: str, probe: Callable[[], bool]) -> None:
 
 
 def _alone() -> Any:
-    """A process group of gloo's with one rank."""
+    """Return a process group of gloo's with a single rank."""
     import torch.distributed as dist
 
     return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=20))
@@ -148,7 +148,7 @@ def _alone() -> Any:
 def register_backend(group: Any, device: str, inner: Any) -> None:
     """Make `inner` the backend of a group for "cpu" (gloo's) or for "cuda" (NCCL's).
 
-    torch 2.15 asks each new group for its default backend: that is the CPU's.
+    torch 2.15 asks each new group for a default backend: the CPU's.
     """
     import torch
     import torch.distributed as dist
@@ -164,7 +164,7 @@ def _has_its_backend() -> bool:
     import torch
     import torch.distributed as dist
 
-    group: Any = dist.ProcessGroup(0, 1)  # type: ignore[call-arg]  # its stub is wrong
+    group: Any = dist.ProcessGroup(0, 1)  # type: ignore[call-arg]  # torch's stub is wrong
     register_backend(group, "cpu", _alone())
     by_default = group._get_sequence_number_for_group()  # raises where there is no default
     return bool(by_default == 0 and group._get_backend(torch.device("cpu")).size() == 1)
@@ -177,7 +177,7 @@ _known(
     probe=_has_its_backend,
 )
 
-ALL_GATHER = "_allgather_base"  # methods of a group; torch 2.13 gave them public names too
+ALL_GATHER = "_allgather_base"  # methods of a group; torch 2.13 added public names
 REDUCE_SCATTER = "_reduce_scatter_base"
 
 
@@ -199,7 +199,7 @@ _known(
 
 
 def source_of(work: Any) -> int:
-    """The rank in its group from which the message of a receive from anybody came."""
+    """Return the sender, as a rank in the group, of the message in a receive from any rank."""
     return int(work._source_rank())
 
 
@@ -228,7 +228,7 @@ _known(Feature.RUNS, "torch.distributed.Work._source_rank", probe=_tells_the_sou
 
 @contextmanager
 def posted_as_one(nccl: Any) -> Iterator[list[Any]]:
-    """Post the calls inside as one operation of a group of NCCL's; then the list has its Work."""
+    """Post the calls in the block as a single operation of NCCL's, and add the Work to the list."""
     works: list[Any] = []
     nccl._start_coalescing()
     try:
@@ -299,7 +299,7 @@ _known(Feature.CHECKS, "torch._C.Future", probe=_work_has_a_future)
 
 
 def raise_when_read(future: torch.futures.Future[Any], error: Exception) -> None:
-    """Let a future that has a value raise an error where Python reads that."""
+    """Let a future with a value raise an error when Python reads the value."""
 
     def refuse(_: Any) -> None:
         raise error
@@ -325,7 +325,7 @@ _known(Feature.EMULATED, "torch._C.Future._set_unwrap_func", probe=_raises_when_
 
 # Backward, and DistributedDataParallel
 
-IN_BACKWARD = "_engine_run_backward"  # the function of Python's that is under way in a backward
+IN_BACKWARD = "_engine_run_backward"  # torch's Python function on the stack of a backward
 
 
 def _in_a_backward(act: Callable[[], Any]) -> None:
@@ -348,7 +348,7 @@ _known(Feature.RUNS, f"torch.autograd.graph.{IN_BACKWARD}", probe=_is_under_way)
 
 
 def after_backward(act: Callable[[], Any]) -> None:
-    """Call a function when the backward that is under way has nothing more to do."""
+    """Call a function at the end of the current backward."""
     import torch
 
     torch.autograd.Variable._execution_engine.queue_callback(act)
@@ -403,7 +403,7 @@ _known(Feature.RUNS, "torch.nn.Module._parameters", "torch.nn.Module._modules", 
 
 
 def applied(module: torch.nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The module, whose parameters, gradients and buffers are what `change` gives for them."""
+    """Apply `change` to a module's parameters, gradients and buffers; return the module."""
     return module._apply(change)  # type: ignore[no-untyped-call]
 
 
@@ -419,7 +419,7 @@ _known(Feature.SCRIPTS, "torch.nn.Module._apply", probe=_changes_all)
 
 
 def put_first(parameter: torch.nn.Parameter, handle: Any) -> None:
-    """Let the hook of a handle come first among those that a ready gradient calls."""
+    """Make the hook of a handle the first of the hooks that a ready gradient calls."""
     hooks: Any = parameter._post_accumulate_grad_hooks
     for earlier in [key for key in hooks if key != handle.id]:
         hooks[earlier] = hooks.pop(earlier)  # to the end
@@ -440,7 +440,7 @@ _known(Feature.RUNS, "torch.Tensor._post_accumulate_grad_hooks", probe=_comes_fi
 
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The indices and the values of a sparse tensor, which may name one place several times."""
+    """Return the indices and values of a sparse tensor; an index may occur several times."""
     return tensor._indices(), tensor._values()
 
 
@@ -456,7 +456,7 @@ def _holds_both() -> bool:
 
 _known(Feature.RUNS, "torch.Tensor._indices", "torch.Tensor._values", probe=_holds_both)
 
-use_count: Callable[[torch.Tensor], int] = methodcaller("_use_count")  # what holds it, C++ too
+use_count: Callable[[torch.Tensor], int] = methodcaller("_use_count")  # owners, C++ included
 
 
 def _counts_autograds_use() -> bool:
@@ -464,7 +464,7 @@ def _counts_autograds_use() -> bool:
 
     x = torch.ones(1, requires_grad=True)
     before = use_count(x)
-    y = x * x  # keeps x for its backward
+    y = x * x  # keeps x for the backward
     return use_count(x) > before and y is not None
 
 
@@ -485,7 +485,7 @@ _known(Feature.COUNTED, "torch.UntypedStorage._cdata", probe=_views_share_it)
 
 
 def local_part(tensor: Any) -> Any:
-    """The tensor that a DTensor has on this rank; any other value as it is."""
+    """Return the part of a DTensor on the calling rank; return any plain value unchanged."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
@@ -496,7 +496,7 @@ _known(Feature.COUNTED, "torch.distributed.tensor.DTensor._local_tensor", probe=
 
 
 def __getattr__(name: str) -> Any:
-    """`TorchDispatchMode`: a base class, which is looked for where it is imported from here."""
+    """Return `TorchDispatchMode`, a base class; torch is loaded when a module imports the name."""
     if name != "TorchDispatchMode":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require(Feature.COUNTED)
@@ -506,7 +506,7 @@ def __getattr__(name: str) -> Any:
 
 
 def awaited(value: Any) -> Any:
-    """The tensor of a functional collective that nobody has used yet; any other value as it is."""
+    """Wait for the unused result of a functional collective; return any plain value unchanged."""
     functional: Any = sys.modules.get("torch.distributed._functional_collectives")
     if functional is not None and isinstance(value, functional.AsyncCollectiveTensor):
         return value.trigger_wait()
@@ -529,14 +529,14 @@ _known(
 
 
 def unseen_by_modes() -> object:
-    """A guard: until it is let go, no dispatch mode hears of this thread's operations."""
+    """Return a guard that hides the thread's operations from dispatch modes until its deletion."""
     import torch
 
     return torch._C._DisableTorchDispatch()
 
 
-schema_of: Callable[[Any], Any] = attrgetter("_schema")  # of an operator: its arguments
-packet_of: Callable[[Any], Any] = attrgetter("_overloadpacket")  # its overloads, as one
+schema_of: Callable[[Any], Any] = attrgetter("_schema")  # an operator's arguments
+packet_of: Callable[[Any], Any] = attrgetter("_overloadpacket")  # all overloads together
 
 
 def _modes_hear() -> bool:
@@ -568,7 +568,7 @@ _known(Feature.EMULATED, "torch._C._DisableTorchDispatch", probe=_modes_hear)
 
 
 def is_traced(kind: type) -> bool:
-    """True for tensors without values, that one of torch's own modes follows: fake ones."""
+    """True for a class of tensors without values, which a mode of torch's follows: fake tensors."""
     return hasattr(kind, "_mode_key")
 
 
@@ -583,7 +583,7 @@ _known(Feature.COUNTED, "torch._subclasses.fake_tensor.FakeTensor._mode_key", pr
 
 
 def tree_leaves(value: Any) -> list[Any]:
-    """The values in nested lists, tuples and dicts, and in other containers that torch knows."""
+    """Return the values in nested lists, tuples, dicts and further containers known to torch."""
     from torch.utils._pytree import tree_leaves
 
     return tree_leaves(value)
@@ -597,7 +597,7 @@ _known(
 
 
 def file_writer() -> Any:
-    """The class of C++'s by which torch.save writes a file."""
+    """Return the C++ class with which torch.save writes a file."""
     import torch
 
     return torch._C.PyTorchFileWriter
@@ -609,11 +609,11 @@ _known(
     probe=lambda: callable(file_writer().__init__),
 )
 
-GET_DATA = "_get_data"  # the method that waits for a batch of a worker's
+GET_DATA = "_get_data"  # the method in which a DataLoader waits for a worker's batch
 
 
 def batches_of_workers() -> Any:
-    """The class of a DataLoader's iterator whose workers are processes."""
+    """Return the class of a DataLoader's iterator with worker processes."""
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
     return _MultiProcessingDataLoaderIter
@@ -632,14 +632,14 @@ _known(
 
 
 def device_module() -> Any:
-    """torch's module of the functions that make tensors, and of its device contexts."""
+    """Return torch's module with the list of constructors and the device contexts."""
     from torch.utils import _device
 
     return _device
 
 
 def constructors() -> Any:
-    """torch's functions that make tensors, such as `torch.ones`. torch keeps the set."""
+    """Return torch's constructors of tensors, such as `torch.ones`; torch caches the set."""
     return device_module()._device_constructors()
 
 
@@ -661,7 +661,7 @@ _known(
 
 
 def builtin_table() -> dict[int, Any] | None:
-    """TorchScript's operations by the ids of their functions; None before it needs them."""
+    """Return TorchScript's operations by the ids of the functions; None before their first use."""
     import torch
 
     table: dict[int, Any] | None = torch.jit._builtins._builtin_table
@@ -674,12 +674,12 @@ _known(
     probe=lambda: builtin_table() is None or isinstance(builtin_table(), dict),
 )
 
-MEMORY_HISTORY = "_record_memory_history"  # of torch.cuda.memory
+MEMORY_HISTORY = "_record_memory_history"  # a function of torch.cuda.memory
 _known(Feature.SCRIPTS, f"torch.cuda.memory.{MEMORY_HISTORY}", probe=lambda: True)
 
 
 def flat_parameters() -> Any:
-    """The class of FullyShardedDataParallel's flat parameters."""
+    """Return the class of FullyShardedDataParallel's flat parameters."""
     from torch.distributed.fsdp._flat_param import FlatParamHandle
 
     return FlatParamHandle
@@ -695,12 +695,12 @@ _known(
 # The compiler
 
 COMPILER = "torch._dynamo"
-COMPILED = ("torch._inductor", COMPILER)  # where its code lives
-DISABLED = "__dynamo_disable"  # where torch keeps what the compiler's `disable` has given
+COMPILED = ("torch._inductor", COMPILER)  # the modules of the compiler
+DISABLED = "__dynamo_disable"  # torch's attribute for the result of the compiler's `disable`
 
 
 def put_compiler(module: ModuleType | None) -> None:
-    """Let `torch` have this module as its compiler, or none."""
+    """Set the module of `torch`'s compiler, or remove the module with None."""
     import torch
 
     if module is None:

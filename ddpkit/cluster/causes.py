@@ -12,7 +12,7 @@ from ddpkit.errors import DeadlockCause, MismatchKind
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Raised
 
-Needs = Mapping[int, Collection[int]]  # by waiting rank, the ranks whose part is missing
+Needs = Mapping[int, Collection[int]]  # waiting rank -> ranks with a missing part
 
 
 def deadlock_cause(
@@ -46,7 +46,7 @@ def left_alone(
     alone = {}
     for rank, others in sorted(needs.items()):
         gone = set(others) & set(returned)
-        if calls[rank].keys:  # which anybody might set
+        if calls[rank].keys:  # any process could set the key
             continue
         if gone and (not from_anybody(calls[rank]) or gone == set(others)):
             alone[rank] = gone

@@ -22,8 +22,8 @@ from ddpkit.rank.process import loopback
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
 MOST = 1000  # lines of output that are shown, and kept
-# Without it torch 2.13 lets a second attempt read the first one's addresses from the store that it
-# shares with the agent: it fails to connect, or hangs (pytorch/pytorch#135712).
+# Without this variable, in torch 2.13, a second attempt reads the first attempt's addresses from
+# the store of the agent, and fails to connect or hangs (pytorch/pytorch#135712).
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
@@ -129,5 +129,5 @@ def _read(guardian: subprocess.Popen[bytes], show: bool) -> str:
         elif show and number == MOST:
             print(f"(More than {MOST} lines: the others are left out.)")
     guardian.stdout.close()
-    guardian.wait()  # before its lifeline goes: a command that has ended is no stopped one
+    guardian.wait()  # before the lifeline ends: an ended command must not count as stopped
     return "".join(lines)

@@ -50,13 +50,13 @@ class Monitor:
         self._returned: set[int] = set()
         self.statuses: dict[int, RankStatus] = {}  # the newest of each rank
         self.last_calls: dict[int, Call] = {}
-        self._calls_read = [0] * len(boxes)  # with those that were lost
+        self._calls_read = [0] * len(boxes)  # calls read from each box, lost calls included
         self._collectives: dict[tuple[str, int], dict[int, Call]] = {}  # by group and number
         self._messages: dict[tuple[str, int, int, int, int], dict[str, tuple[int, Call]]] = {}
         # How each rank receives in a group, with a tag: by name, from anybody.
         self._receives: dict[tuple[str, int, int], set[str]] = {}
         self._groups: dict[str, tuple[int, Call]] = {}  # by name: the first call in it
-        self._complete = True  # nothing was overwritten unread, so that messages can be paired
+        self._complete = True  # no call was lost, so messages can be paired
 
     def look(self, returned: Collection[int]) -> RunFailed | None:
         """Read on; return the reason to end the run, or None. `returned` ranks are at rest."""
@@ -168,11 +168,11 @@ class Monitor:
             return None
         receiver = pair["recv"][0]
         if len(self._receives.get((call.group, receiver, call.tag), ())) > 1:
-            return None  # which of its receives has taken this message is not certain
+            return None  # several receives could have taken the message
         return "message", dict([pair["send"], pair["recv"]])
 
     def _deadlock(self, returned: Collection[int]) -> Deadlock | None:
-        if not self._returned.issuperset(returned):  # what it did last, others have yet to see
+        if not self._returned.issuperset(returned):  # ranks have yet to see the last calls
             self._returned.update(returned)
             self._still_since.clear()
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
@@ -209,7 +209,7 @@ class Monitor:
         )
 
     def _stands_still(self, rank: int) -> bool:
-        """Whether a rank waits, as it did before, and has used no CPU to speak of since then."""
+        """True if a rank waits in the same call as before, and has used almost no CPU meanwhile."""
         now, since = self.statuses.get(rank), self._still_since.get(rank)
         if now is None or now.waiting is None:
             self._still_since.pop(rank, None)
@@ -220,13 +220,13 @@ class Monitor:
         return True
 
     def _needs(self, rank: int, call: Call) -> set[int]:
-        """The ranks that have not done their part of a call; empty when all have."""
+        """Return the ranks without their part of a call; empty when no part is missing."""
         everyone = set(range(len(self._boxes)))
         if call.makes_group:
             return {other for other in call.members if not self._makes(other, call)}
         if call.keys:
             return everyone - {rank}
-        if not call.seq:  # seen from outside, with nothing but its name
+        if not call.seq:  # seen from outside: only the name is known
             stuck = {r for r, status in self.statuses.items() if status.waiting == call}
             return everyone - {rank} - stuck
         if call.is_message:

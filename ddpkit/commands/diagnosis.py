@@ -13,8 +13,8 @@ from ddpkit.cluster.torchrun.job import LAUNCHED
 from ddpkit.text import count
 
 PYTHON = (3, 11)
-TORCH = (2, 7, 1)  # the oldest and the newest that are tested: `make versions`
-TORCH_NEWEST = (2, 15)
+TORCH = (2, 7, 1)  # the oldest version that `make versions` tests
+TORCH_NEWEST = (2, 15)  # the newest
 SHARED = 256 << 20  # bytes in /dev/shm; Docker gives a container 64 MB by default
 PIP = "pip install -c constraints.txt"
 PINS = ("OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
@@ -69,10 +69,10 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def private_names(names: int, troubles: Sequence[str], harmless: Sequence[str]) -> Finding:
-    """Return the finding on the private names of torch: are they as the kit needs them?
+    """Return the finding on the private names of torch.
 
-    troubles  a sentence for each name that is not, and without which something fails
-    harmless  a sentence for each other name that is not
+    troubles  a sentence for each missing or changed name without which a feature fails
+    harmless  a sentence for each missing or changed name with a substitute in the kit
     """
     if troubles:
         mend = f"install a torch that ddpkit was tested with: {PIP} torch"

@@ -77,9 +77,9 @@ def _torch_inside() -> Finding:
     from ddpkit.rank import compiler
 
     try:
-        with compiler.absent():  # no probe needs it, and to load it takes seconds
+        with compiler.absent():  # no probe needs the compiler, and loading takes seconds
             troubles = [(each.feature.harmless, each.trouble()) for each in torch_private.NAMES]
-    except Exception as error:  # as torch itself cannot be imported, or is without distributed
+    except Exception as error:  # torch cannot be imported, or has no distributed
         return Finding("torch inside", False, f"cannot be probed: {error}")
     fails, works = (
         [says for mild, says in troubles if says and mild is kind] for kind in (False, True)

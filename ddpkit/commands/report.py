@@ -58,7 +58,7 @@ def report(
     anonymous: Path | None,
     each: Path | None,
 ) -> None:
-    """Write the results that `ddpkit grade` left in FOLDERS in another form.
+    """Write the results of `ddpkit grade` in FOLDERS in another form.
 
     Several folders count as one: the parts of a class, or its labs.
     """

@@ -103,7 +103,7 @@ WORD = 12  # characters: a longer word counts several times
 
 
 def _words(program: str) -> list[str]:
-    """Return the words, signs and numbers of a program, or its lines where it is no Python."""
+    """Return the words, signs and numbers of a program; the lines if the program is no Python."""
     blank = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     try:
         found = list(tokenize.generate_tokens(io.StringIO(program).readline))
@@ -113,7 +113,7 @@ def _words(program: str) -> list[str]:
 
 
 def patient(name: str) -> Patient:
-    """The patient of that name. Raises LessonError if there is none."""
+    """Return the patient with this name. Raises LessonError for an unknown name."""
     if name not in ILL:
         raise LessonError(f"There is no patient {name!r}: they are {', '.join(ILL)}.")
     return Patient(name, *ILL[name])
@@ -121,7 +121,7 @@ def patient(name: str) -> Patient:
 
 @dataclass(frozen=True)
 class Start:
-    """The values for a program on one rank: without a seed, and without other ranks' values."""
+    """The start values for a program on a rank, without the seed and the values of the peers."""
 
     steps: list[tuple[Any, Any]]
     model: Any
@@ -133,8 +133,8 @@ class Start:
 def starts(name: str, seed: int, ranks: int, *, apart: bool = False) -> list[Start]:
     """Return the start of each rank.
 
-    With `apart` a rank has true numbers only in the rank's rows of a batch, and other numbers in
-    all other rows: training alone on all rows ends with another model.
+    With `apart` a rank has true numbers only in the rank's rows of a batch, and random numbers in
+    the remaining rows: a rank that trains alone on all rows ends with a wrong model.
     """
     import torch
 
@@ -153,7 +153,7 @@ ANY_ROW = "G"  # patients with any row on any rank
 
 
 def _own_rows(x: Any, y: Any, rank: int, ranks: int, generator: Any) -> tuple[Any, Any]:
-    """Return the batch with other numbers in the rows of all other ranks."""
+    """Return the batch with random numbers in the rows of the peers."""
     import torch
 
     others_x = torch.randn(x.shape, generator=generator, dtype=x.dtype)

@@ -133,7 +133,7 @@ def graded(
 
 
 def _handed_in(path: Path) -> float:
-    """The time of a file; 0 if it has been taken away meanwhile."""
+    """Return the time of a file; 0 if the file has been removed meanwhile."""
     with suppress(OSError):
         return os.lstat(path).st_mtime
     return 0.0

@@ -115,9 +115,9 @@ def _file(root: Path, folder: str, lab: str) -> Path:
 
 
 def read_secret(path: Path) -> bytes:
-    """The course's secret; made, for its owner's eyes alone, if the file is not there.
+    """Return the course's secret; make the file, readable by the owner alone, if it is missing.
 
-    Raises GradeError: it has fewer than 16 characters, or cannot be read or made.
+    Raises GradeError if the secret has fewer than 16 characters, or cannot be read or made.
     """
     try:
         if not path.exists():

@@ -32,7 +32,7 @@ class ClassShare:
 
     @classmethod
     def parse(cls, text: str) -> ClassShare:
-        """Return the part that "3/8" names. Raises GradeError: it names none."""
+        """Return the part with a name such as "3/8". Raises GradeError for any other text."""
         number, slash, of = text.partition("/")
         if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of) <= MOST:
             return cls(int(number), int(of))
@@ -44,23 +44,23 @@ class ClassShare:
         return f"{self.number}/{self.of}"
 
     def holds(self, name: str) -> bool:
-        """True if the submission of this name is of this part.
+        """True if the submission with this name belongs to the part.
 
-        The name alone decides, so all hosts split alike, whatever else was handed in meanwhile, in
-        whatever form a file system keeps letters with accents.
+        The name alone decides, so all hosts split a class alike: later submissions change no part,
+        and neither does a file system's form of letters with accents.
         """
         plain = unicodedata.normalize("NFC", name).encode(errors="surrogatepass")
         return int(hashlib.sha256(plain).hexdigest(), 16) % self.of == self.number - 1
 
     def of_class(self, notebooks: Sequence[HandedIn]) -> list[HandedIn]:
-        """Return the notebooks of this part."""
+        """Return the notebooks of the part."""
         return [notebook for notebook in notebooks if self.holds(notebook.name)]
 
 
 def begin(out: Path, part: ClassShare | None) -> None:
-    """Note in a folder of results which part it holds.
+    """Note in a folder of results which part the folder holds.
 
-    Raises GradeError: it holds another part, or a whole class.
+    Raises GradeError if the folder holds a different part, or a whole class.
     """
     there = part_in(out)
     holds = f"part {there}" if there else "a whole class"
@@ -72,7 +72,7 @@ def begin(out: Path, part: ClassShare | None) -> None:
 
 
 def end(out: Path, part: ClassShare | None) -> None:
-    """Note that the part of a folder is done."""
+    """Note in the folder that the part is done."""
     if part:
         _note(out, ClassShare(part.number, part.of, done=True))
 
@@ -82,9 +82,9 @@ def _note(out: Path, part: ClassShare) -> None:
 
 
 def part_in(out: Path) -> ClassShare | None:
-    """Return the part that a folder of results holds; None if it holds a whole class.
+    """Return the part in a folder of results; None for a whole class.
 
-    Raises GradeError: the file that says so is damaged.
+    Raises GradeError if the file with the part is damaged.
     """
     path = out / FILE
     try:
@@ -96,7 +96,7 @@ def part_in(out: Path) -> ClassShare | None:
 
 
 def missing(outs: Sequence[Path]) -> Iterator[str]:
-    """Yield sentences about parts that a report over these folders lacks."""
+    """Yield sentences about the missing and unfinished parts in a report over the folders."""
     by_size: dict[int, dict[int, bool]] = {}
     for part in filter(None, map(part_in, outs)):
         there = by_size.setdefault(part.of, {})

@@ -1,12 +1,12 @@
-"""What a teacher may want to look at in a submission: a line, and never points.
+"""Places in a submission at which a teacher may want to look: lines of a report, never points.
 
-Points rest on what answers did. An answer that reaches for the machinery around it may have come by
-the right values in another way, and one of two hundred notebooks is not read without a reason. Each
-row names a thing that no answer of the labs needs; there may be good reasons for it all the same.
+Points rest on the results of answers. An answer that reaches into the kit's machinery may have
+copied the right values, and nobody reads one of two hundred notebooks without a reason. Each
+row names a thing that no answer of the labs needs; a student may have good reasons all the same.
 
-Three kinds are named: machinery by its name, also where an assignment or a constant gives the name;
-names that only a run makes, which may be any; and calls that touch files, processes or dispatch
-modes. Nothing rests on this: code that is read can always be written so that it reads otherwise.
+The rows are of three kinds: machinery by name, also where an assignment or a constant gives the
+name; names that code makes at run time, and that could be any name; and calls that touch files,
+processes or dispatch modes. No score depends on the rows: code can always be disguised.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ OwnNames = (  # what binds names that are not those of the function around it
 
 
 def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
-    """Lines that say what stands where in a submission's own cells: "ring, line 3: ...".
+    """Return the finds in a submission's own cells as lines: "ring, line 3: ...".
 
-    usual  what the lab's own answers use (`used_in`): it is no reason to look
+    usual  the finds in the lab's own answers (`used_in`), which are no reason to look
 
     The cells that the lab gives count for their imports alone.
     """
@@ -126,9 +126,9 @@ def looks(merged: Merged, usual: Collection[str] = ()) -> list[str]:
 
 
 def used_in(merged: Merged) -> frozenset[str]:
-    """Return what the answers of a lab use of all that is looked for.
+    """Return the finds in the answers of a lab.
 
-    Where one of them writes files, there are many ways to: all that touches files is usual.
+    If an answer writes files, all ways to touch files are usual, since a student may choose any.
     """
     found = {what for _, _, what in _found(merged)}
     return frozenset(found | {_kind(what) for what in found} & {FILES})
@@ -139,7 +139,7 @@ def _kind(what: str) -> str:
 
 
 def _found(merged: Merged) -> Iterator[tuple[str, int, str]]:
-    """Yield the label of a cell, a line of it, and what stands there."""
+    """Yield each find: the label of the cell, the line in the cell, and the text for the report."""
     trees = [(cell, _tree(cell.source)) for cell in merged.cells]
     imports: dict[str, str] = {}
     for _, tree in trees:  # a function of the first cell may use an import of the last
@@ -176,7 +176,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _aliases(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Names that an assignment makes another name of an import: `s = sys`."""
+    """Yield the names that an assignment binds to an import, as `s = sys`, and the import."""
     for node in ast.walk(tree):
         match node:
             case (
@@ -248,7 +248,7 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
 
 
 def _attribute(line: int, by: str, owner: str, name: ast.AST) -> Iterator[tuple[int, str]]:
-    """Tell of an attribute that is asked for by its name: of machinery, or made by a run."""
+    """Yield a find for an attribute asked for by name: a name of machinery, or made at run time."""
     match name:
         case ast.Constant(value=str(text)):
             yield from _named(line, f"{owner}.{text}")
@@ -318,7 +318,7 @@ def _dotted(node: ast.AST, imports: Mapping[str, str], local: Set[str]) -> str:
 
 
 def _root(name: str, imports: Mapping[str, str], local: Set[str]) -> str:
-    """What a name stands for: a variable of one's own may be called as a module is."""
+    """Return the full name of an import, or OWN for a variable, even one named like a module."""
     if name in local:
         return OWN
     if name in imports:

@@ -86,7 +86,7 @@ def write(path: Path, text: str) -> None:
 
 
 def forget(out: Path, name: str) -> None:
-    """Remove the result of one submission, if it is there. Raises GradeError: it cannot be."""
+    """Remove the result of a submission, if there is a result. Raises GradeError if that fails."""
     path = file_of(out, name)
     try:
         path.unlink(missing_ok=True)
@@ -97,8 +97,8 @@ def forget(out: Path, name: str) -> None:
 def load(*outs: Path) -> list[Result]:
     """Return all results of one or more folders, sorted by name.
 
-    Of a submission that several folders have a result of, for one lab, a graded one counts, else
-    the first. Raises GradeError: there are none, or one is damaged.
+    If several folders have a result of a submission for the same lab, the graded result counts, or
+    else the first. Raises GradeError if there are no results, or if a result is damaged.
     """
     found: dict[tuple[str, str], Result] = {}
     for result in (each for out in outs for each in all_of(out)):
@@ -113,10 +113,10 @@ def load(*outs: Path) -> list[Result]:
 
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """Let no other grader write into a folder of results. Raises GradeError: another one does.
+    """Keep second graders out of a folder of results. Raises GradeError in a second grader.
 
-    The kernel takes the lock from a grader that ends, however it ends. A file system without locks
-    gives none, and then nobody is refused.
+    The kernel frees the lock at the end of the grader, also after a kill. A file system without
+    locks refuses no grader.
     """
     try:
         file = (out / LOCK).open("a")

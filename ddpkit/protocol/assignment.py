@@ -59,7 +59,7 @@ class ProcessSettings:
     cwd: str
     emulated: bool = False  # whether time is the timekeeper's
     epoch_ns: int = 0  # the date at which emulated time is 0
-    own_interpreters: bool = False  # whether each process begins as an interpreter of its own
+    own_interpreters: bool = False  # True if each process begins as a new interpreter
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ TUPLES = ("shape", "members", "sends", "takes", "keys")  # lists in JSON
 
 
 class Call(NamedTuple):
-    """What was called, where, and as which one of its kind.
+    """The operation of a call, the line in the user's code, and the number `seq`.
 
-    `seq` numbers the collectives of a group from 1 on, and the messages from one rank to another
-    with one tag. It is 0 while a call is not made yet, and for what is no call of the user's into a
-    process group: a wait for the store, or in `new_group`. Of that only `op` and `where` are known,
-    and for a rank that waits while a group is made, which: `group` and `members`.
+    `seq` numbers the collectives of a group from 1 on, and the messages between two ranks with one
+    tag. `seq` is 0 while a call is not made yet, and for a wait outside of the process group's
+    calls: for a store's keys, or in `new_group`. Such a wait has `op` and `where`; in addition a
+    wait for keys has `keys`, and a wait in `new_group` has `group` and `members`.
     """
 
     op: str  # torch.distributed's name of it: "all_reduce", "send"
@@ -44,8 +44,8 @@ class Call(NamedTuple):
     found: bool = False  # a recv from anybody, written once more when its source is known
     group_desc: str = ""  # what the user calls the group: "tp", a mesh's dimension; "" without one
     sends: tuple[int, ...] = ()  # numbers to each member, of an all-to-all in a small group
-    takes: tuple[int, ...] = ()  # and from each
-    keys: tuple[str, ...] = ()  # of a store, which a rank waits for: "get", "wait"
+    takes: tuple[int, ...] = ()  # numbers from each member, in the same case
+    keys: tuple[str, ...] = ()  # a store's keys for which a rank waits in "get" or "wait"
 
     @property
     def is_message(self) -> bool:

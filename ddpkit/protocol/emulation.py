@@ -1,8 +1,9 @@
-"""What ranks and the timekeeper of an emulated cluster tell each other.
+"""The messages between ranks and the timekeeper of an emulated cluster.
 
-A rank posts what it does, and asks when it is done. Both say the rank's own emulated time. Of a
-clock that moves without a word, the `ClockPage` tells: a rank writes it whenever it goes back to
-the user's code. Times are in ns from the start of the run.
+A rank posts operations, and asks when operations are done. Posts and questions hold the rank's own
+emulated time. A clock also moves between messages: whenever a rank goes back to the user's code,
+the rank writes the `ClockPage`, and the timekeeper reads the page. Times are in ns from the start
+of the run.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import NamedTuple, TypeAlias
 
 from ddpkit.protocol.mapped import MappedFile
 
-STOPPED, GOING, WAITING, MAY_WAIT = range(4)  # what a clock does
-MEETING = "meeting"  # the operation of ranks that make a group: nothing moves
-TURN, CHANGE = 1, 2  # what an actor asks for that uses a store
-MAIN = 0  # the rank's main thread, among its actors: whatever has a clock of its own
+STOPPED, GOING, WAITING, MAY_WAIT = range(4)  # states of a clock
+MEETING = "meeting"  # the operation of ranks that make a group; no byte moves
+TURN, CHANGE = 1, 2  # requests of an actor at a store
+MAIN = 0  # the actor number of the main thread; an actor is a thread or callback with a clock
 
 # Operations of the rank by number, and a time in ns after the end of each: the latest counts.
 After: TypeAlias = tuple[tuple[int, int], ...]
@@ -26,7 +27,7 @@ After: TypeAlias = tuple[tuple[int, int], ...]
 class PostedSend(NamedTuple):
     """A message, or its expectation where ``receives``; ``peer`` is None for one from anybody."""
 
-    number: int  # of the operation, on its rank
+    number: int  # the operation's number on the rank
     ns: int
     group: str
     peer: int | None
@@ -44,7 +45,7 @@ class PostedCollective(NamedTuple):
     group: str
     seq: int  # equal on all members
     operation: str  # torch.distributed's name
-    nbytes: int  # of what one rank hands in
+    nbytes: int  # the bytes of one rank's input
     members: tuple[int, ...]
     root: int | None
     after: After = ()  # not before these either
@@ -59,10 +60,11 @@ class Withdrawn(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """When is it ``after`` some operations? ``actor`` waits until then, or until ``limit_ns``.
+    """Ask for the time ``after`` some operations; ``actor`` waits for that, or until ``limit_ns``.
 
-    With ``store`` it asks for something else: for its `TURN` at a store, or for a `CHANGE` of one.
-    ``question`` is the rank's number of it: a signal's handler may end a wait before the answer.
+    With ``store`` the actor asks for a `TURN` at a store, or for a `CHANGE` of a store, instead.
+    ``question`` is the rank's number of the `Ask`, which tells late answers from current answers:
+    a signal's handler may end a wait before the answer comes.
     """
 
     actor: int
@@ -74,15 +76,15 @@ class Ask(NamedTuple):
 
 
 class StoreUsed(NamedTuple):
-    """An actor has used a store: its turn is over, if it had one."""
+    """Tell that an actor has used a store; a turn of the actor's is over."""
 
     actor: int
-    ns: int | None  # None for an actor whose time is not known yet
-    changed: bool  # whether another one may find now what it waits for
+    ns: int | None  # None while the actor's time is unknown
+    changed: bool  # True if a waiting actor may find a key now
 
 
 class Found(NamedTuple):
-    """What an actor waits for, by an `Ask` for a change, is there; no change has been told."""
+    """Tell that a key came without a told change, for an actor that asked for a change."""
 
     actor: int
     question: int
@@ -112,13 +114,13 @@ class Due(NamedTuple):
     question: int
     done_ns: int | None
     now_ns: int = 0
-    source: int = -1  # the rank that the first of them, a receive, has its message from
+    source: int = -1  # if the first operation is a receive: the sending rank
 
 
 class Source(NamedTuple):
     """Whose message a receive from anybody has taken; told as soon as it is known."""
 
-    number: int  # of the receive, on its rank
+    number: int  # the receive's number on the rank
     rank: int
 
 

@@ -113,7 +113,7 @@ class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
         torch: Any = sys.modules.get("torch")
         if torch is not None and obj is type(torch.distributed.Work):
             return type, (torch.distributed.Work,)  # pybind11's metaclass, in no module
-        obj = torch_private.awaited(obj)  # its bytes may still be on their way
+        obj = torch_private.awaited(obj)  # the bytes may still be on the way
         if torch is None or type(obj) not in (torch.Tensor, torch.nn.Parameter):
             return super().reducer_override(obj)
         if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():

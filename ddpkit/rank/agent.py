@@ -144,7 +144,7 @@ class Agent(threading.Thread):
     """
 
     BEAT = 0.2  # seconds
-    BUSY = 0.01  # CPU seconds per second, above which a thread computes: one that waits uses none
+    BUSY = 0.01  # CPU seconds per second, above which a thread computes; a waiting thread uses none
 
     def __init__(self, recorder: Recorder, box: BlackBox) -> None:
         super().__init__(name="ddpkit-agent", daemon=True)
@@ -188,7 +188,7 @@ class Agent(threading.Thread):
         waiting = waiting or self._wait_for_gpu(frame)
         if waiting and any(self._is_at_work(*thread) for thread in frames.items()):
             waiting = None
-        if waiting and waiting.what.keys and _has_children():  # one of them may set the key
+        if waiting and waiting.what.keys and _has_children():  # a child may set the key
             waiting = None
         self._where = where, via
         return self._status(self._where, waiting)
@@ -269,7 +269,7 @@ class Agent(threading.Thread):
             return RecordedCall(Call(via, group, where, members=members))
         if computes:  # as a loop over is_set() does, DTensor, FSDP, and a hook of DDP's
             return None
-        if os.path.basename(filename) == "threading.py":  # joining a thread that communicates
+        if os.path.basename(filename) == "threading.py":  # joining a communicating thread
             return next(iter(list(self.recorder.waits.values())), None)
         if os.sep + os.path.join("torch", "distributed") + os.sep in filename:
             return None if _returns_at_once(via) else RecordedCall(Call(via, where=where))

@@ -178,9 +178,9 @@ def _end_unless_a_rank() -> None:
 
 # By name: a rank needs none of the exercises.
 for name in EACH_RANK:
-    with suppress(UnsupportedTorch):  # a rank that needs it hears of that
+    with suppress(UnsupportedTorch):  # a rank raises the error when the rank needs the module
         importlib.import_module(name)
-with suppress(ImportError):  # there may be no numpy; it has its generators ready when asked for
+with suppress(ImportError):  # numpy may be missing; the import makes numpy's generators
     importlib.import_module("numpy.random")
 lay_the_way()
 compiler.put_off()

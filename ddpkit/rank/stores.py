@@ -1,4 +1,4 @@
-"""The stores of torch.distributed, in a run: a rank that waits for a key is seen to wait for it.
+"""The stores of torch.distributed, in a run: the launcher sees for which key a rank waits.
 
 The problem. A store is a room that all ranks can enter at any moment: `store.wait(["x"])` blocks in
 C++ until another rank, or anybody else, sets the key. On an emulated cluster the two ranks have
@@ -44,27 +44,27 @@ from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
 
 KINDS = dist.FileStore, dist.TCPStore, dist.HashStore
-ENDLESS = timedelta(minutes=5)  # torch's own default: whoever chose no limit has this one
-LOOK = 0.05  # real seconds between two looks for what somebody sets unseen
-# What the methods do: change a store, or look at it, or wait until something is there.
+ENDLESS = timedelta(minutes=5)  # torch's default, for calls without a limit
+LOOK = 0.05  # real seconds between two looks for a key set outside of emulated time
+# The methods by their effect: change a store, look at a store, or wait until a key is set.
 CHANGES = ("set", "append", "multi_set", "queue_push", "delete_key")
 LOOKS = ("check", "num_keys", "list_keys", "queue_len")
 BOTH = ("add", "compare_set")
 WAITS = ("get", "wait", "multi_get", "queue_pop")
 HERE = "ddpkit/here"  # the key by which a TCPStore's ranks are counted
-# TCPStores that serve: a rank may drop its own, or return, before the others have looked.
+# Serving TCPStores, kept alive: a rank may drop the store, or return, before all ranks have looked.
 _serving: list[Any] = []
 
 
 def _is_torchs(store: Any) -> bool:
-    """True if a store is one of torch's own. A class in Python does what it does by itself."""
+    """True if C++ implements a store; a Python class of the user's keeps its own methods."""
     while type(store) is dist.PrefixStore:
         store = store.underlying_store
     return type(store) in KINDS
 
 
 def _listed(method: str, key: Any) -> tuple[str, ...]:
-    """The keys that a call waits for."""
+    """Return the keys for which a call waits."""
     return tuple(map(str, key)) if method in ("wait", "multi_get") else (str(key),)
 
 
@@ -73,13 +73,13 @@ class Stores:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._serving: list[Any] = []  # TCPStores whose rank may drop them before others are done
+        self._serving: list[Any] = []  # TCPStores of this rank, kept until all ranks are done
         store: Any = dist.Store
         self._torchs = {name: getattr(store, name) for name in dir(store) if name[0] != "_"}
 
     @contextmanager
     def seen(self) -> Iterator[None]:
-        """A block in which the calls of stores are seen."""
+        """Let the kit see the calls of stores inside the block."""
         with ExitStack() as undo:
             for names, act in (
                 ((*CHANGES, *LOOKS, *BOTH), self._at_once),
@@ -104,7 +104,7 @@ class Stores:
 
     @staticmethod
     def _emulated() -> Machine | None:
-        """The rank's machine, if the thread that asks lives in emulated time."""
+        """Return the rank's machine if the calling thread lives in emulated time, or None."""
         emulated = machine.current()
         return emulated if emulated is not None and emulated.runs else None
 
@@ -122,7 +122,7 @@ class Stores:
     def _waiting(
         self, name: str, original: Any, store: Any, key: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Wait until keys are there, or a queue has something, and do the rest at once."""
+        """Wait until the keys are set, or a queue has a value; then make the call."""
         call = functools.partial(original, store, key, *args, **kwargs)
         if not _is_torchs(store) or (name == "queue_pop" and not _blocks(*args, **kwargs)):
             return (
@@ -153,7 +153,7 @@ class Stores:
     def _barrier(
         self, name: str, original: Any, store: Any, key: str, world_size: int, *args: Any, **kw: Any
     ) -> None:
-        """Wait until as many have come as shall. torch's own waits in C++, where no clock goes."""
+        """Wait for `world_size` ranks; torch's barrier would wait in C++, where no clock goes."""
         given = args[0] if args else kw.get("timeout")
         limit = given if isinstance(given, timedelta) else store.timeout
         emulated = self._emulated()
@@ -168,7 +168,7 @@ class Stores:
     ) -> None:
         add = self._torchs["add"]
         with emulated.turn_at_store(changes=True):
-            everybody = -(-int(add(store, key, 1)) // size) * size  # of this round
+            everybody = -(-int(add(store, key, 1)) // size) * size  # the count when all have come
         is_there = lambda: bool(add(store, key, 0) >= everybody)  # noqa: E731
         self._until(emulated, is_there, name, (key.removesuffix(f"/{HERE}"),), limit)
 
@@ -180,7 +180,7 @@ class Stores:
         keys: tuple[str, ...],
         limit: timedelta,
     ) -> None:
-        """Wait, in emulated time. Raises DistStoreError at the limit, as torch does."""
+        """Wait in emulated time. Raises DistStoreError at the limit, as torch does."""
         with self._said_to_wait(name, keys, ENDLESS):
             seconds = math.inf if limit >= ENDLESS else limit.total_seconds()
             if not emulated.wait_for_store(is_there, seconds, LOOK):
@@ -189,9 +189,9 @@ class Stores:
 
     @contextmanager
     def _said_to_wait(self, name: str, keys: tuple[str, ...], limit: timedelta) -> Iterator[None]:
-        """A block in which the agent knows for which keys the thread waits.
+        """Tell the agent, inside the block, for which keys the thread waits.
 
-        A wait that has a limit of its own ends by itself: it is none that the others can lose.
+        A wait with a limit is not told: the wait ends by itself, so the limit prevents a deadlock.
         """
         thread, recorder = threading.get_ident(), self._recorder
         if limit < ENDLESS or thread in recorder.waits:
@@ -205,7 +205,7 @@ class Stores:
         finally:
             recorder.wait_over(thread)
 
-    # A TCPStore, whose making waits for the others
+    # A TCPStore: `dist.TCPStore(...)` waits for all ranks
 
     def _made(self, _: str, original: Any, store: Any, *args: Any, **kwargs: Any) -> None:
         emulated = self._emulated()
@@ -236,7 +236,7 @@ class Stores:
     def _counted(
         self, emulated: Machine, store: Any, size: int, *, master: bool, limit: timedelta, at: str
     ) -> None:
-        """Count a store's ranks; the one that serves it waits for all."""
+        """Count a store's ranks; the serving rank waits for all ranks."""
         add = self._torchs["add"]
         with emulated.turn_at_store(changes=True):
             add(store, HERE, 1)
@@ -246,7 +246,7 @@ class Stores:
 
 
 def _blocks(block: bool = True) -> bool:
-    """The argument of `queue_pop`."""
+    """Return the argument `block` of `queue_pop`."""
     return block
 
 

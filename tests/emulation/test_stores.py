@@ -1,4 +1,4 @@
-"""A rank that waits in a store waits in its own time, and is seen to wait for a key."""
+"""Ranks that wait in a store wait in emulated time, and errors name the key."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ def ms_since(begun):
 
 
 def waits_for_a_sender():
-    """Rank 1 sends before it sets the key that rank 0 waits for: its message takes time."""
+    """Let rank 1 send, which takes time, and then set the key for which rank 0 waits."""
     rank, store, begun = dist.get_rank(), of_the_run(), time.perf_counter()
     if rank == 0:
         store.wait(["x"], timedelta(seconds=100))
@@ -63,7 +63,7 @@ WAYS = {
 
 
 def waits_in(kind, way, folder, port):
-    """Ranks 1 and 2 set what rank 0 waits for, 3 and 7 ms after the start."""
+    """Let ranks 1 and 2 set the keys for which rank 0 waits, 3 and 7 ms after the start."""
     rank = dist.get_rank()
     if kind == "file":
         store = dist.FileStore(os.path.join(folder, "file"), 3)
@@ -105,7 +105,7 @@ def free_port():
 
 
 def meets(port):
-    """The server comes last to a store, and to a barrier through it."""
+    """Let the server come last to a store, and to a barrier through the store."""
     rank, begun = dist.get_rank(), time.perf_counter()
     busy("7 ms" if rank == 1 else "1 ms")
     store = dist.TCPStore("localhost", port, 3, is_master=rank == 1)
@@ -123,7 +123,7 @@ def test_ranks_meet_in_a_store_that_they_make(network):
 
 
 def polls():
-    """Rank 0 looks again and again, in three ways; the others are late."""
+    """Let rank 0 look again and again, in three ways; ranks 1 and 2 are late."""
     rank, store, begun = dist.get_rank(), of_the_run(), time.perf_counter()
     if rank:
         busy(f"{3 * rank} ms")
@@ -150,7 +150,7 @@ def test_a_loop_that_looks_ends(network):
 
 
 def sees_in_order():
-    """What a rank finds is what was set before its own time, whoever was first in real time."""
+    """Look for a key at emulated times before and after the set, and late in real time."""
     rank, store = dist.get_rank(), of_the_run()
     if rank == 1:
         busy("2 ms")
@@ -164,7 +164,7 @@ def sees_in_order():
 
 
 def real_pause():
-    """Let the other rank be first in real time."""
+    """Wait in real time, so that the peer is first."""
     threading.Event().wait(0.3)
 
 
@@ -174,7 +174,7 @@ def test_a_key_is_there_from_its_time_on(network):
 
 
 def counts(names):
-    """Ranks draw numbers from one counter, at equal times and at others."""
+    """Draw numbers from a counter on all ranks, at equal and at different times."""
     rank, store, drawn = dist.get_rank(), of_the_run(), []
     for name in names:
         drawn.append(store.add(name, 1))
@@ -223,7 +223,7 @@ def test_a_thread_of_the_rank_may_set_it(network):
 
 
 def from_outside():
-    """A child of rank 1, which knows no emulated time, sets the key that rank 0 waits for."""
+    """Let a child of rank 1, outside of emulated time, set the key for which rank 0 waits."""
     store = of_the_run()
     if dist.get_rank() == 0:
         return store.get("x")

@@ -1,4 +1,4 @@
-"""torch's private names: all in one module, each probed, and a sentence where one is missing."""
+"""torch's private names: all in one module, each probed; a missing name gives a sentence."""
 
 import ast
 import os
@@ -31,7 +31,7 @@ def _trees() -> Iterator[tuple[str, ast.Module]]:
 
 
 def _own_names() -> set[str]:
-    """The private names that classes of the kit define, for themselves or over those of torch."""
+    """Return the private names that classes of the kit define, anew or over torch's methods."""
     own = set()
     for _, tree in _trees():
         for node in ast.walk(tree):
@@ -46,7 +46,7 @@ def _own_names() -> set[str]:
 
 
 def _uses(tree: ast.Module, foreign: set[str], probed: set[str]) -> Iterator[str]:
-    """Where a module uses a private name that is neither the kit's own nor Python's."""
+    """Yield the lines with a private name, unless the name is the kit's own or Python's."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             home = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
@@ -72,8 +72,8 @@ def test_each_private_name_of_torch_is_in_one_module():
 
     probed = {private.short for private in NAMES} | {"_get_data"}
     foreign = _own_names() | PYTHONS
-    elsewhere = {HOME, "ddpkit.grade.look"}  # this one has names that strangers must not use
-    overridden = {"_source_rank"}  # classes of the kit's give c10d what it asks their works for
+    elsewhere = {HOME, "ddpkit.grade.look"}  # `look` lists names of torch as text
+    overridden = {"_source_rank"}  # c10d calls the method of the kit's works
     used = [
         f"{module}:{use}"
         for module, tree in _trees()
@@ -113,7 +113,7 @@ def test_each_private_name_is_there_and_behaves():
     assert [trouble for trouble in troubles if trouble] == []
 
 
-# A torch that lacks a name: this module is put in the place of `sitecustomize`
+# A torch without a name: LACKING becomes the module `sitecustomize`, which Python loads first
 
 LACKING = """
     import importlib, sys
@@ -182,7 +182,7 @@ ADDED = "[2.0, 2.0]"
     ],
 )
 def test_a_cluster_on_a_torch_that_lacks_a_name_says_what_works(tmp_path, change, says, works):
-    """NOTHING_DONE is a name that is there and does nothing: torch 2.15 raises in c10d then."""
+    """Test missing names, and a method without effect, for which c10d of torch 2.15 raises."""
     import torch
 
     version = tuple(map(int, torch.__version__.split(".")[:2]))

@@ -15,7 +15,7 @@ INDEX_OPTIONS = re.compile(r"--(extra-)?index-url\b|--find-links\b|--trusted-hos
 
 
 def test_no_file_of_the_package_is_long():
-    one_by_design = PACKAGE / "torch_private.py"  # a table of names, each with its probe
+    one_by_design = PACKAGE / "torch_private.py"  # a table of names, each with a probe
     files = [path for path in PACKAGE.rglob("*.py") if path != one_by_design]
     lengths = {path: len(path.read_text("utf-8").splitlines()) for path in files}
     assert {str(path): lines for path, lines in lengths.items() if lines > MOST_LINES} == {}

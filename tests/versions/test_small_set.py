@@ -1,4 +1,4 @@
-"""The small set: what must work with every torch and every Python that the kit supports.
+"""The small set: tests that pass with every torch and every Python of the kit.
 
 `make versions` runs these tests in one environment after the other; `make test` in its own.
 """
@@ -50,7 +50,7 @@ def _model():
 
 
 def _trained(model):
-    """The sum of a small model's output after two steps; each rank has other inputs."""
+    """Return the sum of a model's output after two steps; inputs differ among ranks."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.full((2, 4), dist.get_rank() + 1.0)
     for _ in range(2):
@@ -74,7 +74,7 @@ def trains_fsdp2():
 
 
 def alone():
-    """The same training in one process: the mean of both ranks' gradients."""
+    """Repeat the training in a single process: the mean of both ranks' gradients."""
     model = _model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Who can still post operations in a run, and from which time on; who stands still is left out."""
+"""The actors of a run, and the times from which they can post, unless they stand still."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TypeAlias
 from ddpkit.cluster.local.watched import Watched
 from ddpkit.protocol.emulation import CHANGE, MAIN, TURN, Ask, Found
 
-Place: TypeAlias = tuple[int, int]  # of an actor: its rank, and its number there
+Place: TypeAlias = tuple[int, int]  # an actor's rank, and the actor's number on the rank
 
 
 @dataclass(slots=True, eq=False)
 class Actor:
-    """What posts operations on a rank, a thread: it computes, from `ns` on, or waits."""
+    """A thread or callback that can post operations: it computes from `ns` on, or waits."""
 
     rank: int
     number: int
     ns: int = 0
     asks: Ask | None = None
-    absent: bool = False  # stands still: nobody waits for it
+    absent: bool = False  # stands still: the timekeeper does not wait for the actor
     stood_still: bool = False  # in the user's code, until what it asks is answered
-    found: bool = False  # what it waits for in a store, and nobody has said so
+    found: bool = False  # a key is in the store, although no rank has told of a change
 
 
 class Actors:
@@ -33,10 +33,10 @@ class Actors:
     def __init__(self, ranks: int) -> None:
         self._all = {(rank, MAIN): Actor(rank, MAIN) for rank in range(ranks)}
         self._watched: dict[int, Watched] = {}
-        self._to_come: set[Place] = set()  # actors that follow what is not done yet
-        self._gone: set[Place] = set()  # actors that left before they were heard of
-        self._at_stores: set[Place] = set()  # actors that have their turn
-        self._stands_since: tuple[float, int] | None = None  # who stands still: real time, and ns
+        self._to_come: set[Place] = set()  # actors that follow an unfinished operation
+        self._gone: set[Place] = set()  # actors that left before the timekeeper knew them
+        self._at_stores: set[Place] = set()  # actors in their turn
+        self._stands_since: tuple[float, int] | None = None  # a standstill's begin: real, ns
         self.standstills = 0  # times that an actor was left out in the user's code
 
     def watch(self, rank: int, watched: Watched) -> None:
@@ -48,7 +48,7 @@ class Actors:
         for watched in self._watched.values():
             watched.close()
 
-    # What ranks say
+    # Messages of ranks
 
     def heard(self, rank: int) -> None:
         """Note that a rank has said something, so it does not stand still."""
@@ -99,7 +99,7 @@ class Actors:
         if place in self._to_come:
             self._to_come.remove(place)
         elif self._all.pop(place, None) is None:
-            self._gone.add(place)  # told by another connection than what it follows
+            self._gone.add(place)  # the operation comes by a second connection, later
 
     def unreachable(self, actor: Actor) -> None:
         """Note that an actor's process cannot be told anything any more."""
@@ -111,14 +111,14 @@ class Actors:
             del self._all[place]
         self._at_stores = {place for place in self._at_stores if place[0] != rank}
 
-    # Who uses stores
+    # Actors at stores
 
     def leaves_store(self, place: Place) -> None:
         """Note that an actor's turn at a store is over."""
         self._at_stores.discard(place)
 
     def has_found(self, rank: int, found: Found) -> None:
-        """Note that what an actor waits for is there, if it still waits for that."""
+        """Note that the key of an actor is set, if the actor still waits for the key."""
         actor = self._all.get((rank, found.actor))
         if actor is not None and actor.asks is not None:
             actor.found = actor.asks.store == CHANGE and actor.asks.question == found.question
@@ -132,9 +132,9 @@ class Actors:
         ]
 
     def found_unseen(self) -> list[Actor]:
-        """Return the actors whose key somebody has set unseen; none while an actor has its turn.
+        """Return the actors with a key that was set without a told change.
 
-        That one may have set it, and may be about to say so.
+        Return none during an actor's turn: the actor may have set the key, and be about to tell.
         """
         if self._at_stores:
             return []
@@ -187,7 +187,7 @@ class Actors:
             if actor is not None and actor.asks is None:
                 actor.ns = max(actor.ns, ns)
 
-    # Who stands still
+    # Actors that stand still
 
     def leave_out_who_stands_still(self, now: float, unmet: Sequence[bool]) -> None:
         """Wait no more for actors that stand still at a moment of `time.monotonic`.
@@ -207,9 +207,9 @@ class Actors:
                 self.standstills += actor.stood_still
 
     def may_go_on(self, rank: int) -> None:
-        """Count on a rank again that was left out while it waited in gloo: it has what it needs.
+        """Count again on a rank that was left out during a wait in gloo, and can now go on.
 
-        It goes on as soon as it gets a core, and may then post from where its clock stands on.
+        The rank goes on as soon as a core is free, and may then post from its clock's time on.
         """
         actor = self._all.get((rank, MAIN))
         if actor is not None and actor.absent and not actor.stood_still:

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from ddpkit.protocol.assignment import Assignment
 
 VARIABLE = "PYTHONHASHSEED"
-HASHED = frozenset({"hash", "set", "frozenset"})  # functions of Python's whose results differ
+HASHED = frozenset({"hash", "set", "frozenset"})  # functions with other results on each rank
 NAMES_HASH = b"\x8c\x04hash"  # in a pickle, the name `hash` in a function's code
 
 
@@ -39,7 +39,7 @@ def needs_own_interpreters(call: bytes, file: str, is_script: bool) -> bool:
     """
     if not is_script:
         return NAMES_HASH in call
-    with suppress(OSError, SyntaxError, ValueError):  # unreadable, or no Python: a rank says so
+    with suppress(OSError, SyntaxError, ValueError):  # a rank raises the error later
         if os.path.isfile(file):  # a pipe can be read only once
             with open(file, "rb") as stream:
                 return _hashes(ast.parse(stream.read()))

@@ -17,7 +17,7 @@ class Pending:
     """What a rank has posted, or will have when others are done."""
 
     end: End | Part | None = None  # until it is done
-    source: int = UNKNOWN  # of what it receives, once it is done
+    source: int = UNKNOWN  # the sender of a finished receive
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
     withdrawn: bool = False  # gloo has refused it
@@ -65,7 +65,7 @@ class Operations:
         for place, (number, later) in enumerate(after):
             if self.is_forgotten(rank, ((number, later),)):
                 continue
-            # What one thread of a rank has posted may be heard of after what another says of it.
+            # A thread's question may arrive before the post of a second thread's operation.
             operation = self._all.setdefault((rank, number), Pending())
             if operation.done_ns == UNKNOWN:
                 operation.then.append(partial(self._look_again, rank, after[place:], tell, latest))

@@ -34,8 +34,8 @@ from ddpkit.rank.main import main
 from ddpkit.source import RANK_MAIN, is_user_file
 
 START = "forkserver" if sys.platform.startswith("linux") else "spawn"
-# The heap in pages of 2 MB, where the kernel has them for who asks: half of what a fork copies, and
-# of what an exit takes down, are entries for pages of 4 kB. glibc reads this when a program begins.
+# Ask for a heap in pages of 2 MB, where the kernel has such pages: entries for pages of 4 kB are
+# half of the work of a fork and of an exit. glibc reads the variable when a program begins.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # numpy's BLAS has one thread in a rank, as under torchrun; more would spin while torch is imported.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}

@@ -303,10 +303,10 @@ class LocalRun:
     # What went wrong
 
     def _all_is_said(self, seconds: float) -> bool:
-        """Whether the other ranks have had the time to say what they, too, have to say.
+        """True if the silent ranks have had the time to report an error or a death.
 
-        On busy cores that is time on a core: who wants one and has had less is waited for, too.
-        `seconds`: since the first bad news.
+        On busy cores the time on a core counts: a rank that is ready to run gets more patience
+        until it has had enough of a core. `seconds`: since the first bad news.
         """
         patience = blame.patience(self.raised, self.died)
         heard = self.results.keys() | self.raised.keys() | self.died.keys()
@@ -363,10 +363,10 @@ class LocalRun:
         return doing | self._heard_of({rank: lines.get(rank) for rank in unfinished})
 
     def _heard_of(self, lines: Mapping[int, Where | None]) -> dict[int, Doing]:
-        """What ranks do whose last word was from another line, by their next, which knows the call.
+        """Return the state of ranks with an outdated status, by their next status, with the call.
 
-        A rank that came to its line a moment ago has not said yet that it waits there. Of the
-        others the next word is not asked: the signal may have sent them on.
+        A rank that has just come to its line has not yet reported a wait there. Ranks with a
+        current status are left out: the signal may have sent these ranks on.
         """
         behind = {
             rank: (line, self.monitor.beat(rank))

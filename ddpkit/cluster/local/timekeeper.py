@@ -141,8 +141,8 @@ class Timekeeper(threading.Thread):
     def _serve(self) -> None:
         wait, idle_since = 0.2, time.monotonic()
         while not self._over.is_set() and self._selector.get_map():
-            # First the clocks, then what was posted before: a clock that is past a time has told
-            # of everything before that time.
+            # Read the clocks first, then the posts: a rank tells of a post before the clock goes
+            # on, so all posts before the read times have arrived.
             seen = self._actors.clocks() if wait < 0.2 else {}
             heard = self._read(0 if seen else wait)
             while self._read(0):
@@ -182,7 +182,7 @@ class Timekeeper(threading.Thread):
             actor = self._actors.ask(rank, request)
             if request.store:
                 return
-            # What was done so long ago that nobody knows when was done by now.
+            # A forgotten operation was done long ago: by the time of the question at the latest.
             earliest = request.ns if self._operations.is_forgotten(rank, request.after) else 0
             self._operations.when_all_are_done(
                 rank, request.after, lambda ns: self._know(actor, request, max(ns, earliest))
@@ -310,8 +310,8 @@ class Timekeeper(threading.Thread):
             schedule = exchange_of(post.operation, me, post.sends, post.takes)
         else:
             schedule = schedule_of(post.operation, post.nbytes, n, root)
-        # Ranks leave a real barrier up to some latencies apart. What is measured after one would
-        # have that in it.
+        # Ranks leave a real barrier up to some latencies apart. Measurements after a barrier would
+        # include the difference, so emulated ranks leave together.
         together, after_all = post.operation in ("barrier", MEETING), post.operation in AFTER_ALL
         return self._network.enter(
             *(ns, post.group, post.seq, rank, post.members, schedule),

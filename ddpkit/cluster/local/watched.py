@@ -13,9 +13,9 @@ from pathlib import Path
 from ddpkit.protocol.emulation import ClockPage
 
 STANDSTILL = 0.5  # seconds in the user's code
-STANDSTILL_IN_GLOO = 0.02  # where it may wait for what others will post
+STANDSTILL_IN_GLOO = 0.02  # where the thread may wait for a peer's post
 STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
-LOOKS = 5  # in a row that find it so: who looks may have had no core for long, and then one is luck
+LOOKS = 5  # looks in a row: after a long time without a core, a single look proves little
 READY = ([b"R"], [b"D"], [b"T"], [b"t"])  # a stopped one goes on when somebody lets it
 TICKS = 3  # of 10 ms: a process that stands still uses less in `STANDSTILL`
 

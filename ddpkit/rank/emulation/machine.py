@@ -192,11 +192,11 @@ class Machine:
     # Groups
 
     def meet(self, group: str, members: tuple[int, ...]) -> None:
-        """Wait, in emulated time, until all members of a group are there that is being made.
+        """Wait in emulated time until all members of a new group have come.
 
-        Then gloo connects them, in none. It would be simpler to leave the wait to gloo; but nobody
-        could tell whether a rank waits there for one that comes only when time has passed, or is
-        slow on a busy core.
+        Then gloo connects the members, which takes no emulated time. It would be simpler to leave
+        the wait to gloo. But then the timekeeper could not tell a rank that waits for a later
+        member from a rank that is slow on a busy core.
         """
         clock, thread = self.clocks.mine, threading.get_ident()
         if not self._runs or clock.is_later or len(members) < 2:
@@ -314,10 +314,10 @@ class Machine:
         return backward
 
     def _replay_waits(self, operations: list[Awaited]) -> None:
-        """Put the clock where it would be, had the reducer waited for each bucket in emulated time.
+        """Set the clock as if the reducer had waited for each bucket in emulated time.
 
-        It waits for its buckets in their order, and copies each as it comes. What the thread has
-        computed since it posted the last one is that copying; each bucket has its share by bytes.
+        The reducer waits for the buckets in order, and copies each bucket when the bucket arrives.
+        The thread's compute since the last post is the copying, shared among buckets by bytes.
         """
         waited = [operation for operation in operations if operation.answer is None]
         if not waited:

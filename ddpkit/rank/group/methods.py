@@ -1,4 +1,4 @@
-"""The methods that c10d calls on a process group: what each does, and the refused methods."""
+"""The methods of a process group for c10d: implemented methods, and refused methods."""
 
 from ddpkit import torch_private
 

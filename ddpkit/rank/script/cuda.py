@@ -137,7 +137,7 @@ def _storage(tensor: Any) -> int:
 def become_the_cpu(gpus: Gpus) -> None:
     """Let cuda mean the CPU in this process, for good."""
     torch_private.require(torch_private.Feature.SCRIPTS)
-    # torch keeps the set of its own functions: it is asked for before they change.
+    # Ask for torch's constructors before the functions change: torch caches the set.
     names = {each.__name__ for each in torch_private.constructors()}
     context = torch_private.device_module().DeviceContext
     for name in sorted({*names, *(f"{name}_like" for name in LIKE)}):
