@@ -8,7 +8,6 @@ gap in the pickle, filled there.
 
 from __future__ import annotations
 
-import importlib
 import io
 import re
 import sys
@@ -24,7 +23,7 @@ from ddpkit.exercises import Case, Exercise, exercises
 from ddpkit.exercises.seeds import Seed
 from ddpkit.exercises.values import Between, Close
 from ddpkit.grade.inside.asking import GAP
-from ddpkit.protocol.ship import is_module_by_name
+from ddpkit.protocol.ship import CodePickler
 
 # A lab's modules do not exist in the sandbox: what a question needs of them travels with it.
 LAB_MODULE = re.compile(r"ddpkit\.checks\.lab(\d\d)[\w.]*")
@@ -119,15 +118,13 @@ def _bare(value: Any) -> Any:
     return value
 
 
-class _SealingPickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _SealingPickler(CodePickler):
     def persistent_id(self, thing: object) -> str | None:
         return GAP if isinstance(thing, Answer) else None
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, cached_property):  # holds a lock until Python 3.12
             return cached_property, (thing.func,), {"attrname": thing.attrname}
-        if is_module_by_name(thing):
-            return importlib.import_module, (thing.__name__,)
         return super().reducer_override(thing)
 
 

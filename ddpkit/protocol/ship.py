@@ -102,12 +102,30 @@ def unpack_result(parts: list[Any]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles plain dense tensors as their bytes: detached, contiguous, on the CPU."""
+class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles code together with the name of its file, and modules such as `torch.ops` by name.
+
+    cloudpickle 3.1.3 replaces the name of the file by "<dynamic-code>". A rank could then not name
+    the line of a cell, nor tell the user's code from a library's.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         if is_module_by_name(obj):
             return importlib.import_module, (obj.__name__,)
+        if isinstance(obj, types.CodeType):
+            make, args = self.dispatch_table[types.CodeType](obj)
+            return _code, (obj.co_filename, make, args)
+        return super().reducer_override(obj)
+
+
+def _code(file: str, make: Callable[..., types.CodeType], args: tuple[Any, ...]) -> types.CodeType:
+    return make(*args).replace(co_filename=file)
+
+
+class _TensorPickler(CodePickler):
+    """Pickles plain dense tensors as their bytes: detached, contiguous, on the CPU."""
+
+    def reducer_override(self, obj: Any) -> Any:
         # torch is looked up, not imported: a process without torch has no tensor, and a
         # notebook's first run should not wait for the import.
         torch: Any = sys.modules.get("torch")

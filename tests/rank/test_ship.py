@@ -3,8 +3,10 @@
 import pickle
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import Pipe
 from threading import Thread
+from types import CodeType
 
 import cloudpickle
 import numpy as np
@@ -184,6 +186,28 @@ def test_calls():
     y = 3
     function, args, kwargs = unpack_call(pack_call(lambda x, *, z: x + y + z, (1,), {"z": 5}))
     assert function(*args, **kwargs) == 9
+
+
+def files_of(code):
+    """Return the files of a function's code and of the code within it."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return {code.co_filename}.union(*map(files_of, inner))
+
+
+def reduced_without_file(reduce, code):
+    """Return what cloudpickle 3.1.3 makes of code: `reduce` is that of the installed one."""
+    return reduce(code.replace(co_filename="<dynamic-code>"))
+
+
+@pytest.mark.parametrize("newest", [False, True], ids=["as installed", "cloudpickle 3.1.3"])
+def test_code_keeps_the_name_of_its_file(newest, monkeypatch):
+    if newest:
+        known = cloudpickle.Pickler.dispatch_table[CodeType]
+        drop = partial(reduced_without_file, known)
+        monkeypatch.setitem(cloudpickle.Pickler.dispatch_table, CodeType, drop)
+    function, _, _ = unpack_call(pack_call(lambda xs: [(lambda y: y + 1)(x) for x in xs], (), {}))
+    assert files_of(function.__code__) == {__file__}
+    assert function([1, 2]) == [2, 3]
 
 
 class Plan:
