@@ -596,7 +596,7 @@ for cause, meaning in CAUSES.items():
 # says what stands in a line instead, `{3: "the new line 3"}`; it may be several lines, or "".
 # Each begins where the old line began: what is below an `if` goes into the same text, after `\n`.
 #
-# A mend has at most 80 new words and signs, and each rank still sends what it should.
+# A mend has at most 80 new words and signs, and each rank still sends the right data.
 
 # %%
 print(patient("A"))

@@ -73,7 +73,6 @@ class Stores:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._serving: list[Any] = []  # TCPStores of this rank, kept until all ranks are done
         store: Any = dist.Store
         self._torchs = {name: getattr(store, name) for name in dir(store) if name[0] != "_"}
 
