@@ -38,6 +38,7 @@ class Outcome:
     sent: int  # by all ranks, in messages: those of which collectives are made too
     peak: int  # the most that a rank held: parameters, gradients, optimizer, activations
     shares: tuple[float, ...]  # of all that was computed, by rank
+    handed_in: tuple[int, ...]  # bytes given to torch.distributed, by rank
 
 
 def on_a_rank(train: Callable[..., Any], model: Any, text: Any) -> Any:
@@ -97,6 +98,7 @@ def outcome(task: TextTask, claim: Mapping[str, Any]) -> Outcome:
             sum(_sent(rank, each) for rank, program in enumerate(known) for each in program),
             int(claim["peak"]),
             tuple(each / max(sum(work), 1) for each in work),
+            tuple(sum(map(_handed_in, program)) for program in known),
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, zlib.error) as error:
         raise LessonError(f"no training can be judged by this: {error}") from None
@@ -121,6 +123,15 @@ def _work_ns(program: Program) -> int:
     for _, kind, dtype, flops, nbytes, times in (e for e in program if e[0] == "work"):
         done += int(times) * machine.cost_ns(kind, flops, nbytes, dtype)
     return done
+
+
+def _handed_in(entry: Sequence[Any]) -> int:
+    """Return the bytes of an entry, given to torch.distributed."""
+    if entry[0] == "exchange":
+        return int(sum(entry[3]))
+    if entry[0] != "post" or (entry[2] in MESSAGES and entry[2] != "send"):
+        return 0
+    return int(entry[3])
 
 
 def _sent(rank: int, entry: Sequence[Any]) -> int:

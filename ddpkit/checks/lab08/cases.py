@@ -14,7 +14,7 @@ from ddpkit.checks.lab08.of_rules import asynchronous_cases, synchronous_cases
 from ddpkit.checks.lab08.rounds import Numbers, by, right
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, asked
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Between, Close
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.text import count
 
@@ -195,6 +195,7 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
                     "gradients": lambda did: did.returned[0][1],
                     "got": partial(_returned_by, workers),
                     "list as it was": lambda did: did.returned[0][2],
+                    "handed in": lambda did: did.handed_in[:1],
                 },
             ),
             {
@@ -202,6 +203,7 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "gradients": [float(value) for value in values],
                 "got": [got[worker] for worker in workers],
                 "list as it was": True,
+                "handed in": [_of_pulls(sum(len(got[worker]) for worker in workers), length)],
             },
             hints=SERVED,
             given={"about": about, "n": n},
@@ -219,15 +221,23 @@ def serve(answer: Answer, rng: random.Random) -> Iterator[Case]:
             see={
                 "sum": lambda did: did.returned[0][0],
                 "calls": lambda did: _in_order(did.returned[0][1]),
+                "handed in": lambda did: did.handed_in[:1],
             },
         ),
         {
             "sum": float(sum(worker * each for worker, each in enumerate(steps, 1))),
             "calls": _in_order(sorted([*calls, "d1", "d2", "d3"])),
+            "handed in": [_of_pulls(sum(steps), length)],
         },
         hints=SERVED,
         given={"about": "at once", "n": 4},
     )
+
+
+def _of_pulls(pulls: int, length: int) -> Between:
+    """Return the bytes that a server sends: float32 parameters for each pull, and a few counts."""
+    least = pulls * 4 * length
+    return Between(least, 2 * least + 4096)
 
 
 def _right_story(

@@ -12,9 +12,11 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.ranks import Did, asked
-from ddpkit.exercises.values import Close
+from ddpkit.exercises.values import Between, Close
 
 Answer = Callable[..., Any]
+LENGTH = 8  # bytes of the header of a message
+MOST_OF_A_MESSAGE = 4096  # bytes
 
 
 def of_ranks(ranks: Sequence[int], did: Did) -> Any:
@@ -155,7 +157,11 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 0,
                 stranger,
                 world_size=n,
-                see={"asked": partial(of_rank, 0), "got": partial(of_ranks, clients)},
+                see={
+                    "asked": partial(of_rank, 0),
+                    "got": partial(of_ranks, clients),
+                    "handed in": "handed_in",
+                },
             ),
             {
                 "asked": [[name, list(arguments)] for _, name, arguments in story],
@@ -167,10 +173,20 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
                     ]
                     for each in clients
                 ],
+                "handed in": [
+                    _messages([name for client, name, _ in story if client == rank], len(story))
+                    for rank in range(n)
+                ],
             },
             hints=CALLED,
             given={"about": about},
         )
+
+
+def _messages(words: Sequence[str], calls: int) -> Between:
+    """Return the bytes that messages with these words take: a message has a header, and data."""
+    least = sum(LENGTH + len(word) for word in words)
+    return Between(least, MOST_OF_A_MESSAGE * (calls + 1))
 
 
 RAISE = {"fail": "ValueError", "refuse": "Error"}  # what these functions raise
@@ -225,12 +241,14 @@ def serve_calls_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
                     "total": lambda did: did.returned[0][0],
                     "got": partial(of_ranks, clients),
                     "list as it was": lambda did: did.returned[0][1],
+                    "handed in": lambda did: did.handed_in[:1],
                 },
             ),
             {
                 "total": total,
                 "got": [[answer for client, answer in got if client == each] for each in clients],
                 "list as it was": True,
+                "handed in": [_messages([answer[0] for _, answer in got], len(got))],
             },
             hints=SERVING,
             given={"about": about},

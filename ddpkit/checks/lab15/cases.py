@@ -172,7 +172,7 @@ def _read(task: TextTask, times: float, claim: Mapping[str, Any]) -> Observed:
     return {
         "parameters": "all of them",
         "time": _time(came),
-        "ranks": "all train" if min(came.shares) > 0.5 / RANKS else "one rests",
+        "ranks": _ranks(came, sizes.numel() // BITS),
         "replicas": "equal" if came.apart <= 1e-4 else "different",
         "held out loss": f"below {TARGET}" if came.loss < TARGET else f"{came.loss:.3f}",
         "speed": f"at least {times} times the given script's"
@@ -186,6 +186,16 @@ def _read(task: TextTask, times: float, claim: Mapping[str, Any]) -> Observed:
         "apart": came.apart,
         "shares": list(came.shares),
     }
+
+
+BITS = 8  # a byte has 8: a gradient has at least a bit for each parameter
+
+
+def _ranks(came: Outcome, least: int) -> str:
+    """Return in words if each rank computes, and gives at least one gradient to other ranks."""
+    if min(came.shares) <= 0.5 / RANKS:
+        return "one rests"
+    return "all train" if min(came.handed_in) >= least else "one is silent"
 
 
 def _time(came: Outcome) -> str:

@@ -76,7 +76,7 @@ TRAIN = (
          f"The products of {FEWEST} windows alone take longer, and from so few nobody learns to "
          "come below the target. Train by gradients, which torch computes on the ranks, in their "
          "main thread: letters that are counted into the weights are no training."),
-    Hint("a rank rests", lambda s: s.ranks != s.expect["ranks"],
+    Hint("a rank rests", lambda s: s.ranks == "one rests",
          lambda s: f"Rank {s.shares.index(min(s.shares))} computes {min(s.shares):.0%} of all "
          "that is computed. Let all four train."),
     Hint("drift", lambda s: s.replicas != s.expect["replicas"],
@@ -90,6 +90,9 @@ TRAIN = (
          and s.loss > s.before - 0.3,
          lambda s: f"The held-out loss is {s.loss:.2f}, and was {s.before:.2f}: this model has "
          "learned another text. Each check exchanges the letters: train on the text given."),
+    Hint("a rank is silent", lambda s: s.ranks == "one is silent",
+         "A rank gives torch.distributed less than a bit for each parameter: no gradient of the "
+         "rank reached another rank. Average the gradients, or the models."),
     Hint("above the target", lambda s: s.held_out_loss != s.expect["held out loss"],
          lambda s: f"The held-out loss is {s.loss:.2f}, and {TARGET} is asked for. The loss of one "
          "batch says little. Take more steps, or a better learning rate; and leave a margin."),

@@ -91,6 +91,18 @@ def rank_0_alone(model, text):
         dist.broadcast(p.detach(), 0)
 
 
+@wrong("train_fast", "a rank is silent")
+def each_trains_alike(model, text):
+    """Every rank trains alone on the same batches, and sends nothing: the replicas are equal."""
+    torch.manual_seed(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(14):
+        at = torch.randint(len(text) - 32, (40, 1)) + torch.arange(32)
+        optimizer.zero_grad()
+        model(text[at], text[at + 1]).backward()
+        optimizer.step()
+
+
 @wrong("train_fast", "not trained")
 def a_stored_loss(model, text):
     """Computes what a fast training would, trains nothing, and returns a loss from before."""
