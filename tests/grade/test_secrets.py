@@ -125,19 +125,31 @@ def test_a_question_does_not_know_what_is_right(name: str) -> None:
         assert given_away(question) == [], f"{question.key}, {title}"
 
 
-LARGE = 1000  # a number from here on is drawn, and no size
+ANOTHER = Seed("another secret of tests", secret=True)
+LARGE = 1000  # a smaller number may be a size that is drawn too
 
 
-def seeds_of(question: SealedCase) -> list[str]:
-    """Return names of functions that draw by an argument, where a drawn number is in reach.
+def seeds_of(exercise: Exercise) -> dict[str, list[str]]:
+    """Return names of functions that draw by an argument, by question with a drawn number in reach.
 
-    A call with that number gives all ranks' inputs, or the right result.
+    A number is drawn if another secret does not give it. A call with that number gives all ranks'
+    inputs, or the right result.
     """
-    within = [thing for thing, _ in reached(loaded(question))]
-    numbers = [each for thing in within for each in (thing, *_items(thing))]
-    if not any(type(each) is int and each >= LARGE for each in numbers):
-        return []
-    return [name for thing in within for name in _seeding(thing)]
+    both = [questions(exercise, secret) for secret in (SECRET, ANOTHER)]
+    found = {}
+    for question, other in zip(*both, strict=True):
+        within, elsewhere = (
+            [thing for thing, _ in reached(loaded(each))] for each in (question, other)
+        )
+        functions = [name for thing in within for name in _seeding(thing)]
+        if functions and _large(within) - _large(elsewhere):
+            found[f"{question.key}, {question.case.title}"] = functions
+    return found
+
+
+def _large(within: list[object]) -> set[int]:
+    numbers = (each for thing in within for each in (thing, *_items(thing)))
+    return {each for each in numbers if type(each) is int and each >= LARGE}
 
 
 def _items(thing: object) -> list[object]:
@@ -177,8 +189,7 @@ def _seeds_by_a_variable(function: types.FunctionType) -> bool:
 @pytest.mark.processes("some")
 @pytest.mark.parametrize("name", sorted(exercises()))
 def test_no_question_has_a_seed_and_a_function_that_draws_by_it(name: str) -> None:
-    for question in questions(exercises()[name], SECRET):
-        assert seeds_of(question) == [], f"{question.key}, {question.case.title}"
+    assert seeds_of(exercises()[name]) == {}
 
 
 def drawn_from(seed: int) -> torch.Tensor:
@@ -198,8 +209,9 @@ def test_a_question_with_a_seed_is_found_out() -> None:
         seed = rng.randrange(10**6)
         yield Case("a case", functools.partial(on_a_rank, answer, seed), {"x": drawn_from(seed)})
 
-    (question,) = questions(Exercise("f", "00", 1, "", cases), SECRET)
-    assert seeds_of(question) == ["drawn_from"]
+    exercise = Exercise("f", "00", 1, "", cases)
+    (question,) = questions(exercise, SECRET)
+    assert seeds_of(exercise) == {f"{question.key}, a case": ["drawn_from"]}
     assert given_away(question) == []  # the walk without arguments is not enough
 
 
