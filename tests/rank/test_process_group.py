@@ -14,6 +14,7 @@ pytestmark = pytest.mark.processes
 
 MESSAGES = {"send", "recv", "recv_anysource"}
 BY_GATHER = {"gather_single", "gather_into_tensor"}  # gloo has none: see the test of them
+OLD_GLOO_REFUSES = {"alltoall", "reduce_scatter"}  # in torch 2.7; the gloo of torch 2.13 has both
 HANDLED = COLLECTIVES.keys() | PAIRWISE.keys() | MESSAGES | BY_GATHER
 C10D = "c10d's own book-keeping: nothing moves"
 NOT_HANDLED = {
@@ -212,9 +213,14 @@ def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
         for method in there_are:
             given, completed = [], []
             for group in (dist.group.WORLD, plain):
-                outputs, work = calls(group)[method]()
-                assert work.wait()
-                completed.append(work.is_completed())
+                try:
+                    outputs, work = calls(group)[method]()
+                except RuntimeError as error:
+                    outputs, done = str(error), None
+                else:
+                    assert work.wait()
+                    done = work.is_completed()
+                completed.append(done)
                 given.append(outputs)
             results[method] = given, completed
         return results
@@ -225,11 +231,17 @@ def test_each_handled_method_gives_what_gloo_alone_gives(world_size):
     for rank, results in enumerate(run.results):
         assert results.keys() == set(there_are)
         for method, ((ours, gloos), (done, gloo_is_done)) in results.items():
-            torch.testing.assert_close(ours, gloos, rtol=0, atol=0, msg=f"{method}, rank {rank}")
             assert done == gloo_is_done, method  # gloo's reduce_scatter never says that it is
+            if gloo_is_done is None:
+                assert ours == gloos, "the same refusal"
+                continue
+            torch.testing.assert_close(ours, gloos, rtol=0, atol=0, msg=f"{method}, rank {rank}")
+    refused = {method for method, (_, (_, done)) in run.results[0].items() if done is None}
+    assert refused <= OLD_GLOO_REFUSES
+    assert not refused or torch.__version__ < "2.13"
     names = {span.name for span in run.trace.spans if span.kind == "comm"}
     expected = {COLLECTIVES[name] for name in there_are if name in COLLECTIVES}
-    assert expected <= names, "not recorded"
+    assert expected - {COLLECTIVES[name] for name in refused} <= names, "not recorded"
 
 
 @pytest.mark.parametrize("method", sorted(REFUSED))
@@ -251,7 +263,9 @@ def gathers_into_one(shape, root, async_op):
     mine = torch.arange(6.0).view(2, 3) + 10 * rank
     whole = torch.zeros(shape) if rank == root else torch.zeros(0)
     parts = [torch.zeros(2, 3) for _ in range(size)] if rank == root else None
-    options = named("GatherOptions", rootRank=root, asyncOp=async_op)
+    options = named("GatherOptions", rootRank=root)
+    if not async_op:
+        options.asyncOp = False
     dist.barrier()
     if hasattr(dist, "gather_single"):
         into = whole if rank == root else None
@@ -269,6 +283,8 @@ def gathers_into_one(shape, root, async_op):
 @pytest.mark.parametrize("shape", [(18,), (6, 3), (3, 2, 3)])
 @pytest.mark.parametrize("cluster", [{}, {"link": "1 Gbit/s, 50 us", "machine": "laptop core"}])
 def test_a_gather_into_one_tensor_is_a_gather(shape, async_op, cluster):
+    if not async_op and not hasattr(dist.distributed_c10d.GatherOptions(), "asyncOp"):
+        pytest.skip(f"a gather of torch {torch.__version__} cannot be asked to block")
     run = Cluster(3, **cluster).run(gathers_into_one, shape, 1, async_op)
     whole, parts = run.results[1]
     torch.testing.assert_close(whole.view(3, 2, 3), torch.stack(parts), rtol=0, atol=0)
