@@ -14,7 +14,7 @@ PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-che
 # Hundreds of processes import the kit in a test run: they should find it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test quick release docs bench lint perfetto
+.PHONY: lab test quick versions release docs bench lint perfetto
 lab: $(LAB)
 	@$(BIN)/ddpkit lab --copy my_labs --opened
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -22,6 +22,8 @@ test: $(READY)
 	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
 quick: $(READY)
 	$(PYTEST) --quick -q -n 2 --dist worksteal tests --ignore-glob='tests/labs/lab[0-9]*' $(ARGS)
+versions: $(READY) # not in .ci/run, whose fresh clone would download 2 GB or more and exceed 4 minutes
+	$(BIN)/python -m tests.versions.run $(ARGS)
 release: $(READY)
 	$(BIN)/ddpkit release $(ARGS)
 	$(BIN)/python docs/pictures.py
