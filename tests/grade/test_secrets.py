@@ -126,14 +126,14 @@ def test_a_question_does_not_know_what_is_right(name: str) -> None:
 
 
 ANOTHER = Seed("another secret of tests", secret=True)
-LARGE = 1000  # a smaller number may be a size that is drawn too
+LARGE = 1000  # a smaller number may be a drawn size
 
 
 def seeds_of(exercise: Exercise) -> dict[str, list[str]]:
-    """Return names of functions that draw by an argument, by question with a drawn number in reach.
+    """Return, by question, names of functions with a drawn number in reach, and a seed to take.
 
-    A number is drawn if another secret does not give it. A call with that number gives all ranks'
-    inputs, or the right result.
+    Numbers are drawn if a second secret gives different ones. A call of such a function with the
+    number gives all ranks' inputs, or the right result.
     """
     both = [questions(exercise, secret) for secret in (SECRET, ANOTHER)]
     found = {}
