@@ -51,7 +51,7 @@ def test_what_one_call_raises_all_of_the_run_raise_and_it_runs_once(tmp_path):
         raise ValueError("no")
 
     path = tmp_path / "calls"
-    for did in together(answer, [[(str(path),)], [(str(path),)]]):
+    for did in together(answer, [[(str(path),)], [(str(path),)]], files=True):
         with pytest.raises(RankError, match="no"):
             did()
     assert path.read_text() == "called\n"
