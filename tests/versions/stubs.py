@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-TOOLS = ("gcc", "ldd", "nm")
+TOOLS = ("gcc", "ldd", "nm", "objdump")
 OF_CUDA = re.compile(r"(cu|nccl|nv|__cuda|__nv)")  # beginnings of names without a version
 
 
@@ -26,14 +26,15 @@ def add(lib: Path) -> list[str]:
     libraries = sorted(lib.glob("*.so*"))
     missing = sorted(set(re.findall(r"(\S+) => not found", _said("ldd", *libraries))))
     if missing:
-        wanted = _wanted(libraries)
+        wanted, versions = _wanted(libraries), _versions(libraries)
+        plain = [name for name in wanted[""] if OF_CUDA.match(name)]
         for name in missing:
-            _write(lib / name, wanted[name], [s for s in wanted[""] if OF_CUDA.match(s)])
+            _write(lib / name, {each: wanted[each] for each in versions[name]}, plain)
     return missing
 
 
 def _wanted(libraries: Iterable[Path]) -> dict[str, list[str]]:
-    """Return the undefined functions by version; a version is the name of a missing library."""
+    """Return the undefined functions by version, such as "libcublas.so.13" or "NVSHMEM"."""
     undefined, defined = defaultdict(set), set()
     for line in _said("nm", "-D", *libraries).splitlines():
         if len(words := line.split()) < 2:
@@ -51,13 +52,25 @@ def _wanted(libraries: Iterable[Path]) -> dict[str, list[str]]:
     return wanted
 
 
-def _write(path: Path, versioned: list[str], plain: list[str]) -> None:
+def _versions(libraries: Iterable[Path]) -> dict[str, set[str]]:
+    """Return the versions that libraries require, by the name of the required library."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    name = ""
+    for line in _said("objdump", "-p", *libraries).splitlines():
+        if required := re.match(r"\s+required from (\S+):", line):
+            name = required[1]
+        elif version := re.match(r"\s+0x[0-9a-f]+ 0x\S+ \d+ (\S+)$", line):
+            versions[name].add(version[1])
+    return versions
+
+
+def _write(path: Path, versioned: dict[str, list[str]], plain: list[str]) -> None:
     """Compile a library in which every function returns cudaErrorNoDevice, 100.
 
     Functions with a leading "_" register code during the import of torch; these return 0, a null
     pointer.
     """
-    functions = {*versioned, *plain}
+    functions = {*plain, *(name for names in versioned.values() for name in names)}
     source = "".join(
         f"long {f}(void) {{ return {0 if f[0] == '_' else 100}; }}\n" for f in functions
     )
@@ -65,7 +78,8 @@ def _write(path: Path, versioned: list[str], plain: list[str]) -> None:
         options = []
         if versioned:
             script = Path(folder, "versions")
-            script.write_text(f"{path.name} {{ {' '.join(f'{f};' for f in versioned)} }};")
+            nodes = [f"{v} {{ {' '.join(f'{f};' for f in fs)} }};" for v, fs in versioned.items()]
+            script.write_text("\n".join(nodes))
             options = [f"-Wl,--version-script={script}"]
         command = ["gcc", "-w", "-shared", "-fPIC", f"-Wl,-soname,{path.name}", *options]
         subprocess.run([*command, "-o", path, "-xc", "-"], input=source, text=True, check=True)
