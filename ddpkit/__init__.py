@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ddpkit.exercises.guess import beside
     from ddpkit.view import show
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "CallError",
