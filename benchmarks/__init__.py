@@ -17,6 +17,7 @@ capstone   lab 15: how far losses stay below the target, and what each mended fa
 torch_tests  torch's own test bodies that pass on the kit's group, in real and in emulated time
 mutate     machine-made mistakes in the answers, and those that no check refuses
 statements  what an exercise costs its author: statements of its checks and answers
+seeds      wrong answers of a lab that pass under a seed of the grader's questions
 soak       hundreds of faults in a row, after each of which everything works and nothing is left
 
 A machine's seconds say little on another machine, and less on a busy one. So what is compared is

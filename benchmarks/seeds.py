@@ -1,7 +1,7 @@
 """Ask wrong answers under many seeds: `python -m benchmarks.seeds 09`.
 
 The program asks each wrong answer of the repository under the notebook's own seed and under seeds
-of the grader's draws. It lists the wrong answers that pass under a seed. Their questions have to be
+of the grader's draws. Prints the wrong answers that pass under a seed. Their questions have to be
 sharpened, until every seed tells these answers from right ones.
 """
 

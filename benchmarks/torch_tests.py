@@ -4,10 +4,9 @@
 
 The bodies come from the wheel (`torch.testing._internal.distributed.distributed_test`), or with
 `--file` from a file of torch's repository. Each body runs on `--ranks` ranks: on torch's own group
-(plain), and on the kit's group in real time, on a link, and on a modelled machine. The program
-prints the number of passes for each way, and the reason of each failure. A failure
-on torch's own group is no fault of the kit: the program lists the body, and does not run the body
-on the kit's group.
+(plain), and on the kit's group in real time, on a link, and on a modelled machine. Prints the
+number of passes for each way, and the reason of each failure. A failure on torch's own group is no
+fault of the kit: the program lists the body, and does not run the body on the kit's group.
 
 Many bodies share a run, since a rank needs seconds to import them. A failed run ends with the body
 in progress; the next run begins with the next body. Each run has a limit of `--seconds`.

@@ -251,7 +251,10 @@ def _hosts(spec: Mapping[int | str, str | Link | int]) -> Hosts | None:
     if not named:
         return None
     if len(named) < len(_OF_HOSTS) or "default" in spec:
-        raise ValueError(f"links inside and between hosts are written like {HOSTS_EXAMPLE}")
+        raise ValueError(
+            'a link with hosts needs the keys "hosts of", "inside" and "between", and has no '
+            f'"default", such as {HOSTS_EXAMPLE}; this one has {", ".join(map(repr, spec))}'
+        )
     size = spec["hosts of"]
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ValueError(f'"hosts of" is the number of ranks on a host, 1 or more, not {size!r}')

@@ -223,8 +223,8 @@ def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
             }
     if not all(0 < ratio < math.inf for ratio in ratios):
         raise ValueError(
-            f"{was} and {to} cannot be compared: on one of the machines, starting an operation or "
-            "moving bytes takes no time"
+            f"{was} and {to} cannot be compared: starting an operation or moving bytes takes no "
+            "time on one machine, and takes time on the other; give both a launch and a bandwidth"
         )
     return min(ratios, default=1.0), max(ratios, default=1.0)
 

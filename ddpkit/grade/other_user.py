@@ -23,7 +23,7 @@ from ddpkit.grade import filter
 from ddpkit.grade.cgroup import ControlGroup
 from ddpkit.grade.meter import UseMeter
 from ddpkit.grade.sandbox import Limits, Usage, command_line, confine, environment, open_to_all
-from ddpkit.grade.users import free_user, owned_by, processes_of
+from ddpkit.grade.users import free_user, open_folders, owned_by, owned_in, processes_of
 
 FIRST_READABLE = """
 import os, sys, torch
@@ -72,6 +72,7 @@ class OtherUser:
         self.meter = UseMeter(limits)
         self.group = ControlGroup(limits)
         self.theirs: list[Path] = []
+        self.open = open_folders()  # a student's code can open no other folder
         self.folder = job.parent / "box"  # may be entered by the user's group
         for outer in (job.parent, job.parent.parent):
             outer.chmod(0o711)
@@ -108,7 +109,7 @@ class OtherUser:
     def usage(self) -> Usage:
         """What this user's processes use now and have used, and the bytes of its files."""
         used = self.group.added(self.meter.look(functools.partial(processes_of, self.user)))
-        used.disk = sum(map(_size, (*self.theirs, *owned_by(self.user))))
+        used.disk = sum(map(_size, (*self.theirs, *owned_in(self.open, self.user))))
         return used
 
     def end(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,4 +59,38 @@ def owned_by(user: int) -> list[Path]:
                         found.append(Path(entry.path))
                     elif stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_IXOTH:
                         folders.append(entry.path)
+    return found
+
+
+def open_folders() -> list[str]:
+    """Return the folders into which every user may write, in and below `SHARED`.
+
+    The walk through a large /tmp takes seconds, so `owned_in` takes the folders of an earlier walk.
+    """
+    found, folders = list[str](), [str(folder) for folder in SHARED]
+    for folder in folders:  # the list grows
+        with suppress(OSError):
+            if os.stat(folder).st_mode & stat.S_IWOTH:
+                found.append(folder)
+            with os.scandir(folder) as entries:
+                folders += [entry.path for entry in entries if _may_be_entered(entry)]
+    return found
+
+
+def _may_be_entered(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):
+        mode = entry.stat(follow_symlinks=False).st_mode
+        return stat.S_ISDIR(mode) and bool(mode & stat.S_IXOTH)
+    return False
+
+
+def owned_in(folders: Iterable[str], user: int) -> list[Path]:
+    """Return a user's files and folders that lie directly in some folders."""
+    found = list[Path]()
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_uid == user:
+                        found.append(Path(entry.path))
     return found

@@ -141,7 +141,7 @@ def _entry(entry: Any, world_size: int) -> list[Any]:
         if op not in MESSAGES and op.removesuffix("_coalesced") not in OPERATIONS:
             raise ValueError("a program posts an unknown operation")
         if op not in MESSAGES and (not members or root not in (None, *members)):
-            raise ValueError("a collective has no members, or a root outside the run")
+            raise ValueError("a collective has no members, or its root is not one of the members")
         if peer is None and op == "send":
             raise ValueError("a send has no peer")
     if what == "exchange":
@@ -195,7 +195,7 @@ def _rank(fact: Any, world_size: int) -> int:
 
 def _ranks(fact: Any, world_size: int) -> tuple[int, ...]:
     if not isinstance(fact, list | tuple) or len(fact) > world_size:
-        raise ValueError("the members of a group are not ranks")
+        raise ValueError(f"the members of a group must be a list of at most {world_size} ranks")
     return tuple(_rank(each, world_size) for each in fact)
 
 

@@ -95,8 +95,13 @@ def replay(
     the buckets in turns and share the links, see `step_program`; a price or an overhead is of one.
     Raises ValueError for ranks, steps, buckets or streams that do not fit together.
     """
-    if streams < 1 or (streams > 1 and (price is not None or overhead_ns)):
-        raise ValueError(f"{streams=}: give 1 or more; price= and overhead_ns= need exactly 1")
+    if streams < 1:
+        raise ValueError(f"{streams=}: give 1 or more")
+    if streams > 1 and (price is not None or overhead_ns):
+        raise ValueError(
+            f"{streams=} cannot be combined with price= or overhead_ns=: leave these out, or give "
+            "streams=1"
+        )
     steps = _per_rank(step, world_size, slow or {})
     links = Links.parse(link, world_size)
     if buckets is None:

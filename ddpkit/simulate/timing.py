@@ -57,7 +57,9 @@ def played(
     done = play_program(Program.of_schedule(schedule, itemsize, starts), links, keep_ends=keep_ends)
     if done.stuck:
         ranks = [stuck.rank for stuck in done.stuck]
-        raise ValueError(f"the schedule blocks forever on ranks {ranks}")
+        raise ValueError(
+            f"in this schedule, the ranks {ranks} wait forever: a send or a recv has no partner"
+        )
     return list(done.collective_parts)
 
 

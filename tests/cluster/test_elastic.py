@@ -162,7 +162,7 @@ def test_no_script():
 def test_a_timeout_leaves_nobody(tmp_path):
     seen = tmp_path / "seen"
     seen.mkdir()
-    with pytest.raises(RunTimeout, match="ended after 8 s"):
+    with pytest.raises(RunTimeout, match="ended after its timeout of 8 s"):
         torchrun(write(tmp_path, SLEEPS), str(seen), ranks=1, timeout=8, show=False)
     assert becomes_true(lambda: none_runs(seen))
 

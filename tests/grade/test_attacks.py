@@ -58,7 +58,8 @@ def test_secret_values_are_not_told(graded: Graded) -> None:
 def test_nothing_is_left_behind(graded: Graded) -> None:
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert "987654" not in listed
-    assert sorted(path.name for path in graded.out.iterdir()) == ["proofs", "results", "secret"]
+    kept = ["lock", "proofs", "results", "secret"]
+    assert sorted(path.name for path in graded.out.iterdir()) == kept
 
 
 def test_killed_and_resumed(graded: Graded) -> None:

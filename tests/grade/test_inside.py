@@ -23,6 +23,7 @@ TAKEN = {
     "ddpkit.cluster.local.launch",
     "ddpkit.exercises",
     "ddpkit.exercises.explain",
+    "ddpkit.exercises.limit",
     "ddpkit.exercises.raised",
     "ddpkit.exercises.tail",
     "ddpkit.exercises.values",

@@ -17,7 +17,7 @@ import pytest
 from ddpkit.grade import process, users
 from ddpkit.grade.meter import UseMeter, tree
 from ddpkit.grade.sandbox import Limits
-from ddpkit.grade.users import free_user, owned_by, processes_of
+from ddpkit.grade.users import free_user, open_folders, owned_by, owned_in, processes_of
 from tests.grade.conftest import wait_until
 from tests.project.source import PACKAGE
 
@@ -118,6 +118,9 @@ def test_a_file_is_found_in_a_world_writable_folder_however_deep() -> None:
         for path in (*theirs, theirs[2] / "inner", deep / "link", closed / "x"):
             os.chown(path, user, user, follow_symlinks=False)
         assert {*owned_by(user)} == {*theirs, deep / "link"}  # `closed` is closed
+        assert str(deep) in open_folders()
+        assert str(top) not in open_folders()
+        assert {*owned_in(open_folders(), user)} == {*theirs[:2], deep / "link"}
 
 
 def test_the_walk_goes_round_no_link_and_into_no_closed_folder(

@@ -12,3 +12,5 @@ meeting   ranks with a clock of their own, that come to a store when the check s
 store     that store: one of c10d's, which waits by the ranks' clock
 backend   a backend of c10d's around an answer, on ranks
 """
+
+WITH_THE_HOOK = "a backward with the hook"  # the name of a span

@@ -12,13 +12,13 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab06.models import Part, loss_of
+from ddpkit.checks.lab07 import WITH_THE_HOOK
 from ddpkit.rank.record.recorder import span
 from ddpkit.torch_private import is_future
 
 Answer = Callable[..., Any]
 CAP_MB = 0.00001  # 10 bytes: each gradient of lab 06's `linear` gets a bucket, a vector too
 TURN = 7  # the tag of a message that says whose turn it is
-WITH_THE_HOOK = "a backward with the hook"  # a span
 STEPS_AS_EVER = 2  # before a hook begins: torch makes the buckets anew after the first
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ddpkit.checks.lab07 import WITH_THE_HOOK
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case
 from ddpkit.exercises.ranks import Did, asked, handed_in, within
@@ -18,8 +19,6 @@ Answer = Callable[..., Any]
 
 def by_the_hook(did: Did) -> list[int]:
     """Return the bytes by rank from the hook to torch.distributed."""
-    from ddpkit.checks.lab07.buckets import WITH_THE_HOOK
-
     return [handed_in(within(did.trace.of(rank), WITH_THE_HOOK)) for rank in did.trace.ranks]
 
 

@@ -60,18 +60,18 @@ class Joining:
         """Join the run. Where to meet, and how long to wait, are the kit's affair."""
         if backend and not self.groups.is_ours(backend):
             raise ValueError(
-                f"init_process_group(backend={backend!r}): `ddpkit run` runs what goes over gloo "
-                "or NCCL"
+                f"init_process_group(backend={backend!r}): `ddpkit run` supports the backends gloo "
+                "and nccl only"
             )
         for name, given, here in (
             ("rank", rank, self._mine.rank),
             ("world_size", world_size, self._mine.world_size),
         ):
             if given not in (-1, None, here):
+                start = f", or start `ddpkit run -n {given}`" if name == "world_size" else ""
                 raise ValueError(
-                    f"init_process_group({name}={given}) in a rank whose {name} is {here}: take "
-                    f"it from the environment ({name.upper()}), or run `ddpkit run -n` with as "
-                    "many ranks as the script wants"
+                    f"init_process_group({name}={given}), but this process has {name} {here}: "
+                    f"take {name} from the environment variable {name.upper()}{start}"
                 )
         if os.getpid() != self._pid:
             raise RuntimeError(
