@@ -6,6 +6,7 @@ import functools
 import glob
 import linecache
 import os
+import re
 import sys
 import sysconfig
 import types
@@ -21,6 +22,8 @@ MAGICS = {
 PACKAGE = os.path.join(os.path.dirname(__file__), "")
 RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")  # what is outside of it only started the rank
 _ANSWERS = os.path.join(PACKAGE, "answers", "")
+# A question's code in a sandbox: it comes from the grader's checkout, and lies in another folder.
+_QUESTION = re.compile(r"[/\\]ddpkit[/\\]checks[/\\]lab\d\d[/\\]\w+\.py$")
 _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
 _shipped: set[str] = set()  # made-up file names of code that runs were given
@@ -43,6 +46,8 @@ def is_user_file(filename: str) -> bool:
         return False
     if filename.startswith(PACKAGE):
         return filename.startswith(_ANSWERS)
+    if _QUESTION.search(filename):
+        return False
     return not filename.startswith(_STDLIB)
 
 

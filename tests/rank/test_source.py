@@ -123,3 +123,8 @@ def test_what_started_a_rank_is_not_the_readers(forgets):
     assert user_call(string(main, torchs, look))[0] == ("", 0)
     assert user_call(string(main, string, torchs, look))[0] == ("<string>", 2)
     assert Path(RANK_MAIN).is_file()
+
+
+def test_a_questions_code_is_the_kits_although_it_lies_elsewhere_in_a_sandbox() -> None:
+    assert not is_user_file("/teacher/ddpkit/checks/lab10/disk.py")
+    assert is_user_file("/student/checks/lab10/disk.py")
