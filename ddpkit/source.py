@@ -22,7 +22,7 @@ MAGICS = {
 PACKAGE = os.path.join(os.path.dirname(__file__), "")
 RANK_MAIN = os.path.join(PACKAGE, "rank", "main.py")  # what is outside of it only started the rank
 _ANSWERS = os.path.join(PACKAGE, "answers", "")
-# A question's code in a sandbox: it comes from the grader's checkout, and lies in another folder.
+# The file of a question in a sandbox: the code came from the grader's checkout.
 _QUESTION = re.compile(r"[/\\]ddpkit[/\\]checks[/\\]lab\d\d[/\\]\w+\.py$")
 _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 _STDLIB = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
