@@ -24,7 +24,7 @@ MOST = 10_000  # parts
 
 @dataclass(frozen=True)
 class ClassShare:
-    """ClassShare `number` of `of`, which counts from 1: as a Slurm array may, "3/8"."""
+    """Part `number` of the `of` parts of a class, counted from 1, such as "3/8"."""
 
     number: int
     of: int

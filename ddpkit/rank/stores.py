@@ -122,13 +122,11 @@ class Stores:
         self, name: str, original: Any, store: Any, key: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Wait until the keys are set, or a queue has a value; then make the call."""
+        if name == "queue_pop" and not _blocks(*args, **kwargs):
+            return self._at_once(name, original, store, key, *args, **kwargs)
         call = functools.partial(original, store, key, *args, **kwargs)
-        if not _is_torchs(store) or (name == "queue_pop" and not _blocks(*args, **kwargs)):
-            return (
-                call()
-                if name != "queue_pop"
-                else self._at_once(name, original, store, key, *args, **kwargs)
-            )
+        if not _is_torchs(store):
+            return call()
         given = args[0] if args and name == "wait" else kwargs.get("timeout")
         limit = given if isinstance(given, timedelta) else store.timeout
         keys = _listed(name, key)

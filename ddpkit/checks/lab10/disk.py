@@ -126,7 +126,7 @@ def held(path: Path) -> list[Any] | str:
 
 
 def saved(answer: Answer, states: Sequence[Trained], own_disks: bool) -> Observed:
-    """Run on ranks: the answer saves each state, and what is there as soon as it returns.
+    """Let the answer save each state on this rank; return the files that are there at once.
 
     With `own_disks` each rank has a folder of its own, as hosts without a shared disk have.
     """
@@ -177,7 +177,7 @@ def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) 
 
 
 def loaded(answer: Answer, file: bytes | None, own: Trained) -> list[Any]:
-    """Run on ranks: what the answer loads on this rank, of a file that rank 0 alone has.
+    """Return the state that the answer loads on this rank from a file of rank 0's alone.
 
     `own` is this rank's model before. `file` is None where there is no file.
     """

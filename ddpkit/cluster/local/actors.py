@@ -160,7 +160,7 @@ class Actors:
         return limit, actor
 
     def present_ns(self, network_ns: int) -> int:
-        """Return the time up to which all is certain, for what came from outside of all clocks.
+        """Return the certain time: the moment at which a change from outside all clocks counts.
 
         ``network_ns`` is the time up to which messages have moved.
         """
