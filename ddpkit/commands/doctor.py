@@ -48,6 +48,8 @@ def examine() -> Iterator[Finding]:
     """Yield every finding, quick ones first; never raises."""
     broken = False
     for look in LOOKS:
+        if look is _torch_inside and broken:
+            continue
         finding = look()
         broken |= finding.what in NEEDED and not finding.ok
         yield finding

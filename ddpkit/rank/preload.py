@@ -70,9 +70,16 @@ IDLE = 2.0  # seconds since the last rank was forked
 FORKSERVER, LAUNCHER = os.getpid(), os.getppid()
 GONE = 0.5  # seconds in which a launcher whose pipe has closed has ended, if that was why
 ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy cores too
-CHECKS = ("ddpkit.exercises.ranks", "ddpkit.rank.group.in_flight", "ddpkit.rank.group.hidden")
-# What each rank would import, 20 to 50 ms a rank.
-EACH_RANK = (*CHECKS, "ddpkit.rank.emulation.counted", "multiprocessing.popen_forkserver")
+EACH_RANK = (  # what each rank would import, 20 to 50 ms a rank
+    "ddpkit.exercises.ranks",
+    "ddpkit.rank.emulation.counted",
+    "ddpkit.rank.group.asked",
+    "ddpkit.rank.group.hidden",
+    "ddpkit.rank.group.in_flight",
+    "ddpkit.rank.side_channels",
+    "ddpkit.rank.stores",
+    "multiprocessing.popen_forkserver",
+)
 MADV_COLLAPSE, HUGE_PAGE = 25, 1 << 21  # Linux 6.1 and later; bytes
 ENOUGH = 0.5  # seconds, after which no further mapping is put into huge pages
 to_import = [*compiler.PARTS]

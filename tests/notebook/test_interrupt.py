@@ -184,21 +184,25 @@ def test_impatient_reader_gets_the_report_too(notebook: Notebook):
 
 def test_stopped_check_says_where_the_answer_was(notebook: Notebook, tmp_path: Path):
     """check() keeps to itself what an answer prints; where it was stopped is told all the same."""
+    for rank in range(4):
+        (tmp_path / str(rank)).touch()
     cell = notebook.start(f"""
+        import os
         from ddpkit import check
 
         def token_ring(token):
-            open({str(tmp_path)!r} + f"/{{dist.get_rank()}}", "w").close()
+            os.remove({str(tmp_path)!r} + f"/{{dist.get_rank()}}")  # a check allows no new file
             while True: pass
 
         check(token_ring)
     """)
-    notebook.until((tmp_path / "0").exists)  # on busy cores another rank may be there long before
+    # Rank 0 is the last: on busy cores another rank may begin long before.
+    notebook.until(lambda: not (tmp_path / "0").exists())
 
     notebook.interrupt()
     notebook.finish(cell, within=30)
 
-    assert f"rank 0 was in {cell.line(5)}: while True: pass" in cell.shown_error
+    assert f"rank 0 was in {cell.line(6)}: while True: pass" in cell.shown_error
     assert_stopped(notebook, cell)
 
 

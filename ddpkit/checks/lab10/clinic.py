@@ -42,8 +42,8 @@ LEAST: dict[str, list[int]] = {  # bytes by rank
     "N": [2 * GRADIENTS] * 2,
     "O": [4 * GRADIENTS] * 2,
 }
-MOST_TIMES = 4  # a mended program may send so many times the least bytes
-MOST_MORE = 4096  # and so many bytes more: pickled objects, and the start of DDP
+MOST_TIMES = 4  # a mended program sends at most this multiple of the least bytes
+MOST_MORE = 4096  # bytes: and this much more, for pickled objects and the start of DDP
 
 DIAGNOSES: dict[str, tuple[str, int | None]] = {
     "A": ("all send first", None),
