@@ -52,4 +52,4 @@ def test_a_reader_meets_it(name: str):
 @pytest.mark.parametrize("name", ["heat_map", "explore", "what_if", "explore_plan", "live"])
 def test_each_picture_says_when_to_use_it(name: str):
     _, about = PAGE.split(f"## `{name}`: ")
-    assert re.search(r"^.*\bUse (it|the)\b", about.partition("```")[0], re.MULTILINE)
+    assert re.search(rf"^.*\bUse (the\b|`{name}`)", about.partition("```")[0], re.MULTILINE)
