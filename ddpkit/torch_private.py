@@ -567,6 +567,70 @@ _known(Feature.COUNTED, "torch.ops.aten.mul_.Tensor._overloadpacket", probe=_mod
 _known(Feature.EMULATED, "torch._C._DisableTorchDispatch", probe=_modes_hear)
 
 
+POP_MODE = "_pop_torch_dispatch_stack"  # takes the innermost mode off and returns the mode
+
+
+def modules_of_modes() -> list[ModuleType]:
+    """Return torch's two modules with the function `POP_MODE`."""
+    import torch
+    from torch.utils import _python_dispatch
+
+    return [torch._C, _python_dispatch]
+
+
+def push_mode(mode: Any) -> None:
+    """Put a mode on the thread's stack of modes."""
+    import torch
+
+    torch._C._push_on_torch_dispatch_stack(mode)
+
+
+GUARDS = (
+    *("_DisableTorchDispatch", "_ForceDispatchKeyGuard"),
+    *("ExcludeDispatchKeyGuard", "_ExcludeDispatchKeyGuard"),  # without and with `with`
+)
+
+
+def guards_of_keys() -> list[Any]:
+    """Return the guards: classes that exclude dispatch keys from the operations of the thread."""
+    import torch
+
+    return [getattr(torch._C, name) for name in GUARDS]
+
+
+def _pops_and_pushes() -> bool:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        pass
+
+    with Mode() as mode:  # type: ignore[no-untyped-call]
+        popped = getattr(torch._C, POP_MODE)(None)
+        push_mode(popped)
+    return popped is mode and all(hasattr(each, POP_MODE) for each in modules_of_modes())
+
+
+_known(
+    Feature.CHECKS,
+    "torch._C._push_on_torch_dispatch_stack",
+    f"torch._C.{POP_MODE}",
+    f"torch.utils._python_dispatch.{POP_MODE}",
+    probe=_pops_and_pushes,
+)
+
+
+def _keys_can_be_excluded() -> bool:
+    return all(isinstance(each, type) for each in guards_of_keys())
+
+
+_known(
+    Feature.CHECKS,
+    *(f"torch._C.{name}" for name in GUARDS),
+    probe=_keys_can_be_excluded,
+)
+
+
 def is_traced(kind: type) -> bool:
     """True for a class of tensors without values, which a mode of torch's follows: fake tensors."""
     return hasattr(kind, "_mode_key")

@@ -78,6 +78,9 @@ FOR_ALL = (
     Hint("in flight", lambda s: s.kind == "in flight",
          "From isend to wait() the tensor belongs to the network, and from irecv or async_op=True "
          "too: do not change it before wait(), and do not even read what is still to come."),
+    Hint("modes off", lambda s: s.kind == "modes off",
+         "The check counts the operations of your answer with a mode of torch's dispatcher. Leave "
+         "torch's modes and dispatch keys as they are: their functions begin with an underscore."),
     Hint("side channel", lambda s: s.kind == "side channel",
          "Ranks of a job often have no disk in common, and only the network of torch.distributed: "
          "send through the group. No files, sockets, processes or stores."),

@@ -21,6 +21,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("number for a tensor", r"of type torch\.Tensor but got <class 'int'>"),
     ("never waited for", r"was never waited for"),
     ("hidden group", r"the messages in such a group are not counted"),
+    ("modes off", r"hides operations from the kit"),
     ("side channel", r"ranks exchange data past torch\.distributed"),
     ("in flight", r"a tensor in flight: the "),
     ("empty from anybody", r"offset < this->size"),  # gloo, of an empty message to recv(src=None)

@@ -317,6 +317,7 @@ def _held_to_rules(files: bool) -> Iterator[None]:
 
     That is a work which nobody waits for, a tensor used before that, a process group that no trace
     hears of, and any other way past torch.distributed, but for `files` where they may be written.
+    Code may not hide operations from the kit's dispatch modes either.
     Whether an unfinished message arrives is luck: gloo gives it up when nobody holds its
     handle any more.
     """
@@ -326,16 +327,18 @@ def _held_to_rules(files: bool) -> Iterator[None]:
         return
     from ddpkit.rank.group.hidden import HiddenGroup, no_hidden_groups
     from ddpkit.rank.group.in_flight import InFlight, TouchedInFlight, started
+    from ddpkit.rank.modes_on import ModesOff, modes_stay_on
     from ddpkit.rank.side_channels import SideChannel, no_side_channels
 
+    no_files = nullcontext() if files else no_side_channels()
     watch = recorder.watch = InFlight(recorder.rank)
     try:
-        with watch, no_hidden_groups(), nullcontext() if files else no_side_channels():
+        with watch, no_hidden_groups(), no_files, modes_stay_on():
             yield
     except TouchedInFlight as error:
         says = f"{started(error.what)} {NEVER_WAITED}" if error.dropped else str(error)
         raise Careless(says).with_traceback(error.__traceback__) from None
-    except (HiddenGroup, SideChannel) as error:
+    except (HiddenGroup, ModesOff, SideChannel) as error:
         raise Careless(str(error)).with_traceback(error.__traceback__) from None
     finally:
         recorder.watch = None

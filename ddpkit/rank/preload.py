@@ -76,6 +76,7 @@ EACH_RANK = (  # what each rank would import, 20 to 50 ms a rank
     "ddpkit.rank.group.asked",
     "ddpkit.rank.group.hidden",
     "ddpkit.rank.group.in_flight",
+    "ddpkit.rank.modes_on",
     "ddpkit.rank.side_channels",
     "ddpkit.rank.stores",
     "multiprocessing.popen_forkserver",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import torch.distributed as dist
 
 from ddpkit.rank.where import user_call
 from ddpkit.source import is_user_file
-from ddpkit.torch_private import file_writer
+from ddpkit.torch_private import COMPILED, file_writer
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 EVENTS = {  # names of audit events, and verbs for messages
@@ -44,7 +45,8 @@ EVENTS = {  # names of audit events, and verbs for messages
     "os.utime": "marks a file",
     "os.setxattr": "marks a file",
 }
-IMPORTS = "<frozen importlib._bootstrap_external>", "get_code"  # an import's file and function
+IMPORTS = "<frozen importlib._bootstrap>", "_find_and_load"  # an import's file and function
+TEMPORARY = tempfile.__file__, "_get_default_tempdir"  # writes a file to try a folder
 STORES = ("set", "add", "append", "compare_set", "multi_set", "queue_push")
 
 
@@ -77,7 +79,7 @@ class _Listener:
         if self.depth and (event in EVENTS or event in ("open", "mmap.__new__")):
             frame = sys._getframe(1)
             does = EVENTS.get(event) or _of_a_file(event, args)
-            if does and user_call(frame)[0][0] and not _of_an_import(frame):
+            if does and user_call(frame)[0][0] and not _of_python_or_torch(frame):
                 raise SideChannel(does)
 
 
@@ -92,11 +94,16 @@ def _of_a_file(event: str, args: tuple[Any, ...]) -> str:
     return "writes a file" if written else ""
 
 
-def _of_an_import(frame: FrameType | None) -> bool:
-    """Return True if an import keeps a compiled module: it makes a folder, writes, and renames."""
-    file, function = IMPORTS
-    while frame is not None and frame.f_code.co_filename == file:
-        if frame.f_code.co_name == function:
+def _of_python_or_torch(frame: FrameType | None) -> bool:
+    """Return True if an import, tempfile or torch's compiler writes, below a line of the user's.
+
+    An import keeps bytecode. The compiler keeps files, and starts processes.
+    """
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        code = frame.f_code
+        if (code.co_filename, code.co_name) in (IMPORTS, TEMPORARY):
+            return True
+        if frame.f_globals.get("__name__", "").startswith(COMPILED):
             return True
         frame = frame.f_back
     return False

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from multiprocessing import shared_memory
 from pathlib import Path
@@ -182,6 +183,18 @@ def test_an_import_may_keep_its_bytecode(tmp_path):
     did = call(imports_for_the_first_time, str(tmp_path), world_size=2)
     assert did.returned == [42, 42]
     assert list((tmp_path / "__pycache__").iterdir())
+
+
+def compiles_and_asks_for_a_folder():
+    """Import and run torch's compiler, which writes files, for the first time in a rank."""
+    assert Path(tempfile.gettempdir()).is_dir()
+    return torch.compile(lambda x: 2 * x, backend="aot_eager")(torch.ones(1))
+
+
+@pytest.mark.processes("some")
+def test_the_compiler_may_write():
+    did = call(compiles_and_asks_for_a_folder, world_size=2)
+    assert [each.item() for each in did.returned] == [2, 2]
 
 
 def test_what_is_watched_is_as_before_afterwards():

@@ -1,0 +1,77 @@
+"""Refuse code that takes the kit's dispatch modes off: its operations would not be counted.
+
+torch has two ways to hide operations from a mode: take the mode from the thread's stack of modes,
+or exclude the mode's dispatch key with a guard. `modes_stay_on` refuses the first way for the kit's
+modes, and the second way for lines of the user's. torch's compiler takes modes off while it
+compiles, and may.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from ddpkit.source import is_user_file
+from ddpkit.torch_private import COMPILED, POP_MODE, guards_of_keys, modules_of_modes, push_mode
+
+
+class ModesOff(RuntimeError):
+    """Code takes the modes off with which the kit counts operations."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"it hides operations from the kit by {name}: let torch compute as usual")
+
+
+@contextmanager
+def modes_stay_on() -> Iterator[None]:
+    """Raise `ModesOff` in the block where code takes a mode of the kit's off, or hides from it."""
+    before: list[tuple[Any, str, Any]]
+    before = [(module, POP_MODE, getattr(module, POP_MODE)) for module in modules_of_modes()]
+    before += [(guard, "__init__", guard.__init__) for guard in guards_of_keys()]
+    for where, name, own in before:
+        setattr(where, name, _popping(own) if name == POP_MODE else _hiding(where, own))
+    try:
+        yield
+    finally:
+        for where, name, own in before:
+            setattr(where, name, own)
+
+
+def _popping(pop: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(pop)
+    def popped(*arguments: Any) -> Any:
+        mode = pop(*arguments)
+        if _is_kits(type(mode).__module__) and _for_the_user(sys._getframe(1)):
+            push_mode(mode)
+            raise ModesOff(POP_MODE)
+        return mode
+
+    return popped
+
+
+def _is_kits(module: str) -> bool:
+    return module.partition(".")[0] == "ddpkit"
+
+
+def _for_the_user(frame: FrameType | None) -> bool:
+    """Return True if a line of the user's calls, and neither the kit nor torch's compiler does."""
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        module = frame.f_globals.get("__name__", "")
+        if _is_kits(module) or module.startswith(COMPILED):
+            return False
+        frame = frame.f_back
+    return frame is not None
+
+
+def _hiding(guard: type, init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def made(self: Any, *arguments: Any) -> None:
+        if is_user_file(sys._getframe(1).f_code.co_filename):
+            raise ModesOff(guard.__name__)
+        init(self, *arguments)
+
+    return made
