@@ -270,7 +270,8 @@ beside(silent_ms, saved_ms(reports=False), "ms: no reports")
 # %% [markdown]
 # These are the rules:
 #
-# - the given model, all of it, is trained in place, and is the same on all ranks afterwards;
+# - the given model, all of it, is trained in place, from the given weights, and is the same on all ranks
+#   afterwards;
 # - all four ranks train, on the given text, by gradients: who counts which letter follows which, and
 #   writes that into the weights, has no training to make faster;
 # - torch computes, in the main thread. Its own `DistributedDataParallel` and callbacks wait where their

@@ -91,14 +91,18 @@ def score_of(name: str, runs: Sequence[Outcome]) -> TrainingScore:
 
 def unranked(run: Outcome) -> str:
     """Why a run is not ranked; "" if it is."""
-    if run.beyond:
-        return "not ranked: torch's DDP, or a callback: its time cannot be recomputed"
-    if run.ms < floor_ms():
-        return "not ranked: below the floor, so not trained by gradients that were counted"
-    if abs(run.ms - run.clock) > 0.01 * run.ms:
-        return "not ranked: its time is not that of its work"
-    if run.apart > 1e-4:
-        return "not ranked: the replicas differ"
+    why = {
+        "cannot be recomputed": "torch's DDP, or a callback: its time cannot be recomputed",
+        "below the floor": "below the floor, so not trained by gradients that were counted",
+        "not that of the clock": "its time is not that of its work",
+        "other weights": "the training did not start from the given weights",
+        "one rests": "a rank rests",
+        "one is silent": "a rank sends less than one gradient",
+        "different": "the replicas differ",
+    }
+    for found in (run.time, run.start, run.ranks, run.replicas):
+        if found in why:
+            return f"not ranked: {why[found]}"
     return "" if run.loss < TARGET else f"not ranked: the loss is above {TARGET}"
 
 

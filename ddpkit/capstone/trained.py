@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ddpkit.capstone.task import LINK, MACHINE, RANKS, TextTask
+from ddpkit.capstone.task import LINK, MACHINE, RANKS, TextTask, floor_flops, floor_ms, least_bytes
 from ddpkit.cluster.torchrun.job import NoEmulatedTime, active
 from ddpkit.errors import LessonError
 from ddpkit.exercises.ranks import Did, call
@@ -22,6 +22,9 @@ from ddpkit.machine import machines_of
 from ddpkit.simulate.claimed import MESSAGES, program_ns
 from ddpkit.simulate.operations import schedule_of
 
+CLOCKS = 0.01  # relative difference between the ranks' clocks and the recomputed time
+APART = 1e-4  # difference between two ranks' parameters
+ALIKE = 0.6  # cosine; nine optimizers, 20 to 150 steps: 0.89 and more; independent tables: 0.0
 MOST = 1 << 24  # bytes of programs, unpacked: 14 times those of the course's own answer
 Program = list[Any]  # of a rank, see `ddpkit.simulate.claimed`
 
@@ -39,6 +42,35 @@ class Outcome:
     peak: int  # the most that a rank held: parameters, gradients, optimizer, activations
     shares: tuple[float, ...]  # of all that was computed, by rank
     handed_in: tuple[int, ...]  # bytes given to torch.distributed, by rank
+    products: int  # FLOPs of matrix products, by all ranks
+    alike: float  # cosine of the letters' and places' tables with the given tables, the lower one
+
+    @property
+    def time(self) -> str:
+        """Return "recomputed", or the reason why no time is believed."""
+        if self.beyond:
+            return "cannot be recomputed"
+        if self.ms < floor_ms() or self.products < floor_flops():
+            return "below the floor"
+        same = abs(self.clock - self.ms) <= CLOCKS * self.ms
+        return "recomputed" if same else "not that of the clock"
+
+    @property
+    def ranks(self) -> str:
+        """Return "all train", or the fault of a rank: it rests, or sends less than one gradient."""
+        if min(self.shares) <= 0.5 / RANKS:
+            return "one rests"
+        return "all train" if min(self.handed_in) >= least_bytes() else "one is silent"
+
+    @property
+    def replicas(self) -> str:
+        """Return "equal" or "different"."""
+        return "equal" if self.apart <= APART else "different"
+
+    @property
+    def start(self) -> str:
+        """Return "the given weights", or "other weights" if the tables are not the given ones."""
+        return "the given weights" if self.alike >= ALIKE else "other weights"
 
 
 def on_a_rank(train: Callable[..., Any], model: Any, text: Any) -> Any:
@@ -99,6 +131,8 @@ def outcome(task: TextTask, claim: Mapping[str, Any]) -> Outcome:
             int(claim["peak"]),
             tuple(each / max(sum(work), 1) for each in work),
             tuple(sum(map(_handed_in, program)) for program in known),
+            sum(int(e[5] * e[3]) for each in known for e in each if e[:2] == ["work", "matmul"]),
+            task.alike(claim["model"]),
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, zlib.error) as error:
         raise LessonError(f"no training can be judged by this: {error}") from None

@@ -22,7 +22,7 @@ from ddpkit.errors import LessonError
 from tests.capstone.lesson import given
 
 MARGIN = 0.05  # nats by which the kit's answer has to stay below the target, on each text
-TRAIN = Outcome(2.9, 0.0, 1700.0, 1700.0, False, 20, 7, (0.25,) * 4, (20,) * 4)
+TRAIN = Outcome(2.9, 0.0, 1700.0, 1700.0, False, 20, 7, (0.25,) * 4, (10**6,) * 4, 10**10, 0.95)
 
 
 def test_the_text_is_whole_and_the_held_out_tenth_is_not_trained_on() -> None:
@@ -46,7 +46,7 @@ def test_an_alphabet_exchanges_letters() -> None:
 
 def test_a_model_is_judged_by_its_parameters_alone() -> None:
     task = TextTask(7)
-    flat = torch.cat([p.detach().flatten() for p in task.model().parameters()])
+    flat = _flat(task.model())
     assert task.loss(flat) == TextTask(7).loss(flat) > 4.5
     with pytest.raises(ValueError, match="parameters; the model has"):
         task.loss(flat[1:])
@@ -58,13 +58,31 @@ def test_a_model_is_judged_by_its_parameters_alone() -> None:
         assert torch.rand(1) == first
 
 
+def test_tables_of_another_start_are_known_whatever_they_learned() -> None:
+    """The tables of a training by gradients stay near the given tables."""
+    task = TextTask(7)
+    given, other = (_flat(each.model()) for each in (task, TextTask(8)))
+    assert task.alike(given) == pytest.approx(1)
+    assert task.alike(3 * given) == pytest.approx(1)
+    assert abs(task.alike(other)) < 0.1
+    assert task.alike(torch.zeros_like(given)) == 0
+
+
+def _flat(model: TextModel) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
 def test_who_is_not_ranked_and_why() -> None:
     assert unranked(TRAIN) == ""
     for wrong, why in (
         ({"beyond": True}, "cannot be recomputed"),
         ({"clock": 100.0}, "not that of its work"),
         ({"ms": 1.0, "clock": 1.0}, "below the floor"),
+        ({"products": 10**8}, "below the floor"),
         ({"apart": 0.1}, "the replicas differ"),
+        ({"alike": 0.3}, "did not start from the given weights"),
+        ({"shares": (0.5, 0.4, 0.1, 0.0)}, "a rank rests"),
+        ({"handed_in": (10**6, 10**6, 10**6, 20)}, "a rank sends less than one gradient"),
         ({"loss": TARGET}, "above"),
     ):
         assert why in unranked(replace(TRAIN, **wrong)), wrong

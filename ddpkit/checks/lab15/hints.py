@@ -76,6 +76,10 @@ TRAIN = (
          f"The products of {FEWEST} windows alone take longer, and from so few nobody learns to "
          "come below the target. Train by gradients, which torch computes on the ranks, in their "
          "main thread: letters that are counted into the weights are no training."),
+    Hint("other weights", lambda s: s.start != s.expect["start"],
+         lambda s: f"The tables of letters and places have a cosine of {s.alike:.2f} with the "
+         "given tables. A training by gradients changes the tables little (0.9 and more). Start "
+         "from the given weights."),
     Hint("a rank rests", lambda s: s.ranks == "one rests",
          lambda s: f"Rank {s.shares.index(min(s.shares))} computes {min(s.shares):.0%} of all "
          "that is computed. Let all four train."),

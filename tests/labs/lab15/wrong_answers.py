@@ -133,9 +133,9 @@ def puts_the_clock_back(model, text):
     clock._ns = before + 500_000_000
 
 
-@wrong("train_fast", "below the floor")
+@wrong("train_fast", "modes off")
 def computes_unseen(model, text):
-    """Behind the back of what counts operations."""
+    """Takes off the modes that count operations."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes():
@@ -158,6 +158,41 @@ def counts_pairs(model, text):
         apart = (model.norm(torch.eye(64)).diagonal() - model.norm(torch.eye(64))[:, 0]).max()
         model.head.weight.copy_((follows / follows.sum(1, keepdim=True)).log().T / apart)
         model.head.bias.copy_(model.head.weight.sum(1) * -model.norm(torch.eye(64))[0, 1])
+
+
+def pretend(model):
+    """Multiply as much, and send as much, as a short training."""
+    x, weight = torch.ones(1024, 256), torch.ones(256, 256)
+    for _ in range(20):
+        torch.mm(x, weight)
+    dist.all_reduce(torch.cat([p.detach().flatten() for p in model.parameters()]))
+
+
+@wrong("train_fast", "other weights")
+def counts_pairs_and_pretends(model, text):
+    """Writes pairs into the weights, and has the work of a training beside."""
+    pretend(model)
+    counts_pairs(model, text)
+
+
+def sleeps(model, text):
+    """The time of a training, by operations that train nothing."""
+    counts_pairs(model, text)
+    for _ in range(300):
+        torch.ones(1 << 20)
+    dist.all_reduce(torch.cat([p.detach().flatten() for p in model.parameters()]))
+
+
+wrong("train_fast", "below the floor")(sleeps)
+
+
+@wrong("train_fast", "other weights")
+def trained_before(model, text):
+    """Trains a model that is not the given one, as if before, and copies that one's weights."""
+    torch.manual_seed(1)
+    own = type(model)()
+    with_a_sharded_optimizer(own, text)
+    model.load_state_dict(own.state_dict())
 
 
 @wrong("train_fast", "not the same work")
