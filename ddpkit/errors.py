@@ -117,9 +117,10 @@ class Death:
 #   receive    the ranks of a circle all receive first, so no rank sends
 #   send       the ranks of a circle all send first, so no rank receives
 #   cycle      ranks wait for each other in a circle, in different calls
+#   streams    on emulated devices each call is behind a later call of the same stream or group
 #   nothing    no rank has posted a call that the waiting ranks need, and there is no circle
 DeadlockCause: TypeAlias = Literal[
-    "returned", "lost", "key", "itself", "receive", "send", "cycle", "nothing"
+    "returned", "lost", "key", "itself", "receive", "send", "cycle", "streams", "nothing"
 ]
 
 # The difference between calls that must match across ranks.

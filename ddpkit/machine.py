@@ -9,8 +9,12 @@ performance model for multicore architectures", CACM 52(4), 2009), and a launch:
 start any operation at all. The peak is that of the operation's dtype. A measured machine has, for
 each kind of operation, a launch of its own and an efficiency for each size.
 
+A machine may have a device, such as a GPU. Then a launch costs the host time, and the roofline's
+part costs the device time: host and device work side by side.
+
 Machines are named (`NAMED`, in data/machines.json, each number with its source), said in numbers,
-"1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file that `ddpkit machine --measure` has written.
+"1 TFLOP/s, 100 GB/s, 64 MB, 5 us" or "device of 400 TFLOP/s, 5 us", or read from a file that
+`ddpkit machine --measure` has written.
 """
 
 import json
@@ -19,7 +23,7 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -48,6 +52,7 @@ _COMPUTED_AS = {
     "float8_e4m3fn": "float16",
     "float8_e5m2": "float16",
 }
+_DEVICE = re.compile(r"device\s+of\s+", re.IGNORECASE)
 _PART = re.compile(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([^\W\d]+(?:/s)?)\s*")
 _FLOPS = re.compile(r"([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)")
 _SIZE = re.compile(r"(?i:[kmgt]i?)?B")
@@ -83,9 +88,10 @@ class MachineModel:
     flops       peak FLOP/s by dtype, "float32" at least
     bandwidth   bytes/s of its memory; math.inf: unlimited
     memory      bytes; None: unlimited
-    launch_ns   what starting an operation costs
+    launch_ns   the cost of starting an operation
     efficiency  the part that is reached of the peak, and of the bandwidth
-    kinds       of a measured machine: what each kind of operation costs
+    kinds       of a measured machine: the costs of each kind of operation
+    has_device  True if a host launches operations on a device
     title       in words; source, by the name of a number, where that is from
     """
 
@@ -98,6 +104,7 @@ class MachineModel:
     kinds: Mapping[str, KindCost] = field(default_factory=dict, hash=False)
     title: str = ""
     source: Mapping[str, str] = field(default_factory=dict, hash=False)
+    has_device: bool = False
 
     def peak(self, dtype: str = "float32") -> float:
         """FLOP/s of a dtype, by torch's name: that of the one it is computed as, if need be."""
@@ -106,7 +113,18 @@ class MachineModel:
         return self.flops[dtype]
 
     def cost_ns(self, kind: str, flops: float, nbytes: int, dtype: str = "float32") -> int:
-        """How long an operation of one of `KINDS` takes, in ns."""
+        """Return the ns that an operation of one of `KINDS` takes, launch and work together."""
+        launch, work = self._costs(kind, flops, nbytes, dtype)
+        return round(launch + work)
+
+    def host_and_device_ns(
+        self, kind: str, flops: float, nbytes: int, dtype: str = "float32"
+    ) -> tuple[int, int]:
+        """Return the ns that an operation costs the host, and the ns that the device works."""
+        launch, work = self._costs(kind, flops, nbytes, dtype)
+        return round(launch), round(work)
+
+    def _costs(self, kind: str, flops: float, nbytes: int, dtype: str) -> tuple[float, float]:
         launch, (of_peak, of_bandwidth) = self.launch_ns, self.efficiency
         own = self.kinds.get(kind) or self.kinds.get(_LIKE.get(kind, kind))
         if own is not None:
@@ -116,7 +134,7 @@ class MachineModel:
             elif nbytes:
                 of_bandwidth = own.efficiency(nbytes)
         computing = flops / (self.peak(dtype) * of_peak) if flops else 0.0
-        return round(launch + 1e9 * max(computing, nbytes / (self.bandwidth * of_bandwidth)))
+        return launch, 1e9 * max(computing, nbytes / (self.bandwidth * of_bandwidth))
 
     @classmethod
     def parse(cls, text: "str | os.PathLike[str] | MachineModel") -> "MachineModel":
@@ -125,6 +143,7 @@ class MachineModel:
         Numbers are told apart by their units: FLOP/s the peak of every dtype, B/s or bit/s the
         memory's bandwidth, B its size, s the launch. The peak must be there; without another number
         it is unlimited, and a launch takes no time. They are what is reached: the efficiency is 1.
+        With "device of" before the numbers, the launch is the host's, and the rest a device's.
         """
         if isinstance(text, MachineModel):
             return text
@@ -136,6 +155,10 @@ class MachineModel:
         for name, machine in named().items():
             if name.lower() == words.lower():
                 return machine
+        device = _DEVICE.match(words)
+        if device is not None:
+            numbers = _from_numbers(words[device.end() :])
+            return replace(numbers, name=f"device of {numbers.name}", has_device=True)
         if words[:1].isdigit() or words[:1] == ".":
             return _from_numbers(words)
         near = get_close_matches(words.lower(), [name.lower() for name in named()], 1, 0.4)
@@ -147,13 +170,15 @@ class MachineModel:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """What a machine file holds."""
+        """Return the content of a machine file."""
         found: dict[str, Any] = {"title": self.title, "flops": dict(self.flops)}
         if self.bandwidth < math.inf:
             found["bandwidth"] = self.bandwidth
         if self.memory is not None:
             found["memory"] = self.memory
         found["launch_us"] = self.launch_ns / 1e3
+        if self.has_device:
+            found["has_device"] = True
         found["efficiency"] = dict(zip(("flops", "bytes"), self.efficiency, strict=True))
         if self.kinds:
             found["kinds"] = {
@@ -290,6 +315,7 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
         kinds,
         str(found.get("title", "")),
         dict(found.get("source", {})),
+        bool(found.get("has_device", False)),
     )
     parts = [*machine.efficiency, *(part for cost in kinds.values() for _, part in cost.points)]
     if "float32" not in flops:

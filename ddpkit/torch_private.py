@@ -45,6 +45,7 @@ class Feature(Enum):
     RUNS = "no run works"
     EMULATED = "real-time runs work, emulated ones do not"
     COUNTED = "real-time runs and those with link= work, those with machine= do not"
+    DEVICES = "all works but runs on a machine with a device"
     NCCL = "runs over gloo work, those over NCCL do not"
     SCRIPTS = "a Cluster's runs work, `ddpkit run` on a machine without a GPU does not"
     FSDP1 = "all works but FullyShardedDataParallel under `ddpkit run` without a GPU"
@@ -79,7 +80,8 @@ class Private(NamedTuple):
             if isinstance(found, ModuleType) and part not in vars(found) and _is_module(path):
                 if path == self.name or not load:
                     return True
-                importlib.import_module(path)
+                found = importlib.import_module(path)  # torch.optim deletes the names of modules
+                continue
             if not hasattr(found, part):  # some stand in the head of a class, and are set later
                 return part in getattr(found, "__annotations__", ())
             found = getattr(found, part)
@@ -690,6 +692,65 @@ _known(
         [*inspect.signature(getattr(batches_of_workers(), GET_DATA)).parameters] == ["self"]
     ),
 )
+
+
+# The device of a modelled machine
+
+
+def next_node() -> int:
+    """Return the number of autograd's next node."""
+    import torch
+
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def running_node() -> int | None:
+    """Return the number of the node that runs backward in this thread; None outside a backward."""
+    import torch
+
+    node: Any = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())
+
+
+def _numbers_its_nodes() -> bool:
+    import torch
+
+    x, heard = torch.ones(1, requires_grad=True), list[int | None]()
+    before = next_node()
+    y = x * 2
+    assert y.grad_fn is not None
+    y.grad_fn.register_prehook(lambda _: heard.append(running_node()))
+    torch.autograd.backward(y)
+    return before in heard and next_node() > before and running_node() is None
+
+
+_known(Feature.DEVICES, "torch._C._autograd._get_sequence_nr", probe=_numbers_its_nodes)
+_known(Feature.DEVICES, "torch._C._current_autograd_node", probe=_numbers_its_nodes)
+
+TAKE_LISTS = "_get_foreach_kernels_supported_devices"  # tells where optimizers take lists
+
+
+def optimizers() -> Any:
+    """Return torch's module of the optimizers' base class; torch.optim hides the module's name."""
+    import torch
+
+    return sys.modules[torch.optim.Optimizer.__module__]
+
+
+def _take_lists() -> bool:
+    import torch
+
+    original = getattr(optimizers(), TAKE_LISTS)
+    setattr(optimizers(), TAKE_LISTS, lambda: [*original(), "cpu"])
+    try:
+        parameter = torch.nn.Parameter(torch.ones(1))
+        decide: Any = optimizers()._default_to_fused_or_foreach
+        return bool(decide([parameter], differentiable=False, use_fused=False)[1])
+    finally:
+        setattr(optimizers(), TAKE_LISTS, original)
+
+
+_known(Feature.DEVICES, f"torch.optim.optimizer.{TAKE_LISTS}", probe=_take_lists)
 
 
 # The stand-in for a GPU

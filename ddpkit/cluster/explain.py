@@ -90,6 +90,13 @@ def _why(
             f"{ranks(circle)} each wait in send until the other receives, so nobody receives. "
             "Let one of them receive first, or send with isend."
         )
+    if cause == "streams":
+        return (
+            "every rank has launched the calls of this circle. But a device begins a call only "
+            "when all earlier calls of the stream are done, and here each call is behind another "
+            "call. Launch the calls of several groups in the same order on all ranks, or on "
+            "separate streams; post messages in both directions by batch_isend_irecv."
+        )
     if cause == "nothing":
         return "no rank has posted a call that the waiting ranks need."
     if all(calls[rank].makes_group for rank in circle):

@@ -6,7 +6,7 @@ can tell what a dead rank, or one that holds the GIL, was doing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from ddpkit.cluster import causes, explain, stopped
@@ -44,8 +44,11 @@ class Box(Protocol):
 class Monitor:
     """Reads the black boxes of all ranks of one run; `look` says what is wrong, if anything is."""
 
-    def __init__(self, boxes: Sequence[Box]) -> None:
+    def __init__(
+        self, boxes: Sequence[Box], devices_stand: Callable[[], bool] | None = None
+    ) -> None:
         self._boxes = boxes
+        self._devices_stand = devices_stand or (lambda: False)  # no event is left
         self._still_since: dict[int, RankStatus] = {}
         self._returned: set[int] = set()
         self.statuses: dict[int, RankStatus] = {}  # the newest of each rank
@@ -196,9 +199,10 @@ class Monitor:
             not needs[rank] or self._on_its_way(rank, call, returned)
             for rank, call in calls.items()
         )
-        if flows and still < patience:
+        stand = flows and self._devices_stand()
+        if flows and not stand and still < patience:
             return None
-        cause = causes.deadlock_cause(calls, needs, returned)
+        cause = "streams" if stand else causes.deadlock_cause(calls, needs, returned)
         return Deadlock(
             explain.deadlock(waiting, needs, returned, cause),
             ranks=unfinished,

@@ -24,6 +24,36 @@ MAIN = 0  # the actor number of the main thread; an actor is a thread or callbac
 After: TypeAlias = tuple[tuple[int, int], ...]
 
 
+# A launched item: number, time of the launch in ns, place, work in ns, priority of the stream, and
+# the operations before the item.
+Launch: TypeAlias = tuple[int, int, str, int, int, After]
+EVENT = ""  # the place of an event, with no work
+
+
+class Launched(NamedTuple):
+    """Items that a host has launched on the device, in the order of the launches."""
+
+    items: tuple[Launch, ...]
+
+
+# Starts and ends of a rank's finished events, messages and collectives, by number, in ns.
+TimesOf: TypeAlias = dict[int, tuple[int, int]]
+
+
+class AskTimes(NamedTuple):
+    """A question for the times of the rank's operations since the last answer."""
+
+    question: int
+
+
+class DeviceTimes(NamedTuple):
+    """The answer to an `AskTimes`."""
+
+    question: int
+    times: TimesOf
+    busy: tuple[tuple[int, int], ...] = ()  # all stretches of the device's compute
+
+
 class PostedSend(NamedTuple):
     """A message, or its expectation where ``receives``; ``peer`` is None for one from anybody."""
 
@@ -65,6 +95,7 @@ class Ask(NamedTuple):
     With ``store`` the actor asks for a `TURN` at a store, or for a `CHANGE` of a store, instead.
     ``question`` is the rank's number of the `Ask`, which tells late answers from current answers:
     a signal's handler may end a wait before the answer comes.
+    With ``posted`` the question is when all members had posted the operations.
     """
 
     actor: int
@@ -73,6 +104,7 @@ class Ask(NamedTuple):
     limit_ns: int | None
     question: int = 0
     store: int = 0
+    posted: bool = False
 
 
 class StoreUsed(NamedTuple):
@@ -115,6 +147,7 @@ class Due(NamedTuple):
     done_ns: int | None
     now_ns: int = 0
     source: int = -1  # if the first operation is a receive: the sending rank
+    times: TimesOf | None = None  # new times, for a rank with a device
 
 
 class Source(NamedTuple):
@@ -125,7 +158,16 @@ class Source(NamedTuple):
 
 
 Request: TypeAlias = (
-    PostedSend | PostedCollective | Withdrawn | Ask | StoreUsed | Found | Follow | Left
+    PostedSend
+    | PostedCollective
+    | Withdrawn
+    | Launched
+    | Ask
+    | AskTimes
+    | StoreUsed
+    | Found
+    | Follow
+    | Left
 )
 
 

@@ -73,6 +73,7 @@ ORPHAN = 60.0  # seconds in which a new process must have become a rank, on busy
 EACH_RANK = (  # what each rank would import, 20 to 50 ms a rank
     "ddpkit.exercises.ranks",
     "ddpkit.rank.emulation.counted",
+    "ddpkit.rank.emulation.streams",
     "ddpkit.rank.group.asked",
     "ddpkit.rank.group.hidden",
     "ddpkit.rank.group.in_flight",

@@ -42,6 +42,12 @@ def test_memory_is_that_of_a_modelled_machine() -> None:
         on(1, "memory.py", str(64_000_000), "too much", **of_64_mb)
 
 
+def test_streams_and_events_are_those_of_a_device() -> None:
+    run = on(2, "streams.py", machine="device of 2 GFLOP/s, 5 us", link="20 MB/s")
+    sums = [span for span in run.trace.of(0) if span.name == "all_reduce"]
+    assert [span.end_ns - span.start_ns for span in sums] == [5_000_000, 5_000_000]
+
+
 def test_a_model_on_a_gpu_is_held_as_parameters() -> None:
     run = on(2, "pipeline.py", machine="A100", link="100 Gbit/s, 5 us")
     peak = run.trace.peak(0)

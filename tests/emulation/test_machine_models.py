@@ -9,7 +9,7 @@ import torch
 
 from ddpkit import Cluster, ClusterError
 from ddpkit.machine import KINDS, KindCost, MachineModel, machine_text, machines_of, named
-from ddpkit.rank.emulation.counted import Meter
+from ddpkit.rank.emulation.meter import Meter
 from ddpkit.rank.mode import PlainMode
 
 

@@ -19,7 +19,7 @@ from ddpkit import Cluster, busy
 from ddpkit.cluster.local import timekeeper
 from ddpkit.cluster.local.watched import Watched, is_ready, served_ns
 from ddpkit.protocol.emulation import ClockPage
-from ddpkit.rank.group import emulated
+from ddpkit.rank.group import emulated, operation
 from ddpkit.simulate import cost
 
 pytestmark = pytest.mark.processes
@@ -91,14 +91,14 @@ def test_a_rank_that_gloo_keeps_waiting_is_not_left_out(how):
 def broadcasts(slow: bool) -> list[int]:
     """When each of some broadcasts is over. Rank 0 goes on before the last rank has begun it."""
     if slow and dist.get_rank() == 0:
-        take, calls = emulated.EmulatedOperation._take_bytes, iter(range(9))
+        take, calls = operation.EmulatedOperation._take_bytes, iter(range(9))
 
         def late(self):
             if next(calls) == 2:
                 threading.Event().wait(SLOW)  # its bytes are here, and it gets no core
             return take(self)
 
-        emulated.EmulatedOperation._take_bytes = late
+        operation.EmulatedOperation._take_bytes = late
     over = []
     for _ in range(6):
         dist.broadcast(torch.ones(9), 0)

@@ -31,8 +31,10 @@ def test_a_rank_imports_no_module_of_the_kit_itself():
     later = {"torch._dynamo.utils", "sympy", "mpmath"}
     (of_a_check,) = call(loaded, world_size=1).returned
     modelled = Cluster(1, link="10 Gbit/s, 50 us", machine="A100")
-    of_runs = [cluster.run(loaded).results[0] for cluster in (Cluster(1), modelled)]
-    in_rank = {*of_a_check, *of_runs[0], *of_runs[1]}
+    with_device = Cluster(1, link="10 Gbit/s, 50 us", machine="device of 1 TFLOP/s")
+    clusters = Cluster(1), modelled, with_device
+    of_runs = [cluster.run(loaded).results[0] for cluster in clusters]
+    in_rank = {*of_a_check, *(name for names in of_runs for name in names)}
     others = {"multiprocessing.popen_forkserver", "numpy.random", "torch.utils.flop_counter"}
     assert others <= in_rank
     kits = others | {name for name in in_rank if name.startswith("ddpkit.")}

@@ -6,6 +6,7 @@ hashing    which ranks need a hash seed of their own
 typed      a script's standard input
 unsent     the spans of ranks that were killed, from the files that outlive them
 kept       the operations of all ranks, as the timekeeper keeps them
+devices    the ranks' devices, as the timekeeper plays them
 watched    the clock of a rank that computes, seen from outside
 actors     who can still post operations, and from which time on; who stands still
 timekeeper emulated time: who comes first, and when operations are done

@@ -172,6 +172,13 @@ class Actors:
         """Whether something cannot go on because a rank computes."""
         return any(actor.asks is not None for actor in self._all.values())
 
+    @property
+    def all_ask(self) -> bool:
+        """True if there are actors, and each waits without a limit."""
+        return bool(self._all) and all(
+            actor.asks is not None and actor.asks.limit_ns is None for actor in self._all.values()
+        )
+
     def clocks(self) -> dict[int, int]:
         """What the clocks of computing ranks have reached at least."""
         return {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from ddpkit.protocol.emulation import After
+from ddpkit.simulate.device import Item
 from ddpkit.simulate.posted import UNKNOWN, End, Part
 
 KEPT = 16384  # operations of a rank whose ends are kept, once they are done
@@ -21,10 +22,24 @@ class Pending:
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
     withdrawn: bool = False  # gloo has refused it
+    met_ns: int = UNKNOWN  # the latest post of a member, by the member's clock
+    then_met: list[Callable[[int], None]] = field(default_factory=list)  # called with `met_ns`
 
-    def finish(self, end: End | Part) -> None:
+    def meet(self, ns: int) -> None:
+        """Note the time at which the last member has posted."""
+        self.met_ns = ns
+        waiting, self.then_met = self.then_met, []
+        for tell in waiting:
+            tell(ns)
+
+    def finish(self, end: End | Part | Item) -> None:
         """Note when it is done."""
-        self.done_ns, self.source, self.end = end.done_ns, _source(end), None
+        self.source = _source(end)
+        self.finish_at(end.done_ns)
+
+    def finish_at(self, ns: int) -> None:
+        """Note the time at which the operation is done."""
+        self.done_ns, self.end = ns, None
         waiting, self.then = self.then, []
         for tell in waiting:
             tell(self.done_ns)
@@ -73,6 +88,24 @@ class Operations:
             latest = max(latest, operation.done_ns + later)
         tell(latest)
 
+    def meet(self, posts: Mapping[int, tuple[int, int]]) -> None:
+        """Note that all members have posted an operation: its number and the time, by rank."""
+        last_ns = max(ns for _, ns in posts.values())
+        for rank, (number, _) in posts.items():
+            self.posted(rank, number).meet(last_ns)
+
+    def when_posted(self, rank: int, after: After, tell: Callable[[int], None]) -> None:
+        """Call `tell` with the time at which all members had posted an operation, once known."""
+        ((number, _),) = after
+        if self.is_forgotten(rank, after):
+            tell(0)
+            return
+        operation = self._all.setdefault((rank, number), Pending())
+        if operation.met_ns == UNKNOWN:
+            operation.then_met.append(tell)
+        else:
+            tell(operation.met_ns)
+
     def _look_again(
         self, rank: int, after: After, tell: Callable[[int], None], latest: int, _: int
     ) -> None:
@@ -84,5 +117,5 @@ class Operations:
         return any(n <= oldest and (rank, n) not in self._all for n, _ in after)
 
 
-def _source(end: End | Part) -> int:
+def _source(end: End | Part | Item) -> int:
     return end.peer if isinstance(end, End) else UNKNOWN

@@ -133,9 +133,12 @@ class LocalRun:
         if request.links is not None:
             pages = [ClockPage.create(folder / f"clock{rank}") for rank in range(size)]
             counted = bool(request.machines)
-            self.timekeeper = Timekeeper(request.links, request.speeds, pages, counted=counted)
+            devices = [machine.has_device for machine in request.machines]
+            self.timekeeper = Timekeeper(
+                request.links, request.speeds, pages, counted=counted, devices=devices
+            )
             stack.callback(self.timekeeper.stop)
-        self.monitor = Monitor(self.boxes)
+        self.monitor = Monitor(self.boxes, self._devices_stand)
         self.output = Output(size)
         self.results: dict[int, Any] = {}
         self.raised: dict[int, Raised] = {}
@@ -148,6 +151,9 @@ class LocalRun:
         self._ranks_import = False  # what the forkserver could have imported, once for all
         self._served: dict[int, int] = {}  # CPU time of ranks, in ns, at the first bad news
         stack.callback(self.end)
+
+    def _devices_stand(self) -> bool:
+        return self.timekeeper is not None and self.timekeeper.stands
 
     def _settings(self) -> ProcessSettings:
         return ProcessSettings(

@@ -40,9 +40,11 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 
 from ddpkit.cluster.local.actors import Actor, Actors
+from ddpkit.cluster.local.devices import Devices
 from ddpkit.cluster.local.kept import Operations, Pending
 from ddpkit.cluster.local.watched import Watched
 from ddpkit.cluster.speeds import speed_text
@@ -51,10 +53,13 @@ from ddpkit.protocol.emulation import (
     MAIN,
     MEETING,
     Ask,
+    AskTimes,
     ClockPage,
+    DeviceTimes,
     Due,
     Follow,
     Found,
+    Launched,
     Left,
     PostedCollective,
     PostedSend,
@@ -83,6 +88,7 @@ class Timekeeper(threading.Thread):
         pages: Sequence[ClockPage],
         *,
         counted: bool = False,
+        devices: Sequence[bool] = (),
     ) -> None:
         super().__init__(name="ddpkit-timekeeper", daemon=True)
         self._counted = counted  # compute: the pages know all that passes
@@ -92,9 +98,13 @@ class Timekeeper(threading.Thread):
         self._selector = selectors.DefaultSelector()
         self._connections: dict[tuple[int, bool], Connection] = {}
         self._operations = Operations(len(links))
+        with_device = (rank for rank, has_one in enumerate(devices) if has_one)
+        self._devices = Devices(with_device, self._network, self._operations)
         self._here: dict[Hashable, list[int]] = {}  # who has posted an operation, until all have
+        self._posts: dict[Hashable, dict[int, tuple[int, int]]] = {}  # number and time, by rank
         self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
+        self._stands = False  # the network, and all actors
         self._begun = False  # an actor, since clocks were looked at
         self._actors = Actors(len(links))
         self._served = 0  # ranks
@@ -119,6 +129,11 @@ class Timekeeper(threading.Thread):
         if standstills := self._actors.standstills:
             facts["order"] = f"real time's, in {count(standstills, 'place')}"
         return facts
+
+    @property
+    def stands(self) -> bool:
+        """True if all ranks wait, some have devices, and no event is left."""
+        return self._stands and bool(self._devices)
 
     def stop(self) -> None:
         """End the thread, and close what it serves."""
@@ -149,6 +164,7 @@ class Timekeeper(threading.Thread):
                 heard = True
             self._actors.have_reached(seen)
             moved = self._go_on()
+            self._stands = self._actors.all_ask and self._network.next_ns == math.inf
             now = time.monotonic()
             if heard or moved:
                 idle_since, wait = now, SHORT
@@ -178,8 +194,16 @@ class Timekeeper(threading.Thread):
         return heard
 
     def _take(self, rank: int, request: Request) -> None:
-        if isinstance(request, Ask):
+        if isinstance(request, Launched):
+            for item in request.items:
+                self._devices.launch(rank, item)
+        elif isinstance(request, Ask):
             actor = self._actors.ask(rank, request)
+            if request.posted:
+                self._operations.when_posted(
+                    rank, request.after, lambda ns: self._know(actor, request, ns)
+                )
+                return
             if request.store:
                 return
             # A forgotten operation was done long ago: by the time of the question at the latest.
@@ -187,6 +211,9 @@ class Timekeeper(threading.Thread):
             self._operations.when_all_are_done(
                 rank, request.after, lambda ns: self._know(actor, request, max(ns, earliest))
             )
+        elif isinstance(request, AskTimes):
+            times, busy = self._devices.new_times(rank), self._devices.busy(rank)
+            self._send(rank, True, DeviceTimes(request.question, times, busy))
         elif isinstance(request, Follow):
             self._follow(rank, request)
         elif isinstance(request, StoreUsed):
@@ -218,10 +245,12 @@ class Timekeeper(threading.Thread):
             key, expected = (post.group, ends, post.tag, channel[post.receives]), 2
         self._here.setdefault(key, []).append(rank)
         self._unmet[rank].add(key)
+        self._posts.setdefault(key, {})[rank] = post.number, post.ns
         if len(self._here[key]) == expected:
             for each in self._here.pop(key):
                 self._unmet[each].discard(key)
                 self._actors.may_go_on(each)
+            self._operations.meet(self._posts.pop(key))
 
     def _withdraw(self, rank: int, post: PostedSend | PostedCollective) -> None:
         """Forget a rank's part in an operation: gloo has refused it, and has nothing of it."""
@@ -244,6 +273,10 @@ class Timekeeper(threading.Thread):
             self._unmet[each].add(key)
         if not here:
             del self._here[key]
+        self._posts.get(key, {}).pop(rank, None)
+        if rank in self._devices:  # later items of the device go on
+            self._operations.posted(rank, post.number).finish_at(post.ns)
+            operation.finish_at(post.ns)
 
     def _post(
         self, rank: int, post: PostedSend | PostedCollective, operation: Pending, after_ns: int
@@ -252,6 +285,8 @@ class Timekeeper(threading.Thread):
             return
         # What is told late counts from the present on: nothing is undone.
         ns = max(after_ns, post.ns, self._network.now_ns)
+        if rank in self._devices:
+            operation.then.insert(0, partial(self._devices.note_times, rank, post.number, ns))
         if isinstance(post, PostedSend):
             message = self._message(rank, post, ns)
             operation.end, message.then = message, operation.finish
@@ -350,11 +385,13 @@ class Timekeeper(threading.Thread):
         assert asks is not None
         now_ns = self._actors.answer(actor, done_ns, self._network.now_ns)
         source = self._operations.source(actor.rank, asks.after)
-        due = Due(asks.actor, asks.question, done_ns, now_ns, source)
-        if not self._send(actor.rank, actor.number == MAIN, due):
+        to_main = actor.number == MAIN
+        times = self._devices.new_times(actor.rank) if to_main else None
+        due = Due(asks.actor, asks.question, done_ns, now_ns, source, times)
+        if not self._send(actor.rank, to_main, due):
             self._actors.unreachable(actor)
 
-    def _send(self, rank: int, to_main: bool, message: Due | Source) -> bool:
+    def _send(self, rank: int, to_main: bool, message: Due | Source | DeviceTimes) -> bool:
         """Tell a rank something; False if it has ended."""
         try:
             self._connections[rank, to_main].send(message)

@@ -1,10 +1,14 @@
 """A rank's emulated machine: its clock, and what the user's code sees of it.
 
+backward backwards of the main thread, in which DDP's reducer waits in C++
 clock    the clocks of a rank's threads: CPU time, and jumps over what is waited for
 counted  compute that is counted, operation by operation, by a modelled machine
 desk     the rank's side of the timekeeper: posts, asks, gets answers
+device   a rank's device: the host launches, the timekeeper plays the launches
 machine  the machine of a run: made at its start, shown to the user's code, and taken away
+meter    the cost of each operation on a modelled machine
 memory   what is alive on a modelled machine, and what for
 seen     what `time` and asyncio tell the user's code
+streams  streams and events of a device, in the place of torch's
 busy     busy: a stretch of work whose time is stated
 """

@@ -12,14 +12,16 @@ from ddpkit.rank.record.recorder import span
 def busy(duration: str | float, name: str = "busy") -> None:
     """Work for so long: `busy("20 ms")`, or `busy(0.02)` in seconds.
 
-    On an emulated cluster the rank's clock is put forward by that, at any `speed=`: the time is
-    stated, not computed. Elsewhere the rank sleeps. The timeline shows it as compute, by `name`.
-    Raises ValueError for what is no duration.
+    On an emulated cluster the rank's clock is put forward by the duration, at any `speed=`: the
+    time is stated, not computed. On a machine with a device, the host launches a kernel of the
+    duration. Elsewhere the rank sleeps. The timeline shows the work as compute, by `name`. Raises
+    ValueError for a text that is no duration.
     """
     ns = duration_ns(duration)
     with span(name):
         if (current := machine.current()) is not None:
-            current.clocks.mine.pass_by(ns)
+            if not current.launch(ns):
+                current.clocks.mine.pass_by(ns)
             current.note("stated", ns)
         else:
             time.sleep(ns / 1e9)

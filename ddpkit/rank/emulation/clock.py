@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ddpkit.protocol.emulation import GOING, After, ClockPage
-from ddpkit.rank.record.clock import Ends, Later, Mark, Moment
+from ddpkit.rank.record.clock import DeviceMoment, Ends, Later, Mark, Moment
 
 _cpu_ns = time.thread_time_ns
 FREE_LOOKS = 16  # that a thread may take at a clock that stands
@@ -36,6 +36,7 @@ class ThreadClock:
         self._inside = 1  # how often the kit has been entered: the clock stands
         self._looks, self._looking_since = 0, 0
         self._polls, self._polling_since, self._polled_ns = 0, 0, 0
+        self.before_page: Callable[[], None] | None = None  # called before the page shows a time
         self.how = GOING  # or where the thread waits for gloo in C++, or may: the page's
 
     def now(self) -> int:
@@ -47,6 +48,8 @@ class ThreadClock:
     def enter(self) -> None:
         """Stop the clock: the kit works now."""
         if not self._inside:
+            if self.before_page is not None:
+                self.before_page()
             if self._page is not None:
                 self._page.stop()  # before the CPU time is read (`cluster.local.timekeeper`)
             self._ns = self.now()
@@ -67,12 +70,14 @@ class ThreadClock:
 
     def say_how(self) -> None:
         """Say on the page what the going clock's thread does now."""
+        if self.before_page is not None:
+            self.before_page()
         if not self._inside and self._page is not None:
             self._page.go(self._ns, self._cpu_ns, self.how)
 
     def forget_page(self) -> None:
         """Write on no page any more: it is another process's."""
-        self._page = None
+        self._page = self.before_page = None
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -94,6 +99,11 @@ class ThreadClock:
         self._looks = 0
         if self._page is not None:
             self._page.go(self._ns, 0, self.how)
+
+    def spend(self, ns: int) -> None:
+        """Put the clock forward by a launch; the page waits until the launch has been sent."""
+        self._ns += ns
+        self._looks = 0
 
     def jump(self, ns: int) -> None:
         """Put the standing clock forward to a time, unless it is past that."""
@@ -203,7 +213,7 @@ class Clocks:
         return threading.get_ident() == self._main_thread or hasattr(self._others, "clock")
 
     def ns(self, moment: Moment) -> int:
-        assert not isinstance(moment, Mark)  # a GPU's
+        assert not isinstance(moment, Mark | DeviceMoment)  # a GPU's
         return moment.ns() if isinstance(moment, Later) else moment
 
     def is_past(self, moment: Moment) -> bool:

@@ -5,11 +5,6 @@ backward (on the CPU it runs in the thread that calls it), of optimizers, of DDP
 of FSDP2. It lets each run as it is, counts its FLOPs and the bytes that it reads and writes, and
 puts the thread's clock forward by that. The clock knows no other compute: Python takes no time.
 
-FLOPs are those of torch's own registry (`torch.utils.flop_counter`). Bytes are those of the tensors
-that go in and come out, each at its full shape, once for reading and once for writing. What makes
-only another view of a tensor costs nothing, nor does allocating. A lookup in a table moves the rows
-that it takes, and not the table.
-
 What must hold: an operation on a subclass of tensors, such as DTensor, is left to the subclass,
 which comes by here again with the local ones: the operation on all ranks' parts is not counted.
 What would break it: operations that pass no dispatcher (NumPy, a C++ extension's own loops).
@@ -17,250 +12,58 @@ What would break it: operations that pass no dispatcher (NumPy, a C++ extension'
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
+from ddpkit.rank.emulation.device import Device
 from ddpkit.rank.emulation.memory import Memory
+from ddpkit.rank.emulation.meter import Meter, first_tensor, is_plain, is_traced, rule_of, words
 from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.recorder import Recorder
+from ddpkit.simulate.device import DOWN
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# They allocate, or tell of a tensor, and touch no element.
-_FREE = _words(
-    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided _unsafe_view lift "
-    "lift_fresh _local_scalar_dense is_same_size set_ resize_ resize_as_ record_stream is_pinned "
-    "_reshape_alias _to_sparse_semi_structured"
+_ITEM = torch.ops.aten._local_scalar_dense.default
+_MADE_OF_DATA = torch.ops.aten.lift_fresh.default
+# They give values, or shapes that depend on values, so on CUDA their host waits for them.
+_FETCH = words(
+    "_local_scalar_dense nonzero nonzero_numpy masked_select equal _unique _unique2 unique_dim "
+    "unique_consecutive bincount histc repeat_interleave"
 )
-_FREE_ROOMS = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "prim", "profiler")
-# They write their first argument, and do not read it.
-_FILL = _words(
-    "copy_ _foreach_copy_ fill_ zero_ _foreach_zero_ normal_ uniform_ bernoulli_ random_ "
-    "exponential_ geometric_ log_normal_ cauchy_"
-)
-_COPY = _words(
-    "copy_ _foreach_copy_ clone _to_copy contiguous cat stack split_with_sizes_copy "
-    "all_gather_copy_in chunk_cat"
-)
-# They add up, or make each row or channel alike, and the backward of that.
-_REDUCE = _words(
-    "sum mean prod amax amin max min argmax argmin var std var_mean std_mean logsumexp cumsum norm "
-    "linalg_vector_norm _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data "
-    "embedding_dense_backward"
-)
-# They take some rows or elements of their first argument: as much as comes out.
-_TAKE = _words("embedding index_select index gather take nll_loss_forward")
-# They put as much into it as the argument of this name, or of the ones after it, has.
-_PUT = {"index_put_": "values", "index_add_": "source", "scatter_add_": "src", "scatter_": "src"}
-
-
-def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))  # type: ignore[no-untyped-call]
-
-
-def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    shapes = grad.shape, query.shape, key.shape, value.shape
-    return int(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
-
-
-def _lstm(x: Any, weight: Any, recurrent: Any, *_: Any, **__: Any) -> int:
-    """One layer of a recurrent network: two products for each element of a sequence."""
-    return int(2 * (x.numel() // x.shape[-1]) * (weight.numel() + recurrent.numel()))
-
-
-# What torch's registry leaves out: the CPU's own.
-_OWN_FLOPS: dict[str, Callable[..., int]] = {
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "mkldnn_rnn_layer": _lstm,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class OperationRule:
-    """How one operation of torch's is counted: `kind` is one of `machine.KINDS`."""
-
-    kind: str
-    flops: Callable[..., int] | None
-    weights: tuple[int, ...]  # how often each argument is read and written, by its place
-    names: dict[str, int]  # and by its name, where it is not once
-    outputs: int  # how often what comes out is
-
-
-def _kind(name: str, flops: object) -> str:
-    if "attention" in name:
-        return "attention"
-    if "conv" in name:
-        return "convolution"
-    if flops is not None:
-        return "matmul"
-    if name in _REDUCE or "_norm" in name:
-        return "reduction"
-    return "copy" if name in _COPY else "elementwise"
-
-
-def rule_of(func: Any) -> OperationRule | None:
-    """How an operation is counted; None if it costs nothing."""
-    room, _, name = torch_private.schema_of(func).name.rpartition("::")
-    if room in _FREE_ROOMS or (room == "aten" and name in _FREE) or func.is_view:
-        return None
-    if torch.Tag.inplace_view in func.tags:
-        return None
-    flops = flop_registry.get(torch_private.packet_of(func))
-    if flops is None and room == "aten":
-        flops = _OWN_FLOPS.get(name)
-    weights, names = [], {}
-    for place, argument in enumerate(torch_private.schema_of(func).arguments):
-        written = argument.alias_info is not None and argument.alias_info.is_write
-        weight = 1
-        if name in _PUT:
-            weight = 0 if place == 0 else 3 if argument.name == _PUT[name] else 1
-        elif place == 0 and name in _TAKE:
-            weight = 0
-        elif written and not argument.is_out and not (place == 0 and name in _FILL):
-            weight = 2
-        weights.append(weight)
-        names[argument.name] = weight
-    new = [found for found in torch_private.schema_of(func).returns if found.alias_info is None]
-    outputs = (2 if name in _TAKE else 1) if new else 0
-    return OperationRule(_kind(name, flops), flops, tuple(weights), names, outputs)
+_MASKED = words("index index_put index_put_ _index_put_impl_")
 
 
 @cache
-def is_plain(kind: type) -> bool:
-    """Whether tensors of a class are nothing but tensors to the dispatcher, as parameters are."""
-    return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+def _fetches(func: Any) -> bool:
+    return torch_private.schema_of(func).name.removeprefix("aten::") in _FETCH
 
 
-is_traced = cache(torch_private.is_traced)
+@cache
+def _may_take_a_mask(func: Any) -> bool:
+    return torch_private.schema_of(func).name.removeprefix("aten::") in _MASKED
 
 
-def nbytes(value: Any) -> int:
-    """The bytes of a tensor, or of those in a list, at their full shapes; of another value 0."""
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    if isinstance(value, list | tuple):
-        return sum(map(nbytes, value))
-    return 0
-
-
-def _first(value: Any) -> torch.Tensor | None:
-    """The first tensor among values, floating-point where there is one."""
-    found = None
-    for each in value:
-        tensor = _first(each) if isinstance(each, list | tuple) else each
-        if isinstance(tensor, torch.Tensor):
-            if tensor.is_floating_point() or tensor.is_complex():
-                return tensor
-            found = tensor if found is None else found
-    return found
-
-
-def _shapes(value: Any) -> Any:
-    """What a count of FLOPs depends on, so that it can be kept."""
-    if isinstance(value, torch.Tensor):
-        return value.shape
-    return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
-
-
-def _lie_apart(args: Any, out: Any) -> bool:
-    """Whether tensors of one shape, in and out, lie in memory in different orders.
-
-    What is the same element again and again (an expanded tensor) lies in no order.
-    """
-    if not isinstance(out, torch.Tensor):
-        return False
-    shape, strides, is_plain_order = out.shape, out.stride(), out.is_contiguous()
-    for value in args:
-        if isinstance(value, torch.Tensor) and value.shape == shape:
-            others = value.stride()
-            if others == strides or (is_plain_order and value.is_contiguous()):
-                continue
-            if 0 not in others:
-                return True
-    return False
-
-
-class Meter:
-    """What operations cost on a machine of some speed. All threads of a rank share it."""
-
-    def __init__(self, model: MachineModel, speed: float) -> None:
-        self.free = math.isinf(speed)
-        self._transposes = "transposed" in model.kinds
-        self.note: Callable[[str, str, int, int], None] | None = None  # hears of each operation
-        self._rules: dict[Any, OperationRule | None] = {}
-        self._flops: dict[Any, int] = {}
-        self._dtypes: dict[torch.dtype, str] = {}
-
-        def cost_ns(kind: str, flops: int, moved: int, dtype: str) -> int:
-            return round(model.cost_ns(kind, flops, moved, dtype) / speed)
-
-        self._cost_ns = lru_cache(8192)(cost_ns)
-
-    def ns(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-        """What an operation has cost, in ns."""
-        try:
-            rule = self._rules[func]
-        except KeyError:
-            rule = self._rules[func] = rule_of(func)
-        if rule is None or self.free:
-            return 0
-        tensor = _first(args) if args else None
-        if tensor is None:
-            tensor = _first((out,))
-        if tensor is None or tensor.is_meta or not is_plain(type(tensor)):
-            return 0
-        moved = rule.outputs * nbytes(out)
-        for weight, value in zip(rule.weights, args, strict=False):
-            if weight:
-                moved += weight * nbytes(value)
-        for name, value in kwargs.items():
-            moved += rule.names.get(name, 1) * nbytes(value)
-        flops = 0 if rule.flops is None else self._flops_of(func, rule.flops, args, kwargs, out)
-        dtype = self._dtypes.get(tensor.dtype)
-        if dtype is None:
-            dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
-        kind = rule.kind
-        if self._transposes and kind in ("copy", "elementwise") and _lie_apart(args, out):
-            kind = "transposed"
-        if self.note is not None:
-            self.note(kind, dtype, flops, moved)
-        return self._cost_ns(kind, flops, moved, dtype)
-
-    def _flops_of(
-        self, func: Any, count: Callable[..., int], args: Any, kwargs: dict[str, Any], out: Any
-    ) -> int:
-        key = func, _shapes(args), _shapes(tuple(kwargs.items()))
-        try:
-            return self._flops[key]
-        except KeyError:
-            if len(self._flops) > 8192:  # a loop may have a new shape each time
-                self._flops.clear()
-            found = self._flops[key] = int(count(*args, **kwargs, out_val=out))
-            return found
+def _has_a_mask(indices: Any) -> bool:
+    """True for an index by a boolean tensor: the host counts the chosen elements."""
+    return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices)
 
 
 class Counting(PlainMode):
-    """Counts what a thread computes, and puts its clock forward."""
+    """Counts what a thread computes: puts its clock forward, or lets its device do it."""
 
-    def __init__(self, meter: Meter, memory: Memory, clock: ThreadClock) -> None:
+    def __init__(
+        self, meter: Meter, memory: Memory, clock: ThreadClock, device: Device | None
+    ) -> None:
         super().__init__()
-        self._meter, self._memory, self._clock = meter, memory, clock
+        self._meter, self._memory, self._clock, self._device = meter, memory, clock, device
         # gloo's threads have the mode of the thread that has posted, and copy what they receive.
         self._thread = threading.get_ident()
         self.on = True
@@ -272,24 +75,60 @@ class Counting(PlainMode):
         kwargs = kwargs or {}
         if types and not all(map(is_plain, types)):
             return func(*args, **kwargs) if any(map(is_traced, types)) else NotImplemented
+        counts = self.on and not self._clock.stands and threading.get_ident() == self._thread
+        if self._device is not None and counts:
+            self._device.touch((args, kwargs))
         out = func(*args, **kwargs)
-        if self.on and not self._clock.stands and threading.get_ident() == self._thread:
+        if counts:
             if func.is_view:  # of a storage that is known, but for a parameter's
                 if type(args[0]) is torch.nn.Parameter:
                     self._memory.see(args[:1])
+                elif func is _MADE_OF_DATA and self._device is not None and self._memory.steps:
+                    self._memory.give_to_host(args[0])
                 return out
+            of_host = self._device is not None and self._is_of_host(args)
             self._memory.see(args)
             self._memory.see((out,))
             error = self._memory.overflow()
             if error is not None:
                 del out  # else the error would keep it alive
                 raise error
+            if self._device is not None:
+                self._launch(self._device, of_host, func, args, kwargs, out)
+                return out
             ns = self._meter.ns(func, args, kwargs, out)
             if ns:
                 if self.loose is not None:
                     self.loose.add(func, self._clock.now(), ns)
                 self._clock.advance(ns)
         return out
+
+    def _launch(
+        self, device: Device, of_host: bool, func: Any, args: Any, kwargs: Any, out: Any
+    ) -> None:
+        """Let the device do an operation; the host waits if the operation gives it a value."""
+        costs = self._meter.host_and_device_ns(func, args, kwargs, out)
+        if of_host:
+            if costs is not None:
+                self._clock.spend(costs[0])
+            return
+        if costs is not None:
+            device.launch(*costs)
+        elif func is _ITEM:
+            device.launch(self._meter.launch_ns, 0, DOWN)
+        if _fetches(func) or (_may_take_a_mask(func) and _has_a_mask(args[1])):
+            device.wait()
+
+    def _is_of_host(self, args: Any) -> bool:
+        """True for an operation on an optimizer's counters of steps: a GPU's host has them too.
+
+        torch.optim makes the counters by `torch.tensor(0.0)` in the first step, unless fused.
+        """
+        tensor = first_tensor(args)
+        if tensor is None or tensor.dim():
+            return False
+        tensors = self._memory.tensors_in(args)
+        return all(map(self._memory.is_of_host, tensors))
 
 
 class OperationCount(PlainMode):
@@ -309,15 +148,22 @@ class OperationCount(PlainMode):
 class Counted:
     """Counts the compute of all threads of a rank."""
 
-    def __init__(self, model: MachineModel, speed: float, clocks: Clocks, rank: int) -> None:
-        self.meter, self._clocks = Meter(model, speed), clocks
+    def __init__(
+        self,
+        model: MachineModel,
+        speed: float,
+        clocks: Clocks,
+        rank: int,
+        device: Device | None = None,
+    ) -> None:
+        self.meter, self._clocks, self._device = Meter(model, speed), clocks, device
         self.memory = Memory(clocks, rank, model)
         self._modes: list[Counting] = []
 
     @contextmanager
     def here(self, loose: LooseOperations | None = None) -> Iterator[None]:
         """A block in which the compute of this thread is counted, on the thread's clock."""
-        mode = Counting(self.meter, self.memory, self._clocks.mine)
+        mode = Counting(self.meter, self.memory, self._clocks.mine, self._device)
         mode.loose = loose
         self._modes.append(mode)
         try:

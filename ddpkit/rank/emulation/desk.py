@@ -20,6 +20,8 @@ from ddpkit.protocol.emulation import (
     TURN,
     After,
     Ask,
+    AskTimes,
+    DeviceTimes,
     Due,
     Follow,
     Found,
@@ -27,6 +29,7 @@ from ddpkit.protocol.emulation import (
     Request,
     Source,
     StoreUsed,
+    TimesOf,
 )
 
 
@@ -41,6 +44,8 @@ class Desk:
         self._reader: threading.Thread | None = None
         self._actors, self._questions = count(MAIN + 1), count(1)
         self.numbers = count(1)  # of operations
+        self.before_ask: Callable[[], None] = lambda: None  # sends a device's launches
+        self.learn: Callable[[TimesOf], None] = lambda times: None  # hears of a device's times
         self._from_anybody: dict[int, Callable[[int], None]] = {}  # what to do with the source
 
     def tell(self, request: Request) -> None:
@@ -51,10 +56,16 @@ class Desk:
             with self._lock:
                 self._others.send(request)
 
-    def ask(self, after: After, ns: int, limit_ns: int | None = None) -> Due:
-        """When some operations are done; waits until that is known, or the limit is before it."""
+    def ask(
+        self, after: After, ns: int, limit_ns: int | None = None, *, posted: bool = False
+    ) -> Due:
+        """Return when some operations are done; wait until the time is known, or past the limit.
+
+        posted  True asks when all members had posted an operation, not when the operation is done
+        """
         with self._actor() as actor:
-            return self._ask(Ask(actor, after, ns, limit_ns, next(self._questions)))
+            ask = Ask(actor, after, ns, limit_ns, next(self._questions), posted=posted)
+            return self._ask(ask)
 
     @contextmanager
     def turn_at_store(self, ns: int, *, changes: bool) -> Iterator[int]:
@@ -97,6 +108,7 @@ class Desk:
         self, ask: Ask, is_there: Callable[[], bool] | None = None, look: float = math.inf
     ) -> Due:
         """Ask, and wait for the answer; look meanwhile whether something is there."""
+        self.before_ask()
         self.tell(ask)
         while True:
             answer = self._answer(ask.actor, None if is_there is None else look)
@@ -115,7 +127,23 @@ class Desk:
         if seconds is not None and not self._main.poll(seconds):
             return None
         answer: Due = self._main.recv()
+        if answer.times:
+            self.learn(answer.times)
         return answer
+
+    def ask_times(self) -> tuple[tuple[int, int], ...]:
+        """Learn the known times of a device; return the stretches in which the device computed.
+
+        Only the main thread may ask.
+        """
+        self.before_ask()
+        question = next(self._questions)
+        self._main.send(AskTimes(question))
+        while True:
+            answer: Due | DeviceTimes = self._main.recv()
+            self.learn(answer.times or {})
+            if isinstance(answer, DeviceTimes) and answer.question == question:
+                return answer.busy
 
     def when_found(self, number: int, act: Callable[[int], None]) -> None:
         """Call `act`, in a thread of the kit's, with a receive's source once that is known."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import sys
@@ -10,46 +9,32 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import (
-    GOING,
     MAIN,
-    MAY_WAIT,
     MEETING,
-    WAITING,
+    After,
     ClockPage,
     PostedCollective,
     StoreUsed,
 )
+from ddpkit.rank.emulation.backward import EmulatedBackward
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
 from ddpkit.rank.emulation.seen import seen
 from ddpkit.rank.record.call import RecordedCall
-from ddpkit.rank.record.clock import HOST, Ends
+from ddpkit.rank.record.clock import HOST
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
 
 if TYPE_CHECKING:  # loads a part of torch that other machines do not need
     from ddpkit.rank.emulation.counted import Counted
+    from ddpkit.rank.emulation.device import Carrying, Device
     from ddpkit.rank.emulation.memory import Memory
-
-
-class Awaited(Ends, Protocol):
-    """An operation whose future somebody has taken."""
-
-    call: Any  # the record of it
-    answer: Any  # what the timekeeper has said, if anybody has waited for it
-
-    @property
-    def over_ns(self) -> int:
-        """When it is done, and all callbacks that follow it."""
-
-    def release(self) -> None:
-        """Let go of its future, which nobody will ask it for again."""
 
 
 class Machine:
@@ -71,13 +56,17 @@ class Machine:
         self.clocks, self.desk = Clocks(speed if model is None else math.inf, page), desk
         self._epoch_ns = epoch_ns
         self._counted: Counted | None = None
+        self.device: Device | None = None
         if model is not None:
             torch_private.require(torch_private.Feature.COUNTED)
             from ddpkit.rank.emulation.counted import Counted
+            from ddpkit.rank.emulation.device import Device
 
-            self._counted = Counted(model, speed, self.clocks, rank)
-        self._in_backward: list[Awaited] | None = None
-        self._last_post_ns = 0
+            if model.has_device:
+                torch_private.require(torch_private.Feature.DEVICES)
+                self.device = Device(self.clocks, desk)
+            self._counted = Counted(model, speed, self.clocks, rank, self.device)
+        self.backward = EmulatedBackward(self.clocks, self.device, self.memory, self.note)
         self._runs = False  # the user's function
         self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()  # of groups, as they are made
         self.given_up: set[Any] = set()  # operations that a wait with a limit gave up
@@ -87,7 +76,6 @@ class Machine:
     def shown(self, recorder: Recorder) -> Iterator[None]:
         """A block in which this is the machine that the rank's code sees."""
         global _current
-        import torch
 
         _current = self
         recorder.clock = self.clocks
@@ -98,14 +86,13 @@ class Machine:
             if self._counted is not None:
                 undo.enter_context(self._counted.in_threads())
                 undo.enter_context(self._counted.workers_free())
-            for name in ("backward", "grad"):
-                original = getattr(torch.autograd, name)
-                undo.callback(setattr, torch.autograd, name, original)
-                setattr(torch.autograd, name, self._replayed(original))
-            ddp: Any = torch.nn.parallel.DistributedDataParallel
-            builtin = getattr(ddp, torch_private.BUILTIN_HOOK)
-            undo.callback(setattr, ddp, torch_private.BUILTIN_HOOK, builtin)
-            setattr(ddp, torch_private.BUILTIN_HOOK, _in_python(builtin))
+            if self.device is not None:
+                from ddpkit.rank.emulation.streams import shown
+
+                recorder.clock, recorder.host_now = self.device, self.device.moment
+                recorder.ends_are_late = True
+                undo.enter_context(shown(self.device))
+            undo.enter_context(self.backward.replayed())
             try:
                 yield
             finally:
@@ -121,11 +108,15 @@ class Machine:
         with self.counting() if self._counted is None else self._counted.running(recorder):
             self._runs = True
             clock.leave()
+            returned = False
             try:
                 yield
+                returned = True
             finally:
                 clock.enter()
                 self._runs = False
+                if self.device is not None:
+                    self.device.ended(well=returned)
             for call in recorder.under_way():
                 if call.work is not None:
                     call.work.ask(clock.now())
@@ -140,6 +131,10 @@ class Machine:
         """
         program: list[list[Any]] = []
         if self._counted is None:
+            yield program
+            return
+        if self.device is not None:
+            program.append(["beyond", "a machine with a device"])
             yield program
             return
         self._notes, self._counted.meter.note = program, self._note_work
@@ -166,6 +161,21 @@ class Machine:
     def memory(self) -> Memory | None:
         """What is alive on the modelled machine; None on one that is not modelled."""
         return None if self._counted is None else self._counted.memory
+
+    def launch(self, ns: int) -> bool:
+        """Let the device run a kernel of `ns`; False on a machine without a device."""
+        if self.device is None or self._counted is None:
+            return False
+        self.device.launch(self._counted.meter.launch_ns, ns)
+        return True
+
+    def post(self, operation: Carrying, args: Any) -> After:
+        """Launch a call on the device, if any; return the operations that the call follows."""
+        if self.device is None or self._counted is None:
+            return ()
+        self.device.touch(args)
+        self.clocks.mine.spend(self._counted.meter.launch_ns)
+        return self.device.post(operation)
 
     def counting(self) -> AbstractContextManager[None]:
         """A block in which what this thread computes is counted, if that is what is charged."""
@@ -263,95 +273,6 @@ class Machine:
             if clock.now() > before:
                 self.note("beyond", "a store, in which a rank waits for what another one sets")
             return True
-
-    # DDP's wait
-
-    @property
-    def in_backward(self) -> bool:
-        """Whether a backward of the main thread is under way."""
-        return self._in_backward is not None
-
-    def future_taken(self, operation: Awaited) -> None:
-        """Note that somebody may wait for an operation by its future."""
-        if self._in_backward is not None and self.clocks.mine is self.clocks.main:
-            self._in_backward.append(operation)
-            self.note("beyond", "DistributedDataParallel of torch's, which waits in C++")
-            self._last_post_ns = self.clocks.main.now()
-            self.clocks.main.how = MAY_WAIT
-            self._say_when_it_waits()
-
-    def _say_when_it_waits(self) -> None:
-        """Let the clock's page say that the reducer waits, once the backward has no more to do.
-
-        What is queued here comes before the reducer's own end of the backward, which it queues with
-        the last bucket; but not in the first step of a static graph.
-        """
-
-        def waits() -> None:
-            self.clocks.main.how = WAITING
-            self.clocks.main.say_how()
-
-        torch_private.after_backward(waits)
-
-    def _replayed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A backward whose hidden waits are put on the clock when it is over."""
-
-        @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._in_backward is not None or self.clocks.mine is not self.clocks.main:
-                return original(*args, **kwargs)
-            self._in_backward = []
-            try:
-                result = original(*args, **kwargs)
-                self._replay_waits(self._in_backward)
-                if self.memory is not None:
-                    self.memory.note_gradients()
-                return result
-            finally:
-                self._in_backward, self.clocks.main.how = None, GOING
-                self.clocks.main.say_how()
-
-        return backward
-
-    def _replay_waits(self, operations: list[Awaited]) -> None:
-        """Set the clock as if the reducer had waited for each bucket in emulated time.
-
-        The reducer waits for the buckets in order, and copies each bucket when the bucket arrives.
-        The thread's compute since the last post is the copying, shared among buckets by bytes.
-        """
-        waited = [operation for operation in operations if operation.answer is None]
-        if not waited:
-            return
-        clock = self.clocks.main
-        with clock.stopped():
-            copying = clock.now() - self._last_post_ns
-            whole = sum(operation.call.what.bytes for operation in waited) or 1
-            now = float(self._last_post_ns)
-            for operation in waited:
-                now = max(now, operation.over_ns) + copying * (operation.call.what.bytes / whole)
-            clock.jump(round(now))
-        for operation in operations:
-            operation.release()
-
-
-def _in_python(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A registration of C++'s hooks that takes Python's where the one in C++ has a callback.
-
-    C++ would run that in gloo's thread, at no emulated time, and on a value of C++'s own alone. The
-    other hook, a plain all_reduce, has none.
-    """
-
-    @functools.wraps(original)
-    def register(ddp: Any, comm_hook_type: Any) -> None:
-        from torch.distributed import BuiltinCommHookType
-        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-
-        if comm_hook_type == BuiltinCommHookType.FP16_COMPRESS:
-            ddp.register_comm_hook(ddp.process_group, fp16_compress_hook)
-        else:
-            original(ddp, comm_hook_type)
-
-    return register
 
 
 _current: Machine | None = None

@@ -51,6 +51,7 @@ class Held:
     kind: str = "activations"
     ref: Any = None
     collected_ns: int | None = None  # when an operation that carried it was waited for
+    of_host: bool = False  # beside a device: the storage lies in the host's memory
 
 
 class Memory:
@@ -66,6 +67,7 @@ class Memory:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._live = self._full_by = self._most = 0
         self._full_with = 0  # bytes live when it was full: gloo may have let go of some since
+        self.steps = False  # an optimizer
         self._lock = threading.RLock()  # gloo's threads free what they have carried
 
     @property
@@ -125,6 +127,18 @@ class Memory:
         del storage
         self._change(held, tensor.untyped_storage().nbytes())
         return held
+
+    def give_to_host(self, tensor: torch.Tensor) -> None:
+        """Let a new tensor lie in the host's memory."""
+        if torch_private.storage_id(tensor.untyped_storage()) not in self._held:
+            held = self._hold(tensor)
+            assert held is not None
+            held.of_host = True
+
+    def is_of_host(self, tensor: torch.Tensor) -> bool:
+        """True if a tensor lies in the host's memory."""
+        held = self._held.get(torch_private.storage_id(tensor.untyped_storage()))
+        return held is not None and held.of_host
 
     def _freed(self, key: int, held: Held) -> None:
         with self._lock:
@@ -225,12 +239,17 @@ class Memory:
             whole = local.untyped_storage().nbytes() == local.numel() * local.element_size()
             self._note(local, "gradients", over=("activations", "buckets")[: 1 + whole])
 
-    def _note_optimizer(self, optimizer: Any, *_: Any) -> None:
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        self.steps = False
+        self._note_optimizer(optimizer)
+
+    def _note_optimizer(self, optimizer: Any) -> None:
         for state in optimizer.state.values():
             for value in state.values() if isinstance(state, dict) else ():
                 self._note(value, "optimizer")
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
+        self.steps = True
         self._optimizers.add(optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -250,7 +269,7 @@ class Memory:
                     lambda _, __, buffer: self._note(buffer, "parameters")
                 ),
                 register_optimizer_step_pre_hook(self._before_step),
-                register_optimizer_step_post_hook(self._note_optimizer),
+                register_optimizer_step_post_hook(self._after_step),
             ):
                 undo.callback(handle.remove)
             self._replace(undo, torch.UntypedStorage, "resize_", self._resizing)

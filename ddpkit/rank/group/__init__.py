@@ -11,6 +11,7 @@ staged     messages of ranks that share a GPU, by way of the host
 believed   what NCCL takes and gloo refuses, for scripts that believe to have NCCL
 nccl       where NCCL differs from gloo
 emulated   when the emulated network ends an operation
+operation  an operation of an emulated group, under way and over
 ended      a collective that is over: gloo has let go of its tensors
 futures    futures of an emulated group's operations, and their callbacks
 backend    the kit's backends, made known to torch.distributed

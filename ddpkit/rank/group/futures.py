@@ -6,15 +6,19 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from ddpkit import torch_private
+from ddpkit.protocol.emulation import After
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
 from ddpkit.rank.record.clock import Ends, Later
 from ddpkit.rank.record.recorder import current
+
+if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+    from ddpkit.rank.emulation.device import Device
 
 
 class Chain:
@@ -44,7 +48,14 @@ class EmulatedFuture(torch.futures.Future[Any]):
         self._results = list(results)  # what C++ is given of an operation that fails
         self.chain = chain or Chain(operation)
         self.moment = Later(((operation, 0),))  # when it is done
-        if inner is not None:
+        self.follows: After = ()  # on a device: the operations before the value
+        if machine.device is not None:
+            self.follows = ((operation.number, 0),)
+        self.is_results = machine.device is not None and bool(results)  # the value is not gloo's
+        if self.is_results:
+            # DDP's reducer waits for it in C++, which on a GPU holds a stream and not the host.
+            self.set_result(self._results)
+        elif inner is not None:
             self._take_from(inner)
 
     def _take_from(self, inner: Any) -> None:
@@ -73,8 +84,12 @@ class EmulatedFuture(torch.futures.Future[Any]):
         return super().wait()
 
     def wait(self) -> Any:
-        clock = self._machine.clocks.mine
+        clock, device = self._machine.clocks.mine, self._machine.device
         with clock.stopped(), self._said_to_wait():
+            if device is not None:
+                device.queues.follow(self.follows)
+                device.meet(self._operation.number, self._operation.call)
+                return self.wait_for_gloo()
             if not isinstance(clock, LaterClock):  # callbacks are not done before the operation
                 clock.jump(self._operation.done_ns)
             clock.wait()
@@ -102,18 +117,50 @@ class EmulatedFuture(torch.futures.Future[Any]):
     def done(self) -> bool:
         if not super().done():
             return False
-        clock = self._machine.clocks.mine
+        clock, device = self._machine.clocks.mine, self._machine.device
+        if device is not None:
+            return device.is_done(self.follows)
         return isinstance(clock, LaterClock) or all(
             operation.is_completed() for operation, _ in self.moment.after
         )
 
     def then(self, callback: Callable[[Any], Any]) -> EmulatedFuture:
         result = EmulatedFuture(self._machine, self._operation, chain=self.chain)
+        if self._machine.device is not None:
+            self._call(self._machine.device, callback, result)
+            return result
         callbacks.follow(self._machine, Task(self, callback, result))
         return result
 
     def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        if self._machine.device is not None:
+            self._call(self._machine.device, callback, None)
+            return
         callbacks.follow(self._machine, Task(self, callback, None))
+
+    def _call(
+        self, device: Device, callback: Callable[[Any], Any], result: EmulatedFuture | None
+    ) -> None:
+        """Run a callback now, on a stream that follows the operation, as a future on a GPU does."""
+        device.meet(self._operation.number, self._operation.call)
+        with self._machine.clocks.mine.stopped(), suppress(Exception):
+            self.wait_for_gloo()  # the callback hears of an error when it asks for the value
+        stream = object()
+        device.queues.follow(self.follows, stream)
+        with device.queues.on(stream):
+            try:
+                value, error = callback(self), None
+            except Exception as raised:
+                value, error = None, raised
+            follows = device.queues.tail()
+        self._operation.followed_by += follows
+        if result is None:
+            return
+        result.follows = follows
+        if error is None:
+            result.set_result(value)
+        else:
+            result.set_exception(error)
 
 
 class Task(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpkit.protocol.call import ASYNCHRONOUS, Call
-from ddpkit.rank.record.clock import Moment, Read, stretch
+from ddpkit.rank.record.clock import DeviceMoment, Moment, Read, stretch
 from ddpkit.trace import UNWAITED, Span
 
 
@@ -52,17 +52,22 @@ class RecordedCall:
             facts["since"] = read(self.since)
         if self._is_left():
             facts[UNWAITED] = 1
+        start_ns, end_ns = stretch(read, self.posted, self.done)
+        blocked_ns = None if self.blocked is None else read(self.blocked)
+        if isinstance(self.blocked, DeviceMoment) and blocked_ns is not None:
+            blocked_ns = blocked_ns if blocked_ns < end_ns else None  # busy until the end
         return Span(
             rank,
             "comm",
             what.op,
             "comm",
-            *stretch(read, self.posted, self.done),
+            start_ns,
+            end_ns,
             bytes=what.bytes,
             peer=what.peer,
             group=what.group,
             seq=self.seq,
-            blocked_ns=None if self.blocked is None else read(self.blocked),
+            blocked_ns=blocked_ns,
             collected_ns=None if self.collected is None else read(self.collected),
             args=facts,
         )

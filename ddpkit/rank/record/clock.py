@@ -23,6 +23,19 @@ class Mark:
     since: Anchor
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceMoment:
+    """A moment on an emulated device.
+
+    An operation has ended, or has begun if `begins`; or the device has begun to do nothing but wait
+    for its end, if `waits`.
+    """
+
+    number: int
+    begins: bool = False
+    waits: bool = False
+
+
 @dataclass(slots=True)
 class Anchor:
     """An event that others are counted from, and the one that it is itself counted from.
@@ -60,6 +73,8 @@ class Ends(Protocol):
     def number(self) -> int:
         """The rank's number of it."""
 
+    followed_by: list[tuple[int, int]]  # on a device: last launches of callbacks
+
     @property
     def done_ns(self) -> int:
         """When it is done, in ns; waits until that is known."""
@@ -79,18 +94,19 @@ class Later:
         return max(operation.done_ns + later for operation, later in self.after)
 
 
-Moment: TypeAlias = int | Mark | Later
+Moment: TypeAlias = int | Mark | DeviceMoment | Later
 Read: TypeAlias = Callable[[Moment], int]
 
 
 def stretch(read: Read, start: Moment, end: Moment) -> tuple[int, int]:
     """The start and the end of a stretch, in ns.
 
-    Marks in two streams of a GPU may be out of order by the grain of its clock. On the host that
-    would be a mistake of ours, and a span says so.
+    Marks in two streams of a GPU may be out of order by the grain of its clock, and moments of two
+    streams of an emulated one anyhow. On the host that would be a mistake of ours, and a span says
+    so.
     """
     start_ns, end_ns = read(start), read(end)
-    return start_ns, max(start_ns, end_ns) if isinstance(end, Mark) else end_ns
+    return start_ns, max(start_ns, end_ns) if isinstance(end, Mark | DeviceMoment) else end_ns
 
 
 class Clock(Protocol):

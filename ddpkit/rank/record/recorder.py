@@ -68,6 +68,7 @@ class Recorder:
     counted_ns: Callable[[], int] | None = None  # the main thread's clock, where it is counted
     loose: LooseOperations | None = None  # while compute is recorded
     spans_open: int = 0  # marked by the user, in the main thread
+    ends_are_late: bool = False  # on an emulated device: the host hears of an end at some real time
     host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
     _queued: deque[RecordedCall] = field(default_factory=deque)  # a GPU may not be there yet
     _numbers: dict[Any, list[int]] = field(default_factory=dict)
@@ -292,7 +293,10 @@ class Recorder:
             return []
         if self.loose is not None:
             self.loose.close()
-        return self.log.spans(self.rank, self.clock.ns)
+        spans = self.log.spans(self.rank, self.clock.ns)
+        if self.ends_are_late:
+            spans.sort(key=lambda span: (span.end_ns, span.start_ns, span.lane, span.seq or 0))
+        return spans
 
 
 _current: Recorder | None = None

@@ -12,16 +12,19 @@ import os
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
-from ddpkit.rank.emulation import machine
+from ddpkit.rank.emulation import machine, streams
 from ddpkit.rank.record.recorder import moment_ns
 from ddpkit.rank.script.cuda import Gpus, on_a_gpu
+
+if TYPE_CHECKING:
+    from ddpkit.rank.emulation.device import Device
 
 NAME = "the CPU, where ddpkit run finds no GPU"
 CAPABILITY = (8, 0)  # of CUDA, an A100's: scripts ask before they choose bfloat16
@@ -150,9 +153,26 @@ def stand_in(gpus: Gpus, count: int) -> None:
     for name in vars(torch):
         if name.endswith("Tensor") and hasattr(cuda, name):  # torch.cuda.FloatTensor, of old
             setattr(cuda, name, getattr(torch, name))
+    emulated = machine.current()
+    if emulated is not None and emulated.device is not None:
+        _let_streams_be_the_devices(seen, emulated.device)
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
     torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]
+
+
+def _let_streams_be_the_devices(seen: _Seen, device: Device) -> None:
+    """Replace streams, events and synchronizations by the emulated device's."""
+    cuda: Any = torch.cuda
+    cuda.Stream = cuda.ExternalStream = streams.DeviceStream
+    cuda.Event = streams.DeviceEvent
+    cuda.current_stream = torch.cpu.current_stream
+    cuda.stream = streams.StreamContext
+    cuda.set_stream = streams.set_stream
+    for home in (torch.cuda, torch.accelerator):
+        seen.let(home, "synchronize", device.synchronize)
+    seen.let(torch.accelerator, "current_stream", torch.cpu.current_stream)
+    seen.let(torch.accelerator, "set_stream", streams.set_stream)
 
 
 def _generators(gpus: Gpus, original: Any) -> Any:
@@ -251,6 +271,15 @@ class _Seen:
             if is_zero:
                 self._gpus.say_once(f"torch.cuda.{name}() is 0: nothing is on a GPU")
             return find()
+
+        setattr(home, name, wrapper)
+
+    def let(self, home: Any, name: str, act: Callable[..., Any]) -> None:
+        """Let a function act on the emulated GPU."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            self._gpus.used()
+            return act(*args, **kwargs)
 
         setattr(home, name, wrapper)
 

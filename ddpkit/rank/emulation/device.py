@@ -1,0 +1,375 @@
+"""A rank's device, as the rank's host sees the device: the host launches, and goes on.
+
+Each launch puts the host's clock forward. The timekeeper plays the launches (`simulate.device`):
+only the timekeeper knows when an item runs, because the start may depend on a collective, and so on
+other ranks' devices. The host asks the timekeeper where a GPU's host would wait.
+
+It would be simpler to tell the timekeeper of each launch at once. But an operation may cost a few
+microseconds, and a message to another process ten. So the rank collects launches, and sends them
+before any action that the timekeeper sees: a post, a question, a time on the clock's page. The page
+must never show a time before which a launch has not been sent.
+
+A moment on the device is an event, as on a GPU: the later of the host's clock and the ends of the
+current stream's items. The recorder reads the moment's time when the run is over.
+
+Values are real here, and a GPU's host does not wait for values. So the rank waits for gloo when an
+operation touches a tensor that gloo carries, and no sooner: ranks with streams in order must not
+wait for each other. A host cannot touch values that a peer has not posted yet. The host goes on
+when all members' hosts have posted, at the latest of their clocks; a GPU's host would be ahead of
+that clock. Its next launches follow the operation anyway, which ends later still.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from ddpkit import torch_private
+from ddpkit.protocol.emulation import EVENT, After, Launch, Launched, TimesOf
+from ddpkit.rank.emulation.clock import Clocks
+from ddpkit.rank.emulation.desk import Desk
+from ddpkit.rank.record.call import RecordedCall
+from ddpkit.rank.record.clock import DeviceMoment, Moment
+from ddpkit.rank.record.recorder import current
+from ddpkit.simulate.device import COMPUTE
+from ddpkit.simulate.queues import Queues
+
+MOST_LAUNCHES = 4096  # the size of a batch
+LONGEST_NS = 5_000_000  # real time after which a batch is sent
+Number: TypeAlias = tuple[int, int]  # an operation in an `After`
+
+NO_NUMBER = 1 << 63  # uncounted nodes of autograd have this number or more
+
+
+class Carrying(Protocol):
+    """An operation that gloo may still carry bytes for."""
+
+    number: int
+    call: RecordedCall
+    tensors: list[torch.Tensor]  # until gloo has brought them
+
+    def follows(self) -> After:
+        """Return the operations that a waiting stream follows."""
+
+    def take_bytes(self) -> bool:
+        """Wait for gloo, once all members have posted."""
+
+
+class Device:
+    """The device of a rank during one run."""
+
+    def __init__(self, clocks: Clocks, desk: Desk) -> None:
+        self.queues = Queues[Number]()
+        self._clocks, self._desk = clocks, desk
+        self._main_thread = threading.main_thread().ident
+        self._switches: list[tuple[int, Hashable]] = []  # number of autograd's node, stream
+        self._before: Hashable = None  # the stream of a backward's last operation
+        self._in_backward: set[Hashable] = set()  # the streams that a backward has used
+        self._unsent: list[Launch] = []
+        self._sending = threading.RLock()  # a signal's handler may launch
+        self._sent_at = time.monotonic_ns()
+        self._last: tuple[int, After] = (-1, ())
+        self._last_moment = DeviceMoment(0)
+        self._batch: dict[str, tuple[int, After, list[Number]]] | None = None
+        self._carrying: dict[int, list[Carrying]] = {}  # address of a storage: operations
+        self._reduced: set[int] = set()  # operations of DDP's reducer that no stream follows yet
+        self._unwaited: dict[int, Carrying] = {}  # for which no stream waits, by number
+        self._times: dict[int, tuple[int, int]] = {}
+        self._busy: tuple[tuple[int, int], ...] = ()  # stretches of compute, once the run is over
+        # Calls, and no operations, which hold tensors: an entry's end depends on real time.
+        self._under_way: dict[int, RecordedCall] = {}
+        clocks.main.before_page = desk.before_ask = self.send
+        desk.learn = self._learn
+
+    # Streams
+
+    def choose(self, stream: Hashable) -> None:
+        """Make a stream the current stream, and note the number of autograd's next node."""
+        self.queues.current = stream
+        number = torch_private.next_node()
+        while self._switches and self._switches[-1][0] >= number:
+            self._switches.pop()
+        if not self._switches or self._switches[-1][1] is not stream:
+            self._switches.append((number, stream))
+
+    def _stream_of_backward(self) -> Hashable:
+        """Return the stream of a backward's operation: the stream of the forward.
+
+        autograd numbers nodes as it makes them, and tells the number of the running node. The sum
+        of a parameter's gradients has no number, and runs on the current stream.
+        """
+        number = torch_private.running_node()
+        if number is None or number >= NO_NUMBER:
+            return self.queues.current
+        at = bisect_right(self._switches, number, key=lambda switch: switch[0]) - 1
+        return self._switches[max(at, 0)][1]
+
+    def backward_ends(self) -> None:
+        """Let the current stream follow all streams of a backward."""
+        for stream in self._in_backward:
+            self.queues.follow(self.queues.tail(stream))
+        self._in_backward.clear()
+        self._before = None
+
+    # Launches
+
+    def launch(self, launch_ns: int, work_ns: int, place: str = COMPUTE) -> None:
+        """Spend a launch of the host, and let a place of the device work on the current stream."""
+        clock = self._clocks.mine
+        clock.spend(launch_ns)
+        number, queues = next(self._desk.numbers), self.queues
+        if len(self._switches) == 1:  # no other stream was used while a graph was made
+            stream, follows = queues.current, queues.launch((number, 0))
+        else:
+            stream = self._stream_of_backward()
+            if self._before is not None and self._before is not stream:
+                queues.follow(queues.tail(self._before), stream)
+            with queues.on(stream):
+                follows = queues.launch((number, 0))
+            self._before = stream if torch_private.running_node() is not None else None
+            if self._before is not None:
+                self._in_backward.add(stream)
+        priority = getattr(stream, "priority", 0) if place == COMPUTE else 0
+        self._tell((number, clock.now(), place, work_ns, priority, follows))
+
+    def post(self, operation: Carrying) -> After:
+        """Put a call behind its stream and its communicator; return the operations before the call.
+
+        A message outside a batch is in a queue for its pair of ranks.
+        """
+        number, call = operation.number, operation.call
+        self._under_way[number], self._unwaited[number] = call, operation
+        call.posted = DeviceMoment(number, begins=True)
+        communicator = call.what.group
+        if self._batch is None:
+            if call.what.op in ("send", "recv"):
+                communicator += f" with {call.what.peer}"
+            return self.queues.collective((number, 0), communicator, blocking=False)
+        if communicator not in self._batch:
+            joint = next(self._desk.numbers)
+            follows = self.queues.collective((joint, 0), communicator, blocking=False)
+            self._batch[communicator] = joint, follows, []
+        _, follows, messages = self._batch[communicator]
+        messages.append((number, 0))
+        return follows
+
+    def refused(self, number: int) -> None:
+        """Forget an operation after gloo has refused it; later launches go on."""
+        self._under_way.pop(number, None)
+        self._unwaited.pop(number, None)
+
+    def waited(self, number: int) -> None:
+        """Note that a stream or the host waits for an operation."""
+        self._unwaited.pop(number, None)
+
+    @contextmanager
+    def one_batch(self) -> Iterator[None]:
+        """A block in which all messages of a group are one item: no message is behind another."""
+        self._batch = {}
+        try:
+            yield
+        finally:
+            batch, self._batch = self._batch, None
+            for joint, _, messages in batch.values():
+                self._tell((joint, self._clocks.mine.now(), EVENT, 0, 0, tuple(messages)))
+
+    def moment(self, follows: After | None = None) -> DeviceMoment:
+        """Return the current stream's moment, or the moment at which all of `follows` is done."""
+        follows = self.queues.tail() if follows is None else follows
+        at = self._clocks.mine.now(), follows
+        if at != self._last:
+            number = next(self._desk.numbers)
+            self._tell((number, at[0], EVENT, 0, 0, follows))
+            self._last, self._last_moment = at, DeviceMoment(number)
+        return self._last_moment
+
+    def _tell(self, item: Launch) -> None:
+        if threading.get_ident() != self._main_thread:
+            self._desk.tell(Launched((item,)))
+            return
+        with self._sending:
+            self._unsent.append(item)
+        if len(self._unsent) >= MOST_LAUNCHES or time.monotonic_ns() - self._sent_at > LONGEST_NS:
+            self._clocks.main.say_how()
+
+    def send(self) -> None:
+        """Tell the timekeeper of all launches, before the clock's page shows a later time.
+
+        A thread's question sends the launches too: the main thread may block in a `join`.
+        """
+        self._sent_at = time.monotonic_ns()
+        with self._sending:
+            if self._unsent:
+                items, self._unsent = tuple(self._unsent), []
+                self._desk.tell(Launched(items))
+
+    # The host waits
+
+    @property
+    def stands(self) -> bool:
+        """True while the kit works on the thread: then no time passes, and no read waits."""
+        return self._clocks.mine.stands
+
+    def wait(self, follows: After | None = None) -> None:
+        """Let the host wait for operations, by default for the current stream's."""
+        follows = self.queues.tail() if follows is None else follows
+        if not follows:
+            return
+        clock = self._clocks.mine
+        oldest = next(iter(self._under_way.values()), None)
+        with clock.stopped(), self.said(oldest):
+            due = self._desk.ask(follows, clock.now())
+            assert due.done_ns is not None
+            clock.jump(max(due.done_ns, due.now_ns))
+
+    def synchronize(self, *_: Any) -> None:
+        """Let the host wait for all launches."""
+        self.wait(self.queues.everything())
+        self._take_everything()
+
+    def is_done(self, follows: After) -> bool:
+        """True if operations are done by now. A look costs a little: a loop must not stand."""
+        clock = self._clocks.mine
+        if not follows:
+            return True
+        with clock.stopped():
+            due = self._desk.ask(follows, clock.now(), clock.now())
+            clock.jump(due.now_ns)
+            if due.done_ns is not None and due.done_ns <= clock.now():
+                return True
+        clock.look()
+        return False
+
+    def _learn(self, times: TimesOf) -> None:
+        """Keep new times, and note the operations that are over."""
+        self._times |= times
+        recorder = current()
+        for number in [number for number in self._under_way if number in times]:
+            call = self._under_way.pop(number)
+            call.done = DeviceMoment(number)
+            if recorder is not None:
+                recorder.done(call)
+
+    @contextmanager
+    def said(self, call: RecordedCall | None) -> Iterator[None]:
+        """A block in which the agent sees the thread wait for a call."""
+        recorder, thread = current(), threading.get_ident()
+        if recorder is None or call is None:
+            yield
+            return
+        recorder.waits[thread] = call
+        try:
+            yield
+        finally:
+            recorder.wait_over(thread)
+
+    # Tensors that gloo carries
+
+    def carries(
+        self, tensors: Iterable[torch.Tensor], operation: Carrying, *, reduces: bool = False
+    ) -> None:
+        """Note tensors that gloo may still carry, after a stream has been told to wait for gloo.
+
+        reduces  True for a bucket of DDP's reducer: the stream follows at the first touch
+        """
+        for tensor in tensors:
+            self._carrying.setdefault(
+                torch_private.storage_id(tensor.untyped_storage()), []
+            ).append(operation)
+        if reduces:
+            self._reduced.add(operation.number)
+
+    def touch(self, values: Iterable[Any]) -> None:
+        """Wait for gloo before an operation uses tensors that gloo carries."""
+        if self._carrying:
+            for value in values:
+                if isinstance(value, torch.Tensor):
+                    self._touch(value)
+                elif isinstance(value, list | tuple):
+                    self.touch(value)
+                elif isinstance(value, dict):
+                    self.touch(value.values())
+
+    def _touch(self, tensor: torch.Tensor) -> None:
+        try:
+            key = torch_private.storage_id(tensor.untyped_storage())
+        except (NotImplementedError, RuntimeError):  # sparse
+            return
+        if key in self._carrying:
+            self._take(list(self._carrying[key]))
+
+    def _take(self, operations: Iterable[Carrying]) -> None:
+        for operation in operations:
+            self._forget(operation)
+            if operation.number in self._reduced:
+                self._reduced.discard(operation.number)
+                self.queues.follow(operation.follows())
+            with self._clocks.mine.stopped():
+                operation.take_bytes()
+
+    def _forget(self, operation: Carrying) -> None:
+        """Forget all tensors of an operation: addresses are used again."""
+        for tensor in operation.tensors:
+            key = torch_private.storage_id(tensor.untyped_storage())
+            here = self._carrying.get(key, [])
+            if operation in here:
+                here.remove(operation)
+            if not here:
+                self._carrying.pop(key, None)
+
+    def meet(self, number: int, call: RecordedCall) -> None:
+        """Wait until all members have posted an operation, and put the host's clock there."""
+        clock = self._clocks.mine
+        with clock.stopped(), self.said(call):
+            due = self._desk.ask(((number, 0),), clock.now(), posted=True)
+            clock.jump(max(due.done_ns or 0, due.now_ns))
+
+    def _take_everything(self) -> None:
+        """Take all tensors that gloo has carried, once the device is done.
+
+        The host's shorter waits take no tensors: there the set of finished operations depends on
+        real time, and memory would too.
+        """
+        over = [number for number in self._unwaited if number not in self._under_way]
+        self._take([self._unwaited.pop(number) for number in over])
+        for operations in [list(each) for each in self._carrying.values()]:
+            self._take(operations)
+        self._carrying.clear()
+
+    # Moments, for the recorder
+
+    @property
+    def now(self) -> Callable[[], Moment]:
+        return self.moment
+
+    def ns(self, moment: Moment) -> int:
+        """Return the time of a moment in ns; a moment that never came has the host's time."""
+        if not isinstance(moment, DeviceMoment):
+            assert isinstance(moment, int)
+            return moment
+        times = self._times.get(moment.number)
+        if times is None:
+            return self._clocks.main.now()
+        if moment.waits:
+            return max(times[0], self._idle_since(times[1]))
+        return times[0] if moment.begins else times[1]
+
+    def _idle_since(self, ns: int) -> int:
+        """Return the end of the compute before a time; the time itself if the device was busy."""
+        at = bisect_left(self._busy, (ns,)) - 1  # the last stretch that begins before it
+        return 0 if at < 0 else min(ns, self._busy[at][1])
+
+    def is_past(self, moment: Moment) -> bool:
+        return True
+
+    def ended(self, *, well: bool) -> None:
+        """Wait for all launches if the function has returned; learn all times."""
+        if well:
+            self.synchronize()
+        self._busy = self._desk.ask_times()

@@ -1,0 +1,187 @@
+"""Streams and events of a rank's device, and the functions of torch that are replaced for a run.
+
+The classes replace torch.cuda's and torch.cpu's. torch's own code, such as FSDP2's, uses the
+streams of torch.cpu on a device mesh of CPUs; torch's classes there are stubs, and no stream waits
+for the events.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpkit import torch_private
+from ddpkit.protocol.emulation import After
+from ddpkit.rank.emulation.device import Device
+from ddpkit.rank.record.clock import DeviceMoment
+
+
+class DeviceStream:
+    """A queue of the device: launches on the current stream run in order.
+
+    The class replaces torch.cuda.Stream and torch.cpu.Stream.
+    """
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        if isinstance(device, int):  # torch.cpu.Stream has the priority first
+            priority = device
+        self.priority = priority
+
+    def wait_event(self, event: DeviceEvent) -> None:
+        """Let the next launch on the stream follow an event."""
+        _of_this_rank().queues.follow(event.follows, self)
+
+    def wait_stream(self, stream: DeviceStream) -> None:
+        """Let the next launch follow the last launch of `stream`."""
+        queues = _of_this_rank().queues
+        queues.follow(queues.tail(stream), self)
+
+    def record_event(self, event: DeviceEvent | None = None) -> DeviceEvent:
+        """Return an event at the end of the stream's present launches."""
+        event = event or DeviceEvent()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        """Let the host wait for the stream's launches."""
+        device = _of_this_rank()
+        device.wait(device.queues.tail(self))
+
+    def query(self) -> bool:
+        """True if the stream's launches are done."""
+        device = _of_this_rank()
+        return device.is_done(device.queues.tail(self))
+
+
+class DeviceEvent:
+    """A moment on a stream; an event without a record is over."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.follows: After = ()
+        self._happens: DeviceMoment | None = None
+
+    def record(self, stream: DeviceStream | None = None) -> None:
+        """Capture a stream's launches; a second record replaces the first."""
+        device = _of_this_rank()
+        self.follows = device.queues.tail(stream)
+        self._happens = device.moment(self.follows)
+
+    def wait(self, stream: DeviceStream | None = None) -> None:
+        """Let the next launch on a stream follow the event."""
+        _of_this_rank().queues.follow(self.follows, stream)
+
+    def synchronize(self) -> None:
+        """Let the host wait for the event."""
+        _of_this_rank().wait(self.follows)
+
+    def query(self) -> bool:
+        """True if the event has happened."""
+        return _of_this_rank().is_done(self.follows)
+
+    def elapsed_time(self, end_event: DeviceEvent) -> float:
+        """Return the milliseconds to a later event. Raises RuntimeError unless both happened."""
+        times = []
+        for event in (self, end_event):
+            if event._happens is None:
+                raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+            if not event.query():
+                raise RuntimeError("Both events must be completed before calculating elapsed time.")
+            times.append(_of_this_rank().ns(event._happens))
+        return (times[1] - times[0]) / 1e6
+
+
+def set_stream(stream: DeviceStream) -> None:
+    """Make a stream the current stream."""
+    _of_this_rank().choose(stream)
+
+
+class StreamContext:
+    """A block in which a stream is the current stream; None keeps the current stream."""
+
+    def __init__(self, stream: DeviceStream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> DeviceStream | None:
+        if self.stream is not None:
+            device = _of_this_rank()
+            self._before = device.queues.current
+            device.choose(self.stream)
+        return self.stream
+
+    def __exit__(self, *error: Any) -> None:
+        if self.stream is not None:
+            _of_this_rank().choose(self._before)
+
+
+_device: Device | None = None
+
+
+def _of_this_rank() -> Device:
+    if _device is None:
+        raise RuntimeError("a stream or an event is used after the run that it was made in")
+    return _device
+
+
+@contextmanager
+def shown(device: Device) -> Iterator[None]:
+    """A block in which torch's streams on a CPU are the device's, and reading a tensor waits."""
+    global _device
+    _device = device
+    device.choose(DeviceStream())
+
+    def current_stream(device_of_torch: Any = None) -> Any:
+        return device.queues.current
+
+    with ExitStack() as undo:
+
+        def replace(home: Any, name: str, value: Any) -> None:
+            undo.callback(setattr, home, name, getattr(home, name))
+            setattr(home, name, value)
+
+        for name, value in (
+            ("Stream", DeviceStream),
+            ("Event", DeviceEvent),
+            ("current_stream", current_stream),
+            ("stream", StreamContext),
+            ("synchronize", device.synchronize),
+        ):
+            replace(torch.cpu, name, value)
+        for name in ("tolist", "numpy", "cpu", "__array__"):
+            replace(torch.Tensor, name, _read(device, getattr(torch.Tensor, name)))
+        batched = _as_one(device, dist.batch_isend_irecv)
+        for home in (dist, dist.distributed_c10d):
+            replace(home, "batch_isend_irecv", batched)
+        optimizers, lists = torch_private.optimizers(), torch_private.TAKE_LISTS
+        places = getattr(optimizers, lists)
+        replace(optimizers, lists, lambda: [*places(), "cpu"])
+        try:
+            yield
+        finally:
+            _device = None
+
+
+def _read(device: Device, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that reads a tensor's values: the host waits for the current stream first."""
+
+    @functools.wraps(original)
+    def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not device.stands:
+            device.touch((tensor,))
+            device.wait()
+        return original(tensor, *args, **kwargs)
+
+    return read
+
+
+def _as_one(device: Device, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def batch_isend_irecv(*args: Any, **kwargs: Any) -> Any:
+        with device.one_batch():
+            return original(*args, **kwargs)
+
+    return batch_isend_irecv

@@ -1,0 +1,280 @@
+"""An operation of an emulated group: gloo carries the bytes, the timekeeper tells the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ddpkit import torch_private
+from ddpkit.protocol.emulation import After, Due
+from ddpkit.rank.emulation.clock import LaterClock
+from ddpkit.rank.emulation.machine import Machine
+from ddpkit.rank.group.ended import Carried, EndedCollective
+from ddpkit.rank.group.futures import EmulatedFuture
+from ddpkit.rank.group.work import RecordedWork, alive
+from ddpkit.rank.record.call import RecordedCall
+from ddpkit.rank.record.clock import DeviceMoment
+from ddpkit.rank.record.recorder import Recorder
+
+if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+    from ddpkit.rank.emulation.device import Device
+    from ddpkit.rank.emulation.memory import Held, Memory
+
+# What sums over all ranks, and the place of its input: in a backward that is a bucket.
+SUMS = {"all_reduce": 0, "reduce": 0, "reduce_scatter_tensor": 1, "reduce_scatter": 1}
+LOOK_NS = 1_000  # what a look costs that finds an operation under way, and
+SHARE = 64  # this part of the time that has passed in looking, but
+LOOK_AT_MOST_NS = 1_000_000_000  # no more, so that the clock of a loop without end stays a number
+
+
+def _of_its_own(value: Any) -> Any:
+    """Return other tensors on the storages of dense ones, in the same lists and tuples."""
+    if isinstance(value, list):
+        return [*map(_of_its_own, value)]
+    if isinstance(value, tuple):
+        return tuple(map(_of_its_own, value))
+    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.detach() if is_dense else value
+
+
+class EmulatedOperation:
+    """An operation under way on the emulated network, and in gloo."""
+
+    def __init__(self, machine: Machine, call: RecordedCall, number: int) -> None:
+        self._machine, self.call, self.number = machine, call, number
+        self.inner: Any = None  # gloo's handle
+        self.answer: Due | None = None  # once the timekeeper has said when it is done
+        self.future: EmulatedFuture | None = None
+        self.bucket: list[torch.Tensor] = []  # of DDP's reducer, until it takes the future
+        self.followed_by: list[tuple[int, int]] = []  # on a device: last launches of callbacks
+        self.tensors: list[torch.Tensor] = []  # on a device: until gloo's bytes are here
+        self._carried: list[Held] = []
+        self._in_gloo: Carried | None = None
+        self._looked_since: int | None = None
+        self._source = -1
+        self._here = False  # its bytes are
+        self.start_from: Callable[[int], Any] | None = None  # of a receive from anybody
+        self.started = threading.Event()  # so: handed to gloo
+        self._error: Exception | None = None  # that gloo has raised then
+
+    def carry(self, memory: Memory, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Note what it carries, where a modelled machine's memory is watched; return gloo's part.
+
+        On a device the program uses the tensors while gloo carries. So gloo gets other tensors on
+        the same storages: a use count above the first tells that gloo still holds a tensor.
+        """
+        if self._machine.backward.is_under_way and self.call.what.op in SUMS:
+            memory.note_reduced(args[SUMS[self.call.what.op]])
+        self._carried = memory.carried(args)
+        if self._machine.device is not None:
+            self.tensors = memory.tensors_in(args)
+        if self.call.what.op in ("send", "recv"):  # no thread of gloo's has a part in these
+            return args
+        given: tuple[Any, ...] = args
+        if self._machine.device is not None:
+            given = _of_its_own(args)
+        self._in_gloo = Carried(memory.tensors_in(given), memory.tensors_in(args[:1]))
+        return given
+
+    def release(self) -> None:
+        """Let go of its future, which nobody will ask it for again."""
+        self.future = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the operation is done, in emulated time, and its bytes are here."""
+        clock = self._machine.clocks.mine
+        if isinstance(clock, LaterClock):
+            self._take_bytes()
+            clock.follow(self)
+            return True
+        device = self._machine.device
+        if device is not None and timeout is None and self.start_from is None:
+            return self._let_stream_wait(device)
+        limit = None if timeout is None else clock.now() + int(timeout.total_seconds() * 1e9)
+        if not self._is_done(limit):
+            assert limit is not None
+            clock.jump(limit)
+            # gloo reads nothing more from a peer whose message's receive nobody keeps.
+            self._machine.given_up.add(self)
+            raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
+        clock.jump(self.done_ns)
+        self._machine.note("wait", self.number)
+        return self.take_bytes()
+
+    def _let_stream_wait(self, device: Device) -> bool:
+        """Let the current stream wait, and the host go on; but NCCL's barrier holds the host."""
+        device.waited(self.number)
+        device.queues.follow(self.follows())
+        if self.call.what.op == "barrier":
+            device.wait()
+            return self.take_bytes()
+        device.carries(self.tensors, self)
+        return True
+
+    def follows(self) -> After:
+        """Return what a stream of a device follows that waits for it and its callbacks."""
+        return ((self.number, 0), *self.followed_by)
+
+    def take_bytes(self) -> bool:
+        """Wait for gloo, in no emulated time, and let go of what it has carried."""
+        clock, device = self._machine.clocks.mine, self._machine.device
+        if device is not None:
+            device.waited(self.number)
+            if not self._here:
+                device.meet(self.number, self.call)
+        with nullcontext() if device is None else device.said(self.call):
+            done = self._take_bytes()
+        self.tensors = []
+        for held in self._carried:
+            held.collected_ns = clock.now()
+        if self.future is not None:  # c10d reads its value as soon as the wait is over
+            self.future.wait_for_gloo()
+        if self._in_gloo is not None and (self.future is None or self.future.is_results):
+            carried, self._in_gloo = self._in_gloo, None
+            self.inner = EndedCollective(carried.results)
+            carried.wait_for_gloo()
+        return done
+
+    def is_completed(self) -> bool:
+        """Whether it is done at this time. A look that finds it under way costs a little."""
+        clock = self._machine.clocks.mine
+        if isinstance(clock, LaterClock):
+            return self.inner is not None and bool(self.inner.is_completed())
+        with clock.stopped():
+            if self._is_done(clock.now()):
+                self._take_bytes()
+                return True
+            if self._looked_since is None:
+                self._looked_since = clock.now()
+            share = (clock.now() - self._looked_since) // SHARE
+            clock.pass_by(min(LOOK_NS + share, LOOK_AT_MOST_NS))
+            return False
+
+    def _take_bytes(self) -> bool:
+        """Wait for gloo, once: a second wait for a message would wait for the next message."""
+        if not self._here:
+            self._wait_for_source()
+            self._here = bool(self.inner.wait())
+            self._machine.given_up.discard(self)
+        return self._here
+
+    def get_future(self) -> EmulatedFuture:
+        """The operation's future, whose callbacks run when it is done."""
+        if self.future is None:
+            bucket, self.bucket = self.bucket, []
+            self.future = EmulatedFuture(self._machine, self, self.inner, results=bucket)
+            device = self._machine.device
+            if bucket and device is not None:
+                device.carries(bucket, self, reduces=True)
+                device.waited(self.number)
+                self.call.blocked = DeviceMoment(self.number, waits=True)
+            self._machine.backward.future_taken(self)
+        return self.future
+
+    def ask(self, ns: int) -> None:
+        """Find out when it was done, if it was at a time."""
+        self._is_done(ns)
+
+    @property
+    def done_ns(self) -> int:
+        """When it is done; waits for the timekeeper to know."""
+        if self.answer is None or self.answer.done_ns is None:
+            self._is_done(None)
+        done = None if self.answer is None else self.answer.done_ns
+        assert done is not None
+        return done
+
+    @property
+    def over_ns(self) -> int:
+        """When it is done, and all callbacks that follow it."""
+        moments = [] if self.future is None else self.future.chain.moments
+        return max([self.done_ns, *(moment.ns() for moment in moments)])
+
+    def _is_done(self, limit_ns: int | None) -> bool:
+        """Whether it is done at the limit, and what is known of it then."""
+        if self.answer is None or self.answer.done_ns is None:
+            machine = self._machine
+            now = machine.clocks.mine.now()
+            self.answer = machine.desk.ask(((self.number, 0),), now, limit_ns)
+            machine.clocks.mine.jump(self.answer.now_ns)
+            if self.answer.done_ns is not None:
+                self._write_down(self.answer)
+        done = self.answer.done_ns
+        return done is not None and (limit_ns is None or done <= limit_ns)
+
+    def _write_down(self, answer: Due) -> None:
+        assert answer.done_ns is not None
+        self.call.done = answer.done_ns
+        self._wait_for_source()
+
+    # Of a receive from anybody
+
+    def has_source(self) -> bool:
+        """Whether it is known by now who has sent what it takes."""
+        self._is_done(self._machine.clocks.mine.now())
+        return self.answer is not None and self.answer.source >= 0
+
+    def source_is_known(self, rank: int) -> None:
+        """Hand it to gloo, as a receive from a rank. A thread of the kit's calls this."""
+        assert self.start_from is not None
+        try:
+            self._source = self.call.what.members.index(rank)
+            self.inner = self.start_from(rank)
+        except Exception as error:
+            self._error = error
+        self.start_from = None
+        self.started.set()
+
+    def _wait_for_source(self) -> None:
+        if self.inner is None:
+            self.started.wait()
+            if self._error is not None:
+                raise self._error
+
+    def _source_rank(self) -> int:
+        return self._source if self._source >= 0 else torch_private.source_of(self.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class EmulatedWork(RecordedWork):
+    """What an emulated group gives for a call. The rank's clock stands while it waits."""
+
+    def __init__(
+        self, inner: EmulatedOperation, call: RecordedCall, recorder: Recorder, machine: Machine
+    ) -> None:
+        super().__init__(inner, call, recorder)
+        self._clocks, self._device = machine.clocks, machine.device
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        with self._clocks.mine.stopped():
+            if self._device is not None:
+                return self._wait_on(self._device, timeout)
+            try:
+                return super().wait(timeout)
+            finally:
+                call = self._call
+                call.collected = self._recorder.now(call)
+                done, blocked = call.done, call.blocked
+                if isinstance(done, int) and isinstance(blocked, int) and done <= blocked:
+                    call.blocked = None  # it was done already
+                self._recorder.keep(call)
+
+    def _wait_on(self, device: Device, timeout: timedelta | None) -> bool:
+        """Let the device's current stream wait; the trace has the wait of the stream."""
+        self._over()
+        self._call.blocked = DeviceMoment(self._inner.number, waits=True)
+        try:
+            return bool(self._inner.wait(timeout or None))  # C++ says "no timeout" with one of 0
+        finally:
+            alive.waited(self, self._call.what.bytes)
+
+    def get_future(self) -> Any:
+        with self._clocks.mine.stopped():
+            return super().get_future()
