@@ -156,7 +156,7 @@ def test_tune_names_the_best_cap_and_the_order_to_measure(saved: str) -> None:
 
 
 def test_what_docs_run_md_does_with_a_trace(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "run.md").read_text("utf-8").split("Then, with the trace")[1]
+    page = (ROOT / "docs" / "run.md").read_text("utf-8").split("Two more commands read")[1]
     monkeypatch.chdir(Path(saved).parent)
     commands = re.findall(r"^ddpkit (.*run\.json\.gz.*)$", page, re.MULTILINE)
     assert [shlex.split(command)[0] for command in commands] == ["predict", "tune"]
