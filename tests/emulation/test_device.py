@@ -526,15 +526,44 @@ def test_a_thread_that_is_joined_waits_for_the_main_threads_launches() -> None:
     assert device().run(program).results == [[110]]
 
 
-def test_operations_outside_modules_are_the_devices_and_no_spans() -> None:
-    """A product of 1 ms, which the all_reduce follows; the marked kernel alone is a span."""
+def test_operations_outside_modules_are_stretches_of_one_stream() -> None:
+    """Products of 1 ms. The side stream's product is ready first: it runs from 0.01 to 1.01.
 
-    def program() -> None:
-        x = torch.ones(100, 100)
-        y = x @ x
-        dist.all_reduce(y[0, :1])
-        kernel("K", 10)
+    The all_reduce takes 2 ms. The stream waits, and its next product is another stretch. A module
+    and a marked span end a stretch.
+    """
 
-    run = device(2, machine=MS).run(program)
-    assert [span.name for span in run.trace.spans if span.rank == 0] == ["all_reduce", "K"]
-    assert spans(run, "all_reduce")[0][0] == 1000
+    def program() -> int:
+        x, g, side = torch.ones(100, 100), torch.ones(50), torch.cpu.Stream()
+        layer = nn.Linear(100, 100, bias=False)
+        torch.cpu.synchronize()
+        began = time.perf_counter_ns()
+        kernel("K0", 10)
+        y = x @ x @ x
+        work = dist.all_reduce(g, async_op=True)
+        with torch.cpu.stream(side):
+            x @ x
+        work.wait()
+        y @ y
+        layer(x)
+        x @ x
+        kernel("K1", 10)
+        return began
+
+    run = device(2, machine=MS, link="100 kB/s").run(program)
+    began = run.results[0]
+    found = [
+        (span.name, (span.start_ns - began) / 1e6, (span.end_ns - began) / 1e6)
+        for span in sorted(run.trace.of(0), key=lambda span: (span.start_ns, span.end_ns))
+        if span.start_ns >= began
+    ]
+    assert found == [
+        ("K0", 0, 0.01),
+        ("mm", 0, 1.01),
+        ("mm", 0.01, 3.01),
+        ("all_reduce", 3.01, 5.01),
+        ("mm", 5.01, 6.01),
+        ("Linear", 6.01, 7.01),
+        ("mm", 7.01, 8.01),
+        ("K1", 8.01, 8.02),
+    ]

@@ -113,6 +113,8 @@ class Counting(PlainMode):
                 self._clock.spend(costs[0])
             return
         if costs is not None:
+            if self.loose is not None:
+                self.loose.launch(func, costs[1], device.moment)
             device.launch(*costs)
         elif func is _ITEM:
             device.launch(self._meter.launch_ns, 0, DOWN)

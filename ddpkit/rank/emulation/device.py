@@ -91,12 +91,33 @@ class Device:
 
     def choose(self, stream: Hashable) -> None:
         """Make a stream the current stream, and note the number of autograd's next node."""
+        self.stretch_ends()
         self.queues.current = stream
         number = torch_private.next_node()
         while self._switches and self._switches[-1][0] >= number:
             self._switches.pop()
         if not self._switches or self._switches[-1][1] is not stream:
             self._switches.append((number, stream))
+
+    @contextmanager
+    def on(self, stream: Hashable) -> Iterator[None]:
+        """A block in which launches go to a stream."""
+        self.stretch_ends()
+        with self.queues.on(stream):
+            yield
+            self.stretch_ends()
+
+    def follow(self, items: After, stream: Hashable = None) -> None:
+        """Let a stream, by default the current stream, wait for items."""
+        if stream is None or stream is self.queues.current:
+            self.stretch_ends()
+        self.queues.follow(items, stream)
+
+    def stretch_ends(self) -> None:
+        """End the stretch of operations outside modules: the device may wait now."""
+        recorder = current() if threading.get_ident() == self._main_thread else None
+        if recorder is not None and recorder.loose is not None:
+            recorder.loose.close()
 
     def _stream_of_backward(self) -> Hashable:
         """Return the stream of a backward's operation: the stream of the forward.
@@ -218,6 +239,7 @@ class Device:
 
     def wait(self, follows: After | None = None) -> None:
         """Let the host wait for operations, by default for the current stream's."""
+        self.stretch_ends()
         follows = self.queues.tail() if follows is None else follows
         if not follows:
             return
@@ -309,7 +331,7 @@ class Device:
             self._forget(operation)
             if operation.number in self._reduced:
                 self._reduced.discard(operation.number)
-                self.queues.follow(operation.follows())
+                self.follow(operation.follows())
             with self._clocks.mine.stopped():
                 operation.take_bytes()
 
@@ -370,6 +392,7 @@ class Device:
 
     def ended(self, *, well: bool) -> None:
         """Wait for all launches if the function has returned; learn all times."""
+        self.stretch_ends()
         if well:
             self.synchronize()
         self._busy = self._desk.ask_times()

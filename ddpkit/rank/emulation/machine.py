@@ -166,6 +166,7 @@ class Machine:
         """Let the device run a kernel of `ns`; False on a machine without a device."""
         if self.device is None or self._counted is None:
             return False
+        self.device.stretch_ends()
         self.device.launch(self._counted.meter.launch_ns, ns)
         return True
 

@@ -34,12 +34,12 @@ class DeviceStream:
 
     def wait_event(self, event: DeviceEvent) -> None:
         """Let the next launch on the stream follow an event."""
-        _of_this_rank().queues.follow(event.follows, self)
+        _of_this_rank().follow(event.follows, self)
 
     def wait_stream(self, stream: DeviceStream) -> None:
         """Let the next launch follow the last launch of `stream`."""
-        queues = _of_this_rank().queues
-        queues.follow(queues.tail(stream), self)
+        device = _of_this_rank()
+        device.follow(device.queues.tail(stream), self)
 
     def record_event(self, event: DeviceEvent | None = None) -> DeviceEvent:
         """Return an event at the end of the stream's present launches."""
@@ -73,7 +73,7 @@ class DeviceEvent:
 
     def wait(self, stream: DeviceStream | None = None) -> None:
         """Let the next launch on a stream follow the event."""
-        _of_this_rank().queues.follow(self.follows, stream)
+        _of_this_rank().follow(self.follows, stream)
 
     def synchronize(self) -> None:
         """Let the host wait for the event."""

@@ -87,7 +87,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
         clock, device = self._machine.clocks.mine, self._machine.device
         with clock.stopped(), self._said_to_wait():
             if device is not None:
-                device.queues.follow(self.follows)
+                device.follow(self.follows)
                 device.meet(self._operation.number, self._operation.call)
                 return self.wait_for_gloo()
             if not isinstance(clock, LaterClock):  # callbacks are not done before the operation
@@ -147,7 +147,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
             self.wait_for_gloo()  # the callback hears of an error when it asks for the value
         stream = object()
         device.queues.follow(self.follows, stream)
-        with device.queues.on(stream):
+        with device.on(stream):
             try:
                 value, error = callback(self), None
             except Exception as raised:

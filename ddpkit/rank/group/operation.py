@@ -109,7 +109,7 @@ class EmulatedOperation:
     def _let_stream_wait(self, device: Device) -> bool:
         """Let the current stream wait, and the host go on; but NCCL's barrier holds the host."""
         device.waited(self.number)
-        device.queues.follow(self.follows())
+        device.follow(self.follows())
         if self.call.what.op == "barrier":
             device.wait()
             return self.take_bytes()

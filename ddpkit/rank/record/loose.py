@@ -7,6 +7,9 @@ Where compute is counted, each operation's cost is known. Operations that follow
 a gap on the main thread's clock are one stretch, named after the operation that cost the most. A
 stretch ends where the thread posts a call or waits, and where other compute takes time.
 
+On an emulated device a stretch lies on one stream, from the stream's moment before the first launch
+to its moment after the last. There a stretch also ends where the stream follows another one.
+
 What must hold: no stretch lies inside other recorded compute, so `is_covered` is asked at each
 operation. The price is that question and two additions; the list of the stretch's operations has
 one entry for each kind of operation.
@@ -17,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ddpkit.rank.record.clock import Moment
 from ddpkit.rank.record.log import Log
 from ddpkit.torch_private import schema_of
 from ddpkit.trace import OPERATIONS
@@ -27,7 +31,9 @@ class LooseOperations:
 
     def __init__(self, log: Log, is_covered: Callable[[], bool]) -> None:
         self._log, self._is_covered = log, is_covered
-        self._start = self._end = 0
+        self._start: Moment = 0
+        self._end = 0
+        self._moment: Callable[[], Moment] | None = None  # on a device: the stretch's end
         self._ns: dict[Any, int] = {}  # time of each operation
 
     def add(self, operation: Any, start: int, ns: int) -> None:
@@ -40,10 +46,22 @@ class LooseOperations:
         self._end = start + ns
         self._ns[operation] = self._ns.get(operation, 0) + ns
 
+    def launch(self, operation: Any, ns: int, moment: Callable[[], Moment]) -> None:
+        """Note an operation that a device will do in `ns`, before the launch."""
+        if self._is_covered():
+            self.close()
+            return
+        if not ns:
+            return
+        if not self._ns:
+            self._moment, self._start = moment, moment()
+        self._ns[operation] = self._ns.get(operation, 0) + ns
+
     def close(self) -> None:
         """End the stretch, if one is under way, and log it."""
         if self._ns:
             longest = max(self._ns, key=lambda operation: self._ns[operation])
             name = schema_of(longest).name.rpartition("::")[2]
             self._ns = {}
-            self._log.add((OPERATIONS, name, self._start, self._end, 0))
+            end = self._end if self._moment is None else self._moment()
+            self._log.add((OPERATIONS, name, self._start, end, 0))
