@@ -15,8 +15,13 @@ pytestmark = pytest.mark.processes
 
 @pytest.mark.parametrize(
     "how",
-    [{}, {"link": "1 Gbit/s, 10 us"}, {"machine": "A100", "link": "10 Gbit/s"}],
-    ids=["real", "link", "machine"],
+    [
+        {},
+        {"link": "1 Gbit/s, 10 us"},
+        {"machine": "A100", "link": "10 Gbit/s"},
+        {"machine": "device of 1 TFLOP/s, 5 us", "link": "10 Gbit/s"},
+    ],
+    ids=["real", "link", "machine", "device"],
 )
 @pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl"])
 def test_what_nccl_takes(how: dict[str, Any], backend: str) -> None:

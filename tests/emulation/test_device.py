@@ -4,6 +4,9 @@ K(100) is `busy("100 us")`, which on a device is one kernel; a launch costs 10 u
 `torch.cpu` has the device's streams, as torch's own FSDP2 calls them here. Times in us.
 """
 
+import copy
+import io
+import pickle
 import threading
 import time
 from contextlib import nullcontext
@@ -524,6 +527,44 @@ def test_a_thread_that_is_joined_waits_for_the_main_threads_launches() -> None:
         return seen
 
     assert device().run(program).results == [[110]]
+
+
+def read_in_all_ways(tensor: torch.Tensor, way: str) -> float:
+    if way == "pickle":
+        return pickle.loads(pickle.dumps(tensor))[0].item()
+    if way == "save":
+        file = io.BytesIO()
+        torch.save({"weight": tensor}, file)
+        file.seek(0)
+        return torch.load(file)["weight"][0].item()
+    if way == "deepcopy":
+        return copy.deepcopy(tensor)[0].item()
+    if way == "dlpack":
+        return torch.from_dlpack(tensor)[0].item()
+    if way == "repr":
+        return float(repr(tensor)[len("tensor([") :].split(",")[0])
+    read = {"tolist": tensor.tolist, "numpy": tensor.numpy, "cpu": tensor.cpu}.get(way)
+    return float(next(iter(tensor)) if read is None else read()[0])
+
+
+WAYS = "pickle", "save", "deepcopy", "dlpack", "repr", "tolist", "numpy", "cpu", "iter"
+
+
+def test_all_ways_of_reading_wait_for_gloos_bytes() -> None:
+    """Rank 0 posts late in real time: the other host has gone on when the bytes come."""
+
+    def program() -> dict[str, float]:
+        found = {}
+        for way in WAYS:
+            x = torch.full((100,), 1.0 - dist.get_rank())
+            until = time.process_time() + 0.05  # real CPU time, which costs no emulated time
+            while dist.get_rank() == 0 and time.process_time() < until:
+                pass
+            dist.broadcast(x, 0)
+            found[way] = read_in_all_ways(x, way)
+        return found
+
+    assert device(2).run(program).results == [dict.fromkeys(WAYS, 1.0)] * 2
 
 
 def test_operations_outside_modules_are_stretches_of_one_stream() -> None:

@@ -75,8 +75,9 @@ class Counting(PlainMode):
         kwargs = kwargs or {}
         if types and not all(map(is_plain, types)):
             return func(*args, **kwargs) if any(map(is_traced, types)) else NotImplemented
-        counts = self.on and not self._clock.stands and threading.get_ident() == self._thread
-        if self._device is not None and counts:
+        here = self.on and threading.get_ident() == self._thread
+        counts = here and not self._clock.stands
+        if self._device is not None and here:  # copies of ddpkit's own need gloo's bytes as well
             self._device.touch((args, kwargs))
         out = func(*args, **kwargs)
         if counts:

@@ -151,7 +151,7 @@ def shown(device: Device) -> Iterator[None]:
             ("synchronize", device.synchronize),
         ):
             replace(torch.cpu, name, value)
-        for name in ("tolist", "numpy", "cpu", "__array__"):
+        for name in ("tolist", "numpy", "cpu", "__array__", "__reduce_ex__"):
             replace(torch.Tensor, name, _read(device, getattr(torch.Tensor, name)))
         batched = _as_one(device, dist.batch_isend_irecv)
         for home in (dist, dist.distributed_c10d):
@@ -170,8 +170,8 @@ def _read(device: Device, original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        device.touch((tensor,))
         if not device.stands:
-            device.touch((tensor,))
             device.wait()
         return original(tensor, *args, **kwargs)
 
