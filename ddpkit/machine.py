@@ -13,8 +13,8 @@ A machine may have a device, such as a GPU. Then a launch costs the host time, a
 part costs the device time: host and device work side by side.
 
 Machines are named (`NAMED`, in data/machines.json, each number with its source), said in numbers,
-"1 TFLOP/s, 100 GB/s, 64 MB, 5 us" or "device of 400 TFLOP/s, 5 us", or read from a file that
-`ddpkit machine --measure` has written.
+"1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file that `ddpkit machine --measure` has
+written. "device of" before any of these gives the machine a device, as in "device of A100".
 """
 
 import json
@@ -52,7 +52,7 @@ _COMPUTED_AS = {
     "float8_e4m3fn": "float16",
     "float8_e5m2": "float16",
 }
-_DEVICE = re.compile(r"device\s+of\s+", re.IGNORECASE)
+_DEVICE = re.compile(r"(?:device\s+of\s+)+", re.IGNORECASE)
 _PART = re.compile(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([^\W\d]+(?:/s)?)\s*")
 _FLOPS = re.compile(r"([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)")
 _SIZE = re.compile(r"(?i:[kmgt]i?)?B")
@@ -143,22 +143,22 @@ class MachineModel:
         Numbers are told apart by their units: FLOP/s the peak of every dtype, B/s or bit/s the
         memory's bandwidth, B its size, s the launch. The peak must be there; without another number
         it is unlimited, and a launch takes no time. They are what is reached: the efficiency is 1.
-        With "device of" before the numbers, the launch is the host's, and the rest a device's.
+        "device of" before a name, numbers or a file gives a device: the launch is its host's.
         """
         if isinstance(text, MachineModel):
             return text
         if not isinstance(text, str | os.PathLike):
             raise ValueError(f"cannot read the machine {text!r}: write it as {EXAMPLE}")
         words = os.fspath(text).strip()
+        device = _DEVICE.match(words)
+        if device is not None:
+            machine = cls.parse(words[device.end() :])
+            return replace(machine, name=f"device of {machine}", has_device=True)
         if words.endswith(".json"):
             return _from_file(Path(words))
         for name, machine in named().items():
             if name.lower() == words.lower():
                 return machine
-        device = _DEVICE.match(words)
-        if device is not None:
-            numbers = _from_numbers(words[device.end() :])
-            return replace(numbers, name=f"device of {numbers.name}", has_device=True)
         if words[:1].isdigit() or words[:1] == ".":
             return _from_numbers(words)
         near = get_close_matches(words.lower(), [name.lower() for name in named()], 1, 0.4)

@@ -46,9 +46,26 @@ def test_numbers_are_told_apart_by_their_units(text, flops, bandwidth, memory, l
     assert str(machine) == text
 
 
+@pytest.mark.parametrize("text", ["A100", "1 TFLOP/s, 5 us", "mine.json"])
+def test_a_device_has_the_costs_of_its_machine(text: str, tmp_path: Path) -> None:
+    if text == "mine.json":
+        text = str(tmp_path / text)
+        Path(text).write_text(json.dumps(named()["T4"].as_json()))
+    plain, found = MachineModel.parse(text), MachineModel.parse(f"device of {text}")
+    assert (plain.has_device, found.has_device) == (False, True)
+    assert str(found) == f"device of {plain}"
+    host, work = found.host_and_device_ns("matmul", 10**9, 0)
+    assert (host, host + work) == (plain.launch_ns, plain.cost_ns("matmul", 10**9, 0))
+    (tmp_path / "device.json").write_text(json.dumps(found.as_json()))
+    assert MachineModel.parse(tmp_path / "device.json").has_device
+    if text != str(tmp_path / "mine.json"):  # a trace names the machine so
+        assert MachineModel.parse(f"Device of {found}") == found
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("device of H10", 'there is no machine "H10". Did you mean "H100"?'),
         ("A10", 'there is no machine "A10". Did you mean "A100"?'),
         ("zebra", "Named are V100, A100"),
         ("1 TB/s", 'has no peak: give one, as in "1 TFLOP/s"'),
