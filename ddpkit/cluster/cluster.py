@@ -92,7 +92,8 @@ class Cluster:
     `machine="A100"` counts compute instead of measuring it: each operation takes what it would on
     that machine, to the nanosecond the same in every run (docs/emulation.md lists the names). By
     numbers: `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`; from a file: `machine="mine.json"`; per
-    rank: `machine={"default": "V100", 3: "K80"}`. Without `link=` the network takes no time, as
+    rank: `machine={"default": "V100", 3: "K80"}`. `machine="device of A100"` adds a host, which
+    launches operations on the device and goes on. Without `link=` the network takes no time, as
     with `link="unlimited"`. `speed=` counts on top: `speed=0.5` doubles what operations take.
     `device="cuda"` gives every rank a GPU, the arguments of a run with it, and makes it the default
     device of what the rank creates. They talk NCCL if there are as many GPUs as ranks, else they

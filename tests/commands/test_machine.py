@@ -36,6 +36,8 @@ def test_named_machines_are_listed_with_their_sources():
         assert f"{name}: {machine.title}" in said
     assert "data sheet" in said
     assert "stated by ddpkit" in said
+    device = said.splitlines()[-1].split('"')[1]
+    assert MachineModel.parse(device).has_device
 
 
 @pytest.mark.processes

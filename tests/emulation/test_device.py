@@ -60,6 +60,51 @@ def test_01_and_02_a_loop_that_the_launches_or_the_device_limits() -> None:
     assert (ends(run)["K1"], ends(run)["K100"], run.results) == (12, 1002, [1002])
 
 
+def test_03_an_item_lets_the_host_wait_for_its_stream_alone() -> None:
+    """The copy of one number takes no time here; the side stream's kernel ends after the host."""
+
+    def program() -> list[float]:
+        x, side, seen = torch.ones(1), torch.cpu.Stream(), []
+        torch.cpu.synchronize()
+        began = host_us()
+        for i in range(3):
+            kernel(f"K{i}", 30)
+            x.item()
+            seen.append(host_us() - began)
+        with torch.cpu.stream(side):
+            kernel("S", 500)
+        x.item()
+        return [began, *seen, host_us() - began]
+
+    run = device().run(program)
+    began, *seen = run.results[0]
+    found = ends(run)
+    assert [found[name] - began for name in ("K0", "K1", "K2", "S")] == [40, 80, 120, 630]
+    assert seen == [40, 80, 120, 140]
+
+
+def test_06_a_second_record_replaces_the_first_and_an_event_without_one_is_over() -> None:
+    """Streams of high priority: the first record is the end of A1, the second that of A2."""
+
+    def program() -> None:
+        b, c, d = (torch.cpu.Stream(priority=-1) for _ in range(3))
+        event, never = torch.cpu.Event(), torch.cpu.Event()
+        kernel("A1", 100)
+        event.record()
+        b.wait_event(event)
+        kernel("A2", 100)
+        event.record()
+        c.wait_event(event)
+        d.wait_event(never)
+        for name, stream in (("B", b), ("C", c), ("D", d)):
+            with torch.cpu.stream(stream):
+                kernel(name, 10)
+
+    run = device(machine="device of 1 PFLOP/s").run(program)
+    wanted = {"D": 10, "A1": 110, "B": 120, "A2": 220, "C": 230}
+    assert {name: ends(run)[name] for name in wanted} == wanted
+
+
 def test_04_two_streams_share_the_device() -> None:
     def program() -> float:
         a, b = torch.cpu.Stream(), torch.cpu.Stream()
