@@ -62,10 +62,12 @@ class Link:
         if isinstance(bandwidth, str):
             bandwidth = _quantity(bandwidth, "bandwidth", '"1 Gbit/s"')
         if not 0 <= latency < math.inf:
-            raise ValueError(f'a latency is 0 seconds or more, such as "200 us", not {latency!r}')
+            raise ValueError(
+                f'a latency must be 0 seconds or more, such as "200 us", not {latency!r}'
+            )
         if not bandwidth > 0:
             raise ValueError(
-                f'a bandwidth is above 0 bytes/s, such as "1 Gbit/s", not {bandwidth!r}'
+                f'a bandwidth must be above 0 bytes/s, such as "1 Gbit/s", not {bandwidth!r}'
             )
         object.__setattr__(self, "latency_ns", round(latency * 1e9))
         object.__setattr__(self, "bytes_per_s", float(bandwidth))
@@ -252,8 +254,8 @@ def _hosts(spec: Mapping[int | str, str | Link | int]) -> Hosts | None:
         return None
     if len(named) < len(_OF_HOSTS) or "default" in spec:
         raise ValueError(
-            'a link with hosts needs the keys "hosts of", "inside" and "between", and has no '
-            f'"default", such as {HOSTS_EXAMPLE}; this one has {", ".join(map(repr, spec))}'
+            'a link with hosts needs exactly the keys "hosts of", "inside" and "between", as in '
+            f"{HOSTS_EXAMPLE}; the keys given are {', '.join(map(repr, spec))}"
         )
     size = spec["hosts of"]
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:

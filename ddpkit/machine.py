@@ -248,8 +248,8 @@ def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
             }
     if not all(0 < ratio < math.inf for ratio in ratios):
         raise ValueError(
-            f"{was} and {to} cannot be compared: starting an operation or moving bytes takes no "
-            "time on one machine, and takes time on the other; give both a launch and a bandwidth"
+            f"{was} and {to} cannot be compared: one has a launch time or a bandwidth, which the "
+            "other lacks. Give both numbers for both machines"
         )
     return min(ratios, default=1.0), max(ratios, default=1.0)
 
@@ -319,14 +319,14 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
     )
     parts = [*machine.efficiency, *(part for cost in kinds.values() for _, part in cost.points)]
     if "float32" not in flops:
-        raise ValueError("flops has no float32")
+        raise ValueError("the peak for float32 is missing in flops")
     if not all(number > 0 for number in (*flops.values(), machine.bandwidth, *parts)):
         raise ValueError("a peak, a bandwidth and an efficiency must be above 0")
     for kind, cost in kinds.items():
         if kind not in KINDS:
             raise ValueError(f"the kind {kind!r} is unknown: the kinds are {', '.join(KINDS)}")
         if not cost.points:
-            raise ValueError(f"the kind {kind!r} has no efficiency")
+            raise ValueError(f"the kind {kind!r} has no measured points")
     return machine
 
 

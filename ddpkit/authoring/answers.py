@@ -27,8 +27,8 @@ def make_answers(lesson: Lesson) -> str:
     needed = _free_names("\n".join(body))
     for name in sorted(needed - given.keys()):
         raise LessonError(
-            f"{lesson.label}: an answer uses {name}, which is neither imported nor in an exercise "
-            'cell; give the cell that makes it tags=["answers"].'
+            f"{lesson.label}: an answer uses {name}, which no import and no exercise cell defines. "
+            f'Give the cell that defines {name} the header tags=["answers"].'
         )
     header = (
         "# mypy: ignore-errors\n"

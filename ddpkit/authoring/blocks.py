@@ -61,7 +61,9 @@ def find_blocks(source: str) -> tuple[Block, ...]:
         marker = _marker(number, line)
         if marker == BEGIN:
             if begin is not None:
-                raise BlockError(number, f"'{BEGIN}' inside the block of line +{begin + 1}")
+                raise BlockError(
+                    number, f"'{BEGIN}' inside the block that line +{begin + 1} begins"
+                )
             begin = number
         elif marker == END:
             if begin is None:
@@ -127,10 +129,10 @@ def _marker(number: int, line: str) -> str | None:
 def _block(lines: Sequence[str], begin: int, end: int) -> Block:
     code = [line for line in lines[begin + 1 : end] if is_code(line)]
     if not code:
-        raise BlockError(begin, "an answer without a line of code")
+        raise BlockError(begin, "no line of code between the markers")
     indents = {_indent(lines[begin]), _indent(lines[end]), _indent(code[0])}
     if len(indents) > 1:
-        raise BlockError(begin, "the markers and the answer's first line need one indentation")
+        raise BlockError(begin, "indent both markers like the answer's first line")
     return Block(begin, end, indents.pop(), len(code))
 
 

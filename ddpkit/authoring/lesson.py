@@ -117,7 +117,7 @@ def parse(path: Path) -> Lesson:
     """Read a lesson. LessonError, beginning with file:line: it is not well formed."""
     match = FILE_NAME.fullmatch(path.stem)
     if path.suffix != ".py" or match is None:
-        raise LessonError(f"{label(path)}: a lesson's file is called NN_name.py, in small letters")
+        raise LessonError(f"{label(path)}: name the lesson's file NN_name.py, in lower case")
     return _parsed(path, match["number"], match["name"], path.read_text(encoding="utf-8"))
 
 
@@ -157,7 +157,9 @@ def _summary(path: Path, header: Any) -> tuple[str, ...]:
         return ()
     columns = tuple(str(said[key]) for key in SUMMARY) if _is_summary(said) else ()
     if not columns or any(re.search(r"[|\n]", text) for text in columns):
-        _fail(path, 1, f"`ddpkit:` in the header has {', '.join(SUMMARY)}, a line each, without |")
+        _fail(
+            path, 1, f"`ddpkit:` in the header needs {', '.join(SUMMARY)}, one line each, without |"
+        )
     return columns
 
 
@@ -184,7 +186,7 @@ def _cell(path: Path, line: int, node: Any, ids: Counter[str]) -> Cell:
     """
     kind, source = str(node.cell_type), str(node.source).strip("\n")
     if kind not in ("markdown", "code"):
-        _fail(path, line, f"a {kind} cell: a lesson has text and code")
+        _fail(path, line, f"a {kind} cell: a lesson has only text and code cells")
     if not source.strip():
         _fail(path, line, "an empty cell")
     roles = {key: node.metadata[key] for key in node.metadata if key != "lines_to_next_cell"}
@@ -215,14 +217,18 @@ def _roles(
         _fail(path, line, f"unknown {unknown}: a cell has exercise, check, guess or tags")
     for name in names:
         if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
-            _fail(path, line, f"{name!r} is no name for an exercise (Python's, 50 letters at most)")
+            _fail(
+                path,
+                line,
+                f"{name!r} cannot name an exercise: use a Python name of at most 50 letters",
+            )
     known = isinstance(tags, list) and all(
         isinstance(tag, str) and (tag == "answers" or tag.startswith("nbval-")) for tag in tags
     )
     if not known:
-        _fail(path, line, f'tags {tags!r}: a lesson knows ["answers"] and the tags of nbval')
+        _fail(path, line, f'tags {tags!r}: a cell may have ["answers"] and the tags of nbval')
     if sum(map(bool, names)) > 1 or (kind == "markdown" and (any(names) or tags)):
-        _fail(path, line, "a cell is a text, an exercise, a check or a guess: not two of them")
+        _fail(path, line, "two roles in one cell: choose text, exercise, check or guess")
     return *names, tuple(tags)
 
 
@@ -264,7 +270,7 @@ def _prove(path: Path, cell: Cell) -> None:
     if cell.check and not _checks(cell.source, cell.check):
         _fail(path, cell.line, f"cell {cell.id} does not call check({cell.check})")
     if cell.guess and blocks.guessed(cell.source) != cell.guess:
-        _fail(path, cell.line, f"cell {cell.id} is not one line, {cell.guess} = a number")
+        _fail(path, cell.line, f"cell {cell.id} must be the one line {cell.guess} = NUMBER")
 
 
 def _compile(path: Path, line: int, source: str, what: str) -> None:
@@ -300,9 +306,9 @@ def _pair_checks(path: Path, cells: tuple[Cell, ...]) -> None:
         if not name:
             continue
         if name in seen:
-            _fail(path, cell.line, f"a second cell {cell.id.removesuffix('-2')}")
+            _fail(path, cell.line, f"two cells have the id {cell.id.removesuffix('-2')}")
         if cell.check and name not in answered:
-            _fail(path, cell.line, f"cell {cell.id} checks no exercise that stands above it")
+            _fail(path, cell.line, f"cell {cell.id} checks an exercise that no cell above defines")
         seen.add(name)
     for cell in cells:
         if cell.exercise and cell.exercise not in checked:

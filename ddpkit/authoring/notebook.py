@@ -49,7 +49,7 @@ def load(path: Path) -> Notebook:
         raise LessonError(f"{label(path)} is not JSON: {error}.") from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
-        raise LessonError(f"{label(path)} is JSON, but no notebook.")
+        raise LessonError(f"{label(path)} is JSON but not a notebook.")
     return dict(notebook)
 
 
@@ -85,7 +85,7 @@ def difference(found: Notebook, expected: Notebook) -> str | None:
     if len(cells) < len(wanted):
         return f"cell {wanted[len(cells)]['id']} is missing"
     if len(cells) > len(wanted):
-        return f"cell {cells[len(wanted)].get('id')} is not the lesson's"
+        return f"cell {cells[len(wanted)].get('id')} is not in the lesson"
     frame = {key: found[key] for key in found if key != "cells"}
     if frame != {key: expected[key] for key in expected if key != "cells"}:
         return "the metadata of the notebook differs"
@@ -98,7 +98,7 @@ def _cell_difference(cell: Notebook, want: Notebook, wanted: Sequence[Notebook])
         return f"cell {want['id']} differs in its {', '.join(parts)}"
     if any(cell.get("id") == other["id"] for other in wanted):
         return f"cell {want['id']} is missing, or not in its place"
-    return f"cell {cell.get('id')} is not the lesson's, which has cell {want['id']} there"
+    return f"cell {cell.get('id')} stands where the lesson has cell {want['id']}"
 
 
 def _without_results(cell: Notebook) -> Notebook:

@@ -32,7 +32,7 @@ def output_problems(cell: Notebook, root: Path) -> Iterator[str]:
             yield f"writes to stderr: {_quote(text_of(output.get('text', '')))}"
     for text in map(_plain, outputs):
         if found := _ADDRESS.search(text):
-            yield f"shows an address, {found[0]}, which is another one in every run"
+            yield f"shows the address {found[0]}, which changes from run to run"
         if path := _machine_path(text, root):
             yield f"shows a path of this machine, {path}"
     name = cell.get("metadata", {}).get("ddpkit", {}).get("check")

@@ -92,7 +92,9 @@ def _release_one(root: Path, lesson: Lesson, force: bool) -> list[Path]:
         stale.answers_path(root, lesson): make_answers(lesson),
     }
     for leak in leaks(lesson, lab):
-        raise LessonError(f"{lesson.label}: its lab would give the answer away, in {leak}")
+        raise LessonError(
+            f"{lesson.label}: the lab made from this lesson would show an answer, in {leak}"
+        )
     if force or any(stale.solution_problems(root, lesson)):
         executed = (None if force else _as_executed(root, lesson)) or execute(lesson)
         wrong = [f"{lesson.label}: {what}" for what in stale.executed_problems(root, executed)]
@@ -158,7 +160,7 @@ def _chosen(lessons: Sequence[Lesson], names: Collection[str]) -> list[Lesson]:
     wanted = {Path(name).stem if name.endswith((".py", ".ipynb")) else name for name in names}
     called = {lesson.stem: {lesson.stem, lesson.number, lesson.name} for lesson in lessons}
     for name in sorted(wanted.difference(*called.values())):
-        raise LessonError(f"No lesson is called {name}; there are: {', '.join(called)}.")
+        raise LessonError(f"There is no lesson {name}; the lessons are: {', '.join(called)}.")
     return [lesson for lesson in lessons if called[lesson.stem] & wanted]
 
 

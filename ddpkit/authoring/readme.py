@@ -38,8 +38,8 @@ def table_of_labs(lessons: Sequence[Lesson], folder: str) -> str:
 def _row(lesson: Lesson, folder: str) -> str:
     if not lesson.summary:
         raise LessonError(
-            f"{lesson.label}: README's table of labs has a row for each lab: say in the header, "
-            f"under `jupyter:` and `ddpkit:`, {', '.join(SUMMARY)}."
+            f"{lesson.label}: the header lacks the facts for README's table of labs: add "
+            f"{', '.join(SUMMARY)} under `jupyter:` and `ddpkit:`."
         )
     link = f"[{lesson.number} {lesson.name}]({folder}{lesson.stem}.ipynb)"
     return f"| {' | '.join([link, *lesson.summary])} |\n"

@@ -28,7 +28,7 @@ def rule_problems(lesson: Lesson) -> Iterator[str]:
         elif cell.exercise:
             yield from _too_long(where, answer_lines(cell), ANSWER_LINES, "lines of answer")
         elif cell is code[0]:
-            what = "lines, and is the first of code"
+            what = "lines, as the lesson's first code cell"
             yield from _too_long(where, lines(cell), FIRST_CODE_LINES, what)
         else:
             yield from _too_long(where, lines(cell), CODE_LINES, "lines of code")
@@ -52,6 +52,6 @@ def answer_lines(cell: Cell) -> int:
 def _too_long(where: str, found: int, most: int, what: str) -> Iterator[str]:
     if found > most:
         yield (
-            f"{where} has {found} {what}; at most {most}: shorten or split it, "
+            f"{where} has {found} {what}; at most {most} are allowed. Shorten or split the cell, "
             "then run `make release`."
         )

@@ -43,9 +43,9 @@ def lab_problems(root: Path, lesson: Lesson) -> Iterator[str]:
         yield f"{label(path)} is not what {lesson.label} makes ({what}): {MEND}"
     for cell in lab["cells"]:
         if cell.get("outputs") or cell.get("execution_count") is not None:
-            yield f"{label(path)}: cell {cell.get('id')} was executed, and a lab is blank: {MEND}"
+            yield f"{label(path)}: cell {cell.get('id')} was executed; a lab must be blank: {MEND}"
     for leak in leaks(lesson, lab):
-        yield f"{label(path)} gives a line of the answer away, in {leak}: mend the text, or {MEND}"
+        yield f"{label(path)} shows a line of the answer, in {leak}: change the text, or {MEND}"
 
 
 def solution_problems(root: Path, lesson: Lesson) -> Iterator[str]:
@@ -59,7 +59,7 @@ def solution_problems(root: Path, lesson: Lesson) -> Iterator[str]:
     if what := difference(executed, make_solution(lesson)):
         yield f"{label(path)} is not what {lesson.label} makes ({what}): {MEND}"
     for problem in executed_problems(root, executed):
-        yield f"{label(path)}: {problem}: mend the lesson, or {MEND}"
+        yield f"{label(path)}: {problem}: correct the lesson, or {MEND}"
 
 
 def executed_problems(root: Path, executed: Notebook) -> Iterator[str]:

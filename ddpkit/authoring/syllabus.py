@@ -66,5 +66,7 @@ def _row(lesson: Lesson) -> str:
 def _minutes(lesson: Lesson) -> int:
     said = lesson.summary[SUMMARY.index("minutes")] if lesson.summary else ""
     if not said.isdigit():
-        raise LessonError(f"{lesson.label}: its header says under `ddpkit:` how many minutes.")
+        raise LessonError(
+            f"{lesson.label}: the header lacks the lab's length: add `minutes: N` under `ddpkit:`."
+        )
     return int(said)

@@ -60,7 +60,10 @@ class TextTask:
         model = self.model()
         sizes = [p.numel() for p in model.parameters()]
         if parameters.shape != (sum(sizes),):
-            raise ValueError(f"{list(parameters.shape)} parameters; the model has {sum(sizes)}")
+            raise ValueError(
+                f"the model has {sum(sizes)} parameters, but the tensor given has the shape "
+                f"{list(parameters.shape)}"
+            )
         text = torch.from_numpy(self.held_out).long()
         windows = text.unfold(0, LENGTH + 1, (len(text) - LENGTH - 1) // WINDOWS)[:WINDOWS]
         with torch.no_grad():

@@ -135,7 +135,7 @@ def outcome(task: TextTask, claim: Mapping[str, Any]) -> Outcome:
             task.alike(claim["model"]),
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, zlib.error) as error:
-        raise LessonError(f"no training can be judged by this: {error}") from None
+        raise LessonError(f"this training cannot be judged: {error}") from None
 
 
 def _unpacked(data: bytes) -> Sequence[Program]:
@@ -143,10 +143,10 @@ def _unpacked(data: bytes) -> Sequence[Program]:
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(data, MOST)
     if unpacking.unconsumed_tail:
-        raise ValueError("its programs are far too long")
+        raise ValueError("the ranks' programs are far too long")
     programs: Any = json.loads(text)
     if not isinstance(programs, list) or len(programs) != RANKS:
-        raise ValueError("there is no program for each rank")
+        raise ValueError(f"the programs must be a list with one for each of {RANKS} ranks")
     return [list(each) for each in programs]
 
 

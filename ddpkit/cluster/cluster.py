@@ -120,8 +120,8 @@ class Cluster:
         if current() is not None:
             raise ClusterError(
                 "a rank cannot start ranks. Make the Cluster outside the function; in a module "
-                'that ranks import, make it under `if __name__ == "__main__":`. Run a script '
-                "with its own Cluster with python, not with `ddpkit run`"
+                'that ranks import, make it under `if __name__ == "__main__":`. Run a script that '
+                "makes its own Cluster with python, not with `ddpkit run`"
             )
         self.world_size, self.record = world_size, record
         try:
@@ -284,8 +284,8 @@ def _check_call(
     """Raise here, in the notebook, what would otherwise fail on every rank."""
     if not callable(function):
         raise CallError(
-            f"run() takes a function and its arguments, run(f, 1, 2), not {function!r}: "
-            "if you wrote run(f(...)), drop the inner parentheses"
+            f"run() takes a function and its arguments, as in run(f, 1, 2), but the first argument "
+            f"is {function!r}. If you wrote run(f(1, 2)), write run(f, 1, 2)"
         )
     name = getattr(function, "__name__", repr(function))
     for label, value in (*enumerate(args), *kwargs.items()):

@@ -59,7 +59,7 @@ def place(device: Any, ranks_here: int, *, emulated: bool) -> Place:
     if emulated and device == "cuda":
         raise ClusterError(
             "device='cuda': a cluster with link= or machine= is emulated, and computes on the CPU. "
-            "Leave device= out, or link= and machine="
+            "Leave out either device=, or both link= and machine="
         )
     if emulated and not device:
         return Place()

@@ -59,7 +59,7 @@ def torchrun(
     check_timeout(timeout, "torchrun")
     path = Path(script)
     if not path.is_file():
-        raise ClusterError(f"torchrun() runs a script, and there is no file {path}")
+        raise ClusterError(f"torchrun() cannot run the script {path}: there is no such file")
     if job.active():
         print("Left out under torchrun: this cell starts a torchrun of its own.")
         return ElasticRun(0, "")

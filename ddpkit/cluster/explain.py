@@ -70,8 +70,7 @@ def _why(
     if cause == "key":
         return _why_keys(calls)
     if cause == "itself":
-        op = calls[circle[0]].op
-        return f"rank {circle[0]} waits for itself: a rank cannot {op} to or from itself."
+        return f"rank {circle[0]} waits for itself: a rank cannot exchange messages with itself."
     if cause == "receive" and (found := causes.unanswered(calls)) is not None:
         server, askers = found
         wait = "waits" if len(askers) == 1 else "wait"
@@ -156,7 +155,7 @@ def _why_groups(making: Mapping[int, Call]) -> str:
                 f"{count(int(number), 'group')}"
                 for number, alike in sorted(numbers.items(), reverse=True)
             ]
-            return f"counting {sorted(one.members)}, {', '.join(made)}. {GROUPS}"
+            return f"with the group {sorted(one.members)}, {', '.join(made)}. {GROUPS}"
     made = [f"rank {rank} {sorted(call.members)}" for rank, call in sorted(making.items())]
     return f"the ranks make different groups: {', '.join(made)}. {GROUPS}"
 
@@ -254,11 +253,11 @@ def _splits_mismatch(calls: Mapping[int, Call]) -> str:
     to, of = (" itself", " itself") if src == dst else (f" rank {dst}", f" rank {src}")
     return "\n".join(
         [
-            f"The parts of {sent.op} number {sent.seq} of this run do not fit.",
+            f"In {sent.op} number {sent.seq} of this run, ranks disagree on the size of a part.",
             f"  rank {src} sends {count(much, 'number')} to{to}\n      {place(sent.where)}",
             f"  rank {dst} takes {little} from{of}\n      {place(taken.where)}",
             wrapped(
-                "For each two ranks, the sender's input_split_sizes and the receiver's "
+                "For each pair of ranks, the sender's input_split_sizes and the receiver's "
                 "output_split_sizes must name the same number."
             ),
         ]
@@ -344,10 +343,10 @@ def _end(death: Death) -> str:
     if death.cause == "signal":
         return f"was killed by {death.signal}"
     if death.cause == "left":
-        return "has left the script while other ranks still run it."
+        return "left the script while other ranks were still running it."
     if death.cause == "gone":
         return (
-            "has gone: its process was killed or crashed, or its host is out of reach. "
+            "is gone: its process was killed or crashed, or its host cannot be reached. "
             "torchrun's own report may say more."
         )
     return f"left with exit code {death.exit_code} before its function returned (os._exit?)"

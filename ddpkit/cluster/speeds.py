@@ -28,8 +28,8 @@ def speeds_of(
         each[rank] = float(factor)
     if not emulated and set(each) != {1.0}:
         raise ClusterError(
-            'speed= needs emulated machines: give a link too, such as link="1 Gbit/s, 200 us" or '
-            'link="unlimited", or give machine='
+            'speed= works in emulated time only: add a link, such as link="1 Gbit/s, 200 us" or '
+            'link="unlimited", or add machine='
         )
     return tuple(each)
 

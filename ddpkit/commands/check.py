@@ -160,4 +160,4 @@ def _result(name: str, cell: Any) -> Checked:
     errors = [output for output in cell.outputs if output.output_type == "error"]
     if errors:
         return Checked(name, False, f"{errors[-1].ename}: {errors[-1].evalue}".splitlines()[0])
-    return Checked(name, False, "not run: the kernel ended before, or its cell took too long")
+    return Checked(name, False, "not run: the kernel had ended, or the cell took too long")

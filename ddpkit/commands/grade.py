@@ -81,21 +81,23 @@ def grade(
     number, first = _number(lab, "--lab"), _number(opened, "--open")
     if not number and not first:
         raise GradeError(
-            "Name the first open lab, because no sandbox may hold answers of open labs. --lab 03 "
-            "grades every notebook as lab 03; with --open 03 each notebook names its own lab. Both "
-            "options keep back the answers of lab 03 and of later labs."
+            "Name the first open lab with --lab or --open: no sandbox may hold the answers of open "
+            "labs. --lab 03 grades every notebook as lab 03; with --open 03 each notebook names "
+            "its own lab. Both options keep the answers of labs 03 and later out of the sandbox."
         )
     share = division.ClassShare.parse(part) if part else None
     if share and secret is None:
-        raise GradeError("Parts of a class need a common secret: name a file with --secret.")
+        raise GradeError("All parts of a class need the same secret: name its file with --secret.")
     if secret is not None and not secret.is_file():
         raise GradeError(
-            f"There is no secret {secret}. Leave --secret out, and OUT/secret is made."
+            f"There is no file {secret} with the secret. Without --secret, the command makes the "
+            "file OUT/secret."
         )
     levels.require([*submissions, out, *([secret] if secret else [])])
     if (out / "results").exists() and not (resume or only or again):
         raise GradeError(
-            f"{out} has results already: continue with --resume, or name another folder."
+            f"The folder {out} already holds results: continue with --resume, or name another "
+            "folder."
         )
     everybodys = find(submissions)
     notebooks = share.of_class(everybodys) if share else everybodys
@@ -106,7 +108,7 @@ def grade(
         statuses = {status.strip() for status in (only or "").split(",")}
         notebooks = _once_more(notebooks, out, statuses, again)
         if not notebooks:
-            click.echo(f"No result in {out} is {only}: nothing is graded again.")
+            click.echo(f"No result in {out} has the status {only}: nothing is graded again.")
             return
     limits = sandbox.Limits.of_cells(limit)
     results: list[Result] = []
@@ -176,7 +178,7 @@ def _once_more(
     for name in again:
         named = [one for one in notebooks if f"{one.name}/".startswith(f"{name.strip('/')}/")]
         if not named:
-            raise GradeError(f"There is no submission and no folder {name} to grade again.")
+            raise GradeError(f"--again {name}: there is no submission and no folder of this name.")
         chosen |= {notebook.name: notebook for notebook in named}
     for name in chosen:
         store.forget(out, name)

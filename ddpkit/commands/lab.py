@@ -33,7 +33,7 @@ class _ForJupyter(click.Command):
             before, _, after = words.partition(error.option_name)
             where = f"ddpkit lab {before}-- {error.option_name}{after}"
             raise click.UsageError(
-                f"{error.format_message()} For an option of jupyter, write -- before it: {where}",
+                f"{error.format_message()} Write -- before the options of jupyter: {where}",
                 context,
             ) from None
 
@@ -196,12 +196,12 @@ def _copy(new: bytes, target: Path, copied: dict[str, str]) -> str:
             file.write(new)
         done = "new"
     elif not target.is_file():
-        return "not copied: a folder or link of the same name is there"
+        return "not copied: a folder or a link already has this name"
     elif (old := target.read_bytes()) == new:
         done = "there already"
     elif _digest(old) == copied.get(target.name):
         write_whole(target, new)
-        done = "renewed: the kit's copy has changed, and yours had not"
+        done = "updated: the kit's file is newer, and you had not changed yours"
     else:
         return "kept, because you have changed it (for a fresh copy, rename it and copy again)"
     copied[target.name] = _digest(new)

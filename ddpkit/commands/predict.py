@@ -113,8 +113,9 @@ def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[flo
     was = recorded_on or model.machine
     if not was:
         raise click.ClickException(
-            "the trace does not name the machine of its recording: name it with --recorded-on, for "
-            "example mine.json, the file of `ddpkit machine --measure -o mine.json`"
+            "the trace does not name the machine on which it was recorded. Name the machine with "
+            "--recorded-on: its model, or the file that `ddpkit machine --measure -o mine.json` "
+            "wrote"
         )
     try:
         return speed_range(MachineModel.parse(was), MachineModel.parse(machine))

@@ -130,7 +130,7 @@ def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float
     if job.active():
         raise ClusterError(
             f"{', '.join(job.LAUNCHED)} are set, so this process is a rank already, and `ddpkit "
-            "run` starts ranks itself. Unset these variables, or leave torchrun out."
+            "run` starts ranks itself. Unset these variables, or do not use torchrun."
         )
     if not 1 <= ranks <= TOO_MANY:
         raise ClusterError(f"-n {ranks}: give a number of ranks from 1 to {TOO_MANY}.")

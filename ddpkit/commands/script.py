@@ -157,6 +157,6 @@ def _compile(body: str, notebook: Path) -> None:
     except SyntaxError as error:
         line = body.splitlines()[(error.lineno or 1) - 1].strip()
         raise LessonError(
-            f"{notebook.name} does not make a script: {error.msg}, in the line `{line}`. "
+            f"{notebook.name} cannot become a script: {error.msg}, in the line `{line}`. "
             "Correct that cell, save the notebook, and try again."
         ) from None

@@ -20,7 +20,9 @@ def main() -> None:
     images = digits.images.astype(np.uint8)  # (1797, 8, 8), whole numbers 0..16
     labels = digits.target.astype(np.uint8)  # (1797,), 0..9
     if not (np.array_equal(images, digits.images) and np.array_equal(labels, digits.target)):
-        raise SystemExit("uint8 does not hold these digits: they are not the ones of DIGITS.md")
+        raise SystemExit(
+            "these digits do not fit into uint8, so they are not the digits of DIGITS.md"
+        )
 
     file = Path(__file__).with_name("digits.npz")
     np.savez_compressed(file, images=images, labels=labels)

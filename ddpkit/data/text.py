@@ -33,7 +33,9 @@ def load_text(held_out: int = TENTHS - 1, alphabet: int | None = None) -> tuple[
         ValueError: there is no such tenth.
     """
     if held_out not in range(TENTHS):
-        raise ValueError(f"held_out={held_out!r}: a tenth of the text, from 0 to {TENTHS - 1}")
+        raise ValueError(
+            f"held_out={held_out!r}: give the number of a tenth of the text, 0 to {TENTHS - 1}"
+        )
     letters = np.frombuffer(_whole(), dtype=np.uint8)
     if alphabet is not None:
         letters = np.random.default_rng(alphabet).permutation(ALPHABET).astype(np.uint8)[letters]

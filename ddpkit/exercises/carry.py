@@ -34,9 +34,9 @@ def carry(name: str, *, quiet: bool = False) -> Any:
     ours = _from_kit(name)
     if ours is None:
         raise LessonError(
-            f"There is no `{name}` to carry over: it is built in lab {exercise.lab}. Answer it "
-            f"there; once its check passes, your version is carried."
-            + (f" ({trouble}.)" if trouble else f" It was looked for in {folder().absolute()}.")
+            f"There is no `{name}` to carry over. Answer `{name}` in lab {exercise.lab}; once its "
+            f"check passes, carry() returns your version."
+            + (f" ({trouble}.)" if trouble else f" carry() looked in {folder().absolute()}.")
         )
     why = trouble or _not_here(name, exercise.lab)
     _tell(f"{name}: the kit's version; {why}", quiet)

@@ -37,7 +37,9 @@ def check(answer: object, *, hint: int = 1, limit: float = LIMIT_S) -> Verdict:
             f"check({exercise.name}, hint={hint!r}): hint= takes 1, or 2 for a longer hint"
         )
     if type(limit) not in (int, float) or not limit > 0:
-        raise LessonError(f"check({exercise.name}, limit={limit!r}): limit= takes seconds, above 0")
+        raise LessonError(
+            f"check({exercise.name}, limit={limit!r}): limit= takes a number of seconds above 0"
+        )
     seed = current_seed()
     verdict = judge(exercise, answer, seed, limit)
     notes = list(_remember(verdict, answer)) if speaks() else []

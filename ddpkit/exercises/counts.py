@@ -13,7 +13,7 @@ NOUNS = {  # name of a count -> one of it, several
 }
 
 # What is wrong where a value of this name is False, for "kept got False" says nothing to a student.
-IN_WORDS = dict.fromkeys(("kept", "left alone"), "what the answer was given has changed")
+IN_WORDS = dict.fromkeys(("kept", "left alone"), "the answer has changed its input")
 
 
 def counted(name: str, value: object) -> str | None:

@@ -160,8 +160,8 @@ def exercise(
         there = REGISTRY.get(name)
         if there is not None and there.cases.__module__ != cases.__module__:
             raise LessonError(
-                f"Two labs have an exercise `{name}`: "
-                f"{there.cases.__module__} and {cases.__module__}."
+                f"Two labs have an exercise `{name}`: {there.cases.__module__} and "
+                f"{cases.__module__}. Rename one of them."
             )
         about = (inspect.getdoc(cases) or "").partition("\n")[0]
         REGISTRY[name] = Exercise(name, lab, points, about, cases, returns)
@@ -228,7 +228,7 @@ def name_of(answer: object) -> str:
     if not callable(answer) or not isinstance(name, str):
         raise LessonError(
             "check() wants the function or class of an exercise, for example check(token_ring); "
-            f"this is a value of type {type(answer).__name__}."
+            f"its argument is of type {type(answer).__name__}."
         )
     if name == "<lambda>":
         raise LessonError(

@@ -85,8 +85,8 @@ FOR_ALL = (
          "Ranks of a job often have no disk in common, and only the network of torch.distributed: "
          "send through the group. No files, sockets, processes or stores."),
     Hint("hidden group", lambda s: s.kind == "hidden group",
-         "What goes over a group of another backend is neither seen nor counted: send over the "
-         "group that is there."),
+         "Messages over a group of another backend are neither seen nor counted: send over the "
+        "group that the run has made."),
     Hint("sent too little", sent_too_little, _too_little),
 )
 # fmt: on

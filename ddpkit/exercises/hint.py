@@ -63,7 +63,9 @@ class Seen:
         for known in (name, name.replace("_", " ")):
             if known in self.observed:
                 return self.observed[known]
-        raise AttributeError(f"{name} was neither observed nor given")
+        raise AttributeError(
+            f"a hint asks for {name}, but the case neither observes nor gives {name}"
+        )
 
     def __getitem__(self, name: str) -> Any:
         return self.observed[name]
@@ -101,7 +103,7 @@ class Hint:
 
     def __post_init__(self) -> None:
         if not self.name or not self.say:
-            raise ValueError(f"a hint has a name and something to say: {self}")
+            raise ValueError(f"a hint needs a name and a text: {self}")
 
     def advice(self, s: Seen) -> Advice | None:
         """What to say of this answer; None if the hint does not fit."""

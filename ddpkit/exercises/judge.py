@@ -111,7 +111,9 @@ def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[CaseResult, Base
         with captured(output):
             observed = limited(lambda: case.reading(case.observe()), limit)
         if not isinstance(observed, dict):
-            raise LessonError(f"The check of `{exercise.name}` is broken: observe() gave no dict.")
+            raise LessonError(
+                f"The check of `{exercise.name}` is broken: observe() must return a dict."
+            )
         return _compare(case, observed, output.last()), None
     except KeyboardInterrupt:
         raise

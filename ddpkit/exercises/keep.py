@@ -82,12 +82,12 @@ def standalone(name: str, answer: object) -> str:
         NotKept: it uses something without such a form, for example an object made in another cell.
     """
     if str(getattr(answer, "__module__", "")).startswith("ddpkit."):
-        raise NotKept("it is the kit's own")
+        raise NotKept("the answer is the kit's own")
     collector = _Collector()
     if not _is_definition(answer):
-        raise NotKept(f"it is a {type(answer).__name__}, not a function or class")
+        raise NotKept(f"the answer is a {type(answer).__name__}, not a function or class")
     if collector.define(answer) != name:
-        raise NotKept(f"it is not defined by a `def {name}` or `class {name}`")
+        raise NotKept(f"the answer is not defined by a `def {name}` or `class {name}`")
     return collector.text(f'# {name}: your version, as its check passed. carry("{name}") loads it.')
 
 
@@ -120,13 +120,13 @@ class _Collector:
         source = source_of(thing)
         name = defined_name(source) if source is not None else None
         if source is None or name is None:
-            raise NotKept(f"the source of `{label}` is not to be found")
+            raise NotKept(f"the source of `{label}` cannot be found")
         self._bind(name, thing)
         self.begun.add(name)
         if hidden := _enclosed(thing):
             raise NotKept(
                 f"`{label}` uses the variable `{hidden[0]}` of the function around it; "
-                "define it in a cell of its own, and pass it as an argument"
+                f"define `{hidden[0]}` in a cell of its own, and pass it as an argument"
             )
         namespace = globals_of(thing)
         self._import_submodules(source, namespace)
@@ -140,7 +140,9 @@ class _Collector:
     def _bind(self, name: str, value: Any) -> bool:
         """Note what a name means; whether that is new."""
         if name in self.bound and self.bound[name] is not value:
-            raise NotKept(f"it uses two different things called `{name}`; rename one of them")
+            raise NotKept(
+                f"the answer uses two different things called `{name}`; rename one of them"
+            )
         new = name not in self.bound
         self.bound[name] = value
         return new
@@ -150,7 +152,7 @@ class _Collector:
             return
         if name not in namespace:
             if not hasattr(builtins, name):
-                raise NotKept(f"it uses the name `{name}`, which is not defined")
+                raise NotKept(f"the answer uses the name `{name}`, which is not defined")
             return
         value = namespace[name]
         if not self._bind(name, value):
@@ -167,7 +169,8 @@ class _Collector:
                 self.definitions.append(f"{name} = {own}")
         else:
             raise NotKept(
-                f"it uses the variable `{name}` ({type(value).__name__}); pass it as an argument"
+                f"the answer uses the variable `{name}` ({type(value).__name__}); "
+                f"pass `{name}` as an argument"
             )
 
     def _define_once(self, value: Any) -> str:

@@ -97,10 +97,10 @@ def _read(path: Path) -> tuple[Progress | None, str | None]:
             points=float(data["points"]),
         )
         if result.exercise != path.stem:
-            raise ValueError(f"it is about {result.exercise}")
+            raise ValueError(f"its result is of {result.exercise}")
     except (ValueError, KeyError, TypeError):  # JSONDecodeError and UnicodeDecodeError too
         aside = _set_aside(path)
-        return None, f"{path} was damaged; it is kept as {aside.name}, and a new one is begun."
+        return None, f"{path} was damaged: it is renamed {aside.name}, and a new file begins."
     return result, None
 
 

@@ -22,10 +22,13 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("never waited for", r"was never waited for"),
     ("hidden group", r"the messages in such a group are not counted"),
     ("modes off", r"hides operations from the kit"),
-    ("side channel", r"ranks exchange data past torch\.distributed"),
+    ("side channel", r"ranks could exchange data past torch\.distributed"),
     ("in flight", r"a tensor in flight: the "),
     ("empty from anybody", r"offset < this->size"),  # gloo, of an empty message to recv(src=None)
-    ("to itself", r"to or from itself|should not be the same as the rank of the current"),
+    (
+        "to itself",
+        r"exchange messages with itself|should not be the same as the rank of the current",
+    ),
     ("no such rank", r"this group has rank"),
     ("not contiguous", r"has to be contiguous"),
     ("no view", r"view size is not compatible"),

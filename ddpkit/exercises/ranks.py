@@ -178,7 +178,7 @@ def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited"
     try:
         ns = program_ns(observed["programs"], machine, link)
     except (ValueError, TypeError, KeyError) as error:
-        raise LessonError(f"it took no time that can be recomputed: {error}") from None
+        raise LessonError(f"the answer's time cannot be recomputed: {error}") from None
     rest = {name: value for name, value in observed.items() if name != "programs"}
     return {**rest, "ms": ns / 1e6}
 

@@ -82,7 +82,7 @@ class Between:
 
     def __post_init__(self) -> None:
         if self.least > self.most:
-            raise ValueError(f"least {self.least} is larger than most {self.most}")
+            raise ValueError(f"least={self.least} is larger than most={self.most}")
 
     def __contains__(self, got: object) -> bool:
         return type(got) is int and self.least <= got <= self.most

@@ -10,7 +10,7 @@ from ddpkit.exercises.raised import Trouble
 from ddpkit.text import LINE, count, cut, sign, under
 
 NOT_TRIED = "not tried"
-NO_MORE = "(There is one hint here, and no more.)"
+NO_MORE = "(This mistake has one hint only.)"
 WHOLE = 120  # characters that the first message has at least, however narrow its column
 
 
@@ -116,7 +116,7 @@ def _help(verdict: Verdict, step: int) -> Iterator[str]:
         return
     if not verdict.hint:
         if step > 1:
-            yield "  Hint: there is none for this mistake."
+            yield "  Hint: this mistake has no hint."
         return
     more = verdict.first_wrong.more
     if step > 1:

@@ -54,12 +54,16 @@ class Patient:
         """
         lines = self.program.splitlines()
         if not isinstance(mend, Mapping):
-            raise LessonError(f'A mend is a dict, {{3: "the new line 3"}}, not {mend!r}.')
+            raise LessonError(
+                f'Give the new lines as a dict, {{3: "the new line 3"}}, not as {mend!r}.'
+            )
         for number, new in mend.items():
             if type(number) is not int or not 1 <= number <= len(lines):
-                raise LessonError(f"Patient {self.name} has lines 1 to {len(lines)}, no {number!r}")
+                raise LessonError(
+                    f"Patient {self.name} has the lines 1 to {len(lines)}, but no line {number!r}."
+                )
             if not isinstance(new, str):
-                raise LessonError(f"Line {number} is replaced by text, not by {new!r}.")
+                raise LessonError(f"The new line {number} must be a text, not {new!r}.")
         kept = [
             textwrap.indent(textwrap.dedent(mend[number]), _indentation(line))
             if number in mend
@@ -115,7 +119,7 @@ def _words(program: str) -> list[str]:
 def patient(name: str) -> Patient:
     """Return the patient with this name. Raises LessonError for an unknown name."""
     if name not in ILL:
-        raise LessonError(f"There is no patient {name!r}: they are {', '.join(ILL)}.")
+        raise LessonError(f"There is no patient {name!r}: the patients are {', '.join(ILL)}.")
     return Patient(name, *ILL[name])
 
 

@@ -16,7 +16,9 @@ def full_disk(room: int) -> Iterator[None]:
     limit (Windows).
     """
     if sys.platform == "win32":
-        raise OSError("Windows has no limit on the size of a file: full_disk() needs one")
+        raise OSError(
+            "full_disk() needs a limit on the size of a file, and Windows has no such limit"
+        )
     import resource
 
     # Python ignores SIGXFSZ, which would end the process: so there is an error instead.

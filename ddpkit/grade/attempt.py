@@ -48,13 +48,15 @@ WORDS = {
     "threads": "it started too many threads",
     "files": "it opened too many files",
     "terminals": "it opened too many terminals",
-    engine.BUSY: "it had not ended after {patience:g} s, nor when it was run again alone",
-    "too long": "all that was handed in took longer than {whole:g} s",
+    engine.BUSY: "it had not ended after {patience:g} s, nor when run again alone",
+    "too long": "the whole notebook took longer than {whole:g} s",
 }
 MOST_LEFT_OUT = 3  # cells of one's own that end a run, until only those that are needed run
 # The others are errors.
 STATUS = {"timeout": "timeout", "exited": "exited", engine.BUSY: "timeout", "too long": "timeout"}
-NEVER_BEGAN = "the sandbox ended twice before its first cell, and without its cells it does not"
+NEVER_BEGAN = (
+    "the sandbox ended twice before the notebook's first cell, but not without the notebook"
+)
 
 
 Step = PlannedCell | SealedCase
@@ -118,7 +120,7 @@ def grade(
     scores = [_score(course, name, merged, state) for name in course.names]
     if any(one.status != "pass" for one in scores):  # else it cost nothing
         state.notes += [
-            f"A cell of your own raised, {words}: what it defines below that line is missing here."
+            f"A cell of your own raised an error, {words}. Names defined below are missing."
             for words in state.helpers
         ]
     return scores, state.notes
@@ -256,13 +258,13 @@ def _leave_out(
     status, step = STATUS.get(outcome.why, "error"), steps[outcome.stopped_at - 1]
     if isinstance(step, SealedCase):
         state.rows[step.key] = CaseScore(step.case, status, (words,))
-        state.dropped[step.exercise] = (status, "not tried after that")
+        state.dropped[step.exercise] = (status, "not tried, because an earlier case ended the run")
         return
     state.removed.add(next(n for n, cell in enumerate(merged.cells) if cell is step))
     for name in step.exercises:
         state.dropped[name] = (status, f"its cell: {words}")
     if not step.exercises:
-        state.notes.append(f"A cell of your own was left out: {words}.")
+        state.notes.append(f"A cell of your own was skipped: {words}.")
         state.ended_by_own += 1
     if state.ended_by_own >= MOST_LEFT_OUT:  # each costs a sandbox, and as much time as there is
         state.removed |= {n for n, cell in enumerate(merged.cells) if not cell.is_needed}
@@ -275,10 +277,16 @@ def _score(course: Course, name: str, merged: Merged, state: _State) -> Score:
     if name in merged.missing:
         return none(exercise, "not_run", f"There is no cell that defines {name}.")
     if name in merged.broken:
-        return none(exercise, "error", f"Its cell is no Python: {merged.broken[name]}.")
+        return none(
+            exercise, "error", f"The cell of {name} is not valid Python: {merged.broken[name]}."
+        )
     if name in merged.blank:
         return score(exercise, [left_blank(question) for question in course.questions[name]])
-    notes = [f"Its cell raised, {state.errors[name]}"] if name in state.errors else []
+    notes = (
+        [f"The cell of {name} raised an error, {state.errors[name]}"]
+        if name in state.errors
+        else []
+    )
     status, words = state.dropped.get(name, ("not_run", "not tried"))
     known = [state.rows.get(question.key) for question in course.questions[name]]
     if not any(known):

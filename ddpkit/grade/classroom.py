@@ -178,8 +178,8 @@ def withdraw(out: Path, given: Sequence[Path], found: Sequence[HandedIn]) -> lis
         below = any(root in (source, *source.parents) for root in roots)
         if not earlier.source or earlier.name in names or not below or os.path.lexists(source):
             continue
-        had = "" if earlier.earned is None else f"; it had {earlier.earned:g} points"
-        note = f"Withdrawn: the file is no longer there{had}."
+        had = "" if earlier.earned is None else f"; the result had {earlier.earned:g} points"
+        note = f"Withdrawn: the submission's file is gone{had}."
         if earlier.status == "withdrawn":
             note = " ".join(earlier.notes)
         result = replace(
@@ -253,7 +253,7 @@ def _ready(
         submission, own = read_apart(notebook.path)
         found = lab or own
         if found is None:
-            raise Refused("it has no answer of any lab")
+            raise Refused("the notebook answers no exercise of any lab")
         course = classroom.course(found)
     except Refused as error:
         result = refused(notebook, found, str(error))
@@ -329,10 +329,10 @@ def _unjudged(task: _Task) -> Result:
 
     So it is no `infra_error`. A person has to look.
     """
-    says = "what it sent back could not be judged"
+    says = "the values that it sent back could not be judged"
     scores = [none(each, "error", says) for each in task.course.exercises]
     note = (
-        "The grader's own process ended twice on this notebook, the second time with nothing "
-        "beside it: no points until somebody has looked."
+        "The grader's own process ended twice on this notebook, the second time with no other "
+        "notebook beside it. The notebook gets no points until a person has looked at it."
     )
     return graded(task.notebook, task.key, task.course, scores, [note], 0.0)

@@ -91,8 +91,9 @@ def _require_closed(lab: str, lesson: Submission, opened: str) -> None:
             case ast.Call(func=ast.Name(id="carry"), args=[ast.Constant(value=str(name)), *_]):
                 if _labs().get(name, "") >= opened:
                     raise StillOpen(
-                        f"Lab {lab} carries {name} of lab {_labs()[name]}, which is still open: "
-                        f"grade lab {lab} when that lab is over, with --open {lab} or a later lab."
+                        f"Lab {lab} needs {name} of lab {_labs()[name]}, which is still open. "
+                        f"Grade lab {lab} when lab {_labs()[name]} is over, with --open {lab} or "
+                        "a later lab."
                     )
 
 
@@ -128,7 +129,7 @@ def read_secret(path: Path) -> bytes:
     except OSError as error:
         raise GradeError(f"{path} cannot be read or made: {error.strerror}.") from error
     if len(secret) < 16:
-        raise GradeError(f"{path} is no secret: it needs 16 characters or more.")
+        raise GradeError(f"The secret in {path} is too short: it needs 16 characters or more.")
     return secret
 
 
@@ -137,7 +138,7 @@ def note_on_name(name: str, lab: str) -> list[str]:
     number = re.match(r"(\d\d)_", name.rpartition("/")[2])
     if number is None or number[1] == lab or number[1] not in _labs().values():
         return []
-    return [f"The file's name begins with {number[1]}, and it was graded as lab {lab}."]
+    return [f"The file's name begins with {number[1]}, but the notebook was graded as lab {lab}."]
 
 
 @functools.cache

@@ -22,12 +22,12 @@ def decode(claim: Any, depth: int = 0) -> Any:
     try:
         return _decode(claim, depth)
     except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, AttributeError) as error:
-        raise LessonError(f"What came out of the sandbox is no value: {error}.") from None
+        raise LessonError(f"The data from the sandbox are not a value: {error}.") from None
 
 
 def _decode(claim: Any, depth: int) -> Any:
     if depth > 2 * DEPTH or not isinstance(claim, list):
-        raise ValueError("wrong form")
+        raise ValueError("the data have the wrong form")
     match claim:
         case ["i", str(text)]:
             return int(text, 16)
@@ -48,12 +48,12 @@ def _decode(claim: Any, depth: int) -> Any:
         case ["o", str(name)]:
             return Opaque(name[:200])
         case _:
-            raise ValueError("unknown kind")
+            raise ValueError("the kind of the data is unknown")
 
 
 def _key(key: Any) -> Any:
     if type(key) not in SCALARS:
-        raise ValueError("a key that is no scalar")
+        raise ValueError("a dict's key is not a scalar")
     return key
 
 
@@ -62,7 +62,7 @@ def _tensor(library: str, dtype: str, shape: list[Any], data: bytes) -> Any:
 
     kind = getattr(torch, dtype)
     if not isinstance(kind, torch.dtype) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError("no tensor")
+        raise ValueError("a tensor's dtype or shape is wrong")
     flat = torch.frombuffer(bytearray(data), dtype=kind) if data else torch.empty(0, dtype=kind)
     tensor = flat.reshape(shape)
     return tensor.numpy() if library == "numpy" else tensor

@@ -37,7 +37,8 @@ class ClassShare:
         if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of) <= MOST:
             return cls(int(number), int(of))
         raise GradeError(
-            f"--part {text} is no part: write 3/8 for the third of eight; the first is 1/8."
+            f"--part {text} names no part: write 1/8 for the first of eight parts, 3/8 for the "
+            "third."
         )
 
     def __str__(self) -> str:

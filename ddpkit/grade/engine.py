@@ -173,7 +173,7 @@ class _Watch:
     def _begin(self, cell: int) -> None:
         """Start the clock anew: once for each cell, or a forged record could go on for ever."""
         if not (-1 if self.current is None else self.current) < cell < self.cells:
-            raise ValueError("no cell that could begin")
+            raise ValueError("this cell cannot begin now")
         self.current = cell
         self._restart_clock(self.limits.start_s if cell == 0 else self.limits.cell_s)
 

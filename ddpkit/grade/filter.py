@@ -102,7 +102,7 @@ def _rules() -> int:
     library = _library()
     rules: int | None = library.seccomp_init(ALLOW)
     if rules is None:
-        raise OSError(errno.ENOMEM, "libseccomp cannot begin")
+        raise OSError(errno.ENOMEM, "libseccomp cannot make a filter")
     for name, error, comparisons in _refusals():
         number = library.seccomp_syscall_resolve_name(name.encode())
         if number == -1:  # this version of the library does not know it

@@ -44,7 +44,10 @@ def find(given: Sequence[Path]) -> list[HandedIn]:
         for path, turn, refused in _in(root):
             name = readable(str(path.relative_to(root)) if path != root else path.name)
             if name in notebooks and notebooks[name].path != path:
-                raise GradeError(f"Two submissions are called {name}: put them in folders.")
+                raise GradeError(
+                    f"Two submissions are called {name}: rename one, or put them into different "
+                    "folders."
+                )
             notebooks[name] = HandedIn(name, path, turn, refused)
     if not notebooks:
         raise GradeError("There are no notebooks (*.ipynb) to grade.")
@@ -67,7 +70,7 @@ def _in(root: Path) -> Iterator[tuple[Path, int, str]]:
     """Notebooks below a folder: path, how many of its top folder come before, why it is refused."""
     if not root.is_dir():
         if not (root.is_symlink() or root.exists()):
-            raise GradeError(f"There is no {readable(str(root))}.")
+            raise GradeError(f"There is no file or folder {readable(str(root))}.")
         yield root, 0, ""
         return
     top: list[Path] = []

@@ -25,8 +25,8 @@ def require(private: Sequence[Path] = ()) -> None:
     """Raise GradeError if strangers' code cannot be shut in here, or would see `private` files."""
     if level() == USER and (why := other_user.trouble(private)):
         raise GradeError(
-            f"Grading runs strangers' code in a sandbox, and {bwrap.trouble()}. "
-            f"Nor can another user of this machine run it: {why}."
+            f"Grading runs the students' code in a sandbox, and {bwrap.trouble()}. "
+            f"The code cannot run as another user of this machine either: {why}."
         )
 
 

@@ -92,7 +92,9 @@ def merge(lab: Sequence[SubmittedCell], names: Sequence[str], submission: Submis
     }
     merged.blank = _blank(lab, cells, answers, own)
     if set(names) - {name for cell in cells for name in cell.checks}:
-        merged.notes.append("Check cells are missing or changed; the course's were used.")
+        merged.notes.append(
+            "Check cells are missing or changed; the course's check cells were used."
+        )
     return merged
 
 
@@ -176,12 +178,12 @@ def _answers(
             answers[name] = max(n for n in found if n <= asked_at[name])
             if found[-1] > asked_at[name]:
                 merged.notes.append(
-                    f"{name} is defined again below its check; what the check saw was graded."
+                    f"{name} is defined again below its check; the definition above was graded."
                 )
             if binding and broken:
                 merged.notes.append(
-                    f"The cell of {name} is no Python ({cells[broken[-1]].names.error}); another "
-                    "cell that defines it was graded."
+                    f"The cell of {name} is not valid Python ({cells[broken[-1]].names.error}); "
+                    f"another cell that defines {name} was graded."
                 )
     return answers, asked_at
 

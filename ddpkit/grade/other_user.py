@@ -56,11 +56,11 @@ def trouble(private: Sequence[Path] = ()) -> str:
             timeout=120,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return f"{sys.executable} cannot be run by one: {error}"
+        return f"another user cannot run {sys.executable}: {error}"
     if done.returncode:
-        return f"{sys.executable} does not work for one: {done.stderr.strip()[-200:]}"
+        return f"{sys.executable} fails for another user: {done.stderr.strip()[-200:]}"
     seen = done.stdout.strip()
-    return f"it could read {seen}, which `chmod go= {seen}` prevents" if seen else ""
+    return f"the code could read {seen}; `chmod go= {seen}` prevents this" if seen else ""
 
 
 class OtherUser:

@@ -48,7 +48,7 @@ def _summary(results: Sequence[Result]) -> str:
     if gone := sum(each.status == "withdrawn" for each in results):
         said.append(f"{gone} withdrawn")
     if failed:
-        said.append(f"{failed} not graded, for the machine failed: run again with --resume")
+        said.append(f"{failed} not graded because the machine failed: run again with --resume")
     return ", ".join(said) + "."
 
 

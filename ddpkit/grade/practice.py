@@ -52,7 +52,7 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
         raise GradeError(f"{notebook} is not graded: {error}.") from None
     lab = lab_of(submission)
     if lab is None:
-        raise GradeError(f"{notebook} has no answer of any lab.")
+        raise GradeError(f"{notebook} answers no exercise of any lab.")
     box = levels.sandbox_for if levels.level() == levels.BWRAP else OwnAccount
     with tempfile.TemporaryDirectory(prefix="ddpkit-", ignore_cleanup_errors=True) as folder:
         work = Path(folder) / "work"
@@ -67,8 +67,8 @@ def practise(notebook: Path, labs: Path, kept: Path, seed: str, limit: float) ->
             raise GradeError(f"The notebook could not be run: {error}") from error
     if any(one.earned < one.points for one in scores) and _carries(merged):
         notes.append(
-            "carry(...) gives the kit's version of earlier answers here, as in the grader: what "
-            "this lab needs of yours, copy into the notebook."
+            "Here carry(...) returns the kit's version of earlier answers, as in the grader. If "
+            "the lab needs your own version, copy your version into the notebook."
         )
     return Practised(lab, tuple(scores), (*note_on_name(notebook.name, lab), *notes))
 

@@ -64,8 +64,8 @@ def _apart(work: Callable[[], T]) -> T:
         return apart(work, Allowance(READ_S, MEMORY))
     except TooMuch:
         raise Refused(
-            f"reading it takes more than {READ_S} s or {MEMORY >> 30} GB: Python code without "
-            "thousands of magics or brackets does not"
+            f"reading the notebook takes more than {READ_S} s or {MEMORY >> 30} GB, as only code "
+            "with thousands of magics or brackets does"
         ) from None
 
 

@@ -67,8 +67,8 @@ def _gradescope(results: Sequence[Result]) -> str:
     """The text of /autograder/results/results.json, where an autograder leaves one result."""
     if len(results) != 1:
         raise GradeError(
-            f"Gradescope's form holds one submission, and there are {len(results)}: it is what "
-            "an autograder writes for each."
+            f"--format gradescope writes the result of one submission, as an autograder does, and "
+            f"there are {len(results)}."
         )
     (result,) = results
     if result.earned is None:  # without a score Gradescope shows that the autograder failed

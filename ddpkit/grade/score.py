@@ -92,7 +92,7 @@ def _score_case(question: SealedCase, claim: Any) -> CaseScore:
     try:
         seen = decode(claim["seen"])
         if not isinstance(seen, dict):
-            raise LessonError("no values")
+            raise LessonError("the answer gave no values")
         seen = case.reading(seen)
         wrong = tuple(_wrong(question, seen))
     except (LessonError, RecursionError) as error:

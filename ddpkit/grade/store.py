@@ -157,7 +157,7 @@ def saved(out: Path, name: str) -> Result | None:
 
 def _result(data: dict[str, Any]) -> Result:
     if data.pop("format") != FORMAT:
-        raise ValueError("of another version of ddpkit")
+        raise ValueError("written by another version of ddpkit")
     scores = tuple(
         Score(
             **one

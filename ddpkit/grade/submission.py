@@ -50,20 +50,26 @@ def read(path: Path) -> Submission:
         notebook = json.loads(data)
         repr(notebook)  # from here on nothing is too deep to look at
     except RecursionError:
-        raise Refused("it is nested too deep for a notebook") from None
+        raise Refused("the JSON is nested too deep for a notebook") from None
     except (ValueError, MemoryError) as error:
-        raise Refused(f"it is not JSON: {str(error)[:REASON]}") from None
+        raise Refused(f"the file is not JSON: {str(error)[:REASON]}") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         if isinstance(notebook, dict) and "worksheets" in notebook:
-            raise Refused("it has nbformat 3: open it in Jupyter, and save it again")
-        raise Refused("it is JSON, but no notebook")
+            raise Refused(
+                "the notebook has the old nbformat 3: open it in Jupyter, and save it again"
+            )
+        raise Refused("the file is JSON but not a notebook")
     if notebook.get("nbformat") != 4:
-        raise Refused(f"it has nbformat {str(notebook.get('nbformat'))[:20]}, and 4 is needed")
+        raise Refused(
+            f"the notebook has nbformat {notebook.get('nbformat')!r:.20}; ddpkit reads nbformat 4"
+        )
     if len(notebook["cells"]) > MOST_CELLS:
-        raise Refused(f"it has {len(notebook['cells'])} cells; at most {MOST_CELLS} are read")
+        raise Refused(
+            f"the notebook has {len(notebook['cells'])} cells; at most {MOST_CELLS} are read"
+        )
     cells = tuple(_cell(cell) for cell in notebook["cells"] if _is_a(cell, "code"))
     if sum(len(cell.source) for cell in cells) > MOST_SOURCES:
-        raise Refused(f"its code has more than {MOST_SOURCES} characters")
+        raise Refused(f"the notebook's code has more than {MOST_SOURCES} characters")
     texts = tuple(
         _source(cell.get("source", ""))[:MOST_SOURCE]
         for cell in notebook["cells"]
@@ -84,23 +90,23 @@ def _bytes(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if os.path.islink(path):  # unlike Path.is_symlink, it raises nothing
-            raise Refused("it is a symbolic link") from None
-        raise Refused(f"it cannot be opened: {error.strerror}") from None
+            raise Refused("the file is a symbolic link") from None
+        raise Refused(f"the file cannot be opened: {error.strerror}") from None
     with os.fdopen(descriptor, "rb") as stream:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise Refused("it is no plain file")
+            raise Refused("the file is not a regular file")
         if not facts.st_size:
-            raise Refused("it is empty")
+            raise Refused("the file is empty")
         if facts.st_size > MOST_BYTES:
             raise Refused(
-                f"it has {facts.st_size / 1e6:.0f} MB; at most {MOST_BYTES >> 20} are read: "
-                "clear its outputs, and save it"
+                f"the file has {facts.st_size / 1e6:.0f} MB; at most {MOST_BYTES >> 20} are read: "
+                "clear the notebook's outputs, and save the notebook"
             )
         try:
             return stream.read(MOST_BYTES)
         except OSError as error:
-            raise Refused(f"it cannot be read: {error.strerror}") from None
+            raise Refused(f"the file cannot be read: {error.strerror}") from None
 
 
 def _is_a(cell: Any, kind: str) -> bool:
@@ -130,8 +136,10 @@ def _notes(notebook: dict[str, Any], cells: tuple[SubmittedCell, ...]) -> list[s
     spec = metadata.get("kernelspec") if isinstance(metadata, dict) else None
     name = str(spec.get("name", "")) if isinstance(spec, dict) else ""
     if name not in ("", "python3"):
-        notes.append(f"Its kernel is {name[:40]!r}; it was run with the course's Python.")
+        notes.append(
+            f"The notebook names the kernel {name[:40]!r}, but ran with the course's Python."
+        )
     ids = [cell.id for cell in cells if cell.id]
     if len(set(ids)) < len(ids):
-        notes.append("Some of its cells have the same id.")
+        notes.append("Some cells of the notebook have the same id.")
     return notes

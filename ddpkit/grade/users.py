@@ -31,7 +31,9 @@ def free_user() -> int:
     for user in ids:
         if user not in taken and not owned_by(user):
             return user
-    raise GradeError("Every user id from 20000 to 59999 has processes or files.")
+    raise GradeError(
+        "No user id is free for a sandbox: every id from 20000 to 59999 has processes or files."
+    )
 
 
 def processes_of(user: int) -> set[int]:

@@ -48,9 +48,11 @@ class MeshTraining:
         """Raises ValueError as `train_on_mesh` does."""
         model.check(plan)
         if sorted(order) != sorted(AXES):
-            raise ValueError(f"the order of a mesh has {', '.join(AXES)}, each once: {order}")
+            raise ValueError(f"order={order!r}: name each of {', '.join(AXES)} once")
         if plan.ranks != dist.get_world_size():
-            raise ValueError(f"{plan} is for {plan.ranks} ranks, not {dist.get_world_size()}")
+            raise ValueError(
+                f"{plan} needs {plan.ranks} ranks, but the run has {dist.get_world_size()}"
+            )
         self.plan, self.model = plan, model
         mesh = init_device_mesh(
             "cpu", tuple(plan.shape[axis] for axis in order), mesh_dim_names=tuple(order)

@@ -81,5 +81,5 @@ class Call(NamedTuple):
 
 
 def to_itself(op: str, argument: str, rank: int) -> str:
-    """The words for a message of a rank's to or from itself: "send(dst=0): a rank cannot …"."""
-    return f"{op}({argument}={rank}): a rank cannot {op} to or from itself"
+    """Return the words for a rank's message to or from itself: "send(dst=0): a rank cannot …"."""
+    return f"{op}({argument}={rank}): a rank cannot exchange messages with itself"

@@ -54,7 +54,9 @@ class SideChannel(RuntimeError):
     """A rank used a way past torch.distributed."""
 
     def __init__(self, does: str) -> None:
-        super().__init__(f"it {does}: ranks exchange data past torch.distributed by that")
+        super().__init__(
+            f"the code {does}, by which ranks could exchange data past torch.distributed"
+        )
 
 
 class _Listener:

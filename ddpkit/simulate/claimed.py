@@ -130,7 +130,7 @@ def _entry(entry: Any, world_size: int) -> list[Any]:
     what, *facts = entry
     known = _LOOKS.get(what) if isinstance(what, str) else None
     if what == "beyond":
-        raise ValueError(f"its time cannot be recomputed: {str(facts[:1])[1:-1][:200]}")
+        raise ValueError(f"a rank's time cannot be recomputed: {str(facts[:1])[1:-1][:200]}")
     if known is None or len(facts) != len(known):
         raise ValueError("an entry of a program has an unknown kind")
     found = [what]
@@ -147,7 +147,7 @@ def _entry(entry: Any, world_size: int) -> list[Any]:
     if what == "exchange":
         _, _, op, sends, takes, _, members, _ = found
         if op not in EXCHANGES or not len(sends) == len(takes) == len(members) > 0:
-            raise ValueError("an exchange is of no kind, or has other parts than members")
+            raise ValueError("an exchange needs a known kind, and one part for each member")
     return found
 
 
@@ -165,13 +165,15 @@ _LOOKS: Mapping[str, tuple[str, ...]] = {
 
 def _number(fact: Any, _: int) -> int:
     if type(fact) is not int or not 0 <= fact <= MOST_NUMBER:
-        raise ValueError("a number in a program is not a number, or is below 0")
+        raise ValueError("a program has a number that is not an integer, or is below 0")
     return fact
 
 
 def _numbers(fact: Any, world_size: int) -> tuple[int, ...]:
     if not isinstance(fact, list | tuple) or len(fact) > world_size:
-        raise ValueError("the parts of an exchange are no numbers, or more than there are ranks")
+        raise ValueError(
+            "the parts of an exchange must be a list with at most one number for each rank"
+        )
     return tuple(_number(each, world_size) for each in fact)
 
 

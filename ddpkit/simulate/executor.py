@@ -18,7 +18,9 @@ def execute(schedule: Schedule, vectors: Sequence[Sequence[int]]) -> list[Vector
     message is never received, or a message does not have the size that its receiver waits for.
     """
     if [len(vector) for vector in vectors] != [schedule.length] * schedule.world_size:
-        raise ValueError(f"{schedule} needs {schedule.world_size} vectors of its length")
+        raise ValueError(
+            f"{schedule} needs {schedule.world_size} vectors of {schedule.length} elements"
+        )
     memory = _Memory(vectors)
     programs = {rank: deque(schedule.of(rank)) for rank in range(schedule.world_size)}
     moved = True
@@ -54,7 +56,9 @@ class _Memory:
             return False
         message = self.mail[step.peer, step.rank].popleft()
         if len(message) != len(vector[part]):
-            raise ValueError(f"{step} gets {len(message)} elements")
+            raise ValueError(
+                f"{step} got a message of {len(message)} elements instead of {len(vector[part])}"
+            )
         if isinstance(step, RecvReduce):
             message = [a + b for a, b in zip(vector[part], message, strict=True)]
         vector[part] = message

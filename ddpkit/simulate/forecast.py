@@ -78,8 +78,8 @@ class Forecast:
             return Links.parse(str(self.links), n)
         except ValueError:
             raise TraceError(
-                f"the recorded ranks had links of their own ({self.links}), which tell nothing of "
-                f"{n} ranks: say which link these have"
+                f"each recorded rank had its own link ({self.links}), so the links of {n} ranks "
+                "are unknown: name one link for all"
             ) from None
 
 

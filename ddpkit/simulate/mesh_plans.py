@@ -85,7 +85,7 @@ class MeshModel:
             ("rows of the batch", self.batch, plan.replicas * plan.micro),
         ):
             if whole % among:
-                raise ValueError(f"{plan}: {whole} {what} cannot be shared out among {among}")
+                raise ValueError(f"{plan}: {whole} {what} cannot be divided equally among {among}")
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def interleaved(stage: int, stages: int, micro: int, chunks: int = 2) -> list[Op
     """
     if micro % stages:
         raise ValueError(
-            f"interleaved stages need a multiple of {stages} micro-batches, not {micro}"
+            f"interleaved stages need a number of micro-batches that {stages} divides, not {micro}"
         )
 
     def op(kind: str, number: int) -> Op:

@@ -112,7 +112,7 @@ def butterfly_ends(nbytes: int, links: Links, starts: Sequence[int] | None = Non
     import numpy as np
 
     if links.host_count > 1:
-        raise ValueError("recursive doubling on hosts has no rounds that are arrays")
+        raise ValueError("recursive doubling on hosts cannot be computed round by round")
     n = len(links)
     began = _starts(n, starts)
     doubled = 2 ** (n.bit_length() - 1)
@@ -218,5 +218,5 @@ def _starts(n: int, starts: Sequence[int] | None) -> Times:
     import numpy as np
 
     if starts is not None and len(starts) != n:
-        raise ValueError(f"{len(starts)} starts for {n} ranks: give one for each rank")
+        raise ValueError(f"{len(starts)} starts for {n} ranks: give one start for each rank")
     return np.zeros(n, dtype=np.int64) if starts is None else np.array(starts, dtype=np.int64)

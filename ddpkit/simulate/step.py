@@ -211,7 +211,8 @@ class _StepReader:
     def step(self, sizes: Sequence[int]) -> Step:
         if sizes and len(sizes) != len(self.gradients):
             raise TraceError(
-                f"{len(sizes)} sizes for {len(self.gradients)} gradients that became ready"
+                f"{len(sizes)} sizes for {len(self.gradients)} gradients in the trace: give one "
+                "size for each gradient"
             )
         ready = [self.computed((self.begin, span.end_ns)) for span in self.gradients]
         names = [str(s.args.get("gradient", f"gradient {i}")) for i, s in enumerate(self.gradients)]

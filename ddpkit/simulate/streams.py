@@ -45,8 +45,8 @@ def streamed(
         links = Links(links.each[:1])
     else:
         raise ValueError(
-            f"{streams} streams of more than {MOST_EVENTS} ranks are worked out for rings on equal "
-            f"links alone: not for {algorithm}, {links}"
+            f"more than {MOST_EVENTS} ranks with {streams} streams can be simulated only for the "
+            f"algorithm ring on equal links, not for {algorithm} on {links}"
         )
     parts: dict[int, list[Part]] = defaultdict(list)
     for part in play_program(program, links).collective_parts:

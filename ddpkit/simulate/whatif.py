@@ -63,7 +63,7 @@ def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Lin
     try:
         links = Links.parse(emulated, n)
     except ValueError as error:
-        raise TraceError(f"the link that the trace was recorded on: {error}") from None
+        raise TraceError(f"the trace's own link cannot be read: {error}") from None
     price = price_of("ring", n, links)
     beyond = [max(0, ns - price(nbytes)) for nbytes, ns in samples]
     return links, undisturbed(beyond) if beyond else 0

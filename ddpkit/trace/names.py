@@ -22,7 +22,9 @@ def with_names(trace: Trace, names: Mapping[int, str]) -> Trace:
                 f"{trace.world_size - 1}"
             )
         if not isinstance(name, str) or not name:
-            raise TraceError(f"names={{{rank}: {name!r}}}: a name is a text, as in {{0: 'server'}}")
+            raise TraceError(
+                f"names={{{rank}: {name!r}}}: a name is a string, as in {{0: 'server'}}"
+            )
     named = {_fact(rank): name for rank, name in names.items()}
     return replace(trace, facts={**trace.facts, **named})
 

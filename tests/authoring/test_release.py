@@ -125,7 +125,7 @@ def test_readme_gets_a_row_for_each_lesson(root: Path, monkeypatch: pytest.Monke
     lesson, page = root / "solutions" / "00_adding.py", root / "README.md"
     around = "# A kit\n\n" + readme.HEAD + "{}\n| no | lab |\n"
     page.write_text(around.format("| an old row |\n"))
-    with pytest.raises(LessonError, match="README's table of labs has a row for each lab"):
+    with pytest.raises(LessonError, match="the header lacks the facts for README's table of labs"):
         release.release(root)
     assert any("README's table of labs" in problem for problem in release.check(root))
     lesson.write_text(HEADER + lesson.read_text())
@@ -147,7 +147,7 @@ def test_a_readme_without_the_table_stays(root: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.processes
 def test_an_unknown_lesson(released: Path) -> None:
-    with pytest.raises(LessonError, match=r"No lesson is called 09; there are: 00_adding\."):
+    with pytest.raises(LessonError, match=r"There is no lesson 09; the lessons are: 00_adding\."):
         release.release(released, ["09"])
 
 
@@ -174,7 +174,7 @@ def test_products_without_a_lesson_are_removed(released: Path) -> None:
         ("1 / 0", r"cell code-\w+ raised ZeroDivisionError: division by zero"),
         ("import os; os._exit(3)", r"cell code-\w+ ended the kernel"),
         ("import sys; print('oh', file=sys.stderr)", r"cell code-\w+ writes to stderr: 'oh'"),
-        ("print(object())", "shows an address"),
+        ("print(object())", "shows the address"),
     ],
 )
 def test_a_failed_lesson_keeps_its_products(released: Path, code: str, message: str) -> None:
@@ -221,7 +221,7 @@ def test_a_malformed_lesson_stops_the_release(released: Path) -> None:
 def test_a_lab_that_would_leak_is_not_released(released: Path) -> None:
     path = released / "solutions" / "00_adding.py"
     edit(path, "In this notebook we will add.", "~~~\n#     running = running + value\n# ~~~")
-    with pytest.raises(LessonError, match="give the answer away, in cell md-"):
+    with pytest.raises(LessonError, match="would show an answer, in cell md-"):
         release.release(released)
 
 

@@ -619,7 +619,7 @@ def shorter_message():
     "SIGKILL comes from outside",
     why="signal",
     elsewhere={
-        "torchrun": ("rank 1 has gone", "last seen in faults.py", "SIGKILL"),
+        "torchrun": ("rank 1 is gone", "last seen in faults.py", "SIGKILL"),
         # Its second takes no real time: it is seen in that line if it loses its core there.
         "emulated": ("was killed by SIGKILL", "somewhere in killed, {1} or last seen in {3}"),
         **NOTEBOOK,
@@ -774,7 +774,7 @@ def last_of_four_raises():
     "rank 3 was killed by SIGKILL",
     why="signal",
     world_size=4,
-    elsewhere={"hosts": ("rank 3 on host node2 has gone", "last seen in faults.py")},
+    elsewhere={"hosts": ("rank 3 on host node2 is gone", "last seen in faults.py")},
 )
 def last_of_four_is_killed():
     dist.barrier()

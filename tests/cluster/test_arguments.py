@@ -92,7 +92,7 @@ def test_wrong_arguments(cluster, args, kwargs, words):
 
 @pytest.mark.parametrize("thing", [3, None, "train", [1]])
 def test_what_is_not_callable(cluster, thing):
-    with pytest.raises(TypeError, match="drop the inner parentheses"):
+    with pytest.raises(TypeError, match=r"If you wrote run\(f\(1, 2\)\), write run\(f, 1, 2\)"):
         cluster.run(thing)
 
 

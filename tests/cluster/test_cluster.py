@@ -105,8 +105,10 @@ def test_a_message_to_oneself_is_one_short_sentence(cluster, call):
 
     with pytest.raises(RankError) as caught:
         cluster.run(to_me)
-    assert "send(dst=0): a rank cannot send to or from itself\n" in str(caught.value)
-    assert caught.value.raised[1].message == "send(dst=1): a rank cannot send to or from itself"
+    assert "send(dst=0): a rank cannot exchange messages with itself\n" in str(caught.value)
+    assert (
+        caught.value.raised[1].message == "send(dst=1): a rank cannot exchange messages with itself"
+    )
 
 
 def test_the_exception_itself_is_the_cause(cluster):

@@ -201,14 +201,14 @@ def making(group, *members):
         (
             [making("2", 0, 1, 2), making("2", 0, 1, 2), making("1", 0, 1, 2)],
             {0: {2}, 1: {2}, 2: {0, 1}},
-            "Why: counting [0, 1, 2], ranks 0, 1 have made 2 groups, rank 2 has made 1 group. "
-            "Every rank must call new_group for every group, in the same order",
+            "Why: with the group [0, 1, 2], ranks 0, 1 have made 2 groups, rank 2 has made 1 "
+            "group. Every rank must call new_group for every group, in the same order",
         ),
         (
             # Rank 0 has made one more, and the second mesh dimension tells nothing of that.
             [making("2", 0, 2), making("3", 0, 1), making("1", 0, 2), making("4", 2, 3)],
             {0: {2}, 1: {0}, 2: {0}, 3: {2}},
-            "Why: counting [0, 2], rank 0 has made 2 groups, rank 2 has made 1 group. Every",
+            "Why: with the group [0, 2], rank 0 has made 2 groups, rank 2 has made 1 group. Every",
         ),
         (
             [making("1", 0, 1), making("1", 0, 1, 2), making("1", 0, 1, 2)],
@@ -369,7 +369,9 @@ def test_last_seen(last, text):
 
 
 def test_a_rank_is_named_with_its_host():
-    assert explain.died({2: Death("left", host="b")}, {}).startswith("rank 2 on host b has left")
+    assert explain.died({2: Death("left", host="b")}, {}).startswith(
+        "rank 2 on host b left the script"
+    )
 
 
 def test_what_ranks_were_doing():

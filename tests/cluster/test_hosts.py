@@ -152,7 +152,7 @@ def test_rank_0_killed_is_explained_by_those_that_it_would_have_told(hosts, scri
     script.write_text(ENDS)
     ended = run(hosts, script, "killed_first")
     assert 0 not in ended.codes
-    said = [text.count("RankDied: rank 0 on host node1 has gone") for text in ended.stderr]
+    said = [text.count("RankDied: rank 0 on host node1 is gone") for text in ended.stderr]
     assert said[0] <= 1
     assert said[1] == 1
     assert "never said" not in "".join(ended.stdout)
@@ -189,7 +189,7 @@ def test_a_host_that_is_cut_off_ends_the_job(hosts, script, tmp_path):
         hosts[1].cable("up")
     assert "RankDied: rank" in said
     assert (
-        "on host node2 has gone: its process was killed or crashed, or its host is out of reach"
+        "on host node2 is gone: its process was killed or crashed, or its host cannot be reached"
         in said
     )
     assert alive == []

@@ -165,7 +165,7 @@ def test_what_ends_a_run_is_said_once(name, tmp_path):
 def test_a_rank_that_leaves_the_script_is_said_once(tmp_path):
     script = tmp_path / "lesson.py"
     script.write_text(LEAVES)
-    ended(torchrun(script), ["RankDied: rank 1 has left the script"], "RankDied")
+    ended(torchrun(script), ["RankDied: rank 1 left the script"], "RankDied")
 
 
 def test_a_job_goes_on_after_a_restart_in_the_store_of_the_attempt_before(tmp_path):
@@ -174,7 +174,7 @@ def test_a_job_goes_on_after_a_restart_in_the_store_of_the_attempt_before(tmp_pa
     script.write_text(DIES_ONCE)
     done = torchrun(script, launch=[*LAUNCH, "--max-restarts=1"])
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("RankDied: rank 1 has gone") == 1
+    assert done.stderr.count("RankDied: rank 1 is gone") == 1
     assert done.stdout.splitlines() == [
         "Restart 1 of 1: torchrun has started all ranks again.",
         "[2.0, 2.0] 1 of 1",

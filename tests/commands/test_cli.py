@@ -103,7 +103,10 @@ def test_an_option_of_jupyters_is_told_where_it_goes(words):
     done = CliRunner().invoke(main, ["lab", *words])
     assert done.exit_code == 2
     assert done.output.splitlines()[-1].startswith("Error: No such option")
-    assert f"write -- before it: ddpkit lab 00 -- {' '.join(words[1:])}" in done.output
+    assert (
+        f"Write -- before the options of jupyter: ddpkit lab 00 -- {' '.join(words[1:])}"
+        in done.output
+    )
 
 
 def test_labs_are_listed():

@@ -73,7 +73,7 @@ def test_an_error_of_torchs_for_want_of_a_gpu_is_explained(tmp_path: Path) -> No
     script.write_text("import torch\ntorch.ones(2).to(torch.device(0))\n")
     done = ddpkit_run("-n", "1", script, cwd=tmp_path)
     assert done.returncode == 1
-    assert "no GPU here, and this wants a real GPU." in done.stderr
+    assert "no GPU here, but this call needs a real GPU." in done.stderr
 
 
 def test_a_gpt_accumulates_gradients_as_on_gpus(tmp_path: Path) -> None:

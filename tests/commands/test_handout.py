@@ -231,7 +231,7 @@ def test_it_installs_and_works(tmp_path: Path) -> None:
 
     carried, asked, *said = python("-c", WORK).splitlines()
     assert carried == "ddpkit.answers.lab00 ddpkit.answers.lab02"
-    assert asked.startswith("There is no `ring` to carry over: it is built in lab 03.")
+    assert asked.startswith("There is no `ring` to carry over. Answer `ring` in lab 03;")
     assert said[0].startswith("✗ all_to_all ")
     assert said[-1] == "False"
     assert "06_overlap" in python("-m", "ddpkit", "lab", "--list")

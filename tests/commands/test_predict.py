@@ -82,7 +82,7 @@ def test_steps_that_are_held_out_tell_the_error() -> None:
 def test_links_of_single_ranks_tell_nothing_of_others() -> None:
     model = forecast(recorded([1] * 5, link={"default": LINK, 3: "100 Mbit/s"}, ranks=4))
     assert model.replay(4).world_size == 4
-    with pytest.raises(TraceError, match="nothing of 2 ranks"):
+    with pytest.raises(TraceError, match="links of 2 ranks are unknown"):
         model.replay(2)
     assert model.replay(2, LINK).world_size == 2
     with pytest.raises(ValueError, match="above 0"):
@@ -121,7 +121,7 @@ def test_predict_on_another_machine_says_both_ends(saved: str, tmp_path: Path) -
     [
         (["--machine", "A100"], "does not name the machine"),
         (["--machine", "B17", "--recorded-on", "V100"], "there is no machine"),
-        (["--machine", "1 TFLOP/s", "--recorded-on", "V100"], "takes no time"),
+        (["--machine", "1 TFLOP/s", "--recorded-on", "V100"], "which the other lacks"),
     ],
 )
 def test_a_machine_that_cannot_be_compared_is_one_sentence(

@@ -213,7 +213,7 @@ def test_a_module_its_folder_and_its_input(tmp_path: Path) -> None:
         (["-n", "300", "ends.py"], 1, "-n 300: give a number of ranks from 1 to 256."),
         (["-n", "2", "--link", "10 x", "ends.py"], 1, "cannot read the link '10 x'"),
         (["-n", "2", "--link", "{", "ends.py"], 1, "--link '{' is not JSON"),
-        (["-n", "2", "--speed", "2", "ends.py"], 1, "speed= needs emulated machines"),
+        (["-n", "2", "--speed", "2", "ends.py"], 1, "speed= works in emulated time only"),
         (["-n", "2", "--speed", "a=2", "ends.py"], 1, "cannot read --speed a=2"),
         (["-n", "2", "--trace", "run.txt", "ends.py"], 1, "--trace run.txt: write FILE.json"),
         (["-n", "2", "--trace", "no/run.json", "ends.py"], 1, "the folder no is missing"),

@@ -124,7 +124,7 @@ def test_what_is_wrong_is_said(folder):
     assert "cannot be written: " in script("00", "-o", "nowhere/00.py").output
     (folder / "00_ranks.ipynb").write_text(json.dumps({"cells": [cell("x = = 1")]}), "utf-8")
     refused = script("00", "-o", "new.py")
-    assert "00_ranks.ipynb does not make a script: invalid syntax, in the line `x = = 1`" in (
+    assert "00_ranks.ipynb cannot become a script: invalid syntax, in the line `x = = 1`" in (
         refused.output
     )
     assert not (folder / "new.py").exists()

@@ -49,7 +49,7 @@ def test_a_pipeline(how: dict[str, Any]) -> None:
 
 def test_what_mp_spawn_would_start_are_the_ranks() -> None:
     assert on(2, "spawns.py").traffic.collectives(0)["all_reduce"].times == 1
-    with pytest.raises(RankError, match="Run `ddpkit run -n 3`"):
+    with pytest.raises(RankError, match="Start the job with `ddpkit run -n 3`"):
         on(2, "spawns.py", "3")
 
 

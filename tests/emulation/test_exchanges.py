@@ -141,11 +141,14 @@ def test_the_program_of_the_ranks_takes_as_long(name: str) -> None:
 @pytest.mark.parametrize(
     ("forged", "says"),
     [
-        (["exchange", 1, "all_reduce", [1, 1], [1, 1], "", [0, 1], 1], "of no kind"),
-        (["exchange", 1, "all_to_all", [1], [1, 1], "", [0, 1], 1], "other parts than members"),
+        (["exchange", 1, "all_reduce", [1, 1], [1, 1], "", [0, 1], 1], "needs a known kind"),
+        (["exchange", 1, "all_to_all", [1], [1, 1], "", [0, 1], 1], "one part for each member"),
         (["exchange", 1, "all_to_all", [1, -1], [1, 1], "", [0, 1], 1], "below 0"),
-        (["exchange", 1, "all_to_all", [1] * 3, [1, 1], "", [0, 1], 1], "more than there are"),
-        (["exchange", 1, "all_to_all", 7, [1, 1], "", [0, 1], 1], "no numbers"),
+        (
+            ["exchange", 1, "all_to_all", [1] * 3, [1, 1], "", [0, 1], 1],
+            "at most one number for each rank",
+        ),
+        (["exchange", 1, "all_to_all", 7, [1, 1], "", [0, 1], 1], "must be a list"),
         (["exchange", 1, "all_to_all", [1], [1], "", [1], 1], "that it is not in"),
         (["exchange", 1, "all_to_all", [0, 0], [0, 9], "", [0, 1], 1], "block forever"),
     ],

@@ -135,7 +135,7 @@ def test_the_same_training_fits_on_four_ranks_and_not_on_one():
         Cluster(1, machine=machine).run(sharded_optimizer, 1)
     said = " ".join(str(raised.value).split())
     assert "rank 0 raised OutOfMemoryError" in said
-    assert "Together they would hold: parameters 16.9 kB, gradients 16.9 kB, optimizer" in said
+    assert "The memory would hold: parameters 16.9 kB, gradients 16.9 kB, optimizer" in said
     assert "sharding divides parameters, gradients and optimizer state" in said
     assert "(in sharded_optimizer)" in said
     assert raised.value.run.trace.memory[0]

@@ -125,7 +125,7 @@ def stated() -> float:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"speed": 0.5}, "give a link too"),
+        ({"speed": 0.5}, "add a link"),
         ({"speed": 0, "link": LINK}, "a number above 0"),
         ({"speed": -1, "link": LINK}, "a number above 0"),
         ({"speed": math.nan, "link": LINK}, "a number above 0"),

@@ -304,7 +304,7 @@ def test_what_was_sent_is_told_in_words(registry, capsys):
         "✗ wrong     rank 1 sent 8 bytes, expected 4; 3 rounds, expected 2",
         "✗ one       with 2 ranks: 1 latency, expected 2; rank 0 sent 1 message, expected 2; 1.5",
         "            tensors, expected 1",
-        "✗ changed   what the answer was given has changed",
+        "✗ changed   the answer has changed its input",
     ]
 
 
@@ -346,8 +346,8 @@ def test_a_hint_has_two_steps(registry, capsys):
 @pytest.mark.parametrize(
     ("hints", "said"),
     [
-        ([Hint("one", say="Count.")], "  Hint: Count. (There is one hint here, and no more.)\n"),
-        ([], "  Hint: there is none for this mistake.\n"),
+        ([Hint("one", say="Count.")], "  Hint: Count. (This mistake has one hint only.)\n"),
+        ([], "  Hint: this mistake has no hint.\n"),
     ],
 )
 def test_a_second_step_that_is_not_there_is_said(registry, capsys, hints, said):

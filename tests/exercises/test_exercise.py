@@ -52,9 +52,9 @@ def test_an_answer_is_known_by_the_name_it_was_defined_with():
     [
         ("token_ring", r"write check\(token_ring\), without quotes"),
         (lambda: 1, "A lambda has no name"),
-        (Model(), "this is a value of type Model"),
-        (3, "this is a value of type int"),
-        (None, "this is a value of type NoneType"),
+        (Model(), "its argument is of type Model"),
+        (3, "its argument is of type int"),
+        (None, "its argument is of type NoneType"),
     ],
 )
 def test_what_is_no_answer_is_refused_in_a_sentence(answer, sentence):

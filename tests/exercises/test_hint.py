@@ -53,7 +53,7 @@ def test_what_a_hint_sees():
     assert (s.on_rank, s["on rank"], s.n, s.error, s.kind) == (2, 2, 4, None, "")
     assert s.wrong()
     assert not s.wrong("sum")
-    with pytest.raises(AttributeError, match="neither observed nor given"):
+    with pytest.raises(AttributeError, match="neither observes nor gives lost"):
         _ = s.lost
 
 
@@ -63,7 +63,7 @@ def test_an_object_may_be_given():
 
 
 def test_a_hint_has_a_name_and_something_to_say():
-    with pytest.raises(ValueError, match="a name and something to say"):
+    with pytest.raises(ValueError, match="a hint needs a name and a text"):
         Hint("empty")
 
 

@@ -94,12 +94,12 @@ def divides_an_all_reduce(x):
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (changes_what_it_sends, "it changes a tensor in flight: the isend in line "),
-        (changes_a_part_of_it, "it changes a tensor in flight: the isend in line "),
-        (reads_what_has_not_come, "it reads a tensor in flight: the irecv in line "),
-        (receives_into_what_it_sends, "it receives into a tensor in flight: the isend in line "),
-        (two_into_one, "it receives into a tensor in flight: the irecv in line "),
-        (divides_an_all_reduce, "it changes a tensor in flight: the all_reduce in line "),
+        (changes_what_it_sends, "the code changes a tensor in flight: the isend in line "),
+        (changes_a_part_of_it, "the code changes a tensor in flight: the isend in line "),
+        (reads_what_has_not_come, "the code reads a tensor in flight: the irecv in line "),
+        (receives_into_what_it_sends, "receives into a tensor in flight: the isend in line "),
+        (two_into_one, "the code receives into a tensor in flight: the irecv in line "),
+        (divides_an_all_reduce, "the code changes a tensor in flight: the all_reduce in line "),
     ],
 )
 def test_a_tensor_in_flight_is_not_to_be_touched(answer, says, time_of):

@@ -88,7 +88,7 @@ def test_a_broken_exercise_is_not_the_students_fault(registry):
     broken = dataclasses.replace(
         registry["toy_empty"], cases=lambda answer, rng: iter([Case("x", lambda: 3, {"x": 3})])
     )
-    with pytest.raises(LessonError, match=r"broken: observe\(\) gave no dict"):
+    with pytest.raises(LessonError, match=r"broken: observe\(\) must return a dict"):
         judge(broken, toy_empty)
 
 

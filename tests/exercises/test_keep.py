@@ -218,14 +218,14 @@ REFUSED = {
         model = object()
         def answer(): return model
         """,
-        "it uses the variable `model` (object); pass it as an argument",
+        "the answer uses the variable `model` (object); pass `model` as an argument",
     ),
     "a list": (
         """
         sizes = [1, 2]
         def answer(): return sizes
         """,
-        "it uses the variable `sizes` (list); pass it as an argument",
+        "the answer uses the variable `sizes` (list); pass `sizes` as an argument",
     ),
     "an object of a helper": (
         """
@@ -234,14 +234,14 @@ REFUSED = {
         def helper(): return w
         def answer(): return helper()
         """,
-        "it uses the variable `w` (Tensor); pass it as an argument",
+        "the answer uses the variable `w` (Tensor); pass `w` as an argument",
     ),
     "a partial": (
         """
         import functools
         answer = functools.partial(max, 1)
         """,
-        "it is a partial, not a function or class",
+        "the answer is a partial, not a function or class",
     ),
     "a closure": (
         """
@@ -251,7 +251,7 @@ REFUSED = {
         answer = make(3)
         """,
         "`answer` uses the variable `n` of the function around it; "
-        "define it in a cell of its own, and pass it as an argument",
+        "define `n` in a cell of its own, and pass it as an argument",
     ),
     "another name": (
         """
@@ -259,15 +259,15 @@ REFUSED = {
         other.__name__ = "answer"
         answer = other
         """,
-        "it is not defined by a `def answer` or `class answer`",
+        "the answer is not defined by a `def answer` or `class answer`",
     ),
     "no source": (
         "answer = eval('lambda: 1')",
-        "the source of `<lambda>` is not to be found",
+        "the source of `<lambda>` cannot be found",
     ),
     "a missing name": (
         "def answer(): return nowhere",
-        "it uses the name `nowhere`, which is not defined",
+        "the answer uses the name `nowhere`, which is not defined",
     ),
     "an old version of itself": (
         """
@@ -275,7 +275,7 @@ REFUSED = {
         old = answer
         def answer(): return old()
         """,
-        "it uses two different things called `answer`; rename one of them",
+        "the answer uses two different things called `answer`; rename one of them",
     ),
 }
 
@@ -317,4 +317,4 @@ def test_the_kits_own_is_not_the_students():
         return 1
 
     answer.__module__ = "ddpkit.answers.lab00"
-    assert "it is the kit's own" in keep("answer", answer)
+    assert "the answer is the kit's own" in keep("answer", answer)

@@ -152,5 +152,5 @@ def test_a_limit_that_is_none_is_told(limit):
     def who_waits(x):
         return x
 
-    with pytest.raises(LessonError, match="limit= takes seconds, above 0"):
+    with pytest.raises(LessonError, match="limit= takes a number of seconds above 0"):
         check(who_waits, limit=limit)

@@ -56,7 +56,7 @@ def test_a_damaged_file_is_kept_aside_and_said(damage):
         path.write_bytes(damage.encode("latin-1"))
         note = record(result())
         assert note == (
-            f"{path} was damaged; it is kept as ring.broken{number}, and a new one is begun."
+            f"{path} was damaged: it is renamed ring.broken{number}, and a new file begins."
         )
         assert path.with_suffix(f".broken{number}").read_bytes() == damage.encode("latin-1")
         assert read() == ({"ring": Progress("ring", True, 2.0, 2.0)}, [])

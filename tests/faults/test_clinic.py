@@ -66,5 +66,5 @@ def test_what_is_no_mend_is_refused(mend):
 
 
 def test_an_unknown_patient():
-    with pytest.raises(LessonError, match="There is no patient 'Z': they are A, B"):
+    with pytest.raises(LessonError, match="There is no patient 'Z': the patients are A, B"):
         patient("Z")

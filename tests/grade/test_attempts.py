@@ -113,4 +113,6 @@ def test_a_helper_that_raised_is_told_where_points_are_lost(
     monkeypatch.setattr(engine, "run", lambda *_: run)
     _, notes = attempt.grade(course, course.merged(Submission((own, uses), "")), tmp_path, Limits())
     (note,) = [each for each in notes if "raised" in each]
-    assert note.startswith("A cell of your own raised, line 1: ModuleNotFoundError: No module")
+    assert note.startswith(
+        "A cell of your own raised an error, line 1: ModuleNotFoundError: No module"
+    )

@@ -54,6 +54,6 @@ def test_an_answer_comes_with_the_helpers_that_it_needs() -> None:
 
 def test_a_file_that_is_named_as_another_lab_is_noted() -> None:
     (note,) = note_on_name("hana/00_ranks.ipynb", "01")
-    assert note == "The file's name begins with 00, and it was graded as lab 01."
+    assert note == "The file's name begins with 00, but the notebook was graded as lab 01."
     for name in ("hana/01_sgd.ipynb", "hana/lab.ipynb", "2026/77_x.ipynb", "00_x/lab.ipynb"):
         assert note_on_name(name, "01") == []

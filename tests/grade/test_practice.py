@@ -146,8 +146,8 @@ def test_what_never_ends_is_ended_and_says_where_it_was(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("{", "it is not JSON"),
-        ('{"nbformat": 4, "cells": []}', "has no answer of any lab"),
+        ("{", "the file is not JSON"),
+        ('{"nbformat": 4, "cells": []}', "answers no exercise of any lab"),
     ],
 )
 def test_what_is_no_lab_is_said(tmp_path: Path, content: str, says: str) -> None:

@@ -41,7 +41,7 @@ def test_without_a_sandbox_nothing_runs(
         main, ["grade", "--lab", "00", str(one), "--out", str(tmp_path / "out")]
     )
     assert done.exit_code == 1
-    assert "strangers' code" in done.output
+    assert "the students' code" in done.output
     assert "no namespaces" in done.output
     assert "only root can" in done.output
     assert not (tmp_path / "out").exists()

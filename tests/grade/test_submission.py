@@ -22,7 +22,7 @@ from tests.grade.attacks import ROOT
 REFUSED = {
     "empty": (b"", "empty"),
     "no JSON": (b"\x89PNG", "not JSON"),
-    "a list": (b"[]", "no notebook"),
+    "a list": (b"[]", "not a notebook"),
     "nested": (b"[" * 10_000 + b"]" * 10_000, "nested too deep"),
     "nested in cells": (b'{"cells":' + b'{"a":' * 10_000 + b"1" + b"}" * 10_001, "too deep"),
     "format 3": (b'{"nbformat": 3, "worksheets": []}', "nbformat 3"),
@@ -50,7 +50,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
 def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "link.ipynb").symlink_to(ROOT / "solutions" / "00_ranks.ipynb")
     os.mkfifo(tmp_path / "pipe.ipynb")
-    for name, says in (("link", "symbolic link"), ("pipe", "no plain file")):
+    for name, says in (("link", "symbolic link"), ("pipe", "not a regular file")):
         with pytest.raises(Refused, match=says):
             read(tmp_path / f"{name}.ipynb")
 
@@ -114,5 +114,5 @@ def test_a_secret_that_is_not_there_is_not_made(tmp_path) -> None:
         main, [*command, "--out", str(tmp_path / "out"), "--secret", str(tmp_path / "secrte")]
     )
     assert done.exit_code == 1
-    assert "There is no secret" in done.output
+    assert "There is no file" in done.output
     assert not (tmp_path / "secrte").exists()

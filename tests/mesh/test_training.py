@@ -89,7 +89,7 @@ def steps_ns(run):
 
 
 def test_a_plan_for_other_ranks_is_refused():
-    with pytest.raises(RankError, match="is for 4 ranks, not 1"):
+    with pytest.raises(RankError, match="needs 4 ranks, but the run has 1"):
         Cluster(1).run(train_on_mesh, MeshPlan(4), MODEL)
-    with pytest.raises(RankError, match="each once"):
+    with pytest.raises(RankError, match="name each of"):
         Cluster(1).run(train_on_mesh, MeshPlan(), MODEL, order=("slice",))

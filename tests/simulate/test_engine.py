@@ -262,7 +262,7 @@ def test_streams_hide_latency_and_no_bytes() -> None:
         ({"streams": 0}, "give 1 or more"),
         ({"streams": 2, "price": lambda nbytes: nbytes}, "cannot be combined"),
         ({"streams": 2, "overhead_ns": 5}, "cannot be combined"),
-        ({"streams": 2, "algorithm": "butterfly"}, "rings on equal links"),
+        ({"streams": 2, "algorithm": "butterfly"}, "ring on equal links"),
     ],
 )
 def test_streams_that_cannot_be_worked_out_are_refused(arguments, says) -> None:

@@ -42,9 +42,9 @@ def test_no_dimension_is_empty():
 @pytest.mark.parametrize(
     ("plan", "what"),
     [
-        (MeshPlan(stages=3), "4 blocks cannot be shared out among 3"),
+        (MeshPlan(stages=3), "4 blocks cannot be divided equally among 3"),
         (MeshPlan(slices=5), "32 hidden numbers"),
-        (MeshPlan(2, micro=5), "64 rows of the batch cannot be shared out among 10"),
+        (MeshPlan(2, micro=5), "64 rows of the batch cannot be divided equally among 10"),
     ],
 )
 def test_a_plan_divides_the_model(plan, what):

@@ -83,9 +83,9 @@ def test_what_cannot_be_shown_is_said() -> None:
         show_blocks(X, ROWS)
     with pytest.raises(ValueError, match="a matrix, and at least one rank"):
         show_blocks()
-    with pytest.raises(ValueError, match="held 'blocks': choose one of whole, columns"):
+    with pytest.raises(ValueError, match="held='blocks': choose one of whole, columns"):
         Matrix("W", 2, 2, "blocks")
-    with pytest.raises(ValueError, match="only a matrix that is held in rows"):
+    with pytest.raises(ValueError, match="only a matrix with held='rows'"):
         Matrix("W", 2, 2, halo=1)
-    with pytest.raises(ValueError, match="at least a row and a column"):
+    with pytest.raises(ValueError, match="needs 1 row or more"):
         Matrix("W", 0, 2)

@@ -83,7 +83,7 @@ def test_the_picture_is_readable(setting: str) -> None:
 def test_a_setting_that_is_misspelt_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     view = explore_buckets()
     for ask in (view.figure, view.text, view.table, view.png):
-        with pytest.raises(TypeError, match="no setting 'cap' here: there are cap_mb, gbits, us"):
+        with pytest.raises(TypeError, match="no setting 'cap': choose from cap_mb, gbits, us"):
             ask(cap=5)
 
 

@@ -95,7 +95,7 @@ def test_many_steps_share_columns_and_none_is_lost() -> None:
 )
 def test_the_picture_is_readable(trace: Trace) -> None:
     if not trace.steps:
-        with pytest.raises(TraceError, match=r"no steps to compare: mark them"):
+        with pytest.raises(TraceError, match=r"no steps to compare: mark each step"):
             heat_of(trace)
         return
     model = heat_of(trace)

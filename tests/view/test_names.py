@@ -57,7 +57,7 @@ def test_a_long_name_fits_left_of_its_row():
 
 @pytest.mark.parametrize(
     ("names", "says"),
-    [({3: "server"}, "there is no rank 3"), ({0: 7}, "a name is a text"), ({0: ""}, "a name is")],
+    [({3: "server"}, "there is no rank 3"), ({0: 7}, "a name is a string"), ({0: ""}, "a name is")],
 )
 def test_what_is_no_name_is_refused(names, says):
     with pytest.raises(TraceError, match=says):

@@ -75,5 +75,5 @@ def test_the_ranks_move_the_bars(displayed: list[object]) -> None:
 
 @pytest.mark.parametrize(("ranks", "parameters"), [(0, 1), (1, 0)])
 def test_state_is_of_something(ranks: int, parameters: int) -> None:
-    with pytest.raises(ValueError, match="at least 1 of each"):
+    with pytest.raises(ValueError, match="give 1 parameter or more"):
         state_model(state_bytes, parameters, ranks)

@@ -90,7 +90,7 @@ def test_the_controls_move_the_picture(displayed: list[object]) -> None:
 def test_what_cannot_be_replayed_is_a_sentence() -> None:
     with pytest.raises(TraceError, match="no steps"):
         what_if(examples.token_ring())
-    with pytest.raises(ValueError, match="one rank can be slow here"):
+    with pytest.raises(ValueError, match="takes one slow rank"):
         what_if(RECORDED.trace(), slow={0: 2, 1: 2})
     with pytest.raises(TraceError, match="no rank 3"):
         what_if(RECORDED.trace(), rank=3)

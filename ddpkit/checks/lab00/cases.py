@@ -46,7 +46,7 @@ def added(s: Seen) -> list[float]:
     """
     more = [(each - s.token).tolist() for each in s.gave]
     if any(len(set(each)) != 1 for each in more):
-        raise ValueError("not the same in each element")
+        raise ValueError("a rank added different numbers to the token's elements")
     return [each[0] for each in more]
 
 

@@ -18,7 +18,9 @@ def replayed(observed: Observed, stages: int, micro: int) -> Observed:
     """What plans of all stages make of a step: the first flaw, or its time and what is held."""
     plans = observed["plans"]
     if not isinstance(plans, list) or len(plans) != stages:
-        raise LessonError(f"there are no plans of {count(stages, 'stage')}")
+        raise LessonError(
+            f"the answer gave no list with a plan for each of {count(stages, 'stage')}"
+        )
     if flaw := _flaw(plans, micro):
         return {"step": flaw, "flaw": flaw, "plans": plans}
     if stuck := waits_for_ever(plans):

@@ -25,7 +25,9 @@ class Unit:
     def wait(self) -> None:
         """Have the parameters there."""
         if not self.begun:
-            raise RuntimeError(f"unit {self.number} is waited for, and has not begun to gather")
+            raise RuntimeError(
+                f"wait() of the unit {self.number} was called before the gather of the unit began"
+            )
         self.there = True
 
     def after(self) -> None:

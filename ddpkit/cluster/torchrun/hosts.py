@@ -90,8 +90,8 @@ def by_host(seats: Sequence[Seat]) -> list[list[int]]:
 def _unreachable(rank: int, seat: Seat) -> str:
     return (
         f"rank {rank} on host {seat.host} would communicate through {seat.address}, an address "
-        f"that other hosts cannot reach. Set {INTERFACE} on {seat.host} to the interface towards "
-        "the other hosts (`ip -brief address` lists all interfaces)."
+        f"that other hosts cannot reach. Set {INTERFACE} on {seat.host} to the network interface "
+        "that leads to the other hosts (`ip -brief address` lists all interfaces)."
     )
 
 

@@ -60,7 +60,7 @@ class TooFewRanks(NotUnderTorchrun):
 class NoEmulatedTime(NotUnderTorchrun):
     """A check judges by emulated time, which ranks of torchrun do not have."""
 
-    reason = "under torchrun there is no emulated time to judge by"
+    reason = "under torchrun there is no emulated time, by which the check judges"
 
 
 @contextmanager

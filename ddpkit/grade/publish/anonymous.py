@@ -52,7 +52,9 @@ def _read(key: Path) -> dict[str, str]:
         with key.open(newline="", encoding="utf-8") as stream:
             return {row["id"]: row["code"] for row in csv.DictReader(stream)}
     except (OSError, UnicodeDecodeError, KeyError) as error:
-        raise GradeError(f"{key} is no file of codes: it needs the columns code and id.") from error
+        raise GradeError(
+            f"{key} is not a file of codes: a file of codes has the columns code and id."
+        ) from error
 
 
 def _write(key: Path, codes: dict[str, str]) -> None:

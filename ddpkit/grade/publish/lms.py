@@ -69,12 +69,14 @@ def moodle(book: Gradebook, roster: Roster) -> str:
     """
     if roster.kind != MOODLE:
         raise GradeError(
-            "Moodle takes back its own worksheet: in the assignment, Download grading worksheet, "
-            "and name that file as --roster."
+            "Moodle accepts its own worksheet only: in the assignment choose Download grading "
+            "worksheet, and give that file to --roster."
         )
     if len(book.labs) != 1:
         labs = ", ".join(book.labs)
-        raise GradeError(f"A worksheet is of one assignment: choose with --lab one of {labs}.")
+        raise GradeError(
+            f"A worksheet holds one assignment: choose one of the labs {labs} with --lab."
+        )
     ((lab, points),) = book.labs.items()
     stream = io.StringIO()
     table = csv.DictWriter(stream, roster.columns, lineterminator="\n")

@@ -56,7 +56,9 @@ def read_overrides(path: Path) -> list[Override]:
 def _override(path: Path, number: int, entry: Any) -> Override:
     where = f"Entry {number} of {path}"
     if unknown := sorted(set(entry) - KEYS):
-        raise GradeError(f"{where} has {unknown[0]!r}; it may have {', '.join(sorted(KEYS))}.")
+        raise GradeError(
+            f"{where} has an unknown key {unknown[0]!r}; the keys are {', '.join(sorted(KEYS))}."
+        )
     texts = [entry.get(key, "") for key in ("name", "exercise", "comment")]
     if not entry.get("name") or not all(isinstance(text, str) for text in texts):
         raise GradeError(f"{where} needs a name, in quotes, as the reports give it.")
@@ -80,7 +82,7 @@ def overridden(results: Sequence[Result], overrides: Sequence[Override]) -> list
         if each.name not in by_name:
             close = difflib.get_close_matches(each.name, list(by_name), n=1)
             guess = f" Did you mean {close[0]}?" if close else ""
-            raise GradeError(f"{FILE} names {each.name}, which is no submission.{guess}")
+            raise GradeError(f"{FILE} names {each.name}, but there is no such submission.{guess}")
         by_name[each.name] = _changed(by_name[each.name], each)
     return list(by_name.values())
 
@@ -92,8 +94,8 @@ def _changed(result: Result, override: Override) -> Result:
     names = [one.name for one in result.exercises]
     if override.exercise not in names:
         raise GradeError(
-            f"{FILE} names {override.exercise}, which is no exercise of {result.name}: "
-            f"it has {', '.join(names) or 'none'}."
+            f"{FILE} names {override.exercise}, but {result.name} has no such exercise; its "
+            f"exercises are: {', '.join(names) or 'none'}."
         )
     exercises = tuple(
         replace(

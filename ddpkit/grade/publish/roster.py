@@ -68,8 +68,8 @@ class Roster:
         if len(found) > 1:
             one, other, *_ = found
             raise GradeError(
-                f"{submission} could be of {one} and of {other}: name their folders in the "
-                "roster's column folder."
+                f"The submission {submission} fits two people, {one} and {other}: name each "
+                "one's folder in the column folder of the roster."
             )
         return next(iter(found.values()), None)
 
@@ -109,7 +109,9 @@ def read_roster(path: Path) -> Roster:
     kind = next((kind for kind, needed in NEEDED.items() if needed <= set(columns)), None)
     if kind is None:
         known = "; ".join(f"{kind}: {', '.join(sorted(names))}" for kind, names in NEEDED.items())
-        raise GradeError(f"{path} is no roster: it needs the columns of one of these ({known}).")
+        raise GradeError(
+            f"{path} is not a roster: it lacks the columns of every kind of roster ({known})."
+        )
     rows = [{key: value.strip() for key, value in row.items() if key} for row in reader]
     people = [person for row in rows if (person := PERSONS[kind](row)) is not None]
     _require_different(path, people)

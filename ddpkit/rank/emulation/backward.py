@@ -75,7 +75,7 @@ class EmulatedBackward:
             self._taken.append(operation)
             if self._device is not None:
                 return
-            self._note("beyond", "DistributedDataParallel of torch's, which waits in C++")
+            self._note("beyond", "torch's DistributedDataParallel, which waits in C++")
             self._last_post_ns = self._clocks.main.now()
             self._clocks.main.how = MAY_WAIT
             self._say_when_it_waits()

@@ -272,7 +272,7 @@ class Machine:
                 assert until is not None
                 clock.jump(max(due.now_ns, until))
             if clock.now() > before:
-                self.note("beyond", "a store, in which a rank waits for what another one sets")
+                self.note("beyond", "a store, in which a rank waits for a key of another rank")
             return True
 
 

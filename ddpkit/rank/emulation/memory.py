@@ -344,7 +344,7 @@ def _in_words(full: MemoryFull) -> str:
     alive = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in full.alive.items())
     return (
         f"the machine {full.machine} of rank {full.rank} has {size(full.limit)} of memory: "
-        f"{size(full.used)} are in use, and {size(full.asked)} more do not fit. Together they "
-        f"would hold: {alive}. A smaller batch or checkpointing holds fewer activations; sharding "
+        f"{size(full.used)} are in use, and {size(full.asked)} more do not fit. The memory would "
+        f"hold: {alive}. A smaller batch or checkpointing holds fewer activations; sharding "
         "divides parameters, gradients and optimizer state among ranks."
     )

@@ -63,7 +63,8 @@ def _bytes_of_float8(method: str, value: Any) -> Any:
         if method in REDUCES:
             raise TypeError(
                 f"{method} of {str(value.dtype).removeprefix('torch.')}: NCCL adds 8-bit floats on "
-                "an H100 and later, the CPU does not. Convert the tensor to bfloat16 for this call."
+                "an H100 or a later GPU, but the CPU cannot. Convert the tensor to bfloat16 for "
+                "this call."
             )
         return value.view(torch.uint8)
     if isinstance(value, list | tuple):

@@ -40,8 +40,8 @@ def _refusing(init: Any) -> Any:
     def refuse(self: Any, *arguments: Any, **named: Any) -> None:
         if not making.ours:
             raise HiddenGroup(
-                "it makes a process group of its own, and the messages in such a group are not "
-                "counted: make the group with dist.new_group(ranks)"
+                "the code makes a process group by itself, and the messages in such a group are "
+                "not counted: make the group with dist.new_group(ranks)"
             )
         init(self, *arguments, **named)
 

@@ -33,7 +33,7 @@ class TouchedInFlight(RuntimeError):
 
     def __init__(self, how: str, what: Call, dropped: bool) -> None:
         self.how, self.what, self.dropped = how, what, dropped
-        super().__init__(f"{how} a tensor in flight: {started(what)} still has it")
+        super().__init__(f"{how} a tensor in flight: {started(what)} still uses the tensor")
 
 
 def started(what: Call) -> str:
@@ -74,7 +74,7 @@ class InFlight(PlainMode):
         for touched in reads:
             self._refuse(touched, "it sends", ours="writes")
         for touched in writes:
-            self._refuse(touched, "it receives into", ours="both")
+            self._refuse(touched, "the code receives into", ours="both")
         self._next += 1
         self._numbers[work] = self._next
         self._owned[self._next] = Owned(what, weakref.ref(work), reads, writes)
@@ -96,7 +96,7 @@ class InFlight(PlainMode):
         mine = threading.get_ident() == self._thread
         if mine and self._owned and not func.is_view:
             for value, changes in _arguments(func, args, kwargs):
-                how = "it changes" if changes else "it reads"
+                how = "the code changes" if changes else "the code reads"
                 self._refuse(value, how, ours="both" if changes else "writes")
         return func(*args, **kwargs)
 

@@ -38,10 +38,10 @@ PAIRWISE = {
     "reduce_scatter_single_coalesced": torch_private.REDUCE_SCATTER,
 }
 # Calls that would make traffic, or groups, of which no trace could hear; and the reason.
-NO_HOOKS = "its hooks would hear of no call. `run.trace` has each call after the run"
-NO_PEERS = "its ranks are those that the run has started"
+NO_HOOKS = "the hooks would see no call. After the run, `run.trace` has each call"
+NO_PEERS = "the ranks are fixed when the run starts"
 REFUSED = {
-    "split_group": "dist.new_group(ranks) makes such a group, and is recorded",
+    "split_group": "make the group with dist.new_group(ranks), which is recorded",
     "merge_remote_group": NO_PEERS,
     "reconfigure": NO_PEERS,
     "get_reconfigure_handle": NO_PEERS,

@@ -334,7 +334,7 @@ def _forward_pairs(method: str) -> Any:
 
 def _refuse(method: str) -> Any:
     def refused(self: RecordedGroup, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(f"{method}: a group of ddpkit's cannot do that; {REFUSED[method]}")
+        raise RuntimeError(f"ddpkit's process groups do not support {method}: {REFUSED[method]}")
 
     refused.__name__ = method
     return refused

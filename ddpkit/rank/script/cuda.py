@@ -82,8 +82,8 @@ class Gpus:
         text = str(error)
         if any(part in text for part in WANTS_A_GPU):
             error.add_note(
-                f"ddpkit run: {self._why}, and this wants a real GPU. What works without one is "
-                'named in docs/run.md, "Where there is no GPU".'
+                f"ddpkit run: {self._why}, but this call needs a real GPU. docs/run.md, "
+                '"Where there is no GPU", lists the calls that work without a GPU.'
             )
 
     def means(self, device: Any) -> bool:

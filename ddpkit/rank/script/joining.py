@@ -75,8 +75,8 @@ class Joining:
                 )
         if os.getpid() != self._pid:
             raise RuntimeError(
-                "init_process_group in a process that the script has started: `ddpkit run` starts "
-                "the ranks, as torchrun does, and each of them may join"
+                "init_process_group was called in a process that the script has started: only the "
+                "ranks, which `ddpkit run` starts as torchrun does, may join"
             )
         emulated, times = machine.current(), next(self._times)
         with emulated.clocks.mine.stopped() if emulated else nullcontext():
@@ -101,10 +101,14 @@ class Joining:
         if nprocs != self._mine.world_size:
             raise ValueError(
                 f"mp.spawn(nprocs={nprocs}) in a job of {self._mine.world_size} ranks: the ranks "
-                f"are there already, and each calls the function. Run `ddpkit run -n {nprocs}`."
+                "have been started, and each calls the function. Start the job with "
+                f"`ddpkit run -n {nprocs}`."
             )
         if self._mine.rank == 0:
-            print("ddpkit run: each rank is one that mp.spawn would start", file=sys.stderr)
+            print(
+                "ddpkit run: mp.spawn starts no processes; each rank calls the function",
+                file=sys.stderr,
+            )
         fn(self._mine.rank, *args)
         return None if join else Ended()
 

@@ -300,5 +300,5 @@ class _Seen:
         if number is None or (isinstance(number, int) and number < 0):
             return self._current
         if not on_a_gpu(number) or number >= self._count:
-            raise ValueError(f"there is no GPU {device}: this rank's host has {self._count}")
+            raise ValueError(f"there is no GPU {device}: this rank's host has {self._count} in all")
         return int(number)

@@ -63,7 +63,7 @@ def write(trace: BaseTrace, path: Path) -> list[Path]:
     if path.name.endswith((".json", ".json.gz")):
         if path.is_file() and not _was_exported(path):
             raise TraceError(
-                f"{path} exists and is not an earlier export, so it was left as it is: "
+                f"{path} exists and is not an earlier export, so it was not overwritten: "
                 "give another name"
             )
         disk.write(path, _all_ranks(trace, ranks))

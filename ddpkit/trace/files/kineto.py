@@ -75,17 +75,17 @@ def parse(top: Any, path: str, *, alone: bool) -> Recording:
     that begins with the path.
     """
     if not isinstance(top["traceEvents"], list):
-        raise TraceError(f"{path}: its traceEvents are damaged; {_AGAIN}")
+        raise TraceError(f"{path}: the traceEvents are damaged; {_AGAIN}")
     info = _mapping(top.get("distributedInfo"))
     if not info and not alone:
         raise TraceError(
-            f"{path}: it does not say its rank (no distributedInfo), as it was recorded before "
-            f"init_process_group; {_AGAIN} after it, or give this file alone"
+            f"{path}: the rank is missing (no distributedInfo), because the recording began before "
+            f"init_process_group; {_AGAIN} after init_process_group, or give this file alone"
         )
     world_size = _count(info, "world_size", path, 1, 1, MAX_RANKS)
     base: Any = top.get("baseTimeNanoseconds", 0)
     if not isinstance(base, int) or not 0 <= base < 2**63:
-        raise TraceError(f"{path}: its baseTimeNanoseconds are damaged; {_AGAIN}")
+        raise TraceError(f"{path}: baseTimeNanoseconds is damaged; {_AGAIN}")
     return Recording(
         path,
         _count(info, "rank", path, 0, 0, world_size - 1),
@@ -128,7 +128,7 @@ def _event(number: int, raw: Mapping[str, Any], base: int, path: str) -> Event:
 def _microseconds(value: object, what: str) -> int | float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or abs(value) > _LIMIT_US:  # type: ignore[arg-type]
-        raise TraceError(f"{what} {str(value)[:40]!r}, which is no time; {_AGAIN}")
+        raise TraceError(f"{what} {str(value)[:40]!r}, which is not a time; {_AGAIN}")
     return value  # type: ignore[return-value]
 
 

@@ -112,7 +112,9 @@ def _span(number: int, row: Any, names: tuple[str, ...], world_size: int) -> Spa
         if not _fits(name, value):
             raise TraceError(f"the {name} of span {number} is damaged: {str(value)[:40]!r}")
     if not 0 <= row[0] < world_size:
-        raise TraceError(f"span {number} is of rank {row[0]}, but there are {world_size} ranks")
+        raise TraceError(
+            f"span {number} belongs to rank {row[0]}, but there are {world_size} ranks"
+        )
     return Span(**values)
 
 
@@ -121,9 +123,9 @@ def _bounds(raw: Any, world_size: int) -> dict[int, Interval]:
     try:
         pairs = {ranks[rank]: (start, end) for rank, (start, end) in raw.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise TraceError("the bounds of the ranks are damaged") from None
+        raise TraceError('the "bounds", when each rank began and ended, are damaged') from None
     if not all(_is_int(start) and _is_int(end) and start <= end for start, end in pairs.values()):
-        raise TraceError("the bounds of the ranks are damaged")
+        raise TraceError('the "bounds", when each rank began and ended, are damaged')
     return pairs
 
 

@@ -33,7 +33,7 @@ def read(paths: Sequence[Path]) -> BaseTrace:
         if own.is_saved(top):
             if not alone:
                 raise TraceError(
-                    f"{path} is a trace of all ranks, saved by ddpkit: name no other file"
+                    f"{path} is a trace of all ranks, saved by ddpkit: name this file alone"
                 )
             return _saved(top, path)
         if chrome.has_all_ranks(top):

@@ -40,11 +40,15 @@ class Matrix:
     def __post_init__(self) -> None:
         """Raises ValueError for what cannot be drawn."""
         if self.held not in HELD:
-            raise ValueError(f"{self.name} is held {self.held!r}: choose one of {', '.join(HELD)}")
+            raise ValueError(f"{self.name} has held={self.held!r}: choose one of {', '.join(HELD)}")
         if min(self.rows, self.columns) < 1 or self.halo < 0:
-            raise ValueError(f"{self.name} has at least a row and a column, and no halo below 0")
+            raise ValueError(
+                f"{self.name} needs 1 row or more, 1 column or more, and a halo of 0 or more"
+            )
         if self.halo and self.held != "rows":
-            raise ValueError(f"{self.name} has a halo: only a matrix that is held in rows has one")
+            raise ValueError(
+                f"{self.name} cannot have a halo: only a matrix with held='rows' has a halo"
+            )
 
     @property
     def nbytes(self) -> int:

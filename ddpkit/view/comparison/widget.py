@@ -53,7 +53,9 @@ def what_if(
     was = recorded_link(trace)[0].slowest
     now = was if link is None else Links.parse(link, trace.world_size).slowest
     if len(slow := dict(slow or {trace.world_size - 1: 1.0})) > 1:
-        raise ValueError("one rank can be slow here; `simulate.what_if` takes several")
+        raise ValueError(
+            "this picture takes one slow rank; `simulate.what_if` takes several slow ranks"
+        )
     ((slow_rank, times),) = slow.items()
     start = {"cap_mb": bucket_cap_mb or 0.0, **numbers_of(now), "slow": slow_rank, "times": times}
     again = simulate.what_if(trace)  # one step: to replay it is as good, and takes no time

@@ -64,7 +64,9 @@ class View(Generic[Model]):
     def model(self, **changed: Any) -> Model:
         """The numbers. The last ones are kept: a picture and its text share them."""
         if self.start and (unknown := changed.keys() - self.start.keys()):
-            raise TypeError(f"no setting {min(unknown)!r} here: there are {', '.join(self.start)}")
+            raise TypeError(
+                f"this view has no setting {min(unknown)!r}: choose from {', '.join(self.start)}"
+            )
         at = self.start | changed
         if self._last is None or self._last[0] != at:
             self._last = at, self._make(**at)

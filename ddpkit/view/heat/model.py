@@ -39,7 +39,7 @@ def heat_of(trace: Trace) -> Heat:
     """How long each step of each rank took. Raises TraceError for a trace without steps."""
     if not trace.steps:
         raise TraceError(
-            "this run has no steps to compare: mark them with `with ddpkit.step():`, "
+            "this run has no steps to compare: mark each step with `with ddpkit.step():`, "
             "or use an optimizer"
         )
     windows = trace.step_windows

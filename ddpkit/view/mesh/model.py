@@ -87,5 +87,5 @@ def mesh_picture(
     if rank is not None and not 0 <= rank < ranks:
         raise ValueError(f"there is no rank {rank} in a mesh of {ranks}")
     if per_host is not None and per_host < 1:
-        raise ValueError(f"a host has one rank or more: {per_host}")
+        raise ValueError(f"per_host={per_host}: a host has one rank or more")
     return MeshPicture(shape, groups, rank, per_host)

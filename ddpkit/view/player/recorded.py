@@ -25,8 +25,8 @@ def playback_of_trace(trace: Trace) -> Playback:
     if not pairs:
         used = ", ".join(sorted({span.name for span in trace.spans if span.is_collective}))
         raise TraceError(
-            "there is no message to play: this run has no send that was received"
-            + (f", only {used}; play a simulated schedule of it" if used else "")
+            "there is no message to play: in this run no send was received"
+            + (f", there are only {used}; play a simulated schedule instead" if used else "")
         )
     moment = Moment((), (0,) * trace.world_size, 0)
     moments = [moment]

@@ -89,7 +89,9 @@ def _resized(plan: Schedule, length: int) -> Schedule:
                 return schedule(plan.name, n, length, root)
     except ValueError:
         pass  # not one of ours by name
-    raise ValueError(f"{plan} is your own: make one of {length} elements to show it at that length")
+    raise ValueError(
+        f"length= applies to ddpkit's own schedules: make {plan} with {length} elements"
+    )
 
 
 def _cuts(plan: Schedule) -> list[int]:

@@ -91,7 +91,9 @@ def stacked_steps(
         raise ValueError(f"{len(labels)} labels for {len(traces)} runs: give one for each run")
     for trace in traces:
         if rank not in trace.ranks:
-            raise ValueError(f"there is no rank {rank}: one of the runs has {trace.world_size}")
+            raise ValueError(
+                f"there is no rank {rank}: one of the runs has {trace.world_size} ranks"
+            )
     bars: list[Stacked] = []
     for n, (label, trace) in enumerate(zip(labels, traces, strict=True)):
         bar = _bar(label, trace, rank, step)

@@ -76,7 +76,9 @@ def state_model(
     fewer than one parameter or rank.
     """
     if parameters < 1 or ranks < 1:
-        raise ValueError(f"state is of {parameters=} and {ranks=}, at least 1 of each")
+        raise ValueError(
+            f"give 1 parameter or more and 1 rank or more, not {parameters=}, {ranks=}"
+        )
     held = {kind: each * parameters for kind, each in WHOLE.items()}
     bars: list[StateBar] = []
     for stage, kind in zip(STAGES, ["", *WHOLE], strict=True):
