@@ -91,8 +91,8 @@ def _why(
         )
     if cause == "streams":
         return (
-            "every rank has launched the calls of this circle. But a device begins a call only "
-            "when all earlier calls of the stream are done, and here each call is behind another "
+            "every rank has launched all these calls. But a device begins a call only when all "
+            "earlier calls of the stream are done, and here each call waits behind another "
             "call. Launch the calls of several groups in the same order on all ranks, or on "
             "separate streams; post messages in both directions by batch_isend_irecv."
         )

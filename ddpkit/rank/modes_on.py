@@ -23,7 +23,9 @@ class ModesOff(RuntimeError):
     """Code takes the modes off with which the kit counts operations."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"it hides operations from the kit by {name}: let torch compute as usual")
+        super().__init__(
+            f"the code hides operations from the kit by {name}: let torch compute as usual"
+        )
 
 
 @contextmanager

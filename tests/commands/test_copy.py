@@ -101,7 +101,7 @@ def test_an_untouched_old_copy_is_renewed_and_a_touched_one_is_not(tmp_path, mon
     for lab in old.iterdir():
         lab.write_text("version 2")
     output = copy(mine)
-    assert said_of("00_a.ipynb", output).startswith("renewed")
+    assert said_of("00_a.ipynb", output).startswith("updated")
     assert said_of("01_b.ipynb", output).startswith("kept")
     assert there(mine) == {"00_a.ipynb": b"version 2", "01_b.ipynb": b"my work"}
 

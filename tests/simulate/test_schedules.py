@@ -150,7 +150,7 @@ def test_a_schedule_without_one_of_its_steps_fails(algorithm: str) -> None:
 
 def test_a_message_of_the_wrong_size_is_refused() -> None:
     steps = (Send(0, 1, (0, 2), 0), Recv(1, 0, (0, 3), 0))
-    with pytest.raises(ValueError, match="gets 2 elements"):
+    with pytest.raises(ValueError, match="got a message of 2 elements"):
         execute(Schedule("wrong", "broadcast", 2, 3, steps), inputs(2, 3))
 
 

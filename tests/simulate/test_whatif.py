@@ -179,7 +179,7 @@ def test_the_recorded_link_and_what_came_on_top() -> None:
     assert (links, overhead) == (Links.parse(LINK, 4), 12_345)
     assert what_if(trace).end_ns == trace.end_ns
     assert recorded_link(replace(trace, facts={**trace.facts, "emulated": LINK}))[1] == 12_345
-    with pytest.raises(TraceError, match="recorded on: cannot read"):
+    with pytest.raises(TraceError, match="own link cannot be read: cannot read"):
         recorded_link(replace(trace, facts={"emulated": "a string and two cans"}))
 
 

@@ -123,7 +123,9 @@ _device: Device | None = None
 
 def _of_this_rank() -> Device:
     if _device is None:
-        raise RuntimeError("a stream or an event is used after the run that it was made in")
+        raise RuntimeError(
+            "a stream or an event is used after its run has ended: make streams in each run"
+        )
     return _device
 
 
