@@ -62,7 +62,7 @@ def find_blocks(source: str) -> tuple[Block, ...]:
         if marker == BEGIN:
             if begin is not None:
                 raise BlockError(
-                    number, f"'{BEGIN}' inside the block that line +{begin + 1} begins"
+                    number, f"'{BEGIN}' before the block of line +{begin + 1} has an '{END}'"
                 )
             begin = number
         elif marker == END:

@@ -79,7 +79,7 @@ def wrap(answer: Answer, module: Any, **options: Any) -> Any:
     """The module in the student's class, which may not make one of torch's."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise TorchsOwn("this would be torch's DistributedDataParallel")
+        raise TorchsOwn("the answer calls torch's DistributedDataParallel")
 
     with mock.patch.object(DistributedDataParallel, "__init__", refuse):
         return answer(module, **options)
