@@ -95,10 +95,7 @@ def test_no_block_is_without_a_test():
         # Both texts are read by test_readme.py: what a deadlock prints, and the tree.
         "README.md": ["sh", "python", "python", "text", "sh", "sh", "sh", "text"],
         "docs/clusters.md": ["sh", "sh", "bash"],
-        "docs/emulation.md": [
-            "python",
-            "python",
-        ],  # run by test_the_clusters_of_the_page_on_emulation
+        "docs/emulation.md": ["python"] * 3,  # run by test_the_clusters_of_the_page_on_emulation
         # Run by tests/commands: test_run.py and test_torch_scripts.py, then by test_predict.py.
         "docs/run.md": ["sh", "sh", "python"],
         "docs/pictures.md": ["python"] * 14,  # run by tests/docs/test_more_pictures.py
@@ -154,15 +151,23 @@ def sh(command: str, folder: Path, limit: float = 200) -> str:
     return ran.stdout
 
 
-def test_the_clusters_of_the_page_on_emulation() -> None:
-    """Each is as its comment says: 8 ranks in emulated time."""
-    (_, code), (_, modelled) = BLOCKS["docs/emulation.md"]
+def test_the_clusters_of_the_page_on_emulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is as its comment says: 8 ranks in emulated time, or 2 on machines with a device."""
+    (_, code), (_, modelled), (_, with_device) = BLOCKS["docs/emulation.md"]
     imports, _, calls = code.partition("\n\n")
     given: dict[str, object] = {}
     exec(imports, given)
     clusters = [eval(line, given) for line in (calls + modelled).splitlines()]
     assert len(clusters) == 10
     assert all("8 ranks · gloo · cpu · emulated: " in repr(cluster) for cluster in clusters)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.json").write_text('{"flops": {"float32": 1e12}}')
+    devices = [eval(line, given) for line in with_device.splitlines()]
+    assert len(devices) == 3
+    assert all(repr(cluster).startswith("2 ranks · gloo · cpu") for cluster in devices)
+    assert all("device of " in repr(cluster) for cluster in devices)
 
 
 @pytest.mark.parametrize("words", RUN_HERE)
