@@ -272,8 +272,8 @@ beside(silent_ms, saved_ms(reports=False), "ms: no reports")
 #
 # - the given model, all of it, is trained in place, from the given weights, and is the same on all ranks
 #   afterwards;
-# - all four ranks train, on the given text, by gradients: who counts which letter follows which, and
-#   writes that into the weights, has no training to make faster;
+# - all four ranks train, on the given text, by gradients: counts of letters, written into the weights,
+#   are no training;
 # - torch computes, in the main thread. Its own `DistributedDataParallel` and callbacks wait where their
 #   time cannot be computed again, and get no points; your class of lab 06 does.
 

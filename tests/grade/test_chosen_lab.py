@@ -47,6 +47,7 @@ def test_no_sandbox_holds_an_answer_of_an_open_lab(lab: str, opened: str, tmp_pa
     assert bytecode <= {*here}
 
 
+@pytest.mark.processes
 def test_a_lab_that_needs_an_open_answer_is_not_graded_and_the_class_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_whoever_grades_for_a_teacher_passes_the_lab(file: str) -> None:
     assert all("--lab " in each for each in commands)
 
 
+@pytest.mark.processes
 def test_the_autograder_takes_the_teachers_lab(tmp_path: Path) -> None:
     """With a stand-in for ddpkit: a file that calls itself another lab changes no word."""
     folder = tmp_path / "autograder"
@@ -161,6 +163,7 @@ WAYS: dict[str, Any] = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("way", WAYS)
 def test_feedback_carries_no_file_out(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ def test_every_submission_is_in_one_part(of: int) -> None:
     assert all(len(share) > 0.5 * 2000 / of for share in shares)
 
 
+@pytest.mark.processes
 def test_the_split_depends_on_nothing_but_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other submissions, Python's seed and the disk's form of accents change no part."""
     third = {name for name in names(100) if ClassShare(3, 8).holds(name)}
@@ -197,6 +198,7 @@ def test_the_slurm_script_and_a_part_that_died(place: Path) -> None:
     assert "Missing parts, of 3: 3." in said
 
 
+@pytest.mark.processes
 def test_the_kubernetes_job_numbers_its_parts_from_one() -> None:
     """The Job's command is valid, and names each part once with a stand-in for the variables."""
     job = yaml.safe_load((ROOT / "docs" / "parts" / "kubernetes.yaml").read_text("utf-8"))
