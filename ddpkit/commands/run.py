@@ -183,8 +183,9 @@ def launched(
     )
     if target.startswith("-"):
         raise ClusterError(
-            f"`ddpkit run` has no option {target}, and no script has that name. Ranks compute on "
-            "GPUs if there are any and DDPKIT_DEVICE is not cpu; otherwise cuda means the CPU."
+            f"`ddpkit run` has no option {target}, and no script has that name. No option chooses "
+            "the device: ranks compute on this machine's GPUs. Without GPUs, or with "
+            "DDPKIT_DEVICE=cpu, ranks compute on the CPU, also where the script says cuda."
         )
     if not found.is_there:
         first = target.partition(".")[0]

@@ -185,7 +185,7 @@ def _word(fact: Any, _: int) -> str:
 
 def _kind(fact: Any, _: int) -> str:
     if fact not in KINDS:
-        raise ValueError("a program computes an unknown kind of work")
+        raise ValueError("a rank's program computes an unknown kind of work")
     return str(fact)
 
 

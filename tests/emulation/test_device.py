@@ -277,7 +277,7 @@ def test_14_two_communicators_in_opposite_order_on_one_stream() -> None:
         device(2, link="50 us").run(two_groups, True, False)
     assert caught.value.cause == "streams"
     assert set(caught.value.waiting) == {0, 1}
-    assert "each call is behind another call" in " ".join(str(caught.value).split())
+    assert "each call waits behind another call" in " ".join(str(caught.value).split())
 
 
 def test_27_a_backward_runs_on_the_streams_of_its_forward() -> None:

@@ -88,9 +88,6 @@ def test_traffic_of_collectives():
         root = dist.get_rank() == 0
         dist.gather(x, [torch.empty(6) for _ in range(size)] if root else None)
         dist.scatter(torch.empty(6), [x] * size if root else None)
-        objects = [None] * size
-        dist.all_gather_object(objects, {"rank": dist.get_rank()})
-        assert objects == [{"rank": rank} for rank in range(size)]
 
     run = Cluster(2).run(f)
     for rank in range(2):
@@ -100,8 +97,22 @@ def test_traffic_of_collectives():
         for name in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"):
             assert counts[name] == Count(1, 24), name
         assert counts["barrier"] == Count(1, 0)
-        assert counts["all_gather"].times == 3  # two of them for the objects
+        assert counts["all_gather"] == Count(1, 24)
     assert not run.traffic.messages()
+
+
+def test_objects_are_gathered_by_two_collectives():
+    def f():
+        objects = [None, None]
+        dist.all_gather_object(objects, {"rank": dist.get_rank()})
+        return objects
+
+    run = Cluster(2).run(f)
+    assert run.results == [[{"rank": 0}, {"rank": 1}]] * 2
+    for rank in range(2):
+        counts = run.traffic.collectives(rank)
+        (name,) = counts  # all_gather, and from torch 2.15 on all_gather_into_tensor
+        assert counts[name].times == 2
 
 
 def test_groups_speak_of_ranks_of_the_whole_job():

@@ -101,7 +101,9 @@ def plan_map(
     Raises ValueError without ranks, batches or a deadline above 0.
     """
     if not worlds or not batches or min(*worlds, *batches) < 1 or not deadline > 0:
-        raise ValueError(f"give ranks, batches and a deadline above 0, not {deadline=}")
+        raise ValueError(
+            f"give ranks, batches and a deadline above 0, not {worlds}, {batches}, {deadline}"
+        )
     rows = []
     for batch in sorted(batches):
         row = []
