@@ -44,7 +44,7 @@ def test_feedback_can_be_acted_on(graded: Graded) -> None:
 def test_what_was_not_as_handed_out_is_told(graded: Graded) -> None:
     assert any("Check cells" in note for note in graded.results["cells_in_disorder"].notes)
     assert any("same id" in note for note in graded.results["no_ids"].notes)
-    assert any("kernel is 'ir'" in note for note in graded.results["no_ids"].notes)
+    assert any("names the kernel 'ir'" in note for note in graded.results["no_ids"].notes)
     assert "printed without end" in "\n".join(graded.results["floods"].exercises[1].feedback)
 
 
