@@ -1,8 +1,8 @@
 """Ask wrong and right answers under many seeds: `python -m benchmarks.seeds 09`.
 
 The program asks each answer of the repository under the notebook's own seed and under seeds of the
-grader's draws. The program prints wrong answers with a seed of success and right answers with a
-seed of failure. A question of such an answer needs sharpening.
+grader's draws. Prints the wrong answers with a seed of success, and the right answers with a seed
+of failure. A question of such an answer needs sharpening.
 """
 
 from __future__ import annotations

@@ -821,6 +821,8 @@ _known(
 
 COMPILER = "torch._dynamo"
 COMPILED = ("torch._inductor", COMPILER)  # the modules of the compiler
+# Modules and a function on the stack of a compile.
+COMPILES = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch.compile")
 DISABLED = "__dynamo_disable"  # torch's attribute for the result of the compiler's `disable`
 
 
@@ -864,4 +866,5 @@ def _asks_the_compiler() -> bool:
 
 
 _known(Feature.COMPILER, *COMPILED, probe=lambda: True)
+_known(Feature.CHECKS, *COMPILES, probe=lambda: True)
 _known(Feature.COMPILER, "torch._compile._disable_dynamo", probe=_asks_the_compiler)

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import FrameType
+
+from ddpkit.source import is_user_file
+from ddpkit.torch_private import COMPILES
 
 
 def is_torchs(frame: FrameType) -> bool:
     """True if the code of a frame is torch's own. torch's test bodies count as a user's code."""
-    package, *rest = str(frame.f_globals.get("__name__", "")).split(".")
+    package, *rest = module_of(frame).split(".")
     return package == "torch" and rest[:1] != ["testing"]
+
+
+def below_the_user(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and its callers, as far as the first line of the user's, without that line."""
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        yield frame
+        frame = frame.f_back
+
+
+def module_of(frame: FrameType) -> str:
+    """Return the name of the module in which a frame's function is defined."""
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def compiles(frame: FrameType) -> bool:
+    """True if torch's compiler compiles a function, or gets ready to, in this frame."""
+    module = module_of(frame)
+    return module in COMPILES or f"{module}.{frame.f_code.co_name}" in COMPILES

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from ddpkit.rank.callers import below_the_user, compiles, module_of
 from ddpkit.source import is_user_file
-from ddpkit.torch_private import COMPILED, POP_MODE, guards_of_keys, modules_of_modes, push_mode
+from ddpkit.torch_private import POP_MODE, guards_of_keys, modules_of_modes, push_mode
 
 
 class ModesOff(RuntimeError):
@@ -61,12 +62,8 @@ def _is_kits(module: str) -> bool:
 
 def _for_the_user(frame: FrameType | None) -> bool:
     """Return True if a line of the user's calls, and neither the kit nor torch's compiler does."""
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
-        module = frame.f_globals.get("__name__", "")
-        if _is_kits(module) or module.startswith(COMPILED):
-            return False
-        frame = frame.f_back
-    return frame is not None
+    below = list(below_the_user(frame))
+    return not any(compiles(each) or _is_kits(module_of(each)) for each in below)
 
 
 def _hiding(guard: type, init: Callable[..., None]) -> Callable[..., None]:

@@ -20,9 +20,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddpkit.rank.callers import below_the_user, compiles
 from ddpkit.rank.where import user_call
 from ddpkit.source import is_user_file
-from ddpkit.torch_private import COMPILED, file_writer
+from ddpkit.torch_private import file_writer
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 EVENTS = {  # names of audit events, and verbs for messages
@@ -101,14 +102,10 @@ def _of_python_or_torch(frame: FrameType | None) -> bool:
 
     An import keeps bytecode. The compiler keeps files, and starts processes.
     """
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
-        code = frame.f_code
-        if (code.co_filename, code.co_name) in (IMPORTS, TEMPORARY):
-            return True
-        if frame.f_globals.get("__name__", "").startswith(COMPILED):
-            return True
-        frame = frame.f_back
-    return False
+    return any(
+        compiles(each) or (each.f_code.co_filename, each.f_code.co_name) in (IMPORTS, TEMPORARY)
+        for each in below_the_user(frame)
+    )
 
 
 @contextmanager

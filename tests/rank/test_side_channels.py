@@ -100,7 +100,14 @@ def the_writer_of_imports(path):
     importlib._bootstrap_external._write_atomic(path, b"1")
 
 
+def the_writer_of_the_compiler(path):
+    from torch._inductor.codecache import write_atomic
+
+    write_atomic(path, "1")
+
+
 REFUSED = (
+    the_writer_of_the_compiler,
     a_file,
     a_descriptor,
     a_tensor_in_a_file,

@@ -18,10 +18,10 @@ if TYPE_CHECKING:  # loads a part of torch that other machines do not need
 
 
 class Awaited(Ends, Protocol):
-    """An operation whose future somebody has taken."""
+    """An operation with a future that DDP's reducer, or other code, has taken."""
 
     call: Any  # the record of it
-    answer: Any  # what the timekeeper has said, if anybody has waited for it
+    answer: Any  # the timekeeper's answer after the first wait; None before
 
     @property
     def over_ns(self) -> int:
@@ -83,8 +83,8 @@ class EmulatedBackward:
     def _say_when_it_waits(self) -> None:
         """Let the clock's page say that the reducer waits, once the backward has no more to do.
 
-        What is queued here comes before the reducer's own end of the backward, which it queues with
-        the last bucket; but not in the first step of a static graph.
+        The callback that is queued here runs before the reducer's own callback, which the reducer
+        queues with the last bucket. In the first step of a static graph it runs after that one.
         """
 
         def waits() -> None:
@@ -94,7 +94,7 @@ class EmulatedBackward:
         torch_private.after_backward(waits)
 
     def _replayed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A backward whose hidden waits are put on the clock when it is over."""
+        """Return a backward that puts its hidden waits on the clock at its end."""
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:

@@ -57,7 +57,7 @@ def _has_a_mask(indices: Any) -> bool:
 
 
 class Counting(PlainMode):
-    """Counts what a thread computes: puts its clock forward, or lets its device do it."""
+    """The mode that counts a thread's operations: each puts a clock forward, or loads a device."""
 
     def __init__(
         self, meter: Meter, memory: Memory, clock: ThreadClock, device: Device | None

@@ -67,7 +67,7 @@ def _lstm(x: Any, weight: Any, recurrent: Any, *_: Any, **__: Any) -> int:
     return int(2 * (x.numel() // x.shape[-1]) * (weight.numel() + recurrent.numel()))
 
 
-# What torch's registry leaves out: the CPU's own.
+# FLOPs of a CPU's own operators: torch's registry lacks these.
 _OWN_FLOPS: dict[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
@@ -83,7 +83,7 @@ class OperationRule:
     flops: Callable[..., int] | None
     weights: tuple[int, ...]  # how often each argument is read and written, by its place
     names: dict[str, int]  # and by its name, where it is not once
-    outputs: int  # how often what comes out is
+    outputs: int  # how often the results are read and written
 
 
 def _kind(name: str, flops: object) -> str:
@@ -156,16 +156,16 @@ def first_tensor(value: Any) -> torch.Tensor | None:
 
 
 def _shapes(value: Any) -> Any:
-    """What a count of FLOPs depends on, so that it can be kept."""
+    """Return the arguments of a count of FLOPs, with shapes for tensors: a key for the count."""
     if isinstance(value, torch.Tensor):
         return value.shape
     return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
 
 
 def _lie_apart(args: Any, out: Any) -> bool:
-    """Whether tensors of one shape, in and out, lie in memory in different orders.
+    """True if tensors of one shape, in and out, lie in memory in different orders.
 
-    What is the same element again and again (an expanded tensor) lies in no order.
+    An expanded tensor repeats one element, and so has no order.
     """
     if not isinstance(out, torch.Tensor):
         return False
@@ -181,7 +181,7 @@ def _lie_apart(args: Any, out: Any) -> bool:
 
 
 class Meter:
-    """What operations cost on a machine of some speed. All threads of a rank share it."""
+    """The cost of operations on a machine of some speed; all threads of a rank share the meter."""
 
     def __init__(self, model: MachineModel, speed: float) -> None:
         self.free = math.isinf(speed)

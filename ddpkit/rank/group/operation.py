@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # loads a part of torch that other machines do not need
     from ddpkit.rank.emulation.device import Device
     from ddpkit.rank.emulation.memory import Held, Memory
 
-# What sums over all ranks, and the place of its input: in a backward that is a bucket.
+# Operations that sum over all ranks, with the place of the input: a bucket, in a backward.
 SUMS = {"all_reduce": 0, "reduce": 0, "reduce_scatter_tensor": 1, "reduce_scatter": 1}
 LOOK_NS = 1_000  # what a look costs that finds an operation under way, and
 SHARE = 64  # this part of the time that has passed in looking, but
