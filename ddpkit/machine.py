@@ -319,14 +319,14 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
     )
     parts = [*machine.efficiency, *(part for cost in kinds.values() for _, part in cost.points)]
     if "float32" not in flops:
-        raise ValueError("the peak for float32 is missing in flops")
+        raise ValueError('"flops" gives no peak for "float32"')
     if not all(number > 0 for number in (*flops.values(), machine.bandwidth, *parts)):
         raise ValueError("a peak, a bandwidth and an efficiency must be above 0")
     for kind, cost in kinds.items():
         if kind not in KINDS:
             raise ValueError(f"the kind {kind!r} is unknown: the kinds are {', '.join(KINDS)}")
         if not cost.points:
-            raise ValueError(f"the kind {kind!r} has no measured points")
+            raise ValueError(f'the kind {kind!r} has an empty list "efficiency"')
     return machine
 
 

@@ -1,7 +1,7 @@
 # ---
 # jupyter:
 #   ddpkit:
-#     builds: a cost model of a training step, fitted, verified on up to 16 machines, and used to choose
+#     builds: a cost model of a training step, fitted to measurements and verified on up to 16 machines; the cheapest cluster by it
 #     minutes: 100
 #     needs: labs 03, 05 and 06
 #   jupytext:

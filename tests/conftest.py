@@ -5,6 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
+import threading
+import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,3 +76,28 @@ def browser() -> Iterator[Browser]:
     """Chromium, for all tests of a module."""
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    """Fail a module whose threads still run a test's code at the end.
+
+    In a later test such a thread would be a thread of the user's that is at work, and the agent
+    would take no rank for waiting.
+    """
+    before = {thread.ident for thread in threading.enumerate()}
+    yield
+    give_up = time.monotonic() + 10
+    while (left := _in_tests(before)) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert not left, f"threads of this module are left: {left}"
+
+
+def _in_tests(known: set[int | None]) -> list[str]:
+    """Return the line of each thread, besides the `known` ones, that runs code of a test."""
+    here, found = str(Path(__file__).parent), []
+    for ident, frame in sys._current_frames().items():
+        if ident not in known:
+            stack = traceback.extract_stack(frame)
+            found += [f"{at.filename}:{at.lineno}" for at in stack if at.filename.startswith(here)]
+    return found

@@ -67,8 +67,8 @@ def _gradescope(results: Sequence[Result]) -> str:
     """The text of /autograder/results/results.json, where an autograder leaves one result."""
     if len(results) != 1:
         raise GradeError(
-            f"--format gradescope writes the result of one submission, as an autograder does, and "
-            f"there are {len(results)}."
+            f"--format gradescope writes the result of exactly one submission, but this folder has "
+            f"{len(results)} results."
         )
     (result,) = results
     if result.earned is None:  # without a score Gradescope shows that the autograder failed

@@ -183,11 +183,22 @@ class ClockPage(MappedFile):
     """The clock of a rank's main thread, in a file that the timekeeper maps too."""
 
     _LAYOUT = struct.Struct("<qqqq")  # version; `STOPPED` … `MAY_WAIT`; time; CPU time
-    size = _LAYOUT.size
+    _AGENT = struct.Struct("<q")  # after the layout
+    size = _LAYOUT.size + _AGENT.size
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._version = 0
+
+    @property
+    def agent(self) -> int:
+        """The native id of the rank's agent, a thread that runs while the rank stands still."""
+        agent: int = self._AGENT.unpack_from(self._memory, self._LAYOUT.size)[0]
+        return agent
+
+    @agent.setter
+    def agent(self, native_id: int) -> None:
+        self._AGENT.pack_into(self._memory, self._LAYOUT.size, native_id)
 
     def stop(self) -> None:
         """Say that the clock stands: whoever reads its CPU time from now on must not count it."""

@@ -88,6 +88,7 @@ def _live(
         assert pipes.main is not None
         assert pipes.others is not None
         page = ClockPage(settings.folder / f"clock{mine.rank}")
+        page.agent = agent.native_id or 0
         desk = Desk(pipes.main, pipes.others)
         machine = Machine(mine.speed, page, desk, settings.epoch_ns, mine.machine, mine.rank)
     return live(

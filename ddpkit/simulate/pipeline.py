@@ -80,7 +80,8 @@ def interleaved(stage: int, stages: int, micro: int, chunks: int = 2) -> list[Op
     """
     if micro % stages:
         raise ValueError(
-            f"interleaved stages need a number of micro-batches that {stages} divides, not {micro}"
+            f"give the interleaved schedule a multiple of {stages} micro-batches (the number of "
+            f"stages), not {micro}"
         )
 
     def op(kind: str, number: int) -> Op:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from itertools import count
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from torch import nn
 from benchmarks._on_ranks import asynchronous_server
 from ddpkit import Cluster, busy
 from ddpkit.cluster.local import timekeeper
-from ddpkit.cluster.local.watched import Watched, is_ready, served_ns
+from ddpkit.cluster.local.watched import Rest, ThreadState, Watched, is_ready, served_ns
 from ddpkit.protocol.emulation import ClockPage
 from ddpkit.rank.group import emulated, operation
 from ddpkit.simulate import cost
@@ -180,13 +181,33 @@ def test_who_is_stopped_or_gets_no_core_does_not_stand_still(tmp_path):
         watched.close()
 
 
-def test_a_look_at_many_callbacks_of_a_rank_is_one_look(tmp_path):
-    watched = Watched(ClockPage.create(tmp_path / "page"), os.getpid(), math.inf)
-    watched._look(7.0)
-    watched._look(7.0)
-    assert watched.looks == 1
-    watched._look(8.0)
-    assert watched.looks == 2
+def test_a_look_at_many_callbacks_of_a_rank_is_one_look():
+    rest = Rest()
+    for now in (7.0, 7.0):
+        rest.look(now, 0, 0, ready=False)
+    assert rest.looks == 1
+    rest.look(8.0, 0, 0, ready=False)
+    assert rest.looks == 2
+
+
+@pytest.mark.parametrize("agent_is_known", [True, False])
+def test_an_agent_that_is_always_ready_hides_no_standstill(tmp_path, monkeypatch, agent_is_known):
+    """The agent of a rank waits for a core at nearly every look, if cores are busy."""
+    page = ClockPage.create(tmp_path / "page")
+    page.go(0, 0)
+    page.agent = 2 * agent_is_known
+    ticks = count()
+    monkeypatch.setattr(
+        "ddpkit.cluster.local.watched.threads",
+        lambda pid: {1: ThreadState(False, 5), 2: ThreadState(True, 5 * next(ticks))},
+    )
+    watched = Watched(page, os.getpid(), math.inf)
+    looks = [time.monotonic() + 10 + second for second in range(9)]
+    watched.stands_still(looks[0] - 1.5, unmet=False)
+    watched.process_stands_still(looks[0] - 1.5)
+    found = [watched.stands_still(now, unmet=False) for now in looks]
+    assert found == [watched.process_stands_still(now) for now in looks]
+    assert found == [agent_is_known and now > looks[0] + 3.5 for now in looks]
     watched.close()
 
 

@@ -6,30 +6,49 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ddpkit.protocol.emulation import ClockPage
 
 STANDSTILL = 0.5  # seconds in the user's code
 STANDSTILL_IN_GLOO = 0.02  # where the thread may wait for a peer's post
 STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
+STANDSTILL_BUT_AGENT = 5.0  # instead, if only the agent goes on: on busy cores it is always ready
 LOOKS = 5  # looks in a row: after a long time without a core, a single look proves little
-READY = ([b"R"], [b"D"], [b"T"], [b"t"])  # a stopped one goes on when somebody lets it
+READY = (b"R", b"D", b"T", b"t")  # a stopped one goes on when somebody lets it
 TICKS = 3  # of 10 ms: a process that stands still uses less in `STANDSTILL`
+NOTABLE_NS = 100_000  # the CPU time by which a main thread shows that it goes on
+
+
+class ThreadState(NamedTuple):
+    """A thread as the system sees it."""
+
+    ready: bool  # runs, would run if it had a core, or is stopped
+    ticks: int  # CPU time, in ticks of 10 ms
+
+
+def threads(pid: int) -> dict[int, ThreadState]:
+    """Return the threads of a process, by native id; none off Linux."""
+    found = {}
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended
+            fields = stat.read_bytes().rpartition(b")")[2].split()
+            if fields:
+                ticks = sum(map(int, fields[11:13]))  # the user's, and the system's
+                found[int(stat.parent.name)] = ThreadState(fields[0] in READY, ticks)
+    return found
 
 
 def is_ready(pid: int) -> bool:
-    """Whether a thread of a process runs, would if it had a core, or is stopped; False off Linux.
+    """True if a thread of a process runs, would if it had a core, or is stopped; False off Linux.
 
-    Not the main one alone: it may wait for the GIL, whose holder waits for a core.
+    The main thread alone says too little: it may wait for the GIL, whose holder waits for a core.
     """
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with suppress(OSError):  # the thread has ended
-            if stat.read_bytes().rpartition(b")")[2].split()[:1] in READY:
-                return True
-    return False
+    return _is_any_ready(threads(pid))
 
 
 def served_ns(pid: int) -> int:
@@ -40,6 +59,28 @@ def served_ns(pid: int) -> int:
         return 0
 
 
+@dataclass(slots=True)
+class Rest:
+    """A stretch of time in which some threads were not ready, and used no CPU time to speak of."""
+
+    since: float = field(default_factory=time.monotonic)
+    looks: int = 0
+    looked: float = 0.0  # the time of the last look
+    used: int = 0  # CPU time, at the begin
+
+    def look(self, now: float, used: int, notable: int, *, ready: bool) -> None:
+        """Look at the threads: the rest goes on, or begins again."""
+        if ready or used > self.used + notable:
+            self.used, self.since, self.looks = used, now, 0
+        else:
+            self.looks += now != self.looked  # however many callbacks of a rank ask
+        self.looked = now
+
+    def is_longer_than(self, seconds: float, now: float) -> bool:
+        """True if the rest is that long, and was seen often enough."""
+        return now - self.since > seconds and self.looks >= LOOKS
+
+
 @dataclass(slots=True, eq=False)
 class Watched:
     """The main thread of a rank that computes, as seen from outside."""
@@ -47,17 +88,16 @@ class Watched:
     page: ClockPage
     pid: int
     speed: float
-    cpu_ns: int = 0
-    since: float = field(default_factory=time.monotonic)  # when its CPU time was seen to have grown
-    ticks: int = 0
-    ticks_since: float = field(default_factory=time.monotonic)  # so of the process
-    looks: int = 0  # since it was last seen to go on
-    looked: float = 0.0  # when
+    main: Rest = field(default_factory=Rest)
+    main_but_agent: Rest = field(default_factory=Rest)  # no look at whether the agent is ready
+    process: Rest = field(default_factory=Rest)
+    process_but_agent: Rest = field(default_factory=Rest)  # all threads except the agent
     files: dict[str, int] = field(default_factory=dict)  # of the system's, that tell of it
 
     def go_on(self) -> None:
-        """Note that it does not stand still."""
-        self.since, self.looks = time.monotonic(), 0
+        """Note that the rank does not stand still."""
+        for rest in (self.main, self.main_but_agent, self.process, self.process_but_agent):
+            rest.since, rest.looks = time.monotonic(), 0
 
     def ns(self) -> int:
         """A time that the rank's clock has reached; 0 if that cannot be told."""
@@ -95,34 +135,41 @@ class Watched:
         self.page.close()
 
     def stands_still(self, now: float, *, unmet: bool) -> bool:
-        """Whether the thread has slept, and used no CPU time, for so long that nobody waits for it.
+        """True if the thread has slept, and used no CPU time, for so long that nobody waits for it.
 
         ``unmet``: a peer has not posted its part of something that the rank has posted. Only then
         may it wait in gloo for what time has to bring; else for bytes that are on their way.
         """
-        used = self.used_ns()
-        if used is not None and (used > self.cpu_ns + 100_000 or is_ready(self.pid)):
-            self.cpu_ns, self.since, self.looks = used, now, 0
-        else:
-            self._look(now)
+        used = self.used_ns() or 0
+        found = threads(self.pid)
+        main, others = self.main, self.main_but_agent
+        main.look(now, used, NOTABLE_NS, ready=_is_any_ready(found))
+        others.look(now, used, NOTABLE_NS, ready=_is_any_ready(self._without_agent(found)))
         limit = STANDSTILL_FOR_BYTES
         if self.page.in_users_code or (unmet and self.page.may_wait_for_gloo):
             limit = STANDSTILL
         elif unmet and self.page.waits_for_gloo:
             limit = STANDSTILL_IN_GLOO
-        return now - self.since > limit and self.looks >= LOOKS
-
-    def _look(self, now: float) -> None:
-        """Count a look that found it at rest: one, for however many of the rank's threads."""
-        self.looks += now != self.looked
-        self.looked = now
+        longer = max(limit, STANDSTILL_BUT_AGENT)
+        return main.is_longer_than(limit, now) or others.is_longer_than(longer, now)
 
     def process_stands_still(self, now: float) -> bool:
-        """Whether no thread of the process has used CPU time to speak of for a while."""
-        fields = self._tells(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()
-        ticks = sum(map(int, fields[11:13]))  # the user's, and the system's
-        if ticks > self.ticks + TICKS or is_ready(self.pid):
-            self.ticks, self.ticks_since, self.looks = ticks, now, 0
-        else:
-            self._look(now)
-        return now - max(self.since, self.ticks_since) > STANDSTILL and self.looks >= LOOKS
+        """True if no thread of the process has used CPU time to speak of for a while."""
+        found = threads(self.pid)
+        others = self._without_agent(found)
+        self.process.look(now, _ticks(found), TICKS, ready=_is_any_ready(found))
+        self.process_but_agent.look(now, _ticks(others), TICKS, ready=_is_any_ready(others))
+        return self.process.is_longer_than(
+            STANDSTILL, now
+        ) or self.process_but_agent.is_longer_than(STANDSTILL_BUT_AGENT, now)
+
+    def _without_agent(self, found: Mapping[int, ThreadState]) -> dict[int, ThreadState]:
+        return {thread: state for thread, state in found.items() if thread != self.page.agent}
+
+
+def _is_any_ready(found: Mapping[int, ThreadState]) -> bool:
+    return any(state.ready for state in found.values())
+
+
+def _ticks(found: Mapping[int, ThreadState]) -> int:
+    return sum(state.ticks for state in found.values())

@@ -110,7 +110,7 @@ def read_roster(path: Path) -> Roster:
     if kind is None:
         known = "; ".join(f"{kind}: {', '.join(sorted(names))}" for kind, names in NEEDED.items())
         raise GradeError(
-            f"{path} is not a roster: it lacks the columns of every kind of roster ({known})."
+            f"{path} is not a roster. A roster has all columns of one of these kinds: {known}."
         )
     rows = [{key: value.strip() for key, value in row.items() if key} for row in reader]
     people = [person for row in rows if (person := PERSONS[kind](row)) is not None]
