@@ -19,7 +19,7 @@ lab: $(LAB)
 	@$(BIN)/ddpkit lab --copy my_labs --opened
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir=my_labs --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
 test: $(READY)
-	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env $(ARGS)
 quick: $(READY)
 	$(PYTEST) --quick -q -n 2 --dist worksteal tests --ignore-glob='tests/labs/lab[0-9]*' $(ARGS)
 versions: $(READY) # not in .ci/run, whose fresh clone would download 2 GB or more and exceed 4 minutes

@@ -38,7 +38,7 @@ class Graded:
 
 def grade(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ddpkit", "grade", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=1500)
+    return subprocess.run(command, capture_output=True, text=True, timeout=3000)
 
 
 def needs_sandbox() -> None:
@@ -79,7 +79,7 @@ def killed_on_the_way(work: Path, out: Path, *arguments: str | Path) -> list[str
     environ = {**os.environ, "TMPDIR": str(work)}
     process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: "graded" in [result.status for result in _stored(out)], 600)
+        wait_until(lambda: "graded" in [result.status for result in _stored(out)], 1400)
         wait_until(lambda: bool(running_in(work)), 60)
     finally:
         process.send_signal(signal.SIGKILL)

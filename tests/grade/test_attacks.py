@@ -11,7 +11,7 @@ from ddpkit.grade import store
 from tests.grade.attacks import ATTACKS
 from tests.grade.conftest import LIMIT, Graded, grade
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3200)]
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -2,7 +2,7 @@
 
 from ddpkit import carry
 from tests import walk
-from tests.order import LESSONS, scope_of
+from tests.order import CLASSES, LESSONS, scope_of
 from tests.project.source import ROOT
 
 
@@ -10,7 +10,12 @@ def test_all_lessons_are_for_one_worker_and_the_tests_of_a_file_for_another():
     lessons = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.ipynb"))
     ids = [f"{path.relative_to(ROOT)}::Cell {n}" for path in lessons for n in range(2)]
     assert {scope_of(each) for each in ids} == {LESSONS}
-    assert scope_of("tests/grade/test_course.py::test_it[01]") == "tests/grade/test_course.py"
+    assert scope_of("tests/grade/test_class.py::test_it[01]") == "tests/grade/test_class.py"
+
+
+def test_two_classes_are_graded_one_after_the_other():
+    assert all((ROOT / path).is_file() for path in CLASSES)
+    assert len({scope_of(f"{path}::test_it") for path in CLASSES}) == 1
 
 
 def test_make_test_gives_a_scope_to_a_worker():
