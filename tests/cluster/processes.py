@@ -40,7 +40,7 @@ def folders(pid: int | None = None) -> list[str]:
     return [str(f) for f in Path(tempfile.gettempdir()).glob(f"ddpkit-{pid or os.getpid()}-*")]
 
 
-def becomes_true(condition: Callable[[], bool], seconds: float = 20) -> bool:
+def becomes_true(condition: Callable[[], bool], seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
