@@ -22,8 +22,8 @@ def speeds_of(
             )
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not factor > 0:
             raise ClusterError(
-                f"speed={factor!r}: a speed is a number above 0. 0.5 is half as fast as this "
-                "computer; with math.inf compute takes no time"
+                f"speed={factor!r}: a speed is a number above 0. At speed 0.5 a rank is half "
+                "as fast as this computer; at speed math.inf, its compute takes no time"
             )
         each[rank] = float(factor)
     if not emulated and set(each) != {1.0}:

@@ -232,7 +232,7 @@ def name_of(answer: object) -> str:
         )
     if name == "<lambda>":
         raise LessonError(
-            "A lambda has no name, and the name tells check() which exercise it answers: "
+            "A lambda has no name, but check() finds the exercise by the name of the answer: "
             "write `def name_of_the_exercise(...):`."
         )
     return name

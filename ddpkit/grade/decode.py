@@ -22,7 +22,7 @@ def decode(claim: Any, depth: int = 0) -> Any:
     try:
         return _decode(claim, depth)
     except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, AttributeError) as error:
-        raise LessonError(f"The data from the sandbox are not a value: {error}.") from None
+        raise LessonError(f"The data from the sandbox cannot be decoded: {error}.") from None
 
 
 def _decode(claim: Any, depth: int) -> Any:

@@ -100,8 +100,8 @@ def _bytes(path: Path) -> bytes:
             raise Refused("the file is empty")
         if facts.st_size > MOST_BYTES:
             raise Refused(
-                f"the file has {facts.st_size / 1e6:.0f} MB; at most {MOST_BYTES >> 20} are read: "
-                "clear the notebook's outputs, and save the notebook"
+                f"the file has {facts.st_size / 1e6:.0f} MB, but the grader reads at most "
+                f"{MOST_BYTES >> 20} MB: clear the notebook's outputs, and save the notebook"
             )
         try:
             return stream.read(MOST_BYTES)

@@ -144,5 +144,5 @@ def coded(value: Value) -> bytes:
 
 def listed(keys: Sequence[str]) -> list[str]:
     if isinstance(keys, str):
-        raise TypeError("incompatible function arguments: a str, not a list of str")
+        raise TypeError("incompatible function arguments: the keys must be a list, not a str")
     return list(keys)

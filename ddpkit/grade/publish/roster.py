@@ -68,8 +68,8 @@ class Roster:
         if len(found) > 1:
             one, other, *_ = found
             raise GradeError(
-                f"The submission {submission} fits two people, {one} and {other}: name each "
-                "one's folder in the column folder of the roster."
+                f"The submission {submission} fits two people, {one} and {other}: in "
+                "the roster's column `folder`, enter the folder of each person."
             )
         return next(iter(found.values()), None)
 

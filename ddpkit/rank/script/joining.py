@@ -75,8 +75,9 @@ class Joining:
                 )
         if os.getpid() != self._pid:
             raise RuntimeError(
-                "init_process_group was called in a process that the script has started: only the "
-                "ranks, which `ddpkit run` starts as torchrun does, may join"
+                "init_process_group was called in a process that the script has started: `ddpkit "
+                "run` starts one process for each rank, as torchrun does, and only these "
+                "processes may join"
             )
         emulated, times = machine.current(), next(self._times)
         with emulated.clocks.mine.stopped() if emulated else nullcontext():
