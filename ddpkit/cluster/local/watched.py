@@ -17,7 +17,7 @@ from ddpkit.protocol.emulation import ClockPage
 STANDSTILL = 0.5  # seconds in the user's code
 STANDSTILL_IN_GLOO = 0.02  # where the thread may wait for a peer's post
 STANDSTILL_FOR_BYTES = 60.0  # where gloo has all that it needs: on busy cores, messages take long
-STANDSTILL_BUT_AGENT = 5.0  # instead, if only the agent goes on: on busy cores it is always ready
+STANDSTILL_BUT_AGENT = 5.0  # if only the agent goes on: on busy cores the agent is always ready
 LOOKS = 5  # looks in a row: after a long time without a core, a single look proves little
 READY = (b"R", b"D", b"T", b"t")  # a stopped one goes on when somebody lets it
 TICKS = 3  # of 10 ms: a process that stands still uses less in `STANDSTILL`
@@ -46,7 +46,7 @@ def threads(pid: int) -> dict[int, ThreadState]:
 def is_ready(pid: int) -> bool:
     """True if a thread of a process runs, would if it had a core, or is stopped; False off Linux.
 
-    The main thread alone says too little: it may wait for the GIL, whose holder waits for a core.
+    All threads count: while the main thread waits for the GIL, the holder may wait for a core.
     """
     return _is_any_ready(threads(pid))
 
@@ -66,7 +66,7 @@ class Rest:
     since: float = field(default_factory=time.monotonic)
     looks: int = 0
     looked: float = 0.0  # the time of the last look
-    used: int = 0  # CPU time, at the begin
+    used: int = 0  # CPU time at the beginning
 
     def look(self, now: float, used: int, notable: int, *, ready: bool) -> None:
         """Look at the threads: the rest goes on, or begins again."""
@@ -89,7 +89,7 @@ class Watched:
     pid: int
     speed: float
     main: Rest = field(default_factory=Rest)
-    main_but_agent: Rest = field(default_factory=Rest)  # no look at whether the agent is ready
+    main_but_agent: Rest = field(default_factory=Rest)  # ignores that the agent is ready
     process: Rest = field(default_factory=Rest)
     process_but_agent: Rest = field(default_factory=Rest)  # all threads except the agent
     files: dict[str, int] = field(default_factory=dict)  # of the system's, that tell of it
@@ -159,9 +159,8 @@ class Watched:
         others = self._without_agent(found)
         self.process.look(now, _ticks(found), TICKS, ready=_is_any_ready(found))
         self.process_but_agent.look(now, _ticks(others), TICKS, ready=_is_any_ready(others))
-        return self.process.is_longer_than(
-            STANDSTILL, now
-        ) or self.process_but_agent.is_longer_than(STANDSTILL_BUT_AGENT, now)
+        rests = (self.process, STANDSTILL), (self.process_but_agent, STANDSTILL_BUT_AGENT)
+        return any(rest.is_longer_than(limit, now) for rest, limit in rests)
 
     def _without_agent(self, found: Mapping[int, ThreadState]) -> dict[int, ThreadState]:
         return {thread: state for thread, state in found.items() if thread != self.page.agent}
