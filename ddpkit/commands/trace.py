@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpkit.commands.run import write_page
+from ddpkit.commands.numbers import csv_bytes, json_bytes, to_files, write
+from ddpkit.commands.waiting import reading, said_if_long
+from ddpkit.text import rank_list
+from ddpkit.trace.base import MARKS
+from ddpkit.view.timeline.model import MANY
 
 if TYPE_CHECKING:
     from ddpkit.trace import Trace
@@ -31,23 +35,47 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the timeline as one page; zoom and details work offline in any browser.",
 )
+@click.option(
+    "--all", "every", is_flag=True, help=f"Show every rank, also of more than {MANY} ranks."
+)
+@to_files
 def trace(
-    files: tuple[Path, ...], step: int | None, export: Path | None, html: Path | None
+    files: tuple[Path, ...],
+    step: int | None,
+    export: Path | None,
+    html: Path | None,
+    every: bool,
+    as_json: Path | None,
+    as_csv: Path | None,
 ) -> None:
     """Show each rank's time: compute, hidden communication, exposed communication, idle.
 
     FILES is a trace saved with `run.trace.save("run.json.gz")`, or the files of torch.profiler
-    (`export_chrome_trace`), one file per rank of one run.
+    (`export_chrome_trace`), one file per rank of one run, or the folder with these files that
+    `tensorboard_trace_handler` wrote.
     """
     from ddpkit.trace import Trace
     from ddpkit.view import timeline_model
 
-    loaded = Trace.load(*files)
-    click.echo(timeline_model(loaded, step).text)
+    with said_if_long() as doing:
+        doing(reading(files))
+        loaded = Trace.load(*files)
+        doing("Adding up the times of each rank.")
+        text = timeline_model(loaded, step, short=not every).text
+    click.echo(text)
     for line in _remarks(loaded, step):
         click.echo(line)
+    if not every and len(loaded.recorded_ranks) > MANY:
+        click.echo(
+            f"The table has the worst, the median and the best of {len(loaded.recorded_ranks)} "
+            "ranks, by exposed communication: see every rank with --all."
+        )
     if html is not None:
-        write_page(loaded, html, step)
+        from ddpkit.view.explorer.page import page_bytes
+
+        write(page_bytes(loaded, step), html)
+    if as_json is not None or as_csv is not None:
+        _write_numbers(loaded, step, as_json, as_csv)
     if export is None:
         return
     written = (loaded if step is None else loaded.step(step)).to_chrome(export)
@@ -59,15 +87,35 @@ def trace(
         click.echo("To look at it: https://ui.perfetto.dev, Open trace file.")
 
 
+def _write_numbers(
+    loaded: Trace, step: int | None, as_json: Path | None, as_csv: Path | None
+) -> None:
+    """Write the numbers of a trace; CSV has a row for each recorded rank, of the step if named."""
+    from ddpkit.commands.summary import all_numbers, by_rank
+
+    if as_json is not None:
+        write(json_bytes(all_numbers(loaded, step=step)), as_json)
+    if as_csv is not None:
+        rows = by_rank(loaded if step is None else loaded.step(step))
+        for row in rows:
+            row["memory_bytes"] = sum((row["memory_bytes"] or {}).values()) or None
+            del row["collectives"]
+        write(csv_bytes(rows), as_csv)
+
+
 def _remarks(loaded: Trace, step: int | None) -> list[str]:
     """Return remarks about ranks, hosts and steps that the table does not show."""
     facts, remarks = loaded.facts, []
-    if present := facts.get("recorded_ranks"):
-        remarks.append(f"The files hold these ranks of {loaded.world_size}: {present}.")
+    if len(loaded.recorded_ranks) < loaded.world_size:
+        remarks.append(
+            f"The files hold {loaded.ranks_in_words}: {rank_list(loaded.recorded_ranks)}."
+        )
     if hosts := facts.get("hosts"):
         remarks.append(
             f"Recorded on {hosts} hosts: times between hosts are as exact as the hosts' clocks."
         )
+    if not loaded.steps and loaded.spans:
+        remarks.append(f"No steps: {MARKS}.")
     if step is None and loaded.steps > 1:
         remarks.append(f"{loaded.steps} steps: see one with --step 0 to {loaded.steps - 1}.")
     return remarks

@@ -19,6 +19,7 @@ timing         time_of: run a schedule on links, event by event: a Trace
 costs          cost, FORMULAS: what an algorithm costs in closed form, and where that is written;
                bus_bandwidth: NCCL tests' busbw, to compare operations and world sizes
 operations     collective_ns: what a collective of torch.distributed costs, which takes one of them
+folded         collectives of many equal ranks, of which the first few are played
 rounds         ring_ends, butterfly_ends: an all_reduce of thousands of ranks, a round at a time
 prices         price_of: what an all_reduce takes, by any algorithm on any links; Price
 events         step_program: a step of all ranks as a program, with which `replay` must agree

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ddpkit.asked import not_for
+
 MB = 2**20  # torch's bucket_cap_mb counts in these
 DEFAULT_CAP_MB = 25.0
 DEFAULT_FIRST_MB = 1.0
@@ -39,6 +41,7 @@ def assign_buckets(
     (torch/nn/parallel/distributed.py, `_BucketCapacityConfig`; reducer.cpp,
     `compute_bucket_assignment_by_size`).
     """
+    not_for("assign_buckets", "rebuilt_buckets", "best_cap", "step_time")
     if first_bucket_mb is None:
         first_bucket_mb = DEFAULT_FIRST_MB if bucket_cap_mb is None else bucket_cap_mb
     if bucket_cap_mb is None:

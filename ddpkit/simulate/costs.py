@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
+from ddpkit.asked import not_for
 from ddpkit.link import Link
 from ddpkit.simulate.plans import check_algorithm
 from ddpkit.simulate.schedules import doublings
@@ -40,9 +41,14 @@ class Formula:
     """The cost of one algorithm."""
 
     text: str  # the formula in α, t = S/β and n
-    terms: Callable[[int], Terms]  # a function of the number of ranks
+    of_ranks: Callable[[int], Terms]  # the terms, a function of the number of ranks
     source: str
     textbook: str = ""  # the source's formula, where ours differs
+
+    def terms(self, world_size: int) -> Terms:
+        """Return the (a, b) for which the time is the largest of all a·α + b·t."""
+        not_for("predict")
+        return self.of_ranks(world_size)
 
 
 def cost(algorithm: str, world_size: int, nbytes: int, link: str | Link) -> int:
@@ -50,6 +56,7 @@ def cost(algorithm: str, world_size: int, nbytes: int, link: str | Link) -> int:
 
     Raises ValueError for an unknown algorithm, or for fewer than 1 rank.
     """
+    not_for("predict")
     link = Link.parse(link)
     wire = nbytes / link.bytes_per_s * 1e9
     return round(max(a * link.latency_ns + b * wire for a, b in terms(algorithm, world_size)))

@@ -17,6 +17,7 @@ Ranks that compute alike are worked out once: 4,096 of them cost no more than on
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ddpkit.asked import not_for
 from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.buckets import Bucket, assign_buckets
 from ddpkit.simulate.prices import Price, price_of
@@ -95,6 +96,7 @@ def replay(
     the buckets in turns and share the links, see `step_program`; a price or an overhead is of one.
     Raises ValueError for ranks, steps, buckets or streams that do not fit together.
     """
+    not_for("best_cap", "step_time")
     if streams < 1:
         raise ValueError(f"{streams=}: give 1 or more")
     if streams > 1 and (price is not None or overhead_ns):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ddpkit.asked import not_for
 from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.device import COMPUTE, Item
 from ddpkit.simulate.network import Network
@@ -32,6 +33,10 @@ from ddpkit.simulate.program import (
     Work,
 )
 from ddpkit.trace import Span, Trace, match_peers
+
+TIMES = (  # exercises answered by the time of a program
+    *("predict", "best_cap", "seconds_per_round", "step_time", "ticks", "bubble", "step_cost"),
+)
 
 
 class Stuck(NamedTuple):
@@ -104,6 +109,7 @@ def play_program(program: Program, link: LinkSpec, *, keep_ends: bool = False) -
 
 
 def _play(program: Program, link: LinkSpec, keep_ends: bool) -> Played:
+    not_for(*TIMES)
     links = Links.parse(link, program.world_size)
     network = Network(links, keep_ends=keep_ends)
     ranks = [

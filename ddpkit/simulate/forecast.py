@@ -33,6 +33,9 @@ class Forecast:
     overhead_ns: int  # of an all_reduce, beyond its link
     ratios: tuple[float, ...]  # measured ÷ predicted, of each step that was held out
     machine: str = ""  # that compute was counted for, as recorded
+    recorded: tuple[
+        int, ...
+    ] = ()  # the recorded ranks, if some are missing: the others count as copies
 
     @property
     def ratio(self) -> float | None:
@@ -84,7 +87,7 @@ class Forecast:
 
 
 def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
-    """The model of a recorded run.
+    """Return the model of a recorded run. Ranks that were not recorded count as copies.
 
     ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
     Raises TraceError if the trace has no step with a backward.
@@ -105,20 +108,24 @@ def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
         whole.overhead_ns,
         tuple(ratios),
         str(trace.facts.get("machine", "")),
+        whole.recorded,
     )
 
 
 def _model(trace: Trace, sizes: Sequence[int], among: Sequence[int]) -> Forecast:
     """The model that some steps make."""
-    typical = [Step.typical(trace, rank, sizes, among) for rank in trace.ranks]
+    ranks = trace.recorded_ranks
+    typical = [Step.typical(trace, rank, sizes, among) for rank in ranks]
     slowest = max(typical, key=lambda step: step.compute_ns)
-    buckets = recorded_buckets(trace, sizes=sizes) or assign_buckets(slowest.gradients)
+    buckets = recorded_buckets(trace, rank=ranks[0], sizes=sizes)
+    buckets = buckets or assign_buckets(slowest.gradients)
     links, overhead = recorded_link(trace, among)
-    return Forecast(slowest, trace.world_size, buckets, links, overhead, ())
+    recorded = tuple(ranks) if len(ranks) < trace.world_size else ()
+    return Forecast(slowest, trace.job_size, buckets, links, overhead, (), recorded=recorded)
 
 
 def _longest(trace: Trace, k: int) -> int:
     """How long a step took on the rank that took longest, in ns."""
     cut = trace.step(k)
-    windows = [cut.window_of(rank) for rank in cut.ranks]
+    windows = [cut.window_of(rank) for rank in cut.recorded_ranks]
     return max(end - start for start, end in windows)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ddpkit.asked import not_for
 from ddpkit.link import Link
 from ddpkit.text import count, size
 
@@ -172,6 +173,7 @@ def mesh_groups(shape: Mapping[str, int]) -> dict[str, list[list[int]]]:
 
     Raises ValueError for a dimension of no ranks.
     """
+    not_for("groups_of")
     if min(shape.values(), default=1) < 1:
         raise ValueError(f"each dimension of a mesh has 1 rank or more: {shape}")
     ranks, stride = math.prod(shape.values()), 1

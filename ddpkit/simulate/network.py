@@ -16,11 +16,11 @@ is launched there is an item, which is ready at a time and ends at another; whoe
 awaited what it follows.
 
 At one time items end first; then counts what is posted, and what becomes ready; then items start;
-then messages move. Of the messages that could leave
-when a side is free, the one that was sent first leaves, of those that a rank sent at one time the
-one of its earlier post. Those that arrive at one time come in by round and rank, a rank's as they
-have left. So a run with the same posts has the same times, in whatever order the network was told
-of them, if it was told of each rank's in their order.
+then messages move. Of the messages that could leave when a side is free, the one that was sent
+first leaves, of those that a rank sent at one time the one of its earlier post. Those that arrive
+at one time come in by round and rank, a rank's as they have left. So a run with the same posts has
+the same times, in whatever order the network was told of them, if it was told of each rank's in
+their order.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Network:
         self.links, self._keep_ends = links, keep_ends
         self._out: dict[int, Sender] = {}
         self._into: dict[int, LinkSide] = {}
-        self._routes: dict[tuple[int, int], tuple[Sender, LinkSide, int]] = {}
+        self._routes: dict[tuple[int, int, int], tuple[Sender, LinkSide, int]] = {}
         # When, `END` … `ARRIVAL`, round, rank, number, which event, and what to do.
         self._events: list[tuple[int, int, int, int, Number, int, Action]] = []
         self._numbers = count()
@@ -94,24 +94,25 @@ class Network:
         *,
         together: bool = False,
         after_all: bool = False,
+        present: int | None = None,
     ) -> Part:
         """Post a rank's part in the collective `key` at `ns`; it begins after the one before.
 
         ``together``: it is done for all ranks at one time, the last one's. ``after_all``: for no
-        rank before all have posted it.
+        rank before all have posted it. ``present``: only so many of the members take part, the
+        first ones, and the schedule is a folded one (`ddpkit.simulate.folded`).
         """
         play = self._plays.get((stream, key))
         if play is None:
-            play = Play(
-                (stream, key), members, schedule, itemsize, together=together, after_all=after_all
-            )
+            size = present or len(members)
+            play = Play((stream, key), members, schedule, itemsize, size, together, after_all)
             self._plays[stream, key] = play
         play.posted, play.last_ns = play.posted + 1, max(play.last_ns, ns)
-        if play.after_all and play.posted == len(members):
+        if play.after_all and play.posted == play.present:
             for each in play.done:  # on their ranks; they have waited for this one
                 self._end_part(each, max(each.until_ns, play.last_ns))
-        steps = schedule.of(members.index(rank))
-        part = Part(rank, ns, self._number(), steps, play, ended=self._part_done)
+        me = members.index(rank)
+        part = Part(rank, ns, self._number(), schedule.of(me), play, me, ended=self._part_done)
         before = part.before = self._last.get((stream, rank))
         self._last[stream, rank] = part
         if before is not None and before.done_ns == UNKNOWN:
@@ -229,7 +230,7 @@ class Network:
             self._match(now, end, channel.receives.popleft())
             return
         channel.sends.append(end)
-        door = now + self._route(end.rank, end.peer)[2]
+        door = now + self._route(end.rank, end.peer, end.peer)[2]
         at_the_door: Action = partial(self._at_the_door, end=end, channel=channel, place=place)
         self._posted(door, end.rank, end.number, at_the_door)
 
@@ -268,11 +269,12 @@ class Network:
             self._match(now, end, receive)
 
     def _door_ns(self, send: End) -> int:
-        return send.posted_ns + self._route(send.rank, send.peer)[2]
+        return send.posted_ns + self._route(send.rank, send.peer, send.peer)[2]
 
     def _match(self, now: int, send: End, receive: End) -> None:
         """Move a message, both ends of which are posted."""
-        out, into, latency = self._route(send.rank, receive.rank)
+        out, into, latency = self._route(send.rank, send.peer, receive.rank)
+        latency *= send.rounds
         receive.nbytes = send.nbytes
         patience = min(latency, out.link.wire_ns(send.nbytes))
         message = Matched(send, receive, out, into, latency, patience)
@@ -296,6 +298,7 @@ class Network:
         earliest = max(send.posted_ns, receive.posted_ns - message.latency_ns)
         leaves, through = message.out.take(earliest, send.nbytes)
         arrives = message.out.link.arrival_ns(into.link, send.nbytes, leaves)
+        arrives += message.latency_ns - message.latency_ns // send.rounds  # for further rounds
 
         def arrive(now: int) -> None:
             receive.finish(into.take(now, send.nbytes)[1])
@@ -303,15 +306,16 @@ class Network:
         self._at(arrives, ARRIVAL, send.round, send.rank, AS_THEY_LEFT, arrive)
         send.finish(max(through, now))  # a send is not over before its receive is posted
 
-    def _route(self, src: int, dst: int) -> tuple[Sender, LinkSide, int]:
-        """The two sides that a message takes, and its latency in ns."""
-        found = self._routes.get((src, dst))
+    def _route(self, src: int, dst: int, receiver: int) -> tuple[Sender, LinkSide, int]:
+        """The two sides and the latency of a message to `dst`, for which `receiver` may stand."""
+        found = self._routes.get((src, dst, receiver))
         if found is None:
             route = self.links.route(src, dst)
             out = self._out.setdefault(route.sender, Sender(route.out))
-            into = self._into.setdefault(route.receiver, LinkSide(route.into))
+            owner = receiver if route.receiver == dst else self.links.host_of(receiver)
+            into = self._into.setdefault(owner, LinkSide(route.into))
             latency = max(route.out.latency_ns, route.into.latency_ns)
-            found = self._routes[src, dst] = out, into, latency
+            found = self._routes[src, dst, receiver] = out, into, latency
         return found
 
     # Collectives
@@ -325,27 +329,26 @@ class Network:
         if part.withdrawn:
             return
         part.before = None
-        play, members = part.play, part.play.members
-        me = members.index(part.rank)
+        play, members, me = part.play, part.play.members, part.place
         while part.taken < len(part.steps):
             step = part.steps[part.taken]
             part.taken += 1
             nbytes = elements(step.part) * play.itemsize
             peer, number = members[step.peer], (part.number[0], part.taken)
-            end = End(part.rank, now, nbytes, step.round, number, peer)
+            end = End(part.rank, now, nbytes, step.round, number, peer, rounds=step.rounds)
+            other = step.peer % play.present
             if self._keep_ends:
                 part.ends.append((step, end))
+            channel = play.channel(*((me, other) if isinstance(step, Send) else (other, me)))
             if isinstance(step, Send):
                 part.open += 1
                 end.then = part.closes
-                channel = play.channel(me, step.peer)
                 if channel.receives:
                     self._match(now, end, channel.receives.popleft())
                 else:
                     channel.sends.append(end)
                 continue
             end.then = self._goes_on(part)
-            channel = play.channel(step.peer, me)
             if channel.sends:
                 self._match(now, channel.sends.popleft(), end)
             else:
@@ -375,14 +378,14 @@ class Network:
         """
         play = part.play
         play.done.append(part)
-        everybody = len(play.done) == len(play.members)
+        everybody = len(play.done) == play.present
         if everybody:
             del self._plays[play.key]
             play.channels.clear()  # somebody may keep the part
         if not play.together:
             if not play.after_all:
                 self._end_part(part, part.until_ns)
-            elif play.posted == len(play.members):
+            elif play.posted == play.present:
                 self._end_part(part, max(part.until_ns, play.last_ns))
         elif everybody:
             last = max(each.until_ns for each in play.done)

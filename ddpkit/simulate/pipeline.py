@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from ddpkit.asked import not_for
 from ddpkit.link import LinkSpec, duration_ns
 from ddpkit.simulate.engine import Played, play_program
 from ddpkit.simulate.program import Action, After, MessageEnd, Program, Work
@@ -36,6 +37,7 @@ def gpipe(stage: int, stages: int, micro: int) -> list[Op]:
 
     Source: Huang et al., GPipe, 2018.
     """
+    not_for("gpipe", "ticks")
     return [*(("F", i) for i in range(micro)), *(("B", i) for i in range(micro))]
 
 
@@ -45,6 +47,7 @@ def one_f_one_b(stage: int, stages: int, micro: int, warm_up: int | None = None)
     ``warm_up`` is how many forwards go first, ``stages - 1 - stage`` if not given.
     Source: Narayanan et al., PipeDream, 2019; without its weight versions, Megatron-LM, 2021.
     """
+    not_for("one_f_one_b", "gpipe", "ticks")
     first = min(micro, stages - 1 - stage if warm_up is None else warm_up)
     plan: list[Op] = [("F", i) for i in range(first)]
     for i in range(micro - first):

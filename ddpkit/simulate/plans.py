@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from ddpkit.asked import not_for
 from ddpkit.simulate import all_reduce, collectives
-from ddpkit.simulate.schedules import Schedule, Steps
+from ddpkit.simulate.schedules import ANSWERED, Schedule, Steps
 
 Generator = Callable[[int, int, int], Steps]  # (world size, length, root) -> steps
 
@@ -33,6 +34,7 @@ def schedule(algorithm: str, world_size: int, length: int, root: int = 0) -> Sch
     ``root`` counts where there is one. Raises ValueError for an unknown name, or for a root that
     is no rank.
     """
+    not_for(*ANSWERED)
     check_algorithm(algorithm)
     if world_size < 1 or length < 0 or not 0 <= root < world_size:
         raise ValueError(

@@ -31,6 +31,7 @@ class End:
     then: Callable[[End], None] | None = None  # called once `done_ns` is known
     found: Callable[[End], None] | None = None  # of a receive from anybody: once `peer` is known
     withdrawn: bool = False  # before it moved
+    rounds: int = 1  # for which the message stands, in a row
 
     def find(self, peer: int) -> None:
         """Note whose message a receive from anybody takes."""
@@ -153,6 +154,7 @@ class Part:
     number: Number
     steps: tuple[Step, ...]
     play: Play
+    place: int = 0  # the rank's number in the group
     taken: int = 0  # steps
     open: int = 1  # sends whose end is not known, and 1 until all steps are taken
     until_ns: int = 0  # the latest end that is known
@@ -184,9 +186,10 @@ class Play:
     members: tuple[int, ...]
     schedule: Schedule
     itemsize: int
-    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    present: int  # the number of played members; each further member is a copy
     together: bool = False  # whether no rank is done before all are
     after_all: bool = False  # whether no rank is done before all have posted
+    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
     posted: int = 0  # parts
     last_ns: int = 0  # when the last of them was
     done: list[Part] = field(default_factory=list)

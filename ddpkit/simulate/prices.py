@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TypeAlias
 
+from ddpkit.asked import not_for
 from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.costs import cost
 from ddpkit.simulate.plans import ALL_REDUCE, schedule
@@ -47,6 +48,7 @@ def all_reduce_ns(algorithm: str, nbytes: int, links: Links) -> int:
     more than 64 ranks, recursive doubling on hosts as if all messages of a host's round had to wait
     for each other, and other algorithms on the slowest link: each is at least the true time.
     """
+    not_for("predict")
     n = len(links)
     if algorithm == CHEAPEST:
         return min(all_reduce_ns(each, nbytes, links) for each in CHOICES)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ddpkit.asked import not_for
 from ddpkit.link import Links
 from ddpkit.simulate.schedules import doublings
 
@@ -215,6 +216,7 @@ def _of_links(links: Links) -> tuple[Any, Any]:
 
 
 def _starts(n: int, starts: Sequence[int] | None) -> Times:
+    not_for("predict")
     import numpy as np
 
     if starts is not None and len(starts) != n:

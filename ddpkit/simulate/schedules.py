@@ -10,16 +10,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from ddpkit.asked import not_for
 from ddpkit.text import count
 
 Part: TypeAlias = tuple[int, int]  # elements [start, stop) of the vector
+ANSWERED = (  # exercises answered by a schedule, carried out on ranks
+    *("broadcast", "reduce", "scatter", "gather", "all_gather", "reduce_scatter", "barrier"),
+    *("all_to_all", "round_robin", "master_worker", "tree", "butterfly", "ring"),
+    *("average_by_gather", "average_per_parameter", "average_flat", "ring_all_reduce"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """``rank`` hands ``part`` of its vector to the network, and goes on at once (an isend).
 
-    ``original``: the part is sent as the rank had it before the first step.
+    ``original``: the part is sent as the rank had it before the first step. ``rounds``: the message
+    stands for so many rounds in a row (`ddpkit.simulate.folded`).
     """
 
     rank: int
@@ -27,6 +34,11 @@ class Send:
     part: Part
     round: int
     original: bool = False
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse to be part of an answer."""
+        not_for(*ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,7 @@ class Recv:
     peer: int
     part: Part
     round: int
+    rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """`Step`: what one rank computes in a training step, without any communication."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -9,8 +9,10 @@ from ddpkit.errors import TraceError
 from ddpkit.simulate.buckets import Bucket, Gradient
 from ddpkit.simulate.models import ModelTable
 from ddpkit.trace import Span, Trace, how_made
-from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
+from ddpkit.trace.intervals import Interval, subtract, total
+from ddpkit.trace.span import READY
 
+MOST_READY = 100_000  # gradients: a damaged number must not fill the memory
 WARM_UP = 3  # steps: torch's DDP uses one bucket in the first, and rebuilds them after it
 
 
@@ -186,9 +188,12 @@ class _StepReader:
     def __init__(self, cut: Trace, rank: int) -> None:
         spans, self.window = cut.of(rank), cut.window_of(rank)
         activity = cut.activity(rank)
-        self.compute = activity.compute
+        self.starts = [start for start, _ in activity.compute]
+        self.ends = [end for _, end in activity.compute]
+        lengths = (end - start for start, end in activity.compute)
+        self.before = [*accumulate(lengths, initial=0)]  # compute before each interval, in ns
         blocked = ((s.blocked_ns, s.end_ns) for s in spans if s.blocked_ns is not None)
-        self.nothing = subtract([self.window], union([*self.compute, *blocked]))
+        self.nothing = subtract([self.window], [*activity.compute, *blocked])
         calls = backward_calls(spans)
         if not calls:
             raise TraceError(
@@ -198,15 +203,28 @@ class _StepReader:
         self.emulated = how_made(cut.facts) == "emulated"
         self.end = max(span.end_ns for call in calls for span in call)
         # Micro-batches before the first bucket only add to the gradients, as in `no_sync`.
-        self.reduced = bucket_spans(spans, (calls[0][0].start_ns, self.end))
+        posted = (calls[0][0].start_ns, self._last_post(cut, spans))
+        self.reduced = bucket_spans(spans, posted)
         until = self.reduced[0].start_ns if self.reduced else self.end
         first = max(i for i, call in enumerate(calls) if call[0].start_ns <= until)
         self.begin = calls[first][0].start_ns
         backward = sorted(
             (span for call in calls[first:] for span in call), key=lambda span: span.end_ns
         )
-        said = [span for span in backward if span.bytes or "gradient" in span.args]
+        said = [s for s in backward if s.bytes or "gradient" in s.args]
+        said = said or [s for s in backward for _ in range(ready_of(s))]
         self.gradients = said or backward[:-1] or backward  # the last is what came after them
+
+    def _last_post(self, cut: Trace, spans: Sequence[Span]) -> int:
+        """Return the moment until which an all_reduce can be one of gradients.
+
+        An operation begins when it is posted, in the backward. The kernel of a profiler's recording
+        begins when it runs, and the last one runs after the backward's last kernel.
+        """
+        if cut.facts.get("recorded_by") != "torch.profiler":
+            return self.end
+        later = [s.start_ns for s in spans if s.kind == "optimizer" and s.start_ns >= self.end]
+        return min(later, default=self.window[1])
 
     def step(self, sizes: Sequence[int]) -> Step:
         if sizes and len(sizes) != len(self.gradients):
@@ -214,15 +232,15 @@ class _StepReader:
                 f"{len(sizes)} sizes for {len(self.gradients)} gradients in the trace: give one "
                 "size for each gradient"
             )
-        ready = [self.computed((self.begin, span.end_ns)) for span in self.gradients]
+        ready = [self.computed(self.begin, span.end_ns) for span in self.gradients]
         names = [str(s.args.get("gradient", f"gradient {i}")) for i, s in enumerate(self.gradients)]
         rows = zip(names, sizes or self.sizes(), ready, strict=True)
         start, end = self.window
         return Step(
-            self.computed((start, self.begin)),
+            self.computed(start, self.begin),
             tuple(Gradient(*row) for row in rows),
-            self.computed((self.end, end)),
-            self.computed((self.begin, self.end)) - ready[-1],
+            self.computed(self.end, end),
+            self.computed(self.begin, self.end) - ready[-1],
             total(self.nothing),
             self.emulated,
         )
@@ -234,8 +252,13 @@ class _StepReader:
             for bucket, members in shared
         )
 
-    def computed(self, window: Interval) -> int:
-        return total(intersect(self.compute, [window]))
+    def computed(self, start: int, end: int) -> int:
+        """Return the ns of compute from one moment to another."""
+        return max(0, self._until(end) - self._until(start))
+
+    def _until(self, ns: int) -> int:
+        k = bisect_right(self.starts, ns)
+        return self.before[k] - max(0, self.ends[k - 1] - ns) if k else 0
 
     def sizes(self) -> list[int]:
         """The bytes of each gradient, from its span or from its bucket."""
@@ -246,6 +269,12 @@ class _StepReader:
             for n, i in enumerate(members):  # what does not divide goes to the first ones
                 sizes[i] = bucket.bytes // len(members) + (n < bucket.bytes % len(members))
         return sizes
+
+
+def ready_of(span: Span) -> int:
+    """Return the number of gradients that became ready with a span of a profiler's recording."""
+    number = span.args.get(READY, 0)
+    return min(max(number, 0), MOST_READY) if isinstance(number, int) else 0
 
 
 def backward_calls(spans: Sequence[Span]) -> list[list[Span]]:
@@ -269,14 +298,16 @@ def bucket_spans(spans: Sequence[Span], backward: Interval) -> list[Span]:
 
 
 def share(gradients: Sequence[Span], buckets: Sequence[Span]) -> list[tuple[Span, list[int]]]:
-    """Which gradients an all_reduce took along: those that became ready since the one before it.
+    """Pair each all_reduce with the gradients that became ready since the all_reduce before it.
 
-    Gradients after the last are left out, and so are all_reduces without any.
+    Gradients are sorted by their ends. Gradients after the last all_reduce are left out, and so are
+    all_reduces without gradients.
     """
     pairs, first = [], 0
+    ends = [gradient.end_ns for gradient in gradients]
     for bucket in buckets:
-        members = [i for i, g in enumerate(gradients) if i >= first and g.end_ns <= bucket.start_ns]
-        if members:
-            pairs.append((bucket, members))
-            first = members[-1] + 1
+        last = bisect_right(ends, bucket.start_ns, first)
+        if last > first:
+            pairs.append((bucket, [*range(first, last)]))
+            first = last
     return pairs

@@ -10,6 +10,7 @@ the recorded all_reduces.
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from ddpkit.asked import not_for
 from ddpkit.errors import TraceError
 from ddpkit.link import Link, Links, LinkSpec
 from ddpkit.simulate.buckets import assign_buckets
@@ -38,13 +39,17 @@ def what_if(
     ``sizes``: bytes of the gradients in order of readiness, for a trace that does not hold them.
     Raises TraceError if the trace has no step with a backward, ValueError for a bad link.
     """
-    steps = [_step(trace, step, rank, sizes) for rank in trace.ranks]
-    buckets = recorded_buckets(trace, -1 if step is None else step, sizes=sizes)
+    known = {rank: _step(trace, step, rank, sizes) for rank in trace.recorded_ranks}
+    copied = list(known.values())  # for the ranks that were not recorded
+    first = trace.recorded_ranks[0]
+    buckets = recorded_buckets(trace, -1 if step is None else step, first, sizes)
     if bucket_cap_mb is not None or first_bucket_mb is not None or not buckets:
-        buckets = assign_buckets(steps[0].gradients, bucket_cap_mb, first_bucket_mb)
+        buckets = assign_buckets(copied[0].gradients, bucket_cap_mb, first_bucket_mb)
     was, overhead = recorded_link(trace)
-    links = was if link is None else Links.parse(link, trace.world_size)
-    done = replay(steps, trace.world_size, links, buckets, overhead_ns=overhead, slow=slow)
+    n = trace.job_size
+    steps = [known.get(rank, copied[rank % len(copied)]) for rank in range(n)]
+    links = was if link is None else Links.parse(link, n)
+    done = replay(steps, n, links, buckets, overhead_ns=overhead, slow=slow)
     changes = {"bucket_cap_mb": bucket_cap_mb, "link": link and links, "slow": slow}
     said = ", ".join(f"{name}={value}" for name, value in changes.items() if value)
     return Replay(done.steps, links, done.all_reduces, {**done.facts, "what_if": said}).trace()
@@ -56,7 +61,7 @@ def recorded_link(trace: Trace, among: Sequence[int] | None = None) -> tuple[Lin
     Without an emulated link they are the links that fit the run, and 0. ``among``: as these steps
     alone tell.
     """
-    n, samples = trace.world_size, list(moved(trace, among))
+    n, samples = trace.job_size, list(moved(trace, among))
     emulated = str(trace.facts.get("emulated", ""))
     if not emulated:
         return Links.parse(fit_link(samples, n), n), 0
@@ -74,6 +79,7 @@ def fit_link(samples: Sequence[Sample], world_size: int) -> Link:
 
     Each sample is (bytes, ns). From samples of one size alone the latency cannot be told: it is 0.
     """
+    not_for("fit_link", "fit")
     if world_size < 2 or not samples:
         return Link()
     ((latencies, payloads),) = terms("ring", world_size)
@@ -105,15 +111,17 @@ def _step(trace: Trace, step: int | None, rank: int, sizes: Sequence[int]) -> St
 
 
 def moved(trace: Trace, among: Sequence[int] | None = None) -> Iterator[Sample]:
-    """The bytes of each all_reduce of rank 0 after the warm-up, and the ns for which it moved them.
+    """Yield the bytes of each all_reduce after the warm-up, and the ns for which it moved them.
 
-    The time counts from when all ranks had posted it and the one before it was done. ``among``: of
-    these steps alone.
+    The all_reduces are those of the first recorded rank. The time counts from when all ranks had
+    posted it and the one before it was done; if not all ranks were recorded, from its start.
+    ``among``: of these steps alone.
     """
+    rank = trace.recorded_ranks[0]
     every = range(WARM_UP if trace.steps > WARM_UP else 0, trace.steps)
     for k in every if among is None else among:
         cut, before = trace.step(k), 0
-        for span in bucket_spans(cut.of(0), cut.window_of(0)):
+        for span in bucket_spans(cut.of(rank), cut.window_of(rank)):
             begin = max(span.ready_ns or span.start_ns, before)
             if span.end_ns > begin:
                 yield span.bytes, span.end_ns - begin

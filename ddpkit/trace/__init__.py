@@ -11,6 +11,7 @@ rounds      how many rounds the messages of an algorithm take, and how many late
 dropped     Dropped: what a rank of a long run did not keep; join: what all have kept
 intervals   exact arithmetic on sets of time
 innermost   the innermost of spans that lie inside each other
+work        WorkDone: FLOPs, shares of the peak and stated amounts of a rank's step
 memory      MemoryLevel: what a rank of a modelled machine held, and for what
 deaths      deaths of ranks: when each died
 names       names of ranks: "server" rather than "rank 0"
@@ -28,11 +29,12 @@ from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
 from ddpkit.trace.names import name_of, with_names
 from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import latencies, rounds
-from ddpkit.trace.span import COMPUTE_KINDS, OPERATIONS, UNWAITED, Scalar, Span
+from ddpkit.trace.span import CHANGED, COMPUTE_KINDS, OPERATIONS, UNWAITED, Scalar, Span
 from ddpkit.trace.trace import Trace
 from ddpkit.trace.traffic import Count, Traffic
 
 __all__ = [
+    "CHANGED",
     "COMPUTE_KINDS",
     "MEMORY_KINDS",
     "OPERATIONS",

@@ -1,9 +1,11 @@
 """`BaseTrace`: what every rank did in a run, and all that can be asked of it. It knows no files."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Self
 
 from ddpkit.errors import TraceError
@@ -15,6 +17,12 @@ from ddpkit.trace.made import how_made
 from ddpkit.trace.memory import MemoryLevel, inside
 from ddpkit.trace.span import OPERATIONS, Scalar, Span
 from ddpkit.trace.traffic import Traffic
+
+MARKS = (  # in a message about a trace without steps
+    "`with ddpkit.step():`, torch.profiler's `profiler.step()` or an optimizer's step mark the "
+    "steps"
+)
+RECORDED = "recorded_ranks"  # the fact with the recorded ranks, if some are missing
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,7 +40,7 @@ class BaseTrace:
 
     def __repr__(self) -> str:
         steps = f", {count(self.steps, 'step')}" if self.steps else ""
-        ranks, spans = count(self.world_size, "rank"), count(len(self.spans), "span")
+        ranks, spans = self.ranks_in_words, count(len(self.spans), "span")
         emulated = ", emulated" if how_made(self.facts) == "emulated" else ""
         return f"<Trace of {ranks}: {spans}{steps}, {self.duration_ms:.4g} ms{emulated}>"
 
@@ -40,6 +48,27 @@ class BaseTrace:
     def ranks(self) -> range:
         """All ranks, from 0."""
         return range(self.world_size)
+
+    @cached_property
+    def recorded_ranks(self) -> Sequence[int]:
+        """The ranks that were recorded: fewer than `ranks` if the files of some are missing."""
+        words = str(self.facts.get(RECORDED, "")).split(", ")
+        named = {int(word) for word in words if word.isdecimal() and len(word) < 10}
+        if not named:
+            return self.ranks
+        return sorted(rank for rank in named | self._by_rank.keys() if rank in self.ranks)
+
+    @property
+    def job_size(self) -> int:
+        """The number of ranks in the job: more than `world_size` in a run with `alike=`."""
+        return int(self.facts.get("world_size", self.world_size))
+
+    @property
+    def ranks_in_words(self) -> str:
+        """ "4 ranks", or "1 of 64 ranks" if fewer were recorded than the job had."""
+        known = min(len(self.recorded_ranks), self.world_size)
+        whole = count(max(self.job_size, self.world_size), "rank")
+        return whole if known == max(self.job_size, self.world_size) else f"{known} of {whole}"
 
     @cached_property
     def start_ns(self) -> int:
@@ -68,8 +97,12 @@ class BaseTrace:
         return self._by_rank.get(rank, ())
 
     def window_of(self, rank: int) -> Interval:
-        """The (start, end) in ns that the rank's four parts add up to."""
-        return self.bounds.get(rank, (self.start_ns, self.end_ns))
+        """The (start, end) in ns that the rank's four parts add up to.
+
+        The window of a rank that was not recorded is empty.
+        """
+        whole = (self.start_ns, self.end_ns) if rank in self.recorded_ranks else (0, 0)
+        return self.bounds.get(rank, whole)
 
     def activity(self, rank: int) -> Activity:
         """When the rank computed and communicated, inside its window."""
@@ -83,7 +116,7 @@ class BaseTrace:
     def traffic(self) -> Traffic:
         """Who sent how much to whom. An operation belongs to the window it was posted in."""
         comm = (span for span in self.spans if span.kind == "comm" and self._posted_inside(span))
-        return Traffic.of(comm, self.world_size)
+        return Traffic.of(comm, self.world_size, self.recorded_ranks)
 
     def peak(self, rank: int) -> MemoryLevel | None:
         """The most memory that the rank held in its window, the first time; None if unknown."""
@@ -96,9 +129,11 @@ class BaseTrace:
 
     def window(self, start_ns: int, end_ns: int) -> Self:
         """The part of the trace from ``start_ns`` to ``end_ns``, on every rank."""
-        return self._restrict(dict.fromkeys(self.ranks, (start_ns, end_ns)))
+        inside = (span for span in self.spans if _overlaps(span, (start_ns, end_ns)))
+        bounds = dict.fromkeys(self.recorded_ranks, (start_ns, end_ns))
+        return replace(self, spans=tuple(inside), bounds=bounds)
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """How many training steps were recorded; 0 if the run marked none."""
         return max(map(len, self._steps.values()), default=0)
@@ -110,12 +145,16 @@ class BaseTrace:
         Raises TraceError if there is no such step.
         """
         if not -self.steps <= k < self.steps:
-            has = f"steps 0 to {self.steps - 1}" if self.steps else "no steps"
+            has = f"steps 0 to {self.steps - 1}" if self.steps else f"no steps: {MARKS}"
             raise TraceError(f"there is no step {k}: this trace has {has}")
         k %= self.steps
-        return self._restrict(
-            {rank: steps[k] if k < len(steps) else (0, 0) for rank, steps in self._steps.items()}
-        )
+        if k not in self._cut:
+            bounds = {
+                rank: steps[k] if k < len(steps) else (0, 0) for rank, steps in self._steps.items()
+            }
+            spans = tuple(self.spans[place] for place in self._by_step[k])
+            self._cut[k] = replace(self, spans=spans, bounds=bounds)
+        return self._cut[k]
 
     @property
     def step_windows(self) -> Mapping[int, list[Interval]]:
@@ -126,11 +165,29 @@ class BaseTrace:
     def _steps(self) -> dict[int, list[Interval]]:
         marked = any(span.kind == "step" for span in self.spans)
         divide = _marked_steps if marked else _steps_by_optimizer
-        return {rank: divide(self.of(rank)) for rank in self.ranks}
+        return {rank: divide(self.of(rank)) for rank in self.recorded_ranks}
 
-    def _restrict(self, bounds: dict[int, Interval]) -> Self:
-        inside = [span for span in self.spans if _overlaps(span, bounds[span.rank])]
-        return replace(self, spans=tuple(inside), bounds=bounds)
+    @cached_property
+    def _cut(self) -> dict[int, Self]:
+        """The steps that were asked for: a prediction asks for each step once for each rank."""
+        return {}
+
+    @cached_property
+    def _by_step(self) -> list[list[int]]:
+        """The places in `spans` of the spans that reach into each step, of all ranks."""
+        found: list[list[int]] = [[] for _ in range(self.steps)]
+        starts = {rank: [start for start, _ in steps] for rank, steps in self._steps.items()}
+        ends = {  # running maxima, which are sorted even if steps are nested
+            rank: [*accumulate((end for _, end in steps), max)]
+            for rank, steps in self._steps.items()
+        }
+        for place, span in enumerate(self.spans):
+            first = bisect_right(ends[span.rank], span.start_ns)
+            last = bisect_right(starts[span.rank], span.end_ns)
+            for k in range(first, last):
+                if _overlaps(span, self._steps[span.rank][k]):
+                    found[k].append(place)
+        return found
 
     @cached_property
     def _by_rank(self) -> dict[int, tuple[Span, ...]]:

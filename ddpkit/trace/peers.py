@@ -60,8 +60,11 @@ def match_peers(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _complete(members: Sequence[Span]) -> bool:
-    size = members[0].args.get("group_size")
-    return members[0].is_send or size is None or len({member.rank for member in members}) == size
+    facts = members[0].args
+    if members[0].is_send or "group_size" not in facts:
+        return True
+    size = int(facts["group_size"]) - int(facts.get("absent", 0))
+    return len({member.rank for member in members}) == size
 
 
 def _posted(span: Span) -> int:

@@ -1,8 +1,11 @@
 """`Span`: one thing that one rank did, from a time to a time."""
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import repeat
 from operator import attrgetter
+from typing import Any
 
 from ddpkit.errors import TraceError
 
@@ -13,7 +16,9 @@ RECEIVES = ("recv", "irecv")
 UNWAITED = (
     "unwaited"  # among a span's args: nobody has waited for the call, nor asked for its future
 )
+CHANGED = "changed"  # among a span's args: the code changed a tensor of the call before its wait
 
+READY = "ready"  # an arg of a backward's span: the number of gradients ready at the end
 OPERATIONS = "operations"  # among a span's args: its compute lies outside all modules
 
 Scalar = str | int | float
@@ -77,6 +82,19 @@ class Span:
             )
         if self.end_ns < self.start_ns:
             raise TraceError(f"span {self.name!r} of rank {self.rank} ends before it starts")
+
+    @classmethod
+    def of_columns(cls, number: int, columns: Mapping[str, Iterable[Any]]) -> "tuple[Span, ...]":
+        """Return so many spans from a column of values for each field; no value is checked.
+
+        A field without a column is None. A million spans take a fifth of the time of their
+        constructor, which sets each field of a frozen object by a call from Python.
+        """
+        spans = tuple(map(cls.__new__, repeat(cls, number)))
+        for each in fields(cls):
+            setter = getattr(cls, each.name).__set__  # the slot's own, which is not frozen
+            deque(map(setter, spans, columns.get(each.name, repeat(None))), maxlen=0)
+        return spans
 
     def __reduce__(self) -> tuple[type["Span"], tuple[object, ...]]:
         # The dataclass's own way looks up the fields of each, and a run may send 100,000.

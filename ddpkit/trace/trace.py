@@ -41,6 +41,7 @@ class Trace(BaseTrace):
     def load(cls, *paths: str | os.PathLike[str]) -> "Trace":
         """Read a file made by `save`, or those that torch.profiler made, one per rank of a run.
 
+        A folder stands for the files in it that end in ".json" or ".json.gz".
         The content of a file says of which kind it is. If files of some ranks are missing, those
         ranks have empty windows. Raises TraceError, in one sentence, for anything else.
         """

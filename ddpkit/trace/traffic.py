@@ -1,7 +1,7 @@
 """`Traffic`: who sent how much to whom."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -33,10 +33,16 @@ class Traffic:
     world_size: int
     p2p: Mapping[tuple[int, int], Count]  # (from, to)
     collective: Mapping[tuple[int, str], Count]  # (rank, "all_reduce")
+    recorded: Sequence[int] | None = None  # ranks with known operations; None: all ranks
 
     @classmethod
-    def of(cls, spans: Iterable[Span], world_size: int) -> "Traffic":
-        """The traffic of these spans; those that are no communication count nothing."""
+    def of(
+        cls, spans: Iterable[Span], world_size: int, recorded: Sequence[int] | None = None
+    ) -> "Traffic":
+        """Return the traffic of these spans; spans that are not communication do not count.
+
+        recorded  ranks with known operations; None: all ranks
+        """
         p2p: dict[tuple[int, int], list[int]] = defaultdict(list)
         collective: dict[tuple[int, str], list[int]] = defaultdict(list)
         for span in spans:
@@ -44,13 +50,15 @@ class Traffic:
                 p2p[span.rank, span.peer].append(span.bytes)
             elif span.is_collective:
                 collective[span.rank, span.name].append(span.bytes)
-        return cls(world_size, _counts(p2p), _counts(collective))
+        known = None if recorded is None or len(recorded) == world_size else tuple(recorded)
+        return cls(world_size, _counts(p2p), _counts(collective), known)
 
     def __add__(self, other: "Traffic") -> "Traffic":
         return Traffic(
             max(self.world_size, other.world_size),
             _sums(self.p2p, other.p2p),
             _sums(self.collective, other.collective),
+            self.recorded,
         )
 
     def messages(self, rank: int | None = None) -> int:
@@ -78,15 +86,21 @@ class Traffic:
         keys = sorted(key for key in self.collective if key[0] == rank)
         return {name: self.collective[who, name] for who, name in keys}
 
-    def table(self) -> str:
+    def table(self, only: Sequence[int] = ()) -> str:
         """A text to print: messages, bytes, to whom, and collectives, in a line a rank.
 
-        Where all ranks did alike, as in a collective, one line stands for all.
+        Where all ranks did alike, as in a collective, one line stands for all. Ranks that were not
+        recorded have no line.
+
+        only  ranks that get a line, if the ranks differ; none: all ranks
         """
-        lines = [self._line(rank) for rank in range(self.world_size)]
-        if self.world_size > 1 and len(set(lines)) == 1:
-            return f"every rank: {lines[0]}"
-        return "\n".join(f"rank {rank}: {line}" for rank, line in enumerate(lines))
+        ranks = range(self.world_size) if self.recorded is None else self.recorded
+        lines = [self._line(rank) for rank in ranks]
+        if len(lines) > 1 and len(set(lines)) == 1:
+            every = "every rank" if self.recorded is None else "every recorded rank"
+            return f"{every}: {lines[0]}"
+        said = zip(ranks, lines, strict=True)
+        return "\n".join(f"rank {r}: {line}" for r, line in said if not only or r in only)
 
     def __repr__(self) -> str:
         parts = [f"{count(self.messages(), 'message')}, {size(self.sent())}"] if self.p2p else []

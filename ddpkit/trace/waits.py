@@ -25,6 +25,21 @@ def last_in(operations: Iterable[Sequence[Span]]) -> dict[int, int]:
     return last
 
 
+def waits_between(
+    comm: Iterable[Span], last: Mapping[int, int]
+) -> dict[tuple[int, int], list[Interval]]:
+    """Return the times in which a rank waited for another, by both ranks: (waiting, last).
+
+    ``last`` is `last_in`.
+    """
+    waits: dict[tuple[int, int], list[Interval]] = defaultdict(list)
+    for span in comm:
+        latest = last.get(id(span), span.rank)
+        if latest != span.rank:
+            waits[span.rank, latest].append(waiting(span))
+    return waits
+
+
 def waited_for(
     comm: Iterable[Span], last: Mapping[int, int], counted: Mapping[int, Sequence[Interval]]
 ) -> dict[int, int]:
@@ -32,12 +47,7 @@ def waited_for(
 
     ``last`` is `last_in`; only the times that are ``counted`` for a waiting rank count.
     """
-    waits: dict[tuple[int, int], list[Interval]] = defaultdict(list)  # (who, for whom)
-    for span in comm:
-        latest = last.get(id(span), span.rank)
-        if latest != span.rank:
-            waits[span.rank, latest].append(waiting(span))
     totals: dict[int, int] = defaultdict(int)
-    for (rank, latest), times in waits.items():
+    for (rank, latest), times in waits_between(comm, last).items():
         totals[latest] += total(intersect(times, counted[rank]))
     return totals

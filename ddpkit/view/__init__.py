@@ -16,7 +16,7 @@ blocks/      which rank holds which block of a matrix, and what products make tr
 pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
 live_run/    `live`: a run while it trains
-explorer/    `explore`: every span, to point at
+explorer/    `explore`: every span, to point at; `write_page`: the same as an HTML file
 
 Each picture is a pure `model` (trace -> numbers), a `figure` (numbers -> Figure) and a thin
 `widget` where it can be moved.
@@ -26,6 +26,7 @@ from ddpkit.view.blocks.model import Matrix
 from ddpkit.view.buckets.widget import explore_buckets
 from ddpkit.view.comparison.widget import what_if
 from ddpkit.view.drawing.shell import View
+from ddpkit.view.explorer.page import write_page
 from ddpkit.view.explorer.widget import explore
 from ddpkit.view.live_run.widget import Live, live
 from ddpkit.view.pipeline.widget import explore_pipeline
@@ -66,4 +67,5 @@ __all__ = [
     "stack",
     "timeline_model",
     "what_if",
+    "write_page",
 ]

@@ -37,6 +37,7 @@ def test_the_cells_of_the_page_run(tmp_path: Path):
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert [name for name, says in SAYS.items() if not re.search(says, ran.stdout)] == []
+    assert (tmp_path / "my_run.html").is_file()
     assert (tmp_path / "all_ranks.json").is_file()
     exported = sorted(path.name for path in (tmp_path / "for_hta").iterdir())
     assert exported == ["rank0.json", "rank1.json"]

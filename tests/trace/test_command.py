@@ -49,7 +49,7 @@ def test_table_of_profiler_files() -> None:
 
 
 def test_one_rank_of_several_is_said() -> None:
-    assert "The files hold these ranks of 2: 1." in command(GLOO[1]).output
+    assert "The files hold 1 of 2 ranks: rank 1." in command(GLOO[1]).output
 
 
 def test_export(saved: Path, tmp_path: Path) -> None:

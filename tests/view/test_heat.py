@@ -1,5 +1,7 @@
 """Rank by step: the numbers, what is said about them, and the picture."""
 
+import random
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -7,7 +9,8 @@ from ddpkit.errors import TraceError
 from ddpkit.trace import Span, Trace, match_peers
 from ddpkit.view import heat_map
 from ddpkit.view.heat.figure import draw_heat
-from ddpkit.view.heat.model import COLUMNS, heat_of
+from ddpkit.view.heat.model import CHANCE, COLUMNS, heat_of
+from ddpkit.view.timeline.model import timeline_model
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 
@@ -47,13 +50,47 @@ def test_the_straggler_is_named() -> None:
     heat = heat_of(steps([10] * 6, [11] * 6, [25] * 6))
     lost = 6 * (15 + 14)
     assert heat.notice == (
-        f"What to notice: waiting for rank 2, the straggler, cost the others {lost} ms."
+        f"What to notice: waiting for rank 2, the straggler, cost the others {lost} ms, "
+        "in all 6 steps."
     )
     assert f"{lost} ms" in heat.text.splitlines()[-1]
 
 
 def test_turns_are_no_straggler() -> None:
     assert "in turn" in heat_of(steps([10, 20] * 4, [20, 10] * 4)).notice
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_noise_has_a_straggler_as_seldom_as_the_level_says(ranks: int) -> None:
+    """Draw times anew in each step: at a level of 5 %, few of 200 runs have a straggler."""
+    draws = random.Random(ranks)
+    noise = ([[draws.randint(10, 40) for _ in range(12)] for _ in range(ranks)] for _ in range(200))
+    named = [heat_of(steps(*each)).notice for each in noise]
+    assert sum("straggler" in notice for notice in named) <= 200 * CHANCE
+
+
+@pytest.mark.parametrize(("ranks", "least"), [(2, 6), (4, 4), (8, 3)])
+def test_a_straggler_is_late_in_more_steps_than_chance_allows(ranks: int, least: int) -> None:
+    for count in range(1, 8):
+        found = heat_of(steps(*[[10] * count] * (ranks - 1), [30] * count)).notice
+        assert f"rank {ranks - 1}" in found
+        assert ("the straggler" in found) == (count >= least)
+        assert ("may be chance" in found) == (count < least)
+
+
+def test_the_straggler_is_the_rank_that_the_table_of_a_trace_names() -> None:
+    trace = steps([10] * 6, [11] * 6, [25] * 6)
+    assert "rank 2, the straggler" in heat_of(trace).notice
+    assert "Most waited for: rank 2" in timeline_model(trace).text
+
+
+def test_waits_for_unknown_ranks_have_no_straggler() -> None:
+    spans = [
+        Span(0, "comm", "all_reduce", "comm", 10, 90, ready_ns=80, seq=1),
+        *(Span(rank, "compute", "SGD", "optimizer", 90, 100) for rank in range(2)),
+        *(Span(rank, "compute", "Linear", "forward", 0, 10) for rank in range(2)),
+    ]
+    assert "none is always the last" in heat_of(Trace(spans, 2)).notice
 
 
 def test_a_long_step_is_named() -> None:

@@ -13,17 +13,35 @@ from ddpkit.files import write_whole
 
 MAX_BYTES = 1_000_000_000  # unpacked; reading takes three to four times as much memory
 _GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
+_EXACT = 2.0**43  # neighbouring floats from 2**43 on are more than 0.001 apart
+
+
+class Written(float):
+    """A float that keeps its digits in the file, because a float rounds them."""
+
+    __slots__ = ("digits",)
+    digits: str
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if -_EXACT < value < _EXACT:
+        return value
+    kept = Written(value)
+    kept.digits = digits
+    return kept
 
 
 def read_json(path: str | os.PathLike[str], hook: Callable[[dict[str, Any]], Any]) -> Any:
     """Return the content of a JSON file, gzipped or not, under any name.
 
     ``hook`` gets every object when it is read, and returns the value to keep in its place. Most of
-    a profiler's file is dropped there, so the memory stays small.
+    a profiler's file is dropped there, so the memory stays small. A number with more digits than a
+    float can hold is a `Written`.
     """
     path = Path(path)
     try:
-        return json.loads(_unpacked(path), object_hook=hook)
+        return json.loads(_unpacked(path), object_hook=hook, parse_float=_float)
     except FileNotFoundError:
         raise TraceError(f"there is no trace file {path}") from None
     except (ValueError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError):

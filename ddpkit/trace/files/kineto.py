@@ -6,16 +6,19 @@
                       "ts": 4371966695382.813, "dur": 529.096, "args": {...}}, ...]}
 
 ``ts`` and ``dur`` are microseconds; ``ts`` counts from ``baseTimeNanoseconds`` (Unix time), so the
-ranks of one host share a clock. What the events mean is in `profiled`.
+ranks of one host share a clock. Before torch 2.4 there is no ``baseTimeNanoseconds``, and ``ts`` is
+Unix time itself: 1661203462598738.125, of which a float loses the nanoseconds. All times become
+whole nanoseconds of Unix time. The meaning of the events is in `profiled`.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from ddpkit.errors import TraceError
 from ddpkit.text import NAME
+from ddpkit.trace.files.disk import Written
 from ddpkit.trace.files.own import MAX_RANKS
 
 OPERATOR = "cpu_op"
@@ -24,7 +27,15 @@ GPU_ANNOTATION = "gpu_user_annotation"
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCH = ("cuda_runtime", "cuda_driver")
 _WANTED = frozenset((OPERATOR, ANNOTATION, GPU_ANNOTATION, *ON_GPU, *LAUNCH))
-_LIMIT_US = 1e15  # some 30 years: a time beyond it is damage, and a float no longer holds its ns
+_OF_2021 = {  # categories of torch 1.8 to 1.11
+    "operator": OPERATOR,
+    "memcpy": "gpu_memcpy",
+    "memset": "gpu_memset",
+    "runtime": "cuda_runtime",
+}
+# Torch 1.8 to 1.11 gave these annotations the category of operators.
+_ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "gloo:", "nccl:", "DistributedDataParallel.forward")
+_LIMIT_US = 9e15  # Unix time of the year 2255: larger numbers are damaged, or nanoseconds
 _AGAIN = "record it again"
 
 
@@ -102,8 +113,18 @@ def parse(top: Any, path: str, *, alone: bool) -> Recording:
 
 
 def _is_wanted(raw: Mapping[str, Any]) -> bool:
-    cat = raw.get("cat")
-    return raw.get("ph") == "X" and isinstance(cat, str) and cat.lower() in _WANTED
+    return raw.get("ph") == "X" and _category(raw) in _WANTED
+
+
+def _category(raw: Mapping[str, Any]) -> str:
+    """Return the category of an event, by its name of today."""
+    cat, name = raw.get("cat"), raw.get("name")
+    if not isinstance(cat, str):
+        return ""
+    today = _OF_2021.get(cat.lower(), cat.lower())
+    if today == OPERATOR and isinstance(name, str) and name.startswith(_ANNOTATIONS):
+        return ANNOTATION
+    return today
 
 
 def _event(number: int, raw: Mapping[str, Any], base: int, path: str) -> Event:
@@ -112,24 +133,27 @@ def _event(number: int, raw: Mapping[str, Any], base: int, path: str) -> Event:
     if not isinstance(name, str):
         raise TraceError(f"{where} has no name; {_AGAIN}")
     start, length = (
-        _microseconds(raw.get(field, 0), f"{where} has the {field}") for field in ("ts", "dur")
+        _nanoseconds(raw.get(field, 0), f"{where} has the {field}") for field in ("ts", "dur")
     )
-    begin = base + round(start * 1000)
+    begin = base + start
     return Event(
-        raw["cat"].lower(),
+        _category(raw),
         name,
         f"{raw.get('pid')}/{raw.get('tid')}",
         begin,
-        begin + max(0, round(length * 1000)),  # older profilers write some lengths below 0
+        begin + max(0, length),  # older profilers write some lengths below 0
         _mapping(raw.get("args")),
     )
 
 
-def _microseconds(value: object, what: str) -> int | float:
+def _nanoseconds(value: object, what: str) -> int:
+    """Return a number of microseconds as whole nanoseconds."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or abs(value) > _LIMIT_US:  # type: ignore[arg-type]
+    if not is_number or not -_LIMIT_US <= value <= _LIMIT_US:  # type: ignore[operator]  # as NaN
         raise TraceError(f"{what} {str(value)[:40]!r}, which is not a time; {_AGAIN}")
-    return value  # type: ignore[return-value]
+    if isinstance(value, Written):
+        return round(Decimal(value.digits) * 1000)
+    return round(value * 1000)  # type: ignore[operator]
 
 
 def _count(

@@ -9,7 +9,9 @@ instead of objects keep 100,000 spans at some 10 MB. Whatever is wrong with a fi
 sentence. Format 1 had no `collected_ns`; it is read too.
 """
 
+import itertools
 import json
+import operator
 import os
 from dataclasses import fields
 from pathlib import Path
@@ -20,7 +22,7 @@ from ddpkit.trace.base import BaseTrace
 from ddpkit.trace.files import disk
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
-from ddpkit.trace.span import Span
+from ddpkit.trace.span import KINDS, Span
 
 VERSION = 2
 MAX_RANKS = 65_536  # a damaged number must not make a loop of years
@@ -68,7 +70,7 @@ def parse(top: Any) -> BaseTrace:
         raise TraceError("the facts of the run are missing or damaged")
     if top.get("fields") != list(names) or not isinstance(top.get("spans"), list):
         raise TraceError("the list of spans is missing or damaged")
-    spans = tuple(_span(number, row, names, world_size) for number, row in enumerate(top["spans"]))
+    spans = _spans(top["spans"], names, world_size)
     bounds = _bounds(top.get("bounds", {}), world_size)
     return BaseTrace(spans, world_size, facts, bounds, _levels(top.get("memory", {}), world_size))
 
@@ -102,6 +104,31 @@ def _levels(raw: Any, world_size: int) -> dict[int, tuple[MemoryLevel, ...]]:
 
 def _row(span: Span) -> list[object]:
     return [*(getattr(span, name) for name in _FIELDS[:-1]), dict(span.args)]
+
+
+def _spans(rows: list[Any], names: tuple[str, ...], world_size: int) -> tuple[Span, ...]:
+    """Return the spans; look at single fields only if some field of any span is damaged."""
+    if set(map(type, rows)) == {list} and set(map(len, rows)) == {len(names)}:
+        columns = {name: [*map(operator.itemgetter(k), rows)] for k, name in enumerate(names)}
+        if _are_sound(columns, world_size):
+            return Span.of_columns(len(rows), columns)
+    return tuple(_span(number, row, names, world_size) for number, row in enumerate(rows))
+
+
+def _are_sound(columns: dict[str, list[Any]], world_size: int) -> bool:
+    """True if every row can become a span: types are compared for a whole column at a time."""
+    for name, column in columns.items():
+        allowed: set[type] = {str} if name in _TEXT else {dict} if name == "args" else {int}
+        if not set(map(type, column)) <= allowed | ({type(None)} if name in _OPTIONAL else set()):
+            return False
+    facts = itertools.chain.from_iterable(map(dict.values, columns["args"]))
+    return (
+        set(map(type, facts)) <= {str, int, float, bool, disk.Written}
+        and min(columns["rank"]) >= 0
+        and max(columns["rank"]) < world_size
+        and set(columns["kind"]) <= set(KINDS)
+        and all(map(operator.le, columns["start_ns"], columns["end_ns"]))
+    )
 
 
 def _span(number: int, row: Any, names: tuple[str, ...], world_size: int) -> Span:

@@ -11,26 +11,43 @@ when it runs, not when it was posted.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from ddpkit.text import NAME
 from ddpkit.trace.files import kineto
 from ddpkit.trace.files.kineto import Event, Recording
-from ddpkit.trace.span import Span
+from ddpkit.trace.intervals import Interval, union
+from ddpkit.trace.span import READY, Span
 
-_BACKWARD = re.compile(r"autograd::engine|torch(\.|::)distributed(\.ddp\.|::)reducer")
+_BACKWARD = re.compile(
+    r"autograd::engine|torch(\.|::)distributed(\.ddp\.|::)reducer|\w+Backward\d*$"
+)
 _COLLECTIVE = re.compile(r"c10d::|record_param_comms|nccl:|gloo:")
-_NCCL = re.compile(r"nccl.*Kernel_?([A-Za-z]*)")
+# "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": the name of an
+# operation is part of the function's name; RCCL has one "ncclDevKernel_Generic" for all operations.
+_NCCL = re.compile(r"(?:void )?((?:nccl|rccl|msccl)\w*Kernel\w*)")
+_IN_NAME = re.compile(
+    "AllReduce|AllGatherV?|ReduceScatter|Broadcast|AllToAllv?|SendRecv|Send|Recv|Reduce|Gather|Scatter"
+)
+_ACCUMULATES = "torch::autograd::AccumulateGrad"  # autograd's operator with a finished gradient
+_ANNOTATED = re.compile(r"nccl:_?(\w+)")
+_STEP = "ProfilerStep#"
+_OPTIMIZER = "Optimizer.step#"
+_FAR_SHORTER = 0.1  # share of the CPU time below which marks of a GPU do not count: ROCm has 16 us
 _GLOO = "gloo:"
 _NAMES = {  # what c10d, NCCL and the profiler say, without case and "_": torch.distributed's name
     "allgatherbase": "all_gather_into_tensor",
-    "allgatherintotensorcoalesced": "all_gather_into_tensor",
+    "allgatherintotensor": "all_gather_into_tensor",
     "reducescatterbase": "reduce_scatter_tensor",
-    "reducescattertensorcoalesced": "reduce_scatter_tensor",
+    "reducescattertensor": "reduce_scatter_tensor",
     "alltoallbase": "all_to_all_single",
     "alltoallv": "all_to_all",
+    "allgatherv": "all_gather",
     "broadcastoop": "broadcast",
     "reduceoop": "reduce",
     **{
@@ -56,6 +73,7 @@ def spans_of(recording: Recording) -> list[Span]:
     for event in recording.events:
         if event.cat in kineto.ON_GPU:
             reader.on_gpu(event)
+    reader.on_gpu_ready()
     return sorted([*reader.spans, *reader.steps()], key=lambda span: (span.start_ns, -span.end_ns))
 
 
@@ -67,58 +85,128 @@ class _RankReader:
         self.rank = recording.rank
         self.gpu = recording.has_gpu
         self.spans: list[Span] = []
-        self.kinds: dict[object, str] = {}  # a kernel's, by its launch's correlation
-        self.annotations = [
-            event
-            for event in recording.events
-            if event.cat == (kineto.GPU_ANNOTATION if self.gpu else kineto.ANNOTATION)
-        ]
+        self.kinds: dict[str, str] = {}  # a kernel's kind, by its launch's correlation
+        self.names: dict[str, str] = {}  # an operation, by the correlation of its kernel's launch
+        self.launches: list[tuple[int, str]] = []  # moment and correlation
+        self.gradients: list[int] = []  # moments on the CPU at which a gradient was accumulated
+        self.computes: dict[str, int] = {}  # places of compute's spans, by the launch's correlation
+        self.kernels: dict[str, Interval] = {}  # time of the kernels of each launch
 
     def on_cpu(self, event: Event, parents: Sequence[Event]) -> None:
         operators = [parent for parent in parents if parent.cat == kineto.OPERATOR]
         if event.cat in kineto.LAUNCH and "correlation" in event.args:
-            outermost = operators[0] if operators else event
-            self.kinds[_key(event.args["correlation"])] = _kind(outermost, parents)
+            outermost, key = operators[0] if operators else event, _key(event.args["correlation"])
+            self.kinds[key] = _kind(outermost, parents)
+            self.launches.append((event.start_ns, key))
+            for parent in parents:
+                if named := _ANNOTATED.match(parent.name):
+                    self.names[key] = named[1]
         elif self.gpu:
-            return
+            if event.cat == kineto.OPERATOR and not operators and _is_gradient(event):
+                self.gradients.append(event.end_ns)
         elif event.name.startswith(_GLOO):
             self._gloo(event, operators)
         elif event.cat == kineto.OPERATOR and not operators and not _COLLECTIVE.match(event.name):
             in_gloo = any(parent.name.startswith(_GLOO) for parent in parents)
             if not in_gloo:
-                self._compute(event, _kind(event, parents), event.name.split(": ")[-1])
+                facts = {READY: 1} if _is_gradient(event) else {}
+                self._compute(event, _kind(event, parents), event.name.split(": ")[-1], facts)
 
     def on_gpu(self, event: Event) -> None:
-        nccl = _NCCL.match(event.name)
-        if nccl:
-            self._nccl(event, nccl[1])
+        key = _key(event.args.get("correlation"))
+        start, end = self.kernels.get(key, (event.start_ns, event.end_ns))
+        self.kernels[key] = min(start, event.start_ns), max(end, event.end_ns)
+        if nccl := _NCCL.match(event.name):
+            found = _IN_NAME.search(nccl[1])
+            in_name = found[0] if found else ""
+            vague = in_name in ("", "SendRecv")
+            launched = self.names.get(key, "") if vague else ""
+            self._nccl(event, launched or in_name or "nccl_operation")
         else:
-            kind = self.kinds.get(_key(event.args.get("correlation")), "span")
+            kind = self.kinds.get(key, "span")
+            self.computes[key] = len(self.spans)
             self._compute(event, kind, re.split(r"[<(]", event.name.removeprefix("void "))[0])
 
     def steps(self) -> Iterator[Span]:
-        """Add the steps: from ``profiler.step()``, else one ends with each optimizer step."""
-        marked: dict[str, list[Event]] = defaultdict(list)  # on a GPU: one for each stream
-        for event in self.annotations:
-            if event.name.startswith("ProfilerStep#"):
-                marked[event.name].append(event)
-        for same in marked.values():
-            yield self._step(min(e.start_ns for e in same), max(e.end_ns for e in same))
-        if marked or not any(span.is_compute for span in self.spans):
+        """Add the steps: from ``profiler.step()``, else a step ends with each optimizer's step.
+
+        On a GPU, the time of a step is that of its kernels, by the GPU's own marks. Files may have
+        none, or marks that are far shorter than the CPU's: then a step has the kernels that were
+        launched between the CPU's marks.
+        """
+        for start, end in self._marks(_STEP):
+            yield self._step(start, end)
+        if self.marked or not any(span.is_compute for span in self.spans):
             return
         start = min(span.start_ns for span in self.spans if span.is_compute)
-        for event in sorted(self.annotations, key=lambda event: event.end_ns):
-            if event.name.startswith("Optimizer.step#") and event.end_ns > start:
-                yield self._step(start, event.end_ns)
-                start = event.end_ns
+        for _, end in sorted(self._marks(_OPTIMIZER), key=itemgetter(1)):
+            if end > start:
+                yield self._step(start, end)
+                start = end
+
+    @property
+    def marked(self) -> bool:
+        """True if ``profiler.step()`` marked the steps."""
+        return any(event.name.startswith(_STEP) for event in self._annotations())
+
+    def _annotations(self, cat: str = "") -> list[Event]:
+        wanted = (cat,) if cat else (kineto.ANNOTATION, kineto.GPU_ANNOTATION)
+        return [event for event in self.recording.events if event.cat in wanted]
+
+    def _marks(self, prefix: str) -> list[Interval]:
+        """Return the times of the annotations that begin so, on the GPU if there is a GPU."""
+        on_cpu, on_gpu = (
+            [event for event in self._annotations(cat) if event.name.startswith(prefix)]
+            for cat in (kineto.ANNOTATION, kineto.GPU_ANNOTATION)
+        )
+        cpu = [(event.start_ns, event.end_ns) for event in on_cpu]
+        if not self.gpu:
+            return cpu
+        gpu = (
+            _together(on_gpu) if prefix == _STEP else union((e.start_ns, e.end_ns) for e in on_gpu)
+        )
+        if gpu and not (cpu and _length(gpu) < _FAR_SHORTER * _length(cpu)):
+            return gpu
+        self.launches.sort()
+        return [self._kernels_of(*each) for each in cpu]
+
+    def _kernels_of(self, start: int, end: int) -> Interval:
+        """Return the time of the kernels launched from one moment to another; else these two."""
+        moments = slice(*(bisect_left(self.launches, (at, "")) for at in (start, end)))
+        keys = (key for _, key in self.launches[moments])
+        times = [self.kernels[key] for key in keys if key in self.kernels]
+        if not times:
+            return start, end
+        return min(first for first, _ in times), max(last for _, last in times)
 
     def _step(self, start: int, end: int) -> Span:
         return Span(self.rank, "step", "step", "step", start, end)
 
-    def _compute(self, event: Event, kind: str, name: str) -> None:
+    def on_gpu_ready(self) -> None:
+        """Note each gradient in the span of the last kernel that was launched for the gradient.
+
+        The kernels of a backward are no gradients: a gradient has several kernels, or none.
+        """
+        backward = [
+            (moment, self.computes[key])
+            for moment, key in sorted(self.launches)
+            if key in self.computes and self.kinds[key] == "backward"
+        ]
+        ready = Counter(bisect_left(backward, (moment, 0)) for moment in self.gradients)
+        for place, number in ready.items():
+            if place:
+                at = backward[place - 1][1]
+                self.spans[at] = replace(self.spans[at], args={READY: number})
+
+    def _compute(
+        self, event: Event, kind: str, name: str, facts: Mapping[str, int] | None = None
+    ) -> None:
         self.spans.append(
-            Span(self.rank, "compute", name[:NAME], kind, event.start_ns, event.end_ns)
-        )
+            Span(
+                self.rank, "compute", name[:NAME], kind, event.start_ns, event.end_ns,
+                args=facts or {},
+            )
+        )  # fmt: skip
 
     def _gloo(self, event: Event, operators: Sequence[Event]) -> None:
         """Add an operation, posted by the operator around it if that is on its thread.
@@ -165,6 +253,22 @@ class _RankReader:
                 seq, args=args,
             )
         )  # fmt: skip
+
+
+def _is_gradient(operator: Event) -> bool:
+    return operator.name.endswith(_ACCUMULATES)
+
+
+def _together(marks: Iterable[Event]) -> list[Interval]:
+    """Return the time of each mark, of which a GPU has one for each stream."""
+    streams: dict[str, list[Event]] = defaultdict(list)
+    for event in marks:
+        streams[event.name].append(event)
+    return [(min(e.start_ns for e in s), max(e.end_ns for e in s)) for s in streams.values()]
+
+
+def _length(marks: Iterable[Interval]) -> int:
+    return sum(end - start for start, end in marks)
 
 
 def _by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:

@@ -1,16 +1,18 @@
 """Reading of trace files of either kind: the content of a file decides its kind."""
 
+import gc
 import os
+import pathlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ddpkit.errors import TraceError
-from ddpkit.trace.base import BaseTrace
+from ddpkit.trace.base import RECORDED, BaseTrace
 from ddpkit.trace.files import chrome, disk, kineto, own
 from ddpkit.trace.files.kineto import Recording
 from ddpkit.trace.files.profiled import spans_of
-from ddpkit.trace.intervals import Interval
 from ddpkit.trace.peers import match_peers
 from ddpkit.trace.span import Scalar, Span
 
@@ -22,10 +24,28 @@ def read(paths: Sequence[Path]) -> BaseTrace:
 
     Raises TraceError, in one sentence, for anything else.
     """
+    with _no_search_for_garbage():
+        return _read(paths)
+
+
+@contextmanager
+def _no_search_for_garbage() -> Iterator[None]:
+    """A block that makes millions of objects to keep: searches of them for garbage find none."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _read(paths: Sequence[Path]) -> BaseTrace:
     if not paths:
         raise TraceError(
             "no trace file was named: name one saved file, or the profiler's file of each rank"
         )
+    paths = [file for path in paths for file in _files(path)]
     recordings: list[Recording] = []
     alone = len(paths) == 1
     for path in paths:
@@ -50,6 +70,20 @@ def read(paths: Sequence[Path]) -> BaseTrace:
     return merge(recordings)
 
 
+def _files(path: Path) -> list[Path]:
+    """Return the path, or the trace files of a folder, as `tensorboard_trace_handler` writes."""
+    folder = pathlib.Path(path)
+    if not folder.is_dir():
+        return [path]
+    found = sorted(each for each in folder.iterdir() if each.name.endswith((".json", ".json.gz")))
+    if not found:
+        raise TraceError(
+            f"the folder {path} has no trace file (.json or .json.gz): name the folder of one run, "
+            "or the file of each rank"
+        )
+    return [*found]
+
+
 def _saved(top: object, path: Path) -> BaseTrace:
     try:
         return own.parse(top)
@@ -58,7 +92,7 @@ def _saved(top: object, path: Path) -> BaseTrace:
 
 
 def merge(recordings: Sequence[Recording]) -> BaseTrace:
-    """The trace of one job's ranks. They may be fewer than the job had: see `bounds`."""
+    """Return the trace of one job's ranks, which may be fewer than the job had."""
     _check_they_fit(recordings)
     first = recordings[0]
     spans = [span for recording in recordings for span in spans_of(recording)]
@@ -71,16 +105,10 @@ def merge(recordings: Sequence[Recording]) -> BaseTrace:
     hosts = {recording.host for recording in recordings}
     if len(hosts) > 1:
         facts["hosts"] = len(hosts)
-    bounds: dict[int, Interval] = {}
-    if len(present) < first.world_size:  # a rank that was not recorded has not stood idle
-        start = min((span.start_ns for span in spans), default=0)
-        end = max((span.end_ns for span in spans), default=0)
-        bounds = {
-            rank: (start, end) if rank in present else (0, 0) for rank in range(first.world_size)
-        }
-        facts["recorded_ranks"] = ", ".join(map(str, sorted(present)))
+    if len(present) < first.world_size:
+        facts[RECORDED] = ", ".join(map(str, sorted(present)))
     numbered = _numbered(spans, one_group=first.groups <= 1)
-    return BaseTrace(match_peers(numbered), first.world_size, facts, bounds)
+    return BaseTrace(match_peers(numbered), first.world_size, facts)
 
 
 def _check_they_fit(recordings: Sequence[Recording]) -> None:

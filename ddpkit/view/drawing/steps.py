@@ -22,7 +22,7 @@ def start_of(
     step, emulated, n = given or example_step(), LINK, 4
     if not isinstance(step, Step):
         trace = trace_of(step)
-        step, n = Step.typical(trace), trace.world_size
+        step, n = Step.typical(trace), trace.job_size
         emulated = str(trace.facts.get("emulated") or LINK)
     n = n if world_size is None else world_size
     each = Links.parse(emulated if link is None else link, n).slowest

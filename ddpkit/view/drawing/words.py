@@ -34,9 +34,7 @@ def title(trace: Trace, subject: str = "Run") -> str:
     operations = _operations(trace)
     said = operations[:2] + ["and more"] * (len(operations) > 2)
     what = "".join(f", {operation}" for operation in said)
-    return f"{subject} on {count(trace.world_size, 'rank')}{what}" + (
-        f" ({inside})" if inside else ""
-    )
+    return f"{subject} on {trace.ranks_in_words}{what}" + (f" ({inside})" if inside else "")
 
 
 def is_simulated(facts: Mapping[str, Scalar]) -> bool:
@@ -48,7 +46,11 @@ def emulated(facts: Mapping[str, Scalar]) -> str:
     """What the reader must know of emulated time; "" if a trace's time is not emulated."""
     if how_made(facts) != "emulated":
         return ""
-    known = (("Links", "emulated"), ("Machine", "machine"), ("Speed", "speed"), ("Order", "order"))
+    known = (
+        *(("Links", "emulated"), ("Machine", "machine"), ("Speed", "speed"), ("Order", "order")),
+        ("Alike", "alike"),
+        *(("Values", "values"), ("Values read all the same, as zero", "reads")),
+    )
     said = (f"{word}: {facts[fact]}." for word, fact in known if facts.get(fact))
     return " ".join(["Emulated time.", *said])
 
@@ -88,6 +90,12 @@ def headline(
     parts: dict[int, Breakdown], facts: Mapping[str, Scalar], *, compute: bool, comm: bool
 ) -> str:
     """The finding in a sentence or two."""
+    busy = [p.compute_ns / p.step_ns for p in parts.values() if p.step_ns] or [1.0]
+    if separate := facts.get("separate"):
+        said = f"No rank called init_process_group: these were {separate} separate "
+        if not compute:
+            return f"{said}programs."
+        return f"{said}trainings. Compute fills {percents(busy)} of the time."
     if not parts or not (compute or comm):
         return "Nothing was recorded: no compute and no communication."
     rank = max(parts, key=lambda rank: parts[rank].exposed_ns)
@@ -97,8 +105,7 @@ def headline(
     if comm and not compute:
         return f"No compute recorded. Longest in communication: {of}."
     if not hidden:  # no communication, or none that took any time
-        busy = [p.compute_ns / p.step_ns for p in parts.values() if p.step_ns]
-        return f"No communication. Compute fills {percents(busy or [1.0])} of the time."
+        return f"No communication. Compute fills {percents(busy)} of the time."
     return f"Communication hidden behind compute: {percents(hidden)}.   Most exposed: {of}."
 
 

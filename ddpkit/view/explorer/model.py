@@ -90,7 +90,7 @@ def span_columns(trace: Trace, step: int | None = None) -> SpanColumns:
     columns = SpanColumns((shown.end_ns - shown.start_ns) // tick, tick)
     builder = _ColumnBuilder(columns, shown)
     top = EDGE
-    for rank in shown.ranks:
+    for rank in shown.recorded_ranks:
         top = builder.rank(rank, top) + GAP
     return columns
 

@@ -13,14 +13,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from ddpkit.files import write_whole
 from ddpkit.text import NAME, cut, size
 from ddpkit.trace import MEMORY_KINDS, Trace
 from ddpkit.view.drawing import style, words
+from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.explorer.look import DARK, LOOK
 from ddpkit.view.explorer.model import span_columns
 from ddpkit.view.timeline.model import Timeline, timeline_model
@@ -106,6 +110,22 @@ def page(trace: Trace, step: int | None = None) -> str:
     ]
     lines = ['<!DOCTYPE html><html lang="en"><head>', *head, "</head><body>", *body]
     return "\n".join([*lines, "</body></html>"]) + "\n"
+
+
+def write_page(
+    run_or_trace: HasTrace | Trace, path: str | os.PathLike[str], step: int | None = None
+) -> None:
+    """Write a run as one HTML page, with its tables; the page works offline in any browser.
+
+    step  the number of a step; None: the whole run
+
+    Raises TraceError if there is no such step, or `run_or_trace` is neither a run nor a trace, and
+    OSError if the file cannot be written.
+    """
+    if nothing := skipped("write_page", run_or_trace):
+        print(nothing)
+        return
+    write_whole(Path(path), page_bytes(trace_of(run_or_trace), step))
 
 
 def page_bytes(trace: Trace, step: int | None = None) -> bytes:
@@ -197,11 +217,13 @@ def _step(trace: Trace, k: int) -> list[str]:
 
 def _traffic(trace: Trace) -> Iterator[list[str]]:
     """What each rank sent; one row for all, where all did alike."""
-    sent = {rank: list(_sent(trace, rank)) for rank in trace.ranks}
+    sent = {rank: list(_sent(trace, rank)) for rank in trace.recorded_ranks}
+    times = Counter(tuple(row) for rows in sent.values() for row in rows)
+    first = trace.recorded_ranks[0]
     for rank, rows in sent.items():
         for row in rows:
-            alike = all(row in others for others in sent.values())
-            if rank == 0 or not alike:
+            alike = times[tuple(row)] == len(sent) > 1
+            if rank == first or not alike:
                 yield ["every rank" if alike else f"rank {rank}", *row]
 
 

@@ -47,7 +47,7 @@ def draw_heat(model: Heat) -> Figure:
         left = LEFT + n * (WIDE + GAP)
         axes = _cells(page, left, height, rows, scale)
         _heading(page, left, name, scale)
-        _names(page, axes, ranks, height, named=n == 0)
+        _names(page, axes, ranks, height, model.ranks if n == 0 else ())
         steps = "step" if model.group == 1 else f"steps, the longest of each {model.group}"
         page.write(left + WIDE / 2, TOP + height + 0.4, steps, 9, style.GREY, ha="center")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: str(round(x) * model.group)))
@@ -124,12 +124,11 @@ def _heading(page: Page, left: float, name: str, scale: Scale) -> None:
     page.write(bar[0] - 0.08, y, least, 8.5, ha="right")
 
 
-def _names(page: Page, axes: Axes, ranks: int, height: float, *, named: bool) -> None:
-    """Write the names of as many ranks as there is room for."""
+def _names(page: Page, axes: Axes, rows: int, height: float, ranks: Sequence[int]) -> None:
+    """Write the names of as many ranks as there is room for; none if there are no ``ranks``."""
     axes.tick_params(axis="x", length=2)
-    if named:
-        pitch = height / ranks
-        every = max(1, -(-ranks * 15 // 100) if pitch < 0.15 else 1)
-        for rank in range(0, ranks, every):
-            y = TOP + pitch * (rank + 0.5)
-            page.write(LEFT - 0.1, y, f"rank {rank}", 9, bold=True, ha="right")
+    pitch = height / rows
+    every = max(1, -(-rows * 15 // 100) if pitch < 0.15 else 1)
+    for row, rank in list(enumerate(ranks))[::every]:
+        y = TOP + pitch * (row + 0.5)
+        page.write(LEFT - 0.1, y, f"rank {rank}", 9, bold=True, ha="right")

@@ -1,8 +1,10 @@
 """`heat_of`: how long every step of every rank took, and how long it waited. Pure."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
+from operator import add
 from statistics import median
 
 from ddpkit.errors import TraceError
@@ -10,11 +12,12 @@ from ddpkit.simulate.step import WARM_UP
 from ddpkit.text import columns, count, prose
 from ddpkit.trace import Trace, collectives, messages
 from ddpkit.trace.intervals import Interval, intersect
-from ddpkit.trace.waits import last_in, waited_for, waiting
+from ddpkit.trace.waits import last_in, waiting, waits_between
 from ddpkit.view.drawing import words
 
 COLUMNS = 240  # more could not be told apart
 MUCH = 1.2  # times the median step: such a step is worth a word
+CHANCE = 0.05  # the highest probability of lateness by chance for which a straggler is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class Heat:
 
     title: str
     notice: str
+    ranks: tuple[int, ...]  # the recorded ranks, a row each
     took: tuple[tuple[int, ...], ...]
     waited: tuple[tuple[int, ...], ...]  # time waited with nothing to do meanwhile
     group: int
@@ -42,19 +46,28 @@ def heat_of(trace: Trace) -> Heat:
             "this run has no steps to compare: mark each step with `with ddpkit.step():`, "
             "or use an optimizer"
         )
-    windows = trace.step_windows
-    exposed = {rank: intersect(trace.activity(rank).exposed, windows[rank]) for rank in trace.ranks}
-    took = [[end - start for start, end in windows[rank]] for rank in trace.ranks]
-    waited = [_inside(_lost(trace, rank, exposed[rank]), windows[rank]) for rank in trace.ranks]
+    windows, ranks = trace.step_windows, trace.recorded_ranks
+    exposed = {rank: intersect(trace.activity(rank).exposed, windows[rank]) for rank in ranks}
+    took = [[end - start for start, end in windows[rank]] for rank in ranks]
+    waited = [_inside(_lost(trace, rank, exposed[rank]), windows[rank]) for rank in ranks]
     group = -(-trace.steps // COLUMNS)
     comm = [span for span in trace.spans if span.kind == "comm"]
-    behind = waited_for(comm, last_in([*collectives(comm), *messages(comm)]), exposed)
+    behind: dict[int, list[int]] = {}  # time that the others lost in each step, for each rank
+    waits = waits_between(comm, last_in([*collectives(comm), *messages(comm)]))
+    for (rank, latest), times in waits.items():
+        lost = _inside(intersect(times, exposed[rank]), windows[rank])
+        lost += [0] * (trace.steps - len(lost))
+        behind[latest] = [*map(add, behind.get(latest, [0] * trace.steps), lost)]
     title = words.title(trace, count(trace.steps, "step"))
-    notice, note = _notice(took, waited, behind), words.note(trace.facts, compute=True, comm=True)
-    text = [prose(title, notice), *_table(took, waited, behind), prose(note)]
+    notice, note = (
+        _notice(ranks, took, waited, behind),
+        words.note(trace.facts, compute=True, comm=True),
+    )
+    text = [prose(title, notice), *_table(ranks, took, waited, behind), prose(note)]
     return Heat(
         title,
         notice,
+        tuple(ranks),
         _grouped(took, group),
         _grouped(waited, group),
         group,
@@ -89,19 +102,16 @@ def _typical(took: Sequence[Sequence[int]]) -> float:
 
 
 def _notice(
-    took: Sequence[Sequence[int]], waited: Sequence[Sequence[int]], behind: dict[int, int]
+    ranks: Sequence[int],
+    took: Sequence[Sequence[int]],
+    waited: Sequence[Sequence[int]],
+    behind: Mapping[int, Sequence[int]],
 ) -> str:
-    """Who held the others up, or which step was long."""
+    """Return the sentence about the rank that held the others up, or about a long step."""
     typical, n = _typical(took), len(took)
     longest, k = max((max(row[k] for row in took if k < len(row)), k) for k in _columns(took))
     if n > 1 and sum(map(sum, waited)) > 0.05 * sum(map(sum, took)):
-        rank = max(range(n), key=lambda rank: (behind.get(rank, 0), -rank))
-        if behind.get(rank, 0) > 1.5 * sum(behind.values()) / n:
-            lost = words.ms(behind[rank])
-            return (
-                f"What to notice: waiting for rank {rank}, the straggler, cost the others {lost}."
-            )
-        return "What to notice: the ranks wait for each other in turn; none is always the last."
+        return f"What to notice: {_straggler(ranks, behind)}"
     if longest > MUCH * typical:
         return (
             f"What to notice: step {k} took {words.ms(longest)}, "
@@ -112,21 +122,56 @@ def _notice(
     )
 
 
+def _straggler(ranks: Sequence[int], behind: Mapping[int, Sequence[int]]) -> str:
+    """Return the sentence that names a straggler, or says why no rank is called one.
+
+    A straggler is the rank for which the others wait longest, 1.5 times as long as for a rank on
+    average, and in more steps than chance allows: if in each step each rank were equally likely to
+    be waited for longest, a rank would have so many steps with a probability of at most `CHANCE`.
+    """
+    n, totals = len(ranks), {rank: sum(behind.get(rank, ())) for rank in ranks}
+    rank = max(ranks, key=lambda rank: (totals[rank], -rank))
+    if totals[rank] <= 1.5 * sum(totals.values()) / n:
+        return "the ranks wait for each other in turn; none is always the last."
+    steps = [lost for lost in zip(*behind.values(), strict=True) if any(lost)]
+    at = list(behind).index(rank)
+    late = sum(lost[at] == max(lost) for lost in steps)
+    of = f"all {len(steps)}" if late == len(steps) else f"{late} of {len(steps)}"
+    if n * _at_least(late, len(steps), 1 / n) > CHANCE:
+        return (
+            f"the others wait longest for rank {rank}, in {of} steps. Among {n} equal ranks that "
+            "may be chance."
+        )
+    lost = words.ms(totals[rank])
+    return f"waiting for rank {rank}, the straggler, cost the others {lost}, in {of} steps."
+
+
+def _at_least(successes: int, trials: int, chance: float) -> float:
+    """Return the probability of so many successes or more (binomial distribution)."""
+    return sum(
+        comb(trials, k) * chance**k * (1 - chance) ** (trials - k)
+        for k in range(successes, trials + 1)
+    )
+
+
 def _columns(rows: Sequence[Sequence[int]]) -> range:
     return range(max(map(len, rows)))
 
 
 def _table(
-    took: Sequence[Sequence[int]], waited: Sequence[Sequence[int]], behind: dict[int, int]
+    ranks: Sequence[int],
+    took: Sequence[Sequence[int]],
+    waited: Sequence[Sequence[int]],
+    behind: Mapping[int, Sequence[int]],
 ) -> Iterator[str]:
     """A table with a line a rank."""
     rows = [["", "typical step", "longest", "in step", "lost waiting", "lost by others for it"]]
-    for rank, (row, waits) in enumerate(zip(took, waited, strict=True)):
+    for rank, row, waits in zip(ranks, took, waited, strict=True):
         if not row:
             rows.append([f"rank {rank}", *["-"] * 5])
             continue
         longest = max(range(len(row)), key=lambda k: row[k])
         times = words.ms(round(_typical([row]))), words.ms(row[longest])
-        lost = words.ms(sum(waits)), words.ms(behind.get(rank, 0))
+        lost = words.ms(sum(waits)), words.ms(sum(behind.get(rank, ())))
         rows.append([f"rank {rank}", *times, str(longest), *lost])
     yield from columns(rows)

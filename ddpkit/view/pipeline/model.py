@@ -135,7 +135,7 @@ def _step(trace: Trace, label: str) -> PipelineStep:
     start = min(span.start_ns for span, _ in found)
     lost = bubbles(trace)
     rows = []
-    for rank in trace.ranks:
+    for rank in trace.recorded_ranks:
         own = [(span, op) for span, op in found if span.rank == rank]
         own.sort(key=lambda pair: pair[0].start_ns)
         boxes = tuple(_box(span, op, start) for span, op in own)

@@ -1,9 +1,10 @@
 """`timeline_model`: a trace as the bars and numbers of its timeline. Pure; needs no matplotlib."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddpkit.errors import TraceError
-from ddpkit.text import prose
+from ddpkit.text import prose, rank_list
 from ddpkit.trace import Trace
 from ddpkit.trace.waits import waited_for, waiting
 from ddpkit.view.drawing import words
@@ -11,6 +12,7 @@ from ddpkit.view.drawing.rows import PIXELS, RankRow, RowBuilder
 from ddpkit.view.timeline.memory import MemoryTrack, memory_track
 
 MAX_MESSAGES = 60  # more arrows would hide what they connect
+MANY = 16  # ranks: a longer table hides the ranks that differ
 MAX_AT_ONCE = 3  # messages of a rank: with more, nobody sees where an arrow belongs
 
 
@@ -51,12 +53,19 @@ class Timeline:
 
 
 def timeline_model(
-    trace: Trace, step: int | None = None, rank: int | None = None, pixels: int = PIXELS
+    trace: Trace,
+    step: int | None = None,
+    rank: int | None = None,
+    pixels: int = PIXELS,
+    *,
+    short: bool = False,
 ) -> Timeline:
-    """The timeline of a whole trace, or of one of its steps; of all ranks, or of one.
+    """Return the timeline of a whole trace or of a step, with all ranks or a single rank.
 
-    ``pixels`` is the width it will be drawn in: bars too small for it are merged, while all numbers
-    come from the spans. Raises TraceError if there is no such step or rank.
+    ``pixels`` is the drawn width: bars too small for a pixel are merged, while all numbers come
+    from the spans. With ``short``, the text's tables show three of more than `MANY` ranks: the
+    ranks with the most, the median and the least exposed communication.
+    Raises TraceError if there is no such step or rank.
     """
     shown = trace
     if step is not None:
@@ -65,7 +74,7 @@ def timeline_model(
     if rank is not None:
         shown = _alone(shown, rank)
     builder = RowBuilder(shown, trace, pixels)
-    rows = [builder.row(each) for each in (shown.ranks if rank is None else [rank])]
+    rows = [builder.row(each) for each in (shown.recorded_ranks if rank is None else [rank])]
     parts = {row.rank: row.breakdown for row in rows}
     compute = any(part.compute_ns for part in parts.values())
     comm = any(row.lanes for row in rows)
@@ -77,14 +86,18 @@ def timeline_model(
     note = " ".join(filter(None, [deaths, words.note(shown.facts, compute=compute, comm=comm)]))
     lines = [prose(title), prose(finding), prose(deaths)]
     if compute or comm:
-        waits = {row.name: row.waiting_ns for row in rows}
-        lines += words.table({row.name: row.breakdown for row in rows}, waits, whole)
-        windows = {each: [shown.window_of(each)] for each in shown.ranks}
+        labels = _extremes(rows) if short and len(rows) > MANY else {r.rank: r.name for r in rows}
+        by_rank = {row.rank: row for row in rows}
+        named = {label: by_rank[each] for each, label in labels.items()}
+        waits = {name: row.waiting_ns for name, row in named.items()}
+        lines += words.table({name: row.breakdown for name, row in named.items()}, waits, whole)
+        only = [*labels] if len(labels) < len(rows) else []
+        windows = {each: [shown.window_of(each)] for each in shown.recorded_ranks}
         waited = words.waited(waited_for(builder.comm, builder.last_in, windows), shown.facts)
         said = words.note(shown.facts, compute=True, comm=comm)  # "idle" is in the picture alone
         lines += [waited, prose(said)]
     if comm and rank is None:
-        lines.append(shown.traffic.table())
+        lines.append(shown.traffic.table(only))
     memory = memory_track(shown, builder.pixel_ns)
     if memory is not None:
         lines.append(memory.text)
@@ -93,10 +106,31 @@ def timeline_model(
     return Timeline(title, finding, rows, arrows, builder.length, whole, note, text, memory)
 
 
+def _extremes(rows: Sequence[RankRow]) -> dict[int, str]:
+    """The ranks with the most, the median and the least exposed communication, with labels.
+
+    Without communication, idle time counts.
+    """
+    comm = any(row.breakdown.comm_ns for row in rows)
+
+    def lost(row: RankRow) -> tuple[int, int]:
+        parts = row.breakdown
+        return parts.exposed_ns if comm else parts.idle_ns, -row.rank
+
+    ordered = sorted(rows, key=lost)
+    worst, median, best = ordered[-1], ordered[len(ordered) // 2], ordered[0]
+    labels = {"worst": worst, "median": median, "best": best}
+    return {row.rank: f"{row.name} ({label})" for label, row in labels.items()}
+
+
 def _alone(trace: Trace, rank: int) -> Trace:
     """One rank of a trace; the others have empty windows."""
     if rank not in trace.ranks:
         raise TraceError(f"there is no rank {rank}: this trace has {_range(trace.world_size)}")
+    if rank not in trace.recorded_ranks:
+        raise TraceError(
+            f"rank {rank} was not recorded: this trace has {rank_list(trace.recorded_ranks)}"
+        )
     bounds = dict.fromkeys(trace.ranks, (0, 0)) | {rank: trace.window_of(rank)}
     memory = {each: held for each, held in trace.memory.items() if each == rank}
     return Trace(trace.of(rank), trace.world_size, trace.facts, bounds, memory)

@@ -1,0 +1,50 @@
+"""Progress of a command that lasts longer than a reader waits: the work that is under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from ddpkit.text import count, size
+
+PATIENCE_S = 2.0  # seconds without a word
+
+
+@contextmanager
+def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], None]]:
+    """Yield a function that names the work under way; a thread prints the name to stderr.
+
+    The thread prints nothing in the first ``patience_s`` seconds, then each new work once.
+    """
+    state = {"work": "", "printed": ""}
+    ended, lock = threading.Event(), threading.Lock()
+
+    def doing(work: str) -> None:
+        with lock:
+            state["work"] = work
+
+    def watch() -> None:
+        while not ended.wait(patience_s):
+            with lock:
+                if state["work"] != state["printed"]:
+                    click.echo(state["work"], err=True)
+                    state["printed"] = state["work"]
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield doing
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def reading(files: Sequence[Path]) -> str:
+    """ "Reading 2 files, 8.53 MB.", for `said_if_long`."""
+    every = [file for path in files for file in (path.iterdir() if path.is_dir() else [path])]
+    there = [file.stat().st_size for file in every if file.is_file()]
+    return f"Reading {count(len(every), 'file')}, {size(sum(there))}."

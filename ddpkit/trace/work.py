@@ -1,0 +1,64 @@
+"""`WorkDone`: the work that a rank has done in a training step, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ddpkit.trace.base import BaseTrace
+from ddpkit.trace.span import Scalar, Span
+
+COUNTED = ("flops", "recomputed_flops", "peak_ns", "recomputed_peak_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """The work of one rank in one step.
+
+    flops              FLOPs that were counted; 0 if the rank's machine is not modelled
+    recomputed_flops   FLOPs among them that a backward repeated of the forward
+    peak_ns            the time that the machine's peak needs for `flops`
+    recomputed_peak_ns the same for `recomputed_flops`
+    amounts            what `ddpkit.step(tokens=...)` has stated
+    """
+
+    duration_ns: int
+    flops: int = 0
+    recomputed_flops: int = 0
+    peak_ns: int = 0
+    recomputed_peak_ns: int = 0
+    amounts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def model_share(self) -> float:
+        """The share of the peak without recomputation (MFU of Chowdhery et al., PaLM, 2022)."""
+        return self._share(self.peak_ns - self.recomputed_peak_ns)
+
+    @property
+    def hardware_share(self) -> float:
+        """The share of the peak with recomputation (HFU, the same source)."""
+        return self._share(self.peak_ns)
+
+    def _share(self, ns: int) -> float:
+        return ns / self.duration_ns if self.duration_ns else 0.0
+
+
+def step_work(trace: BaseTrace, step: int) -> dict[int, WorkDone]:
+    """Return the work of each rank in a step; a rank without the step is left out.
+
+    Raises TraceError if there is no such step.
+    """
+    found, part = {}, trace.step(step)
+    for rank in trace.recorded_ranks:
+        start, end = part.window_of(rank)
+        ends = [span for span in part.of(rank) if span.kind in ("step", "optimizer")]
+        last = _last([span for span in ends if span.kind == "step"] or ends)
+        if end > start and last is not None:
+            flops, again, peak, again_peak = (int(last.get(name, 0)) for name in COUNTED)
+            stated = {name: float(each) for name, each in last.items() if name not in COUNTED}
+            found[rank] = WorkDone(end - start, flops, again, peak, again_peak, stated)
+    return found
+
+
+def _last(spans: list[Span]) -> Mapping[str, Scalar] | None:
+    return max(spans, key=lambda span: span.end_ns).args if spans else None
