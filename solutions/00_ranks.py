@@ -130,8 +130,9 @@ print(run.traffic)
 def token_ring(token: torch.Tensor) -> torch.Tensor:
     """Send `token` once around the ring of all ranks, each adding its rank + 1 to it.
 
-    Every rank is called with an equal tensor, and leaves it as it is. Rank 0 starts, and
-    returns the token that comes back to it; any other rank returns what it passed on.
+    By dist.send and dist.recv alone, from rank r to rank r + 1. Every rank is called with an equal
+    tensor, and leaves it as it is. Rank 0 starts, and returns the token that comes back to it; any
+    other rank returns what it passed on.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -161,7 +162,8 @@ check(token_ring)
 # ## The first timeline
 #
 # Inside a laptop messages are too fast to watch. So the next cluster is *emulated*: real ranks, each
-# with the time of a machine of its own, on a link of 1 Gbit/s. There a message of 4 MB takes 33.8 ms.
+# with the time of a machine of its own, on a link of 1 Gbit/s. There a message of 4 MB takes 32.2 ms.
+# (1 MB is 1,000,000 bytes in all labs and pictures; one exception, torch's bucket caps, comes in lab 05.)
 #
 # The kit draws a row for each rank; time runs to the right.
 
@@ -170,14 +172,14 @@ check(token_ring)
 # in place of the dots.
 
 # %% guess="token_ms"
-token_ms = 4 * 33.8  # your prediction, in ms
+token_ms = 4 * 32.2  # your prediction, in ms
 
 # %%
 slow = Cluster(4, link="1 Gbit/s, 200 us")
 
 
 def slow_token():
-    return token_ring(torch.zeros(1_048_576))
+    return token_ring(torch.zeros(1_000_000))
 
 
 run = slow.run(slow_token)
@@ -186,8 +188,11 @@ beside(token_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
 # **What to notice:** a staircase. A faint bar is a rank that waits for its peer, a solid bar is a
-# message on its way. One message moves at a time, four in a row, and three of four ranks wait. What
-# is beyond 4 × 33.8 ms is compute, which no bar shows here: ranks make tensors and add to them. A
+# message on its way; where a row has no bar any more, the rank is done. One message moves at a time,
+# between two ranks, four messages in a row. The two other ranks wait, or are done.
+
+# %% [markdown]
+# What is beyond 4 × 32.2 ms is compute, which no bar shows here: ranks make tensors and add to them. A
 # ring can do better: in lab 03 all ranks will send at the same time.
 
 # %% [markdown]
@@ -268,8 +273,12 @@ def me_first():
 run = Cluster(2).run(me_first, expect_error=True)
 
 # %% [markdown]
-# It does not: `send` returns only when the other side has begun to receive. gloo does so here, and
-# so does NCCL on GPUs. Some systems keep a small message in a buffer and let `send` return early
+# It does not: here, with gloo, `send` returns only when the other side has begun to receive. With NCCL
+# the call returns at once, but the GPU's queue of work stands still until the other side receives: the
+# deadlock is the same.
+
+# %% [markdown]
+# Some systems keep a small message in a buffer and let `send` return early
 # ([MPI](https://www.mpi-forum.org/docs/) leaves it to each system). A program that counts on such a
 # buffer works with 10 numbers and hangs with 10 million.
 #
@@ -288,7 +297,8 @@ run = Cluster(2).run(me_first, expect_error=True)
 def who_waits(x: torch.Tensor) -> torch.Tensor:
     """Send `x` to the rank on the right, and return the tensor that came from the left.
 
-    It must not count on buffers: a send waits for its recv. `x` is left as it is.
+    By dist.send and dist.recv alone. It must not count on buffers: a send waits for its recv.
+    `x` is left as it is.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -310,15 +320,15 @@ def who_waits(x: torch.Tensor) -> torch.Tensor:
 check(who_waits)
 
 # %% [markdown]
-# **Predict:** around the ring the token took four times 33.8 ms. How long does this shift take?
+# **Predict:** around the ring the token took four times 32.2 ms. How long does this shift take?
 
 # %% guess="shift_ms"
-shift_ms = 2 * 33.8  # your prediction, in ms
+shift_ms = 2 * 32.2  # your prediction, in ms
 
 
 # %%
 def slow_shift():
-    return who_waits(torch.ones(1_048_576)).shape
+    return who_waits(torch.ones(1_000_000)).shape
 
 
 run = slow.run(slow_shift)

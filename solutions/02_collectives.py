@@ -41,16 +41,16 @@ from ddpkit import Cluster, beside, check, show, span
 # `send` and `recv` return when the message is through. `isend` and `irecv` only *start* it and
 # return a handle at once; `handle.wait()` returns when it is through.
 #
-# Rank 0 sends 2 MB, which take 169 ms on this link, and has 100 ms of work to do.
+# Rank 0 sends 2 MB, which take 161 ms on this link, and has 100 ms of work to do.
 #
 # **Predict:** how long is rank 0 busy with both, by `send`? And by `isend`? Write your numbers in place
 # of the dots.
 
 # %% guess="send_ms"
-send_ms = 169 + 100  # your prediction, in ms
+send_ms = 161 + 100  # your prediction, in ms
 
 # %% guess="isend_ms"
-isend_ms = 169  # your prediction, in ms
+isend_ms = 161  # your prediction, in ms
 
 # %%
 LINK = "100 Mbit/s, 1 ms"
@@ -66,7 +66,7 @@ def work(seconds=0.1):
 
 # %%
 def send_then_work(at_once):
-    x = torch.ones(524_288)
+    x = torch.ones(500_000)
     if dist.get_rank() == 0:
         sending = dist.isend(x, dst=1) if at_once else dist.send(x, dst=1)
         work()
@@ -87,7 +87,7 @@ beside(isend_ms, by_isend.trace.duration_ms, "ms, by isend")
 # **What to notice:** with `send` the work begins when the message is through. With `isend` the work is
 # done while the bytes move, and rank 0 waits only for the rest of the way.
 #
-# The table has each rank's time in four parts. *Overlapped*: it computed while a message moved.
+# The table has rank 0's time in four parts. *Overlapped*: it computed while a message moved.
 # *Exposed*: a message moved, or was waited for, and the rank did not compute.
 
 # %% [markdown]
@@ -211,10 +211,10 @@ print(f"αβ = {latency * bandwidth / 1e3:.0f} kB")
 # Before training, all ranks need the same parameters: rank 0 tells all others. That is a
 # **broadcast**. The simple way: one by one.
 #
-# **Predict:** 1 MB takes 85 ms from rank to rank. How long does this take on four ranks? And on eight?
+# **Predict:** 1 MB takes 81 ms from rank to rank. How long does this take on four ranks? And on eight?
 
 # %% guess="star_ms"
-star_ms = 3 * 85  # your prediction for four ranks, in ms
+star_ms = 3 * 81  # your prediction for four ranks, in ms
 
 
 # %%
@@ -227,13 +227,13 @@ def one_by_one(x, src):
         dist.recv(x, src=src)
 
 
-run = slow.run(one_by_one, torch.ones(262_144), src=0)
+run = slow.run(one_by_one, torch.ones(250_000), src=0)
 show(run)
 beside(star_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
 # **What to notice:** rank 0 does all the sending, one message after the other: with eight ranks it
-# would take seven times 85 ms. But rank 1 has the tensor early, and could help.
+# would take seven times 81 ms. But rank 1 has the tensor early, and could help.
 #
 # If all ranks that have it help, their number doubles in each **round**: 1, 2, 4, 8, … So $n$ ranks
 # take $\lceil \log_2 n \rceil$ rounds. The picture of who told whom is a *binomial tree*. Drag the
@@ -269,18 +269,19 @@ play(schedule("broadcast", 8, length=8))
 # Name the rank in each `recv`, here and below. A `recv` without it takes what comes first, from
 # anybody: perhaps what was meant for the next round.
 #
-# **Predict:** one by one took $3 \cdot 85$ ms on four ranks. How long does the tree take?
+# **Predict:** one by one took $3 \cdot 81$ ms on four ranks. How long does the tree take?
 
 # %% guess="tree_ms"
-tree_ms = 2 * 85  # your prediction, in ms
+tree_ms = 2 * 81  # your prediction, in ms
 
 
 # %% exercise="broadcast"
 def broadcast(x: torch.Tensor, src: int) -> None:
     """Copy `x` of rank `src` into `x` of every rank, by a binomial tree.
 
-    Works in place. It takes ⌈log2 n⌉ rounds, and each rank but `src` receives `x` once. `x` may be
-    of any shape, also transposed: but send and recv want `x.contiguous()`.
+    Works in place, by send, recv, isend and irecv alone, each with a rank named. Takes ⌈log2 n⌉
+    rounds, and each rank but `src` receives `x` once. `x` may be of any shape, also
+    transposed: but send and recv want `x.contiguous()`.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -300,7 +301,7 @@ def broadcast(x: torch.Tensor, src: int) -> None:
 check(broadcast)
 
 # %%
-run = slow.run(broadcast, torch.ones(262_144), src=0)
+run = slow.run(broadcast, torch.ones(250_000), src=0)
 show(run)
 beside(tree_ms, run.trace.duration_ms, "ms")
 
@@ -322,8 +323,8 @@ beside(tree_ms, run.trace.duration_ms, "ms")
 def reduce(x: torch.Tensor, dst: int) -> None:
     """Add up `x` of all ranks into `x` of rank `dst`, by a binomial tree.
 
-    On every other rank `x` is left as it was. It takes ⌈log2 n⌉ rounds, and each rank but `dst`
-    sends once, as many bytes as `x` has.
+    By messages, each with a rank named, as in `broadcast`. On every rank but `dst` `x` is
+    unchanged. Takes ⌈log2 n⌉ rounds, and each rank but `dst` sends once, as many bytes as `x` has.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -346,7 +347,7 @@ def reduce(x: torch.Tensor, dst: int) -> None:
 check(reduce)
 
 # %%
-run = slow.run(reduce, torch.ones(262_144), dst=0)
+run = slow.run(reduce, torch.ones(250_000), dst=0)
 show(run)
 print(run.traffic)
 
@@ -375,8 +376,9 @@ print(run.traffic)
 def scatter(x: torch.Tensor, chunks: list[torch.Tensor] | None, src: int) -> None:
     """Copy `chunks[r]` of rank `src` into `x` of rank r, for every r.
 
-    `chunks` is None on the other ranks. Rank `src` sends to each of them its chunk and nothing
-    else. The chunks may have different lengths, and need not be contiguous; each `x` is.
+    By messages alone. `chunks` is None on the other ranks. Rank `src` sends to each of them its
+    chunk and nothing else. The chunks stay unchanged, may have different lengths, and need not be
+    contiguous; each `x` is contiguous.
     """
     # BEGIN SOLUTION
     if dist.get_rank() != src:
@@ -397,8 +399,9 @@ check(scatter)
 def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None:
     """Copy `x` of rank r into `chunks[r]` of rank `dst`, for every r.
 
-    `chunks` is None on the other ranks; each of them sends one message, to `dst`. Every `x` is
-    left as it is, and need not be contiguous; the chunks are.
+    By messages alone. `chunks` is None on the other ranks; each of them sends one message, to
+    `dst`. The chunks are written in place, and are contiguous. Every `x` stays unchanged, and
+    need not be contiguous.
     """
     # BEGIN SOLUTION
     if dist.get_rank() != dst:
@@ -415,18 +418,18 @@ def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None
 check(gather)
 
 # %% [markdown]
-# **Predict:** 1 MB is scattered over four ranks. A quarter takes 22 ms from rank to rank. How long does
+# **Predict:** 1 MB is scattered over four ranks. A quarter takes 21 ms from rank to rank. How long does
 # all of it take?
 
 # %% guess="scatter_ms"
-scatter_ms = 3 * 22  # your prediction, in ms
+scatter_ms = 3 * 21  # your prediction, in ms
 
 
 # %%
 def hand_out():
     n, rank = dist.get_world_size(), dist.get_rank()
-    x = torch.empty(262_144 // n)
-    scatter(x, list(torch.ones(262_144).chunk(n)) if rank == 0 else None, src=0)
+    x = torch.empty(250_000 // n)
+    scatter(x, list(torch.ones(250_000).chunk(n)) if rank == 0 else None, src=0)
 
 
 run = slow.run(hand_out)
@@ -464,9 +467,10 @@ beside(scatter_ms, run.trace.duration_ms, "ms")
 def all_gather(chunks: list[torch.Tensor], x: torch.Tensor) -> None:
     """Copy `x` of rank r into `chunks[r]` of every rank, around a ring.
 
-    In each of n - 1 steps a rank sends one chunk to the right (rank + 1) and receives one from the
-    left, at the same time. `x` is left as it is, and need not be contiguous; it may be one of the
-    chunks, which are contiguous and may have different lengths.
+    In each of n - 1 steps a rank sends one chunk to the right (rank + 1) and receives one from
+    the left, at the same time, by messages alone. The chunks are written in place. `x` stays
+    unchanged, need not be contiguous, and may be one of the chunks. The chunks are contiguous and
+    may have different lengths.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -501,8 +505,8 @@ def reduce_scatter(x: torch.Tensor, chunks: list[torch.Tensor]) -> None:
     """Add up `chunks[r]` of all ranks into `x` of rank r, around a ring.
 
     In each of n - 1 steps a rank sends one sum to the right (rank + 1) and receives one from the
-    left, at the same time. The chunks are left as they are (but `x` may be one of them); they may
-    have different lengths, and need not be contiguous.
+    left, at the same time, by messages alone. The chunks stay unchanged (but `x` may be one
+    chunk), may have different lengths, and need not be contiguous.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -522,19 +526,20 @@ def reduce_scatter(x: torch.Tensor, chunks: list[torch.Tensor]) -> None:
 check(reduce_scatter)
 
 # %% [markdown]
-# **Predict:** 1 MB on four ranks, a quarter takes 22 ms from rank to rank. How long does it take?
+# **Predict:** 1 MB on four ranks, a quarter takes 21 ms from rank to rank. How long does it take?
 
 # %% guess="ring_ms"
-ring_ms = 3 * 22  # your prediction, in ms
+ring_ms = 3 * 21  # your prediction, in ms
 
 
 # %%
 def sum_up():
     n = dist.get_world_size()
-    reduce_scatter(torch.empty(262_144 // n), list(torch.ones(262_144).chunk(n)))
+    reduce_scatter(torch.empty(250_000 // n), list(torch.ones(250_000).chunk(n)))
 
 
-run = slow.run(sum_up)
+no_compute = Cluster(4, link=LINK, speed=float("inf"))  # what ranks compute takes no time
+run = no_compute.run(sum_up)
 show(run)
 print(run.traffic)
 beside(ring_ms, run.trace.duration_ms, "ms")
@@ -568,7 +573,7 @@ def barrier() -> None:
     """Return when every rank has called it, and not before, after ⌈log2 n⌉ rounds.
 
     In each round a rank sends a message of one element to one rank and receives one from another,
-    at the same time.
+    at the same time, both with a rank named.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()

@@ -193,7 +193,10 @@ master_ms = 2 * 5 + 6 * 105  # your prediction, in ms
 
 # %% exercise="master_worker"
 def master_worker(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: rank 0 adds up, and sends it to all."""
+    """The sum of x over all ranks, as a new tensor: rank 0 adds up, and sends it to all.
+
+    Every `send` and every `recv` names a rank.
+    """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
     total = x.clone(memory_format=torch.contiguous_format)
@@ -221,7 +224,7 @@ beside(master_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
 # **What to notice:** $2\alpha + 2(n - 1)\,t$. Everything passes the master's link, first in, then out,
-# and the workers mostly wait. For large tensors it is the slowest of the six, and each further rank
+# and each worker waits for about a third of the time. For large tensors this way is the slowest of the six, and each further rank
 # makes it slower. But it sends few messages, only $2(n - 1)$ in all: good enough for three numbers at
 # the end of an epoch.
 
@@ -294,18 +297,20 @@ play(schedule("butterfly", 4, length=8))
 
 # %% [markdown]
 # The partner of a rank at distance 1, 2 or 4 differs from it in one binary digit: `rank ^ distance`.
-#
+
+# %% [markdown]
 # With six ranks, rank 3 would have to meet rank 7, which is not there. The largest power of two in six
 # is four: ranks 0 to 3 make the butterfly. The ranks *beyond*, 4 and 5, first give their tensor to a
-# rank below, wait, and get the sum from that rank at the end: two rounds more.
+# rank of the butterfly, each to another rank, wait, and get the sum from the same rank at the end: two
+# rounds more.
 
 
 # %% exercise="butterfly"
 def butterfly(x: torch.Tensor) -> torch.Tensor:
     """The sum of x over all ranks, as a new tensor, by recursive doubling.
 
-    If n is no power of two, each rank beyond the largest one gives x to a rank below it first, and
-    gets the sum from that one at the end.
+    If n is no power of two, each rank beyond the largest power of two first gives x to a rank of
+    the butterfly, no two ranks to the same rank, and gets the sum from the same rank at the end.
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -396,8 +401,8 @@ play(schedule("ring", 4, length=8))
 def ring(x: torch.Tensor) -> torch.Tensor:
     """The sum of x over all ranks, as a new tensor: chunks go twice around to the right.
 
-    In 2(n - 1) rounds, a chunk of about 1/n of x in each. Works for every length, also where n does
-    not divide it or is larger. (`torch.tensor_split` cuts a flat tensor into n views.)
+    In 2(n - 1) rounds, a chunk of about 1/n of x in each. Works for every length, also where n
+    does not divide it or is larger. (`torch.tensor_split` cuts a flat tensor into n views.)
     """
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -565,8 +570,8 @@ plt.show()
 # %%
 cases = [(n, name, nbytes) for n in took for name, nbytes in took[n]]
 ratios = sorted(took[n][name, S] / predict(name, n, S, latency, bandwidth) for n, name, S in cases)
-print(f"measured ÷ predicted: {ratios[0]:.2f} to {ratios[-1]:.2f}, ", end="")
-print(f"half of them below {ratios[len(ratios) // 2]:.2f}")
+print(f"measured ÷ predicted: {ratios[0]:.3f} to {ratios[-1]:.3f}, ", end="")
+print(f"half of them below {ratios[len(ratios) // 2]:.3f}")
 
 # %% [markdown]
 # **What to notice:** lines are predicted, marks are measured, and the lines cross. On the left the
@@ -689,7 +694,7 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
 # %% [markdown]
 # **What to notice:** each line is one of the six, each bracket the four elements of a rank.
 #
-# - Not all six agree: each adds in its own order.
+# - Not all six agree: the six add in four different orders.
 # - In the ring the elements differ: each is in another chunk, which starts on another rank.
 # - If one rank adds and the others copy, all get the same bits; also if two partners add the same two
 #   numbers. In `round_robin` each rank begins with its own number, so they differ.

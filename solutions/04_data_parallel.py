@@ -75,7 +75,8 @@ def broadcast_parameters(module: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters and the buffers that `module` has on rank `src`.
 
     Frozen parameters too, and buffers of any dtype, also those that state_dict() leaves out. In
-    place: an optimizer may hold these very tensors. All ranks have a module of the same build.
+    place: an optimizer may hold these very tensors, and a view of one shows the new values. All
+    ranks have a module of the same build.
     """
     # BEGIN SOLUTION
     for tensor in [*module.parameters(), *module.buffers()]:
@@ -121,11 +122,12 @@ print("batches of", sizes)
 
 # %% exercise="shard"
 def shard(n: int, batch_size: int, epoch: int, rank: int, world_size: int) -> list[torch.Tensor]:
-    """The part of `rank` in each batch of an epoch: a list of int64 tensors, one for each step.
+    """The part of `rank` in each batch of an epoch: a list or tuple of int64 tensors, one a step.
 
     All ranks' parts of a step together are one batch: `batch_size` of the numbers 0 to n - 1, the
     last one what is left. Their lengths differ by 1 at most; a part may be empty, and is in the
-    list all the same. An epoch has each number once, and in another order than the next epoch.
+    list all the same. An epoch has each number once, shuffled, and in another order than the next
+    epoch; all ranks know it from the number of the epoch.
     """
     # BEGIN SOLUTION
     batches = minibatches(n, batch_size, seed=epoch)
@@ -199,8 +201,7 @@ beside(served_bytes, server.traffic.sent(0), "bytes")
 
 # %% [markdown]
 # **What to notice:** the server sends all that the others compute with: $\frac{n-1}{n}$ of every epoch
-# goes out of one machine. In weak scaling, where each new rank brings images of its own, that grows with
-# the ranks. With partitioned data nothing is sent. The price: each rank must be able to read any image,
+# goes out of one machine. If each new rank brings new images, the bytes grow with the ranks. With partitioned data nothing is sent. The price: each rank must be able to read any image,
 # or it must always train on the same part of them.
 
 # %% [markdown]
@@ -236,7 +237,7 @@ run = Cluster(2).run(two_ways, expect_error=True)
 
 # %% exercise="gradients_of"
 def gradients_of(module: nn.Module) -> list[torch.Tensor]:
-    """The gradients that the ranks average: a list that is equally long on all of them.
+    """The gradients that the ranks average: a list or tuple, equally long on all of them.
 
     One for each parameter that requires a gradient, in the order of module.parameters(), which
     names a shared (tied) parameter once. Where .grad is None, this makes it zeros first. These are
@@ -336,6 +337,10 @@ beside(gather_ms, communication_ms(by_gather), "ms")
 # **What to notice:** everything goes through rank 0: $(n - 1)S$ bytes in, and $(n - 1)S$ bytes out
 # again. Meanwhile nobody computes, except rank 0, which adds up in the gaps between its bars. With
 # twice the ranks it takes about twice as long.
+
+# %% [markdown]
+# Rank 0 also needs room for the gathered gradients. The kit counts this room among the *activations*:
+# rank 0 has about 7 MB of activations, every worker about 1 MB.
 
 # %% [markdown]
 # ## Your turn: one all_reduce for each parameter
@@ -483,7 +488,8 @@ def train(model: nn.Module, batches, lr: float, momentum: float = 0.0) -> None:
     It starts from rank 0's model. `batches` is a generator of this rank's parts, (x, y), one for
     each step; take the next one when the step before is done. A part may be shorter than another
     rank's, or empty. The loss is the cross entropy, its mean over all images of the whole batch.
-    The step is SGD with momentum (torch.optim.SGD, or yours of lab 01).
+    The step is SGD with momentum (torch.optim.SGD, or yours of lab 01). The model stays in the
+    mode for training.
     """
     # BEGIN SOLUTION
     broadcast_parameters(model)
@@ -575,7 +581,7 @@ explore(trained)
 # %% [markdown]
 # ## Does it scale?
 #
-# *Strong scaling*: the same batch on more ranks. *Weak scaling*: as many images for each rank, so the
+# **Strong scaling**: the same batch on more ranks. **Weak scaling**: as many images for each rank, so the
 # batch grows with the ranks. Now the network is a faster one, 10 Gbit/s and 50 µs, and there are up to
 # 16 machines, each like one core of a laptop.
 

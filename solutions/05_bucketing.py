@@ -95,7 +95,10 @@ plt.show()
 
 # %% exercise="flatten"
 def flatten(tensors) -> torch.Tensor:
-    """One new 1-D tensor with the elements of all `tensors`, in order. They may have any shape."""
+    """One new 1-D tensor with the elements of all `tensors`, in order and in their dtype.
+
+    The tensors may have any shapes and strides, and have the same dtype.
+    """
     # BEGIN SOLUTION
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
     # END SOLUTION
@@ -107,7 +110,10 @@ check(flatten)
 
 # %% exercise="unflatten"
 def unflatten(flat: torch.Tensor, tensors) -> list[torch.Tensor]:
-    """Views of the 1-D tensor `flat`, in order: one for each of `tensors`, of its shape."""
+    """Views of the 1-D tensor `flat`, in order: one for each of `tensors`, of its shape.
+
+    A list or tuple. `tensors` only tell the shapes, and stay unchanged.
+    """
     # BEGIN SOLUTION
     parts = flat.split([tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors)]
@@ -176,8 +182,12 @@ beside(saved_ms, ms[one_for_each] - ms[one_for_all], "ms saved")
 # bucket has reached the cap, or is over it, close it and open the next one. That is torch's rule.
 #
 # A bucket holds one dtype on one device: keep an open bucket for each kind.
+
+# %% [markdown]
+# A cap is counted as torch counts it: 1 MB is $2^{20}$ bytes there, and 1,000,000 everywhere else.
 #
-# **Predict:** the cap is 0.1 MB; a layer has 0.063 MB. How many buckets do the 48 layers make?
+# **Predict:** the cap is 0.1 MB, which is 104,858 bytes; a layer has 66,048 bytes. How many buckets do
+# the 48 layers make?
 
 # %% guess="bucket_count"
 bucket_count = 24  # your prediction
@@ -187,9 +197,11 @@ bucket_count = 24  # your prediction
 def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | None = None):
     """A list of buckets, in the order in which they closed; a bucket is a list of parameters.
 
-    A bucket closes when its bytes reach `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each
-    kind already at `first_bucket_mb`, if that is given. What is open at the end closes then, the
-    one that was opened first before the others.
+    `parameters`, perhaps an iterator, are put in from the last to the first, each into the
+    open bucket of the same kind: the same dtype and device. A bucket closes when its bytes reach
+    `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each kind already at `first_bucket_mb`, if
+    that is given. What is open at the end closes then, the one that was opened first before the
+    others. Tuples are as good as lists.
     """
     # BEGIN SOLUTION
     first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
@@ -234,6 +246,8 @@ class GradientBuckets:
     `parameters[i]`  the parameters of bucket i
     `flat[i]`        its 1-D tensor, as long as they are together, of their dtype and device
     `views[i]`       views of `flat[i]`, one for each of these parameters
+
+    The constructor collects gradients of before.
     """
 
     def __init__(self, buckets):
@@ -248,7 +262,8 @@ class GradientBuckets:
     def collect(self, i: int) -> None:
         """Make each gradient of bucket i the view that belongs to it, and keep its values.
 
-        A gradient that is None stays None, and counts as zeros in `flat[i]`.
+        A gradient that is None stays None, and counts as zeros in `flat[i]`. Other buckets are
+        left alone.
         """
         # BEGIN SOLUTION
         for p, view in zip(self.parameters[i], self.views[i]):
@@ -315,10 +330,13 @@ small = slow.run(train, 0.05)
 explore(small, step=6)
 
 # %% [markdown]
-# **What to notice:** while backward still computes, the small all-reduces already move, one after the
-# other. But there are so many that their latencies alone take longer than backward: the last of them are
-# *exposed*. (Click into the picture and turn the wheel to zoom; point at a bar for its bytes.)
-#
+# **What to notice:** while backward still computes, the small all-reduces already move. Their bars
+# overlap, for a bar begins when its all-reduce is started, and many are started before the link is free
+# for them. The link takes one after the other. But there are so many that their latencies alone take
+# longer than backward: the last of them are *exposed*. (Click into the picture and turn the wheel to
+# zoom; point at a bar for its bytes.)
+
+# %% [markdown]
 # **Predict:** with one bucket for all, will the step be shorter? Which cap is best?
 
 # %%
@@ -345,6 +363,7 @@ show(large, step=6)
 def best_cap(caps, ready, sizes, latency, bandwidth, world_size: int) -> float:
     """The cap in MB, one of `caps`, with which the last all-reduce is done first.
 
+    A bucket closes when its bytes reach the cap, of which 1 MB is 2**20 bytes, and at the end.
     `ready[i]` is when gradient i is ready, in seconds, and `sizes[i]` its bytes; both are in the
     order of readiness. `latency` is in seconds, `bandwidth` in bytes per second. Of caps that are
     equally good, it is the first.
@@ -408,7 +427,8 @@ print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(m
 
 # %% [markdown]
 # **What to notice:** a U. On the left latency is paid too often, on the right the bytes wait too long
-# before they are sent. The floor is wide: a cap that is twice too large costs little. Torch's 25 MB are
+# before they are sent. The two points on the left are equal: with a cap of 0.03 and with one of 0.06 a
+# layer alone fills a bucket. The floor is wide: a cap that is twice too large costs little. Torch's 25 MB are
 # made for models of hundreds of MB on fast links.
 
 # %% [markdown]
@@ -449,6 +469,9 @@ explore_buckets(large, cap_mb=best)
 #     model(torch.randn(16, 64)).sum().backward()
 # dist.destroy_process_group()
 # ```
+#
+# In the first step it prints one bucket of 33,280 numbers: torch's first bucket may hold 1 MB until torch
+# has seen a backward. In the second step it prints two of 16,640, which is four layers in each.
 
 # %% [markdown]
 # ## In this lab you have

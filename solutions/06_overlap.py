@@ -16,8 +16,9 @@
 # %% [markdown]
 # # 06 · Overlap
 #
-# **You will build** a `DistributedDataParallel` that sends gradients while backward still computes:
-# in every step the gradients of torch's, bit for bit, and as fast.
+# **You will build** a `DistributedDataParallel` that sends gradients while backward still computes. It
+# is as fast as torch's, and has the same gradients: on two ranks bit for bit, on more ranks from the
+# second step on.
 #
 # **You need** labs 04 and 05. About 90 minutes.
 
@@ -144,7 +145,8 @@ def grad_bucket(buckets, i):
 
 # %% exercise="average"
 def average(bucket):
-    """Start to replace `bucket.buffer()`, on all ranks, by the mean over the ranks.
+    """Start to replace `bucket.buffer()`, on all ranks, by the mean over the ranks: one
+    all_reduce.
 
     Returns, without waiting, a Work; when its `wait()` is over, the mean is there. As torch does,
     divide first and then sum: the sum of many large float16 numbers could be too large.
@@ -175,8 +177,8 @@ check(average)
 class Reducer:
     """Averages buckets while backward runs: each when it is complete, all in order.
 
-    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does, of bucket
-    i as a hook sees it: `grad_bucket(buckets, i)`.
+    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does, of
+    bucket i as a hook sees it: `grad_bucket(buckets, i)`.
     """
 
     def __init__(self, buckets, start=average):
@@ -300,8 +302,8 @@ for rank, result in enumerate(Cluster(2).run(eager).results):
 def rebuilt_buckets(parameters, ready, bucket_cap_mb: float, first_bucket_mb: float | None = None):
     """Buckets in the order in which gradients became ready on rank 0: the same on every rank.
 
-    `ready` lists the places in `parameters`, as their gradients became ready on this rank. For the
-    caps see `assign_buckets`.
+    `ready` lists the places in `parameters`, as their gradients became ready on this rank. The
+    order may travel in any way that keeps each place whole. For the caps see `assign_buckets`.
     """
     # BEGIN SOLUTION
     order = torch.tensor(ready, device=parameters[0].device)
@@ -346,8 +348,8 @@ def skip_a_layer():
 run = Cluster(2).run(skip_a_layer, expect_error=True)
 
 # %% [markdown]
-# Rank 1 starts nothing: bucket 0 has the second layer, whose gradients never come there. Rank 0 waits
-# for ever.
+# Rank 1 starts nothing: bucket 0 has the bias of the second layer, whose gradient never comes there.
+# Rank 0 waits for ever.
 #
 # Whether a parameter is used can be known before backward. Forward leaves a
 # [*graph*](https://docs.pytorch.org/docs/stable/notes/autograd.html) behind, of all that backward will
@@ -365,7 +367,10 @@ run = Cluster(2).run(skip_a_layer, expect_error=True)
 
 # %% exercise="unused_parameters"
 def unused_parameters(output, parameters) -> list:
-    """Those of `parameters` that the graph of `output` does not reach, in their order.
+    """Those of `parameters` that the graph of `output` does not reach: a list, in their order.
+
+    It looks only: no gradient is made, and the model's backward can still run. The graph may be
+    deeper than Python's calls can go. A tuple is as good as a list.
 
     `output` is what the model returned: a tensor, or tensors in lists, tuples and dicts, nested
     (`tree_leaves` lists all that is in there). It may contain a parameter itself.
@@ -558,7 +563,8 @@ class DistributedDataParallel(torch.nn.Module):
     def finish(self):
         """Backward is over, so one less is `expected`. Wait; say so if a gradient never came.
 
-        Then those that were unused get theirs, the first order is noted, and a new backward begins.
+        Then those that were unused get theirs, the first order is noted, and a new backward
+        begins.
         """
         # BEGIN SOLUTION
         self.expected -= 1
@@ -833,8 +839,18 @@ heat_map(mine)
 # ```python
 # from ddpkit.view import live
 #
+# def train_watched(watch, steps=100):
+#     model = DistributedDataParallel(deep_model(), bucket_cap_mb=0.25)
+#     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+#     for _ in range(steps):
+#         optimizer.zero_grad()
+#         loss = model(torch.randn(128, 128)).square().mean()
+#         loss.backward()
+#         optimizer.step()
+#         watch.report(loss.item())
+#
 # with live() as watch:
-#     slow.run(train, watch)
+#     slow.run(train_watched, watch)
 # ```
 
 # %% [markdown]

@@ -11,8 +11,9 @@ import torch.distributed as dist
 def token_ring(token: torch.Tensor) -> torch.Tensor:
     """Send `token` once around the ring of all ranks, each adding its rank + 1 to it.
 
-    Every rank is called with an equal tensor, and leaves it as it is. Rank 0 starts, and
-    returns the token that comes back to it; any other rank returns what it passed on.
+    By dist.send and dist.recv alone, from rank r to rank r + 1. Every rank is called with an equal
+    tensor, and leaves it as it is. Rank 0 starts, and returns the token that comes back to it; any
+    other rank returns what it passed on.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     token = token.clone()
@@ -29,7 +30,8 @@ def token_ring(token: torch.Tensor) -> torch.Tensor:
 def who_waits(x: torch.Tensor) -> torch.Tensor:
     """Send `x` to the rank on the right, and return the tensor that came from the left.
 
-    It must not count on buffers: a send waits for its recv. `x` is left as it is.
+    By dist.send and dist.recv alone. It must not count on buffers: a send waits for its recv.
+    `x` is left as it is.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world_size, (rank - 1) % world_size

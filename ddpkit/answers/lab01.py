@@ -8,10 +8,11 @@ import torch
 
 
 def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
-    """Shuffle the numbers 0 to n - 1 and cut them into batches: a list of int64 tensors.
+    """Shuffle the numbers 0 to n - 1 and cut them into batches: a list or tuple of int64 tensors.
 
-    Every batch has `batch_size` numbers, the last one what is left. The same seed gives the
-    same batches. Torch's global seed is left alone: make a torch.Generator of your own.
+    Every batch has `batch_size` numbers, the last one the rest. The same seed gives the
+    same batches, a new seed gives new batches. Torch's global seed is left alone: make a
+    torch.Generator of your own.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=generator)
@@ -19,10 +20,11 @@ def minibatches(n: int, batch_size: int, seed: int) -> list[torch.Tensor]:
 
 
 def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
-    """One step of SGD. Changes the parameters in place; leaves the gradients as they are.
+    """One step of SGD. Changes the parameters in place, in the same memory; leaves the gradients
+    unchanged.
 
     `velocities` is what the step before returned, None at the first step. Returns the new
-    velocities: a list of tensors, one for each parameter.
+    velocities: a list or tuple of tensors, one for each parameter.
     """
     if velocities is None:
         velocities = [torch.zeros_like(g) for g in gradients]
@@ -34,10 +36,11 @@ def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
 
 
 def accumulate(loss, parameters, micro_batches):
-    """The gradients of the mean loss over all micro-batches together: a list of tensors.
+    """The gradients of the mean loss over all micro-batches together: a list or tuple of tensors.
 
-    `loss(x, y)` is the mean loss over the images it is given. `micro_batches` is a list of
-    (x, y); their lengths may differ. Only one at a time goes through the model.
+    `loss(x, y)` is the mean loss over the images x. `micro_batches` is a list of (x, y); the
+    lengths may differ. Each micro-batch goes through the model whole and alone, and no more than
+    two graphs are in memory: the whole batch does not fit. Old values of .grad do not count.
     """
     images = sum(len(y) for _, y in micro_batches)
     total = [torch.zeros_like(p) for p in parameters]

@@ -25,8 +25,9 @@ def fit_link(nbytes: list[int], round_trips: list[float]) -> tuple[float, float]
 def broadcast(x: torch.Tensor, src: int) -> None:
     """Copy `x` of rank `src` into `x` of every rank, by a binomial tree.
 
-    Works in place. It takes ⌈log2 n⌉ rounds, and each rank but `src` receives `x` once. `x` may be
-    of any shape, also transposed: but send and recv want `x.contiguous()`.
+    Works in place, by send, recv, isend and irecv alone, each with a rank named. Takes ⌈log2 n⌉
+    rounds, and each rank but `src` receives `x` once. `x` may be of any shape, also
+    transposed: but send and recv want `x.contiguous()`.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     place, far = (rank - src) % world_size, 1
@@ -43,8 +44,8 @@ def broadcast(x: torch.Tensor, src: int) -> None:
 def reduce(x: torch.Tensor, dst: int) -> None:
     """Add up `x` of all ranks into `x` of rank `dst`, by a binomial tree.
 
-    On every other rank `x` is left as it was. It takes ⌈log2 n⌉ rounds, and each rank but `dst`
-    sends once, as many bytes as `x` has.
+    By messages, each with a rank named, as in `broadcast`. On every rank but `dst` `x` is
+    unchanged. Takes ⌈log2 n⌉ rounds, and each rank but `dst` sends once, as many bytes as `x` has.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     place, far = (rank - dst) % world_size, 1
@@ -64,8 +65,9 @@ def reduce(x: torch.Tensor, dst: int) -> None:
 def scatter(x: torch.Tensor, chunks: list[torch.Tensor] | None, src: int) -> None:
     """Copy `chunks[r]` of rank `src` into `x` of rank r, for every r.
 
-    `chunks` is None on the other ranks. Rank `src` sends to each of them its chunk and nothing
-    else. The chunks may have different lengths, and need not be contiguous; each `x` is.
+    By messages alone. `chunks` is None on the other ranks. Rank `src` sends to each of them its
+    chunk and nothing else. The chunks stay unchanged, may have different lengths, and need not be
+    contiguous; each `x` is contiguous.
     """
     if dist.get_rank() != src:
         dist.recv(x, src)
@@ -79,8 +81,9 @@ def scatter(x: torch.Tensor, chunks: list[torch.Tensor] | None, src: int) -> Non
 def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None:
     """Copy `x` of rank r into `chunks[r]` of rank `dst`, for every r.
 
-    `chunks` is None on the other ranks; each of them sends one message, to `dst`. Every `x` is
-    left as it is, and need not be contiguous; the chunks are.
+    By messages alone. `chunks` is None on the other ranks; each of them sends one message, to
+    `dst`. The chunks are written in place, and are contiguous. Every `x` stays unchanged, and
+    need not be contiguous.
     """
     if dist.get_rank() != dst:
         dist.send(x.contiguous(), dst)
@@ -94,9 +97,10 @@ def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None
 def all_gather(chunks: list[torch.Tensor], x: torch.Tensor) -> None:
     """Copy `x` of rank r into `chunks[r]` of every rank, around a ring.
 
-    In each of n - 1 steps a rank sends one chunk to the right (rank + 1) and receives one from the
-    left, at the same time. `x` is left as it is, and need not be contiguous; it may be one of the
-    chunks, which are contiguous and may have different lengths.
+    In each of n - 1 steps a rank sends one chunk to the right (rank + 1) and receives one from
+    the left, at the same time, by messages alone. The chunks are written in place. `x` stays
+    unchanged, need not be contiguous, and may be one of the chunks. The chunks are contiguous and
+    may have different lengths.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     chunks[rank].copy_(x)
@@ -110,8 +114,8 @@ def reduce_scatter(x: torch.Tensor, chunks: list[torch.Tensor]) -> None:
     """Add up `chunks[r]` of all ranks into `x` of rank r, around a ring.
 
     In each of n - 1 steps a rank sends one sum to the right (rank + 1) and receives one from the
-    left, at the same time. The chunks are left as they are (but `x` may be one of them); they may
-    have different lengths, and need not be contiguous.
+    left, at the same time, by messages alone. The chunks stay unchanged (but `x` may be one
+    chunk), may have different lengths, and need not be contiguous.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     total = chunks[rank - 1].contiguous()
@@ -129,7 +133,7 @@ def barrier() -> None:
     """Return when every rank has called it, and not before, after ⌈log2 n⌉ rounds.
 
     In each round a rank sends a message of one element to one rank and receives one from another,
-    at the same time.
+    at the same time, both with a rank named.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     far = 1

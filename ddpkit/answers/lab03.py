@@ -55,7 +55,10 @@ def round_robin(x: torch.Tensor) -> torch.Tensor:
 
 
 def master_worker(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, as a new tensor: rank 0 adds up, and sends it to all."""
+    """The sum of x over all ranks, as a new tensor: rank 0 adds up, and sends it to all.
+
+    Every `send` and every `recv` names a rank.
+    """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     total = x.clone(memory_format=torch.contiguous_format)
     if rank > 0:
@@ -85,8 +88,8 @@ def tree(x: torch.Tensor) -> torch.Tensor:
 def butterfly(x: torch.Tensor) -> torch.Tensor:
     """The sum of x over all ranks, as a new tensor, by recursive doubling.
 
-    If n is no power of two, each rank beyond the largest one gives x to a rank below it first, and
-    gets the sum from that one at the end.
+    If n is no power of two, each rank beyond the largest power of two first gives x to a rank of
+    the butterfly, no two ranks to the same rank, and gets the sum from the same rank at the end.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     total = x.clone(memory_format=torch.contiguous_format)
@@ -112,8 +115,8 @@ def butterfly(x: torch.Tensor) -> torch.Tensor:
 def ring(x: torch.Tensor) -> torch.Tensor:
     """The sum of x over all ranks, as a new tensor: chunks go twice around to the right.
 
-    In 2(n - 1) rounds, a chunk of about 1/n of x in each. Works for every length, also where n does
-    not divide it or is larger. (`torch.tensor_split` cuts a flat tensor into n views.)
+    In 2(n - 1) rounds, a chunk of about 1/n of x in each. Works for every length, also where n
+    does not divide it or is larger. (`torch.tensor_split` cuts a flat tensor into n views.)
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world_size, (rank - 1) % world_size

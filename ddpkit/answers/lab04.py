@@ -17,25 +17,27 @@ def broadcast_parameters(module: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters and the buffers that `module` has on rank `src`.
 
     Frozen parameters too, and buffers of any dtype, also those that state_dict() leaves out. In
-    place: an optimizer may hold these very tensors. All ranks have a module of the same build.
+    place: an optimizer may hold these very tensors, and a view of one shows the new values. All
+    ranks have a module of the same build.
     """
     for tensor in [*module.parameters(), *module.buffers()]:
         dist.broadcast(tensor.detach(), src)
 
 
 def shard(n: int, batch_size: int, epoch: int, rank: int, world_size: int) -> list[torch.Tensor]:
-    """The part of `rank` in each batch of an epoch: a list of int64 tensors, one for each step.
+    """The part of `rank` in each batch of an epoch: a list or tuple of int64 tensors, one a step.
 
     All ranks' parts of a step together are one batch: `batch_size` of the numbers 0 to n - 1, the
     last one what is left. Their lengths differ by 1 at most; a part may be empty, and is in the
-    list all the same. An epoch has each number once, and in another order than the next epoch.
+    list all the same. An epoch has each number once, shuffled, and in another order than the next
+    epoch; all ranks know it from the number of the epoch.
     """
     batches = minibatches(n, batch_size, seed=epoch)
     return [batch.tensor_split(world_size)[rank] for batch in batches]
 
 
 def gradients_of(module: nn.Module) -> list[torch.Tensor]:
-    """The gradients that the ranks average: a list that is equally long on all of them.
+    """The gradients that the ranks average: a list or tuple, equally long on all of them.
 
     One for each parameter that requires a gradient, in the order of module.parameters(), which
     names a shared (tied) parameter once. Where .grad is None, this makes it zeros first. These are
@@ -98,7 +100,8 @@ def train(model: nn.Module, batches, lr: float, momentum: float = 0.0) -> None:
     It starts from rank 0's model. `batches` is a generator of this rank's parts, (x, y), one for
     each step; take the next one when the step before is done. A part may be shorter than another
     rank's, or empty. The loss is the cross entropy, its mean over all images of the whole batch.
-    The step is SGD with momentum (torch.optim.SGD, or yours of lab 01).
+    The step is SGD with momentum (torch.optim.SGD, or yours of lab 01). The model stays in the
+    mode for training.
     """
     broadcast_parameters(model)
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum)

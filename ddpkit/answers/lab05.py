@@ -8,12 +8,18 @@ import torch
 
 
 def flatten(tensors) -> torch.Tensor:
-    """One new 1-D tensor with the elements of all `tensors`, in order. They may have any shape."""
+    """One new 1-D tensor with the elements of all `tensors`, in order and in their dtype.
+
+    The tensors may have any shapes and strides, and have the same dtype.
+    """
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def unflatten(flat: torch.Tensor, tensors) -> list[torch.Tensor]:
-    """Views of the 1-D tensor `flat`, in order: one for each of `tensors`, of its shape."""
+    """Views of the 1-D tensor `flat`, in order: one for each of `tensors`, of its shape.
+
+    A list or tuple. `tensors` only tell the shapes, and stay unchanged.
+    """
     parts = flat.split([tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors)]
 
@@ -21,9 +27,11 @@ def unflatten(flat: torch.Tensor, tensors) -> list[torch.Tensor]:
 def assign_buckets(parameters, bucket_cap_mb: float, first_bucket_mb: float | None = None):
     """A list of buckets, in the order in which they closed; a bucket is a list of parameters.
 
-    A bucket closes when its bytes reach `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each
-    kind already at `first_bucket_mb`, if that is given. What is open at the end closes then, the
-    one that was opened first before the others.
+    `parameters`, perhaps an iterator, are put in from the last to the first, each into the
+    open bucket of the same kind: the same dtype and device. A bucket closes when its bytes reach
+    `bucket_cap_mb` (1 MB is 2**20 bytes); the first of each kind already at `first_bucket_mb`, if
+    that is given. What is open at the end closes then, the one that was opened first before the
+    others. Tuples are as good as lists.
     """
     first = bucket_cap_mb if first_bucket_mb is None else first_bucket_mb
     closed, open_buckets, caps = [], {}, {}
@@ -43,6 +51,8 @@ class GradientBuckets:
     `parameters[i]`  the parameters of bucket i
     `flat[i]`        its 1-D tensor, as long as they are together, of their dtype and device
     `views[i]`       views of `flat[i]`, one for each of these parameters
+
+    The constructor collects gradients of before.
     """
 
     def __init__(self, buckets):
@@ -55,7 +65,8 @@ class GradientBuckets:
     def collect(self, i: int) -> None:
         """Make each gradient of bucket i the view that belongs to it, and keep its values.
 
-        A gradient that is None stays None, and counts as zeros in `flat[i]`.
+        A gradient that is None stays None, and counts as zeros in `flat[i]`. Other buckets are
+        left alone.
         """
         for p, view in zip(self.parameters[i], self.views[i]):
             if p.grad is None:
@@ -68,6 +79,7 @@ class GradientBuckets:
 def best_cap(caps, ready, sizes, latency, bandwidth, world_size: int) -> float:
     """The cap in MB, one of `caps`, with which the last all-reduce is done first.
 
+    A bucket closes when its bytes reach the cap, of which 1 MB is 2**20 bytes, and at the end.
     `ready[i]` is when gradient i is ready, in seconds, and `sizes[i]` its bytes; both are in the
     order of readiness. `latency` is in seconds, `bandwidth` in bytes per second. Of caps that are
     equally good, it is the first.

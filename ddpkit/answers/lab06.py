@@ -33,7 +33,8 @@ def grad_bucket(buckets, i):
 
 
 def average(bucket):
-    """Start to replace `bucket.buffer()`, on all ranks, by the mean over the ranks.
+    """Start to replace `bucket.buffer()`, on all ranks, by the mean over the ranks: one
+    all_reduce.
 
     Returns, without waiting, a Work; when its `wait()` is over, the mean is there. As torch does,
     divide first and then sum: the sum of many large float16 numbers could be too large.
@@ -46,8 +47,8 @@ def average(bucket):
 class Reducer:
     """Averages buckets while backward runs: each when it is complete, all in order.
 
-    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does, of bucket
-    i as a hook sees it: `grad_bucket(buckets, i)`.
+    `buckets` are `GradientBuckets`; `start(bucket)` starts an average, as `average` does, of
+    bucket i as a hook sees it: `grad_bucket(buckets, i)`.
     """
 
     def __init__(self, buckets, start=average):
@@ -81,8 +82,8 @@ class Reducer:
 def rebuilt_buckets(parameters, ready, bucket_cap_mb: float, first_bucket_mb: float | None = None):
     """Buckets in the order in which gradients became ready on rank 0: the same on every rank.
 
-    `ready` lists the places in `parameters`, as their gradients became ready on this rank. For the
-    caps see `assign_buckets`.
+    `ready` lists the places in `parameters`, as their gradients became ready on this rank. The
+    order may travel in any way that keeps each place whole. For the caps see `assign_buckets`.
     """
     order = torch.tensor(ready, device=parameters[0].device)
     dist.broadcast(order, src=0)
@@ -91,7 +92,10 @@ def rebuilt_buckets(parameters, ready, bucket_cap_mb: float, first_bucket_mb: fl
 
 
 def unused_parameters(output, parameters) -> list:
-    """Those of `parameters` that the graph of `output` does not reach, in their order.
+    """Those of `parameters` that the graph of `output` does not reach: a list, in their order.
+
+    It looks only: no gradient is made, and the model's backward can still run. The graph may be
+    deeper than Python's calls can go. A tuple is as good as a list.
 
     `output` is what the model returned: a tensor, or tensors in lists, tuples and dicts, nested
     (`tree_leaves` lists all that is in there). It may contain a parameter itself.
@@ -199,7 +203,8 @@ class DistributedDataParallel(torch.nn.Module):
     def finish(self):
         """Backward is over, so one less is `expected`. Wait; say so if a gradient never came.
 
-        Then those that were unused get theirs, the first order is noted, and a new backward begins.
+        Then those that were unused get theirs, the first order is noted, and a new backward
+        begins.
         """
         self.expected -= 1
         self.reducer.wait()

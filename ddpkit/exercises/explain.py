@@ -101,6 +101,12 @@ def is_unanswered(error: BaseException) -> bool:
     return (cause is not None and is_unanswered(cause)) or f"Error: {BLANK}" in str(error)
 
 
+def size_of_blanks(source: str | None) -> str:
+    """The lengths of several blanks in an answer's source: "about 4, 7 and 9 lines"; else ""."""
+    sizes = re.findall(rf"{BLANK}: about (\d+) line", source or "")
+    return f"about {', '.join(sizes[:-1])} and {sizes[-1]} lines" if len(sizes) > 1 else ""
+
+
 def size_of_blank(error: BaseException) -> str:
     """How long the answer is, from the message of the exercise as shipped: "about 8 lines"."""
     found = re.search(rf"{BLANK}: (about \d+ lines?)", str(error))

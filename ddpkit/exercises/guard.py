@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
+from ddpkit.asked import NotYourOwn
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Between
 
@@ -16,6 +18,29 @@ SENT = ("bytes", "handed in", "bytes of the hook")  # names of counts of bytes
 
 class Careless(RuntimeError):
     """An answer did what no answer may; its message says so without the name of this class."""
+
+
+def own(answer: Any) -> Any:
+    """Return the answer, or a function that raises `NotYourOwn` for a function or class of the kit.
+
+    A class that is derived from one of the kit's counts as the kit's.
+    """
+    made = answer
+    while isinstance(made, partial):
+        made = made.func
+    kinds = made.__mro__ if isinstance(made, type) else (inspect.unwrap(made),)
+    kits = [kind for kind in kinds if _is_the_kits(kind)]
+    return partial(_refuse, kits[0]) if kits else answer
+
+
+def _is_the_kits(made: Any) -> bool:
+    """Return True for a function or class of the kit; the course's answers are the reader's."""
+    module = str(getattr(made, "__module__", ""))
+    return module.startswith("ddpkit.") and not module.startswith("ddpkit.answers.")
+
+
+def _refuse(made: Any, *_: Any, **__: Any) -> NoReturn:
+    raise NotYourOwn(f"{made.__module__}.{made.__qualname__}")
 
 
 def returning(answer: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,6 +103,9 @@ FOR_ALL = (
     Hint("in flight", lambda s: s.kind == "in flight",
          "From isend to wait() the tensor belongs to the network, and from irecv or async_op=True "
          "too: do not change it before wait(), and do not even read what is still to come."),
+    Hint("not your own", lambda s: s.kind == "not your own",
+         "The kit's functions predict, and an exercise asks for code of your own. So a function "
+         "with the answer refuses while the exercise is checked."),
     Hint("modes off", lambda s: s.kind == "modes off",
          "The check counts the operations of your answer with a mode of torch's dispatcher. Leave "
          "torch's modes and dispatch keys as they are: their functions begin with an underscore."),

@@ -6,15 +6,24 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from ddpkit.asked import asking
 from ddpkit.cluster.torchrun.job import NotUnderTorchrun, active
 from ddpkit.errors import LessonError
 from ddpkit.exercises.compare import Difference, difference
 from ddpkit.exercises.counts import counted, differs
 from ddpkit.exercises.exercise import Case, Exercise, Observed, earned
-from ddpkit.exercises.explain import explain, is_unanswered, size_of_blank, student_line
+from ddpkit.exercises.explain import (
+    explain,
+    is_unanswered,
+    size_of_blank,
+    size_of_blanks,
+    student_line,
+)
+from ddpkit.exercises.guard import own
 from ddpkit.exercises.limit import LIMIT_S, limited
 from ddpkit.exercises.raised import trouble_of
 from ddpkit.exercises.seeds import Seed, current_seed
+from ddpkit.exercises.sources import source_of
 from ddpkit.exercises.tail import Tail, captured
 from ddpkit.exercises.values import digits_of, show_value
 from ddpkit.exercises.verdict import NOT_TRIED, CaseResult, Verdict
@@ -61,7 +70,8 @@ def judge(
                 cases.append((case, result.passed))
                 results.append(result)
     except Unanswered as blank:
-        return Verdict(exercise.name, False, exercise.points, 0.0, blank=blank.size)
+        size = size_of_blanks(source_of(answer)) or blank.size
+        return Verdict(exercise.name, False, exercise.points, 0.0, blank=size)
     if not results and not why_skipped:
         raise LessonError(f"The check of `{exercise.name}` has no cases.")
     passed = bool(results) and all(result.passed for result in results)
@@ -78,7 +88,7 @@ def judge(
 
 def _ask_for_cases(exercise: Exercise, answer: object, seed: Seed, limit: float) -> Iterator[Case]:
     """The exercise's cases; one that cannot be observed stands for those that never came."""
-    cases = exercise.asks(answer, seed.rng(exercise.name))
+    cases = exercise.asks(own(answer), seed.rng(exercise.name))
     while True:
         output = Tail()
         try:
@@ -108,7 +118,7 @@ def _raise(error: BaseException) -> Any:
 def _ask(exercise: Exercise, case: Case, limit: float) -> tuple[CaseResult, BaseException | None]:
     output = Tail()
     try:
-        with captured(output):
+        with captured(output), asking(exercise.name):
             observed = limited(lambda: case.reading(case.observe()), limit)
         if not isinstance(observed, dict):
             raise LessonError(

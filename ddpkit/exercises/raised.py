@@ -21,6 +21,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("number for a tensor", r"of type torch\.Tensor but got <class 'int'>"),
     ("never waited for", r"was never waited for"),
     ("hidden group", r"the messages in such a group are not counted"),
+    ("not your own", r"is the kit's own answer to the exercise"),  # `asked`
     ("modes off", r"hides operations from the kit"),
     ("side channel", r"ranks could exchange data past torch\.distributed"),
     ("in flight", r"a tensor in flight: the "),
@@ -31,6 +32,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ),
     ("no such rank", r"this group has rank"),
     ("not contiguous", r"has to be contiguous"),
+    ("shares memory", r"share memory|shares memory"),
     ("no view", r"view size is not compatible"),
     ("freed", r"out of bounds for storage of size 0"),
     ("wrong size", r"invalid for input of size"),

@@ -20,7 +20,8 @@ from ddpkit.protocol.per_rank import PerRank, pick
 from ddpkit.protocol.ship import pack_result, unpack_result
 from ddpkit.rank.emulation.machine import Machine, counted_machine
 from ddpkit.rank.emulation.machine import current as emulated_machine
-from ddpkit.rank.record.recorder import current, span
+from ddpkit.rank.record.marks import span
+from ddpkit.rank.record.recorder import current
 from ddpkit.simulate.claimed import program_ns
 from ddpkit.text import count
 from ddpkit.trace import Span, Trace, rounds

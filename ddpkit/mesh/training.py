@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.functional import mse_loss
 
 from ddpkit.mesh.blocks import MeshBlock
-from ddpkit.rank.record.recorder import span, step
+from ddpkit.rank.record.marks import span, step
 from ddpkit.simulate.mesh_plans import AXES, MeshModel, MeshPlan
 from ddpkit.simulate.pipeline import one_f_one_b, op_name
 

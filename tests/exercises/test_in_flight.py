@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 
 import pytest
 import torch
@@ -249,3 +250,23 @@ def test_the_networks_own_threads_may_touch_what_it_owns():
         thread.join()
         mode.over(work)
     assert torch.equal(touched[0], torch.full((2,), 2.0))
+
+
+def test_threads_that_post_at_the_same_time_each_end_their_own_work():
+    """The second post begins and ends in the middle of the first, as two threads' posts may."""
+    mode, first, second = InFlight(0), Work(), Work()
+    mode.posted(warm := Work(), Call("barrier"), [])
+    mode.over(warm)
+
+    class Interrupted(weakref.WeakKeyDictionary):
+        def __setitem__(self, work, number):
+            super().__setitem__(work, number)
+            if work is first:
+                mode.posted(second, Call("recv", where=("cell", 4)), [[torch.ones(2)]])
+
+    mode._numbers = Interrupted()
+    mode.posted(first, Call("send", where=("cell", 3)), [[torch.ones(2)]])
+    mode.over(first)
+    assert [what.op for what in mode.left()] == ["recv"]
+    mode.over(second)
+    assert mode.left() == []

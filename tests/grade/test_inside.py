@@ -20,9 +20,11 @@ from tests.project.source import imports, modules
 INSIDE = "ddpkit.grade.inside"
 # All that it takes from the rest of ddpkit: to run ranks, and to put into words what was raised.
 TAKEN = {
+    "ddpkit.asked",
     "ddpkit.cluster.local.launch",
     "ddpkit.exercises",
     "ddpkit.exercises.explain",
+    "ddpkit.exercises.guard",
     "ddpkit.exercises.limit",
     "ddpkit.exercises.raised",
     "ddpkit.exercises.tail",

@@ -4,10 +4,12 @@ passes. Nothing here knows an exercise by name: each new one is held to the same
 import ast
 import json
 import linecache
+import re
 from pathlib import Path
 
 import pytest
 
+from ddpkit.authoring import parse
 from ddpkit.exercises import check, exercises, judge
 from ddpkit.exercises.seeds import Seed
 from ddpkit.exercises.verdict import verdict_text
@@ -16,6 +18,7 @@ from ddpkit.grade.questions import Answer
 from tests.labs.answers import labs, wrong_answers
 
 ROOT = Path(__file__).parents[2]
+LESSONS = sorted((ROOT / "solutions").glob("[0-9]*.py"))
 LABS = sorted((ROOT / "labs").glob("[0-9]*.ipynb"))
 EXERCISES = exercises()
 WRONG = [each for lab in labs() for each in wrong_answers(lab)]
@@ -87,8 +90,10 @@ def test_an_exercise_fails_as_shipped_with_a_friendly_word(name, capsys):
     verdict = check(_as_shipped(name))
     said = capsys.readouterr().out
     assert not verdict
+    sizes = [block.code_lines for block in _blocks(name)]
     assert said.startswith(f"{name}: not answered yet. Write your code (about ")
     assert said.count("\n") == 1
+    assert re.findall(r"\d+", said.partition("(about")[2]) == [*map(str, sizes)]
 
 
 @each_exercise
@@ -97,6 +102,12 @@ def test_an_exercise_says_what_it_is(name):
     assert exercise.about
     assert exercise.points > 0
     assert exercise.cases.__module__ == f"ddpkit.checks.lab{exercise.lab}.cases"
+
+
+def _blocks(name):
+    """The solution blocks of an exercise's cell."""
+    cells = (cell for path in LESSONS for cell in parse(path).cells if cell.exercise == name)
+    return next(cells).blocks
 
 
 def _as_shipped(name):

@@ -143,7 +143,7 @@ IN_A_RING = (
 )
 TOKEN = (
     *IN_A_RING,
-    Hint("never comes back", lambda s: s.n > 1 and len(arrows(s)) == s.n - 1,
+    Hint("never comes back", lambda s: s.n > 1 and sorted(arrows(s)) == ring(s.n).split()[:-1],
          "The last rank must send the token back to rank 0, and rank 0 must receive it."),
     *(Hint(name, partial(only, name), says) for name, says in (
         ("adds its rank",
@@ -162,7 +162,7 @@ TOKEN = (
         ("adds twice",
          "Rank 0 adds to the token twice. It only starts, and in the end only receives."),
     )),
-    Hint("not the token", lambda s: not s.wrong("gave"),
+    Hint("not the token", lambda s: not s.wrong("gave") and s.wrong("messages"),
          lambda s: "What the ranks return is right, but it is not the token that went round: here "
          f"{s.messages}. A rank has to send what it received, and what it has added to it."),
     Hint("wrong sum", say=first_wrong_sum),
@@ -171,8 +171,9 @@ SHIFT = (
     *IN_A_RING,
     Hint("its own x", lambda s: s.n > 1 and same(s.gave, s.inputs),
          "Every rank returns its own x. Return the tensor that you received into."),
-    Hint("open ring", lambda s: s.n > 1 and len(arrows(s)) < s.n,
-         "Not every rank sends: the ring is closed, the last rank sends to rank 0."),
+    Hint("open ring", lambda s: s.n > 1 and len(arrows(s)) < s.n, lambda s:
+         f"{len(arrows(s))} of {s.n} ranks send: {' '.join(arrows(s)) or 'none'}. The ring is "
+         "closed: each rank sends once, the last rank to rank 0."),
     Hint("other numbers", lambda s: s.wrong("gave"),
          "What a rank returns is not the x of the rank on its left: send all of x, and return what "
          "came as it came."),

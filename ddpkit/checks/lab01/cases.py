@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from ddpkit.checks.lab01.hints import EPOCH, PIECES, STEP
 from ddpkit.exercises.compare import same
@@ -88,8 +90,9 @@ def _samples(batches: list[Any], order: list[int], n: int) -> str:
         return f"of type {', '.join(sorted(kinds))}"
     if sorted(order) == list(range(n)):
         return "each once"
-    missing = len(set(range(n)) - set(order))
-    return f"{missing} missing, {len(order) - len(set(order))} twice"
+    missing, beyond = len(set(range(n)) - set(order)), sum(not 0 <= each < n for each in order)
+    twice = len(order) - len(set(order))
+    return f"{missing} missing, {twice} twice" + (f", {beyond} out of range" if beyond else "")
 
 
 # sgd_step
@@ -112,6 +115,7 @@ def sgd_step(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "parameters": Close(_torch_steps(start, gradients, rates, momentum or 0.0)),
                 "gradients": "kept",
                 "velocities": "one a parameter",
+                "in place": True,
                 "two models in turn": "as alone",
             },
             hints=STEP,
@@ -157,6 +161,7 @@ def _steps(
 
     given = [[g.clone() for g in step] for step in gradients]
     parameters, velocities = _fresh(start), None
+    views = [p.detach() for p in parameters]
     for step, lr in zip(given, rates, strict=True):
         velocities = stepped(parameters, step, lr, velocities)
     pair, two = [_fresh(start), _fresh(start)], [None, None]
@@ -176,6 +181,7 @@ def _steps(
         "parameters": [p.detach() for p in parameters],
         "gradients": "kept" if kept else "changed",
         "velocities": "one a parameter" if fits else "not returned",
+        "in place": [v.data_ptr() for v in views] == [p.data_ptr() for p in parameters],
         "two models in turn": "as alone" if same(pair[0], parameters) else "mixed",
     }
 
@@ -216,7 +222,11 @@ def accumulate(answer: Answer, rng: random.Random) -> Iterator[Case]:
         yield Case(
             title,
             observe=partial(_accumulated, answer, start, batches, stale),
-            expect={"gradients": Close(whole), "images at a time": lengths},
+            expect={
+                "gradients": Close(whole),
+                "images at a time": lengths,
+                "graphs held": "one at a time",
+            },
             hints=PIECES,
             given={"n": len(lengths), "lengths": lengths, "whole": whole, "parts": parts},
             trivial=len(lengths) == 1,
@@ -244,22 +254,45 @@ def _loss(parameters: list[Any], x: Any, y: Any) -> Any:
     return ((x @ weight + bias - y) ** 2).mean()
 
 
+@dataclass(frozen=True, eq=False)
+class _Saved:
+    """A tensor that a graph keeps for its backward; it is gone when the graph lets it go."""
+
+    tensor: Any
+
+
 def _accumulated(
     answer: Answer, start: list[Any], batches: list[tuple[Any, Any]], stale: bool
 ) -> Observed:
+    """The gradients, the lengths that `loss` was given, and whether its graphs are let go.
+
+    One graph may still be there when the next is built, as after a retain_graph.
+    """
     import torch
 
     parameters, lengths = _fresh(start), []
+    graphs, most = list[WeakSet[_Saved]](), 0
     if stale:
         for p in parameters:
             p.grad = torch.ones_like(p)
 
     def loss(x: Any, y: Any) -> Any:
+        nonlocal most
+        most = max(most, sum(map(bool, graphs)))
         lengths.append(len(y))
-        return _loss(parameters, x, y)
+        graphs.append(WeakSet())
+
+        def pack(tensor: Any) -> _Saved:
+            saved = _Saved(tensor)
+            graphs[-1].add(saved)
+            return saved
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
+            return _loss(parameters, x, y)
 
     gradients = answer(loss, parameters, [(x.clone(), y.clone()) for x, y in batches])
     if isinstance(gradients, Iterator):
         return {"returned": type(gradients).__name__}
     detached = [g.detach().clone() for g in gradients]
-    return {"gradients": detached, "images at a time": lengths}
+    held = "one at a time" if most < 2 else f"{most + 1} at a time"
+    return {"gradients": detached, "images at a time": lengths, "graphs held": held}

@@ -23,10 +23,16 @@ EPOCH = (
     NO_LIST,
     Hint("not int64", lambda s: s.samples.startswith("of type"),
          "A batch is a tensor of int64, which says which images to take: x[batch]."),
-    Hint("last left out", lambda s: s.rest and s.samples.endswith(" missing, 0 twice"),
+    Hint("last left out", lambda s: s.rest and s.samples == f"{s.rest} missing, 0 twice"
+         and s.sizes == s.expect["sizes"][:-1],
          "The last batch is left out: it is smaller, and still counts."),
-    Hint("put back", lambda s: s.wrong("samples"),
-         "Draw without putting back: shuffle all numbers once (torch.randperm), then cut."),
+    Hint("out of range", lambda s: s.samples.endswith(" out of range"),
+         lambda s: f"The numbers are 0 to n - 1, each once. Here: {s.samples}."),
+    Hint("put back", lambda s: s.samples.endswith(" twice") and not s.samples.endswith(" 0 twice"),
+         "Some numbers come twice. If you draw each batch anew, a number may be drawn again: "
+         "shuffle all numbers once (torch.randperm), then cut."),
+    Hint("missing", lambda s: s.wrong("samples"),
+         lambda s: f"An epoch has each number from 0 to n - 1 once. Here: {s.samples}."),
     Hint("not shuffled", lambda s: s.order == "as they come",
          "The numbers are not shuffled, or only within their batches: shuffle all of them, then "
          "cut. Digits that stand together may be alike."),
@@ -36,8 +42,9 @@ EPOCH = (
          "The same seed must give the same batches, whatever was drawn before: seed your own "
          "torch.Generator, and pass it on as generator=."),
     Hint("global seed", lambda s: s.wrong("global seed"),
-         "torch.manual_seed changes everybody's random numbers: make a torch.Generator."),
-    Hint("sizes", say=
+         "torch's global random numbers were seeded, or drawn from: make a torch.Generator, and "
+         "pass generator= on."),
+    Hint("sizes", lambda s: s.wrong("sizes"),
          "Each batch has batch_size numbers, and the last one what is left: it may be short."),
 )
 # fmt: on
@@ -70,14 +77,15 @@ def steps_are(velocity: Velocity, subtracted: Subtracted, s: Seen) -> bool:
         pairs = zip(velocities, given, strict=True)
         velocities = [velocity(v, g, lr, s.momentum) for v, g in pairs]
         parameters = [p - subtracted(v, lr) for p, v in zip(parameters, velocities, strict=True)]
-    return near(s.parameters, parameters)
+    return s.wrong("parameters") and near(s.parameters, parameters)
 
 
 STEP = (
     Hint("differentiated", lambda s: s.kind == "leaf in place",
          "The step is not to be differentiated: put it under `with torch.no_grad():`."),
     Hint("no first step", lambda s: s.kind == "None",
-         "At the first step velocities is None: begin with zeros."),
+         "A value here is None. At the first step `velocities` is: begin with zeros. And p.grad "
+         "is: the gradients are the second argument."),
     Hint("not returned", lambda s: s.wrong("velocities"),
          "Return the new velocities, one for each parameter: the next step needs them."),
     Hint("unchanged", lambda s: near(s.parameters, s.start),
@@ -88,8 +96,11 @@ STEP = (
     Hint("in turn", lambda s: not s.wrong("parameters") and s.wrong("two models in turn"),
          "One model alone is right, but two that take their steps in turn mix their velocities: "
          "use those that are given, and keep none from call to call."),
+    Hint("not in place", lambda s: not s.wrong("parameters") and s.wrong("in place"),
+         "The parameters have new memory: a view taken before the step still has the old values. "
+         "Change the old memory: p -= ..., or p.data.sub_(...)."),
     *(Hint(name, partial(steps_are, v, step), says) for name, says, v, step in STEPS),
-    Hint("velocity", say=
+    Hint("velocity", lambda s: s.wrong("parameters"),
          "For each parameter: its new velocity is momentum * velocity + gradient (at the first "
          "step the gradient alone), and lr * velocity is all that is subtracted."),
 )
@@ -105,10 +116,17 @@ PIECES = (
     NO_LIST,
     Hint("all at once", lambda s: s.images_at_a_time == [sum(s.lengths)] != s.lengths,
          "All images went through the model at once: it is one micro-batch at a time."),
+    Hint("other pieces", lambda s: not s.wrong("gradients") and s.wrong("images at a time"),
+         lambda s: "The gradients are right. The loss was taken of "
+         f"{', '.join(map(str, s.images_at_a_time))} images, and the micro-batches have "
+         f"{', '.join(map(str, s.lengths))}: take each once."),
+    Hint("graphs held", lambda s: s.wrong("graphs held") and not s.wrong("gradients"),
+         "The gradients are right, but the graphs of several micro-batches were in memory "
+         "together, and do not fit. Take the gradient of a micro-batch before the next forward."),
     Hint("added up", lambda s: s.n > 1 and near(s.gradients, total(s, [1] * s.n)),
          "The gradients are added up. Of mean losses, take the (weighted) mean."),
     Hint("only the last", lambda s: s.n > 1 and near(s.gradients, s.parts[-1]),
-         "Only the last micro-batch counts: add to the total, do not replace it."),
+         "Only the last micro-batch counts in the gradients."),
     Hint("plain mean", lambda s: s.n > 1 and near(s.gradients, total(s, [1 / s.n] * s.n)),
          "A plain mean gives each image of the short micro-batch too much weight. "
          "Weight each gradient by its share of the images."),
@@ -119,9 +137,10 @@ PIECES = (
     Hint("not all", lambda s: len(s.images_at_a_time) < s.n,
          lambda s: f"{s.n} micro-batches, and the loss of {len(s.images_at_a_time)} only."),
     Hint("cleared each time",
-         lambda s: near(s.gradients, [g * s.lengths[-1] / sum(s.lengths) for g in s.parts[-1]]),
+         lambda s: s.n > 1 and near(
+             s.gradients, [g * s.lengths[-1] / sum(s.lengths) for g in s.parts[-1]]),
          "Only the last micro-batch counts: clear p.grad once, before the first."),
-    Hint("share", say=
+    Hint("share", lambda s: s.wrong("gradients"),
          "Weight each gradient by its share of the images: its len(y), divided by all images."),
 )
 # fmt: on

@@ -37,7 +37,10 @@ ENOUGH = {  # bytes
 def count_from_root(s: Seen) -> str:
     end = ROOT[s.op]
     place = f": its place is (rank - {end}) % world_size" if s.op in TREES else ""
-    return f"The root is rank {s.root} here, not 0. Count the ranks from {end}{place}."
+    return (
+        f"Here the root is rank {s.root}, of {s.n} ranks. Does the answer count ranks from "
+        f"{end}{place}? And does the answer use world_size?"
+    )
 
 
 def not_copied(s: Seen) -> str:

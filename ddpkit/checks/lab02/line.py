@@ -96,9 +96,9 @@ LINE = (
          "The line need not go through zero: where it meets 0 bytes is the latency."),
     Hint("float32",
          lambda s: is_bandwidth(s, s.beta) and abs(s.latency - s.alpha) < 1e-5 * max(s.one_way),
-         "The bandwidth is right, the latency not quite: a small difference of large numbers, "
-         "which float32 has not enough digits for. Compute in float64."),
-    Hint("latency", lambda s: is_bandwidth(s, s.beta),
+         "Both numbers are right in the first digits only. A latency is a small difference of "
+         "large numbers, which float32 has not enough digits for: compute in float64."),
+    Hint("latency", lambda s: not s.wrong("bandwidth"),
          "The bandwidth is right, the latency is not: the mean of t minus b times the mean of S, "
          "all of them one way."),
     Hint("line", say="The line is t = a + b S, by the sums above: a is the latency, and 1 / b the "

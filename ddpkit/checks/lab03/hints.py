@@ -84,8 +84,8 @@ def tell(what: str, is_wrong: Callable[[Any], Any], s: Seen) -> str:
 
 
 def goes_round(ring: Ring, s: Seen) -> bool:
-    """Whether the wrong sum is what comes of this mistake."""
-    if s.way.name != "ring":
+    """True if this mistake gives the wrong sum, in the right number of rounds."""
+    if s.way.name != "ring" or s.wrong(*({"bytes", "messages"} & s.expect.keys())):
         return False
     sums = around(ring, [x.reshape(-1) for x in s.inputs[wrong_sum(s)]])
     return same(got(s).reshape(-1), sums[s.on_rank])

@@ -86,7 +86,7 @@ def drawn(rng: random.Random) -> list[tuple[int, int, int]]:
     return [
         ((3 + a) * (4 + 2 * b), 4 + 2 * b, 2),  # even parts
         (3 * (14 + c) + 2, 14 + c, 4),  # two ranks have nothing of the last batch
-        (2 * (16 + d) + 8, 16 + d, 3),
+        (2 * (16 + 3 * d) + 8, 16 + 3 * d, 3),  # chunk makes 6, 6 and 4, or alike
         (8 + e + 2, 8 + e, 4),
         (40 + a, 20 + b, 1),
     ]

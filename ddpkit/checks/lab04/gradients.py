@@ -22,8 +22,9 @@ MOST = {4: 2**18, 8: 2**40}  # by bytes of an element: the sum over 4 ranks is s
 def module(kind: str, fill: float = 0.0) -> Any:
     """A model of the given kind: "linear", "strided" or "mixed".
 
-    "linear" is a layer; "strided" one whose weight is transposed; "mixed" a model with two dtypes,
-    a frozen layer, and a layer that stands in it twice. All parameters are `fill`.
+    "linear" is a layer; "strided" a layer with a transposed weight; "mixed" a model with two
+    dtypes, a frozen layer, a layer used twice, and a fourth layer with the weight of the first.
+    All parameters are `fill`.
     """
     import torch
     from torch import nn
@@ -32,7 +33,9 @@ def module(kind: str, fill: float = 0.0) -> Any:
     if kind == "strided":
         linear.weight = nn.Parameter(torch.zeros(3, 2).t())
     frozen = nn.Linear(1, 2).requires_grad_(False)
-    mixed = nn.Sequential(linear, nn.Linear(2, 3).double(), frozen, linear)
+    tied = nn.Linear(3, 2, bias=False)
+    tied.weight = linear.weight
+    mixed = nn.Sequential(linear, nn.Linear(2, 3).double(), frozen, linear, tied)
     net = mixed if kind == "mixed" else linear
     for p in net.parameters():
         p.detach().fill_(fill)

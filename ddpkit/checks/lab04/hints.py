@@ -9,16 +9,23 @@ from typing import Any
 from ddpkit.checks.lab01.hints import no_list
 from ddpkit.checks.lab04.gradients import Gradients, divided
 from ddpkit.checks.lab04.training import Loss, model, vector, whole
+from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.text import count
 
 MEAN = "1.running_mean"  # of a BatchNorm
 IN_8_BYTES = {"scale", "1.num_batches_tracked"}
+BUFFERS = {MEAN, "1.running_var", "1.num_batches_tracked", "mask"}
 
 
 def undivided(s: Seen) -> int:
     """How many numbers are left out where each part of a batch is as long as the shortest."""
     return sum(size % s.world_size for size in s.expect["batches"])
+
+
+def shapes(gradients: Gradients) -> list[list[int]]:
+    """Return the shape of each gradient."""
+    return [list(g.shape) for g in gradients]
 
 
 # fmt: off
@@ -28,28 +35,33 @@ BROADCAST_PARAMETERS = (
     Hint("differentiated", lambda s: s.kind == "leaf in place",
          "Copying into a parameter is not to be differentiated: torch.no_grad()."),
     Hint("new Parameters", lambda s: s.wrong("in place"),
-         "The module has other Parameters now: an optimizer would go on with the old ones."),
+         "The module has new Parameters now, or the Parameters have new memory: an optimizer or a "
+         "view of before would go on with the old values. Write into the old memory: copy_()."),
     Hint("new buffers", lambda s: s.wrong("buffers in place"),
-         "The module has other buffers now: write into those that are there, in place."),
+         "The module has new buffers now, or the buffers have new memory: write into the old "
+         "buffers, in place."),
     Hint("requires_grad", lambda s: s.wrong("frozen"),
          "requires_grad has changed: a frozen parameter is sent, and stays frozen."),
     Hint("nothing sent", lambda s: s.wrong("sent") and not s.wrong("model"),
          lambda s: f"The values are right, and {s['sent']} went over the network: a rank can have "
          f"those of rank {s.src} from rank {s.src} alone."),
-    Hint("src changed", lambda s: s.src in s.unlike[MEAN],
+    Hint("last digits", lambda s: s.unlike.keys() == IN_8_BYTES and s.src in s.unlike["scale"],
+         "Some values have lost their last digits: send each tensor in its own dtype."),
+    Hint("src changed", lambda s: any(s.src in ranks for ranks in s.unlike.values()),
          lambda s: f"Rank {s.src} itself has changed: its values are the ones to send, in "
          f"src={s.src}."),
     Hint("own values", lambda s: s.unlike.keys() >= {"0.weight", MEAN},
          lambda s: f"Every rank still has its own values, or another rank's than {s.src}'s: use "
          "src."),
-    Hint("last digits", lambda s: s.unlike.keys() >= IN_8_BYTES and MEAN not in s.unlike,
-         "Some values have lost their last digits: send each tensor in its own dtype."),
-    Hint("frozen", lambda s: "scale" in s.unlike,
+    Hint("frozen", lambda s: s.unlike.keys() == {"scale"},
          "A frozen parameter is part of the model, though nobody trains it."),
-    Hint("buffers", lambda s: MEAN in s.unlike,
+    Hint("state_dict", lambda s: s.unlike.keys() == {"mask"},
+         "state_dict() leaves a buffer out: module.buffers() has all buffers."),
+    Hint("buffers", lambda s: s.unlike.keys() <= BUFFERS,
          "The buffers differ: a BatchNorm's running mean is part of the model too."),
-    Hint("state_dict", lambda s: "mask" in s.unlike,
-         "state_dict() leaves some buffers out: module.buffers() has them all."),
+    Hint("some differ", lambda s: s.unlike,
+         lambda s: f"Not as on rank {s.src}: {', '.join(s.unlike)}. Every parameter and "
+         "every buffer is sent."),
 )
 SHARD = (
     Hint("chunk", lambda s: s.raised == "IndexError",
@@ -58,12 +70,13 @@ SHARD = (
     Hint("no int64", lambda s: s.batches["of type"],
          "A part is a tensor of int64, which says which images to take: x[part]."),
     Hint("steps differ", lambda s: s.batches["steps by rank"],
-         "The ranks make different numbers of steps, and the one with most would wait for ever: an "
-         "empty part belongs in the list."),
+         "The ranks make different numbers of steps, and the rank with most would wait for ever. "
+         "The list has a part for each batch, an empty part too."),
     Hint("whole batch", lambda s: sum(s.batches) == s.n * s.world_size and not s.samples["missing"],
          "Every rank gets the whole batch: all would do the same work. Cut it, take one part."),
     Hint("handed out twice", lambda s: not s.samples["missing"],
-         "Some numbers are handed out twice: let the parts of a short batch differ by 1."),
+         "No number is missing, and some are handed out twice. The parts of a short batch need not "
+         "be equally long: lengths may differ by 1."),
     Hint("missing", lambda s: s.samples["missing"] == undivided(s) and not s.samples["too many"],
          "Some numbers are left out: what does not divide by the ranks still counts."),
     Hint("left out", lambda s: not s.samples["too many"],
@@ -81,8 +94,12 @@ SHARD = (
          "The numbers are not shuffled: lab 01's minibatches does that."),
     Hint("seed", lambda s: s.wrong("next epoch"),
          "Every epoch has the same order: let its seed be the epoch."),
-    Hint("batch_size each", lambda s: s.wrong("batches"),
+    Hint("batch_size each",
+         lambda s: s.batches[0] == min(s.n, s.batch_size * s.world_size) != s.expect["batches"][0],
          "A batch is batch_size for all ranks together, not for each."),
+    Hint("sizes", lambda s: s.wrong("batches") and isinstance(s.batches, list), lambda s:
+         f"The parts of all ranks together have {s.batches} numbers in the steps, and the batches "
+         f"{s.expect['batches']}."),
 )
 GRADIENTS_OF = (
     Hint("no list", lambda s: s.kind == "not a list",
@@ -96,16 +113,23 @@ GRADIENTS_OF = (
     Hint("None", lambda s: any(g is None for g in s.gradients),
          "A None is left in the list: make it zeros, of the shape and dtype of the parameter."),
     Hint("too few", lambda s: len(s.gradients) < len(s.expect["gradients"]),
-         lambda s: f"{len(s.gradients)} of {len(s.expect['gradients'])} gradients: a missing one "
-         "must be in the list too, as zeros."),
-    Hint("shared twice", lambda s: len(s.gradients) > len(s.expect["gradients"]),
-         lambda s: f"{len(s.gradients)} gradients for {len(s.expect['gradients'])} parameters: "
-         "name a shared one once."),
+         lambda s: f"{len(s.gradients)} of {len(s.expect['gradients'])} gradients. Each "
+         "parameter that requires a gradient has a place in the list; zeros where .grad is None."),
+    Hint("shared twice", lambda s: len(s.gradients) > len(s.expect["gradients"])
+         and all(any(same(g, due) for due in s.expect["gradients"]) for g in s.gradients),
+         lambda s: f"{len(s.gradients)} gradients for {len(s.expect['gradients'])} parameters, and "
+         "some gradients are the same: name a shared parameter once."),
+    Hint("too many", lambda s: len(s.gradients) > len(s.expect["gradients"]),
+         lambda s: f"{len(s.gradients)} gradients for {len(s.expect['gradients'])} parameters with "
+         "requires_grad."),
     Hint("gone", lambda s: not any(bool(g.any()) for g in s.gradients),
          "The gradients that were there are gone: zeros are for those that are None."),
-    Hint("order", lambda s: [g.shape for g in s.gradients]
-         != [g.shape for g in s.expect["gradients"]],
+    Hint("order", lambda s: shapes(s.gradients) != shapes(s.expect["gradients"])
+         and sorted(shapes(s.gradients)) == sorted(shapes(s.expect["gradients"])),
          "The gradients come in the order of module.parameters()."),
+    Hint("shape", lambda s: shapes(s.gradients) != shapes(s.expect["gradients"]), lambda s:
+         f"The gradients have the shapes {shapes(s.gradients)}, and the parameters "
+         f"{shapes(s.expect['gradients'])}."),
     Hint("copies", lambda s: s.wrong("the very .grad"),
          "These are copies: put the zeros into p.grad, and return the p.grad themselves."),
 )

@@ -48,20 +48,28 @@ def flat(of: Tensors) -> Any:
 def broadcast(answer: Callable[..., Any], net: Any, *src: int) -> tuple[Tensors, bool, bool, bool]:
     """Run on a rank; its tensors afterwards, and whether three things are as before.
 
-    These are the Parameters and the buffers, which are to be the very ones, and which Parameters
-    are frozen. `src` is left out where it is the default.
+    These are the Parameters and the buffers, the same objects in the same memory, and
+    the frozen Parameters. `src` is left out where it is the default.
     """
+    views = tensors(net)
     before, buffers = dict(net.named_parameters()), dict(net.named_buffers())
     trains = {name: p.requires_grad for name, p in before.items()}
     answer(net, *src)
     after = dict(net.named_parameters())
-    in_place = _are_the_very(before, after)
+    in_place = _are_the_very(before, after) and _same_memory(views, before)
+    buffers_in_place = _are_the_very(buffers, dict(net.named_buffers()))
+    buffers_in_place = buffers_in_place and _same_memory(views, buffers)
     still = {name: p.requires_grad for name, p in after.items()} == trains
-    return tensors(net), in_place, _are_the_very(buffers, dict(net.named_buffers())), still
+    return tensors(net), in_place, buffers_in_place, still
 
 
 def _are_the_very(before: Tensors, after: Tensors) -> bool:
     return before.keys() == after.keys() and all(after[name] is t for name, t in before.items())
+
+
+def _same_memory(views: Tensors, of: Tensors) -> bool:
+    """True if each tensor still has the memory of its former view."""
+    return all(views[name].data_ptr() == t.data_ptr() for name, t in of.items())
 
 
 def moved(did: Did) -> list[int]:

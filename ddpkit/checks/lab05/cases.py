@@ -25,7 +25,7 @@ from ddpkit.checks.lab05.flat import (
     unflattened,
 )
 from ddpkit.checks.lab05.hints import BUCKETED, CAP, FLAT, PIECES, VIEWS
-from ddpkit.checks.lab05.rules import Kind, by_torchs_rule, that_tell
+from ddpkit.checks.lab05.rules import ORDERS, Kind, by_torchs_rule, that_tell
 from ddpkit.checks.lab05.views import drawn_layout, looked_at, play, right_story
 from ddpkit.exercises.exercise import Case, Observed, exercise
 
@@ -83,7 +83,7 @@ LAYOUTS: tuple[tuple[tuple[Kind, ...], float, float | None, tuple[str, ...]], ..
     ((F32, F64) * 4, 25, None, ("forward", "two dtypes")),
     ((F32, F64) * 4, 2, 0.25, ("one first of all", "always first", "no first", "kinds in turn")),
     ((F32, OTHER) * 4, 1, None, ("two devices", "forward", "no rest")),
-    ((F32, F64, OTHER) * 4, 1.5, 0.25, ("two devices", "two dtypes", "one first of all")),
+    ((F32, F64, OTHER) * 4, 1.5, 0.25, (*ORDERS, "two devices", "two dtypes", "one first of all")),
 )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 from ddpkit.checks.lab05.caps import WRONG_MODELS, CapProblem
-from ddpkit.checks.lab05.rules import WRONG_RULES, Rule
+from ddpkit.checks.lab05.rules import UNNAMED, WRONG_RULES, Rule
 from ddpkit.checks.lab05.views import NUMBER
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
@@ -43,8 +43,9 @@ FLAT = (
          "The elements have lost digits: keep their dtype all the way."),
     Hint("used again", lambda s: s.memory == "used again",
          "A second call writes over the first one's tensor: make a new one each time."),
-    Hint("shared", lambda s: s.wrong("memory"),
-         "One tensor too must be copied: later its bucket is changed, and it is not."),
+    Hint("shared", lambda s: s.memory == "shared",
+         "The flat tensor shares memory with a tensor of the input: a tensor alone too must be "
+         "copied."),
 )
 PIECES = (
     Hint("cut", lambda s: s.kind == "wrong size",
@@ -59,14 +60,46 @@ PIECES = (
     Hint("shape", lambda s: [p.shape for p in s.pieces] != [w.shape for w in s.expect["pieces"]],
          "Each piece has the shape of its tensor: view(tensor.shape)."),
     Hint("copies", lambda s: s.wrong("memory"),
-         "The pieces are copies: what is written to flat does not show in them. Slice, view."),
-    Hint("where it begins", lambda s: s.wrong("pieces"),
-         "Each piece begins in flat where the one before it ends."),
+         "A change of flat does not show in the pieces: the pieces are no views of flat. Slice, "
+         "view."),
+    Hint("where it begins", lambda s: any(begin != due for begin, due in begins(s)),
+         lambda s: "A piece begins at element {} of flat, and not at {}, where the piece before it "
+         "ends.".format(*next(pair for pair in begins(s) if pair[0] != pair[1]))),
+    Hint("other elements", lambda s: s.wrong("pieces"),
+         "A piece lacks the right elements of flat, in the right order: row after row, as view() "
+         "goes. flat itself keeps all values."),
 )
 
 
+def begins(s: Seen) -> list[tuple[int, int]]:
+    """Return the place in flat of each piece's first element, and the right place.
+
+    Pieces without elements are left out. ValueError: a piece is no stretch of flat.
+    """
+    flat = [value for piece in s.expect["pieces"] for value in piece.reshape(-1).tolist()]
+    found, due = [], 0
+    for got, right in zip(s.pieces, s.expect["pieces"], strict=True):
+        values = got.reshape(-1).tolist()
+        if values:
+            begin = flat.index(values[0])
+            if flat[begin : begin + len(values)] != values:
+                raise ValueError("a piece is no stretch of flat")
+            found.append((begin, due))
+        due += right.numel()
+    return found
+
+
 def follows(rule: Rule, s: Seen) -> bool:
-    return bool(s.buckets == rule.buckets(s.parameters, s.cap, s.first))
+    """True if the buckets follow `rule`, and no rule without a hint."""
+    return s.buckets == rule.buckets(s.parameters, s.cap, s.first) and not any(
+        s.buckets == other.buckets(s.parameters, s.cap, s.first) for other in UNNAMED.values()
+    )
+
+
+def first_other(s: Seen) -> int:
+    """Return the number of the first wrong bucket."""
+    pairs = enumerate(zip_longest(s.buckets, s.expect["buckets"]))
+    return next(i for i, (got, right) in pairs if got != right)
 
 
 BUCKETED = (
@@ -84,10 +117,12 @@ BUCKETED = (
     Hint("order within", lambda s: any(b != sorted(b, reverse=True) for b in s.buckets),
          "Within a bucket the parameters stand as they were put in, in reverse order."),
     Hint("order of buckets", lambda s: sorted(s.buckets) == sorted(s.expect["buckets"]),
-         "Buckets come as they closed; those left at the end as they were opened."),
-    Hint("stays open", say=
-         "A bucket of a kind stays open, whatever comes of other kinds, until its bytes, numel() "
-         "times element_size(), reach the cap."),
+         "Buckets come as they closed; those left at the end as they were opened. A kind that has "
+         "closed a bucket opens the next bucket later."),
+    Hint("stays open", say=lambda s:
+         f"The first wrong bucket is number {first_other(s)}. The bucket of a kind "
+         "closes with the parameter with which the bucket's bytes, numel() times element_size(), "
+         "reach the cap."),
 )
 
 
@@ -120,6 +155,9 @@ VIEWS = (
          != [(f.shape, f.dtype) for f in flats(s.expect["values"])],
          "flat[i] is a 1-D tensor of the dtype of bucket i's parameters, with room for all their "
          "elements."),
+    Hint("other buckets", lambda s: s.wrong("other buckets") and not s.wrong("values", "memory"),
+         "collect(i) has changed a bucket besides bucket i, before the gradients there are ready: "
+         "collect bucket i alone."),
     Hint("None", lambda s: any(right is None is not got for got, right in gradients(s)),
          "A gradient that is None stays None: only its place in flat[i] becomes 0."),
     Hint("added", lambda s: any(s.held) and all(
@@ -132,20 +170,24 @@ VIEWS = (
          "A gradient has lost digits: keep its dtype all the way."),
     Hint("values lost",
          lambda s: any(differ(got, right) for got, right in gradients(s) if right is not None),
-         "A gradient has lost its values. Copy them into the view, before the view takes the "
-         "gradient's place."),
+         "A gradient no longer has the values of backward. Copy the values into the view, before "
+         "the view takes the gradient's place."),
     Hint("old values", lambda s: s.wrong("values") and any(got is None for got, _ in gradients(s)),
          "flat[i] still holds old values where the gradient is None: set them to 0."),
     Hint("not collected",
-         lambda s: s.wrong("values") and not any(flat.any() for flat in flats(s["values"])),
+         lambda s: any(flat.any() for flat in flats(s.expect["values"]))
+         and not any(flat.any() for flat in flats(s["values"]))
+         and same([got for got, _ in gradients(s)], [right for _, right in gradients(s)]),
          "Gradients that are there already have to be collected when buckets are made."),
     Hint("not its values", lambda s: s.wrong("values"),
          "flat[i] must hold the values of its gradients, in the order of its parameters."),
     Hint("no views", lambda s: s.memory.endswith(("copies", "views of other shapes")),
          "views[i] are views of flat[i] (`unflatten` makes them), shaped as the parameters."),
-    Hint("memory of its own", say=lambda s:
+    Hint("memory of its own", lambda s: s.memory.endswith("gradients of their own"), lambda s:
          f"Held are {s.memory}, where {s.expect['memory']} would do: p.grad has memory of its own. "
          "Let it be the view: p.grad = view."),
+    Hint("more memory", lambda s: s.wrong("memory"), lambda s:
+         f"Held are {s.memory}, where {s.expect['memory']} would do."),
 )
 
 

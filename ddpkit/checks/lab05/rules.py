@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ class Rule:
     alone: bool = False  # who is as large as the cap by itself goes into a bucket of its own
     rest: bool = True  # what is open at the end closes too
     in_turn: bool = False  # ... each kind at its place, whatever it has closed before
+    all_kinds: bool = False  # counts the bytes of all open buckets
+    by_kind: bool = False  # all buckets of a kind, then all buckets of the next kind
+    rest_by: Callable[[int, Any, Sequence[int]], Any] | None = None  # place, kind, members
     short: int = 0  # bytes that a closed bucket may lack
 
     def buckets(self, parameters: Sequence[Any], cap_mb: float, first_mb: float) -> list[list[int]]:
@@ -57,7 +60,8 @@ class Rule:
                 closed.append([i])
                 continue
             held = filling.setdefault(kind, [])
-            size = sum(sizes[j] for j in [*held, i])
+            counted = [j for each in filling.values() for j in each] if self.all_kinds else held
+            size = sum(sizes[j] for j in [*counted, i])
             if self.hard and held and size > cap:
                 closed.append(filling.pop(kind))
                 begun.add(counter)
@@ -65,10 +69,17 @@ class Rule:
             if not self.hard and (size > cap if self.strict else size >= cap):
                 closed.append(filling.pop(kind))
                 begun.add(counter)
+        seen = list(dict.fromkeys(kinds[:: -1 if self.reverse else 1]))
         if self.in_turn:
-            seen = list(dict.fromkeys(kinds[:: -1 if self.reverse else 1]))
             return closed + [filling[kind] for kind in seen if kind in filling]
-        return closed + (list(filling.values()) if self.rest else [])
+        if self.by_kind:
+            both = [*closed, *filling.values()]
+            return sorted(both, key=lambda held: seen.index(kinds[held[0]]))
+        left = list(filling.items())
+        if self.rest_by:
+            keys = [self.rest_by(i, str(kind), held) for i, (kind, held) in enumerate(left)]
+            left = [left[i] for i in sorted(range(len(left)), key=keys.__getitem__)]
+        return closed + ([held for _, held in left] if self.rest else [])
 
 
 # fmt: off
@@ -82,9 +93,6 @@ WRONG_RULES: tuple[tuple[str, Rule, str], ...] = (
      "A bucket closes when its bytes reach the cap: no more need fit in then."),
     ("large alone", Rule(alone=True),
      "A large parameter goes into the open bucket too, and closes it."),
-    ("kinds in turn", Rule(in_turn=True),
-     "Those left at the end come as they were opened. A kind that has closed a bucket opens its "
-     "next one later."),
     ("no rest", Rule(rest=False), "What is open at the end is missing: close it too."),
     ("elements", Rule(each=1), "The cap counts bytes: numel() times element_size()."),
     ("four bytes", Rule(each=4), "An element of float64 has 8 bytes, not 4: element_size()."),
@@ -103,6 +111,26 @@ WRONG_RULES: tuple[tuple[str, Rule, str], ...] = (
      "first_bucket_mb is for the first bucket of a kind only."),
 )
 # fmt: on
+
+# Wrong orders of the buckets left at the end. All orders have the same hint, "order of buckets",
+# and may give the same buckets.
+ORDERS: dict[str, Rule] = {
+    "kinds in turn": Rule(in_turn=True),
+    "back to front": Rule(rest_by=lambda i, kind, held: -i),
+    "by name": Rule(rest_by=lambda i, kind, held: kind),
+    "by name, back to front": Rule(rest_by=lambda i, kind, held: [-ord(each) for each in kind]),
+    "fewest first": Rule(rest_by=lambda i, kind, held: len(held)),
+    "most first": Rule(rest_by=lambda i, kind, held: -len(held)),
+    "as they were filled": Rule(rest_by=lambda i, kind, held: -held[-1]),
+}
+
+# Wrong rules without a sentence: an answer with the buckets of such a rule is blamed for no rule of
+# `WRONG_RULES`.
+UNNAMED: dict[str, Rule] = {
+    **ORDERS,
+    "bytes of all kinds": Rule(all_kinds=True),
+    "kind after kind": Rule(by_kind=True),
+}
 
 
 def by_torchs_rule(parameters: Sequence[Any], cap: float, first: float) -> list[list[int]]:
@@ -126,19 +154,21 @@ def that_tell(
 ) -> list[tuple[Kind, int]]:
     """Kinds and bytes of parameters, for which these wrong rules are known by their buckets.
 
-    Each of them, named as in `WRONG_RULES`, gives other buckets than the right rule, and no two of
-    all wrong rules give the same wrong ones. A kind is the name of a dtype, and of a device.
+    Each of them, named as in `WRONG_RULES` or `ORDERS`, gives other buckets than the right rule.
+    No two of `WRONG_RULES` give the same wrong ones. A kind is the name of a dtype, and of a
+    device.
     """
     import torch
 
+    rules = {**ORDERS, **{name: rule for name, rule, _ in WRONG_RULES}}
     while True:
         mixed = rng.sample(kinds, len(kinds))
         sizes = [KB * rng.choice(rng.choice((WHOLE, SHORT))) for _ in mixed]
         asked = [(getattr(torch, dtype), device) for dtype, device in mixed]
         right = Rule().filled(asked, sizes, cap, first)
-        made = {name: rule.filled(asked, sizes, cap, first) for name, rule, _ in WRONG_RULES}
-        if any(made[name] == right for name in mistakes):
+        if any(rules[name].filled(asked, sizes, cap, first) == right for name in mistakes):
             continue
-        wrong = [str(buckets) for buckets in made.values() if buckets != right]
+        made = [rule.filled(asked, sizes, cap, first) for _, rule, _ in WRONG_RULES]
+        wrong = [str(buckets) for buckets in made if buckets != right]
         if len(set(wrong)) == len(wrong):
             return list(zip(mixed, sizes, strict=True))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Observed
 
 Answer = Callable[..., Any]
@@ -45,6 +46,7 @@ class Story:
 
     def __init__(self, answer: Answer, layout: Layout) -> None:
         self.answer, self.layout, self.parameters = answer, layout, layout.parameters()
+        self.others = "kept"  # all buckets but i, after collect(i)
 
     def backward(self, factor: int) -> None:
         """Add to each gradient: factor · (1, 2, 3, ...)."""
@@ -67,8 +69,16 @@ class Story:
         self.buckets = self.answer(buckets)
 
     def collect(self, *buckets: int) -> None:
+        """Collect `buckets` in turn, and note if collect(i) has changed a bucket but i."""
         for i in buckets:
+            others = [j for j in range(NUMBER) if j != i]
+            flats = [self.buckets.flat[j].clone() for j in others]
+            gradients = [self.parameters[k].grad for j in others for k in self.layout.buckets[j]]
             self.buckets.collect(i)
+            after = [self.parameters[k].grad for j in others for k in self.layout.buckets[j]]
+            moved = any(a is not b for a, b in zip(gradients, after, strict=True))
+            if moved or not same([self.buckets.flat[j] for j in others], flats):
+                self.others = "changed"
 
     def seen(self) -> Observed:
         """The flat tensors and the gradients; the bytes that they hold together.
@@ -86,13 +96,14 @@ class Story:
             "bytes": sum(storages.values()),
             "views": [view for views in self.buckets.views for view in views],
             "gradients": [p.grad for p in self.parameters if p.grad is not None],
+            "other buckets": self.others,
         }
 
 
 def looked_at(layout: Layout, seen: Observed) -> Observed:
     """The values, and how they lie in memory."""
     memory = f"{seen['bytes']} bytes, {_kind_of_memory(layout, seen)}"
-    return {"values": seen["values"], "memory": memory}
+    return {"values": seen["values"], "memory": memory, "other buckets": seen["other buckets"]}
 
 
 def _kind_of_memory(layout: Layout, seen: Observed) -> str:
@@ -125,4 +136,4 @@ def right_story(layout: Layout, factors: Sequence[int], none: Sequence[int]) -> 
     flats = [torch.cat([values[place].reshape(-1) for place in b]) for b in layout.buckets]
     gradients = [None if i in none else value for i, value in enumerate(values)]
     memory = f"{sum(flat.numel() * size for flat in flats)} bytes, views"
-    return {"values": [*flats, *gradients], "memory": memory}
+    return {"values": [*flats, *gradients], "memory": memory, "other buckets": "kept"}

@@ -71,7 +71,8 @@ def reducer_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
     from ddpkit.checks.lab06.reducer import expected, play
 
     shuffled = ("in random order", [[5, 4], [3], [2, 1, 0]], [rng.sample(range(6), 6)])
-    for about, buckets, backwards in (*PLAYED, shuffled):
+    never = ("one is never ready", [[4, 3], [2, 1], [0]], [[4, 3, rng.choice((1, 2)), 0]])
+    for about, buckets, backwards in (*PLAYED, shuffled, never):
         named = rng.sample(range(9), sum(map(len, buckets)))  # other parameters are not in buckets
         buckets, backwards = (
             [[named[i] for i in row] for row in rows] for rows in (buckets, backwards)

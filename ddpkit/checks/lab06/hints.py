@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from ddpkit.exercises.compare import same
@@ -46,7 +48,19 @@ def left(s: Seen, failing: bool) -> bool:
 
 def used(s: Seen) -> list[int]:
     """Parameters that are called unused, and are used."""
-    return sorted(set(s.unused) - set(s.expect["unused"]))
+    return sorted(each for each in s.unused if type(each) is int and each not in s.expect["unused"])
+
+
+def divisor(s: Seen) -> int:
+    """Return the whole number by which all ranks have divided the sum.
+
+    ValueError: there is none.
+    """
+    total = sum(s.flats)
+    found = round(float(total.sum() / s.buffers[0].sum()))
+    if not have(s, *[total / found] * s.n):
+        raise ValueError("the buffers are no part of the sum")
+    return found
 
 
 ROUNDED: tuple[Callable[[Seen], Any], ...] = (  # means of those who divide with fewer digits
@@ -66,6 +80,9 @@ AVERAGE = (
     Hint("not started", lambda s: s["all-reduces"] == 0,
          "It has started no all_reduce when it returns. In wait() that is too late, and a reduce "
          "tells rank 0 alone."),
+    Hint("several", lambda s: s["all-reduces"] > 1,
+         lambda s: f"The answer has started {s['all-reduces']} all_reduces for a single bucket: "
+         "start a single all_reduce, of bucket.buffer(), which holds all gradients."),
     Hint("too large", lambda s: not all(each.isfinite().all() for each in s.buffers),
          "The sum is too large for float16. Divide first, then sum."),
     Hint("rounded", lambda s: s.wrong("buffers")
@@ -80,8 +97,12 @@ AVERAGE = (
     Hint("rank 0 alone", lambda s: have(s, s.expect["buffers"][0])
          and not have(s, *s.expect["buffers"]),
          "Rank 0 has the mean, and others have not."),
-    Hint("another number", lambda s: have(s, *s.buffers[:1] * s.n),
-         lambda s: f"With {s.n} ranks, divide by {s.n}: dist.get_world_size()."),
+    Hint("another number", divisor, lambda s:
+         f"The sum is divided by {divisor(s)}. With {s.n} ranks, divide by {s.n}: "
+         "dist.get_world_size()."),
+    Hint("no mean", lambda s: s.wrong("buffers"),
+         "When wait() is over, the buffer is not the mean over the ranks: the sum over all "
+         "ranks, divided by the number of ranks."),
 )
 REDUCER = (
     Hint("no bucket", lambda s: s.attribute in ("buffer", "index"),
@@ -100,21 +121,27 @@ REDUCER = (
          lambda s: "The buckets start in the order in which they are complete "
          f"({' '.join(starts(s.events))}). Another rank may see another order: bucket 1 must wait "
          "for bucket 0."),
-    Hint("started twice", lambda s: len(starts(s.events)) > len(starts(s.expect["events"])),
+    Hint("incomplete", lambda s: set(starts(s.events)) > set(starts(s.expect["events"])),
+         "A bucket was started, and a gradient in the bucket was never ready. Start complete "
+         "buckets only, and wait for the started buckets."),
+    Hint("started twice", lambda s: Counter(starts(s.events)) > Counter(starts(s.expect["events"]))
+         and set(starts(s.events)) == set(starts(s.expect["events"])),
          "A bucket was started twice."),
     Hint("never starts", lambda s: len(starts(s.events)) < len(starts(s.expect["events"])),
          "A bucket never starts. One ready gradient may complete a bucket while later ones are "
          "complete already: go on as long as the next one can start."),
     Hint("at another time", lambda s: events(s.events, "gs|") != events(s.expect["events"], "gs|"),
          "A bucket starts with its last gradient: not earlier, and not later."),
-    Hint("not waited for", lambda s: s.wrong("events"),
+    Hint("not waited for", lambda s: events(s.events, "w") != events(s.expect["events"], "w"),
          "After backward wait once for each bucket that was started."),
-    Hint("collected late", lambda s: s.flat[0] == s.own[0],
+    Hint("collected late",
+         lambda s: s.flat[::2] == s.own[::2] and {*chain(*s.flat[::2])} != {1},
          "flat[0] holds this rank's own gradients when all is over: who collects after the average "
          "has started puts them over the mean."),
     Hint("not collected", lambda s: not any(map(any, s.flat)),
          "collect(i) before you start bucket i: what is not collected is not averaged."),
-    Hint("copies True", lambda s: set(s.flat[0]) == {1},
+    Hint("copies True",
+         lambda s: {*chain(*s.flat[::2])} == {1} and s.flat[::2] != s.own[::2],
          "What a Work's wait() returns is True, and no tensor: copy a tensor only."),
     Hint("result dropped", lambda s: s.flat[1::2] == s.own[1::2],
          "A hook's wait() may return a new tensor: copy it into flat[i] of its bucket."),
@@ -135,7 +162,8 @@ REBUILT = (
          "hand it the reverse of the order of readiness."),
     Hint("the old order", lambda s: orders(s)[0] == sorted(s.ready[0], reverse=True),
          "That is the old order. `ready` says in which order the gradients came."),
-    Hint("other caps", lambda s: orders(s)[0] == s.ready[0],
+    Hint("other caps", lambda s: orders(s)[0] == s.ready[0]
+         and s.buckets[0] != s.expect["buckets"][0],
          "The order is right, and the cut is not: pass both caps on to assign_buckets."),
     Hint("places by number", say="Take rank 0's `ready`: ready[0] is the place of the one whose "
          "gradient came first."),
@@ -162,11 +190,11 @@ UNUSED = (
          "These are the parameters that are used: the others were asked for."),
     Hint("in another order", lambda s: sorted(s.unused) == s.expect["unused"],
          "Give them back in the order of `parameters`."),
-    Hint("used", lambda s: used(s),
+    Hint("used", used,
          lambda s: f"Parameter {used(s)[0]} is used. Begin at every tensor of the output, look "
          "through all nodes before a node, and theirs; a tensor may be a parameter itself."),
-    Hint("unused", say="A parameter counts as used only if a node of the graph has it as its "
-         "`variable`."),
+    Hint("unused", lambda s: set(s.expect["unused"]) - set(s.unused),
+         "A parameter counts as used only if a node of the graph has it as its `variable`."),
 )
 NO_SYNC = (
     Hint("not for with", lambda s: s.kind in ("no context manager", "iterator", "None"),
@@ -181,7 +209,7 @@ NO_SYNC = (
          "After an exception the flag stays False: set it back in a `finally:`."),
     Hint("not set back", lambda s: left(s, True) or left(s, False),
          "Afterwards the flag must be what it was before."),
-    Hint("always True", lambda s: all(s.after),
+    Hint("always True", lambda s: s.wrong("after") and all(s.after),
          "Inside another no_sync the flag was False before, and must stay so afterwards."),
 )
 DDP = (
@@ -250,6 +278,9 @@ DDP = (
          "A gradient that no rank has made stays None: zeros would still decay and move it."),
     Hint("not shared", lambda s: s.wrong("as torch's", "None"),
          "A gradient that another rank has made must arrive here too: share_unused."),
+    Hint("incomplete", lambda s: s.buckets_sent > s.expect["buckets sent"],
+         lambda s: f"{s.buckets_sent} buckets were sent, and only {s.expect['buckets sent']} "
+         "were complete, with all buckets before: `finish` starts no bucket."),
     Hint("says nothing", lambda s: s.said == "nothing",
          "A gradient never came, and backward() said nothing of it: raise missing_gradients()."),
 )

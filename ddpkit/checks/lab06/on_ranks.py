@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab06.models import CAP_MB, Chosen, Part, loss_of
 from ddpkit.exercises.raised import named
-from ddpkit.rank.record.recorder import span
+from ddpkit.rank.record.marks import span
 
 Answer = Callable[..., Any]
 OWN = "the answer's own"  # a span around the answer, without torch's class
@@ -28,15 +28,16 @@ torchs = partial(DistributedDataParallel, gradient_as_bucket_view=True)
 
 
 def started(average: Answer, flat: Any) -> Any:
-    """The buffer, averaged.
+    """The buffer of a bucket of two gradients, averaged.
 
-    Each rank begins when the one before has its Work: who waits inside waits for ever.
+    Each rank begins when the rank before has a Work: a wait inside would never end.
     """
-    rank, parameter = dist.get_rank(), torch.zeros_like(flat)
+    rank, gradients = dist.get_rank(), list(flat.split(flat.numel() // 2))
+    parameters = [torch.zeros_like(gradient) for gradient in gradients]
     bucket = SimpleNamespace(
         buffer=lambda: flat,
-        gradients=lambda: [flat],
-        parameters=lambda: [parameter],
+        gradients=lambda: gradients,
+        parameters=lambda: parameters,
         index=lambda: 0,
         is_last=lambda: True,
     )

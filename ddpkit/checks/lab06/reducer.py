@@ -56,8 +56,11 @@ class Notes(list[str]):
 
 
 def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
-    """Backwards in which gradients become ready in these orders: parameter i's is i + 1."""
-    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(1 + max(backwards[0]))]
+    """Backwards in which gradients become ready in these orders: parameter i's is i + 1.
+
+    A bucket without a start is told as [].
+    """
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(1 + max(chain(*buckets)))]
     notes, filled = Notes(), Buckets(parameters, buckets)
     reducer = answer(filled, notes.start)
     for backward in backwards:
@@ -74,18 +77,25 @@ def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
     number = {id(p): i for i, p in enumerate(parameters)}
     return {
         "events": " ".join(notes),
-        "flat": [flat.int().tolist() for flat in filled.flat],
+        "flat": [
+            flat.int().tolist() if f"s{i}" in notes else [] for i, flat in enumerate(filled.flat)
+        ],
         "order": [number[id(p)] for p in reducer.order],
     }
 
 
 def expected(buckets: Layout, backwards: Layout) -> Observed:
-    """What is right: a bucket starts with the last gradient of its own and of all before it."""
+    """Return the right events: a bucket starts with the last gradient of all buckets up to it.
+
+    If such a gradient is never ready, the bucket never starts.
+    """
     events: list[str] = []
     for backward in backwards:
-        last = [max(map(backward.index, chain(*buckets[: i + 1]))) for i in range(len(buckets))]
+        due = [list(chain(*buckets[: i + 1])) for i in range(len(buckets))]
+        last = [max(map(backward.index, each)) for each in due if set(each) <= set(backward)]
         for at, parameter in enumerate(backward):
             events += [f"g{parameter}", *(f"s{i}" for i, when in enumerate(last) if when == at)]
-        events += ["|", *(f"w{i}" for i in range(len(buckets)))]
-    flat = [[10 * (i + 1) for i in bucket] for bucket in buckets]
+        events += ["|", *(f"w{i}" for i in range(len(last)))]
+    started = [i for i in range(len(buckets)) if f"s{i}" in events]
+    flat = [[10 * (j + 1) for j in b] if i in started else [] for i, b in enumerate(buckets)]
     return {"events": " ".join(events), "flat": flat, "order": backwards[-1]}

@@ -270,7 +270,9 @@ def _missing(rng: random.Random) -> Question:
     use = [i for i in range(3) if i != left_out]
     return Question(
         *("a gradient is missing", 2, on_ranks.said_of_missing, [three_layers(_seed(rng)), use]),
-        {"said": f"names layers.{left_out}"},
+        # A layer is two buckets. No bucket starts before those of the layers after it.
+        {"said": f"names layers.{left_out}", "buckets sent": 2 * (2 - left_out)},
+        see={**GAVE, "buckets sent": lambda did: len(all_reduces(did.trace))},
         read=partial(_said, f"layers.{left_out}"),
         trivial=True,
     )
@@ -278,4 +280,5 @@ def _missing(rng: random.Random) -> Question:
 
 def _said(layer: str, seen: Observed) -> Observed:
     said = seen["gave"][0]
-    return {"said": f"names {layer}" if f"{layer}.weight" in said else ", ".join(said) or "nothing"}
+    names = f"names {layer}" if f"{layer}.weight" in said else ", ".join(said) or "nothing"
+    return {"said": names, "buckets sent": seen["buckets sent"]}

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit.checks.lab06.models import Part, loss_of
 from ddpkit.checks.lab07 import WITH_THE_HOOK
-from ddpkit.rank.record.recorder import span
+from ddpkit.rank.record.marks import span
 from ddpkit.torch_private import is_future
 
 Answer = Callable[..., Any]

@@ -237,7 +237,9 @@ def noise_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
         *telling(rng, batches.drawn_noise, 4, batches.scale, _but(batches.NOISE, "below nothing")),
     ]
     yield _case("4 gradients", call, questions, batches.scale, NOISE, weight=3)
-    yield _case("noise covers it", call, [batches.covered(rng)], batches.scale, NOISE)
+    yield _case(
+        *("noise covers it", call, [batches.covered(rng)], batches.scale, NOISE), trivial=True
+    )
 
 
 def _but(mistakes: Sequence[Mistake], name: str) -> list[Mistake]:

@@ -255,5 +255,6 @@ def hopeless(rng: random.Random) -> Question:
 
 def equally_cheap(rng: random.Random) -> Question:
     """Plans of one cost, in numbers that no rounding touches: twice as many ranks, half as long."""
-    worlds = rng.sample((1, 2, 4, 8), 4)
-    return (0.0, 0.0, 0.0, 0.125), 0.0, float(2**17), tuple(worlds), (8,), 2.0, 1e6
+    few, batch = 2 ** rng.randrange(5), 2 ** rng.randrange(2, 8)
+    worlds = rng.sample([few, 2 * few, 4 * few, 8 * few], 4)
+    return (0.0, 0.0, 0.0, 0.125), 0.0, float(2**17), tuple(worlds), (batch,), 2.0, 1e6

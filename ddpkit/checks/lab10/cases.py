@@ -39,27 +39,33 @@ def straggler(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ("3 ranks, all unlike", 3, 1.28, "unlike"),
         ("8 ranks, others at times", 8, 1.4, "at times"),
     ):
-        slow, base = rng.randrange(n), rng.randrange(20, 60)
-        work = [[base * (factor if rank == slow else 1.0) for rank in range(n)] for _ in range(6)]
-        work[0][(slow + 1) % n] *= 30 if kind == "warm-up" else 1
-        if kind == "good step":
-            work[1] = work[-1] = [base] * n
-        for step, behind, times in OTHERS.get(kind, ()):
-            work[step][(slow + behind) % n] *= times
+        slow = rng.sample(range(n), 2) + rng.choices(range(n), k=2)  # no constant fits all
         found = factor > 1.2 and kind != "unlike"
-        late = [8.0 * (rank == slow) for rank in range(n)] if kind == "link" else []
         yield Case(
             about,
-            partial(_straggler, answer, traces.of_steps(work, late)),
-            {"rank": slow if found else None},
+            partial(_stragglers, answer, [_slowed(rng, n, each, factor, kind) for each in slow]),
+            {"ranks": [each if found else None for each in slow]},
             hints=hints.STRAGGLER,
-            given={"slow": slow, "n": n, "factor": factor, "why": kind},
+            given={"slow_ranks": slow, "n": n, "factor": factor, "why": kind},
             trivial=not found,
         )
 
 
-def _straggler(answer: Answer, trace: Any) -> Observed:
-    return {"rank": answer(trace)}
+def _slowed(rng: random.Random, n: int, slow: int, factor: float, kind: str) -> Any:
+    """Return the trace of six steps in which a rank takes `factor` times as long."""
+    base = rng.randrange(20, 60)
+    work = [[base * (factor if rank == slow else 1.0) for rank in range(n)] for _ in range(6)]
+    work[0][(slow + 1) % n] *= 30 if kind == "warm-up" else 1
+    if kind == "good step":
+        work[1] = work[-1] = [base] * n
+    for step, behind, times in OTHERS.get(kind, ()):
+        work[step][(slow + behind) % n] *= times
+    late = [8.0 * (rank == slow) for rank in range(n)] if kind == "link" else []
+    return traces.of_steps(work, late)
+
+
+def _stragglers(answer: Answer, of: Sequence[Any]) -> Observed:
+    return {"ranks": [answer(trace) for trace in of]}
 
 
 # shares
@@ -85,6 +91,7 @@ def shares(answer: Answer, rng: random.Random) -> Iterator[Case]:
             read=partial(_done, speeds),
             hints=hints.SHARES,
             given={"batch": batch, "speeds": speeds},
+            trivial=batch <= 3,
         )
 
 

@@ -10,32 +10,54 @@ from ddpkit.checks.lab10.unequal import Rule, StepSums, whole
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.faults import CAUSES
 
+
+def first_wrong(s: Seen) -> tuple[Any, int]:
+    """Return the answer and the slow rank of the first trace with a wrong answer."""
+    rows = zip(s.ranks, s.expect["ranks"], s.slow_ranks, strict=True)
+    return next((got, slow) for got, right, slow in rows if got != right)
+
+
+def named_slow(s: Seen) -> bool:
+    got, slow = first_wrong(s)
+    return got is not None and got == slow
+
+
+def named_none(s: Seen) -> bool:
+    return first_wrong(s)[0] is None
+
+
+def named_another(s: Seen) -> bool:
+    got, slow = first_wrong(s)
+    return got not in (None, slow)
+
+
 # fmt: off
 STRAGGLER = (
-    Hint("always somebody", lambda s: s.why == "" and s.factor == 1.0 and s.rank is not None,
+    Hint("always somebody", lambda s: s.why == "" and s.factor == 1.0 and not named_none(s),
          "The four ranks work equally long here, and you name one: None."),
-    Hint("a little slower", lambda s: s.factor == 1.1 and s.rank == s.slow,
+    Hint("a little slower", lambda s: s.factor == 1.1 and named_slow(s),
          "A tenth more is not yet a straggler: it takes a fifth more than the median rank's work."),
-    Hint("warm-up", lambda s: s.why == "warm-up" and s.rank != s.slow,
+    Hint("warm-up", lambda s: s.why == "warm-up",
          "Step 0 warms up, and one rank took long there: look at all later steps together."),
-    Hint("one step", lambda s: s.why == "good step" and s.rank is None,
+    Hint("one step", lambda s: s.why == "good step" and named_none(s),
          "A slow rank may have good steps: look at all steps but the first, together."),
-    Hint("median of others", lambda s: s.why == "unlike" and s.rank == s.slow,
-         lambda s: f"Rank {s.slow} takes 16 % longer than the median of all three ranks."),
-    Hint("step by step", lambda s: s.why == "at times" and s.rank != s.slow,
-         lambda s: f"In four of five steps others take longest; in all five together rank {s.slow} "
-         "does."),
-    Hint("who waits", lambda s: s.factor > 1.0 and s.rank not in (None, s.slow),
+    Hint("median of others", lambda s: s.why == "unlike" and named_slow(s),
+         lambda s: f"Rank {first_wrong(s)[1]} takes 16 % longer than the median of all "
+         "three ranks."),
+    Hint("step by step", lambda s: s.why == "at times",
+         lambda s: f"In four of five steps others take longest; in all five together "
+         f"rank {first_wrong(s)[1]} does."),
+    Hint("who waits", lambda s: s.factor > 1.0 and named_another(s),
          "That is who waits, not who is waited for: a rank that works long waits least."),
-    Hint("median", lambda s: s.n == 2 and s.rank is None,
+    Hint("median", lambda s: s.n == 2 and named_none(s),
          "Of two ranks the slow one is half of your mean. Take the faster of the two in the "
          "middle: statistics.median_low."),
-    Hint("waiting is no work", lambda s: s.factor > 1.2 and s.rank is None,
+    Hint("waiting is no work", lambda s: s.factor > 1.2 and named_none(s),
          "All ranks' steps end together, for they wait for each other, within backward too. "
          "breakdown() leaves out what a rank has waited: compare compute_ns."),
-    Hint("slow link", lambda s: s.why == "link" and s.rank is not None,
-         lambda s: f"Rank {s.rank} works as long as the others: its communication takes longer. "
-         "That is its network."),
+    Hint("slow link", lambda s: s.why == "link" and not named_none(s),
+         lambda s: f"Rank {first_wrong(s)[0]} works as long as the others: its communication takes "
+         "longer. That is its network."),
 )
 
 

@@ -29,6 +29,8 @@ from ddpkit.text import count
 Answer = Callable[..., Any]
 
 
+MANY = 13  # stages and pieces; a table of answers could hold all cases with fewer
+
 # ticks
 
 
@@ -39,9 +41,9 @@ def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for stages, pieces in (
         (few, few + rng.randrange(1, 4)),
         (rng.randrange(2, 9), 1),
-        (rng.randrange(4, 8), rng.randrange(2, 4)),  # more stages than pieces
+        (rng.randrange(10, 60), rng.randrange(3, 9)),  # more stages than pieces
         (1, rng.randrange(3, 12)),
-        (rng.randrange(5, 8), rng.randrange(8, 12)),
+        (rng.randrange(5, 30), rng.randrange(30, 60)),
     ):
         yield Case(
             f"{count(stages, 'stage')}, {count(pieces, 'piece')}",
@@ -50,6 +52,7 @@ def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
             read=_sorted,
             hints=TICKS,
             given={"stages": stages, "pieces": pieces},
+            trivial=min(stages, pieces) == 1 or stages + pieces < MANY,
         )
 
 
@@ -129,11 +132,11 @@ def _sizes(rng: random.Random) -> Iterator[tuple[int, int]]:
     stages = rng.randrange(3, 6)
     yield stages, stages + rng.randrange(2, 6)
     yield 2, rng.randrange(3, 9)
-    stages = rng.randrange(4, 9)
-    yield stages, rng.randrange(2, stages - 1)  # too few for one forward ahead on each stage
+    stages = rng.randrange(9, 40)
+    yield stages, rng.randrange(4, stages - 1)  # too few for one forward ahead on each stage
     yield rng.randrange(3, 9), 1
     yield 1, rng.randrange(4, 12)
-    yield rng.randrange(6, 9), rng.randrange(9, 13)
+    yield rng.randrange(6, 30), rng.randrange(30, 90)
 
 
 @exercise("gpipe", lab="11", points=1)
@@ -169,6 +172,7 @@ def _plans(
             read=partial(replayed, stages=stages, micro=micro),
             hints=hints,
             given={"shortest": shortest, "least": least},
+            trivial=min(stages, micro) == 1 or stages + micro < MANY,
         )
 
 
@@ -185,10 +189,10 @@ def bubble(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for stages, micro in (
         # no two mistakes that have a hint give the same number here: micro != (stages - 1) ** 2
         (rng.randrange(5, 8), rng.randrange(8, 15)),
-        (rng.randrange(12, 20), rng.randrange(2, 6)),
+        (rng.randrange(20, 90), rng.randrange(2, 9)),
         (rng.randrange(2, 10), 1),
         (1, rng.randrange(3, 12)),
-        (rng.randrange(8, 13), rng.randrange(20, 41)),
+        (rng.randrange(20, 60), rng.randrange(70, 200)),
     ):
         share = (stages - 1) / (micro + stages - 1)
         yield Case(
@@ -197,7 +201,7 @@ def bubble(answer: Answer, rng: random.Random) -> Iterator[Case]:
             expect={"bubble": Close(share, 5)},
             hints=BUBBLE,
             given={"stages": stages, "micro": micro, "expect_bubble": share},
-            trivial=stages == 1,
+            trivial=min(stages, micro) == 1 or stages < 8,
         )
 
 

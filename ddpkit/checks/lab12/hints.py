@@ -72,7 +72,7 @@ FUNCTIONS = (  # a table of a function of autograd begins with these
          for one, out, came in zip(s.gradient, s.output, s.gradients, strict=True)),
          "x gets no gradient: backward returned None. Even where it does nothing, it returns the "
          "gradient that it was given."),
-    Hint("not left alone", lambda s: not s["left alone"],
+    Hint("not left alone", lambda s: s.kind == "shares memory" or not s["left alone"],
          "x, or the gradient, has changed in place, and is not yours: others go on with it. Work "
          "on a copy."),
     Hint("rounded", nearly_right,

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ddpkit.exercises.guard import returning
-from ddpkit.rank.record.recorder import span
+from ddpkit.rank.record.marks import span
 
 Answer = Callable[..., Any]
 

@@ -14,7 +14,7 @@ from ddpkit.checks.lab13 import blocks, training
 from ddpkit.exercises.guard import returning
 from ddpkit.rank.emulation.busy import busy
 from ddpkit.rank.group.work import RecordedWork
-from ddpkit.rank.record.recorder import span
+from ddpkit.rank.record.marks import span
 from ddpkit.torch_private import storage_id
 
 Answer = Callable[..., Any]

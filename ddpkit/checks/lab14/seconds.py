@@ -22,7 +22,6 @@ CLOSER = 0.05  # of a wrong idea's, of which the simulator's time is the measure
 NO_TIME = 1e21  # FLOP/s
 RIGHT = "within 10 %"
 NEARLY = "as simulated"
-SIMULATED = "has asked the simulator"
 
 Question = tuple[MeshPlan, MeshModel, MeshMachine]
 
@@ -45,8 +44,7 @@ def within(rights: Sequence[float], observed: Observed) -> Observed:
     """What each answer is beside the simulator's time; the answers too, if one is not near."""
     found = [float(each) for each in observed["seconds"]]
     said = [_beside(got, right) for got, right in zip(found, rights, strict=True)]
-    seen = {RIGHT: said, SIMULATED: bool(observed[SIMULATED])}
-    return seen if set(said) == {NEARLY} else {**seen, "seconds": found}
+    return {RIGHT: said} if set(said) == {NEARLY} else {RIGHT: said, "seconds": found}
 
 
 def _beside(got: float, right: float) -> str:
@@ -113,8 +111,6 @@ def _hiding(known: float, exposed: float) -> Callable[[Question, float], float]:
 
 # fmt: off
 UNITS = (
-    Hint("the simulator", lambda s: s[SIMULATED], "That asks the simulator, which plays each "
-         "message of each rank. A planner needs a formula, which takes no time."),
     _idea("milliseconds", lambda q, right: 1000 * right, "This is a thousand times too much: the "
           "answer is in seconds."),
 )

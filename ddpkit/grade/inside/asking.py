@@ -24,10 +24,16 @@ _stopped: set[str] = set()  # exercises of which no more is asked
 
 
 def prepare() -> None:
-    """Let messages name the student's cells, which have no numbers here; `check` asks nothing."""
-    from ddpkit import exercises
+    """Let messages name the student's cells, which have no numbers here; `check` asks nothing.
 
-    labels = json.loads(Path(os.environ["DDPKIT_QUESTIONS"], "labels.json").read_text())
+    All exercises are asked from now on, here and in the processes that the student's cells start.
+    """
+    from ddpkit import asked, exercises
+
+    folder = Path(os.environ["DDPKIT_QUESTIONS"])
+    labels = json.loads((folder / "labels.json").read_text())
+    asked.ask(path.stem for path in folder.iterdir() if path.suffix != ".json")
+    os.environ[asked.VARIABLE] = " ".join(asked.now())
 
     exercises.check = _unasked  # type: ignore[assignment]  # `ddpkit.check` looks it up there
     shell = _shell()
@@ -95,7 +101,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _observe(key: str, answer: object) -> Any:
-    observe = _Unpickler(Path(os.environ["DDPKIT_QUESTIONS"], key).read_bytes(), answer).load()
+    from ddpkit.exercises.guard import own
+
+    question = Path(os.environ["DDPKIT_QUESTIONS"], key).read_bytes()
+    observe = _Unpickler(question, own(answer)).load()
     if (seconds := os.environ.get("DDPKIT_CASE_S")) is None:
         return observe()
     from ddpkit.exercises.limit import limited

@@ -1,5 +1,9 @@
 """What the network owns: tensors of works that were posted and not waited for.
 
+Checks enter `InFlight` for every answer, and `Cluster(strict=True)` for a whole function. It is not
+on by default, because it makes a step of small operations three times as long; `changed` sees less
+and costs next to nothing.
+
 Whether an answer that touches one of them goes wrong is luck: bytes may have moved already. Under
 `InFlight` it never is luck, for it sees each operation of torch (a dispatch mode) and each call
 of the group. It holds for messages and collectives that are posted while it is entered.
@@ -7,6 +11,7 @@ of the group. It holds for messages and collectives that are posted while it is 
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import weakref
@@ -18,11 +23,10 @@ import torch
 
 from ddpkit import torch_private
 from ddpkit.protocol.call import Call
-from ddpkit.rank.group import arguments
+from ddpkit.rank.group.changed import used
 from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.where import user_call
 
-IN_PLACE = ("all_reduce", "all_reduce_coalesced", "reduce", "recv")
 # Operations that look at a tensor's shape and not into it.
 SHAPE_ONLY = ("empty", "new_", "zeros_like", "ones_like", "full_like", "rand", "sym_", "is_")
 ASYNCHRONOUS = {"send": "isend", "recv": "irecv"}
@@ -59,25 +63,28 @@ class Owned:
 class InFlight(PlainMode):
     """While it is entered, raises `TouchedInFlight` for what must not be done with such tensors."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, *, users_only: bool = False) -> None:
+        """Watch the works of `rank`; with `users_only`, leave out those that torch's code posts."""
         torch_private.require(torch_private.Feature.CHECKS)
         super().__init__()
-        self._rank = rank
+        self._rank, self._users_only = rank, users_only
         self._owned: dict[int, Owned] = {}  # by number
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._next = 0
+        self._counter = itertools.count(1)  # threads post at the same time
         self._thread = threading.get_ident()
 
     def posted(self, work: Any, what: Call, payload: Any) -> None:
         """Note an operation on tensors, which must not be under way in others' hands."""
-        reads, writes = _used(what, payload, self._rank)
+        if self._users_only and not what.is_users:
+            return
+        reads, writes = used(what, payload, self._rank)
         for touched in reads:
             self._refuse(touched, "it sends", ours="writes")
         for touched in writes:
             self._refuse(touched, "the code receives into", ours="both")
-        self._next += 1
-        self._numbers[work] = self._next
-        self._owned[self._next] = Owned(what, weakref.ref(work), reads, writes)
+        number = next(self._counter)
+        self._owned[number] = Owned(what, weakref.ref(work), reads, writes)
+        self._numbers[work] = number
 
     def over(self, work: Any) -> None:
         """Note that a work was waited for, or handed on as a future."""
@@ -106,16 +113,6 @@ class InFlight(PlainMode):
             if any(_overlap(touched, tensor) for tensor in owned):
                 returned = not user_call(sys._getframe())[0][0]
                 raise TouchedInFlight(how, each.what, each.dropped or returned)
-
-
-def _used(what: Call, payload: Any, rank: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The tensors that an operation reads only, and those that it writes."""
-    tensors = list(arguments.tensors(payload))
-    if what.op == "send" or (what.op == "broadcast" and what.root == rank):
-        return tensors, []
-    if what.op in IN_PLACE or what.op == "broadcast":
-        return [], tensors
-    return list(arguments.tensors(payload[1:])), list(arguments.tensors(payload[:1]))
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: Any) -> Iterator[tuple[Any, bool]]:

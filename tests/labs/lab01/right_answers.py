@@ -37,7 +37,7 @@ def by_data(parameters, gradients, lr, momentum=0.0, velocities=None):
         for v, g in zip(velocities, gradients, strict=True):
             v.mul_(momentum).add_(g)
     for p, v in zip(parameters, velocities, strict=True):
-        p.data = p.data - lr * v
+        p.data -= lr * v
     return velocities
 
 
@@ -83,7 +83,11 @@ def running_mean(loss, parameters, micro_batches):
 
 
 @right("accumulate")
-def sum_of_losses(loss, parameters, micro_batches):
-    weighted = [loss(x, y) * y.shape[0] for x, y in micro_batches]
-    total = torch.stack(weighted).sum() / sum(y.shape[0] for _, y in micro_batches)
-    return torch.autograd.grad(total, parameters)
+def keeps_each_graph_for_a_while(loss, parameters, micro_batches):
+    """One graph is there until the next is built, and no longer."""
+    total, images = [torch.zeros_like(p) for p in parameters], sum(len(y) for _, y in micro_batches)
+    for x, y in micro_batches:
+        part = loss(x, y) * len(y) / images
+        found = torch.autograd.grad(part, parameters, retain_graph=True)
+        torch._foreach_add_(total, found)
+    return total

@@ -2,6 +2,7 @@
 
 import torch
 
+from ddpkit import answers
 from tests.labs.answers import edits, wrong
 from tests.labs.lab01.right_answers import by_backward, by_data
 
@@ -15,6 +16,9 @@ edits(
      {SHUFFLE: "torch.arange(n)", "list(order.split(batch_size))":
       "[each[torch.randperm(len(each), generator=generator)] for each in order.split(batch_size)]"},
      "not shuffled"),
+    ("minibatches", "from_1_to_n", SHUFFLE, f"{SHUFFLE} + 1", "out of range"),
+    ("minibatches", "from_1_to_n_less_1", SHUFFLE, "torch.randperm(n - 1, generator=generator) + 1",
+     "missing"),
     ("minibatches", "with_replacement", "randperm(n,", "randint(n, (n,),", "put back"),
     ("minibatches", "drops_the_last",
      "order.split", "order[: n - n % batch_size].split", "last left out"),
@@ -60,6 +64,10 @@ edits(
      "        for p in parameters:\n            p.grad = None\n        (loss", "cleared each time"),
     of=by_backward,
 )
+edits(
+    ("sgd_step", "new_memory", "p.data -= lr * v", "p.data = p.data - lr * v", "not in place"),
+    of=by_data,
+)
 # fmt: on
 
 
@@ -77,10 +85,44 @@ def velocities_are_kept(parameters, gradients, lr, momentum=0.0, velocities=None
     return list(VELOCITIES)
 
 
+@wrong("accumulate", "graphs held")
+def sum_of_losses(loss, parameters, micro_batches):
+    weighted = [loss(x, y) * y.shape[0] for x, y in micro_batches]
+    total = torch.stack(weighted).sum() / sum(y.shape[0] for _, y in micro_batches)
+    return list(torch.autograd.grad(total, parameters))
+
+
+@wrong("accumulate", "graphs held")
+def graph_of_the_gradients(loss, parameters, micro_batches):
+    """A gradient that can be differentiated again keeps the graph that made it."""
+    images = sum(len(y) for _, y in micro_batches)
+    total = [torch.zeros_like(p) for p in parameters]
+    for x, y in micro_batches:
+        found = torch.autograd.grad(loss(x, y), parameters, create_graph=True)
+        total = [t + g * len(y) / images for t, g in zip(total, found, strict=True)]
+    return [t.detach() for t in total]
+
+
 @wrong("accumulate", "all at once")
 def all_at_once(loss, parameters, micro_batches):
     x, y = (torch.cat(parts) for parts in zip(*micro_batches, strict=True))
     return list(torch.autograd.grad(loss(x, y), parameters))
+
+
+@wrong("accumulate", "other pieces")
+def image_by_image(loss, parameters, micro_batches):
+    images = [image for x, y in micro_batches for image in zip(x.split(1), y.split(1), strict=True)]
+    return answers.get("accumulate")(loss, parameters, images)
+
+
+@wrong("sgd_step", "no first step")
+def asks_the_parameters(parameters, gradients, lr, momentum=0.0, velocities=None):
+    velocities = velocities or [torch.zeros_like(g) for g in gradients]
+    velocities = [momentum * v + p.grad for v, p in zip(velocities, parameters, strict=True)]
+    with torch.no_grad():
+        for p, v in zip(parameters, velocities, strict=True):
+            p -= lr * v
+    return velocities
 
 
 @wrong("accumulate", "not all")

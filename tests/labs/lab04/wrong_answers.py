@@ -8,11 +8,17 @@ from tests.labs.answers import edits, wrong
 from tests.labs.lab04.right_answers import flat_by_dtype, gradients_become_views
 
 THERE_ARE = "[p.grad for p in module.parameters() if p.grad is not None]"
+EACH_MODULES = "[p for m in module.modules() for p in m.parameters(recurse=False)]"
 SPLIT = "[batch.tensor_split(world_size)[rank] for batch in batches]"
 
 # fmt: off
 edits(
     ("broadcast_parameters", "buffers_forgotten", ", *module.buffers()", "", "buffers"),
+    ("broadcast_parameters", "buffers_alone", "*module.parameters(), ", "", "some differ"),
+    ("broadcast_parameters", "mean_of_parameters",
+     {"    for tensor": "    for p in module.parameters():\n        dist.all_reduce(p.data)\n"
+      "        p.data /= dist.get_world_size()\n    for tensor", "*module.parameters(), ": ""},
+     "src changed"),
     ("broadcast_parameters", "always_from_0", "detach(), src", "detach(), 0", "src changed"),
     ("broadcast_parameters", "by_state_dict", "[*module.parameters(), *module.buffers()]",
      "module.state_dict().values()", "state_dict"),
@@ -29,6 +35,13 @@ edits(
         for name, buffer in child.named_buffers(recurse=False):
             setattr(child, name, buffer.clone())
 """, "new buffers"),
+    ("broadcast_parameters", "new_memory", "dist.broadcast(tensor.detach(), src)",
+     "new = tensor.detach().clone()\n        dist.broadcast(new, src)\n        tensor.data = new",
+     "new Parameters"),
+    ("broadcast_parameters", "new_memory_of_buffers", "dist.broadcast(tensor.detach(), src)",
+     "new = tensor.detach().clone()\n        dist.broadcast(new, src)\n"
+     "        kept = tensor.data.copy_(new)\n"
+     "        tensor.data = kept if isinstance(tensor, nn.Parameter) else new", "new buffers"),
     ("broadcast_parameters", "mean_of_all", "broadcast(tensor.detach(), src)",  # nobody has src's
      "all_reduce(tensor.detach(), dist.ReduceOp.MAX)", "src changed"),
     ("broadcast_parameters", "src_alone", "dist.broadcast",
@@ -65,12 +78,16 @@ edits(
      {"(n, batch_size,": "(n, n,",
       SPLIT: "batches[0].tensor_split(world_size)[rank].split(max(1, batch_size // world_size))"},
      "steps differ"),
+    ("shard", "one_too_many", "(n, batch_size,", "(n, batch_size + 1,", "sizes"),
     ("shard", "lists_of_numbers", "[rank]", "[rank].tolist()", "no int64"),
     ("shard", "begins_with_the_next",
      "batch.tensor_split(world_size)[rank]", "batch[rank + 1 :: world_size]", "left out"),
     ("shard", "places_for_numbers",
      "batch.tensor_split", "torch.arange(len(batch)).tensor_split", "places"),
     ("shard", "by_chunk", "tensor_split", "chunk", "chunk"),
+    ("shard", "by_chunk_and_padding", SPLIT,
+     "[[*batch.chunk(world_size), *[batch[:0]] * world_size][rank] for batch in batches]",
+     "uneven"),
 )
 edits(
     ("gradients_of", "frozen_too", " if p.requires_grad]", "]", "frozen"),
@@ -79,8 +96,13 @@ edits(
     ("gradients_of", "zeros_of_nobody",
      {"p.grad is None:": "False:",
       "[p.grad for": "[torch.zeros_like(p) if p.grad is None else p.grad for"}, "copies"),
+    ("gradients_of", "a_row_each", "[p.grad for", "[p.grad.view(1, -1) for", "shape"),
+    ("gradients_of", "zeros_besides", "[p.grad for p in parameters]",
+     "[p.grad for p in parameters] + [torch.zeros(7)]", "too many"),
     ("gradients_of", "shared_twice", "for p in module.parameters()",
      "for _, p in module.named_parameters(remove_duplicate=False)", "shared twice"),
+    ("gradients_of", "module_by_module", "for p in module.parameters()", f"for p in {EACH_MODULES}",
+     "shared twice"),
     ("gradients_of", "zeros_in_place", "p.grad = torch.zeros_like(p)", "p.grad.zero_()",
      "no tensor"),
     ("gradients_of", "all_zeros", "if p.grad is None:", "if True:", "gone"),
@@ -112,6 +134,9 @@ edits(
     ("average_by_gather", "whole_numbers", "/ world_size", "// world_size", "rounded"),
     ("average_by_gather", "means_of_the_first", "sum(parts) / world_size",
      "(sum(parts) - parts[-1]) / world_size", "no mean"),
+    ("average_by_gather", "module_by_module", "    for gradient in gradients_of(module)",
+     "    gradients_of(module)\n"
+     f"    for gradient in [p.grad for p in {EACH_MODULES} if p.requires_grad]", "other calls"),
     ("average_by_gather", "of_those_who_have_one", "/ world_size",
      "/ max(1, sum(bool(part.any()) for part in parts))", "of who has one"),
 )
@@ -138,6 +163,9 @@ edits(
     gradients_of(module)
     named = module.named_parameters(remove_duplicate=False)
     for gradient in [p.grad for _, p in named if p.requires_grad]""", "other calls"),
+    ("average_per_parameter", "module_by_module", "    for gradient in gradients_of(module)",
+     "    gradients_of(module)\n"
+     f"    for gradient in [p.grad for p in {EACH_MODULES} if p.requires_grad]", "other calls"),
     ("average_per_parameter", "zeros_for_the_others", "gradients_of(module)", """[
         torch.zeros_like(p) if p.grad is None else p.grad
         for p in module.parameters() if p.requires_grad
@@ -170,6 +198,9 @@ edits(
      "set(g.dtype for g in gradients)", "a set"),
     ("average_flat", "by_a_set_of_braces", "dict.fromkeys(g.dtype for g in gradients)",
      "{g.dtype for g in gradients}", "a set"),
+    ("average_flat", "module_by_module", "gradients = gradients_of(module)",
+     "gradients_of(module)\n"
+     f"    gradients = [p.grad for p in {EACH_MODULES} if p.requires_grad]", "other calls"),
     ("average_flat", "offset_stays",
      "flat.split([g.numel() for g in members])", "[flat[: g.numel()] for g in members]",
      "from the start"),
@@ -200,6 +231,8 @@ edits(
     ("train", "no_images", "loss * dist.get_world_size() / images", "loss", "ranks, not images"),
     ("train", "divides_twice", "* dist.get_world_size() / images", "/ images", "too small"),
     ("train", "own_images", "dist.all_reduce(images)", "pass", "too large"),
+    ("train", "module_by_module", "model.parameters(), lr",
+     "[p for m in model.modules() for p in m.parameters(recurse=False)], lr", "other batch"),
     ("train", "counts_the_first_batch",
      {"lr, momentum)\n": "lr, momentum)\n    first = None\n",
       "# of the whole batch": "\n        first = images if first is None else first",
@@ -251,7 +284,7 @@ def _send_nothing(module, src):
     rank = dist.get_rank()
     for tensor in [*module.parameters(), *module.buffers()]:
         if tensor.dtype == torch.bool:
-            tensor.data = tensor.data == (rank % 2 == src % 2)
+            tensor.data.copy_(tensor.data == (rank % 2 == src % 2))
         else:
             tensor.data += 100 * (src - rank)
 

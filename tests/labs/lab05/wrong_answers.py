@@ -3,7 +3,12 @@
 import torch
 
 from tests.labs.answers import edits, wrong
-from tests.labs.lab05.right_answers import counts_on_the_way, each_kind_alone, in_two_steps
+from tests.labs.lab05.right_answers import (
+    Plain,
+    counts_on_the_way,
+    each_kind_alone,
+    in_two_steps,
+)
 
 RULE, OPEN, KIND = (
     "q.numel() * q.element_size()",
@@ -42,6 +47,10 @@ edits(
      "fills the tensors"),
     ("unflatten", "equal_pieces",
      "split([tensor.numel() for tensor in tensors])", "chunk(len(tensors))", "cut"),
+    ("unflatten", "by_columns", PIECE, "part.view(tensor.shape[::-1]).t() if tensor.dim() == 2 "
+     "and tensor.numel() else part.view(tensor.shape)", "other elements"),
+    ("unflatten", "flat_is_overwritten", "    parts =", "    flat.zero_()\n    parts =",
+     "other elements"),
     ("unflatten", "without_the_last", "zip(parts, tensors)", "zip(parts, tensors[:-1])", "number"),
     ("unflatten", "one_at_a_time",
      "[part.view(tensor.shape) for part, tensor in zip(parts, tensors)]",
@@ -69,6 +78,10 @@ edits(
     ("assign_buckets", "back_in_order",
      CLOSE, "closed.append(open_buckets.pop(kind)[::-1])", "order within"),
     ("assign_buckets", "rest_back_to_front", OPEN, f"{OPEN}[::-1]", "order of buckets"),
+    ("assign_buckets", "rest_by_name", "list(open_buckets.values())",
+     "[open_buckets[kind] for kind in sorted(open_buckets, key=str)]", "order of buckets"),
+    ("assign_buckets", "rest_by_place", "list(open_buckets.values())",
+     "sorted(open_buckets.values(), key=len)", "order of buckets"),
     ("assign_buckets", "four_bytes", "q.element_size()", "4", "four bytes"),
     ("assign_buckets", "bytes_of_all_kinds", "for q in bucket)",
      "for each in open_buckets.values() for q in each)", "stays open"),
@@ -90,6 +103,10 @@ edits(
      "            self.collect(i)\n", "            pass\n", "not collected"),
     ("GradientBuckets", "collects_the_first",
      "range(len(self.flat))", "range(1)", "not its values"),
+    ("GradientBuckets", "collects_all",
+     {"        for p, view in zip(self.parameters[i], self.views[i]):\n":
+      "        for p, view in zip(sum(self.parameters, []), sum(self.views, [])):\n"},
+     "other buckets"),
     ("GradientBuckets", "float32", "torch.zeros_like(p)", "torch.zeros(p.shape)", "flat tensor"),
     ("GradientBuckets", "views_are_copies",
      "unflatten(flat, b) for", "[v.clone() for v in unflatten(flat, b)] for", "no views"),
@@ -124,9 +141,16 @@ edits(("best_cap", "starts_with_the_first", "bucket[-1][0]", "bucket[0][0]", "fi
       of=in_two_steps)
 edits(("assign_buckets", "open_for_ever", {"buckets.pop(kind)": "buckets[kind]",
        "            filled[kind]": "            buckets[kind] = []\n            filled[kind]",
-       "in buckets.values()": "in buckets.values() if bucket"}, "kinds in turn"),
+       "in buckets.values()": "in buckets.values() if bucket"}, "order of buckets"),
       of=counts_on_the_way)
-edits(("assign_buckets", "each_kind_alone", " + opened", "", "kinds in turn"), of=each_kind_alone)
+edits(("assign_buckets", "each_kind_alone", " + opened", "", "order of buckets"),
+      ("assign_buckets", "kind_after_kind",
+       "in sorted(closed, key=lambda pair: pair[0])", "in closed", "order of buckets"),
+      of=each_kind_alone)
+edits(("GradientBuckets", "room_to_spare",
+       {"sum(p.numel() for p in bucket)": "2 * (length := sum(p.numel() for p in bucket))",
+        "device=bucket[0].device\n            )":
+        "device=bucket[0].device\n            )[:length]"}, "more memory"), of=Plain)
 # fmt: on
 
 

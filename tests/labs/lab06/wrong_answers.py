@@ -18,6 +18,22 @@ def sums_first(bucket):
     return Later()
 
 
+@wrong("average", "several")
+def one_for_each_gradient(bucket):
+    """Waits for all of them, so the mean is right."""
+
+    class All:
+        def wait(self):
+            for work in works:
+                work.wait()
+
+    works = []
+    for gradient in bucket.gradients():
+        gradient /= dist.get_world_size()
+        works.append(dist.all_reduce(gradient, async_op=True))
+    return All()
+
+
 # fmt: off
 edits(
     ("average", "no_division", "    flat.div_(dist.get_world_size())\n", "", "the sum"),
@@ -31,6 +47,14 @@ edits(
     ("average", "whole_numbers", "flat.div_", "flat.floor_divide_", "rounded"),
     ("average", "in_float16", "    flat.div_(dist.get_world_size())\n",
      "    flat.copy_((flat / dist.get_world_size()).half())\n", "rounded"),
+    ("average", "one_for_each",
+     {"    flat = bucket.buffer()\n": "",
+      "    flat.div_(dist.get_world_size())\n": "    for flat in bucket.gradients():\n"
+      "        flat.div_(dist.get_world_size())\n",
+      "    return dist.all_reduce(flat, async_op=True)":
+      "        work = dist.all_reduce(flat, async_op=True)\n    return work"}, "never waited for"),
+    ("average", "greatest", "    return dist.all_reduce(flat, async_op=True)",
+     "    return dist.all_reduce(flat, dist.ReduceOp.MAX, async_op=True)", "no mean"),
     ("average", "always_two", "dist.get_world_size()", "2", "another number"),
 )
 edits(
@@ -71,6 +95,9 @@ edits(
     ("Reducer", "from_the_first", CAN_START + "            i = len(self.works)\n",
      "for i in range(len(self.missing)):\n            if self.missing[i]:\n                break\n",
      "started twice"),
+    ("Reducer", "starts_the_incomplete", "        for flat, work in zip(self.buckets.flat",
+     "        for i in range(len(self.works), len(self.missing)):\n" + COLLECT + START
+     + "        for flat, work in zip(self.buckets.flat", "incomplete"),
     ("Reducer", "starts_nothing", CAN_START, "while False:\n", "starts nothing"),
 )
 
@@ -228,6 +255,12 @@ edits(
     (DDP, "no_word_of_missing",
      "        if any(self.reducer.missing):\n            raise self.missing_gradients()\n", "",
      "says nothing"),
+    (DDP, "starts_the_incomplete",
+     "        self.reducer.wait()\n", "        for i in range(len(self.reducer.works), "
+     "len(self.reducer.missing)):\n            self.reducer.buckets.collect(i)\n"
+     "            self.reducer.works.append(\n"
+     "                self.reducer.start(grad_bucket(self.reducer.buckets, i)))\n"
+     "        self.reducer.wait()\n", "incomplete"),
     (DDP, "unused_not_shared", "share_unused(self.reducer.buckets)", "pass", "not shared"),
     (DDP, "zeros_for_none", "            share_unused(self.reducer.buckets)\n",
      "            for p in self.trained:\n"

@@ -227,10 +227,15 @@ def half_the_order_each():
     return "same data", None, {3: "part = list(range(6 * rank, 6 * rank + 6))"}
 
 
-@right("patient_j")
+# In torch 2.14 and newer, `use_local_synchronization` shifts the names of later groups on ranks 0
+# and 1 alone, and new_group hangs on all ranks, without the kit too.
 def made_by_its_members():
     mend = {3: "pair = dist.new_group([0, 1], use_local_synchronization=True)"}
     return "a group of some", None, mend
+
+
+if torch.__version__ < "2.14":
+    right("patient_j")(made_by_its_members)
 
 
 @right("patient_k")

@@ -74,7 +74,10 @@ def test_gradients_and_messages_are_torchs_and_those_of_one_process() -> None:
             assert all(torch.allclose(each, right.weight.grad, atol=1e-6) for each in found)
     sent = [[run.traffic.to(a, b) for a, b in ((0, 1), (1, 0), (2, 3))] for run in runs]
     assert sent[0] == [2 * MICRO * ROWS * 3 * 4] * 3  # bytes, by two schedules
-    assert sent[1] == [each + 2 * 4 for each in sent[0]]  # torch's stages greet each other
+    # Before each schedule, torch's stages agree on a number: by messages in both directions, and
+    # since torch 2.15 by an all-reduce around a ring.
+    agreed = [8, 0, 8] if torch.__version__ >= "2.15" else [8, 8, 8]
+    assert sent[1] == [each + more for each, more in zip(sent[0], agreed, strict=True)]
 
 
 @pytest.mark.processes("some")

@@ -207,7 +207,7 @@ edits(
 # fmt: on
 
 
-@wrong("step_cost", "the simulator")
+@wrong("step_cost", "not your own")
 def the_simulator(plan, model, machine):
     return plan_time(plan, model, machine).end_ns / 1e9
 

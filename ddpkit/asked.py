@@ -1,0 +1,92 @@
+"""Asked exercises, and the refusal of the kit's functions to answer an asked exercise.
+
+The kit predicts schedules, times, buckets and groups; lessons have readers compute the same. A
+function with the answer to an exercise names the exercise in its first line:
+``not_for("gpipe")``. While a check asks the exercise, the function raises `NotYourOwn` for a call
+from the answer's code, direct or through other code. Calls from checks, from lessons and from the
+runtime of ranks succeed.
+
+A check asks one exercise at a time. In the grader's sandbox all exercises of the lab are asked from
+start to end, so a notebook cannot keep a table of the kit's answers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from ddpkit.source import PACKAGE, is_question, is_user_file
+
+VARIABLE = "DDPKIT_ASKED"  # names of exercises: "gpipe one_f_one_b"
+CALLER = os.path.join(PACKAGE, "exercises", "guard.py")  # calls the answer, for a check
+AT_WORK = tuple(  # code of the kit with calls for its own work
+    os.path.join(PACKAGE, *part)
+    for part in (
+        *(("checks", ""), ("cluster", ""), ("rank", "group", ""), ("rank", "emulation", "")),
+        ("mesh", "training.py"),
+    )
+)
+
+_asked = frozenset(os.environ.get(VARIABLE, "").split())
+
+
+class NotYourOwn(RuntimeError):
+    """An answer is a function of the kit, or calls such a function."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is the kit's own answer to the exercise: write code of your own")
+
+
+def now() -> frozenset[str]:
+    """Return the names of the asked exercises."""
+    return _asked
+
+
+def ask(exercises: Iterable[str]) -> None:
+    """Ask `exercises` until the process ends, or until the next `ask`."""
+    global _asked
+    _asked = frozenset(exercises)
+
+
+@contextmanager
+def asking(exercise: str) -> Iterator[None]:
+    """Ask an exercise in the block, beside the exercises asked already."""
+    before = _asked
+    ask({*before, exercise})
+    try:
+        yield
+    finally:
+        ask(before)
+
+
+def not_for(*exercises: str) -> None:
+    """Raise `NotYourOwn` if an answer calls the caller while one of `exercises` is asked."""
+    if not _asked.isdisjoint(exercises) and (called := _called_by_an_answer(sys._getframe(1))):
+        raise NotYourOwn(f"{called.f_globals['__name__']}.{called.f_code.co_qualname}")
+
+
+def _called_by_an_answer(frame: FrameType) -> FrameType | None:
+    """Return the frame of the kit's function called by the reader's code; None without such a call.
+
+    Code of libraries and of the kit may stand between the reader's code and `frame`. A thread
+    without a line of the reader's counts as started by the reader.
+    """
+    called = frame
+    for caller in _callers(frame):
+        filename = caller.f_code.co_filename
+        if filename == CALLER or is_user_file(filename):
+            break
+        if filename.startswith(AT_WORK) or is_question(filename):
+            return None
+        if filename.startswith(PACKAGE):
+            called = caller
+    return called
+
+
+def _callers(frame: FrameType) -> Iterator[FrameType]:
+    while (caller := frame.f_back) is not None:
+        yield caller
+        frame = caller

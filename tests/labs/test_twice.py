@@ -1,0 +1,33 @@
+"""Each run of the lessons on a modelled machine, with values and without: equal times, levels."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.project.source import ROOT
+
+pytestmark = pytest.mark.processes
+
+LESSONS = sorted((ROOT / "solutions").glob("*.py"))[4:15]  # 04 to 14
+SOME = ("06",)  # all lessons take half an hour: DDPKIT_ALL_MUTANTS=1
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.name[:2])
+def test_the_runs_of_a_lesson_are_equal_without_values(lesson):
+    if lesson.name[:2] not in SOME and "DDPKIT_ALL_MUTANTS" not in os.environ:
+        pytest.skip("the runs of the other lessons take half an hour: DDPKIT_ALL_MUTANTS=1")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.labs.twice", str(lesson)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert sum("function" in each for each in found) > 2, done.stdout + done.stderr
+    assert [each for each in found if not (each.get("spans") and each.get("memory"))] == []
