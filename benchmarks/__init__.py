@@ -6,15 +6,18 @@ machines   modelled machines: what counting costs, equal traces, counted ÷ meas
 all_reduce  bus bandwidth of lab 03's six and of gloo's own, on raw gloo and on the link
 compiler   the first run that trains: torch's compiler imported once, or by each rank
 turns      small messages where ranks are batch jobs, and where they are usual processes
+real_sizes  models of 1.3 and 8 billion parameters on ranks without values
 gpus       a run, its memory and recording on GPUs; counted ÷ measured steps
 ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06's class
 views      what pictures and redraws cost, up to 100,000 spans
 whatif     predicted ÷ measured steps of runs that a replay of another run predicts
 scaling    measured ÷ predicted steps on 2 to 16 ranks, from one recording; what 4,096 cost
+traces     CPU seconds and memory of commands on large traces, and how they grow
 servers    measured ÷ simulated parameter servers, 1 to 16 workers and 1 to 4 servers
 grading    seconds for a submission, and a class of 60 of which a third is hostile
 capstone   lab 15: how far losses stay below the target, and what each mended fault brings
 torch_tests  torch's own test bodies that pass on the kit's group, in real and in emulated time
+accusations  the watches over a run: their cost, and the mistakes that they name
 mutate     machine-made mistakes in the answers, and those that no check refuses
 statements  what an exercise costs its author: statements of its checks and answers
 seeds      wrong answers of a lab that pass under a seed of the grader's questions

@@ -3,35 +3,85 @@
 The program asks each answer of the repository under the notebook's own seed and under seeds of the
 grader's draws. Prints the wrong answers with a seed of success, and the right answers with a seed
 of failure. A question of such an answer needs sharpening.
+
+A case that is the same under every seed is asked once. A wrong answer that fails such a case fails
+under every seed, and is asked nothing more.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
+from random import Random
 from typing import Any
+
+import cloudpickle
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests are no installed package
 
 from ddpkit import answers
-from ddpkit.exercises import exercises, find, judge
+from ddpkit.exercises import Case, Exercise, exercises, find, judge
 from ddpkit.exercises.seeds import Seed
+from ddpkit.grade.questions import SealedCase, questions
 from tests.labs.answers import labs, right_answers, wrong_answers
 
 
-def seeds(count: int) -> Iterator[Seed]:
-    """Yield the notebook's own seed, then `count` secret seeds."""
-    yield Seed()
-    yield from (Seed(f"a secret, number {number}", secret=True) for number in range(count))
+def secrets(count: int) -> list[Seed]:
+    """Return secret seeds, as the grader has them."""
+    return [Seed(f"a secret, number {number}", secret=True) for number in range(count)]
+
+
+@cache
+def drawn(name: str) -> frozenset[int]:
+    """Return the numbers of an exercise's cases that differ from seed to seed."""
+    asked = [questions(find(name), seed) for seed in (Seed(), *secrets(2))]
+    same = {
+        number
+        for number, (public, *others) in enumerate(zip(*asked, strict=False))
+        if all(_same(public, other) for other in others)
+    }
+    return frozenset(range(max(map(len, asked)))) - same
+
+
+def _same(public: SealedCase, other: SealedCase) -> bool:
+    pickled = public.pickled == other.pickled and _reader(public) == _reader(other)
+    return pickled and other.shown == frozenset(other.case.expect)
+
+
+def _reader(sealed: SealedCase) -> bytes:
+    return cloudpickle.dumps(sealed.case.read)  # type: ignore[no-any-return]
+
+
+def part(exercise: Exercise, numbers: Collection[int]) -> Exercise:
+    """Return an exercise that asks these cases alone."""
+
+    def cases(answer: Any, rng: Random) -> Iterator[Case]:
+        for number, case in enumerate(exercise.cases(answer, rng)):
+            if number in numbers:
+                yield case
+
+    return replace(exercise, cases=cases)
 
 
 def surprises(name: str, make: Callable[[], Any], *, right: bool, count: int) -> list[str]:
     """Return the seeds under which a right answer fails, or a wrong answer passes."""
-    asked = [(seed, judge(find(name), make(), seed)) for seed in seeds(count)]
-    return [repr(seed.text) for seed, verdict in asked if verdict.passed is not right]
+    exercise = find(name)
+    verdict = judge(exercise, make())
+    failed = [number for number, case in enumerate(verdict.cases) if case.tried and not case.passed]
+    found = [repr(Seed().text)] if verdict.passed is not right else []
+    if not right and set(failed) - drawn(name):
+        return found
+    asked = part(exercise, drawn(name)) if right else exercise
+    for seed in secrets(count) if drawn(name) else []:
+        again = (judge(part(exercise, [number]), make(), seed) for number in failed)
+        passed = all(once.passed for once in again) and judge(asked, make(), seed).passed
+        if passed is not right:
+            found.append(repr(seed.text))
+    return found
 
 
 def answers_of(lab: str) -> Iterator[tuple[str, str, Callable[[], Any], bool]]:

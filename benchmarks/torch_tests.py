@@ -5,8 +5,9 @@
 The bodies come from the wheel (`torch.testing._internal.distributed.distributed_test`), or with
 `--file` from a file of torch's repository. Each body runs on `--ranks` ranks: on torch's own group
 (plain), and on the kit's group in real time, on a link, and on a modelled machine. Prints the
-number of passes for each way, and the reason of each failure. A failure on torch's own group is no
-fault of the kit: the program lists the body, and does not run the body on the kit's group.
+number of passes for each way, and the reasons of failures and of skips. A failure on torch's own
+group is no fault of the kit: the program lists the body, and does not run the body on the kit's
+group.
 
 Many bodies share a run, since a rank needs seconds to import them. A failed run ends with the body
 in progress; the next run begins with the next body. Each run has a limit of `--seconds`.
@@ -26,6 +27,7 @@ import re
 import sys
 import tempfile
 import unittest
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -116,15 +118,15 @@ def play(file: str, bodies: Sequence[str], folder: str, plain: bool) -> None:
     classes = kinds(file)
     with open(Path(folder) / f"rank{rank}", "w", encoding="utf-8") as log:
         for number, body in enumerate(bodies):
-            print(json.dumps([number, "begun"]), file=log, flush=True)
             kind, _, name = body.partition(".")
-            skipped = run_body(classes[kind], name, rank, size, Path(folder) / f"file{number}")
-            print(json.dumps([number, "skipped" if skipped else "passed"]), file=log, flush=True)
+            why = run_body(classes[kind], name, rank, size, Path(folder) / f"file{number}")
+            how = "passed" if why is None else "skipped"
+            print(json.dumps([number, how, why or ""]), file=log, flush=True)
             dist.barrier()
 
 
-def run_body(kind: Any, name: str, rank: int, size: int, file: Path) -> bool:
-    """Run a body as torch's tests do in a process of their own; True if the body is skipped."""
+def run_body(kind: Any, name: str, rank: int, size: int, file: Path) -> str | None:
+    """Run a body as torch's tests do in a process of their own; return why the body is skipped."""
     from torch.testing._internal.common_distributed import TEST_SKIPS
     from torch.testing._internal.common_utils import set_rng_seed
 
@@ -135,13 +137,14 @@ def run_body(kind: Any, name: str, rank: int, size: int, file: Path) -> bool:
         kind.world_size = property(lambda _: size)
     try:
         getattr(body, name)()
-    except unittest.SkipTest:
-        return True
+    except unittest.SkipTest as skipped:
+        return str(skipped)
     except SystemExit as left:
-        if left.code in {skip.exit_code for skip in TEST_SKIPS.values()}:
-            return True
+        for skip in TEST_SKIPS.values():
+            if left.code == skip.exit_code:
+                return str(skip.message)
         raise
-    return False
+    return None
 
 
 def become_plain(folder: str) -> None:
@@ -180,8 +183,7 @@ def outcomes(
             except DdpkitError as failed:
                 error = failed
             done = _written(Path(folder), ranks)
-        for body, how in zip(batch, done, strict=False):
-            yield body, Outcome(how)
+        yield from zip(batch, done, strict=False)
         left = left[len(done) :]
         if error is None:
             alone = False
@@ -193,14 +195,14 @@ def outcomes(
             alone = False
 
 
-def _written(folder: Path, ranks: int) -> list[str]:
+def _written(folder: Path, ranks: int) -> list[Outcome]:
     """Return the ends of the first bodies, up to a body without an end on some rank."""
-    ended: list[dict[int, str]] = []
+    ended: list[dict[int, Outcome]] = []
     for rank in range(ranks):
         log = folder / f"rank{rank}"
         lines = log.read_text("utf-8").splitlines() if log.exists() else []
-        ended.append({number: how for number, how in map(json.loads, lines) if how != "begun"})
-    done: list[str] = []
+        ended.append({number: Outcome(*end) for number, *end in map(json.loads, lines)})
+    done: list[Outcome] = []
     while all(len(done) in each for each in ended):
         done.append(ended[0][len(done)])
     return done
@@ -238,6 +240,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 print(f"{way}: {body}\n    {outcome.why}", flush=True)
         count = {how: sum(one.how == how for one in found[way].values()) for how in HOWS}
         print(f"{way}: {', '.join(f'{n} {how}' for how, n in count.items())}", flush=True)
+        skips = Counter(one.why for one in found[way].values() if one.how == "skipped")
+        for why, number in skips.most_common():
+            print(f"{way}: {number} skipped: {why}", flush=True)
 
 
 HOWS = ("passed", "skipped", "failed")

@@ -9,6 +9,8 @@ show       the timeline of a run
 span       names a stretch of a rank's work for the timeline
 step       marks a training step of a rank, where no optimizer ends it
 busy       a stretch of a rank's work whose time is stated
+same       compares a model on all ranks
+stated     the values of a tensor, where a run computes none
 check      checks the answer to an exercise
 beside     a prediction beside what was measured, and their ratio
 carry      your own answer to an earlier exercise, or the kit's
@@ -18,7 +20,7 @@ DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
 
 The rooms, from the top (ARCHITECTURE.md says which may import which): commands; grade; authoring;
 checks, capstone and exercises; faults; cluster; mesh, measure, rank, view; protocol; simulate;
-trace; and the plain things link, machine, data, answers, files, source, text,
+trace; and the plain things asked, link, machine, data, answers, files, source, text,
 torch_private.
 """
 
@@ -45,7 +47,9 @@ from ddpkit.errors import (
 )
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.rank.emulation.busy import busy
-from ddpkit.rank.record.recorder import span, step
+from ddpkit.rank.record.marks import span, step
+from ddpkit.rank.same import same
+from ddpkit.rank.stated import stated
 from ddpkit.trace import Trace
 
 if TYPE_CHECKING:
@@ -81,8 +85,10 @@ __all__ = [
     "carry",
     "check",
     "course",
+    "same",
     "show",
     "span",
+    "stated",
     "step",
     "torchrun",
 ]

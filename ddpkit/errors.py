@@ -126,9 +126,10 @@ DeadlockCause: TypeAlias = Literal[
 # The difference between calls that must match across ranks.
 # "message": the message and the receiver's tensor differ in dtype or in number of elements.
 # "splits": in an all_to_all_single, a sender's part and its receiver's part differ in length.
+# "strides": tensors of one shape lie in memory in different orders.
 # "members": the ranks' groups of one number (the first, the second, ...) have different members.
 MismatchKind: TypeAlias = Literal[
-    "members", "operation", "root", "dtype", "shape", "reduction", "message", "splits"
+    "members", "operation", "root", "dtype", "shape", "reduction", "strides", "message", "splits"
 ]
 
 
@@ -201,6 +202,10 @@ class Deadlock(RunFailed):
     waiting  by unfinished rank, its call and its line
     needs    by unfinished rank, the ranks whose part of the call is missing; empty if none is
     cause    the reason (`DeadlockCause`); the first that applies, in the order of `DeadlockCause`
+    made     by rank, the number of calls of the collective in which ranks wait for returned ranks,
+             up to the waiting call; empty for other causes, and if the numbers are unknown
+    apart    by rank, the first calls of the collective's group that met from different lines, where
+             a rank has come by the line of another rank; empty if no calls did
     """
 
     def __init__(
@@ -210,6 +215,8 @@ class Deadlock(RunFailed):
         waiting: Mapping[int, Waiting] | None = None,
         needs: Mapping[int, Collection[int]] | None = None,
         cause: DeadlockCause = "nothing",
+        made: Mapping[int, int] | None = None,
+        apart: Mapping[int, Call] | None = None,
         ranks: Collection[int] = (),
         returned: Collection[int] = (),
     ) -> None:
@@ -217,6 +224,8 @@ class Deadlock(RunFailed):
         self.waiting: dict[int, Waiting] = dict(waiting or {})
         self.needs = {rank: frozenset(others) for rank, others in (needs or {}).items()}
         self.cause: DeadlockCause = cause
+        self.made: dict[int, int] = dict(made or {})
+        self.apart: dict[int, Call] = dict(apart or {})
 
 
 class Mismatch(RunFailed):
@@ -224,6 +233,7 @@ class Mismatch(RunFailed):
 
     kind   the difference (`MismatchKind`); the first that applies, in the order of `MismatchKind`
     calls  by rank, its call; for "message" and "splits", the sender's and the receiver's call only
+    apart  by rank, earlier calls that met from different lines, as in a `Deadlock`
     """
 
     def __init__(
@@ -232,12 +242,14 @@ class Mismatch(RunFailed):
         *,
         kind: MismatchKind = "operation",
         calls: Mapping[int, Call] | None = None,
+        apart: Mapping[int, Call] | None = None,
         ranks: Collection[int] = (),
         returned: Collection[int] = (),
     ) -> None:
         super().__init__(message, ranks=ranks, returned=returned)
         self.kind: MismatchKind = kind
         self.calls: dict[int, Call] = dict(calls or {})
+        self.apart: dict[int, Call] = dict(apart or {})
 
 
 class RunTimeout(RunFailed):
@@ -262,7 +274,22 @@ class RunTimeout(RunFailed):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The reader stopped a run; the message names the line of each rank. All ranks are gone."""
+    """The reader stopped a run; the message names the line of each rank. All ranks are gone.
+
+    doing     by unfinished rank, the state of the rank
+    returned  the ranks that had returned
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        doing: Mapping[int, Doing] | None = None,
+        returned: Collection[int] = (),
+    ) -> None:
+        super().__init__(message)
+        self.doing: dict[int, Doing] = dict(doing or {})
+        self.returned: frozenset[int] = frozenset(returned)
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows instead of a traceback."""

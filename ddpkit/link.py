@@ -207,8 +207,12 @@ class Links:
         """The two links that a message from one rank to another takes."""
         if self.hosts is None or self.hosts.of(src) == self.hosts.of(dst):
             return Route(src, dst, self.each[src], self.each[dst])
-        link, first = self.hosts.between, len(self.each)
-        return Route(first + self.hosts.of(src), first + self.hosts.of(dst), link, link)
+        link = self.hosts.between
+        return Route(self.host_of(src), self.host_of(dst), link, link)
+
+    def host_of(self, rank: int) -> int:
+        """The number of the owner of a host's link, for the host of a rank (`Route`)."""
+        return len(self.each) + (self.hosts.of(rank) if self.hosts else 0)
 
     def __getitem__(self, rank: int) -> Link:
         return self.each[rank]

@@ -46,9 +46,14 @@ def is_user_file(filename: str) -> bool:
         return False
     if filename.startswith(PACKAGE):
         return filename.startswith(_ANSWERS)
-    if _QUESTION.search(filename):
+    if is_question(filename):
         return False
     return not filename.startswith(_STDLIB)
+
+
+def is_question(filename: str) -> bool:
+    """Return True for the file of a lab's check, in the kit or in the grader's checkout."""
+    return _QUESTION.search(filename) is not None
 
 
 @functools.cache

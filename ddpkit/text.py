@@ -64,6 +64,12 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {plural(n, noun)}"
 
 
+def ordinal(n: int) -> str:
+    """``ordinal(4) == "4th"``, ``ordinal(21) == "21st"``."""
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
 def kind_of(value: object) -> str:
     """What a value is, in a sentence: ``kind_of([1]) == "a list"``, ``kind_of(None) == "None"``."""
     kind = type(value).__name__
@@ -104,6 +110,18 @@ def under(lead: str, text: str, width: int = LINE) -> str:
         break_on_hyphens=False,
         replace_whitespace=False,
     )
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """``rank_list([4]) == "rank 4"``, ``rank_list([0, 1, 2, 7]) == "ranks 0 to 2, 7"``; sorted."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1][1:] = [rank]
+        else:
+            runs.append([rank])
+    said = (f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return f"{plural(len(ranks), 'rank')} {', '.join(said)}"
 
 
 def by_rank(texts: Sequence[str]) -> str:

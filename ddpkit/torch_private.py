@@ -23,7 +23,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from enum import Enum
 from operator import attrgetter, methodcaller
@@ -45,6 +45,8 @@ class Feature(Enum):
     RUNS = "no run works"
     EMULATED = "real-time runs work, emulated ones do not"
     COUNTED = "real-time runs and those with link= work, those with machine= do not"
+    NO_VALUES = "all works but runs without values"
+    ALIKE = "all works but runs in which ranks are alike"
     DEVICES = "all works but runs on a machine with a device"
     NCCL = "runs over gloo work, those over NCCL do not"
     SCRIPTS = "a Cluster's runs work, `ddpkit run` on a machine without a GPU does not"
@@ -279,6 +281,33 @@ def _knows_the_rank() -> bool:
 
 
 _known(Feature.WORDS, f"torch.distributed.distributed_c10d.{NOT_ONESELF}", probe=_knows_the_rank)
+
+
+MEET = "_store_based_barrier"  # where ranks that make a group wait for each other, by a store
+
+
+def meet(number: Callable[[], int]) -> None:
+    """Let ranks that make a group wait for as many ranks as a function says, from now on."""
+    import torch.distributed as dist
+
+    home = dist.distributed_c10d
+    torchs = getattr(home, MEET)
+
+    def wait(rank: int, store: Any, group_name: str, _: int, *more: Any) -> None:
+        torchs(rank, store, group_name, number(), *more)
+
+    setattr(home, MEET, wait)
+
+
+def _counts_ranks() -> bool:
+    import torch.distributed as dist
+
+    wait = getattr(dist.distributed_c10d, MEET)
+    names = ("rank", "store", "group_name", "rendezvous_count", "timeout")
+    return (*inspect.signature(wait).parameters,)[:5] == names
+
+
+_known(Feature.ALIKE, f"torch.distributed.distributed_c10d.{MEET}", probe=_counts_ranks)
 
 
 # Futures
@@ -646,6 +675,97 @@ def _fake_ones_are() -> bool:
 
 
 _known(Feature.COUNTED, "torch._subclasses.fake_tensor.FakeTensor._mode_key", probe=_fake_ones_are)
+
+
+def fakes() -> bool:
+    """True if a mode of torch's makes each new tensor of the thread a fake one."""
+    import torch
+
+    key = torch._C._TorchDispatchModeKey.FAKE
+    return torch._C._get_dispatch_mode(key) is not None
+
+
+def _knows_its_mode() -> bool:
+    with fake_mode():
+        inside = fakes()
+    return inside and not fakes()
+
+
+_known(
+    Feature.COUNTED,
+    "torch._C._TorchDispatchModeKey.FAKE",
+    "torch._C._get_dispatch_mode",
+    probe=_knows_its_mode,
+)
+
+
+def fake_mode() -> Any:
+    """Return a new mode in which operations give tensors with a shape and without memory."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode()
+
+
+def no_modes() -> AbstractContextManager[Any]:
+    """Return a block in which the dispatch modes of the thread see no operation."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
+def _tells_the_shape() -> bool:
+    import torch
+
+    with no_modes(), fake_mode():
+        product = torch.empty(2, 3) @ torch.empty(3, 4)
+    return product.shape == (2, 4) and product.device.type == "cpu"
+
+
+_known(
+    Feature.NO_VALUES,
+    "torch._subclasses.fake_tensor.FakeTensorMode",
+    "torch.utils._python_dispatch._disable_current_modes",
+    probe=_tells_the_shape,
+)
+
+
+WRAPS_MODES = "torch._compile"  # the module with the function around a dispatch mode's method
+_known(
+    Feature.NO_VALUES,
+    WRAPS_MODES,
+    probe=lambda: _is_module(WRAPS_MODES),
+)
+
+REBUILD_META = "_rebuild_meta_tensor_no_storage"  # pickle calls it for a tensor on "meta"
+
+
+def rebuilds() -> ModuleType:
+    """Return the module with the functions that make tensors of their pickles."""
+    return importlib.import_module("torch._utils")
+
+
+def _rebuilds_a_shape() -> bool:
+    import torch
+
+    make, args, *_ = torch.empty(2, 3, device="meta").__reduce_ex__(5)  # type: ignore[no-untyped-call]
+    return make is getattr(rebuilds(), REBUILD_META) and args[1] == (2, 3)
+
+
+_known(Feature.NO_VALUES, f"torch._utils.{REBUILD_META}", probe=_rebuilds_a_shape)
+
+
+def tree_map(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return a copy of nested containers in which `change` has changed each value."""
+    from torch.utils._pytree import tree_map
+
+    return tree_map(change, value)
+
+
+_known(
+    Feature.NO_VALUES,
+    "torch.utils._pytree.tree_map",
+    probe=lambda: tree_map(abs, {"a": [-1, (2,)]}) == {"a": [1, (2,)]},
+)
 
 
 def tree_leaves(value: Any) -> list[Any]:

@@ -55,6 +55,7 @@ docs/teaching
 docs/clusters
 docs/emulation
 docs/run
+docs/real_sizes
 docs/pictures
 docs/where
 docs/api

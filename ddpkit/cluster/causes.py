@@ -105,7 +105,9 @@ def difference(one: Call, other: Call) -> MismatchKind | None:
         return "dtype"
     if not one.op.startswith("all_to_all") and size(one) != size(other):
         return "shape"
-    return "reduction" if one.reduce != other.reduce else None
+    if one.reduce != other.reduce:
+        return "reduction"
+    return None if same_layout(one, other) else "strides"
 
 
 def misfit(calls: Mapping[int, Call], rank: int) -> tuple[int, int] | None:
@@ -123,7 +125,13 @@ def misfit(calls: Mapping[int, Call], rank: int) -> tuple[int, int] | None:
 
 def fits(sent: Call, received: Call) -> bool:
     """True if a message fits the tensor of its receiver."""
-    return size(sent) == size(received) and sent.dtype == received.dtype
+    same_numbers = size(sent) == size(received) and sent.dtype == received.dtype
+    return same_numbers and same_layout(sent, received)
+
+
+def same_layout(one: Call, other: Call) -> bool:
+    """True if tensors of equal shape lie in memory in equal order, or if the shapes differ."""
+    return one.shape != other.shape or one.strides == other.strides
 
 
 def size(call: Call) -> int:

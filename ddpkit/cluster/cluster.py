@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import inspect
 import reprlib
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ddpkit.cluster import devices
+from ddpkit.cluster.afterwards import afterwards
 from ddpkit.cluster.cores import cores
 from ddpkit.cluster.local.launch import sweep, warm_up
-from ddpkit.cluster.local.run import Request, run_local
+from ddpkit.cluster.local.request import Request
+from ddpkit.cluster.local.run import run_local
 from ddpkit.cluster.speeds import speed_text, speeds_of
 from ddpkit.cluster.stopped import check_timeout
 from ddpkit.cluster.torchrun import job
 from ddpkit.cluster.torchrun.run import run as run_in_place
-from ddpkit.cluster.unwaited import unwaited
 from ddpkit.errors import CallError, ClusterError, RunFailed
 from ddpkit.link import Links, LinkSpec
 from ddpkit.machine import MachineSpec, machine_text, machines_of
+from ddpkit.protocol.alike import Alike
 from ddpkit.protocol.per_rank import PerRank
 from ddpkit.protocol.ship import pack_call
 from ddpkit.rank.record.recorder import current
@@ -36,6 +39,7 @@ Result = TypeVar("Result")
 
 MANY = 16  # ranks; for more, a warning says what they cost
 TOO_MANY = 256
+MOST_ALIKE = 4096  # ranks, of which at most `TOO_MANY` run
 
 
 @dataclass(frozen=True)
@@ -95,15 +99,23 @@ class Cluster:
     rank: `machine={"default": "V100", 3: "K80"}`. `machine="device of A100"` adds a host, which
     launches operations on the device and goes on. Without `link=` the network takes no time, as
     with `link="unlimited"`. `speed=` counts on top: `speed=0.5` doubles what operations take.
+    `values=False`, with `machine=`, counts operations on large tensors without computing them, so a
+    model may be larger than this computer (docs/emulation.md, "Without values"). With `alike=8`,
+    ranks 0 to 7 run, and rank r is a copy of rank r mod 8.
     `device="cuda"` gives every rank a GPU, the arguments of a run with it, and makes it the default
     device of what the rank creates. They talk NCCL if there are as many GPUs as ranks, else they
     share, and talk gloo. `DDPKIT_DEVICE=cuda` in the environment says it for all cells, but for
     emulated clusters, which compute on the CPU.
     `record=False` leaves forward, backward and optimizer out of the trace.
+    `strict=True` ends a run at the line that uses a tensor in flight: a line that changes a tensor
+    between an isend, or a collective with async_op=True, and its wait(), or that reads a tensor of
+    an irecv. Operations take three times as long. Without it, a run says afterwards what it has
+    seen of such changes.
 
     Raises ClusterError if `world_size` is not a number of ranks that can be started, if a link, a
-    machine or a speed cannot be read, for a speed without both, if there is no such device, for
-    GPUs of an emulated cluster, and in a rank.
+    machine or a speed cannot be read, for a speed without both, for `values=False` without a
+    machine, for `alike=` with values or for unlike ranks, if there is no such device, for GPUs of
+    an emulated cluster, and in a rank.
     """
 
     def __init__(
@@ -113,17 +125,26 @@ class Cluster:
         link: LinkSpec | None = None,
         machine: MachineSpec | None = None,
         speed: float | Mapping[int, float] = 1.0,
+        values: bool = True,
+        alike: int | None = None,
         device: str | None = None,
         record: bool = True,
+        strict: bool = False,
     ) -> None:
-        _check_world_size(world_size)
+        _check_world_size(world_size, alike)
         if current() is not None:
             raise ClusterError(
                 "a rank cannot start ranks. Make the Cluster outside the function; in a module "
                 'that ranks import, make it under `if __name__ == "__main__":`. Run a script that '
                 "makes its own Cluster with python, not with `ddpkit run`"
             )
-        self.world_size, self.record = world_size, record
+        self.world_size, self.record, self.values = world_size, record, values
+        self.strict = strict
+        if not values and machine is None:
+            raise ClusterError(
+                "values=False counts operations without computing them, and only a modelled "
+                'machine knows their cost: give one, as in machine="A100"'
+            )
         try:
             self.machines = () if machine is None else machines_of(machine, world_size)
             if machine is not None and link is None:
@@ -132,6 +153,8 @@ class Cluster:
         except ValueError as error:
             raise ClusterError(str(error)) from None
         self.speeds = speeds_of(speed, world_size, emulated=self.links is not None)
+        self.alike = self._alike(alike)
+        self.tells = True  # False leaves out the words after a run: see `cluster.afterwards`
         self._closed = False
         if job.active():
             here = job.job()
@@ -146,13 +169,35 @@ class Cluster:
             sweep()
             warm_up()
 
+    def _alike(self, present: int | None) -> Alike | None:
+        """Return the running ranks and copies. Raises ClusterError for unlike ranks."""
+        if present is None:
+            return None
+        if self.values or self.links is None:
+            raise ClusterError(
+                f"alike={present} runs {present} of {self.world_size} ranks, so the others have no "
+                'values: it needs values=False and a machine, as in machine="A100"'
+            )
+        alike = Alike(self.world_size, present)
+        try:
+            alike.check(self.links, self.machines, self.speeds)
+        except ValueError as error:
+            raise ClusterError(str(error)) from None
+        return None if present == self.world_size else alike
+
+    @property
+    def processes(self) -> int:
+        """The number of running ranks: fewer than `world_size` with `alike=`."""
+        return self.world_size if self.alike is None else self.alike.present
+
     def __repr__(self) -> str:
         emulated = "" if self.links is None else f" · emulated: {self.links}"
         if self.machines:
             emulated += f" · machine {machine_text(self.machines)}"
         if emulated and (speed := speed_text(self.speeds)):
             emulated += f" · speed {speed}"
-        return f"{count(self.world_size, 'rank')} · {self.place}{emulated}"
+        run = "" if self.alike is None else f", {self.alike.present} of them run"
+        return f"{count(self.world_size, 'rank')}{run} · {self.place}{emulated}"
 
     def __enter__(self) -> Cluster:
         return self
@@ -195,13 +240,13 @@ class Cluster:
         if self._closed:
             raise ClusterError("This cluster is closed: make a new one with Cluster(...)")
         check_timeout(timeout, "run")
-        _check_call(function, args, kwargs, self.world_size)
+        _check_call(function, args, kwargs, self.processes)
         request = Request(
             world_size=self.world_size,
             payload=pack_call(function, args, kwargs),
             function=_definition(function),
             place=self.place,
-            threads=1 if self.links is not None else max(1, cores() // self.world_size),
+            threads=1 if self.links is not None else max(1, cores() // self.processes),
             seed=seed,
             timeout=timeout,
             record=self.record,
@@ -209,6 +254,9 @@ class Cluster:
             speeds=() if self.links is None else self.speeds,
             script=isinstance(function, LaunchedScript),
             machines=self.machines,
+            values=self.values,
+            alike=self.alike,
+            strict=self.strict,
         )
         if job.active():
             outcome = run_in_place(request, expect_error=expect_error)
@@ -221,13 +269,12 @@ class Cluster:
             facts["machine"] = machine_text(self.machines)
         if request.script:
             facts["seed"] = seed
-        trace, earlier = join(
-            outcome.spans, outcome.dropped, self.world_size, facts, outcome.memory
-        )
+        trace, earlier = join(outcome.spans, outcome.dropped, self.processes, facts, outcome.memory)
         run = Run(outcome.results, outcome.output, trace, outcome.error, earlier)
         if outcome.error is None:
-            if not job.active() and (words := unwaited(trace)):
-                print(words)
+            if self.tells and not job.active():
+                for words in afterwards(trace, outcome):
+                    print(words, file=sys.stderr if request.script else sys.stdout)
             return run
         outcome.error.run = run
         if not expect_error:
@@ -263,7 +310,16 @@ def _said_under_torchrun(machine: bool, speed: bool) -> str:
     return f"Under torchrun the {real}: {what} {verb} ignored, and times differ from predictions."
 
 
-def _check_world_size(world_size: Any) -> None:
+def _check_world_size(world_size: Any, alike: Any = None) -> None:
+    if alike is not None:
+        if not isinstance(alike, int) or isinstance(alike, bool):
+            raise ClusterError(f"alike= takes a whole number of ranks, not {alike!r}")
+        if isinstance(world_size, int) and world_size > MOST_ALIKE:
+            raise ClusterError(
+                f"Cluster({world_size}): with alike=, give at most {MOST_ALIKE} ranks"
+            )
+        _check_world_size(alike)
+        return
     if not isinstance(world_size, int) or isinstance(world_size, bool):
         raise ClusterError(f"Cluster(world_size) takes a whole number of ranks, not {world_size!r}")
     if not 1 <= world_size <= TOO_MANY:

@@ -12,20 +12,18 @@ from collections.abc import Collection, Mapping
 from ddpkit.cluster import causes
 from ddpkit.cluster.causes import Needs
 from ddpkit.cluster.phrases import (
-    ROOT_NAMES,
     describe,
     of_group,
     place,
     ranks,
-    tensor,
     waits,
     wrapped,
 )
-from ddpkit.errors import DeadlockCause, Death, LastSeen, MismatchKind, Waiting
+from ddpkit.errors import DeadlockCause, Death, LastSeen, Waiting
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.raised import Raised
 from ddpkit.source import locate
-from ddpkit.text import BLANK, count, plural
+from ddpkit.text import BLANK, count, ordinal, plural
 
 LONG = 2000  # characters of an exception's message
 
@@ -34,7 +32,11 @@ LONG = 2000  # characters of an exception's message
 
 
 def deadlock(
-    waiting: Mapping[int, Waiting], needs: Needs, returned: Collection[int], cause: DeadlockCause
+    waiting: Mapping[int, Waiting],
+    needs: Needs,
+    returned: Collection[int],
+    cause: DeadlockCause,
+    made: Mapping[int, int],
 ) -> str:
     """Return the text of a `Deadlock` with these fields."""
     alike: dict[tuple[str, str], list[int]] = {}
@@ -48,17 +50,21 @@ def deadlock(
         [
             "The ranks wait for each other and none can go on.",
             *lines,
-            wrapped(f"Why: {_why(cause, calls, needs, returned)}"),
+            wrapped(f"Why: {_why(cause, calls, needs, returned, made)}"),
         ]
     )
 
 
 def _why(
-    cause: DeadlockCause, calls: Mapping[int, Call], needs: Needs, returned: Collection[int]
+    cause: DeadlockCause,
+    calls: Mapping[int, Call],
+    needs: Needs,
+    returned: Collection[int],
+    made: Mapping[int, int],
 ) -> str:
     circle = causes.cycle(needs)
     if cause == "returned":
-        return _why_returned(calls, needs, returned)
+        return _why_returned(calls, needs, returned, made)
     if cause == "lost":
         left = causes.lost_message(calls, needs, returned)
         assert left is not None
@@ -85,8 +91,9 @@ def _why(
             "Let one of them send first."
         )
     if cause == "send":
+        peer = "the other" if len(circle) == 2 else "the next of them"
         return (
-            f"{ranks(circle)} each wait in send until the other receives, so nobody receives. "
+            f"{ranks(circle)} each wait in send until {peer} receives, so nobody receives. "
             "Let one of them receive first, or send with isend."
         )
     if cause == "streams":
@@ -160,7 +167,9 @@ def _why_groups(making: Mapping[int, Call]) -> str:
     return f"the ranks make different groups: {', '.join(made)}. {GROUPS}"
 
 
-def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[int]) -> str:
+def _why_returned(
+    calls: Mapping[int, Call], needs: Needs, returned: Collection[int], made: Mapping[int, int]
+) -> str:
     """Return the sentence about ranks that wait for a returned rank, all in the same call."""
     alone = causes.left_alone(calls, needs, returned)
     first = next(iter(alone))
@@ -168,7 +177,7 @@ def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[
     group = [
         rank
         for rank, theirs in alone.items()
-        if theirs & gone and calls[rank].op == calls[first].op
+        if theirs & gone and calls[rank].function == calls[first].function
     ]
     verb = "waits" if len(group) == 1 else "wait"
     have = "has" if len(gone) == 1 else "have"
@@ -177,9 +186,19 @@ def _why_returned(calls: Mapping[int, Call], needs: Needs, returned: Collection[
             f"{ranks(group)} {verb} in group number {calls[first].group} for {ranks(gone)}, which "
             f"{have} returned after making fewer groups. {GROUPS}"
         )
+    before = [made.get(rank, 0) for rank in sorted(gone)]
+    if not any(before):
+        return (
+            f"{ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
+            f"{_undone(calls[first])}."
+        )
+    which = {made.get(rank, 0) for rank in group}
+    number = f"{'its' if len(group) == 1 else 'their'} {ordinal(max(which))} "
+    after = [str(before[0])] if len({*before}) == 1 else map(str, before)
     return (
-        f"{ranks(group)} {verb} for {ranks(gone)}, which {have} returned without "
-        f"{_undone(calls[first])}."
+        f"{ranks(group)} {verb} in {number if len(which) == 1 else ''}"
+        f"{calls[first].function} for "
+        f"{ranks(gone)}, which {have} returned after {' and '.join(after)}."
     )
 
 
@@ -187,81 +206,14 @@ def _undone(call: Call) -> str:
     """Return the missing part of a returned rank: the part that would end the call."""
     if call.op == "recv":
         return "sending that message"
-    return "receiving the message" if call.op == "send" else f"calling {call.op}"
+    return "receiving the message" if call.op == "send" else f"calling {call.function}"
 
 
 def _deed(call: Call) -> str:
     """Return the part of another rank that would end the call."""
     if call.op == "recv":
         return "send"
-    return "receive" if call.op == "send" else f"call {call.op}{of_group(call)}"
-
-
-# Mismatch
-
-
-def mismatch(kind: MismatchKind, calls: Mapping[int, Call]) -> str:
-    """Return the text of a `Mismatch` with these fields."""
-    if kind == "message":
-        return _message_mismatch(calls)
-    if kind == "splits":
-        return _splits_mismatch(calls)
-    alike: dict[tuple[str, str], list[int]] = {}
-    for rank, call in sorted(calls.items()):
-        alike.setdefault((describe(call), place(call.where)), []).append(rank)
-    lines = [
-        f"  {ranks(group)} {'calls' if len(group) == 1 else 'call'} {text}\n      {line}"
-        for (text, line), group in alike.items()
-    ]
-    first = next(iter(calls.values()))
-    if kind == "members":
-        head = f"Group number {first.group} has different members on different ranks."
-        return "\n".join([head, *lines, wrapped(GROUPS)])
-    head = f"The ranks disagree on collective number {first.seq} of this run."
-    return "\n".join([head, *lines, _rule(kind, first)])
-
-
-def _rule(kind: MismatchKind, call: Call) -> str:
-    """Return the rule that these ranks broke."""
-    return {
-        "operation": "Every rank must call the same collectives in the same order.",
-        "root": f"Every rank must name the same {ROOT_NAMES.get(call.op, 'root')}.",
-        "dtype": "Every rank must pass a tensor of the same dtype.",
-        "shape": "Every rank must pass a tensor of the same shape.",
-        "reduction": "Every rank must ask for the same reduction.",
-    }[kind]
-
-
-def _message_mismatch(calls: Mapping[int, Call]) -> str:
-    (src, sent), (dst, received) = sorted(calls.items(), key=lambda each: each[1].op != "send")
-    tag = f" with tag {sent.tag}" if sent.tag else ""
-    return "\n".join(
-        [
-            "A message does not fit the tensor that it is received into.",
-            f"  rank {src} sends {tensor(sent)} to rank {dst}{tag}\n      {place(sent.where)}",
-            f"  rank {dst} receives into {tensor(received)}\n      {place(received.where)}",
-            "Both sides must agree on the number of elements and on the dtype.",
-        ]
-    )
-
-
-def _splits_mismatch(calls: Mapping[int, Call]) -> str:
-    ends = next(filter(None, (causes.misfit(calls, rank) for rank in sorted(calls))))
-    (src, sent), (dst, taken) = ((end, calls[end]) for end in ends)
-    order = sent.members or range(len(sent.sends))
-    much, little = sent.sends[order.index(dst)], taken.takes[order.index(src)]
-    to, of = (" itself", " itself") if src == dst else (f" rank {dst}", f" rank {src}")
-    return "\n".join(
-        [
-            f"In {sent.op} number {sent.seq} of this run, ranks disagree on the size of a part.",
-            f"  rank {src} sends {count(much, 'number')} to{to}\n      {place(sent.where)}",
-            f"  rank {dst} takes {little} from{of}\n      {place(taken.where)}",
-            wrapped(
-                "For each pair of ranks, the sender's input_split_sizes and the receiver's "
-                "output_split_sizes must name the same number."
-            ),
-        ]
-    )
+    return "receive" if call.op == "send" else f"call {call.function}{of_group(call)}"
 
 
 # Exceptions

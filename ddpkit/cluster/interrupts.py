@@ -1,5 +1,7 @@
 """Hold KeyboardInterrupt back while the processes of a run end, and hand it on to a thread.
 
+In a command, SIGTERM and similar signals become a KeyboardInterrupt too.
+
 Python raises KeyboardInterrupt in the main thread alone. A check runs answers in another thread,
 and hands the interrupt on: `interrupt` raises the exception there.
 """
@@ -11,6 +13,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# `kill`, a closed terminal and Ctrl-\ send these signals, which end a command by default.
+_NAMES = ("SIGTERM", "SIGHUP", "SIGQUIT")
+ENDING = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
 _lock = threading.Lock()
 _holding: dict[int, list[int]] = {}  # the interrupts put off, by thread
@@ -61,3 +67,31 @@ def interrupt(thread: threading.Thread, error: type[BaseException] = KeyboardInt
         elif thread.ident is not None and thread.is_alive():
             ident, raised = ctypes.c_ulong(thread.ident), ctypes.py_object(error)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, raised)
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[list[int]]:
+    """Let the `ENDING` signals raise KeyboardInterrupt in the block; yield the received signals.
+
+    The process still ignores a signal that nohup or a shell ignores. The block changes nothing
+    outside the main thread, because Python lets only the main thread set signal handlers.
+    """
+    came: list[int] = []
+
+    def interrupt_once_more(number: int, _: object) -> None:
+        came.append(number)
+        if not callable(signal.getsignal(signal.SIGINT)):  # a shell's job in the background
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.raise_signal(signal.SIGINT)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in ENDING}
+        before = {number: one for number, one in before.items() if one is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, interrupt_once_more)
+    try:
+        yield came
+    finally:
+        for number, one in before.items():
+            signal.signal(number, one or signal.SIG_DFL)

@@ -6,10 +6,12 @@ can tell what a dead rank, or one that holds the GIL, was doing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from ddpkit.cluster import causes, explain, stopped
+from ddpkit.cluster import causes, disagreement, explain, phrases, stopped
+from ddpkit.cluster.lines import Lines
 from ddpkit.errors import (
     Deadlock,
     Doing,
@@ -22,11 +24,15 @@ from ddpkit.errors import (
 )
 from ddpkit.protocol.call import Call, Where
 from ddpkit.protocol.status import RankStatus
+from ddpkit.source import source_line
 
 # How long all unfinished ranks must stand still. Long enough for the slowest start of a transfer
 # on a busy machine; and longer where each wait has its counterpart, so that bytes should flow.
 PATIENCE_NS = 1_500_000_000
 PATIENCE_MATCHED_NS = 20_000_000_000
+# Instead, on an emulated network: on busy cores a rank that waits in gloo may long seem to compute,
+# and the network waits for such a rank.
+PATIENCE_EMULATED_NS = 60_000_000_000
 PATIENCE_LOST_NS = 5_000_000_000  # instead, if the rank that should send bytes has returned
 BUSY = 0.05  # CPU seconds per second, above which a rank is moving bytes or computing
 
@@ -41,14 +47,24 @@ class Box(Protocol):
         """Calls since the last time this was asked, and how many were lost."""
 
 
+class EmulatedNetwork(Protocol):
+    """The state of the emulated network (`cluster.local.timekeeper.Timekeeper`)."""
+
+    @property
+    def stands(self) -> bool:
+        """True if all ranks wait, some have devices, and no event is left."""
+
+    @property
+    def happened(self) -> int:
+        """The number of past events."""
+
+
 class Monitor:
     """Reads the black boxes of all ranks of one run; `look` says what is wrong, if anything is."""
 
-    def __init__(
-        self, boxes: Sequence[Box], devices_stand: Callable[[], bool] | None = None
-    ) -> None:
-        self._boxes = boxes
-        self._devices_stand = devices_stand or (lambda: False)  # no event is left
+    def __init__(self, boxes: Sequence[Box], network: EmulatedNetwork | None = None) -> None:
+        self._boxes, self._network = boxes, network
+        self._happened = 0  # events of the network, by the last look
         self._still_since: dict[int, RankStatus] = {}
         self._returned: set[int] = set()
         self.statuses: dict[int, RankStatus] = {}  # the newest of each rank
@@ -58,8 +74,13 @@ class Monitor:
         self._messages: dict[tuple[str, int, int, int, int], dict[str, tuple[int, Call]]] = {}
         # How each rank receives in a group, with a tag: by name, from anybody.
         self._receives: dict[tuple[str, int, int], set[str]] = {}
+        self._wrong: tuple[MismatchKind, dict[int, Call]] | None = None  # the first disagreement
         self._groups: dict[str, tuple[int, Call]] = {}  # by name: the first call in it
-        self._complete = True  # no call was lost, so messages can be paired
+        # The number of posted collectives, by rank, group and function.
+        self._posted: Counter[tuple[int, str, str]] = Counter()
+        self._nth: dict[tuple[str, int], dict[int, int]] = {}  # the number at each open call
+        self._lines = Lines()
+        self._complete = True  # without lost calls, messages can be paired, and calls counted
 
     def look(self, returned: Collection[int]) -> RunFailed | None:
         """Read on; return the reason to end the run, or None. `returned` ranks are at rest."""
@@ -70,7 +91,10 @@ class Monitor:
         return self.disagreement(returned) or self._deadlock(returned)
 
     def disagreement(self, returned: Collection[int]) -> Mismatch | None:
-        """Read the newest calls and compare them, over all ranks."""
+        """Read the newest calls and compare them, over all ranks.
+
+        A later look at the same disagreement names the ranks that have come to it since then.
+        """
         for rank, box in enumerate(self._boxes):
             calls, lost = box.new_calls()
             self._complete &= not lost
@@ -81,13 +105,40 @@ class Monitor:
                 wrong = self._other_group(rank, call)
                 if wrong is None:
                     wrong = self._message(rank, call) if call.is_message else self._take(rank, call)
-                if wrong is not None:
-                    return _mismatch(*wrong, returned)
+                self._wrong = self._wrong or wrong
         for rank, status in self.statuses.items():
             making = status.waiting
-            if making and making.makes_group and (wrong := self._other_group(rank, making)):
-                return _mismatch(*wrong, returned)
-        return None
+            if making and making.makes_group:
+                self._wrong = self._wrong or self._other_group(rank, making)
+        if self._wrong is None:
+            return None
+        kind, calls_by_rank = self._wrong
+        found = dict(sorted(calls_by_rank.items()))
+        text = disagreement.mismatch(kind, found, self._late(kind, found) - set(returned))
+        apart = self._apart(next(iter(found.values())))
+        text += disagreement.first_apart(apart)
+        return Mismatch(
+            text, ranks=tuple(found), returned=returned, kind=kind, calls=found, apart=apart
+        )
+
+    def by_luck(self) -> dict[int, Call]:
+        """Return the first calls of the run that met by luck; {} if none did (`Lines`)."""
+        return self._lines.by_luck(_text) if self._complete else {}
+
+    def _apart(self, call: Call) -> dict[int, Call]:
+        """Return the first calls, in the group of a failed collective, from different lines."""
+        if call.is_message or not call.seq or not self._complete:
+            return {}
+        return self._lines.first_apart(call.group)
+
+    def late(self, wrong: Mismatch) -> set[int]:
+        """Return the unfinished ranks that have yet to make the call on which others disagree."""
+        return self._late(wrong.kind, wrong.calls) - wrong.returned
+
+    def _late(self, kind: MismatchKind, calls: Mapping[int, Call]) -> set[int]:
+        if kind in ("members", "message", "splits"):
+            return set()
+        return self._members(next(iter(calls.values()))) - set(calls)
 
     def last_seen(self, rank: int) -> LastSeen | None:
         """Where a rank was when it was last heard of; None if it never was.
@@ -142,15 +193,21 @@ class Monitor:
         key = (call.group, call.seq)
         calls = self._collectives.setdefault(key, {})
         calls[rank] = call
+        self._lines.came(rank, call)
+        counted = rank, call.group, call.function
+        # A call with objects begins with their sizes, and only these are int64.
+        self._posted[counted] += call.function == call.op or call.dtype == "int64"
+        self._nth.setdefault(key, {})[rank] = self._posted[counted]
         first, *others = calls.values()
         for other in others:
             kind = causes.difference(first, other)
             if kind is not None:
-                return kind, dict(sorted(calls.items()))
+                return kind, calls
         if (ends := causes.misfit(calls, rank)) is not None:
             return "splits", {end: calls[end] for end in ends}
         if len(calls) == len(self._members(first)):
-            del self._collectives[key]  # all agree
+            self._lines.met(calls)
+            del self._collectives[key], self._nth[key]  # all agree
         return None
 
     def _message(self, rank: int, call: Call) -> tuple[MismatchKind, dict[int, Call]] | None:
@@ -178,6 +235,10 @@ class Monitor:
         if not self._returned.issuperset(returned):  # ranks have yet to see the last calls
             self._returned.update(returned)
             self._still_since.clear()
+        if self._network is not None and self._network.happened != self._happened:
+            self._happened = self._network.happened
+            self._still_since.clear()  # the network works out a step for waiting ranks
+            return None
         unfinished = [rank for rank in range(len(self._boxes)) if rank not in returned]
         if not unfinished or not all(self._stands_still(rank) for rank in unfinished):
             return None
@@ -194,23 +255,42 @@ class Monitor:
         calls = {rank: each.call for rank, each in waiting.items()}
         needs = {rank: self._needs(rank, call) for rank, call in calls.items()}
         lost = causes.lost_message(calls, needs, returned) is not None
-        patience = PATIENCE_LOST_NS if lost else PATIENCE_MATCHED_NS
+        matched = PATIENCE_MATCHED_NS if self._network is None else PATIENCE_EMULATED_NS
+        patience = PATIENCE_LOST_NS if lost else matched
         flows = any(
             not needs[rank] or self._on_its_way(rank, call, returned)
             for rank, call in calls.items()
         )
-        stand = flows and self._devices_stand()
+        stand = flows and self._network is not None and self._network.stands
         if flows and not stand and still < patience:
             return None
         cause = "streams" if stand else causes.deadlock_cause(calls, needs, returned)
+        made = self._made(calls, needs, returned) if cause == "returned" else {}
+        apart = self._apart(next(iter(calls.values())))
+        text = explain.deadlock(waiting, needs, returned, cause, made)
         return Deadlock(
-            explain.deadlock(waiting, needs, returned, cause),
+            text + disagreement.first_apart(apart),
             ranks=unfinished,
             returned=returned,
             waiting=waiting,
             needs=needs,
             cause=cause,
+            made=made,
+            apart=apart,
         )
+
+    def _made(
+        self, calls: Mapping[int, Call], needs: causes.Needs, returned: Collection[int]
+    ) -> dict[int, int]:
+        """Return `Deadlock.made` for a deadlock with returned ranks."""
+        call = calls[next(iter(causes.left_alone(calls, needs, returned)))]
+        if call.is_message or not call.seq or not self._complete:
+            return {}
+        made = {rank: self._posted[rank, call.group, call.function] for rank in returned}
+        for rank, each in calls.items():
+            if (each.function, each.group) == (call.function, call.group):
+                made |= {rank: self._nth.get((each.group, each.seq), {}).get(rank, 0)}
+        return made
 
     def _stands_still(self, rank: int) -> bool:
         """True if a rank waits in the same call as before, and has used almost no CPU meanwhile."""
@@ -262,14 +342,13 @@ class Monitor:
         return set(call.members if call.group else range(len(self._boxes)))
 
 
-def _mismatch(kind: MismatchKind, calls: dict[int, Call], returned: Collection[int]) -> Mismatch:
-    text = explain.mismatch(kind, calls)
-    return Mismatch(text, ranks=tuple(calls), returned=returned, kind=kind, calls=calls)
-
-
 def _message_key(rank: int, call: Call) -> tuple[str, int, int, int, int]:
     """What both ends of a message agree on: group, sender, receiver, tag and number."""
     return (call.group, *call.ends(rank), call.tag, call.seq)
+
+
+def _text(where: Where) -> str:
+    return source_line(*where) or phrases.place(where)
 
 
 def _cpu_share(since: RankStatus, now: RankStatus) -> float:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddpkit.errors import RunFailed
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.replica import Replica
 from ddpkit.trace import Dropped, MemoryLevel, Scalar, Span
 
 
@@ -19,4 +21,7 @@ class RunOutcome:
     dropped: dict[int, Dropped] = field(default_factory=dict)  # by rank
     error: RunFailed | None = None
     facts: dict[str, Scalar] = field(default_factory=dict)  # more of them, for the trace
+    by_luck: dict[int, Call] = field(default_factory=dict)  # ranks and calls: `Monitor.by_luck`
+    replicas: dict[int, list[Replica]] = field(default_factory=dict)  # ranks and models
+    limits: dict[int, float] = field(default_factory=dict)  # ranks and seconds
     memory: dict[int, tuple[MemoryLevel, ...]] = field(default_factory=dict)  # by rank

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddpkit.errors import Waiting
-from ddpkit.protocol.call import ASYNCHRONOUS, Call, Where
+from ddpkit.protocol.call import ASYNCHRONOUS, OF_OBJECTS, Call, Where
 from ddpkit.source import locate, source_line
-from ddpkit.text import ERROR_LINE, plural, wrap
+from ddpkit.text import ERROR_LINE, count, plural, wrap
 
 ROOT_NAMES = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 
@@ -34,7 +34,10 @@ def wrapped(sentence: str) -> str:
 
 def tensor(call: Call) -> str:
     """Return "float32[4, 2]", or "" for a call without a tensor."""
-    return f"{call.dtype}[{', '.join(map(str, call.shape))}]" if call.dtype else ""
+    if not call.dtype:
+        return ""
+    strides = f" with strides {list(call.strides)}" if call.strides else ""
+    return f"{call.dtype}[{', '.join(map(str, call.shape))}]{strides}"
 
 
 def describe(call: Call) -> str:
@@ -43,8 +46,10 @@ def describe(call: Call) -> str:
         if call.keys:
             return f"{call.op}({', '.join(map(repr, call.keys))}) of a store"
         return f"{call.op}()" + (f" for group {sorted(call.members)}" if call.group else "")
-    text = f"{call.op}({', '.join(filter(None, _arguments(call)))})"
+    text = f"{call.function}({', '.join(filter(None, _arguments(call)))})"
     text += of_group(call)
+    if call.via in OF_OBJECTS:
+        return text
     if call.via in ASYNCHRONOUS:
         return f"i{text}"
     return f"{text} inside {call.via}()" if call.via else text
@@ -56,21 +61,27 @@ def of_group(call: Call) -> str:
 
 
 def _arguments(call: Call) -> Iterable[str]:
+    if call.objects is not None:
+        yield count(call.objects, "object")
     if call.is_message:
         yield f"{'dst' if call.op == 'send' else 'src'}={'any' if call.peer is None else call.peer}"
         yield f"tag={call.tag}" if call.tag else ""
     else:
-        yield tensor(call)
+        yield "" if call.via in OF_OBJECTS else tensor(call)
         yield f"{ROOT_NAMES[call.op]}={call.root}" if call.op in ROOT_NAMES else ""
         yield call.reduce if call.reduce != "SUM" else ""
     yield f"group={sorted(call.members)}" if call.group and not call.group_desc else ""
 
 
 def waits(rank_list: Iterable[int], waiting: Waiting) -> str:
-    """Return two lines of a report: the waiting ranks with their call, and the line of code."""
+    """Return two lines of a report: the waiting ranks with their call, and the line of code.
+
+    A call that was posted in another cell or file than the one that waits is named with its place.
+    """
     numbers, text = sorted(rank_list), describe(waiting.call)
     verb = "waits" if len(numbers) == 1 else "wait"
     posted = waiting.call.where
     if posted != waiting.where and posted[0]:
-        text = f"wait() for the {text} of line {posted[1]}"
+        here = posted[0] == waiting.where[0]
+        text = f"wait() for the {text} of {f'line {posted[1]}' if here else locate(*posted)}"
     return f"  {ranks(numbers)} {verb} in {text}\n      {place(waiting.where)}"

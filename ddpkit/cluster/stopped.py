@@ -29,10 +29,21 @@ def torchrun_timeout(seconds: float) -> str:
     return f"torchrun was ended after its timeout of {seconds:g} s. All ranks are gone."
 
 
-def stopped(what: str, doing: Mapping[int, Doing], returned: Collection[int] = ()) -> str:
-    """Return the text of an `Interrupted`; `what` is "run" or "job"."""
+def stopped(
+    what: str, doing: Mapping[int, Doing], returned: Collection[int] = (), by: str = "you"
+) -> str:
+    """Return the text of an `Interrupted`; `what` is "run" or "job", `by` you or a signal."""
     where = what_ranks_did(doing, returned) or "  no run was in progress"
-    return f"you stopped the {what}. At that moment,\n{where}"
+    return f"{by} stopped the {what}. At that moment,\n{where}"
+
+
+def stalled(seconds: float, doing: Mapping[int, Doing], returned: Collection[int]) -> str:
+    """Return the text about a run in which no process has worked for some seconds."""
+    return (
+        f"For {seconds:g} s no rank has used a processor or moved a byte. At this moment,\n"
+        f"{what_ranks_did(doing, returned)}\n"
+        "The run goes on, because it may only be slow. Ctrl-C, or the stop button, ends it."
+    )
 
 
 def what_ranks_did(doing: Mapping[int, Doing], returned: Collection[int]) -> str:

@@ -4,12 +4,15 @@ main       the command line itself
 lab        opens a lab, or copies the labs to a folder
 script     a lab as a plain script
 run        a script for torchrun, on our ranks
+summary    the report of a run: time, speed, work and price
 check      your own notebook, run from the top
 doctor     is this machine ready?
 diagnosis  the sentences of doctor
 machine    modelled machines: the named ones, and one measured here
 trace      the table of a trace, and its export
 predict    a recorded step on other ranks and links
+numbers    the numbers of a command as JSON and CSV
+waiting    progress of a command that lasts long
 tune       the bucket caps that are worth measuring
 grade      a class, each notebook in a sandbox
 report     the results of a class in another form

@@ -38,6 +38,8 @@ PAGES = [
         "docs/clusters.md",
         "docs/emulation.md",
         "docs/run.md",
+        "docs/real_sizes.md",
+        "docs/llama.py",
         "docs/pictures.md",
         "docs/glossary.md",
         "docs/pictures/*.png",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,9 @@ import click
 from ddpkit.errors import LessonError
 from ddpkit.files import CHECKOUT, PACKAGE, write_whole
 
-GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md")  # linked by the start page
+# Pages that the start page links to, pages linked there, and a script.
+DUPLICATE = re.compile(r"-Copy\d+$")  # the end of a name that Jupyter's Duplicate makes
+GUIDES = ("pictures.md", "run.md", "emulation.md", "glossary.md", "real_sizes.md", "llama.py")
 
 
 class _ForJupyter(click.Command):
@@ -161,11 +164,18 @@ def start_page() -> Path:
 def lab_named(number: str, labs: Sequence[Path]) -> Path:
     """Return the lab of `labs` with this `number`: "0", "00" or "00_ranks".
 
-    Raises ClickException, with the list of labs, if there is no such lab.
+    A number never means a duplicate that Jupyter made; a duplicate's own name does.
+
+    Raises ClickException if there is no such lab, with the list of labs, or more than one.
     """
     wanted = number.zfill(2) if number else number
-    found = [path for path in labs if path.stem == number or path.stem.startswith(f"{wanted}_")]
-    if len(found) != 1:
+    found = [path for path in labs if path.stem.startswith(f"{wanted}_") and wanted.isdigit()]
+    found = [path for path in found if not DUPLICATE.search(path.stem)]
+    found = [path for path in labs if path.stem == number] or found
+    if len(found) > 1:
+        several = ", ".join(path.stem for path in found)
+        raise click.ClickException(f"Several notebooks are lab {number!r}: {several}. Name one.")
+    if not found:
         known = ", ".join(path.stem for path in labs)
         raise click.ClickException(f"There is no lab {number!r}. The labs are: {known}.")
     return found[0]

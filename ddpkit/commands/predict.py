@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpkit.text import columns, count, size
+from ddpkit.commands.numbers import Row, to_files, write_rows
+from ddpkit.commands.waiting import reading, said_if_long
+from ddpkit.text import columns, count, rank_list, size
 
 if TYPE_CHECKING:
     from ddpkit.simulate import Forecast
@@ -31,6 +33,7 @@ def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Speed of the ranks, relative to the recording; 2 is twice as fast.",
         ),
         click.option("--link", help='Another link, such as "100 Gbit/s, 10 us".'),
+        to_files,
         click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path)),
     ):
         command = option(command)
@@ -67,6 +70,8 @@ def predict(
     cap: float | None,
     speed: float,
     algorithm: str,
+    as_json: Path | None,
+    as_csv: Path | None,
 ) -> None:
     """Predict a recorded step's time with other ranks, links, machines and bucket caps.
 
@@ -77,33 +82,68 @@ def predict(
     for line in described(model, files):
         click.echo(line)
     changed = {"link": link, "bucket_cap_mb": cap, "algorithm": algorithm}
-    if machine is None:
-        click.echo("\n".join(_curve(model, ranks, speed=speed, **changed)))
-    else:
-        least, most = _speeds(model, machine, recorded_on)
+    factors = [1.0] if machine is None else _speeds(model, machine, recorded_on)
+    if machine is not None:
+        least, most = factors
         click.echo(
             f"A trace does not hold single operations. On {machine} an operation is between "
             f"× {least:.3g} and × {most:.3g} as fast, depending on its limit: start, compute or "
             "memory."
         )
-        for factor in (least, most):
+    rows: list[Row] = []
+    for factor in factors:
+        if machine is not None:
             click.echo(f"If all operations are × {factor:.3g} as fast:")
-            click.echo("\n".join(_curve(model, ranks, speed=speed * factor, **changed)))
+        curve = _curve(model, ranks, speed=speed * factor, **changed)
+        click.echo("\n".join(_table(curve, all_ranks=not ranks)))
+        rows += curve
+    write_rows(as_json, as_csv, rows, **_recorded(model))
     click.echo(BLIND)
     click.echo(f"To see it run: {_run(model, max(ranks, default=8), link, machine)}")
 
 
-def _curve(model: Forecast, ranks: tuple[int, ...], **changed: Any) -> list[str]:
-    """Return the step, speed-up and efficiency over ranks, as lines."""
-    alone = stated(model, world_size=1, **changed).step_ns
-    rows, good = [["ranks", "a step", "speed-up", "efficiency"]], 0
+def _curve(model: Forecast, ranks: tuple[int, ...], *, speed: float, **changed: Any) -> list[Row]:
+    """Return the step, speed-up and efficiency for each number of ranks."""
+    alone, rows = stated(model, world_size=1, speed=speed, **changed).step_ns, list[Row]()
     for n in sorted({*(ranks or RANKS)}):
-        step_ns = stated(model, world_size=n, **changed).step_ns
+        step_ns = stated(model, world_size=n, speed=speed, **changed).step_ns
         share = alone / step_ns if step_ns else 1.0
-        good = n if share >= GOOD else good
-        rows.append([f"{n:,}", f"{step_ns / 1e6:.4g} ms", f"{n * share:,.3g}", f"{share:.0%}"])
+        rows.append(
+            {
+                "ranks": n,
+                "speed": speed,
+                "step_seconds": step_ns / 1e9,
+                "speed_up": n * share,
+                "efficiency": share,
+            }
+        )
+    return rows
+
+
+def _table(curve: list[Row], *, all_ranks: bool) -> list[str]:
+    """Return a curve as lines."""
+    rows, good = [["ranks", "a step", "speed-up", "efficiency"]], 0
+    for point in curve:
+        n, seconds, faster, share = (
+            float(point[name] or 0) for name in ("ranks", "step_seconds", "speed_up", "efficiency")
+        )
+        good = int(n) if share >= GOOD else good
+        rows.append([f"{int(n):,}", f"{seconds * 1e3:.4g} ms", f"{faster:,.3g}", f"{share:.0%}"])
     said = f"The efficiency is {GOOD:.0%} or more up to {count(good, 'rank')}."
-    return [*columns(rows), *([] if ranks else [said])]
+    return [*columns(rows), *([said] if all_ranks else [])]
+
+
+def _recorded(model: Forecast) -> dict[str, object]:
+    """Return the numbers of the recorded step, for a JSON file."""
+    return {
+        "recorded": {
+            "ranks": model.world_size,
+            "gradients": len(model.step.gradients),
+            "bytes": model.step.bytes,
+            "buckets": len(model.buckets),
+        },
+        "measured_by_predicted": model.ratio,
+    }
 
 
 def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[float, float]:
@@ -128,7 +168,11 @@ def loaded(files: tuple[Path, ...]) -> Forecast:
     from ddpkit.simulate import forecast
     from ddpkit.trace import Trace
 
-    return forecast(Trace.load(*files))
+    with said_if_long() as doing:
+        doing(reading(files))
+        trace = Trace.load(*files)
+        doing(f"Learning from {count(trace.steps, 'step')}.")
+        return forecast(trace)
 
 
 def stated(model: Forecast, **changed: Any) -> Any:
@@ -148,6 +192,12 @@ def described(model: Forecast, files: tuple[Path, ...]) -> list[str]:
         f"{count(len(step.gradients), 'gradient')} of {size(step.bytes)} in "
         f"{count(len(model.buckets), 'bucket')}; {recorded / 1e6:.4g} ms a step by the model"
     ]
+    if model.recorded:
+        lines.append(
+            f"{len(model.recorded)} of {count(model.world_size, 'rank')} recorded "
+            f"({rank_list(model.recorded)}): the others are taken to be copies. Waits for other "
+            "ranks count as time of the link."
+        )
     if model.ratio is None:
         lines.append("Too short to hold steps out: the error of the model is not known.")
     else:

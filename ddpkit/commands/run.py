@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpkit.errors import ClusterError, Interrupted, RankDied, RunFailed, TraceError
+from ddpkit.commands.numbers import json_bytes, write
+from ddpkit.errors import ClusterError, Interrupted, RankDied, RunFailed
 
 if TYPE_CHECKING:
-    from ddpkit.cluster import Cluster, Run
+    from ddpkit.cluster import Cluster
     from ddpkit.rank.script.launched import LaunchedScript
     from ddpkit.trace import Trace
 
@@ -54,6 +55,24 @@ SEEDS = 10**9  # the number of seeds from which a run takes one where the user n
     "rank 3 alone.",
 )
 @click.option(
+    "--no-values",
+    is_flag=True,
+    help="With --machine: count operations on large tensors without computing them, so that models "
+    "of real size run on a laptop.",
+)
+@click.option(
+    "--alike",
+    type=click.IntRange(1),
+    metavar="K",
+    help="With --no-values: run the first K of the RANKS only. Rank r is a copy of rank r mod K.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="End the run at a line that uses a tensor in flight: one that an isend, an irecv or an "
+    "async_op=True collective holds until its wait().",
+)
+@click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="S",
@@ -80,6 +99,19 @@ SEEDS = 10**9  # the number of seeds from which a run takes one where the user n
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the timeline as one page; zoom and details work offline in any browser.",
 )
+@click.option(
+    "--json",
+    "numbers",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the numbers of the report as JSON.",
+)
+@click.option(
+    "--price",
+    type=click.FloatRange(0),
+    metavar="P",
+    help="Price of a rank's machine for an hour: report what a step and 1,000 steps cost.",
+)
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -88,10 +120,15 @@ def run(
     link: str | None,
     machine: str | None,
     speed: tuple[str, ...],
+    no_values: bool,
+    alike: int | None,
+    strict: bool,
     timeout: float | None,
     seed: int | None,
     saved: Path | None,
     html: Path | None,
+    numbers: Path | None,
+    price: float | None,
     script: str,
     args: tuple[str, ...],
 ) -> None:
@@ -100,31 +137,65 @@ def run(
     The script needs no change and no GPU. stdout belongs to the script; ddpkit prints to stderr.
     A deadlock is explained. The exit code is the script's.
     """
-    cluster = _cluster(ranks, _read("--link", link), _read("--machine", machine), _speeds(speed))
+    from ddpkit.cluster.interrupts import interrupted_by_signals
+
+    if alike is not None and not no_values:
+        raise ClusterError(
+            f"--alike {alike} runs {alike} of {ranks} ranks, so the others have no values: add "
+            "--no-values and --machine"
+        )
+    if no_values and machine is None:
+        raise ClusterError(
+            "--no-values counts operations without computing them, and only a modelled machine "
+            "knows their cost: add one, as in --machine A100"
+        )
+    cluster = _cluster(
+        *(ranks, _read("--link", link), _read("--machine", machine), _speeds(speed)),
+        values=not no_values,
+        alike=alike,
+        strict=strict,
+    )
     called = launched(script, args, is_module, cluster)
-    _check_targets(saved, html)
+    _check_targets(saved, html, numbers)
     failed: RunFailed | None = None
     used = secrets.randbelow(SEEDS) if seed is None else seed
-    try:
-        done = cluster.run(called, timeout=timeout, seed=used)
-    except RunFailed as error:
-        done, failed = error.run, error
-    except KeyboardInterrupt as stopped:
-        _say(str(stopped) if isinstance(stopped, Interrupted) else "you stopped the run.")
-        sys.exit(STOPPED)
-    _say(summary(done) if failed is None else explanation(failed))
+    with interrupted_by_signals() as signals:
+        try:
+            done = cluster.run(called, timeout=timeout, seed=used)
+        except RunFailed as failure:
+            done, failed = failure.run, failure
+        except KeyboardInterrupt as error:
+            with suppress(OSError):  # the terminal may be closed
+                _say(_stopped(error, signals))
+            sys.exit(128 + signals[0] if signals else STOPPED)
+    from ddpkit.commands.summary import all_numbers, summary
+
+    _say(summary(done, price) if failed is None else explanation(failed))
     _say(f"seed {used}: with --seed {used} the ranks draw the same random numbers again")
     if saved is not None:
         save(done.trace, saved)
     if html is not None:
-        write_page(done.trace, html)
+        from ddpkit.view.explorer.page import page_bytes
+
+        write(page_bytes(done.trace), html)
+    if numbers is not None:
+        write(json_bytes(all_numbers(done.trace, price)), numbers)
     if failed is not None:
         sys.exit(exit_code(failed))
 
 
-def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float]) -> Any:
+def _cluster(
+    ranks: int,
+    link: Any,
+    machine: Any,
+    speed: float | dict[int, float],
+    *,
+    values: bool = True,
+    alike: int | None = None,
+    strict: bool = False,
+) -> Any:
     from ddpkit.cluster import Cluster, devices
-    from ddpkit.cluster.cluster import TOO_MANY
+    from ddpkit.cluster.cluster import MOST_ALIKE, TOO_MANY
     from ddpkit.cluster.torchrun import job
 
     if job.active():
@@ -132,11 +203,21 @@ def _cluster(ranks: int, link: Any, machine: Any, speed: float | dict[int, float
             f"{', '.join(job.LAUNCHED)} are set, so this process is a rank already, and `ddpkit "
             "run` starts ranks itself. Unset these variables, or do not use torchrun."
         )
-    if not 1 <= ranks <= TOO_MANY:
-        raise ClusterError(f"-n {ranks}: give a number of ranks from 1 to {TOO_MANY}.")
+    most = TOO_MANY if alike is None else MOST_ALIKE
+    if not 1 <= ranks <= most:
+        raise ClusterError(f"-n {ranks}: give a number of ranks from 1 to {most}.")
     emulated = link is not None or machine is not None
     device = "cuda" if not emulated and devices.has_gpus() else "cpu"
-    return Cluster(ranks, link=link, machine=machine, speed=speed, device=device)
+    return Cluster(
+        ranks,
+        link=link,
+        machine=machine,
+        speed=speed,
+        values=values,
+        alike=alike,
+        device=device,
+        strict=strict,
+    )
 
 
 def _read(option: str, text: str | None) -> Any:
@@ -227,14 +308,14 @@ def _free_port() -> int:
 # The files of a run
 
 
-def _check_targets(saved: Path | None, html: Path | None) -> None:
+def _check_targets(saved: Path | None, *written: Path | None) -> None:
     """Raise ClusterError for a file that could not be written when the run is over."""
     if saved is not None and saved.suffix and not saved.name.endswith((".json", ".json.gz")):
         raise ClusterError(
             f"--trace {saved}: write FILE.json or FILE.json.gz, FILE.chrome.json for Perfetto, or "
             "a folder"
         )
-    for path in filter(None, (saved, html)):
+    for path in filter(None, (saved, *written)):
         if not os.access(path.parent, os.W_OK):
             raise ClusterError(
                 f"{path} cannot be written: the folder {path.parent} is missing or not writable."
@@ -254,23 +335,21 @@ def save(trace: Trace, path: Path) -> None:
         _say("Nothing was recorded, so no trace was written.")
 
 
-def write_page(trace: Trace, path: Path, step: int | None = None) -> None:
-    """Write the page of a trace. Raises TraceError if it cannot be written."""
-    from ddpkit.files import write_whole
-    from ddpkit.view.explorer.page import page_bytes
-
-    try:
-        write_whole(path, page_bytes(trace, step))
-    except OSError as error:
-        raise TraceError(f"{path} cannot be written: {error.strerror}.") from None
-    _say(f"wrote {path}")
-
-
 # The messages after a run
 
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
+
+
+def _stopped(error: KeyboardInterrupt, signals: list[int]) -> str:
+    """Return the text of a stopped run; the first of the signals stopped it, if there are any."""
+    from ddpkit.cluster import stopped
+
+    by = signal.Signals(signals[0]).name if signals else "you"
+    if isinstance(error, Interrupted):
+        return stopped.stopped("run", error.doing, error.returned, by)
+    return f"{by} stopped the run."
 
 
 def explanation(error: RunFailed) -> str:
@@ -288,13 +367,3 @@ def exit_code(error: RunFailed) -> int:
         with suppress(KeyError):
             return 128 + signal.Signals[death.signal]
     return 1
-
-
-def summary(done: Run[None]) -> str:
-    """Return the table of a run's time, and the parts of a typical step."""
-    from ddpkit.view.drawing.typical import typical_step
-    from ddpkit.view.timeline.model import timeline_model
-
-    trace = done.trace
-    shown = [None, typical_step(trace, None)] if trace.steps > 1 else [None]
-    return "\n\n".join(timeline_model(trace, step).text for step in shown)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ddpkit.commands.numbers import write_rows
 from ddpkit.commands.predict import BLIND, described, loaded, of_a_trace, stated
 from ddpkit.text import columns, count
 
@@ -17,7 +18,14 @@ SHOWN = 8
 @click.command()
 @of_a_trace
 @click.option("--ranks", "-n", type=click.IntRange(1, 65536), help="Number of ranks.")
-def tune(files: tuple[Path, ...], ranks: int | None, link: str | None, speed: float) -> None:
+def tune(
+    files: tuple[Path, ...],
+    ranks: int | None,
+    link: str | None,
+    speed: float,
+    as_json: Path | None,
+    as_csv: Path | None,
+) -> None:
     """Predict the best bucket_cap_mb for a recorded step.
 
     FILES is a trace, as for `ddpkit trace`, of a data-parallel run. The caps are printed in the
@@ -50,4 +58,18 @@ def tune(files: tuple[Path, ...], ranks: int | None, link: str | None, speed: fl
     if numbers:
         click.echo(f"From {numbers[0]} to {numbers[-1]} MB all are within {CLOSE - 1:.0%} of it.")
     click.echo(f"With the recorded buckets it is {now / 1e6:.4g} ms.")
+    write_rows(
+        as_json,
+        as_csv,
+        [
+            {
+                "bucket_cap_mb": None if cap == LEFT_OUT else tried[cap]["bucket_cap_mb"],
+                "buckets": len(replays[cap].all_reduces),
+                "step_seconds": replays[cap].step_ns / 1e9,
+            }
+            for cap in found
+        ],
+        ranks=best.world_size,
+        recorded_buckets={"step_seconds": now / 1e9},
+    )
     click.echo(BLIND)

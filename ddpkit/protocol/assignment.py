@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ddpkit.machine import MachineModel
+from ddpkit.protocol.alike import Alike
 
 # The launcher sees a deadlock within seconds; gloo's own limit (30 minutes) would instead end a
 # rank that rightly waits for a slow peer.
@@ -29,6 +30,10 @@ class Assignment:
     script: bool = False  # whether it runs a script, which joins the others by itself
     speed: float = 1.0  # of its emulated machine, compared with this one, or with `machine`
     machine: MachineModel | None = None  # by which its compute is counted
+    values: bool = True  # False if operations on large tensors are counted only
+    alike: Alike | None = None  # if some of the ranks do not run
+    strict: bool = False  # True if code that uses a tensor in flight raises
+    asked: frozenset[str] = frozenset()  # names of exercises: `ddpkit.asked`
     host_size: int = 0  # the number of ranks on a host of the emulated network; 0 without hosts
 
     @property

@@ -14,9 +14,13 @@ Where: TypeAlias = tuple[str, int]  # file and line of the user's code; ("", 0) 
 NOWHERE: Where = ("", 0)
 MESSAGES = ("send", "recv")  # the operations with one rank at each end; all others are collectives
 ASYNCHRONOUS = ("isend", "irecv", "batch_isend_irecv")  # post them, and do not wait
+# torch.distributed's calls with Python objects, which consist of calls with tensors.
+OF_OBJECTS = (
+    *("broadcast_object_list", "scatter_object_list", "all_gather_object", "gather_object"),
+    *("send_object_list", "recv_object_list"),
+)
 
-
-TUPLES = ("shape", "members", "sends", "takes", "keys")  # lists in JSON
+TUPLES = ("shape", "members", "sends", "takes", "keys", "strides")  # lists in JSON
 
 
 class Call(NamedTuple):
@@ -45,7 +49,30 @@ class Call(NamedTuple):
     group_desc: str = ""  # what the user calls the group: "tp", a mesh's dimension; "" without one
     sends: tuple[int, ...] = ()  # numbers to each member, of an all-to-all in a small group
     takes: tuple[int, ...] = ()  # numbers from each member, in the same case
+    strides: tuple[int, ...] = ()  # in elements; () for a contiguous or a copied tensor
     keys: tuple[str, ...] = ()  # a store's keys for which a rank waits in "get" or "wait"
+    absent: int = 0  # the number of further members, which do not run (`protocol.alike`)
+
+    @property
+    def group_size(self) -> int:
+        """The number of ranks in the group, with those that do not run."""
+        return len(self.members) + self.absent
+
+    @property
+    def function(self) -> str:
+        """The function of torch.distributed: `via` for a call with objects, otherwise `op`."""
+        return self.via if self.via in OF_OBJECTS else self.op
+
+    @property
+    def objects(self) -> int | None:
+        """The length of a list of objects, in the call that moves their sizes; None elsewhere."""
+        is_list = self.via.endswith("_object_list") and self.via != "scatter_object_list"
+        return self.shape[0] if is_list and self.dtype == "int64" and self.shape else None
+
+    @property
+    def is_users(self) -> bool:
+        """True if the user's own code calls the operation, and not code of torch's in between."""
+        return self.via in ("", *ASYNCHRONOUS)
 
     @property
     def is_message(self) -> bool:
@@ -67,7 +94,7 @@ class Call(NamedTuple):
         plain = {name: value for name, value in self._asdict().items() if value or value == 0}
         if not self.group:
             plain.pop("members", None)
-        for name in ("seq", "found"):
+        for name in ("seq", "found", "absent"):
             if not plain[name]:
                 del plain[name]
         return plain

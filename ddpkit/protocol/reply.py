@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 from ddpkit.protocol.raised import Raised
+from ddpkit.protocol.replica import Replica
 from ddpkit.trace import Dropped, MemoryLevel, Span
 
 
@@ -22,6 +24,10 @@ class Reply:
     result: list[Any] = field(default_factory=list)  # of `ship.pack_result`; empty if it raised
     memory: list[MemoryLevel] = field(default_factory=list)  # of a modelled machine
     imported: bool = False  # a part of torch's compiler, which was not there when the rank began
+    reads: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `Recorder.reads`
+    has_joined: bool = True  # the default process group
+    replicas: list[Replica] = field(default_factory=list)  # models that should be equal
+    limit: float | None = None  # seconds: the timeout that a script gives its default group
     printed: list[str] = field(default_factory=list)  # lines, where the launcher has not read them
 
 

@@ -25,8 +25,11 @@ import cloudpickle
 
 from ddpkit import torch_private
 from ddpkit.errors import ClusterError
-from ddpkit.source import add_user_code
+from ddpkit.protocol.not_computed import is_large, on_meta
+from ddpkit.source import add_user_code, is_user_file
 
+# attributes that Python makes in a class, and that cloudpickle leaves out
+OF_A_CLASS = ("__dict__", "__weakref__", "_abc_impl")
 IN_BAND = 1 << 16  # bytes; smaller buffers stay in the pickle
 
 
@@ -136,6 +139,8 @@ class _TensorPickler(CodePickler):
             return super().reducer_override(obj)
         if obj.layout != torch.strided or obj.is_quantized or obj.is_meta or obj.is_conj():
             return NotImplemented  # torch pickles these tensors itself
+        if is_large(obj):
+            return on_meta(obj).__reduce_ex__(5)
         flat = obj.detach().cpu().contiguous().reshape(-1)
         if flat.stride(0) != 1:  # contiguous() does not copy a tensor of one element or none
             flat = flat.clone(memory_format=torch.contiguous_format)
@@ -190,13 +195,42 @@ def _why_unpicklable(
     chain = _culprit(function, {id(function)})
     if chain is None:
         return f"{name} cannot be sent to the ranks: {type(error).__name__}: {error}"
-    users = [name, *(step for step, _ in chain[:-1])]
     variable, value = chain[-1]
-    which = ", which" if len(users) > 1 else ""
+    said, holder = name, function
+    maker = name  # the innermost function on the way
+    for step, each in chain[:-1]:
+        said += f"{', which ' if holder is not function else ' '}{_leads_to(holder, step, each)}"
+        holder = each
+        maker = step if _has_code(each) else maker
+    which = ", which " if holder is not function else " "
+    uses = "has the attribute" if _is_taken_apart(holder) else "uses the variable"
+    if isinstance(holder, type):
+        maker = f"a method of {holder.__name__}"
     return (
-        f"{' calls '.join(users)}{which} uses the variable {variable!r}, a {_type(value)}, "
-        f"which cannot be sent to another process. Make it inside {users[-1]} instead."
+        f"{said}{which}{uses} {variable!r}, a {_type(value)}, which cannot be sent to another "
+        f"process. Make it inside {maker} instead."
     )
+
+
+def _leads_to(holder: Any, step: str, value: Any) -> str:
+    """Return the words for a value in a function, a class or an object."""
+    if _has_code(value):
+        return f"{'has' if _is_taken_apart(holder) else 'calls'} {step}"
+    if isinstance(value, type):
+        return f"uses the class {step}"
+    return f"{'has the attribute' if _is_taken_apart(holder) else 'uses the variable'} {step!r}"
+
+
+def _has_code(value: Any) -> bool:
+    return isinstance(value, (types.FunctionType, types.MethodType, functools.partial))
+
+
+def _is_taken_apart(value: Any) -> bool:
+    """True for a class of the user's, and for an object of such a class."""
+    kind = value if isinstance(value, type) else type(value)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    is_own = kind.__module__ == "__main__" or (file is not None and is_user_file(file))
+    return is_own and not _has_code(value)
 
 
 def _culprit(function: Any, seen: set[int]) -> list[tuple[str, Any]] | None:
@@ -214,7 +248,7 @@ def _variables(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and values that a callable takes from outside its body.
 
     A function has defaults, a closure and globals; a method has an object; a partial has a function
-    and arguments.
+    and arguments. A class and an object of the user's have classes and attributes.
     """
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, (type, types.ModuleType)):
@@ -225,6 +259,14 @@ def _variables(function: Any) -> Iterator[tuple[str, Any]]:
         yield getattr(function.func, "__name__", "function"), function.func
         yield from ((f"argument {i}", value) for i, value in enumerate(function.args))
         yield from function.keywords.items()
+    if _is_taken_apart(function):
+        bases = function.__bases__ if isinstance(function, type) else (type(function),)
+        yield from ((each.__name__, each) for each in bases)
+        yield from (
+            (name, value)
+            for name, value in getattr(function, "__dict__", {}).items()
+            if name not in OF_A_CLASS
+        )
     function = getattr(function, "__func__", function)
     if not isinstance(function, types.FunctionType):
         return

@@ -11,6 +11,8 @@ record/    what a rank writes down about itself: calls, compute, steps
 agent      the thread that says where the rank is and what it waits for
 callers    who calls: the user's code, or torch
 stores     the stores of torch.distributed, in which ranks wait for each other
+same       compares a model on all ranks
+stated     values of a tensor that a run without values does not compute
 modes_on   refuses code that hides operations from dispatch modes
 mode       the base of dispatch modes, which load no compiler
 compiler   the stand-in for torch's compiler, until something is compiled

@@ -8,6 +8,8 @@ from types import FrameType
 from ddpkit.source import is_user_file
 from ddpkit.torch_private import COMPILES
 
+_SENDS_OBJECTS = "torch.distributed.distributed_c10d"  # the module with `broadcast_object_list`
+
 
 def is_torchs(frame: FrameType) -> bool:
     """True if the code of a frame is torch's own. torch's test bodies count as a user's code."""
@@ -31,3 +33,12 @@ def compiles(frame: FrameType) -> bool:
     """True if torch's compiler compiles a function, or gets ready to, in this frame."""
     module = module_of(frame)
     return module in COMPILES or f"{module}.{frame.f_code.co_name}" in COMPILES
+
+
+def sends_an_object(frame: FrameType | None) -> bool:
+    """True if torch.distributed sends or receives a pickled object in one of a frame's callers."""
+    while frame is not None:
+        if module_of(frame) == _SENDS_OBJECTS and "_object" in frame.f_code.co_name:
+            return True
+        frame = frame.f_back
+    return False

@@ -66,6 +66,8 @@ def live(
             _compute_watched(mine, recorder),
             output or nullcontext(),
             machine.running(recorder) if machine else nullcontext(),
+            _in_flight_watched(mine, recorder),
+            _replicas_watched(mine, recorder, machine),
         ):
             result = function(*args, **kwargs)
         recorder.finish()
@@ -135,3 +137,30 @@ def _compute_watched(mine: Assignment, recorder: Recorder) -> AbstractContextMan
     from ddpkit.rank.record.compute import watch
 
     return watch(recorder)
+
+
+@contextmanager
+def _in_flight_watched(mine: Assignment, recorder: Recorder) -> Iterator[None]:
+    """A block in which code that uses a tensor in flight raises, if it is to."""
+    if not mine.strict:
+        yield
+        return
+    from ddpkit.rank.group.in_flight import InFlight
+
+    recorder.watch = watch = InFlight(mine.rank, users_only=True)
+    with watch:
+        yield
+    recorder.watch = None
+
+
+def _replicas_watched(
+    mine: Assignment, recorder: Recorder, machine: Machine | None
+) -> AbstractContextManager[None]:
+    """A block in which models have fingerprints taken, if they have values and peers."""
+    if mine.world_size == 1 or not mine.values:
+        return nullcontext()
+    from ddpkit.rank.record.replicas import Replicas
+
+    replicas = Replicas(recorder, machine)
+    recorder.replicas = replicas.found
+    return replicas.watched()

@@ -7,13 +7,16 @@ closed by peer", which hides the cause. Nothing is torn down; a dead process has
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
+from ddpkit import asked
 from ddpkit.protocol.assignment import Assignment, ProcessSettings, RankPipes
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.emulation import ClockPage
@@ -23,17 +26,18 @@ from ddpkit.protocol.reply import Reply, send_reply
 from ddpkit.protocol.ship import read_call
 from ddpkit.rank import compiler, process
 from ddpkit.rank.agent import Agent
-from ddpkit.rank.life import live
+from ddpkit.rank.life import ShippedCall, live
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.report import report
 
 
 def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     """Live through a run, reply, and wait for the end. Never returns."""
+    asked.ask(mine.asked)
     pid, parts = os.getpid(), compiler.loaded_parts()
     process.set_up(mine, settings, pipes)
     box = BlackBox(settings.folder / f"rank{mine.rank}")
-    recorder = Recorder(mine.rank, box, Past(settings.folder / f"past{mine.rank}"))
+    recorder = Recorder(mine.rank, box, Past(settings.folder / f"past{mine.rank}"), groups=[])
     if hasattr(os, "register_at_fork"):  # what a child computes is not the rank's
         os.register_at_fork(after_in_child=recorder.keep_no_more)
     agent = Agent(recorder, box)
@@ -50,8 +54,20 @@ def main(mine: Assignment, settings: ProcessSettings, pipes: RankPipes) -> None:
     _flush()
     spans, dropped = recorder.spans(), recorder.log.dropped()
     imported = compiler.loaded_parts() > parts
-    send_reply(pipes.reply, Reply(spans, dropped, raised, result, recorder.memory, imported))
+    reply = Reply(
+        *(spans, dropped, raised, result, recorder.memory, imported),
+        reads=recorder.reads,
+        has_joined=recorder.has_joined,
+        replicas=recorder.replicas,
+        limit=recorder.limit,
+    )
+    send_reply(pipes.reply, reply)
     threading.Event().wait()  # until the launcher ends this process
+
+
+def _processes(mine: Assignment) -> int:
+    """Return the number of ranks that run."""
+    return mine.world_size if mine.alike is None else mine.alike.present
 
 
 def _leave(raised: Raised | None) -> NoReturn:
@@ -66,6 +82,21 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the user's code may have closed it
             stream.flush()
+
+
+def _read_call(file: Path) -> ShippedCall:
+    """Return the function and its arguments, and let pickle find the cell's functions and classes.
+
+    pickle sends a function by its name: a remote procedure call of a cell's function, or an object
+    of a cell's class in all_gather_object, is looked for in the peer's `__main__`.
+    """
+    function, args, kwargs = read_call(file)
+    main = sys.modules["__main__"]
+    inner = inspect.unwrap(getattr(function, "func", function))
+    for name, value in getattr(inner, "__globals__", {}).items():
+        if getattr(value, "__module__", "") == "__main__" and not hasattr(main, name):
+            setattr(main, name, value)
+    return function, args, kwargs
 
 
 def _live(
@@ -83,6 +114,8 @@ def _live(
     from ddpkit.rank.emulation.machine import Machine
 
     torch.set_num_threads(settings.threads)
+    # The forkserver imported torch before the user set TORCH_DISTRIBUTED_DEBUG, in a cell perhaps.
+    torch.distributed.set_debug_level_from_env()
     machine = None
     if settings.emulated:
         assert pipes.main is not None
@@ -90,12 +123,16 @@ def _live(
         page = ClockPage(settings.folder / f"clock{mine.rank}")
         page.agent = agent.native_id or 0
         desk = Desk(pipes.main, pipes.others)
-        machine = Machine(mine.speed, page, desk, settings.epoch_ns, mine.machine, mine.rank)
+        machine = Machine(
+            *(mine.speed, page, desk, settings.epoch_ns, mine.machine, mine.rank),
+            values=mine.values,
+            alike=mine.alike,
+        )
     return live(
         mine,
         recorder,
-        store=FileStore(str(settings.folder / "store"), mine.world_size),
-        read_call=partial(read_call, settings.folder / "call"),
+        store=FileStore(str(settings.folder / "store"), _processes(mine)),
+        read_call=partial(_read_call, settings.folder / "call"),
         begin=agent.begin,
         machine=machine,
     )

@@ -8,6 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from ddpkit import Cluster, ClusterError, PerRank, torchrun
+from ddpkit.protocol.ship import pack_call
 
 pytestmark = pytest.mark.processes
 
@@ -44,6 +45,51 @@ def uses_closure():
     return closure
 
 
+class Holder:
+    """A class with a lock."""
+
+    lock = threading.Lock()
+
+    @property
+    def size(self):
+        return 1
+
+
+class UsesGlobal:
+    def forward(self):
+        return guard
+
+
+def with_a_class():
+    return Holder().lock
+
+
+class Subclass(Holder):
+    pass
+
+
+def with_a_subclass():
+    return Subclass()
+
+
+part = Subclass()
+
+
+def with_an_object_of_a_subclass():
+    return part
+
+
+def with_a_method():
+    return UsesGlobal().forward()
+
+
+trainer = Trainer()
+
+
+def with_an_object():
+    return trainer.step()
+
+
 def add(x, y, *, z=0):
     return x + y + z
 
@@ -65,6 +111,45 @@ def test_the_variable_that_cannot_be_sent_is_named(cluster, function, words):
         cluster.run(function) if "partial" not in repr(function) else cluster.run(function, 1)
     assert words in str(caught.value)
     assert "process" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (
+            with_a_class,
+            "with_a_class uses the class Holder, which has the attribute 'lock', a _thread.lock, "
+            "which cannot be sent to another process. Make it inside a method of Holder instead.",
+        ),
+        (
+            with_a_subclass,
+            "with_a_subclass uses the class Subclass, which uses the class Holder, which has the "
+            "attribute 'lock', a _thread.lock",
+        ),
+        (
+            with_an_object_of_a_subclass,
+            "uses the variable 'part', which uses the class Subclass, which uses the class Holder, "
+            "which has the attribute 'lock', a _thread.lock",
+        ),
+        (
+            with_a_method,
+            "with_a_method uses the class UsesGlobal, which has forward, which uses the variable "
+            "'guard', a _thread.lock, which cannot be sent to another process. Make it inside "
+            "forward instead.",
+        ),
+        (
+            with_an_object,
+            "with_an_object uses the variable 'trainer', which has the attribute 'guard', a "
+            "_thread.lock, which cannot be sent to another process. Make it inside with_an_object "
+            "instead.",
+        ),
+    ],
+)
+def test_the_attribute_that_cannot_be_sent_is_named(function, words):
+    """The classes of this module are sent by value, like classes of a cell."""
+    with pytest.raises(ClusterError) as caught:
+        pack_call(function, (), {})
+    assert words in str(caught.value)
 
 
 def test_the_argument_that_cannot_be_sent_is_named(cluster):

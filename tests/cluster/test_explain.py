@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpkit.cluster import causes, explain, phrases, stopped
+from ddpkit.cluster import causes, disagreement, explain, phrases, stopped
 from ddpkit.cluster.blame import blame, is_echo, process_death
 from ddpkit.errors import Deadlock, Death, Doing, LastSeen, Waiting
 from ddpkit.protocol.call import Call
@@ -15,11 +15,11 @@ def call(op, *, seq=1, shape=(), **more):
     return Call(op, seq=seq, where=LINE, shape=tuple(shape), **more)
 
 
-def deadlock(calls, needs, returned=()):
+def deadlock(calls, needs, returned=(), made=None):
     """The error for ranks that wait in these calls."""
     waiting = {rank: Waiting(each, LINE) for rank, each in calls.items()}
     cause = causes.deadlock_cause(calls, needs, returned)
-    return Deadlock(explain.deadlock(waiting, needs, returned, cause), cause=cause)
+    return Deadlock(explain.deadlock(waiting, needs, returned, cause, made or {}), cause=cause)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,38 @@ def test_ranks_that_do_the_same_share_a_line():
 
 
 @pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (
+            {0: 4, 1: 4, 2: 3},
+            "ranks 0, 1 wait in their 4th all_reduce for rank 2, which has returned after 3.",
+        ),
+        (
+            {0: 22, 1: 23, 2: 3},
+            "ranks 0, 1 wait in all_reduce for rank 2, which has returned after 3.",
+        ),
+        (
+            {0: 1, 1: 1, 2: 0},
+            "ranks 0, 1 wait for rank 2, which has returned without calling all_reduce.",
+        ),
+        ({}, "ranks 0, 1 wait for rank 2, which has returned without calling all_reduce."),
+    ],
+)
+def test_unequal_numbers_of_calls(made, sentence):
+    calls = dict.fromkeys((0, 1), call("all_reduce"))
+    error = deadlock(calls, {0: {2}, 1: {2}}, {2}, made)
+    assert f"Why: {sentence}" in " ".join(map(str.strip, str(error).splitlines()))
+
+
+def test_returned_ranks_with_different_numbers_of_calls():
+    error = deadlock({0: call("barrier")}, {0: {1, 2}}, {1, 2}, {0: 3, 1: 2, 2: 0})
+    assert "rank 0 waits in its 3rd barrier for ranks 1, 2, which have returned after 2" in str(
+        error
+    )
+    assert str(error).endswith("and 0.")
+
+
+@pytest.mark.parametrize(
     ("calls", "needs", "returned", "cause", "words"),
     [
         (
@@ -131,6 +163,13 @@ def test_ranks_that_do_the_same_share_a_line():
             "receive",
             "ranks 1, 2 wait for an answer from rank 0, and rank 0 waits for the next message, "
             "from any rank. A server must answer a request before it receives the next one.",
+        ),
+        (
+            [call("send", peer=1), call("send", peer=2), call("send", peer=0)],
+            {0: {1}, 1: {2}, 2: {0}},
+            (),
+            "send",
+            "ranks 0, 1, 2 each wait in send until the next of them receives, so nobody receives.",
         ),
         (
             [call("recv"), call("recv", peer=0)],
@@ -243,7 +282,7 @@ def test_why_a_circle_does_not_fit(calls, needs, words):
 def test_one_number_for_groups_of_different_members():
     calls = {0: call("barrier", group="1", members=(0, 1)), 2: call("barrier", group="1")}
     calls[2] = calls[2]._replace(members=(2, 3))
-    assert explain.mismatch("members", calls).splitlines() == [
+    assert disagreement.mismatch("members", calls).splitlines() == [
         "Group number 1 has different members on different ranks.",
         "  rank 0 calls barrier(group=[0, 1])",
         "      cell.py, line 3",
@@ -259,6 +298,9 @@ def test_a_wait_names_where_it_was_posted():
     assert "in irecv(src=1)\n" in phrases.waits([0], Waiting(wait, LINE))
     assert "in wait() for the irecv(src=1) of line 3\n      cell.py, line 9" in phrases.waits(
         [0], Waiting(wait, ("/x/cell.py", 9))
+    )
+    assert "of cell.py, line 3\n      other.py, line 9" in phrases.waits(
+        [0], Waiting(wait, ("/x/other.py", 9))
     )
 
 
@@ -285,7 +327,7 @@ def test_a_wait_names_where_it_was_posted():
 def test_difference(one, other, kind, words):
     assert causes.difference(one, other) == kind
     if kind is not None:
-        assert words in explain.mismatch(kind, {0: one, 1: other})
+        assert words in disagreement.mismatch(kind, {0: one, 1: other})
 
 
 SPLITS = {  # by rank: to and from the members of [2, 0, 1], in that order
@@ -323,7 +365,7 @@ def test_splits_of_a_group_in_an_order_of_its_own(sends, takes, says):
     found = {causes.misfit(calls, rank) for rank in members} - {None}
     assert len(found) == (says is not None)
     if says:
-        text = explain.mismatch("splits", calls)
+        text = disagreement.mismatch("splits", calls)
         assert says in text
         assert text.count("\n      cell.py, line 3\n") == 2  # where it is sent, and where taken
 
@@ -332,7 +374,7 @@ def test_splits_of_a_group_in_an_order_of_its_own(sends, takes, says):
 def test_a_message_that_does_not_fit(tag, words):
     sent = call("send", peer=0, tag=tag, dtype="float32", shape=[2])
     received = call("recv", peer=1, tag=tag, dtype="float32", shape=[3])
-    text = explain.mismatch("message", {0: received, 1: sent})
+    text = disagreement.mismatch("message", {0: received, 1: sent})
     assert f"  rank 1 sends float32[2] {words}" in text
     assert "  rank 0 receives into float32[3]\n" in text
 

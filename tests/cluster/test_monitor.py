@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ddpkit.cluster.monitor import (
+    PATIENCE_EMULATED_NS,
     PATIENCE_LOST_NS,
     PATIENCE_MATCHED_NS,
     PATIENCE_NS,
@@ -75,7 +76,7 @@ class World:
 
 
 PATIENT, VERY_PATIENT = PATIENCE_NS / SECOND, PATIENCE_MATCHED_NS / SECOND
-LOST = PATIENCE_LOST_NS / SECOND
+LOST, EMULATED = PATIENCE_LOST_NS / SECOND, PATIENCE_EMULATED_NS / SECOND
 
 
 def test_two_that_wait_for_each_other():
@@ -368,3 +369,27 @@ def test_what_a_rank_is_doing_is_what_its_newest_status_says_of_the_line_it_is_i
     world.monitor.statuses[1] = replace(world.monitor.statuses[1], phase="starting")
     world.monitor.statuses[0] = replace(world.monitor.statuses[0], where=("", 0))
     assert [world.monitor.doing(rank) for rank in (0, 1)] == [Doing(), Doing()]
+
+
+class Busy:
+    """An emulated network with an event in each look, until it stops."""
+
+    stands, stopped, events = False, False, 0
+
+    @property
+    def happened(self):
+        self.events += not self.stopped
+        return self.events
+
+
+def test_ranks_that_wait_for_a_network_at_work_are_in_no_deadlock():
+    """The network of 512 ranks works out a step for longer than the patience, on busy cores."""
+    world = World(2)
+    network = Busy()
+    world.monitor = Monitor(world.ranks, network)
+    for rank in (0, 1):
+        world.post(rank, "all_reduce")
+    assert world.passes(2 * EMULATED) is None
+    network.stopped = True
+    assert world.passes(VERY_PATIENT + 5) is None
+    assert isinstance(world.passes(EMULATED), Deadlock)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ddpkit import Cluster
-from ddpkit.cluster.unwaited import unwaited
+from ddpkit.cluster.afterwards.unwaited import unwaited
 
 pytestmark = pytest.mark.processes
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit import Cluster
-from ddpkit.cluster.unwaited import unwaited
+from ddpkit.cluster.afterwards.unwaited import unwaited
 from ddpkit.trace import UNWAITED, Span, Trace
 
 

@@ -167,9 +167,28 @@ def test_a_scripts_bad_syntax_is_shown_as_python_shows_it(tmp_path: Path) -> Non
     assert "ddpkit" not in "\n".join(said)
 
 
-def test_ctrl_c_ends_all_and_says_where(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "ignored", "by"),
+    [
+        (signal.SIGINT, (), "you"),
+        (signal.SIGTERM, (), "SIGTERM"),
+        (signal.SIGQUIT, (), "SIGQUIT"),
+        (signal.SIGHUP, (), "SIGHUP"),
+        (signal.SIGTERM, (signal.SIGINT, signal.SIGQUIT), "SIGTERM"),  # a shell's job behind "&"
+        (signal.SIGTERM, (signal.SIGHUP,), "SIGTERM"),  # under nohup
+    ],
+)
+def test_a_signal_ends_all_and_says_where(
+    number: signal.Signals, ignored: tuple[signal.Signals, ...], by: str
+) -> None:
+    def ignore() -> None:
+        signal.signal(number, signal.SIG_DFL)  # this process may run under nohup
+        for each in ignored:
+            signal.signal(each, signal.SIG_IGN)
+
     running = subprocess.Popen(
         [*COMMAND, "-n", "2", "ends.py", "sleeps"],
+        preexec_fn=ignore,
         cwd=SCRIPTS,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -180,10 +199,11 @@ def test_ctrl_c_ends_all_and_says_where(tmp_path: Path) -> None:
     assert [running.stdout.readline() for _ in range(2)] == ["asleep\n"] * 2
     children = psutil.Process(running.pid).children(recursive=True)
     assert len(children) >= 3
-    os.killpg(running.pid, signal.SIGINT)
+    for each in (*ignored, number):
+        os.killpg(running.pid, each)
     _, said = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert said.startswith("you stopped the run. At that moment,\n  rank 0 was in ends.py, line ")
+    assert running.returncode == 128 + number
+    assert said.startswith(f"{by} stopped the run. At that moment,\n  rank 0 was in ends.py, line ")
     assert "Traceback" not in said
     _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []

@@ -35,6 +35,25 @@ def cell(source: str, exercise: str = "") -> dict[str, object]:
     return {"cell_type": "code", "metadata": metadata, "source": source, "outputs": []}
 
 
+@pytest.mark.parametrize("copies", [["00_ranks-Copy1"], ["00_ranks-Copy1", "00_ranks-Copy12"]])
+def test_a_number_means_the_lab_beside_its_jupyter_duplicates(folder: Path, copies: list[str]):
+    for copy in copies:
+        (folder / f"{copy}.ipynb").write_bytes((folder / "00_ranks.ipynb").read_bytes())
+    result = CliRunner().invoke(main, ["script", "00"])
+    assert result.exit_code == 0, result.output
+    assert (folder / "00_ranks.py").exists()
+    result = CliRunner().invoke(main, ["script", copies[0]])
+    assert result.exit_code == 0, result.output
+    assert (folder / f"{copies[0]}.py").exists()
+
+
+def test_two_notebooks_of_one_number_are_both_named(folder: Path):
+    (folder / "00_mine.ipynb").write_bytes((folder / "00_ranks.ipynb").read_bytes())
+    result = CliRunner().invoke(main, ["script", "00"])
+    assert result.exit_code == 1
+    assert "Several notebooks are lab '00': 00_mine, 00_ranks. Name one." in result.output
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A student's folder: one answer in the notebook, one kept by its check, one nowhere."""

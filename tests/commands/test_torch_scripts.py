@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ddpkit import ClusterError, RankError, Run
-from ddpkit.commands.run import summary, write_page
+from ddpkit.commands.summary import summary
+from ddpkit.view import write_page
 from ddpkit.view.drawing import words
 from ddpkit.view.explorer.model import SpanColumns, span_columns
 from tests.commands.test_run import ddpkit_run, on, ran
@@ -118,7 +119,10 @@ def at_the_middle_of(k: int, columns: SpanColumns, last: int) -> list[int]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["ddp.py", "gpu.py", "fsdp.py", "pipeline.py"])
-def test_its_page_is_opened_offline_and_read(browser: Browser, tmp_path: Path, name: str) -> None:
+def test_its_page_is_opened_offline_and_read(
+    browser: Browser, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where one of them saves
     run, path = page_of(name, tmp_path)
     context = browser.new_context(offline=True)
     tab, heard = context.new_page(), list[str]()

@@ -96,8 +96,10 @@ def test_no_block_is_without_a_test():
         "README.md": ["sh", "python", "python", "text", "sh", "sh", "sh", "text"],
         "docs/clusters.md": ["sh", "sh", "bash"],
         "docs/emulation.md": ["python"] * 3,  # run by test_the_clusters_of_the_page_on_emulation
-        # Run by tests/commands: test_run.py and test_torch_scripts.py, then by test_predict.py.
-        "docs/run.md": ["sh", "sh", "python"],
+        # Run by tests/commands: test_run.py and test_torch_scripts.py, then by test_predict.py, and
+        # the last command by test_no_values.py; the last block is run by cluster/test_replicas.py.
+        "docs/run.md": ["sh", "sh", "python", "sh", "python"],
+        "docs/real_sizes.md": ["sh", "text"] * 4,  # run by tests/docs/test_real_sizes.py
         "docs/pictures.md": ["python"] * 14,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh", "sh", "sh", "sh", "sh", "toml", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 11,  # run when the site is built
@@ -215,7 +217,8 @@ def test_commands_named_in_a_sentence_exist(page: str):
     for text in [*inline, *lines(page)]:
         command, *words = text.split() or [""]
         if command == "ddpkit" and words and re.match("[a-z]", words[0]):
-            understand(words)
+            script = next((n for n, word in enumerate(words) if word.endswith(".py")), None)
+            understand(words[:script])  # without the script's own options
         elif command == "make" and words and not words[0].isupper():
             assert f"\n{words[0].strip('.…')}:" in (ROOT / "Makefile").read_text("utf-8"), text
         elif command == "python" and words[1].startswith("benchmarks."):

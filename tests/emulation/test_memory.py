@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddpkit import Cluster, RankError, Trace, busy
@@ -248,3 +249,38 @@ def test_batches_of_workers_count_when_the_program_has_them():
     assert runs[0].results == runs[1].results
     assert runs[0].trace.memory == runs[1].trace.memory
     assert "order" not in runs[0].trace.facts
+
+
+def a_sparse_gradient() -> int:
+    table = nn.Embedding(100, 8, sparse=True)
+    table(torch.tensor([1, 2, 3])).sum().backward()
+    moment = now()
+    del table
+    return moment
+
+
+def test_a_sparse_gradient_counts_its_indices_and_values():
+    run = Cluster(1, machine="A100").run(a_sparse_gradient)
+    held = at(run.trace, 0, run.results[0])
+    assert held["parameters"] == 4 * 100 * 8
+    assert held["gradients"] == 3 * 8 + 3 * 4 * 8  # three indices, and three rows of 8 numbers
+
+
+def a_fused_step_of_shards() -> tuple[int, int]:
+    net = model(bias=False)
+    for layer in (*net, net):
+        fully_shard(layer)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+    net(torch.ones(ROWS, WIDTH)).sum().backward()
+    before = now()
+    optimizer.step()
+    return before, now()
+
+
+def test_the_fake_tensors_of_dtensor_hold_nothing():
+    """DTensor asks for the shapes of a step's results by fake tensors of the whole sizes."""
+    run = Cluster(2, machine="A100").run(a_fused_step_of_shards)
+    before, after = run.results[0]
+    most = max(level.total for level in run.trace.memory[0] if before <= level.ns <= after)
+    shard = LAYERS * 4 * WIDTH * WIDTH // 2
+    assert 4 * shard <= most < 4 * shard + 100  # parameters, gradients, moments; a few counters

@@ -8,7 +8,10 @@ from ddpkit import errors
 from tests.project.source import PACKAGE, ROOT, modules
 
 NOUNS = ["Cluster", "ElasticRun", "PerRank", "Run", "Trace"]
-VERBS = ["beside", "busy", "carry", "check", "course", "show", "span", "step", "torchrun"]
+VERBS = [
+    *("beside", "busy", "carry", "check", "course"),
+    *("same", "show", "span", "stated", "step", "torchrun"),
+]
 ERRORS = [
     "CallError",
     "ClusterError",

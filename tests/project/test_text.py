@@ -12,6 +12,14 @@ def test_counts(n: int, said: str):
     assert text.count(n, "rank") == said
 
 
+@pytest.mark.parametrize(
+    ("n", "said"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (12, "12th"), (21, "21st"), (113, "113th")],
+)
+def test_ordinals(n: int, said: str):
+    assert text.ordinal(n) == said
+
+
 def test_a_console_that_knows_only_ascii_sees_which_sign_it_is():
     signs = text.plain(f"{text.sign(True)}{text.sign(False)}")
     assert signs == "+x"

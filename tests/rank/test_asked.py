@@ -35,7 +35,7 @@ ANSWERS = {
     "barrier of a group": "None",
     "came": [3.0, 3.0],
 }
-NEWER = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)  # splits groups of gloo's
+NEWER = torch.__version__ >= "2.15"  # splits groups of gloo's
 SPLITS = {
     "torch": "torch.distributed.distributed_c10d" if NEWER else "No device associated with the",
     "kit": "ddpkit's process groups do not" if NEWER else "No device associated with the",

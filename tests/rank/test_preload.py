@@ -254,7 +254,7 @@ from ddpkit.protocol.ship import pack_call
 called, asked = globals()[sys.argv[1]], []
 launch.warm_up = launch._server = lambda: asked.append(1) or [launch.os.getpid()]
 launch.os.kill = lambda *_: None
-launch.load_compiler_for(pack_call(called, (), {})[0], "")
+launch.load_compiler_for(pack_call(called, (), {})[0], "", values=True)
 called()
 print(bool(asked), bool(compiler.loaded_parts()))
 """

@@ -15,7 +15,8 @@ from ddpkit.protocol.call import Call
 from ddpkit.rank.agent import Agent, _in_compiled_wait
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.log import Log
-from ddpkit.rank.record.recorder import Recorder, activate, span, step
+from ddpkit.rank.record.marks import span, step
+from ddpkit.rank.record.recorder import Recorder, activate
 from ddpkit.rank.where import user_call
 from tests.cluster.processes import becomes_true
 
@@ -345,3 +346,18 @@ def test_a_compiled_wait_is_seen_in_the_bytecode(recorder):
     future.set_result(1)
     thread.join(5)
     assert not thread.is_alive()
+
+
+def test_a_step_without_with_is_no_step_and_says_so():
+    with pytest.warns(UserWarning, match=r"step\(\.\.\.\) alone marks nothing: write `with"):
+        step(tokens=64)
+    with pytest.warns(UserWarning, match="with ddpkit.span"):
+        span("sum")
+
+
+def test_a_marked_block_warns_of_nothing(recwarn: pytest.WarningsRecorder):
+    with step(tokens=64), span("sum"):
+        pass
+    with pytest.raises(ValueError, match="give a number"), step(tokens=-1):
+        pass
+    assert [*recwarn] == []

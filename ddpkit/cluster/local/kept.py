@@ -18,6 +18,7 @@ class Pending:
     """What a rank has posted, or will have when others are done."""
 
     end: End | Part | None = None  # until it is done
+    stand_ins: list[Part] = field(default_factory=list)  # the parts of absent ranks
     source: int = UNKNOWN  # the sender of a finished receive
     done_ns: int = UNKNOWN
     then: list[Callable[[int], None]] = field(default_factory=list)  # called with `done_ns`
@@ -77,11 +78,14 @@ class Operations:
         self, rank: int, after: After, tell: Callable[[int], None], latest: int = 0
     ) -> None:
         """Call `tell` with the latest of the times, once all are known."""
+        oldest = self._newest[rank] - KEPT
         for place, (number, later) in enumerate(after):
-            if self.is_forgotten(rank, ((number, later),)):
-                continue
-            # A thread's question may arrive before the post of a second thread's operation.
-            operation = self._all.setdefault((rank, number), Pending())
+            operation = self._all.get((rank, number))
+            if operation is None:
+                if number <= oldest:
+                    continue  # it was done so long ago that its end is not kept
+                # A thread's question may arrive before the post of a second thread's operation.
+                operation = self._all[rank, number] = Pending()
             if operation.done_ns == UNKNOWN:
                 operation.then.append(partial(self._look_again, rank, after[place:], tell, latest))
                 return

@@ -68,16 +68,17 @@ def warm_up() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def load_compiler_for(call: bytes, file: str) -> None:
+def load_compiler_for(call: bytes, file: str, *, values: bool) -> None:
     """Have the forkserver import torch's compiler, once for all ranks, if these are to need it.
 
-    call  the pickle of a function and its arguments
-    file  where the function is defined: of a script or a module the pickle holds no more than names
+    call    the pickle of a function and its arguments
+    file    where the function is defined: the pickle of a script or a module holds only names
+    values  False for ranks without values: torch's fake tensors need the compiler
     """
     if START != "forkserver" or (_asked_for_compiler and _asked_for_compiler == _server()):
         return
     code = call[:MOST_READ] + _content(file)
-    if any(name in code for name in COMPILES):
+    if not values or any(name in code for name in COMPILES):
         warm_up()
         _asked_for_compiler[:] = _server()
         for pid in _asked_for_compiler:

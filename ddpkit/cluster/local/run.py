@@ -8,25 +8,27 @@ the run: by then nothing that a rank still has is needed.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from ddpkit.cluster import blame, phrases, stopped
-from ddpkit.cluster.devices import Place
 from ddpkit.cluster.interrupts import interrupts_held
 from ddpkit.cluster.local import hashing, launch
 from ddpkit.cluster.local.launch import RankProcess
+from ddpkit.cluster.local.request import Request
+from ddpkit.cluster.local.stall import Stall
 from ddpkit.cluster.local.timekeeper import Timekeeper
 from ddpkit.cluster.local.unsent import Unsent
 from ddpkit.cluster.local.watched import is_ready, served_ns
 from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.outcome import RunOutcome
 from ddpkit.cluster.output import Output
+from ddpkit.cluster.without_values import without_values
 from ddpkit.errors import (
     ClusterError,
     Death,
@@ -37,67 +39,22 @@ from ddpkit.errors import (
     RunFailed,
     UnsupportedTorch,
 )
-from ddpkit.link import Links
-from ddpkit.machine import MachineModel
-from ddpkit.protocol.assignment import Assignment, ProcessSettings
+from ddpkit.protocol.assignment import ProcessSettings
 from ddpkit.protocol.blackbox import BlackBox
 from ddpkit.protocol.call import Where
 from ddpkit.protocol.emulation import ClockPage
 from ddpkit.protocol.past import Past
 from ddpkit.protocol.raised import Raised
+from ddpkit.protocol.replica import Replica
 from ddpkit.protocol.reply import receive_reply
 from ddpkit.protocol.ship import unpack_result, write_call
 from ddpkit.trace import Dropped, MemoryLevel, Scalar, Span, death_fact
 
 LOOK = 0.25  # seconds between two looks into the black boxes
+LATE = 0.5  # seconds that ranks get to come to a call on which others disagree
 ANSWER = 0.4  # seconds that ranks get to say where they are
 NEXT_BEAT = 0.4  # seconds that a rank's agent gets to say what the rank waits for there
 REAP = 0.5  # seconds that killed ranks get to be seen dead, all together
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to run, and how."""
-
-    world_size: int
-    payload: list[Any]  # the function and its arguments, by `ship.pack_call`
-    function: tuple[str, str, int]  # its name, file and first line
-    place: Place
-    threads: int
-    seed: int
-    timeout: float | None
-    record: bool
-    links: Links | None
-    speeds: tuple[float, ...] = ()  # of the emulated machines
-    script: bool = False  # whether the function is a script: `rank.script`
-    machines: tuple[MachineModel, ...] = ()  # by which compute is counted
-
-    def assignment(self, rank: int, local_rank: int) -> Assignment:
-        """What rank `rank` does in the run; `local_rank` is its number on its host."""
-        return Assignment(
-            rank=rank,
-            world_size=self.world_size,
-            local_rank=local_rank,
-            backend=self.place.backend,
-            device=self.place.device,
-            seed=self.seed,
-            record=self.record,
-            speed=self.speeds[rank] if self.speeds else 1.0,
-            script=self.script,
-            machine=self.machines[rank] if self.machines else None,
-            host_size=self.host_size,
-        )
-
-    @property
-    def host_size(self) -> int:
-        """The number of ranks on a host of the emulated network; 0 without hosts."""
-        return self.links.hosts.size if self.links and self.links.hosts else 0
-
-    @property
-    def somewhere(self) -> LastSeen:
-        """The function: a rank is somewhere in it, if nothing else is known."""
-        name, filename, line = self.function
-        return LastSeen((filename, line), "function", function=name)
 
 
 def run_local(request: Request) -> RunOutcome:
@@ -115,14 +72,15 @@ def run_local(request: Request) -> RunOutcome:
                 doing = run.doing_when_stopped()
                 stack.close()
                 more.clear()  # an impatient reader has pressed again, and this is the answer
-            raise Interrupted(stopped.stopped("run", doing, run.results)) from None
+            text = stopped.stopped("run", doing, run.results)
+            raise Interrupted(text, doing=doing, returned=run.results) from None
 
 
 class LocalRun:
     """A run under way: who has returned, raised or died, and what they left."""
 
     def __init__(self, request: Request, folder: Path, stack: ExitStack) -> None:
-        self.request, self.folder, size = request, folder, request.world_size
+        self.request, self.folder, size = request, folder, request.processes
         write_call(folder / "call", request.payload)
         self.boxes = [BlackBox.create(folder / f"rank{rank}") for rank in range(size)]
         self.pasts = [Past.create(folder / f"past{rank}") for rank in range(size)]
@@ -138,7 +96,8 @@ class LocalRun:
                 request.links, request.speeds, pages, counted=counted, devices=devices
             )
             stack.callback(self.timekeeper.stop)
-        self.monitor = Monitor(self.boxes, self._devices_stand)
+        self.stall = Stall()
+        self.monitor = Monitor(self.boxes, self.timekeeper)
         self.output = Output(size)
         self.results: dict[int, Any] = {}
         self.raised: dict[int, Raised] = {}
@@ -147,13 +106,14 @@ class LocalRun:
         self.spans: list[Span] = []
         self.dropped: dict[int, Dropped] = {}
         self.memory: dict[int, tuple[MemoryLevel, ...]] = {}
+        self.replicas: dict[int, list[Replica]] = {}
+        self.limits: dict[int, float] = {}  # seconds
+        self.reads: dict[int, Mapping[tuple[str, int], int]] = {}
         self.ranks: list[RankProcess] = []
+        self._joined = False  # a rank has joined the default group
         self._ranks_import = False  # what the forkserver could have imported, once for all
         self._served: dict[int, int] = {}  # CPU time of ranks, in ns, at the first bad news
         stack.callback(self.end)
-
-    def _devices_stand(self) -> bool:
-        return self.timekeeper is not None and self.timekeeper.stands
 
     def _settings(self) -> ProcessSettings:
         return ProcessSettings(
@@ -173,10 +133,12 @@ class LocalRun:
     def to_the_end(self) -> RunOutcome:
         """Start the ranks, watch them until all have returned or one has failed, and end them."""
         settings = self._settings()
-        launch.load_compiler_for(self.request.payload[0], self.request.function[1])
-        size = self.request.world_size
+        launch.load_compiler_for(
+            self.request.payload[0], self.request.function[1], values=self.request.values
+        )
+        size, on_a_host = self.request.processes, self.request.host_size
         for rank in range(size):
-            local_rank = rank % (self.request.host_size or size)
+            local_rank = rank % (on_a_host or self.request.world_size)
             started = launch.start(self.request.assignment(rank, local_rank), settings)
             self.ranks.append(started)
             if self.timekeeper is not None:
@@ -194,18 +156,27 @@ class LocalRun:
         if isinstance(error, Mismatch):
             self.output.leave_out_gloos_lines()
         self.output.show(final=True)
-        results = [self.results.get(rank) for rank in range(self.request.world_size)]
+        results = [self.results.get(rank) for rank in range(size)]
         facts = {} if self.timekeeper is None else self.timekeeper.facts
         facts |= self._take_unsent(ended_ns)
+        if not self.request.values:
+            facts |= without_values(self.reads)
+        if self.request.alike is not None:
+            facts |= {"alike": str(self.request.alike), "world_size": self.request.world_size}
+        if error is None and size > 1 and not self._joined:
+            facts["separate"] = size
         memory = dict(sorted(self.memory.items()))
         spans = sorted(self.spans, key=lambda span: span.rank)  # not by who replied first
-        return RunOutcome(results, str(self.output), spans, self.dropped, error, facts, memory)
+        outcome = RunOutcome(results, str(self.output), spans, self.dropped, error, facts)
+        outcome.memory, outcome.replicas, outcome.limits = memory, self.replicas, self.limits
+        outcome.by_luck = self.monitor.by_luck() if error is None else {}
+        return outcome
 
     def _watch(self) -> RunFailed | None:
         begun = time.monotonic()
         next_look = begun + LOOK
         failing_since: float | None = None
-        while len(self.results) < self.request.world_size:
+        while len(self.results) < self.request.processes:
             self._read(next_look - time.monotonic())
             now = time.monotonic()
             if self.timekeeper is not None and self.timekeeper.error is not None:
@@ -220,12 +191,26 @@ class LocalRun:
             if now >= next_look:
                 next_look = now + LOOK
                 wrong = self.monitor.look(self.results)
+                if isinstance(wrong, Mismatch):
+                    wrong = self._with_late_ranks(wrong)
                 if isinstance(wrong, Mismatch) or (wrong and not self.raised and not self.died):
                     return wrong
+                self._say_if_it_stalls()
             timeout = self.request.timeout
             if timeout is not None and now - begun > timeout:
                 return self.monitor.timeout(timeout, self._doing(), self.results)
         return self.monitor.disagreement(self.results)
+
+    def _say_if_it_stalls(self) -> None:
+        """Print once where the ranks stand, if none of them has worked for long."""
+        pids = [ends.process.pid for ends in self.ranks if ends.process.pid is not None]
+        if self.stall.is_new(pids, self.timekeeper.happened if self.timekeeper else 0):
+            unfinished = set(range(len(self.ranks))) - self.results.keys()
+            doing = {rank: self.monitor.doing(rank) for rank in unfinished}
+            self.output.show()
+            stream = sys.stderr if self.request.script else sys.stdout
+            text = stopped.stalled(self.stall.patience, doing, self.results)
+            print(text, file=stream, flush=True)
 
     def _read(self, seconds: float) -> None:
         """Wait for something to read, and read it."""
@@ -262,8 +247,13 @@ class LocalRun:
         self.spans += reply.spans
         self.dropped[rank] = reply.dropped
         self._ranks_import |= reply.imported
+        self._joined |= reply.has_joined
         if reply.memory:
             self.memory[rank] = tuple(reply.memory)
+        self.reads[rank] = reply.reads
+        self.replicas[rank] = reply.replicas
+        if reply.limit is not None:
+            self.limits[rank] = reply.limit
         if reply.raised is not None and reply.raised.type == UnsupportedTorch.__name__:
             raise UnsupportedTorch(reply.raised.message)
         if reply.raised is not None:
@@ -291,7 +281,7 @@ class LocalRun:
             if rank in self.dropped:
                 continue
             seen_ns = 0 if self.timekeeper else self.died_ns.get(rank, ended_ns)
-            unsent = Unsent(rank, self.request.world_size, box, past, seen_ns)
+            unsent = Unsent(rank, self.request.processes, box, past, seen_ns)
             spans, self.dropped[rank] = unsent.record()
             self.spans += spans
             if rank in self.died:
@@ -330,9 +320,19 @@ class LocalRun:
             for rank, pid in silent.items()
         )
 
+    def _with_late_ranks(self, wrong: Mismatch) -> Mismatch:
+        """Give the other ranks of a disagreement a moment to come to the call."""
+        give_up, ended = time.monotonic() + LATE, self.raised.keys() | self.died.keys()
+        while self.monitor.late(wrong) - ended and time.monotonic() < give_up:
+            time.sleep(0.02)
+            wrong = self.monitor.disagreement(self.results) or wrong
+        return wrong
+
     def _failure(self) -> RunFailed:
         """The cause, among what several ranks may have to say."""
         disagreement = self.monitor.disagreement(self.results)
+        if disagreement is not None:
+            disagreement = self._with_late_ranks(disagreement)
         deaths = {rank: self._death(rank) for rank in self.died} if not disagreement else {}
         return blame.blame(self.raised, deaths, disagreement, self.results)
 
@@ -356,7 +356,7 @@ class LocalRun:
 
         What one answers is newer than its black box, where it holds the GIL.
         """
-        unfinished = [r for r in range(self.request.world_size) if r not in self.results]
+        unfinished = [r for r in range(self.request.processes) if r not in self.results]
         self.monitor.look(self.results)  # before the signal, which ends a system call
         for ends in self.ranks:
             ends.ask_where()

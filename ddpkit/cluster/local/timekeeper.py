@@ -38,6 +38,7 @@ import math
 import selectors
 import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from functools import partial
@@ -45,13 +46,13 @@ from multiprocessing.connection import Connection
 
 from ddpkit.cluster.local.actors import Actor, Actors
 from ddpkit.cluster.local.devices import Devices
+from ddpkit.cluster.local.entering import enter
 from ddpkit.cluster.local.kept import Operations, Pending
 from ddpkit.cluster.local.watched import Watched
 from ddpkit.cluster.speeds import speed_text
 from ddpkit.link import Links
 from ddpkit.protocol.emulation import (
     MAIN,
-    MEETING,
     Ask,
     AskTimes,
     ClockPage,
@@ -69,9 +70,7 @@ from ddpkit.protocol.emulation import (
     Withdrawn,
 )
 from ddpkit.simulate.network import Network
-from ddpkit.simulate.operations import AFTER_ALL, exchange_of, schedule_of
-from ddpkit.simulate.posted import End, Part
-from ddpkit.simulate.schedules import Schedule
+from ddpkit.simulate.posted import End
 from ddpkit.text import count
 from ddpkit.trace import Scalar
 
@@ -104,9 +103,10 @@ class Timekeeper(threading.Thread):
         self._posts: dict[Hashable, dict[int, tuple[int, int]]] = {}  # number and time, by rank
         self._unmet: list[set[Hashable]] = [set() for _ in links]  # operations, by rank
         self._posted: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0])  # sends, receives
+        self.happened = 0  # events
         self._stands = False  # the network, and all actors
         self._begun = False  # an actor, since clocks were looked at
-        self._actors = Actors(len(links))
+        self._actors = Actors(len(pages))
         self._served = 0  # ranks
         self._known: list[tuple[Actor, int]] = []  # who can be answered, and when it is done
         self._over = threading.Event()
@@ -235,7 +235,7 @@ class Timekeeper(threading.Thread):
         """Note that a rank has posted its part: gloo ends what all have posted, and no other."""
         if isinstance(post, PostedCollective):
             key: Hashable = post.group, post.seq
-            expected = len(post.members)
+            expected = self._running(post.members)
         elif post.peer is None:  # gloo has it when its source is known
             return
         else:
@@ -255,8 +255,9 @@ class Timekeeper(threading.Thread):
     def _withdraw(self, rank: int, post: PostedSend | PostedCollective) -> None:
         """Forget a rank's part in an operation: gloo has refused it, and has nothing of it."""
         operation = self._operations.withdraw(rank, post.number)
-        if operation.end is not None:
-            self._network.withdraw(operation.end)
+        for posted in (operation.end, *operation.stand_ins):
+            if posted is not None:
+                self._network.withdraw(posted)
         if isinstance(post, PostedCollective):
             key: Hashable = post.group, post.seq
             members = post.members
@@ -266,7 +267,9 @@ class Timekeeper(threading.Thread):
             channel = self._posted[post.group, members, post.tag]
             key = post.group, members, post.tag, channel[post.receives]
             channel[post.receives] -= 1
-        here = self._here.setdefault(key, [*members])  # none is kept of what all had posted
+        here = self._here.setdefault(
+            key, [*members[: self._running(members)]]
+        )  # a completed operation has no entry
         here.remove(rank)
         self._unmet[rank].discard(key)
         for each in here:
@@ -293,7 +296,9 @@ class Timekeeper(threading.Thread):
             if post.receives and post.peer is None:
                 message.found = lambda end: self._found(rank, post, end.peer)
         else:
-            part = self._collective(rank, post, ns)
+            part, *operation.stand_ins = enter(
+                self._network, ns, rank, post, self._running(post.members)
+            )
             operation.end, part.then = part, operation.finish
 
     def _found(self, rank: int, post: PostedSend, source: int) -> None:
@@ -329,30 +334,15 @@ class Timekeeper(threading.Thread):
             if actor.asks is not None and all(actor is not each for each, _ in self._known):
                 self._know(actor, actor.asks, max(actor.asks.ns, ns))
 
+    def _running(self, members: Sequence[int]) -> int:
+        """The number of running members; each further member is a copy of one."""
+        return bisect_left(members, len(self._pages))  # groups are in the order of their ranks
+
     def _message(self, rank: int, post: PostedSend, ns: int) -> End:
         if post.receives:
             return self._network.recv(ns, post.group, rank, post.peer, post.nbytes, post.tag)
         assert post.peer is not None
         return self._network.send(ns, post.group, rank, post.peer, post.nbytes, post.tag)
-
-    def _collective(self, rank: int, post: PostedCollective, ns: int) -> Part:
-        root = post.members.index(post.root) if post.root is not None else 0
-        n = len(post.members)
-        if post.operation == MEETING:
-            schedule = Schedule(MEETING, MEETING, n, 0, ())
-        elif post.sends:
-            me = post.members.index(rank)
-            schedule = exchange_of(post.operation, me, post.sends, post.takes)
-        else:
-            schedule = schedule_of(post.operation, post.nbytes, n, root)
-        # Ranks leave a real barrier up to some latencies apart. Measurements after a barrier would
-        # include the difference, so emulated ranks leave together.
-        together, after_all = post.operation in ("barrier", MEETING), post.operation in AFTER_ALL
-        return self._network.enter(
-            *(ns, post.group, post.seq, rank, post.members, schedule),
-            together=together,
-            after_all=after_all,
-        )
 
     # Time
 
@@ -369,6 +359,7 @@ class Timekeeper(threading.Thread):
             limit = math.inf if limited is None else limited[0]
             while network.next_ns < computing and network.next_ns <= limit and not self._known:
                 network.happen()
+                self.happened += 1
                 if self._begun:  # a callback, which can post from this moment on
                     computing, self._begun = actors.first_that_computes(), False
             if self._known:

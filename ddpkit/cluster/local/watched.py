@@ -33,13 +33,14 @@ class ThreadState(NamedTuple):
 
 def threads(pid: int) -> dict[int, ThreadState]:
     """Return the threads of a process, by native id; none off Linux."""
-    found = {}
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with suppress(OSError):  # the thread has ended
-            fields = stat.read_bytes().rpartition(b")")[2].split()
-            if fields:
-                ticks = sum(map(int, fields[11:13]))  # the user's, and the system's
-                found[int(stat.parent.name)] = ThreadState(fields[0] in READY, ticks)
+    folder, found = f"/proc/{pid}/task", {}
+    with suppress(OSError):  # the process has ended, or is on another system than Linux
+        for thread in os.listdir(folder):  # with `pathlib`, three times the cost
+            with suppress(OSError), open(f"{folder}/{thread}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+                if fields:
+                    ticks = sum(map(int, fields[11:13]))  # the user's, and the system's
+                    found[int(thread)] = ThreadState(fields[0] in READY, ticks)
     return found
 
 
@@ -141,8 +142,9 @@ class Watched:
         may it wait in gloo for what time has to bring; else for bytes that are on their way.
         """
         used = self.used_ns() or 0
-        found = threads(self.pid)
         main, others = self.main, self.main_but_agent
+        works = used > max(main.used, others.used) + NOTABLE_NS
+        found = {} if works else threads(self.pid)  # a look at all threads costs 0.3 ms
         main.look(now, used, NOTABLE_NS, ready=_is_any_ready(found))
         others.look(now, used, NOTABLE_NS, ready=_is_any_ready(self._without_agent(found)))
         limit = STANDSTILL_FOR_BYTES

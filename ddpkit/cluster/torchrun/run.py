@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 from ddpkit.cluster.local.launch import run_folder
-from ddpkit.cluster.local.run import Request
+from ddpkit.cluster.local.request import Request
 from ddpkit.cluster.outcome import RunOutcome
 from ddpkit.cluster.output import Labelled
 from ddpkit.cluster.torchrun import clocks

@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 
 from ddpkit.cluster import stopped
 from ddpkit.cluster.blame import blame, patience
-from ddpkit.cluster.local.run import LOOK, Request
+from ddpkit.cluster.local.request import Request
+from ddpkit.cluster.local.run import LOOK
 from ddpkit.cluster.monitor import Monitor
 from ddpkit.cluster.torchrun import connections
 from ddpkit.cluster.torchrun.messenger import EXPLANATION_LIMIT, HEAD_START, say
@@ -97,7 +98,8 @@ class Watcher:
         if signal.SIGINT in numbers:
             run = self._run
             doing, returned = (run.doing(), run.returned) if run else ({}, set())
-            self._end(Interrupted(stopped.stopped("job", doing, returned)))
+            text = stopped.stopped("job", doing, returned)
+            self._end(Interrupted(text, doing=doing, returned=returned))
         quiet = not self._raised and not self._ended  # else torchrun only reacts to that
         if signal.SIGTERM in numbers and quiet and signal.getsignal(signal.SIGTERM) is _ignore:
             self._hang_up()

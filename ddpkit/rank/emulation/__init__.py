@@ -9,6 +9,9 @@ machine  the machine of a run: made at its start, shown to the user's code, and 
 meter    the cost of each operation on a modelled machine
 memory   what is alive on a modelled machine, and what for
 seen     what `time` and asyncio tell the user's code
+uncomputed  carries out operations without values: the rules of ranks without values
+shapes   the shapes of an operation's results, as torch's fake tensors tell them
+shapes_only  copies and files of tensors without values
 streams  streams and events of a device, in the place of torch's
 busy     busy: a stretch of work whose time is stated
 """

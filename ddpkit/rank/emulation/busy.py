@@ -6,7 +6,7 @@ import time
 
 from ddpkit.link import duration_ns
 from ddpkit.rank.emulation import machine
-from ddpkit.rank.record.recorder import span
+from ddpkit.rank.record.marks import span
 
 
 def busy(duration: str | float, name: str = "busy") -> None:

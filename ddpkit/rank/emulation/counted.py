@@ -12,20 +12,25 @@ What would break it: operations that pass no dispatcher (NumPy, a C++ extension'
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, wraps
 from typing import Any
 
 import torch
 
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
+from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
 from ddpkit.rank.emulation.device import Device
 from ddpkit.rank.emulation.memory import Memory
 from ddpkit.rank.emulation.meter import Meter, first_tensor, is_plain, is_traced, rule_of, words
+from ddpkit.rank.emulation.shapes_only import shapes_only
+from ddpkit.rank.emulation.uncomputed import Uncomputed, has_a_mask
 from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.recorder import Recorder
@@ -51,18 +56,38 @@ def _may_take_a_mask(func: Any) -> bool:
     return torch_private.schema_of(func).name.removeprefix("aten::") in _MASKED
 
 
-def _has_a_mask(indices: Any) -> bool:
-    """True for an index by a boolean tensor: the host counts the chosen elements."""
-    return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices)
+def _said_to_be_eager(compiles: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `torch.compile` with a warning for the first call by the user's code."""
+    said = False
+
+    @wraps(compiles)
+    def warns_once(*args: Any, **kwargs: Any) -> Any:
+        nonlocal said
+        if not said and not is_torchs(sys._getframe(1)):
+            said = True
+            text = (
+                "torch.compile: on a modelled machine all code runs eagerly, and each operation "
+                "is counted as if nothing were fused"
+            )
+            warnings.warn(text, stacklevel=2)
+        return compiles(*args, **kwargs)
+
+    return warns_once
 
 
 class Counting(PlainMode):
     """The mode that counts a thread's operations: each puts a clock forward, or loads a device."""
 
     def __init__(
-        self, meter: Meter, memory: Memory, clock: ThreadClock, device: Device | None
+        self,
+        meter: Meter,
+        memory: Memory,
+        clock: ThreadClock,
+        device: Device | None,
+        uncomputed: Uncomputed | None,
     ) -> None:
         super().__init__()
+        self._uncomputed = uncomputed
         self._meter, self._memory, self._clock, self._device = meter, memory, clock, device
         # gloo's threads have the mode of the thread that has posted, and copy what they receive.
         self._thread = threading.get_ident()
@@ -75,11 +100,16 @@ class Counting(PlainMode):
         kwargs = kwargs or {}
         if types and not all(map(is_plain, types)):
             return func(*args, **kwargs) if any(map(is_traced, types)) else NotImplemented
+        if torch_private.fakes():  # torch asks for a shape, as DTensor does
+            return func(*args, **kwargs)
         here = self.on and threading.get_ident() == self._thread
         counts = here and not self._clock.stands
         if self._device is not None and here:  # copies of ddpkit's own need gloo's bytes as well
-            self._device.touch((args, kwargs))
-        out = func(*args, **kwargs)
+            self._device.touch((*args, *kwargs.values()))
+        if self._uncomputed is not None and here:
+            out = self._uncomputed.run(func, args, kwargs)
+        else:
+            out = func(*args, **kwargs)
         if counts:
             if func.is_view:  # of a storage that is known, but for a parameter's
                 if type(args[0]) is torch.nn.Parameter:
@@ -119,7 +149,7 @@ class Counting(PlainMode):
             device.launch(*costs)
         elif func is _ITEM:
             device.launch(self._meter.launch_ns, 0, DOWN)
-        if _fetches(func) or (_may_take_a_mask(func) and _has_a_mask(args[1])):
+        if _fetches(func) or (_may_take_a_mask(func) and has_a_mask(args[1])):
             device.wait()
 
     def _is_of_host(self, args: Any) -> bool:
@@ -158,15 +188,17 @@ class Counted:
         clocks: Clocks,
         rank: int,
         device: Device | None = None,
+        uncomputed: Uncomputed | None = None,
     ) -> None:
         self.meter, self._clocks, self._device = Meter(model, speed), clocks, device
+        self._uncomputed = uncomputed
         self.memory = Memory(clocks, rank, model)
         self._modes: list[Counting] = []
 
     @contextmanager
     def here(self, loose: LooseOperations | None = None) -> Iterator[None]:
         """A block in which the compute of this thread is counted, on the thread's clock."""
-        mode = Counting(self.meter, self.memory, self._clocks.mine, self._device)
+        mode = Counting(self.meter, self.memory, self._clocks.mine, self._device, self._uncomputed)
         mode.loose = loose
         self._modes.append(mode)
         try:
@@ -227,8 +259,19 @@ class Counted:
     def running(self, recorder: Recorder) -> Iterator[None]:
         """A block in which the user's function runs; then the recorder knows what was alive."""
         read, recorder.counted_ns = self._clocks.ns, self._clocks.main.now
+        recorder.log.work = self.meter.work.facts
         try:
-            with self.memory.watched(), self.here(recorder.loose):
+            with ExitStack() as blocks:
+                if self._uncomputed is not None:
+                    recorder.reads = self._uncomputed.reads
+                    blocks.enter_context(self._uncomputed.reads_noted())
+                    blocks.enter_context(shapes_only())
+                if recorder.rank == 0:
+                    torchs = torch.compile
+                    blocks.callback(setattr, torch, torchs.__name__, torchs)
+                    torch.compile = _said_to_be_eager(torchs)
+                blocks.enter_context(self.memory.watched())
+                blocks.enter_context(self.here(recorder.loose))
                 yield
         except BaseException:
             # What callbacks follow may never be done now.

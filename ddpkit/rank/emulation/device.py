@@ -34,6 +34,7 @@ from ddpkit import torch_private
 from ddpkit.protocol.emulation import EVENT, After, Launch, Launched, TimesOf
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
+from ddpkit.rank.emulation.shapes import tensors_in
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import DeviceMoment, Moment
 from ddpkit.rank.record.recorder import current
@@ -307,16 +308,17 @@ class Device:
         if reduces:
             self._reduced.add(operation.number)
 
+    def is_carrying(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """Return True if gloo may still carry one of some dense tensors."""
+        return bool(self._carrying) and any(
+            torch_private.storage_id(each.untyped_storage()) in self._carrying for each in tensors
+        )
+
     def touch(self, values: Iterable[Any]) -> None:
         """Wait for gloo before an operation uses tensors that gloo carries."""
         if self._carrying:
-            for value in values:
-                if isinstance(value, torch.Tensor):
-                    self._touch(value)
-                elif isinstance(value, list | tuple):
-                    self.touch(value)
-                elif isinstance(value, dict):
-                    self.touch(value.values())
+            for tensor in tensors_in(values):
+                self._touch(tensor)
 
     def _touch(self, tensor: torch.Tensor) -> None:
         try:

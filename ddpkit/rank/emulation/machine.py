@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpkit import torch_private
 from ddpkit.machine import MachineModel
+from ddpkit.protocol.alike import Alike
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import (
     MAIN,
@@ -35,12 +36,14 @@ if TYPE_CHECKING:  # loads a part of torch that other machines do not need
     from ddpkit.rank.emulation.counted import Counted
     from ddpkit.rank.emulation.device import Carrying, Device
     from ddpkit.rank.emulation.memory import Memory
+    from ddpkit.rank.emulation.uncomputed import Uncomputed
 
 
 class Machine:
     """The machine of a rank during one run. `epoch_ns` is the date at which its clock is 0.
 
-    ``model`` is the modelled machine by which compute is counted, if it is.
+    ``model`` is the modelled machine by which compute is counted, if it is. Without ``values``
+    operations on large tensors are counted only. ``alike`` tells of ranks that do not run.
     """
 
     def __init__(
@@ -51,12 +54,16 @@ class Machine:
         epoch_ns: int,
         model: MachineModel | None = None,
         rank: int = 0,
+        *,
+        values: bool = True,
+        alike: Alike | None = None,
     ) -> None:
         torch_private.require(torch_private.Feature.EMULATED)
         self.clocks, self.desk = Clocks(speed if model is None else math.inf, page), desk
         self._epoch_ns = epoch_ns
         self._counted: Counted | None = None
         self.device: Device | None = None
+        self.uncomputed: Uncomputed | None = None
         if model is not None:
             torch_private.require(torch_private.Feature.COUNTED)
             from ddpkit.rank.emulation.counted import Counted
@@ -65,10 +72,16 @@ class Machine:
             if model.has_device:
                 torch_private.require(torch_private.Feature.DEVICES)
                 self.device = Device(self.clocks, desk)
-            self._counted = Counted(model, speed, self.clocks, rank, self.device)
+            if not values:
+                torch_private.require(torch_private.Feature.NO_VALUES)
+                from ddpkit.rank.emulation.uncomputed import Uncomputed
+
+                self.uncomputed = Uncomputed()
+            self._counted = Counted(model, speed, self.clocks, rank, self.device, self.uncomputed)
         self.backward = EmulatedBackward(self.clocks, self.device, self.memory, self.note)
         self._runs = False  # the user's function
         self._turns: Counter[tuple[str, tuple[int, ...]]] = Counter()  # of groups, as they are made
+        self.alike = alike
         self.given_up: set[Any] = set()  # operations that a wait with a limit gave up
         self._notes: list[list[Any]] | None = None  # a program, as `simulate.claimed` has it
 
@@ -216,8 +229,9 @@ class Machine:
         self._turns[group, members] += 1
         turn = self._turns[group, members]
         (where, via), recorder = user_call(sys._getframe()), self._recorder
+        running = members if self.alike is None else self.alike.running(members)
         recorder.waits[thread] = RecordedCall(
-            Call(via, group, where, members=members if group else ())
+            Call(via, group, where, members=running if group else ())
         )
         made = f"{group} is made by {members}"
         self.desk.tell(PostedCollective(number, before, made, turn, MEETING, 0, members, None))

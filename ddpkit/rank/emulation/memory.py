@@ -13,6 +13,7 @@ gloo's threads may be late with that: what they free was free when the operation
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -211,6 +212,22 @@ class Memory:
         )
         self._note(parameter, "parameters", over=MEMORY_KINDS)
 
+    def _swapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a `swap_tensors` for known parameters: a weak reference forbids a swap."""
+
+        @functools.wraps(original)
+        def swap(one: torch.Tensor, other: torch.Tensor) -> None:
+            known = [
+                tensor
+                for tensor in (one, other)
+                if self._seen_parameters.pop(id(tensor), None) is not None
+            ]
+            original(one, other)
+            for tensor in known:
+                self._note_parameter(tensor)
+
+        return swap
+
     def carried(self, values: Iterable[Any]) -> list[Held]:
         """The entries of the tensors that an operation carries."""
         return [held for tensor in _tensors(values) if (held := self._hold(tensor)) is not None]
@@ -235,9 +252,9 @@ class Memory:
             gradient = None if parameter is None else parameter.grad
             if gradient is None:
                 continue
-            local = torch_private.local_part(gradient)
-            whole = local.untyped_storage().nbytes() == local.numel() * local.element_size()
-            self._note(local, "gradients", over=("activations", "buckets")[: 1 + whole])
+            for part in _dense_parts(torch_private.local_part(gradient)):
+                whole = part.untyped_storage().nbytes() == part.numel() * part.element_size()
+                self._note(part, "gradients", over=("activations", "buckets")[: 1 + whole])
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         self.steps = False
@@ -273,6 +290,7 @@ class Memory:
             ):
                 undo.callback(handle.remove)
             self._replace(undo, torch.UntypedStorage, "resize_", self._resizing)
+            self._replace(undo, torch.utils, "swap_tensors", self._swapping)
             self._replace(undo, torch.distributed.GradBucket, "buffer", self._of_bucket)
             yield
 
@@ -338,6 +356,13 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
+
+
+def _dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return a dense tensor, or the indices and values of a sparse one."""
+    if tensor.layout is torch.sparse_coo:
+        return torch_private.sparse_parts(tensor)
+    return (tensor,) if tensor.layout is torch.strided else ()
 
 
 def _in_words(full: MemoryFull) -> str:

@@ -180,11 +180,44 @@ def _lie_apart(args: Any, out: Any) -> bool:
     return False
 
 
+@dataclass(slots=True)
+class CountedFlops:
+    """FLOPs that a rank has counted, and the time that its machine's peak needs for them.
+
+    Recomputed FLOPs are those of a forward inside a backward, as of activation checkpointing.
+    """
+
+    flops: int = 0
+    recomputed: int = 0
+    peak_ns: float = 0.0
+    recomputed_peak_ns: float = 0.0
+
+    def add(self, flops: int, peak_ns: float) -> None:
+        """Add the FLOPs of an operation that the thread has just carried out."""
+        self.flops += flops
+        self.peak_ns += peak_ns
+        # A backward runs without gradients of its own, and a forward inside of it with them.
+        if torch.is_grad_enabled() and torch_private.running_node() is not None:
+            self.recomputed += flops
+            self.recomputed_peak_ns += peak_ns
+
+    def facts(self) -> dict[str, int]:
+        """Return the numbers by name, times in whole ns."""
+        return {
+            "flops": self.flops,
+            "recomputed_flops": self.recomputed,
+            "peak_ns": round(self.peak_ns),
+            "recomputed_peak_ns": round(self.recomputed_peak_ns),
+        }
+
+
 class Meter:
     """The cost of operations on a machine of some speed; all threads of a rank share the meter."""
 
     def __init__(self, model: MachineModel, speed: float) -> None:
         self.free = math.isinf(speed)
+        self.work = CountedFlops()
+        self._peaks = cache(lambda dtype: model.peak(dtype) * speed / 1e9)  # FLOP per ns
         self._transposes = "transposed" in model.kinds
         self.note: Callable[[str, str, int, int], None] | None = None  # hears of each operation
         self._rules: dict[Any, OperationRule | None] = {}
@@ -248,6 +281,8 @@ class Meter:
         dtype = self._dtypes.get(tensor.dtype)
         if dtype is None:
             dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
+        if flops:
+            self.work.add(flops, flops / self._peaks(dtype))
         kind = rule.kind
         if self._transposes and kind in ("copy", "elementwise") and _lie_apart(args, out):
             kind = "transposed"

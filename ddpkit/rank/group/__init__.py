@@ -1,13 +1,19 @@
 """The process group of a run, and the network that it emulates.
 
 recorded   the group of every cluster: a record of each call around gloo or NCCL
+direct     starts operations on gloo's and NCCL's groups
 methods    the methods that c10d calls on a group, and the refused methods
 work       what a recorded group gives for a call
 arguments  what the arguments of a collective say
+layout     refuses tensors that a backend would move wrongly
+shared_memory  refuses outputs that share memory with each other or with an input
 in_flight  what the network owns between a post and its wait, for checks
+changed    tensors that the code changes before the wait, seen by their versions
 hidden     groups that are made past the kit, for checks
 making     whether the kit makes a backend just now
 staged     messages of ranks that share a GPU, by way of the host
+uncarried  calls on large tensors without values, for which gloo carries a few elements
+absent     groups with absent ranks, each of which is a copy of a running rank
 believed   what NCCL takes and gloo refuses, for scripts that believe to have NCCL
 nccl       where NCCL differs from gloo
 emulated   when the emulated network ends an operation

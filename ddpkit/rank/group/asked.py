@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.callers import is_torchs
+from ddpkit.rank.group import absent
 from ddpkit.rank.group.recorded import RecordedGroup
 
 HOMES = (dist, dist.distributed_c10d, dist.device_mesh)
@@ -72,6 +73,9 @@ class AskedGroups:
         if backend and not self.is_ours(backend):  # torch makes groups of backend "fake" for itself
             return self._new_group(ranks, timeout, backend, pg_options, *more, **kwargs)
         kwargs.pop("device_id", None)
+        if absent.groups_made is not None:
+            by_members = more[0] if more else kwargs.get("use_local_synchronization")
+            absent.groups_made.made(ranks, bool(by_members))
         group = self._new_group(ranks, GROUP_TIMEOUT, None, None, *more[:2], **kwargs)
         self.keep(group)
         if isinstance(group, RecordedGroup):

@@ -10,14 +10,17 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import PrefixStore
 
+from ddpkit.protocol.alike import Alike
 from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.emulation import machine
-from ddpkit.rank.group import nccl
+from ddpkit.rank.group import absent, nccl
+from ddpkit.rank.group.absent import Absent, GroupsMade
+from ddpkit.rank.group.direct import Direct
 from ddpkit.rank.group.emulated import EmulatedGroup
 from ddpkit.rank.group.making import by_the_kit
-from ddpkit.rank.group.recorded import Direct, RecordedGroup
+from ddpkit.rank.group.recorded import RecordedGroup
 from ddpkit.rank.record.recorder import current
-from ddpkit.torch_private import Feature, explain, require
+from ddpkit.torch_private import Feature, explain, meet, require
 
 _init_process_group = dist.init_process_group  # torch's own: a script is given another
 _times_joined = 1
@@ -29,6 +32,8 @@ def join(mine: Assignment, store: Any, times: int = 1) -> None:
     register()
     _times_joined = times
     hook = sys.excepthook
+    if mine.alike is not None:
+        _let_few_meet(mine.alike)
     try:
         _init_process_group(
             f"ddpkit_{mine.backend}",
@@ -40,7 +45,16 @@ def join(mine: Assignment, store: Any, times: int = 1) -> None:
     except Exception as error:
         explain(error, Feature.RUNS)
         raise
+    if (recorder := current()) is not None:
+        recorder.has_joined = True
     sys.excepthook = hook  # each call wraps it into one more, which writes "[rank0]:" everywhere
+
+
+def _let_few_meet(alike: Alike) -> None:
+    """Let each call of new_group wait for running ranks only, from the default group on."""
+    if absent.groups_made is None:
+        absent.groups_made = made = GroupsMade(alike)
+        meet(lambda: made.awaited)
 
 
 def register() -> None:
@@ -60,26 +74,36 @@ def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup
     recorder, emulated = current(), machine.current()
     assert recorder is not None, "ddpkit's backend works inside a run only"
     rank, size = options.group_rank, options.group_size
+    alike = None if emulated is None else emulated.alike
+    everybody = tuple(options.global_ranks_in_group)  # empty for the default group
     # `Agent` reads these two here, while gloo waits for the members.
-    members = tuple(options.global_ranks_in_group)  # empty for the default group
+    members = everybody if alike is None else alike.running(everybody)
     name = str(options.group_id) if members else ""
     if name and _times_joined > 1:
         name += f" of time {_times_joined}"  # torch begins to number its groups again
-    everybody = members or tuple(range(size))
+    everybody = everybody or tuple(range(size))
+    of_absent = None
+    if alike is not None and alike.running(everybody) != everybody:
+        of_absent = Absent(alike, everybody, rank)
+        size = of_absent.present
     with by_the_kit(), emulated.clocks.mine.stopped() if emulated else nullcontext():
         if emulated is not None:
             emulated.meet(name, everybody)  # the agent is told
         inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
-    members = everybody
     if emulated is None:
         with by_the_kit():
             gpus = nccl.make(options) if on_gpu else None
-        return RecordedGroup(inner, Direct(inner, gpus).start, name, members, recorder, gpus)
+        return RecordedGroup(inner, Direct(inner, gpus).start, name, everybody, recorder, gpus)
 
     def of_callbacks() -> Any:
         store = PrefixStore("callbacks", options.store)
         with by_the_kit():
-            return Direct(dist.ProcessGroupGloo(store, rank, size, options.timeout)).start
+            return started(dist.ProcessGroupGloo(store, rank, size, options.timeout))
 
-    start = Direct(inner).start
-    return EmulatedGroup(inner, start, name, members, recorder, emulated, of_callbacks)
+    def started(inner: Any) -> Any:
+        start = Direct(inner).start
+        return start if of_absent is None else of_absent.around(start)
+
+    return EmulatedGroup(
+        *(inner, started(inner), name, everybody, recorder, emulated, of_callbacks, of_absent)
+    )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ddpkit.rank.emulation import machine
-from ddpkit.rank.group.staged import Landing
+from ddpkit.rank.group.staged import MESSAGES, Landing
 from ddpkit.torch_private import ALL_GATHER, REDUCE_SCATTER
 
 GATHERS = (ALL_GATHER, "all_gather_single")
@@ -48,8 +48,17 @@ def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
             input.numel()
         }:
             args = ([[each.view(-1) for each in outputs]], [input.view(-1)], *rest)
+    elif method in MESSAGES:
+        args = ([_as_it_lies(each) for each in args[0]], *args[1:])
     fitting: tuple[Any, ...] = _bytes_of_float8(method, args)
     return fitting
+
+
+def _as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
+    """A vector of a dense tensor's elements, in the order of its memory: NCCL's messages."""
+    if tensor.layout != torch.strided or tensor.is_contiguous():
+        return tensor
+    return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def _one_after_the_other(*tensors: torch.Tensor) -> bool:

@@ -47,13 +47,14 @@ from ddpkit.protocol.call import Call
 from ddpkit.protocol.emulation import PostedCollective, PostedSend, Withdrawn
 from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
-from ddpkit.rank.group import arguments
+from ddpkit.rank.group import absent, arguments
+from ddpkit.rank.group.absent import Absent
 from ddpkit.rank.group.operation import EmulatedOperation, EmulatedWork
 from ddpkit.rank.group.recorded import RecordedGroup, is_reducer
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
 
-Start: TypeAlias = Callable[..., Any]  # (call, method, *args): `recorded.Direct.start`
+Start: TypeAlias = Callable[..., Any]  # (call, method, *args): `direct.Direct.start`
 CALLBACKS = "callbacks"  # in the name of what they post on
 
 
@@ -69,8 +70,11 @@ class EmulatedGroup(RecordedGroup):
         recorder: Recorder,
         machine: Machine,
         start_of_callbacks: Callable[[], Start],
+        of_absent: Absent | None = None,
     ) -> None:
-        super().__init__(inner, self._emulated, name, members, recorder)
+        running = () if of_absent is None else of_absent.running
+        super().__init__(inner, self._emulated, name, members, recorder, running=running)
+        self._absent = of_absent
         self._machine, self._direct = machine, start
         self._make_twin = start_of_callbacks
         self._twin: Start | None = None
@@ -86,6 +90,17 @@ class EmulatedGroup(RecordedGroup):
     def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
         with self._machine.clocks.mine.stopped():
             return super()._collective(method, args, kwargs)
+
+    def _posted(self, op: str, payload: Any, **details: Any) -> RecordedCall:
+        if self._absent is not None:
+            self._absent.check(op, details.get("root"))
+        return super()._posted(op, payload, **details)
+
+    def _peer(self, op: str, argument: str, group_rank: int) -> int:
+        peer = super()._peer(op, argument, group_rank)
+        if self._absent is not None:
+            self._absent.check(op, peer)
+        return peer
 
     def allreduce(self, *args: Any, **kwargs: Any) -> Work:
         caller = sys._getframe().f_back
@@ -128,12 +143,14 @@ class EmulatedGroup(RecordedGroup):
         so no time has passed in which the operation could have moved anything.
         """
         machine, what = self._machine, call.what
+        if absent.groups_made is not None:
+            absent.groups_made.check()
         clock = machine.clocks.mine
         number = next(machine.desk.numbers)
         operation = EmulatedOperation(machine, call, number)
         given = args
         if machine.memory is not None:
-            given = operation.carry(machine.memory, args)
+            given = operation.carry(machine.memory, method, args)
         if isinstance(clock, LaterClock):
             after, ns = clock.after(), 0
         else:
@@ -142,7 +159,7 @@ class EmulatedGroup(RecordedGroup):
             if what.op == "recv":
                 self._await_sources(what.tag)
             if what.op == "recv" and what.peer is None:
-                tensors, tag = args
+                tensors, tag = given
                 operation.start_from = lambda source: self._direct(
                     call, "recv", tensors, what.members.index(source), tag
                 )
@@ -155,12 +172,15 @@ class EmulatedGroup(RecordedGroup):
             machine.desk.tell(message)
             if what.op == "send" or what.peer is not None:
                 with self._withdrawn_if_refused(message):
-                    operation.inner = self._direct(call, method, *args, **kwargs)
-            machine.note("post", number, *_posted(what, call.seq))
+                    operation.started_by_gloo(self._direct(call, method, *given, **kwargs))
+            machine.note("post", number, *_posted(what, self._members, call.seq))
             return operation
-        parts = arguments.unequal_parts(what.op, args, len(what.members))
+        parts = arguments.unequal_parts(what.op, args, len(self._members))
+        if self._absent is not None:
+            self._absent.check_parts(what.op, *parts)
+            parts = (), ()
         part = PostedCollective(
-            *(number, ns, what.group, call.seq, what.op, what.bytes, what.members, what.root),
+            *(number, ns, what.group, call.seq, what.op, what.bytes, self._members, what.root),
             *(after, *parts),
         )
         machine.desk.tell(part)
@@ -169,15 +189,15 @@ class EmulatedGroup(RecordedGroup):
         unseen = torch_private.unseen_by_modes()
         try:
             with self._withdrawn_if_refused(part):
-                operation.inner = start(call, method, *given, **kwargs)
+                operation.started_by_gloo(start(call, method, *given, **kwargs))
         finally:
             del unseen
         if part.sends:
             sends, takes = map(list, parts)
-            where = what.group, [*what.members], call.seq
+            where = what.group, [*self._members], call.seq
             machine.note("exchange", number, what.op, sends, takes, *where)
         else:
-            machine.note("post", number, *_posted(what, call.seq))
+            machine.note("post", number, *_posted(what, self._members, call.seq))
         return operation
 
     @contextmanager
@@ -206,7 +226,6 @@ class EmulatedGroup(RecordedGroup):
             return self._twin
 
 
-def _posted(what: Call, seq: int) -> tuple[Any, ...]:
+def _posted(what: Call, members: tuple[int, ...], seq: int) -> tuple[Any, ...]:
     """An operation, as a rank's program has it."""
-    group, members = what.group, [*what.members]
-    return what.op, what.bytes, group, members, seq, what.root, what.peer, what.tag
+    return what.op, what.bytes, what.group, [*members], seq, what.root, what.peer, what.tag

@@ -46,6 +46,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
         super().__init__()
         self._machine, self._operation = machine, operation
         self._results = list(results)  # what C++ is given of an operation that fails
+        self._uncarried: list[torch.Tensor] = []
         self.chain = chain or Chain(operation)
         self.moment = Later(((operation, 0),))  # when it is done
         self.follows: After = ()  # on a device: the operations before the value
@@ -60,6 +61,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
 
     def _take_from(self, inner: Any) -> None:
         """Be done when gloo is."""
+        self._uncarried = getattr(inner, "results", [])  # see `uncarried.Uncarried`
         try:
             inner.get_future().add_done_callback(lambda done: self._take(done.value))
         except RuntimeError:  # gloo's reduce_scatter has none
@@ -71,8 +73,9 @@ class EmulatedFuture(torch.futures.Future[Any]):
 
     def _take(self, value: Callable[[], Any]) -> None:
         try:
-            self.set_result(value())
-            self._results = []
+            carried = value()
+            self.set_result(self._uncarried or carried)
+            self._results = self._uncarried = []
         except Exception as error:
             # C++ takes the error of `set_exception` for a value, and DDP's reducer would read it
             # as tensors. The rank's program hears of it where it waits, or after its backward.

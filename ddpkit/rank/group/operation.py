@@ -16,6 +16,7 @@ from ddpkit.rank.emulation.clock import LaterClock
 from ddpkit.rank.emulation.machine import Machine
 from ddpkit.rank.group.ended import Carried, EndedCollective
 from ddpkit.rank.group.futures import EmulatedFuture
+from ddpkit.rank.group.uncarried import Uncarried, carried_for
 from ddpkit.rank.group.work import RecordedWork, alive
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import DeviceMoment
@@ -54,6 +55,8 @@ class EmulatedOperation:
         self.followed_by: list[tuple[int, int]] = []  # on a device: last launches of callbacks
         self.tensors: list[torch.Tensor] = []  # on a device: until gloo's bytes are here
         self._carried: list[Held] = []
+        # Results for which gloo carries small tensors, and all arguments of the call.
+        self._uncarried: tuple[list[torch.Tensor], tuple[Any, ...]] = [], ()
         self._in_gloo: Carried | None = None
         self._looked_since: int | None = None
         self._source = -1
@@ -62,7 +65,7 @@ class EmulatedOperation:
         self.started = threading.Event()  # so: handed to gloo
         self._error: Exception | None = None  # that gloo has raised then
 
-    def carry(self, memory: Memory, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def carry(self, memory: Memory, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Note what it carries, where a modelled machine's memory is watched; return gloo's part.
 
         On a device the program uses the tensors while gloo carries. So gloo gets other tensors on
@@ -73,13 +76,22 @@ class EmulatedOperation:
         self._carried = memory.carried(args)
         if self._machine.device is not None:
             self.tensors = memory.tensors_in(args)
+        given, uncarried = args, list[torch.Tensor]()
+        if self._machine.uncomputed is not None:
+            given, uncarried = carried_for(method, args, self.call.what)
+            self._uncarried = uncarried, args
         if self.call.what.op in ("send", "recv"):  # no thread of gloo's has a part in these
-            return args
-        given: tuple[Any, ...] = args
-        if self._machine.device is not None:
+            return given
+        if self._machine.device is not None and not uncarried:
             given = _of_its_own(args)
         self._in_gloo = Carried(memory.tensors_in(given), memory.tensors_in(args[:1]))
         return given
+
+    def started_by_gloo(self, handle: Any) -> None:
+        """Keep gloo's handle."""
+        results, args = self._uncarried
+        self.inner = Uncarried(handle, results, args) if results else handle
+        self._uncarried = [], ()
 
     def release(self) -> None:
         """Let go of its future, which nobody will ask it for again."""

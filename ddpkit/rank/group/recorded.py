@@ -20,13 +20,12 @@ from torch.distributed import Work
 
 from ddpkit import torch_private
 from ddpkit.protocol.call import Call, to_itself
-from ddpkit.rank.group import arguments, believed, staged
+from ddpkit.rank.group import arguments, believed, changed, layout, shared_memory
 from ddpkit.rank.group.methods import (
     COLLECTIVES,
     INPUT_COMES_SECOND,
     PAIRWISE,
     REFUSED,
-    RENAMED,
 )
 from ddpkit.rank.group.work import AllOf, InStream, RecordedWork, alive
 from ddpkit.rank.record.call import RecordedCall
@@ -38,7 +37,7 @@ class RecordedGroup(dist.ProcessGroup):
     """A process group that hands every call to an inner one and writes it down.
 
     `inner` is gloo's; `on_gpu`, where there is one, NCCL's, and does what is on CUDA tensors.
-    `members` are the global ranks of the group, in group order.
+    `members` are the global ranks of the group, in order; `running` has no absent ranks.
     """
 
     def __init__(
@@ -49,10 +48,14 @@ class RecordedGroup(dist.ProcessGroup):
         members: tuple[int, ...],
         recorder: Recorder,
         on_gpu: Any = None,
+        running: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # its stub is wrong
+        super().__init__(inner.rank(), len(members))  # type: ignore[call-arg]  # its stub is wrong
         self._inner, self._start, self._recorder = inner, start, recorder
         self._name, self._members, self._on_gpu = name, members, on_gpu
+        self._running = running or members
+        if recorder.groups is not None:  # other ranks may wait in a group that this rank destroys
+            recorder.groups.append(self)
         self._buckets: dict[Any, Known] = {}  # of DDP's reducer
         self._batch: list[RecordedCall] | None = None  # of NCCL's messages that are posted as one
         self.answers_as = "gloo" if on_gpu is None else "nccl"  # the backend that was asked for
@@ -61,6 +64,23 @@ class RecordedGroup(dist.ProcessGroup):
         torch_private.register_backend(self, "cpu", inner)
         if on_gpu is not None:
             torch_private.register_backend(self, "cuda", on_gpu)
+
+    def __init_subclass__(cls) -> None:
+        cls.__name__ = "ProcessGroup"  # pickle finds the class by its `__qualname__`
+
+    def __repr__(self) -> str:
+        """Return "<ProcessGroup gloo [0, 1]>", with the user's name of the group behind gloo."""
+        named = f"{self.answers_as} {self._desc}".strip()
+        return f"<ProcessGroup {named} {list(self._members)}>"
+
+    def shutdown(self) -> None:
+        """Leave gloo's connections open: `destroy_process_group` calls this method.
+
+        A closed connection would be an error of the ranks that still wait in a call, and would hide
+        the call that this rank never made. The connections end with the process.
+        """
+        if self._on_gpu is not None:
+            self._on_gpu.shutdown()
 
     def getBackendName(self) -> str:
         return self.answers_as
@@ -76,6 +96,10 @@ class RecordedGroup(dist.ProcessGroup):
         return self._name
 
     def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+        op = COLLECTIVES[method]
+        as_nccl = self._as_nccl(args)
+        layout.check(op, args, as_nccl)
+        shared_memory.check(op, args, self._inner.rank(), len(self._members), as_nccl)
         if self.believed_nccl and method == "alltoall" and believed.unlike([*args[0], *args[1]]):
             return self._exchange(*args)
         if self.believed_nccl and method == "allgather" and believed.unlike(args[0][0]):
@@ -83,12 +107,13 @@ class RecordedGroup(dist.ProcessGroup):
         options = arguments.options(args)
         root = getattr(options, "rootRank", None)
         call = self._posted(
-            COLLECTIVES[method],
+            op,
             () if method == "barrier" else args[method in INPUT_COMES_SECOND :],
             root=self._root(root),
             reduce=arguments.reduction(options),
             options=options,
-            **arguments.splits(COLLECTIVES[method], args, len(self._members)),
+            strides=layout.order(op, args, as_nccl),
+            **arguments.splits(op, args, len(self._members)),
         )
         inner = self._begun(call, method, *args, **kwargs)
         work = self._started(inner, call, args)
@@ -152,13 +177,13 @@ class RecordedGroup(dist.ProcessGroup):
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
         peer = self._peer("send", "dst", dstRank)
-        call = self._posted("send", tensors, peer=peer, tag=tag)
+        call = self._posted_message("send", tensors, peer=peer, tag=tag)
         call.holds = arguments.numbers(tensors[0])
         return self._started(self._begun(call, "send", tensors, dstRank, tag), call, tensors)
 
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         peer = self._peer("recv", "src", srcRank)
-        call = self._posted("recv", tensors, peer=peer, tag=tag)
+        call = self._posted_message("recv", tensors, peer=peer, tag=tag)
         return self._started(self._begun(call, "recv", tensors, srcRank, tag), call, tensors)
 
     @property
@@ -205,15 +230,14 @@ class RecordedGroup(dist.ProcessGroup):
                     f"gather_single: {size} ranks give {input.numel()} elements each, and the "
                     f"output has {output.numel()} instead of {size * input.numel()}"
                 )
-            lists = [list(output.view(size, *input.shape).unbind())]
+            lists = [[*output.view(size, *input.shape).unbind()]]
         return self._collective("gather", (lists, [input], opts), {})
 
     gather_into_tensor = gather_single
 
     @property
     def supports_reconfigure(self) -> bool:
-        """False: see `methods.REFUSED`."""
-        return False
+        return False  # see `methods.REFUSED`
 
     supports_window = supports_reconfigure
 
@@ -223,13 +247,12 @@ class RecordedGroup(dist.ProcessGroup):
             raise ValueError(to_itself(op, argument, group_rank))
         if 0 <= group_rank < len(self._members):
             return self._members[group_rank]
-        there_are = (
-            f"ranks 0 to {len(self._members) - 1}" if len(self._members) > 1 else "rank 0 only"
-        )
+        last = len(self._members) - 1
+        there_are = f"ranks 0 to {last}" if last else "rank 0 only"
         raise ValueError(f"{op}({argument}={group_rank}): this group has {there_are}")
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
-        call = self._posted("recv", tensors, tag=tag)
+        call = self._posted_message("recv", tensors, tag=tag)
         return self._started(self._begun(call, "recv_anysource", tensors, tag), call, tensors)
 
     def _begun(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -243,6 +266,19 @@ class RecordedGroup(dist.ProcessGroup):
             raise
         self._recorder.made(call)
         return inner
+
+    def _as_nccl(self, args: Any) -> bool:
+        """True if a call follows NCCL's rules, and not gloo's.
+
+        A backend for both devices ("cpu:gloo,cuda:nccl") hands the script's CPU tensors to gloo.
+        """
+        if self.has_nccl:
+            return arguments.on_gpu(arguments.tensor(args), None)
+        return self.answers_as == "nccl"
+
+    def _posted_message(self, op: str, tensors: list[torch.Tensor], **details: Any) -> RecordedCall:
+        layout.check_message(op, tensors[0], self._as_nccl(tensors))
+        return self._posted(op, tensors, strides=layout.strides(tensors[0]), **details)
 
     def _posted(
         self, op: str, payload: Any, *, options: Any = None, **details: Any
@@ -259,8 +295,13 @@ class RecordedGroup(dist.ProcessGroup):
             details["bytes"] = sum(map(arguments.nbytes, moved))
         if self.has_nccl:
             details["on_gpu"] = arguments.on_gpu(tensor, options)
-        desc, members = self._desc, self._members
-        return self._recorder.posted(op, self._label, members=members, group_desc=desc, **details)
+        return self._recorder.posted(op, self._label, **self._of_all_calls, **details)
+
+    @cached_property
+    def _of_all_calls(self) -> dict[str, Any]:
+        """The fields with one value in the records of all calls."""
+        absent = len(self._members) - len(self._running)
+        return {"members": self._running, "absent": absent, "group_desc": self._desc}
 
     @cached_property
     def _desc(self) -> str:
@@ -283,8 +324,7 @@ class RecordedGroup(dist.ProcessGroup):
                 dtype=arguments.dtype_name(bucket.dtype),
                 bytes=arguments.nbytes(bucket),
                 reduce="SUM",
-                members=self._members,
-                group_desc=self._desc,
+                **self._of_all_calls,
             )
             known = self._buckets[key] = self._recorder.know(what)
         return self._recorder.post(known, self.has_nccl and bucket.is_cuda)
@@ -305,7 +345,7 @@ class RecordedGroup(dist.ProcessGroup):
             call.blocked = call.posted
             self._recorder.done(call)
             return InStream()
-        call.work = inner
+        call.work, call.versions = inner, changed.versions(call.what, payload, self._recorder.rank)
         work = self._work(inner, call)
         if (watch := self._recorder.watch) is not None:
             watch.posted(work, call.what, payload)
@@ -348,24 +388,13 @@ for _method in REFUSED:
     setattr(RecordedGroup, _method, _refuse(_method))
 
 
+# Errors of Python and torch name the class of a group: "cannot pickle 'ProcessGroup' object".
+RecordedGroup.__name__ = "ProcessGroup"
+
+
 def is_reducer(caller: FrameType | None) -> bool:
     """Whether C++ calls, from inside a backward: DDP's reducer, and not a hook in Python.
 
     A GPU's backward runs in a thread of C++'s own, where no Python called it.
     """
     return caller is None or caller.f_code.co_name == torch_private.IN_BACKWARD
-
-
-class Direct:
-    """Starts operations on the groups inside, which end when those end them."""
-
-    def __init__(self, inner: Any, on_gpu: Any = None) -> None:
-        self._inner, self._on_gpu = inner, on_gpu
-
-    def start(self, call: RecordedCall, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the group's method, and return its Work. `call` is the record of it."""
-        group = self._on_gpu if call.on_gpu else self._inner
-        found = getattr(group, method, None) or getattr(group, RENAMED[method])
-        if method in staged.MESSAGES and group is self._inner and args[0][0].is_cuda:
-            return staged.start(found, method, *args)
-        return found(*args, **kwargs)

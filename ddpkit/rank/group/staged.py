@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.distributed import Work
 
 from ddpkit import torch_private
+from ddpkit.rank.group.work import NamedWork
 
 MESSAGES = ("send", "recv", "recv_anysource")
 
@@ -26,7 +26,7 @@ def start(begin: Callable[..., Any], method: str, tensors: list[torch.Tensor], *
     return Landing(begin(landing, *rest), landing, tensors)
 
 
-class Landing(Work):
+class Landing(NamedWork):
     """A message that is received on the host: the wait for it brings it to where it is to be."""
 
     def __init__(

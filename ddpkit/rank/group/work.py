@@ -10,6 +10,7 @@ import torch
 from torch.distributed import Work
 
 from ddpkit import torch_private
+from ddpkit.rank.group import changed
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Recorder
 
@@ -45,7 +46,17 @@ class Alive:
 alive = Alive()
 
 
-class RecordedWork(Work):
+class NamedWork(Work):
+    """A Work of the kit's, which errors of Python and torch call a Work."""
+
+    def __init_subclass__(cls) -> None:
+        cls.__name__ = "Work"  # pickle finds the class by its `__qualname__`
+
+    def __repr__(self) -> str:
+        return "<Work>"
+
+
+class RecordedWork(NamedWork):
     """A pending operation that says when it is waited for, and when it is done."""
 
     def __init__(self, inner: Any, call: RecordedCall, recorder: Recorder) -> None:
@@ -72,6 +83,9 @@ class RecordedWork(Work):
             recorder.done(self._call)
             alive.waited(self, self._call.what.bytes)
 
+    def __repr__(self) -> str:
+        return f"<Work {self._call.what.op}>"
+
     @property
     def claimed(self) -> bool:
         """Whether it was waited for, or seen to be done, or has given its future."""
@@ -79,7 +93,10 @@ class RecordedWork(Work):
 
     def _over(self) -> None:
         """Give the tensors back to who posted them."""
-        self._call.claimed = True
+        call = self._call
+        if not call.claimed and call.versions:
+            call.changed, call.versions = changed.have_changed(call.versions), None
+        call.claimed = True
         if (watch := self._recorder.watch) is not None:
             watch.over(self)
 
@@ -117,7 +134,7 @@ class RecordedWork(Work):
         self._inner.synchronize()
 
 
-class AllOf(Work):
+class AllOf(NamedWork):
     """Several pending operations that one call has started."""
 
     def __init__(self, works: list[Work]) -> None:
@@ -152,7 +169,7 @@ class AllOf(Work):
             work.synchronize()
 
 
-class InStream(Work):
+class InStream(NamedWork):
     """What a blocking call of NCCL gives: the stream waits, and Python need not.
 
     NCCL itself gives None there, which a group in Python must not: c10d's C++ follows the pointer.

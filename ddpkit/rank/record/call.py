@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ddpkit.protocol.call import ASYNCHRONOUS, Call
+from ddpkit.protocol.call import Call
 from ddpkit.rank.record.clock import DeviceMoment, Moment, Read, stretch
-from ddpkit.trace import UNWAITED, Span
+from ddpkit.trace import CHANGED, UNWAITED, Span
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +28,8 @@ class RecordedCall:
     index: int = 0  # in the black box
     from_anybody: bool = False  # a receive that named no source
     claimed: bool = False  # its work was waited for, or seen to be done, or has given its future
+    versions: Any = None  # versions of the call's tensors at the post: `rank.group.changed`
+    changed: bool = False  # the code changed a tensor before `claimed`
 
     def numbered(self) -> Call:
         """What is called, with its number."""
@@ -37,7 +39,9 @@ class RecordedCall:
         """The call as the trace has it, once it is done; `read` tells a moment in ns."""
         what = self.what
         facts: dict[str, int | str] = {"line": what.where[1], "tag": what.tag}
-        facts["group_size"] = len(what.members)
+        facts["group_size"] = what.group_size
+        if what.absent:
+            facts["absent"] = what.absent
         if what.root is not None:
             facts["root"] = what.root
         if self.from_anybody:
@@ -52,6 +56,8 @@ class RecordedCall:
             facts["since"] = read(self.since)
         if self._is_left():
             facts[UNWAITED] = 1
+        if self.changed:
+            facts[CHANGED] = 1
         start_ns, end_ns = stretch(read, self.posted, self.done)
         blocked_ns = None if self.blocked is None else read(self.blocked)
         if isinstance(self.blocked, DeviceMoment) and blocked_ns is not None:
@@ -76,4 +82,4 @@ class RecordedCall:
         """Whether the user posted it and left it alone; of what torch's code posts, torch knows."""
         if self.claimed or self.on_gpu or self.blocked is not None:
             return False
-        return self.what.via in ("", *ASYNCHRONOUS)
+        return self.what.is_users

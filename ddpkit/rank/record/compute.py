@@ -43,6 +43,7 @@ def watch(recorder: Recorder) -> ExitStack:
         stack.callback(handle.remove)
     home, name = (_way, "leads_to") if _way.laid else (torch.nn.Module, "__call__")
     _replace(stack, home, name, compute.timed_forward)
+    _replace(stack, torch.utils, "swap_tensors", compute.swapping)
     for name in ("backward", "grad"):  # Tensor.backward calls the first of them
         _replace(stack, torch.autograd, name, compute.timed_backward)
     return stack
@@ -117,6 +118,23 @@ class _Compute:
 
     def _forget(self, key: int, _: ref[torch.Tensor]) -> None:
         self.hooked.pop(key, None)
+
+    def swapping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a `swap_tensors` for parameters with hooks: a weak reference forbids a swap.
+
+        `Module.to` and `to_empty` swap parameters of subclasses, such as DTensor. The next forward
+        puts the hooks back.
+        """
+
+        @functools.wraps(original)
+        def swap(one: torch.Tensor, other: torch.Tensor) -> None:
+            for tensor in (one, other):
+                if (hooked := self.hooked.pop(id(tensor), None)) is not None:
+                    hooked[1].remove()
+            del hooked
+            original(one, other)
+
+        return swap
 
     def _hook_first(self, parameter: torch.nn.Parameter) -> Any:
         """Put our hook before all others, as a DDP's: a gradient is ready before it is sent."""

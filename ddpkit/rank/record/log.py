@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ddpkit.protocol.past import UNKNOWN, Past
@@ -16,7 +16,11 @@ from ddpkit.trace import OPERATIONS, Count, Dropped, Scalar, Span
 MAX_SPANS = 200_000  # spans of a rank: some 50 MB
 STEP_ENDS = ("step", "optimizer")  # kinds of stretch that a step ends with; a marked one wins
 
-Stretch: TypeAlias = tuple[str, str, Moment, Moment, int]  # kind, name, start, end, bytes
+# Kind, name, start, end, bytes; and for the end of a step the facts of the step.
+Stretch: TypeAlias = (
+    tuple[str, str, Moment, Moment, int]
+    | tuple[str, str, Moment, Moment, int, Mapping[str, Scalar]]
+)
 
 
 class Log:
@@ -36,6 +40,8 @@ class Log:
         self._times: Counter[tuple[str, int | None]] = Counter()  # of calls that are gone
         self._bytes: Counter[tuple[str, int | None]] = Counter()
         self._steps: Counter[str] = Counter()  # all that have ended
+        self.work: Callable[[], Mapping[str, int]] | None = None  # work that the rank has counted
+        self._worked: dict[str, Mapping[str, int]] = {}  # at the last end of a step of each kind
         self.past: Past | None = None  # where compute is written too, as it ends
         self.before_step_ends: Callable[[], None] | None = (
             None  # logs the open stretch of operations
@@ -45,7 +51,7 @@ class Log:
         """Add what has just ended."""
         self._entries.append(entry)  # no lock: it comes with every module and every message
         if self.past is not None and type(entry) is tuple:
-            kind, name, start, end, _ = entry
+            kind, name, start, end, *_ = entry
             self.past.stretch(kind, name, start, end, self._steps[kind] or UNKNOWN)
         if len(self._entries) + self._more > self._limit:
             self._forget()
@@ -59,14 +65,21 @@ class Log:
                 last = backward.ready[-1][0] if backward.ready else None
                 self.past.stretch("backward", "backward", backward.start, backward.end, last)
 
-    def end_step(self, kind: str, name: str, start: Moment, end: Moment) -> None:
-        """Add a stretch with which a step ends: one of `STEP_ENDS`."""
+    def end_step(self, kind: str, name: str, start: Moment, end: Moment, **amounts: Scalar) -> None:
+        """Add a stretch with which a step ends: one of `STEP_ENDS`.
+
+        amounts  facts of the step, such as its tokens; the work since the last step is added
+        """
         if self.before_step_ends is not None:
             self.before_step_ends()
+        if self.work is not None:
+            now, before = self.work(), self._worked.get(kind, {})
+            self._worked[kind] = now
+            amounts |= {name: work - before.get(name, 0) for name, work in now.items()}
         with self._lock:
             self._ends[kind] += 1
             self._steps[kind] += 1
-            self.add((kind, name, start, end, 0))
+            self.add((kind, name, start, end, 0, amounts))
 
     def spans(self, rank: int, read: Read) -> list[Span]:
         """All entries as the trace has them; `read` tells a moment in ns."""
@@ -117,9 +130,16 @@ class Log:
 
 
 def _span(
-    rank: int, read: Read, kind: str, name: str, start: Moment, end: Moment, nbytes: int
+    rank: int,
+    read: Read,
+    kind: str,
+    name: str,
+    start: Moment,
+    end: Moment,
+    nbytes: int,
+    args: Mapping[str, Scalar] | None = None,
 ) -> Span:
-    lane, args = "step" if kind == "step" else "compute", dict[str, Scalar]()
+    lane, args = "step" if kind == "step" else "compute", dict(args or {})
     if kind == OPERATIONS:
         kind, args = "span", {OPERATIONS: 1}
     return Span(rank, lane, name, kind, *stretch(read, start, end), nbytes, args=args)

@@ -11,8 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 from ddpkit.protocol.blackbox import MAKING, BlackBox, encode
 from ddpkit.protocol.call import Call
 from ddpkit.protocol.past import Past
+from ddpkit.protocol.replica import Replica
 from ddpkit.rank.record.backward import Backward
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import HOST, Clock, Moment
@@ -64,9 +64,15 @@ class Recorder:
     backward: Backward | None = None  # the one under way
     watch: Watch | None = None  # hears of works, where a check wants to know
     memory: list[MemoryLevel] = field(default_factory=list)  # of a modelled machine, in the end
+    # On a rank without values: how often each line of the user's has read a value all the same.
+    reads: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    replicas: list[Replica] = field(default_factory=list)  # models for a comparison
     moved: int = 0  # grows whenever a call is posted or done
     counted_ns: Callable[[], int] | None = None  # the main thread's clock, where it is counted
     loose: LooseOperations | None = None  # while compute is recorded
+    groups: list[Any] | None = None  # the groups, open until the process ends, where it is a list
+    limit: float | None = None  # seconds: the timeout of a script's default group
+    has_joined: bool = False  # the default process group; a script may never join
     spans_open: int = 0  # marked by the user, in the main thread
     ends_are_late: bool = False  # on an emulated device: the host hears of an end at some real time
     host_now: Callable[[], Moment] = time.perf_counter_ns  # where no GPU does it
@@ -96,14 +102,15 @@ class Recorder:
         group_desc: str = "",
         sends: tuple[int, ...] = (),
         takes: tuple[int, ...] = (),
+        strides: tuple[int, ...] = (),
+        absent: int = 0,
     ) -> RecordedCall:
         """Write down a call that is about to be made, and its line (`Call` explains the fields)."""
         where, via = user_call(sys._getframe(1))
         via = "" if via == op else via
         details = peer, root, tag, shape, dtype, bytes, reduce, members
-        what = Call(
-            op, group, where, via, *details, group_desc=group_desc, sends=sends, takes=takes
-        )
+        what = Call(op, group, where, via, *details, group_desc=group_desc)
+        what = what._replace(sends=sends, takes=takes, strides=strides, absent=absent)
         return self.post(self.know(what), on_gpu)
 
     def _know(self, what: Call) -> Known:
@@ -318,52 +325,11 @@ def activate(recorder: Recorder | None) -> None:
     _current = recorder
 
 
-@contextmanager
-def span(name: str) -> Iterator[None]:
-    """Name a stretch of a rank's own work, so that the timeline shows it as compute.
-
-    ```python
-    with span("add the chunks"):
-        mine += received
-    ```
-    Outside a run it does nothing, so a function that uses it also runs on its own.
-    """
-    start, recorder = _now(), _current
-    if recorder is not None:
-        recorder.opens(1)
-    try:
-        yield
-    finally:
-        if recorder is not None:
-            recorder.opens(-1)
-        if _current is not None:
-            _current.compute("span", name, start)
-
-
-@contextmanager
-def step() -> Iterator[None]:
-    """Mark a training step, where `optimizer.step()` is not what each step ends with.
-
-    ```python
-    for batch in batches:
-        with step():
-            train(batch)
-    ```
-    A trace in which steps are marked has those and no others: `run.trace.step(k)` is the k-th on
-    each rank. Outside a run it does nothing.
-    """
-    start = _now()
-    try:
-        yield
-    finally:
-        if _current is not None:
-            _current.log.end_step("step", "step", start, _now())
-
-
 def moment_ns() -> int:
     """This moment, in ns of the rank's own clock."""
-    return (HOST if _current is None else _current.clock).ns(_now())
+    return (HOST if _current is None else _current.clock).ns(now_here())
 
 
-def _now() -> Moment:
+def now_here() -> Moment:
+    """This moment, of the run that this process is in or of the host."""
     return HOST.now() if _current is None else _current.clock.now()

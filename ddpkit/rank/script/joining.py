@@ -24,7 +24,9 @@ from ddpkit.protocol.assignment import Assignment
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group.asked import AskedGroups, default_backend, replace
 from ddpkit.rank.group.backend import join
+from ddpkit.rank.record.recorder import current
 
+MINUTES, MINUTES_NCCL = 30, 10  # the default timeouts of torch.distributed.constants
 OURS = frozenset({"gloo", "nccl"})  # backends whose work the kit's groups do
 
 
@@ -84,6 +86,8 @@ class Joining:
             join(self._mine, PrefixStore(f"time {times}", self._store), times)
         self.groups.keep(dist.group.WORLD)
         self.groups.default = str(dist.Backend(backend or default_backend(self._mine)))
+        if (recorder := current()) is not None:
+            recorder.limit = _limit(self.groups.default, timeout)
         dist.group.WORLD.answers_as = self.groups.default  # type: ignore[union-attr]
 
     def spawn(
@@ -112,6 +116,13 @@ class Joining:
             )
         fn(self._mine.rank, *args)
         return None if join else Ended()
+
+
+def _limit(backend: str, timeout: Any) -> float:
+    """Return the timeout of a default group in seconds."""
+    if timeout is None:
+        return MINUTES_NCCL * 60.0 if "nccl" in backend else MINUTES * 60.0
+    return float(timeout.total_seconds())
 
 
 class Ended:

@@ -16,20 +16,30 @@ def unwaited(trace: Trace) -> str:
 
     Works that torch's own code posted are left out.
     """
+    each, more = by_line(trace, UNWAITED)
+    if not each:
+        return ""
+    more = more and f", nor for those of {more}"
+    return wrapped(
+        f"Nobody waited for {', '.join(each)}{more}. Keep the Work that the call returns, and call "
+        "its wait(): until then the network may still read or write the tensor."
+    )
+
+
+def by_line(trace: Trace, fact: str) -> tuple[list[str], str]:
+    """Return ["the isend in line 3 (rank 0)"] for calls with a fact, and the number of more lines.
+
+    The number is a text such as "2 more lines", and empty if the list names all lines.
+    """
     posted: dict[tuple[int, str], set[int]] = defaultdict(set)  # ranks by line and name
     for span in trace.spans:
         line = span.args.get("line")
-        if UNWAITED in span.args and isinstance(line, int) and line:
+        if fact in span.args and isinstance(line, int) and line:
             posted[line, {"send": "isend", "recv": "irecv"}.get(span.name, span.name)].add(
                 span.rank
             )
     each = [
         f"the {name} in line {line} ({ranks(who)})" for (line, name), who in sorted(posted.items())
     ]
-    if not each:
-        return ""
-    more = f", nor for those of {count(len(each) - AT_MOST, 'more line')}" if each[AT_MOST:] else ""
-    return wrapped(
-        f"Nobody waited for {', '.join(each[:AT_MOST])}{more}. Keep the Work that the call "
-        "returns, and call its wait(): until then the network may still read or write the tensor."
-    )
+    left = len(each) - AT_MOST
+    return each[:AT_MOST], count(left, "more line") if left > 0 else ""

@@ -1,0 +1,24 @@
+"""The text about collectives paired although ranks made them in different orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpkit.cluster.disagreement import from_lines
+from ddpkit.cluster.phrases import of_group, wrapped
+from ddpkit.protocol.call import Call
+
+
+def paired_by_luck(calls: Mapping[int, Call]) -> str:
+    """Return "The ranks seem to have made collectives in different orders ...", or "".
+
+    calls  the first of such calls, `Monitor.by_luck`
+    """
+    if not calls:
+        return ""
+    first = next(iter(calls.values()))
+    return wrapped(
+        f"The ranks seem to have made collectives in different orders, from number {first.seq} on"
+        f"{of_group(first)}: {from_lines(calls)}. Calls meet by their number alone, so values that "
+        "do not belong together were combined."
+    )

@@ -1,0 +1,113 @@
+"""The lines from which ranks call the collectives that meet.
+
+Collectives meet by their number alone. If a rank makes one call more, or two calls in another
+order, and the tensors have equal shapes, then the wrong values are summed, and nothing fails.
+Right programs call a collective from different lines too, in the branches of an if. So:
+
+- Barriers have no values, and calls with a root meet from two lines by design: both are left out.
+- In a failure, a difference counts only if a rank has come by the line of another rank. Each branch
+  of `if rank == 0` belongs to some ranks alone.
+- In a run that ends, the texts of the lines are compared, and a difference counts only in one of
+  two patterns. *Swapped*: in a stretch of calls two ranks come by the same texts, in another order,
+  and none of these texts ever meets itself. *Shifted*: in a stretch of at least three calls one
+  text meets two others. A branch for ranks without data makes neither: its call meets the other
+  branch's call, and the next calls meet as usual.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from ddpkit.protocol.call import Call, Where
+
+UNWATCHED = ("barrier", "broadcast", "scatter", "gather", "reduce")
+MOST = 1000  # number of kept differences of each group
+AtLines: TypeAlias = Mapping[int, Call]  # ranks and calls of a collective
+
+
+class Lines:
+    """Reads the collectives of a run as they meet, and keeps those from different lines."""
+
+    def __init__(self) -> None:
+        self._by: dict[tuple[str, Where], set[int]] = defaultdict(set)  # ranks by group and line
+        self._alike: set[tuple[str, Where]] = set()  # lines from which all ranks called
+        self._apart: dict[str, list[dict[int, Call]]] = defaultdict(list)  # groups, differences
+
+    def came(self, rank: int, call: Call) -> None:
+        """Note that a rank has made a call."""
+        self._by[call.group, call.where].add(rank)
+
+    def met(self, calls: AtLines) -> None:
+        """Note that a collective is complete."""
+        first = next(iter(calls.values()))
+        places = {call.where for call in calls.values()}
+        if len(places) == 1:
+            self._alike.add((first.group, first.where))
+        elif first.op not in UNWATCHED and all(file for file, _ in places):
+            kept = self._apart[first.group]
+            if len(kept) < MOST:
+                kept.append(dict(calls))
+
+    def first_apart(self, group: str) -> dict[int, Call]:
+        """Return the first calls of a group that met from different lines; {} if none did.
+
+        Lines that belong to some ranks alone are the branches of an if, and do not count.
+        """
+        for calls in self._apart[group]:
+            for one, other in itertools.permutations(calls, 2):
+                there = calls[other].where
+                if there != calls[one].where and one in self._by[group, there]:
+                    return dict(sorted(calls.items()))
+        return {}
+
+    def by_luck(self, text: Callable[[Where], str]) -> dict[int, Call]:
+        """Return the first calls of a run that met by luck; {} if none did.
+
+        text  gives the text of a line
+        """
+        alike = {(group, text(where)) for group, where in self._alike}
+        for group, kept in self._apart.items():
+            for one, other in itertools.combinations(sorted({r for c in kept for r in c}), 2):
+                for stretch in _stretches(kept, one, other, text):
+                    pairs = [(text(c[one].where), text(c[other].where)) for c in stretch]
+                    if _swapped(pairs, {t for g, t in alike if g == group}) or _shifted(pairs):
+                        return dict(sorted(stretch[0].items()))
+        return {}
+
+
+def _stretches(
+    kept: Sequence[AtLines], one: int, other: int, text: Callable[[Where], str]
+) -> list[list[AtLines]]:
+    """Return the calls of two ranks from different lines, divided where a call met as usual."""
+    found: list[list[AtLines]] = []
+    last = -1
+    for calls in kept:
+        if one not in calls or other not in calls:
+            continue
+        if text(calls[one].where) == text(calls[other].where):
+            continue
+        number = calls[one].seq
+        if number != last + 1:
+            found.append([])
+        found[-1].append(calls)
+        last = number
+    return found
+
+
+def _swapped(pairs: Sequence[tuple[str, str]], alike: set[str]) -> bool:
+    """True if two ranks come by the same texts in another order."""
+    mine, theirs = (sorted(texts) for texts in zip(*pairs, strict=True))
+    return len(pairs) > 1 and mine == theirs and not alike & set(mine)
+
+
+def _shifted(pairs: Sequence[tuple[str, str]]) -> bool:
+    """True if one text of both ranks meets two other texts, in at least three calls."""
+    meets: dict[str, set[str]] = defaultdict(set)
+    for mine, theirs in pairs:
+        meets[mine].add(theirs)
+        meets[theirs].add(mine)
+    both = {mine for mine, _ in pairs} & {theirs for _, theirs in pairs}
+    return len(pairs) > 2 and any(len(meets[each]) > 1 for each in both)

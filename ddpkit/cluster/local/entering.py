@@ -1,0 +1,44 @@
+"""Enters the collectives that ranks have posted into the emulated network."""
+
+from __future__ import annotations
+
+from ddpkit.protocol.emulation import MEETING, PostedCollective
+from ddpkit.simulate.folded import can_be_folded, folded_schedule
+from ddpkit.simulate.network import Network
+from ddpkit.simulate.operations import AFTER_ALL, exchange_of, schedule_of
+from ddpkit.simulate.posted import Part
+from ddpkit.simulate.schedules import Schedule
+
+
+def enter(network: Network, ns: int, rank: int, post: PostedCollective, running: int) -> list[Part]:
+    """Enter a rank's part, then those of absent ranks for which the rank stands, if they have any.
+
+    ``running`` is the number of members that run. A collective without a root is folded. In one
+    with a root, absent ranks have parts of their own. As one rank stands for several, it is done
+    for all ranks at one time.
+    """
+    members, n = post.members, len(post.members)
+    me, some = members.index(rank), running < n
+    root = members.index(post.root) if post.root is not None else 0
+    in_full = some and post.operation != MEETING and not can_be_folded(post.operation)
+    if post.operation == MEETING:
+        schedule = Schedule(MEETING, MEETING, n, 0, ())
+    elif post.sends:
+        schedule = exchange_of(post.operation, me, post.sends, post.takes)
+    elif some and not in_full:
+        nbytes = post.nbytes // n if post.operation == "all_to_all" else post.nbytes
+        schedule = folded_schedule(post.operation, nbytes, n, running)
+    else:
+        schedule = schedule_of(post.operation, post.nbytes, n, root)
+    # Ranks leave a real barrier up to some latencies apart. Measurements after a barrier would
+    # include the difference, so emulated ranks leave together.
+    together = in_full or post.operation in ("barrier", MEETING)
+    return [
+        network.enter(
+            *(ns, post.group, post.seq, each, members, schedule),
+            together=together,
+            after_all=post.operation in AFTER_ALL,
+            present=n if in_full else running,
+        )
+        for each in (members[me::running] if in_full else (rank,))
+    ]

@@ -1,0 +1,71 @@
+"""The function of a run, and the settings of its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ddpkit import asked
+from ddpkit.cluster.devices import Place
+from ddpkit.errors import LastSeen
+from ddpkit.link import Links
+from ddpkit.machine import MachineModel
+from ddpkit.protocol.alike import Alike
+from ddpkit.protocol.assignment import Assignment
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run, and how."""
+
+    world_size: int
+    payload: list[Any]  # the function and its arguments, by `ship.pack_call`
+    function: tuple[str, str, int]  # its name, file and first line
+    place: Place
+    threads: int
+    seed: int
+    timeout: float | None
+    record: bool
+    links: Links | None
+    speeds: tuple[float, ...] = ()  # of the emulated machines
+    script: bool = False  # whether the function is a script: `rank.script`
+    machines: tuple[MachineModel, ...] = ()  # by which compute is counted
+    values: bool = True  # False if operations on large tensors are counted only
+    alike: Alike | None = None  # if some of the ranks do not run
+    strict: bool = False  # True if a rank raises where its code uses a tensor in flight
+
+    @property
+    def processes(self) -> int:
+        """The number of running ranks."""
+        return self.world_size if self.alike is None else self.alike.present
+
+    def assignment(self, rank: int, local_rank: int) -> Assignment:
+        """What rank `rank` does in the run; `local_rank` is its number on its host."""
+        return Assignment(
+            rank=rank,
+            world_size=self.world_size,
+            local_rank=local_rank,
+            backend=self.place.backend,
+            device=self.place.device,
+            seed=self.seed,
+            record=self.record,
+            speed=self.speeds[rank] if self.speeds else 1.0,
+            script=self.script,
+            machine=self.machines[rank] if self.machines else None,
+            host_size=self.host_size,
+            values=self.values,
+            alike=self.alike,
+            strict=self.strict,
+            asked=asked.now(),
+        )
+
+    @property
+    def host_size(self) -> int:
+        """The number of ranks on a host of the emulated network; 0 without hosts."""
+        return self.links.hosts.size if self.links and self.links.hosts else 0
+
+    @property
+    def somewhere(self) -> LastSeen:
+        """The function: a rank is somewhere in it, if nothing else is known."""
+        name, filename, line = self.function
+        return LastSeen((filename, line), "function", function=name)

@@ -1,0 +1,89 @@
+"""Notices a run in which nothing moves, whatever its ranks wait for.
+
+The monitor knows waits for communication. A rank may also wait for a lock, a queue, a subprocess, a
+worker of a data loader or a remote procedure call, and no library tells of such waits. So this
+module looks at the ranks from outside, together with their children: a process that waits uses no
+processor, and reads and writes nothing.
+
+A rank that sleeps, or waits for a person, looks the same. So the run is told where its ranks stand,
+once, and is never ended. Only Linux tells of processes; elsewhere nothing is noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+PATIENCE = 30.0  # seconds
+LOOKS = 20  # number of looks in this time
+BUSY = 0.02  # CPU seconds per second; a rank's agent uses a tenth of this
+SOME = 1 << 16  # bytes; a rank's agent and an idle worker move fewer
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class WorkSoFar(NamedTuple):
+    """The work of a process so far."""
+
+    ticks: int  # CPU time
+    bytes: int  # read and written, in files, pipes and sockets
+
+
+class Stall:
+    """Watches the processes of a run."""
+
+    def __init__(self, patience: float | None = None) -> None:
+        self.patience = PATIENCE if patience is None else patience
+        self._since = self._looked = time.monotonic()
+        self._base: dict[int, WorkSoFar] = {}
+        self._printed, self._happened = False, 0
+
+    def is_new(self, pids: Iterable[int], happened: int = 0) -> bool:
+        """Return True once, when the processes and their children have stood still for long.
+
+        happened  the number of past events of an emulated network, for which ranks may wait
+        """
+        now = time.monotonic()
+        if self._printed or now - self._looked < self.patience / LOOKS:
+            return False
+        self._looked, work = now, work_of(pids)
+        if happened != self._happened or self._has_moved(work, now - self._since):
+            self._base, self._since, self._happened = work, now, happened
+            return False
+        self._printed = bool(work) and now - self._since >= self.patience
+        return self._printed
+
+    def _has_moved(self, work: dict[int, WorkSoFar], seconds: float) -> bool:
+        if work.keys() != self._base.keys():
+            return True
+        most = int(BUSY * seconds * TICKS_PER_SECOND) + 2
+        return any(
+            new.ticks - self._base[pid].ticks > most or new.bytes - self._base[pid].bytes > SOME
+            for pid, new in work.items()
+        )
+
+
+def work_of(pids: Iterable[int]) -> dict[int, WorkSoFar]:
+    """Return the work of processes and of all their descendants; {} off Linux."""
+    found: dict[int, WorkSoFar] = {}
+    left = list(pids)
+    while left:
+        pid = left.pop()
+        with suppress(OSError, ValueError, IndexError):  # the process has ended
+            home = Path(f"/proc/{pid}")
+            fields = (home / "stat").read_bytes().rpartition(b")")[2].split()
+            found[pid] = WorkSoFar(int(fields[11]) + int(fields[12]), _moved(home))
+            for listed in home.glob("task/*/children"):
+                left += map(int, listed.read_bytes().split())
+    return found
+
+
+def _moved(home: Path) -> int:
+    """Return the bytes that a process has read and written; 0 if the system does not tell."""
+    with suppress(OSError):
+        lines = (home / "io").read_bytes().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line[1:5] == b"char")
+    return 0

@@ -1,0 +1,65 @@
+"""The mark of a tensor without computed values.
+
+The mark lies in the tensor's storage, so all views of the storage share the mark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+SMALL = 1 << 14  # elements that are computed, of all tensors of an operation together
+INTEGERS = 1 << 20  # elements, if all tensors hold integers: indices, counters, metadata
+MARK = "_ddpkit_not_computed"
+
+
+def most_computed(*dtypes: Any) -> int:
+    """Return the number of elements up to which tensors of these dtypes are computed."""
+    others = any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
+    return SMALL if others else INTEGERS
+
+
+def mark(tensor: Any) -> None:
+    """Note that the values of a dense tensor were not computed."""
+    if _is_dense(tensor):
+        setattr(tensor.untyped_storage(), MARK, True)
+
+
+def is_marked(tensor: Any) -> bool:
+    """True if the values of a tensor were not computed. A sparse tensor has no mark."""
+    return hasattr(tensor, "layout") and _is_dense(tensor) and has_mark(tensor.untyped_storage())
+
+
+def is_large(tensor: Any) -> bool:
+    """True for a large tensor without values: its memory is untouched."""
+    return tensor.numel() > most_computed(tensor.dtype) and is_marked(tensor)
+
+
+def on_meta(tensor: Any) -> Any:
+    """Return a tensor of the same shape, strides and dtype on torch's meta device."""
+    import torch
+
+    shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
+    new = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    return new.requires_grad_(tensor.requires_grad)
+
+
+def has_mark(storage: Any) -> bool:
+    """True if a storage holds values that were not computed."""
+    return hasattr(storage, MARK)
+
+
+def zero_if_untouched(tensor: Any) -> None:
+    """Fill a small view of a large storage without values with zeros: the memory holds anything."""
+    most = most_computed(tensor.dtype)
+    if tensor.numel() > most or not is_marked(tensor):
+        return
+    if tensor.untyped_storage().nbytes() > most * tensor.element_size():
+        pairs = zip(tensor.shape, tensor.stride(), strict=True)
+        once = [1 if stride == 0 else length for length, stride in pairs]
+        tensor.as_strided(once, tensor.stride()).zero_()
+
+
+def _is_dense(tensor: Any) -> bool:
+    import torch
+
+    return tensor.layout == torch.strided and not tensor.is_meta

@@ -1,0 +1,41 @@
+"""`Replica`: fingerprints of a model that should be equal on several ranks, as one rank saw it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Prints: TypeAlias = tuple[int, ...]  # fingerprints, one for each parameter
+
+
+@dataclass
+class Fingerprints:
+    """A model after an optimizer's step, or at its end."""
+
+    step: int  # the number of optimizer steps that the rank has made
+    prints: Prints
+    called: bool  # True if the rank communicated since the step before
+
+
+@dataclass
+class Replica:
+    """A model on one rank.
+
+    kind     "DDP", or the class of the optimizer that has the parameters
+    names    one for each parameter: "0.weight", or "parameter 0 of SGD"
+    matrices  for each parameter, True if the parameter has two dimensions or more
+    members  ranks of DDP's process group, in its order; empty for an optimizer: all ranks
+    begun    the fingerprints before the first step of an optimizer; empty for DDP
+    seen     fingerprints after some steps, always the same numbers of steps; on a modelled device,
+             without steps at whose end a collective carried the model
+    end      fingerprints when the rank let go of the model, or when its function returned; None if
+             a collective carried the model then
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    matrices: tuple[bool, ...] = ()
+    members: tuple[int, ...] = ()
+    begun: Prints = ()
+    seen: list[Fingerprints] = field(default_factory=list)
+    end: Fingerprints | None = None

@@ -1,0 +1,152 @@
+"""Copies and files of tensors without values: they hold shapes, and no gigabytes.
+
+`copy.deepcopy`, pickle, `torch.save` and `torch.distributed.checkpoint` read a tensor's memory
+without the dispatcher. A large tensor without values is therefore pickled as a tensor on torch's
+meta device, which has a shape, strides and a dtype. On a rank, the pickle gives a tensor without
+values again; `torch.load` does so too, and gives real values for real ones.
+
+A file of safetensors has no room for a tensor without data. So such a tensor is absent from the
+file, and the file's metadata has its dtype and shape.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddpkit import torch_private
+from ddpkit.protocol.not_computed import has_mark, is_large, mark, on_meta
+
+ABSENT = "ddpkit.without_values"  # key in the metadata of a file of safetensors
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """A block in which copies and files of large tensors without values hold shapes only."""
+    said = False
+
+    def say(frames: int) -> None:
+        nonlocal said
+        if not said:
+            warnings.warn(
+                "this run computes no values, so files get the shapes of large tensors only",
+                stacklevel=frames + 2,
+            )
+        said = True
+
+    def reducing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
+            if type(tensor) is not torch.Tensor or not is_large(tensor):
+                return original(tensor, protocol)
+            say(2)
+            return original(on_meta(tensor), protocol)
+
+        return reduce
+
+    def cloning(original: Callable[..., Any]) -> Callable[..., Any]:
+        def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+            if not has_mark(storage):
+                return original(storage)  # type: ignore[no-any-return]
+            new = torch.empty(storage.nbytes(), dtype=torch.uint8)
+            mark(new)
+            return new.untyped_storage()
+
+        return clone
+
+    def loading(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load(*args: Any, **kwargs: Any) -> Any:
+            return torch_private.tree_map(_off_meta, original(*args, **kwargs))
+
+        return load
+
+    def saving(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def save(*args: Any, **named: Any) -> Any:
+            given = inspect.signature(original).bind(*args, **named)
+            tensors = given.arguments["tensors"]
+            absent = {name: each for name, each in tensors.items() if is_large(each)}
+            if absent:
+                say(1)
+                shapes = {
+                    name: [str(each.dtype).removeprefix("torch."), [*each.shape]]
+                    for name, each in absent.items()
+                }
+                given.arguments["metadata"] = {
+                    **(given.arguments.get("metadata") or {}),
+                    ABSENT: json.dumps(shapes),
+                }
+                given.arguments["tensors"] = {
+                    name: each for name, each in tensors.items() if name not in absent
+                }
+            return original(*given.args, **given.kwargs)
+
+        return save
+
+    with ExitStack() as undo:
+        rebuilds, rebuild = torch_private.rebuilds(), torch_private.REBUILD_META
+        on_torchs_meta = getattr(rebuilds, rebuild)
+        undo.callback(setattr, rebuilds, rebuild, on_torchs_meta)
+
+        @functools.wraps(on_torchs_meta)  # pickle writes torch's name of the function
+        def without_values(*args: Any) -> Any:
+            return _off_meta(on_torchs_meta(*args))
+
+        setattr(rebuilds, rebuild, without_values)
+        places: list[tuple[Any, str, Callable[..., Any]]] = [
+            (torch.Tensor, "__reduce_ex__", reducing),
+            (torch.UntypedStorage, "clone", cloning),
+            (torch, "load", loading),
+        ]
+        if importlib.util.find_spec("safetensors") is not None:
+            library = importlib.import_module("safetensors.torch")
+            places += [(library, name, saving) for name in ("save", "save_file")]
+            places += [(library, name, _with_absent) for name in ("load", "load_file")]
+        for home, name, made in places:
+            original = getattr(home, name)
+            undo.callback(setattr, home, name, original)
+            setattr(home, name, made(original))
+        yield
+
+
+def _off_meta(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_meta:
+        return value
+    new = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+    mark(new)
+    if isinstance(value, torch.nn.Parameter):
+        return torch.nn.Parameter(new, value.requires_grad)
+    return new.requires_grad_(value.requires_grad)
+
+
+def _with_absent(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `load` or `load_file` of safetensors that makes the absent tensors."""
+
+    @functools.wraps(original)
+    def load(source: Any, *args: Any, **named: Any) -> Any:
+        found = original(source, *args, **named)
+        for name, (dtype, shape) in json.loads(_metadata(source).get(ABSENT, "{}")).items():
+            found[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+            mark(found[name])
+        return found
+
+    return load
+
+
+def _metadata(source: Any) -> dict[str, str]:
+    """Return the metadata in the header of safetensors: 8 bytes with its length, and JSON."""
+    if isinstance(source, bytes):
+        header = source[8 : 8 + int.from_bytes(source[:8], "little")]
+    else:
+        with Path(source).open("rb") as file:
+            header = file.read(int.from_bytes(file.read(8), "little"))
+    return json.loads(header).get("__metadata__") or {}

@@ -1,0 +1,70 @@
+"""Notices tensors that the code changes between the post of an operation and its wait.
+
+torch gives each tensor a version, to which every in-place operation adds 1; gloo moves bytes past
+torch, and adds nothing (tests/rank/test_changed.py asks gloo itself). So two looks at a version, of
+0.2 us each, tell of a change, and are made for every asynchronous call of the user's.
+
+Views share the version of their storage. A change of a version is a change of the tensor only if
+the tensor is all of its storage, and only then it counts. `in_flight` sees changes of views too,
+and reads of what is still to come, at the price of a dispatch mode.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, TypeAlias
+
+import torch
+
+from ddpkit.protocol.call import ASYNCHRONOUS, Call
+from ddpkit.rank.group import arguments
+
+IN_PLACE = ("all_reduce", "all_reduce_coalesced", "reduce", "recv")
+SCALED = ("AVG", "PREMUL_SUM")  # reductions in which the backend divides with torch's operation
+KINDS = (torch.Tensor, torch.nn.Parameter)  # subclasses may have a version of their own
+
+Versions: TypeAlias = list[tuple[weakref.ref[torch.Tensor], int]]
+
+
+def versions(what: Call, payload: Any, rank: int) -> Versions:
+    """Return the versions of the tensors that only the network may touch until the wait.
+
+    The list is empty for calls that block, for calls of torch's own code, and for averages. Outputs
+    of a gather are left out, because the backend copies into them with an operation of torch's.
+    """
+    if not (what.via in ASYNCHRONOUS or (not what.via and not what.is_message)):
+        return []
+    if what.reduce in SCALED:
+        return []
+    reads, writes = used(what, payload, rank)
+    in_place = what.op in IN_PLACE or what.op == "broadcast"
+    return [
+        (weakref.ref(each), each._version)
+        for each in (*reads, *(writes if in_place else ()))
+        if type(each) in KINDS and not each.is_inference()
+    ]
+
+
+def have_changed(before: Versions) -> bool:
+    """True if a tensor that is all of its storage has another version than `before`."""
+    for known, version in before:
+        tensor = known()
+        if tensor is not None and tensor._version != version and _is_whole(tensor):
+            return True
+    return False
+
+
+def used(what: Call, payload: Any, rank: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the tensors that an operation only reads, and the tensors that it writes."""
+    tensors = list(arguments.tensors(payload))
+    if what.op == "send" or (what.op == "broadcast" and what.root == rank):
+        return tensors, []
+    if what.op in IN_PLACE or what.op == "broadcast":
+        return [], tensors
+    return list(arguments.tensors(payload[1:])), list(arguments.tensors(payload[:1]))
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided:
+        return False
+    return tensor.untyped_storage().nbytes() == tensor.nbytes

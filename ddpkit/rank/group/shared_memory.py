@@ -1,0 +1,110 @@
+"""Refuses collectives whose outputs share memory with each other, or with an input.
+
+Outputs that share memory overwrite each other: `[t] * n` is one tensor n times, and every entry of
+the list ends with the value of the last rank.
+
+An output may share memory with an input in place, where both are the rank's own part of the data.
+FSDP gathers from a part of the output, and reduces into a part of the input. Any other input could
+be overwritten before it is sent. Backends copy the inputs of some calls first, and these calls may
+share memory as they like.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from ddpkit.rank.group import layout
+
+# Calls in which a backend writes outputs while it still reads inputs.
+OVERWRITTEN_ON_GLOO = ("scatter", "reduce_scatter", "all_to_all_single")
+# NCCL copies the inputs of reduce_scatter; where gloo does NCCL's work, they are overwritten.
+OVERWRITTEN_ON_NCCL = (
+    *OVERWRITTEN_ON_GLOO,
+    *("gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all"),
+)
+GATHERS = ("gather", "all_gather_into_tensor")  # calls whose output has a part of each rank
+EXCHANGES = ("all_to_all", "all_to_all_single")
+Place: TypeAlias = tuple[int, int]  # the addresses of the first byte, and of the next one behind
+
+
+def check(op: str, args: Sequence[Any], rank: int, size: int, as_nccl: bool) -> None:
+    """Raise ValueError for a collective that overwrites its own outputs or inputs.
+
+    op       torch.distributed's name of the collective
+    args     the arguments of the group's method
+    rank     this rank's number in the group
+    size     the number of ranks in the group
+    as_nccl  True if NCCL does the work, or if the script has asked for NCCL
+    """
+    if size == 1 or op in layout.IN_PLACE:
+        return
+    outputs = layout.strided(args[:1])
+    if len(outputs) > 1 and (shared := _shared(outputs)) is not None:
+        raise ValueError(
+            f"{op}: outputs {shared[0]} and {shared[1]} share memory, so one overwrites the other. "
+            "Give each output its own memory, as in [torch.empty_like(x) for _ in "
+            f"range({len(outputs)})]."
+        )
+    if op in (OVERWRITTEN_ON_NCCL if as_nccl else OVERWRITTEN_ON_GLOO):
+        _check_inputs(op, outputs, layout.strided(args[1:2]), rank, size)
+
+
+def _check_inputs(
+    op: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], rank: int, size: int
+) -> None:
+    """Raise ValueError for an output that shares memory with an input, unless it is in place."""
+    pairs = [(_place(output), _place(input)) for output in outputs for input in inputs]
+    if not any(one and other and _overlap(one, other) for one, other in pairs):
+        return
+    remedy = ""
+    if op not in EXCHANGES:
+        whole, (part, *_) = (outputs, inputs) if op in GATHERS else (inputs, outputs)
+        parts = [_place(each) for each in whole]
+        if len(parts) == 1 and parts[0]:  # one tensor has the parts of all ranks
+            start, end = parts[0]
+            ends = [start + i * (end - start) // size for i in range(size + 1)]
+            parts = list(itertools.pairwise(ends))
+        same = [number for number, place in enumerate(parts) if place == _place(part)]
+        # A scatter may send one tensor to every rank, and its root may keep it.
+        if rank in same and (op == "scatter" or same == [rank]):
+            return
+        into, of = ("from", "output") if op in GATHERS else ("into", "input")
+        remedy = f", or call {op} {into} this rank's own part of the {of}"
+    raise ValueError(
+        f"{op}: an output shares memory with an input, which may be overwritten before it is sent. "
+        f"Give the output its own memory{remedy}."
+    )
+
+
+def _shared(tensors: list[torch.Tensor]) -> tuple[int, int] | None:
+    """Return the numbers of two tensors that share memory; None if no two do.
+
+    Two tensors with gaps count only if they are one tensor: columns of a matrix share nothing.
+    """
+    known: dict[tuple[Any, ...], int] = {}
+    for number, each in enumerate(tensors):
+        first = known.setdefault((each.data_ptr(), each.shape, each.stride()), number)
+        if first != number and each.numel():
+            return first, number
+    places = [(place, number) for number, each in enumerate(tensors) if (place := _place(each))]
+    places.sort()
+    for (one, first), (other, second) in itertools.pairwise(places):
+        if _overlap(one, other):
+            return min(first, second), max(first, second)
+    return None
+
+
+def _place(tensor: torch.Tensor) -> Place | None:
+    """Return the memory of a tensor without gaps; None for a tensor with gaps or no elements."""
+    if not tensor.numel() or not (tensor.is_contiguous() or layout.is_dense(tensor)):
+        return None
+    start = tensor.data_ptr()
+    return start, start + tensor.nbytes
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    return one[0] < other[1] and other[0] < one[1]

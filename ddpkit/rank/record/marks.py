@@ -1,0 +1,83 @@
+"""Blocks that a rank's code marks: `span` and `step`, as the trace has them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec
+
+from ddpkit.rank.record.recorder import current, now_here
+
+P = ParamSpec("P")
+
+
+def _warns_without_with(blocks: Callable[P, Any]) -> Callable[P, Any]:
+    """Let a function that makes a block warn where the caller forgets the `with`."""
+
+    @functools.wraps(blocks)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Any:
+        block = blocks(*args, **kwargs)
+        weakref.finalize(block, _warn_if_unused, blocks.__name__, block.gen).atexit = False
+        return block
+
+    return made
+
+
+def _warn_if_unused(name: str, body: Any) -> None:
+    if inspect.getgeneratorstate(body) == inspect.GEN_CREATED:
+        said = f"{name}(...) alone marks nothing: write `with ddpkit.{name}(...):` and the work"
+        warnings.warn(said, stacklevel=3)
+
+
+@_warns_without_with
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """Name a stretch of a rank's own work, so that the timeline shows it as compute.
+
+    ```python
+    with span("add the chunks"):
+        mine += received
+    ```
+    Outside a run it does nothing, so a function that uses it also runs on its own.
+    """
+    start, recorder = now_here(), current()
+    if recorder is not None:
+        recorder.opens(1)
+    try:
+        yield
+    finally:
+        if recorder is not None:
+            recorder.opens(-1)
+        if (now := current()) is not None:
+            now.compute("span", name, start)
+
+
+@_warns_without_with
+@contextmanager
+def step(**amounts: float) -> Iterator[None]:
+    """Mark a training step, for programs with another end of a step than `optimizer.step()`.
+
+    ```python
+    for batch in batches:
+        with step(tokens=batch.numel()):
+            train(batch)
+    ```
+    A trace in which steps are marked has those and no others: `run.trace.step(k)` is the k-th on
+    each rank. `amounts` are numbers that the rank works off in the step, such as tokens or samples;
+    `ddpkit run` reports them per second. Outside a run `step` does nothing.
+
+    Raises ValueError for an amount that is no number from 0 on.
+    """
+    for name, amount in amounts.items():
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
+            raise ValueError(f"step({name}={amount!r}): give a number from 0 on")
+    start = now_here()
+    try:
+        yield
+    finally:
+        if (now := current()) is not None:
+            now.log.end_step("step", "step", start, now_here(), **amounts)

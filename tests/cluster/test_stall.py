@@ -1,0 +1,179 @@
+"""Runs in which nothing moves: where each rank stands is said once, and nothing is ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddpkit import Cluster
+from ddpkit.cluster.local import stall
+from ddpkit.cluster.local.stall import Stall, WorkSoFar, work_of
+from tests.ways import WAYS, run, words
+
+in_every_way = pytest.mark.parametrize("way", WAYS)
+REALLY = subprocess.run  # no emulated time passes in a child
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall, "PATIENCE", 1.0)
+
+
+# Waits that end by themselves, after more than a second. A child waits for real seconds.
+
+
+def subprocess_waits() -> None:
+    REALLY(["sleep", "4"], check=True)
+
+
+def lock_waits() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Thread(target=lambda: (REALLY(["sleep", "4"], check=True), lock.release())).start()
+    lock.acquire()
+
+
+def queue_waits() -> None:
+    arriving: queue.Queue[int] = queue.Queue()
+    threading.Thread(target=lambda: (REALLY(["sleep", "4"], check=True), arriving.put(1))).start()
+    arriving.get()
+
+
+def store_waits() -> None:
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        REALLY(["sleep", "4"], check=True)
+        store.set("key", "value")
+    store.get("key")
+
+
+def worker_waits() -> None:
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=REALLY, args=(["sleep", "4"],))
+    child.start()
+    child.join()
+
+
+WAITS = {
+    subprocess_waits: 1,
+    lock_waits: 4,
+    queue_waits: 3,
+    store_waits: 3,
+    worker_waits: 4,
+}
+
+
+@pytest.mark.processes
+@in_every_way
+@pytest.mark.parametrize("function", WAITS, ids=lambda each: each.__name__)
+def test_a_run_in_which_nothing_moves_is_told_of_once(
+    way: str, function: Callable[[], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(way, 2, function)
+    said = words(capfd, way)
+    assert said.count("For 1 s no rank has used a processor or moved a byte.") == 1
+    line = function.__code__.co_firstlineno + WAITS[function]
+    assert f"test_stall.py, line {line}:" in said
+    assert "Ctrl-C, or the stop button, ends it." in said
+
+
+# Right programs, which are busy for longer than that in one place
+
+
+def computes() -> None:
+    until = time.process_time() + 2.5
+    while time.process_time() < until:
+        torch.ones(300, 300) @ torch.ones(300, 300)
+
+
+def child_computes() -> None:
+    REALLY(["timeout", "2.5", "sh", "-c", "while :; do :; done"], check=False)
+
+
+def communicates() -> None:
+    until = time.process_time() + 1.5
+    flag = torch.ones(1)
+    while flag.item():
+        flag.fill_(time.process_time() < until)
+        dist.all_reduce(flag, dist.ReduceOp.MAX)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "function",
+    [computes, child_computes, communicates],
+    ids=lambda each: each.__name__,
+)
+def test_a_busy_run_is_left_in_peace(
+    function: Callable[[], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    Cluster(2).run(function)
+    assert "no rank has used" not in capfd.readouterr().out
+
+
+# `Stall` alone
+
+
+def looks(monkeypatch: pytest.MonkeyPatch, *work: dict[int, WorkSoFar]) -> list[bool]:
+    """Return what is found in looks half a second apart, with a patience of a second."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    found, watcher = [], Stall(1.0)
+    for each in work:
+        now += 0.5
+        monkeypatch.setattr(stall, "work_of", lambda _, each=each: each)
+        found.append(watcher.is_new([1]))
+    return found
+
+
+def test_it_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = {1: WorkSoFar(5, 10)}
+    assert looks(monkeypatch, same, same, same, same, same) == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [{1: WorkSoFar(50, 0)}, {1: WorkSoFar(0, 1 << 20)}, {1: WorkSoFar(0, 0), 2: WorkSoFar(0, 0)}],
+)
+def test_work_starts_the_time_again(
+    monkeypatch: pytest.MonkeyPatch, moved: dict[int, WorkSoFar]
+) -> None:
+    still = {1: WorkSoFar(0, 0)}
+    assert looks(monkeypatch, still, still, moved, moved, moved) == [False] * 4 + [True]
+
+
+def test_no_processes_are_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert looks(monkeypatch, {}, {}, {}, {}) == [False] * 4
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux alone tells of processes")
+def test_the_work_of_descendants_counts() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) as child:
+        try:
+            pids: dict[int, WorkSoFar] = {}
+            while len(pids) < 2:
+                pids = work_of([child.pid])
+            assert child.pid in pids
+        finally:
+            for pid in pids:
+                subprocess.run(["kill", str(pid)], check=True)
+
+
+def test_events_of_the_network_start_the_time_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(stall, "work_of", lambda _: {1: WorkSoFar(5, 10)})
+    found, watcher = [], Stall(1.0)
+    for happened in (0, 3, 6, 9, 9, 9):
+        now += 0.5
+        found.append(watcher.is_new([1], happened))
+    assert found == [False, False, False, False, False, True]
