@@ -159,9 +159,15 @@ class Cluster:
         if job.active():
             here = job.job()
             if self.links is not None:
-                slow = set(self.speeds) != {1.0}
-                job.say_once(_said_under_torchrun(machine is not None, slow))
-                self.links, self.machines = None, ()
+                given = {
+                    "link=": True,
+                    "machine=": machine is not None,
+                    "speed=": set(self.speeds) != {1.0},
+                    "values=": not values,
+                    "alike=": alike is not None,
+                }
+                job.say_once(_said_under_torchrun([name for name, is_so in given.items() if is_so]))
+                self.links, self.machines, self.values, self.alike = None, (), True, None
             ranks_here = len(here.on_this_host())
             self.place = here.agree(devices.place(device, ranks_here, emulated=False))
         else:
@@ -300,9 +306,8 @@ def _definition(function: Any) -> tuple[str, str, int]:
     return (name, code.co_filename, code.co_firstlineno) if code else (name, "", 0)
 
 
-def _said_under_torchrun(machine: bool, speed: bool) -> str:
-    """What is said of an emulated cluster where torchrun has started the ranks."""
-    given = ["link=", *["machine="] * machine, *["speed="] * speed]
+def _said_under_torchrun(given: list[str]) -> str:
+    """Return the words on an emulated cluster whose ranks torchrun has started."""
     what = " and ".join(filter(None, [", ".join(given[:-1]), given[-1]]))
     real, verb = "network and the machines are real", "are"
     if given == ["link="]:

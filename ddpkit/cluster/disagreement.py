@@ -51,22 +51,27 @@ def first_apart(calls: Mapping[int, Call]) -> str:
     if not calls:
         return ""
     first = next(iter(calls.values()))
-    sentence = (
-        f"Number {first.seq}{of_group(first)} was the first that ranks called from different "
-        f"lines: {from_lines(calls)}."
-    )
+    if len({call.is_users for call in calls.values()}) > 1:
+        case = "in which a call of the code met a call of torch's own"
+    elif len({call.where for call in calls.values()}) > 1:
+        case = "that ranks called from different lines"
+    else:
+        case = "in which ranks sent gradients of different models"
+    sentence = f"Number {first.seq}{of_group(first)} was the first {case}: {from_lines(calls)}."
     return f"\n{wrapped(sentence)}"
 
 
 def from_lines(calls: Mapping[int, Call]) -> str:
-    """Return "rank 0 line 8, ranks 1, 2 line 16"."""
-    at: dict[Where, list[int]] = {}
+    """Return "rank 0 line 8, ranks 1, 2 line 16", with numbers of DDP models that differ."""
+    at: dict[tuple[Where, int], list[int]] = {}
     for rank, call in sorted(calls.items()):
-        at.setdefault(call.where, []).append(rank)
-    several = len({file for file, _ in at}) > 1
+        at.setdefault((call.where, call.model), []).append(rank)
+    several = len({file for (file, _), _ in at}) > 1
+    models = len({model for _, model in at}) > 1
     return ", ".join(
         f"{ranks(numbers)} {locate(*where) if several else f'line {where[1]}'}"
-        for where, numbers in at.items()
+        + (f" (model {model + 1} of those that DDP wrapped)" if models else "")
+        for (where, model), numbers in at.items()
     )
 
 

@@ -7,9 +7,11 @@ Here a `guardian` stands between: see there.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from ddpkit.cluster.stopped import check_timeout
 from ddpkit.cluster.torchrun import job
 from ddpkit.errors import ClusterError
 from ddpkit.rank.process import loopback
+from ddpkit.text import count
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
 MOST = 1000  # lines of output that are shown, and kept
@@ -27,16 +30,28 @@ MOST = 1000  # lines of output that are shown, and kept
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
+# torch.distributed.elastic's words on the first failed rank, and a line of a rank's traceback
+FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\)")
+OF_A_TRACEBACK = re.compile(r"\[rank(\d+)\]: (\S.*)$")
+
+
 @dataclass(frozen=True)
 class ElasticRun:
     """What a script under torchrun left behind.
 
-    code    torchrun's exit code: 0 if all ranks of the last attempt ended well
-    output  what torchrun and the ranks have printed, its first 1000 lines
+    code      torchrun's exit code: 0 if all ranks of the last attempt ended well
+    output    what torchrun and the ranks have printed, its first 1000 lines
+    restarts  for each restart of all ranks, the failure before it: "rank 1: ValueError: bad batch"
     """
 
     code: int
     output: str
+    restarts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return "exit code 0, after 1 restart (rank 1: ended by SIGKILL)"."""
+        because = f" ({'; '.join(self.restarts)})" if self.restarts else ""
+        return f"exit code {self.code}, after {count(len(self.restarts), 'restart')}{because}"
 
 
 def torchrun(
@@ -92,7 +107,7 @@ def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRu
         guardian = _start(command, lifeline.end)
         if timeout is not None:
             clock.start()
-        output = _read(guardian, show)
+        output, failures = _read(guardian, show)
     finally:
         clock.cancel()
         lifeline.let_go()
@@ -102,7 +117,13 @@ def _guarded(command: list[str], timeout: float | None, show: bool) -> ElasticRu
                 guardian.wait()
     if lifeline.late and timeout is not None:
         raise blame.late_torchrun(timeout)
-    return ElasticRun(guardian.returncode, output)
+    # After the last failure of a failed run comes no restart.
+    run = ElasticRun(
+        guardian.returncode, output, tuple(failures[:-1] if guardian.returncode else failures)
+    )
+    if show and run.restarts:
+        print(f"torchrun ended with {run}.")
+    return run
 
 
 def _start(command: list[str], lifeline: int) -> subprocess.Popen[bytes]:
@@ -117,17 +138,36 @@ def _start(command: list[str], lifeline: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _read(guardian: subprocess.Popen[bytes], show: bool) -> str:
-    """What is printed, shown as it comes: of very much only the first lines."""
+def _read(guardian: subprocess.Popen[bytes], show: bool) -> tuple[str, list[str]]:
+    """Return the output, shown as it comes, and the failures in it.
+
+    Of a long output only the first lines are shown and returned.
+    """
     assert guardian.stdout is not None
     lines: list[str] = []
-    for number, line in enumerate(guardian.stdout):
+    failures: list[str] = []
+    newest: dict[str, str] = {}  # ranks, and the last line of each one's traceback
+    for number, raw in enumerate(guardian.stdout):
+        line = raw.decode(errors="backslashreplace")
+        if traceback := OF_A_TRACEBACK.match(line):
+            newest[traceback[1]] = traceback[2]
+        if failed := FAILED.search(line):
+            failures.append(_failure(int(failed[1]), failed[2], newest))
+            newest.clear()
         if number < MOST:
-            lines.append(line.decode(errors="backslashreplace"))
+            lines.append(line)
         if show and number < MOST:
             print(lines[-1], end="", flush=True)
         elif show and number == MOST:
             print(f"(More than {MOST} lines: the others are left out.)")
     guardian.stdout.close()
     guardian.wait()  # before the lifeline ends: an ended command must not count as stopped
-    return "".join(lines)
+    return "".join(lines), failures
+
+
+def _failure(exit_code: int, rank: str, newest: Mapping[str, str]) -> str:
+    """Return "rank 1: ValueError: bad batch" or "rank 1: ended by SIGKILL"."""
+    death = blame.process_death(exit_code, None)
+    if death.signal:
+        return f"rank {rank}: ended by {death.signal}"
+    return f"rank {rank}: {newest.get(rank) or f'exit code {exit_code}'}"

@@ -5,8 +5,11 @@ order, and the tensors have equal shapes, then the wrong values are summed, and 
 Right programs call a collective from different lines too, in the branches of an if. So:
 
 - Barriers have no values, and calls with a root meet from two lines by design: both are left out.
-- In a failure, a difference counts only if a rank has come by the line of another rank. Each branch
-  of `if rank == 0` belongs to some ranks alone.
+- The gradients of two DDP models come from one line. Their calls have two places: a place is a line
+  and a model.
+- In a failure, a difference counts only if a rank has come by the place of another rank. Each
+  branch of `if rank == 0` belongs to some ranks alone. A call of the code that met a call of
+  torch's own code goes before all others: under `Join`, calls of torch meet from two lines.
 - In a run that ends, the texts of the lines are compared, and a difference counts only in one of
   two patterns. *Swapped*: in a stretch of calls two ranks come by the same texts, in another order,
   and none of these texts ever meets itself. *Shifted*: in a stretch of at least three calls one
@@ -23,6 +26,8 @@ from typing import TypeAlias
 
 from ddpkit.protocol.call import Call, Where
 
+Place: TypeAlias = tuple[Where, int]  # a line, and the number of a DDP model
+
 UNWATCHED = ("barrier", "broadcast", "scatter", "gather", "reduce")
 MOST = 1000  # number of kept differences of each group
 AtLines: TypeAlias = Mapping[int, Call]  # ranks and calls of a collective
@@ -32,21 +37,21 @@ class Lines:
     """Reads the collectives of a run as they meet, and keeps those from different lines."""
 
     def __init__(self) -> None:
-        self._by: dict[tuple[str, Where], set[int]] = defaultdict(set)  # ranks by group and line
-        self._alike: set[tuple[str, Where]] = set()  # lines from which all ranks called
+        self._by: dict[tuple[str, Place], set[int]] = defaultdict(set)  # ranks by group and place
+        self._alike: set[tuple[str, Place]] = set()  # places from which all ranks called
         self._apart: dict[str, list[dict[int, Call]]] = defaultdict(list)  # groups, differences
 
     def came(self, rank: int, call: Call) -> None:
         """Note that a rank has made a call."""
-        self._by[call.group, call.where].add(rank)
+        self._by[call.group, place(call)].add(rank)
 
     def met(self, calls: AtLines) -> None:
         """Note that a collective is complete."""
         first = next(iter(calls.values()))
-        places = {call.where for call in calls.values()}
+        places = set(map(place, calls.values()))
         if len(places) == 1:
-            self._alike.add((first.group, first.where))
-        elif first.op not in UNWATCHED and all(file for file, _ in places):
+            self._alike.add((first.group, place(first)))
+        elif first.op not in UNWATCHED and all(file for (file, _), _ in places):
             kept = self._apart[first.group]
             if len(kept) < MOST:
                 kept.append(dict(calls))
@@ -56,30 +61,44 @@ class Lines:
 
         Lines that belong to some ranks alone are the branches of an if, and do not count.
         """
-        for calls in self._apart[group]:
-            for one, other in itertools.permutations(calls, 2):
-                there = calls[other].where
-                if there != calls[one].where and one in self._by[group, there]:
-                    return dict(sorted(calls.items()))
-        return {}
+        found = [calls for calls in self._apart[group] if self._is_by_place(calls)]
+        mixed = (calls for calls in found if len({call.is_users for call in calls.values()}) > 1)
+        return dict(sorted(next(mixed, next(iter(found), {})).items()))
+
+    def _is_by_place(self, calls: AtLines) -> bool:
+        """True if a rank has also come by the place from which another rank called."""
+        return any(
+            place(calls[one]) != (there := place(calls[other]))
+            and one in self._by[calls[one].group, there]
+            for one, other in itertools.permutations(calls, 2)
+        )
 
     def by_luck(self, text: Callable[[Where], str]) -> dict[int, Call]:
         """Return the first calls of a run that met by luck; {} if none did.
 
         text  gives the text of a line
         """
-        alike = {(group, text(where)) for group, where in self._alike}
+
+        def said(at: Place) -> str:
+            return f"{text(at[0])} {at[1]}"
+
+        alike = {(group, said(at)) for group, at in self._alike}
         for group, kept in self._apart.items():
             for one, other in itertools.combinations(sorted({r for c in kept for r in c}), 2):
-                for stretch in _stretches(kept, one, other, text):
-                    pairs = [(text(c[one].where), text(c[other].where)) for c in stretch]
+                for stretch in _stretches(kept, one, other, said):
+                    pairs = [(said(place(c[one])), said(place(c[other]))) for c in stretch]
                     if _swapped(pairs, {t for g, t in alike if g == group}) or _shifted(pairs):
                         return dict(sorted(stretch[0].items()))
         return {}
 
 
+def place(call: Call) -> Place:
+    """Return the place of a call."""
+    return call.where, call.model
+
+
 def _stretches(
-    kept: Sequence[AtLines], one: int, other: int, text: Callable[[Where], str]
+    kept: Sequence[AtLines], one: int, other: int, said: Callable[[Place], str]
 ) -> list[list[AtLines]]:
     """Return the calls of two ranks from different lines, divided where a call met as usual."""
     found: list[list[AtLines]] = []
@@ -87,7 +106,7 @@ def _stretches(
     for calls in kept:
         if one not in calls or other not in calls:
             continue
-        if text(calls[one].where) == text(calls[other].where):
+        if said(place(calls[one])) == said(place(calls[other])):
             continue
         number = calls[one].seq
         if number != last + 1:

@@ -75,7 +75,8 @@ def _as_graded(notebook: Path, limit: float, seed: str) -> None:
     earned, points = (
         sum(getattr(one, name) for one in done.scores) for name in ("earned", "points")
     )
-    click.echo(f"{earned:g} of {points:g} points as graded, with inputs of --seed {seed}.")
+    graded = f"graded for lab {done.lab}, with inputs of --seed {seed}"
+    click.echo(f"{earned:g} of {points:g} points as {graded}.")
     if earned < points:
         sys.exit(1)
 

@@ -52,6 +52,7 @@ class Call(NamedTuple):
     strides: tuple[int, ...] = ()  # in elements; () for a contiguous or a copied tensor
     keys: tuple[str, ...] = ()  # a store's keys for which a rank waits in "get" or "wait"
     absent: int = 0  # the number of further members, which do not run (`protocol.alike`)
+    model: int = 0  # the gradient's DDP model, by its number in the group, from 0
 
     @property
     def group_size(self) -> int:
@@ -94,7 +95,7 @@ class Call(NamedTuple):
         plain = {name: value for name, value in self._asdict().items() if value or value == 0}
         if not self.group:
             plain.pop("members", None)
-        for name in ("seq", "found", "absent"):
+        for name in ("seq", "found", "absent", "model"):
             if not plain[name]:
                 del plain[name]
         return plain

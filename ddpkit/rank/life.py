@@ -68,6 +68,7 @@ def live(
             machine.running(recorder) if machine else nullcontext(),
             _in_flight_watched(mine, recorder),
             _replicas_watched(mine, recorder, machine),
+            _models_told_apart(mine, recorder),
         ):
             result = function(*args, **kwargs)
         recorder.finish()
@@ -164,3 +165,12 @@ def _replicas_watched(
     replicas = Replicas(recorder, machine)
     recorder.replicas = replicas.found
     return replicas.watched()
+
+
+def _models_told_apart(mine: Assignment, recorder: Recorder) -> AbstractContextManager[None]:
+    """A block in which gradients have the number of their model, if the rank has peers."""
+    if mine.world_size == 1:
+        return nullcontext()
+    from ddpkit.rank.record.models import watched
+
+    return watched(recorder)

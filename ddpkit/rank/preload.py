@@ -78,6 +78,7 @@ EACH_RANK = (  # what each rank would import, 20 to 50 ms a rank
     "ddpkit.rank.group.hidden",
     "ddpkit.rank.group.in_flight",
     "ddpkit.rank.modes_on",
+    "ddpkit.rank.record.models",
     "ddpkit.rank.record.replicas",
     "ddpkit.rank.side_channels",
     "ddpkit.rank.stores",

@@ -151,7 +151,36 @@ def test_a_script_that_fails_has_its_exit_code(tmp_path, capfd):
     run = torchrun(write(tmp_path, "raise SystemExit(3)"), ranks=1, timeout=250)
     assert run.code == 1
     assert "exitcode  : 3" in run.output
+    assert str(run) == "exit code 1, after 0 restarts"
     assert "exitcode  : 3" in capfd.readouterr().out
+
+
+FAILS_TWICE = """
+import os, signal, sys, torch.distributed as dist
+dist.init_process_group("gloo")
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+dist.barrier()
+if dist.get_rank() == 1 and attempt < 2:
+    if attempt:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ValueError("bad batch 7")
+print("x\\n" * 2000 if attempt == 0 else "", flush=True)
+dist.barrier()
+if dist.get_rank() == 0 and sys.argv[1] == "fails":
+    sys.exit(3)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("ends", 0), ("fails", 1)])
+def test_the_restarts_and_their_reasons_are_said(tmp_path, capfd, how, code):
+    """The first failure comes after 1000 lines of output."""
+    run = torchrun(write(tmp_path, FAILS_TWICE), how, ranks=2, max_restarts=2, timeout=250)
+    assert run.code == code
+    assert run.restarts == ("rank 1: ValueError: bad batch 7", "rank 1: ended by SIGKILL")
+    said = f"exit code {code}, after 2 restarts ({'; '.join(run.restarts)})"
+    assert str(run) == said
+    assert capfd.readouterr().out.endswith(f"torchrun ended with {said}.\n")
 
 
 def test_no_script():

@@ -111,7 +111,45 @@ def trains() -> None:
             dist.all_reduce(torch.zeros(()))
 
 
-RIGHT = (branches, has_no_more_data, skips_in_turns, loads_first, trains)
+def two_models() -> list[DistributedDataParallel]:
+    torch.manual_seed(0)
+    return [DistributedDataParallel(torch.nn.Linear(4, 4, bias=False)) for _ in range(2)]
+
+
+def uses_two_models_in_one_order() -> None:
+    one, other = two_models()
+    for _ in range(3):
+        (one(torch.ones(2, 4)).sum() + other(torch.ones(2, 4)).sum()).backward()
+        one(torch.ones(2, 4)).sum().backward()
+
+
+def trains_two_models_in_turn() -> None:
+    generator, critic = two_models()
+    for step in range(4):
+        model = critic if step % 2 else generator
+        model(torch.ones(2, 4) * (1 + dist.get_rank())).sum().backward()
+
+
+def has_a_model_of_its_own() -> None:
+    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+    shared = torch.nn.Linear(4, 4, bias=False)
+    if first():
+        DistributedDataParallel(torch.nn.Linear(4, 4), process_group=alone[0])
+    model = DistributedDataParallel(shared)
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+
+
+RIGHT = (
+    branches,
+    has_no_more_data,
+    skips_in_turns,
+    loads_first,
+    trains,
+    uses_two_models_in_one_order,
+    trains_two_models_in_turn,
+    has_a_model_of_its_own,
+)
 
 
 @pytest.mark.processes
@@ -138,6 +176,45 @@ def test_a_right_program_is_not_accused(
     run(way, 2, function)
     out, err = capfd.readouterr()
     assert "different orders" not in out + err
+
+
+def uses_two_models_in_two_orders() -> None:
+    models = two_models()
+    one, other = models if first() else reversed(models)
+    (one(torch.ones(2, 4)).sum() + other(torch.ones(2, 4)).sum()).backward()
+
+
+@pytest.mark.processes
+@in_every_way
+def test_gradients_of_two_models_that_met_by_luck(
+    way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(way, 2, uses_two_models_in_two_orders)
+    line = f"line {uses_two_models_in_two_orders.__code__.co_firstlineno + 3}"
+    said = words(capfd, way)
+    assert "The ranks seem to have made collectives in different orders, from number " in said
+    assert f": rank 0 {line} (model 2 of those that DDP wrapped), rank 1 {line} (model 1 of" in said
+
+
+def sums_once_more_under_join() -> None:
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    with model.join():
+        for _ in range(3 + dist.get_rank()):
+            loss = model(torch.ones(2, 4)).sum()
+            loss.backward()
+            dist.all_reduce(loss.detach())
+
+
+@pytest.mark.processes
+@in_every_way
+def test_a_call_of_the_code_that_met_torchs_own_is_named(way: str) -> None:
+    with pytest.raises((Mismatch, Deadlock)) as caught:
+        run(way, 2, sums_once_more_under_join)
+    start = sums_once_more_under_join.__code__.co_firstlineno
+    assert (
+        "was the first in which a call of the code met a call of torch's own: rank 0 line "
+        f"{start + 2}, rank 1 line {start + 6}."
+    ) in " ".join(str(caught.value).split())
 
 
 def saves_on_rank_0() -> None:

@@ -108,7 +108,7 @@ def test_the_command_tells_what_the_grader_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(levels, "level", lambda: levels.USER)
-    (path := tmp_path / "00_ranks.ipynb").write_text(json.dumps(notebook("wrong_and_deadlocked")))
+    (path := tmp_path / "monday.ipynb").write_text(json.dumps(notebook("wrong_and_deadlocked")))
     before = path.read_bytes()
     done = CliRunner().invoke(main, ["check", "--as-graded", str(path), "--seed", "a seed"])
     assert done.exit_code == 1
@@ -116,7 +116,7 @@ def test_the_command_tells_what_the_grader_would(
     assert "of 2, deadlock\n" in done.output
     assert "Hint: " in done.output
     assert ", expected " in done.output  # the seed is no secret
-    assert "points as graded, with inputs of --seed a seed." in done.output
+    assert "points as graded for lab 00, with inputs of --seed a seed." in done.output
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

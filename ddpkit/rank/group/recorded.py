@@ -312,19 +312,15 @@ class RecordedGroup(dist.ProcessGroup):
         """Write down a bucket's all_reduce. What is known of it is kept: each step has it."""
         backward = self._recorder.backward
         where, via = user_call(caller) if backward is None else backward.line
-        key = where, bucket.shape, bucket.dtype
+        key = where, bucket.shape, bucket.dtype, self._recorder.model_sending()
         known = self._buckets.get(key)
         if known is None or bucket.is_sparse:
-            what = Call(
-                "all_reduce",
-                self._label,
-                where,
-                via,
+            what = Call("all_reduce", self._label, where, via, reduce="SUM", **self._of_all_calls)
+            what = what._replace(
                 shape=bucket.shape,
                 dtype=arguments.dtype_name(bucket.dtype),
                 bytes=arguments.nbytes(bucket),
-                reduce="SUM",
-                **self._of_all_calls,
+                model=key[-1],
             )
             known = self._buckets[key] = self._recorder.know(what)
         return self._recorder.post(known, self.has_nccl and bucket.is_cuda)

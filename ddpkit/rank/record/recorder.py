@@ -72,6 +72,7 @@ class Recorder:
     loose: LooseOperations | None = None  # while compute is recorded
     groups: list[Any] | None = None  # the groups, open until the process ends, where it is a list
     limit: float | None = None  # seconds: the timeout of a script's default group
+    model: int = 0  # the number of the DDP model with the newest gradient (`record.models`)
     has_joined: bool = False  # the default process group; a script may never join
     spans_open: int = 0  # marked by the user, in the main thread
     ends_are_late: bool = False  # on an emulated device: the host hears of an end at some real time
@@ -110,8 +111,14 @@ class Recorder:
         via = "" if via == op else via
         details = peer, root, tag, shape, dtype, bytes, reduce, members
         what = Call(op, group, where, via, *details, group_desc=group_desc)
-        what = what._replace(sends=sends, takes=takes, strides=strides, absent=absent)
+        what = what._replace(
+            sends=sends, takes=takes, strides=strides, absent=absent, model=self.model_sending()
+        )
         return self.post(self.know(what), on_gpu)
+
+    def model_sending(self) -> int:
+        """Return the number of the model whose gradient a call sends; 0 outside of backward."""
+        return 0 if self.backward is None else self.model
 
     def _know(self, what: Call) -> Known:
         message = what.op in ("send", "recv")
