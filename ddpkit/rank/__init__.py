@@ -11,6 +11,7 @@ record/    what a rank writes down about itself: calls, compute, steps
 agent      the thread that says where the rank is and what it waits for
 callers    who calls: the user's code, or torch
 stores     the stores of torch.distributed, in which ranks wait for each other
+rpc        joining and leaving torch's RPC, where time is emulated
 same       compares a model on all ranks
 stated     values of a tensor that a run without values does not compute
 modes_on   refuses code that hides operations from dispatch modes

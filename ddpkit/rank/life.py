@@ -56,6 +56,7 @@ def live(
         machine.shown(recorder) if machine else nullcontext(),
         _joined(mine, store),
         _stores_seen(recorder),
+        _rpc_met(machine),
     ):
         function, args, kwargs = read_call()
         args, kwargs = pick(args, mine.rank), pick(kwargs, mine.rank)
@@ -103,6 +104,17 @@ def _stores_seen(recorder: Recorder) -> AbstractContextManager[None]:
     from ddpkit.rank.stores import Stores
 
     return Stores(recorder).seen()
+
+
+def _rpc_met(machine: Machine | None) -> AbstractContextManager[None]:
+    """A block in which ranks that join RPC do not hold up emulated time."""
+    from torch.distributed import rpc
+
+    if machine is None or not rpc.is_available():
+        return nullcontext()
+    from ddpkit.rank.rpc import met_in_emulated_time
+
+    return met_in_emulated_time()
 
 
 @contextmanager

@@ -6,12 +6,17 @@ import socket
 import sys
 import textwrap
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+from torch.distributed import rpc
 
-from ddpkit import Cluster
+from ddpkit import Cluster, RankError
 
+LINK = "1 Gbit/s, 20 us"
+TIMES = [{}, {"link": LINK}, {"machine": "laptop core", "link": LINK}]
 pytestmark = pytest.mark.processes
 
 CELL = """
@@ -51,12 +56,31 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return vars(main)
 
 
-def test_a_remote_call_of_a_cells_function(cell: dict[str, Any]) -> None:
+@pytest.mark.parametrize("time", TIMES, ids=["real", "link", "machine"])
+def test_a_remote_call_of_a_cells_function(cell: dict[str, Any], time: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert Cluster(2).run(cell["calls"], port, timeout=60).results == [10, 11]
+    assert Cluster(2, **time).run(cell["calls"], port, timeout=60).results == [10, 11]
 
 
-@pytest.mark.parametrize("network", [{}, {"link": "1 Gbit/s, 20 us"}])
+@pytest.mark.parametrize("time", TIMES, ids=["real", "link", "machine"])
+def test_ranks_that_join_late_hold_up_nobody(tmp_path: Path, time: dict[str, str]) -> None:
+    """Rank 0 looks at a file for the others, who first wait for a message of rank 0's."""
+
+    def meets() -> None:
+        place = [f"file://{tmp_path}/rpc"]
+        dist.broadcast_object_list(place, src=0)
+        options = rpc.TensorPipeRpcBackendOptions(init_method=place[0])
+        rank = dist.get_rank()
+        rpc.init_rpc(f"w{rank}", rank=rank, world_size=3, rpc_backend_options=options)
+        dist.barrier()
+        rpc.shutdown()
+
+    Cluster(3, **time).run(meets, timeout=60)
+    with pytest.raises(RankError, match="init_rpc"):
+        Cluster(2, **time).run(lambda: rpc.init_rpc("w", backend="no backend"), timeout=60)
+
+
+@pytest.mark.parametrize("network", TIMES[:2])
 def test_objects_of_a_cells_class(cell: dict[str, Any], network: dict[str, str]) -> None:
     assert Cluster(2, **network).run(cell["gathers"]).results == [[0, 1]] * 2

@@ -1,0 +1,68 @@
+"""Joining and leaving torch's RPC, in a run in emulated time.
+
+In `init_rpc` and `shutdown` ranks wait for each other in C++, with looks at a store every few
+milliseconds. To the timekeeper such a rank seems to compute, and where compute is counted, its
+clock does not move: the other ranks would wait for ever. So the call runs in a thread, and the rank
+waits for its end as for a key of a store. The other ranks go on, and the rank goes on at their
+time.
+
+Remote calls themselves take no emulated time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch.distributed.rpc as torch_rpc
+
+from ddpkit.rank.emulation import machine
+from ddpkit.rank.stores import LOOK
+
+MEETINGS = ("init_rpc", "shutdown")
+HOMES = (torch_rpc, torch_rpc.api)
+
+
+@contextmanager
+def met_in_emulated_time() -> Iterator[None]:
+    """A block in which ranks that join or leave RPC do not hold up the time of other ranks."""
+    with ExitStack() as undo:
+        for home in HOMES:
+            for name in MEETINGS:
+                if (original := vars(home).get(name)) is not None:
+                    undo.callback(setattr, home, name, original)
+                    setattr(home, name, _aside(original))
+        yield
+
+
+def _aside(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def meet(*args: Any, **kwargs: Any) -> Any:
+        emulated = machine.current()
+        if emulated is None or not emulated.runs or emulated.clocks.mine.is_later:
+            return original(*args, **kwargs)
+        ended: list[Callable[[], Any]] = []
+
+        def run() -> None:
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:  # raised again in the thread that called
+                ended.append(functools.partial(_raise, error))
+            else:
+                ended.append(lambda: result)
+
+        thread = threading.Thread(target=run, name=original.__name__, daemon=True)
+        thread.start()
+        emulated.wait_for_store(lambda: bool(ended), math.inf, LOOK)
+        thread.join()
+        return ended[0]()
+
+    return meet
+
+
+def _raise(error: BaseException) -> None:
+    raise error
