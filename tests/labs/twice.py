@@ -65,7 +65,9 @@ class Twice(Cluster):
             pairs = zip_longest(_spans(known), _spans(unknown))
             found["first"] = next((pair for pair in pairs if pair[0] != pair[1]), None)
             found["spans"] = found["first"] is None
-            found["memory"] = known.trace.memory == unknown.trace.memory
+            levels = zip_longest(known.trace.memory, unknown.trace.memory)
+            found["levels"] = [repr(pair) for pair in levels if pair[0] != pair[1]][:1]
+            found["memory"] = not found["levels"]
         except RunFailed as error:
             found["failed"] = str(error)
         _put(after, here)
@@ -93,6 +95,18 @@ def _put(content: Path, folder: Path) -> None:
     shutil.copytree(content, folder, dirs_exist_ok=True)
 
 
+def _keep_folders_in(folder: str, of: dict[str, Any]) -> None:
+    """Let the temporary folders of a lesson be made in a folder; `of` are the lesson's names."""
+    original = tempfile.mkdtemp
+
+    def mkdtemp(*args: Any, **kwargs: Any) -> str:
+        if sys._getframe(1).f_globals is of:
+            kwargs["dir"] = folder
+        return original(*args, **kwargs)
+
+    tempfile.mkdtemp = mkdtemp
+
+
 def main(lesson: Path) -> None:
     """Execute the cells of a lesson in a new folder."""
     matplotlib.use("Agg")
@@ -102,6 +116,7 @@ def main(lesson: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        _keep_folders_in(folder, of=names)
         for number, cell in enumerate(cells):
             if cell.source.startswith(("%", "!")):
                 continue
