@@ -49,6 +49,7 @@ from ddpkit.simulate import Step, replay
 from ddpkit.simulate.step import recorded_buckets
 
 LINK = "10 Gbit/s, 5 us"
+PROCESSOR = "20 TFLOP/s, 2 TB/s, 80 GB, 5 us"
 MODELS = ("lab 06's MLP", "transformer", "ResNet")
 ON_ALL = ("torch's DDP", "lab 06's DDP")  # programs that run on all worlds, others on the first two
 PARTS = ("counting", "repeat", "steps", "models")
@@ -71,7 +72,7 @@ class Extent:
 QUICK = Extent((2,), 2, 5)
 
 
-def run(world_size: int, job: Callable[..., Any], *args: Any, spec: str = "A100") -> Any:
+def run(world_size: int, job: Callable[..., Any], *args: Any, spec: str = PROCESSOR) -> Any:
     """A run whose compute is counted, without a word."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # of many ranks

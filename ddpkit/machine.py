@@ -9,12 +9,12 @@ performance model for multicore architectures", CACM 52(4), 2009), and a launch:
 start any operation at all. The peak is that of the operation's dtype. A measured machine has, for
 each kind of operation, a launch of its own and an efficiency for each size.
 
-A machine may have a device, such as a GPU. Then a launch costs the host time, and the roofline's
-part costs the device time: host and device work side by side.
+A machine may have a device, as each named GPU does. Then a launch costs the host time, and the
+roofline's part costs the device time: host and device work side by side.
 
 Machines are named (`NAMED`, in data/machines.json, each number with its source), said in numbers,
 "1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file that `ddpkit machine --measure` has
-written. "device of" before any of these gives the machine a device, as in "device of A100".
+written. "device of" before numbers or a file gives the machine a device.
 """
 
 import json
@@ -143,7 +143,7 @@ class MachineModel:
         Numbers are told apart by their units: FLOP/s the peak of every dtype, B/s or bit/s the
         memory's bandwidth, B its size, s the launch. The peak must be there; without another number
         it is unlimited, and a launch takes no time. They are what is reached: the efficiency is 1.
-        "device of" before a name, numbers or a file gives a device: the launch is its host's.
+        "device of" before numbers or a file gives a device: the launch is its host's.
         """
         if isinstance(text, MachineModel):
             return text
@@ -153,6 +153,8 @@ class MachineModel:
         device = _DEVICE.match(words)
         if device is not None:
             machine = cls.parse(words[device.end() :])
+            if machine.has_device:
+                return machine
             return replace(machine, name=f"device of {machine}", has_device=True)
         if words.endswith(".json"):
             return _from_file(Path(words))

@@ -96,9 +96,10 @@ class Cluster:
     `machine="A100"` counts compute instead of measuring it: each operation takes what it would on
     that machine, to the nanosecond the same in every run (docs/emulation.md lists the names). By
     numbers: `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`; from a file: `machine="mine.json"`; per
-    rank: `machine={"default": "V100", 3: "K80"}`. `machine="device of A100"` adds a host, which
-    launches operations on the device and goes on. Without `link=` the network takes no time, as
-    with `link="unlimited"`. `speed=` counts on top: `speed=0.5` doubles what operations take.
+    rank: `machine={"default": "V100", 3: "K80"}`. Each named GPU has a host, which launches
+    operations on the device and goes on; `machine="device of mine.json"` adds one. Without `link=`
+    the network takes no time, as with `link="unlimited"`. `speed=` counts on top: `speed=0.5`
+    doubles what operations take.
     `values=False`, with `machine=`, counts operations on large tensors without computing them, so a
     model may be larger than this computer (docs/emulation.md, "Without values"). With `alike=8`,
     ranks 0 to 7 run, and rank r is a copy of rank r mod 8.

@@ -29,7 +29,7 @@ def machine(measure: bool, device: str, output: Path) -> None:
     if not measure:
         for each in named().values():
             click.echo(_described(each))
-        click.echo('"device of A100": an A100 whose host launches operations, and goes on.')
+        click.echo('"device of mine.json": a GPU, whose host launches operations and goes on.')
         return
     from ddpkit.measure import measure as measured
 

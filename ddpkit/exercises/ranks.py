@@ -172,9 +172,9 @@ def asked(
 def timed(observed: Observed, machine: MachineSpec, link: LinkSpec = "unlimited") -> Observed:
     """`read` of a case that asks for emulated time: "programs" becomes "ms", recomputed.
 
-    asked(answer, world_size=4, see={"programs": "programs"}, machine="A100", link="1 GB/s, 5 us")
-    has ``read=partial(timed, machine="A100", link="1 GB/s, 5 us")``. The time is that of all ranks,
-    which begin together, to the last one's end. Raises LessonError for what is no program.
+    asked(answer, world_size=4, see={"programs": "programs"}, machine="laptop core", link="1 GB/s")
+    has ``read=partial(timed, machine="laptop core", link="1 GB/s")``. The time is that of all
+    ranks, which begin together, to the last one's end. Raises LessonError for what is no program.
     """
     try:
         ns = program_ns(observed["programs"], machine, link)

@@ -80,6 +80,7 @@ EACH_RANK = (  # what each rank would import, 20 to 50 ms a rank
     "ddpkit.rank.modes_on",
     "ddpkit.rank.record.models",
     "ddpkit.rank.record.replicas",
+    "ddpkit.rank.rpc",
     "ddpkit.rank.side_channels",
     "ddpkit.rank.stores",
     "multiprocessing.popen_forkserver",

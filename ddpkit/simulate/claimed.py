@@ -44,10 +44,16 @@ def program_ns(
 
     programs  one for each rank; may be a stranger's
 
-    Raises ValueError, in a sentence, for what is no program, and for ranks that wait for ever.
+    Raises ValueError, in a sentence, for a machine with a device, for what is no program, and for
+    ranks that wait for ever.
     """
     world_size = len(programs)
     machines = machines_of(machine, world_size)
+    for each in machines:
+        if each.has_device:
+            raise ValueError(
+                f"program_ns plays machines of one processor, and {each} has a device of its own"
+            )
     looked_at = [[_entry(each, world_size) for each in _listed(program)] for program in programs]
     lanes = [_lane(rank, each, machines[rank]) for rank, each in enumerate(looked_at)]
     played = play_program(Program.of_lanes("what the ranks say", lanes), link)

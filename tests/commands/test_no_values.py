@@ -78,7 +78,7 @@ def both(name: str, *args: str, **how: Any) -> list[Run[None]]:
     return found
 
 
-@pytest.mark.parametrize("machine", ["A100", "device of A100"])
+@pytest.mark.parametrize("machine", ["A100", "20 TFLOP/s, 2 TB/s, 80 GB, 5 us"])
 @pytest.mark.parametrize(
     ("name", "argument"),
     # gpt.py and tensor_parallel.py assert that the loss falls.

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.processes
 
 LINK = "100 Gbit/s, 5 us"
 HOSTS = {"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}
-CPU, GPU = "1 TFLOP/s, 100 GB/s, 64 GB, 5 us", "device of A100"
+CPU, GPU = "1 TFLOP/s, 100 GB/s, 64 GB, 5 us", "A100"
 FEW = 48  # elements up to which the tests compute
 
 

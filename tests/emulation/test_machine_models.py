@@ -15,7 +15,7 @@ from ddpkit.rank.mode import PlainMode
 
 def test_each_number_of_a_named_machine_has_a_source():
     for name, machine in named().items():
-        numbers = set(machine.as_json()) - {"title", "source"}
+        numbers = set(machine.as_json()) - {"title", "source", "has_device"}
         assert set(machine.source) == numbers, name
         assert machine.title
         assert machine.peak() > 0
@@ -46,11 +46,11 @@ def test_numbers_are_told_apart_by_their_units(text, flops, bandwidth, memory, l
     assert str(machine) == text
 
 
-@pytest.mark.parametrize("text", ["A100", "1 TFLOP/s, 5 us", "mine.json"])
+@pytest.mark.parametrize("text", ["laptop core", "1 TFLOP/s, 5 us", "mine.json"])
 def test_a_device_has_the_costs_of_its_machine(text: str, tmp_path: Path) -> None:
     if text == "mine.json":
         text = str(tmp_path / text)
-        Path(text).write_text(json.dumps(named()["T4"].as_json()))
+        Path(text).write_text(json.dumps(named()["laptop core"].as_json()))
     plain, found = MachineModel.parse(text), MachineModel.parse(f"device of {text}")
     assert (plain.has_device, found.has_device) == (False, True)
     assert str(found) == f"device of {plain}"
@@ -60,6 +60,11 @@ def test_a_device_has_the_costs_of_its_machine(text: str, tmp_path: Path) -> Non
     assert MachineModel.parse(tmp_path / "device.json").has_device
     if text != str(tmp_path / "mine.json"):  # a trace names the machine so
         assert MachineModel.parse(f"Device of {found}") == found
+
+
+def test_the_named_gpus_have_devices() -> None:
+    assert [name for name, each in named().items() if not each.has_device] == ["laptop core"]
+    assert MachineModel.parse("device of A100") == MachineModel.parse("a100")
 
 
 @pytest.mark.parametrize(

@@ -237,4 +237,4 @@ def test_without_a_link_the_network_takes_no_time():
     cluster = Cluster(2, machine="A100")
     assert "emulated: unlimited" in repr(cluster)
     assert "machine A100" in repr(cluster)
-    assert cluster.run(an_all_reduce).results == [0, 0]
+    assert Cluster(2, machine="1 TFLOP/s").run(an_all_reduce).results == [0, 0]

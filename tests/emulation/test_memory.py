@@ -19,6 +19,7 @@ from ddpkit.trace.memory import inside
 pytestmark = pytest.mark.processes
 
 WIDTH, LAYERS, ROWS = 32, 4, 16
+PROCESSOR = "20 TFLOP/s, 2 TB/s, 80 GB, 5 us"
 LAYER = 4 * (WIDTH * WIDTH + WIDTH)  # bytes
 PARAMETERS = LAYERS * LAYER
 ACTIVATION = 4 * ROWS * WIDTH
@@ -114,7 +115,7 @@ def sharded_optimizer(shards: int) -> int:
 
 
 def test_sharding_divides_the_optimizers_state():
-    run = Cluster(4, machine="A100", link="10 Gbit/s, 5 us").run(sharded_optimizer, 4)
+    run = Cluster(4, machine=PROCESSOR, link="10 Gbit/s, 5 us").run(sharded_optimizer, 4)
     bytes_of = [4 * WIDTH * WIDTH, 4 * WIDTH] * LAYERS
     for rank, ns in enumerate(run.results):
         mine = bytes_of[rank::4]

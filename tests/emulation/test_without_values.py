@@ -32,7 +32,7 @@ from tests.cluster.processes import becomes_true, ranks_alive
 pytestmark = pytest.mark.processes
 
 LINK = "10 Gbit/s, 5 us"
-CPU, GPU = "1 TFLOP/s, 100 GB/s, 64 GB, 5 us", "device of A100"
+CPU, GPU = "1 TFLOP/s, 100 GB/s, 64 GB, 5 us", "A100"
 FEW = 48  # elements up to which the tests compute: the models here are small
 
 

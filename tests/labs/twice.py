@@ -49,13 +49,12 @@ class Twice(Cluster):
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function twice, from equal folders; print the comparison."""
-        here = Path.cwd()
-        before = _copy(here)
+        before = _copy()
         known = super().run(function, *args, **kwargs)
         if kwargs.get("expect_error"):
             return known
-        after = _copy(here)
-        _put(before, here)
+        after = _copy()
+        _put(before)
         found: dict[str, Any] = {
             "function": getattr(function, "__name__", repr(function)),
             "line": sys._getframe(1).f_lineno,
@@ -70,7 +69,7 @@ class Twice(Cluster):
             found["memory"] = not found["levels"]
         except RunFailed as error:
             found["failed"] = str(error)
-        _put(after, here)
+        _put(after)
         print(json.dumps(found), flush=True)
         return known
 
@@ -83,28 +82,21 @@ def _spans(run: Any) -> list[str]:
     )
 
 
-def _copy(folder: Path) -> Path:
-    """Return a copy of a folder."""
-    return Path(shutil.copytree(folder, Path(tempfile.mkdtemp()) / "copy"))
+def _copy() -> Path:
+    """Return a copy of a lesson's folders: its own, and those that it made: "lab10-...\"."""
+    copy, here = Path(tempfile.mkdtemp()), Path(tempfile.gettempdir())
+    for each in here.glob("lab*"):
+        shutil.copytree(each, copy / each.name)
+    return copy
 
 
-def _put(content: Path, folder: Path) -> None:
-    """Let a folder have the content of another."""
-    for each in folder.iterdir():
-        shutil.rmtree(each) if each.is_dir() else each.unlink()
-    shutil.copytree(content, folder, dirs_exist_ok=True)
-
-
-def _keep_folders_in(folder: str, of: dict[str, Any]) -> None:
-    """Let the temporary folders of a lesson be made in a folder; `of` are the lesson's names."""
-    original = tempfile.mkdtemp
-
-    def mkdtemp(*args: Any, **kwargs: Any) -> str:
-        if sys._getframe(1).f_globals is of:
-            kwargs["dir"] = folder
-        return original(*args, **kwargs)
-
-    tempfile.mkdtemp = mkdtemp
+def _put(copy: Path) -> None:
+    """Let a lesson's folders have the content of a copy."""
+    here = Path(tempfile.gettempdir())
+    for folder in here.glob("lab*"):
+        for each in folder.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    shutil.copytree(copy, here, dirs_exist_ok=True)
 
 
 def main(lesson: Path) -> None:
@@ -115,8 +107,9 @@ def main(lesson: Path) -> None:
     cells = [cell for cell in jupytext.read(lesson).cells if cell.cell_type == "code"]
     names: dict[str, Any] = {"__name__": "__main__"}
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        _keep_folders_in(folder, of=names)
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        os.mkdir(f"{folder}/lab")
+        os.chdir(f"{folder}/lab")
         for number, cell in enumerate(cells):
             if cell.source.startswith(("%", "!")):
                 continue

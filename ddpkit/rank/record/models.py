@@ -53,7 +53,10 @@ class _Models:
 
     def wrapped(self, ddp: Any) -> None:
         """Number a model. From the second model on, all gradients are listened to."""
-        name = ddp.process_group.group_name
+        try:
+            name = ddp.process_group.group_name
+        except RuntimeError:  # a group of the user's own
+            return
         number = self._counts[name]
         self._counts[name] += 1
         if self._counts.total() == 1:
