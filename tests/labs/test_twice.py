@@ -14,6 +14,11 @@ from tests.project.source import ROOT
 pytestmark = pytest.mark.processes
 
 LESSONS = sorted((ROOT / "solutions").glob("*.py"))[4:15]  # 04 to 14
+UNLIKE = {  # lessons, functions, and the reason for unequal times
+    ("08", "train_both"): "the rows that a worker pulls are drawn, and drawn numbers are values",
+    ("10", "job"): "ranks send the bytes of a checkpoint, and files without values are smaller",
+    ("13", "torchs_checkpoint"): "torch.distributed.checkpoint sends sizes of files as objects",
+}
 SOME = ("06",)  # all lessons take half an hour: DDPKIT_ALL_MUTANTS=1
 
 
@@ -30,4 +35,6 @@ def test_the_runs_of_a_lesson_are_equal_without_values(lesson):
     )
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert sum("function" in each for each in found) > 2, done.stdout + done.stderr
-    assert [each for each in found if not (each.get("spans") and each.get("memory"))] == []
+    unlike = [each for each in found if not (each.get("spans") and each.get("memory"))]
+    number = lesson.name[:2]
+    assert [each for each in unlike if (number, each.get("function")) not in UNLIKE] == []

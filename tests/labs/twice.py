@@ -106,7 +106,7 @@ def main(lesson: Path) -> None:
     ddpkit.check = lambda *_, **__: None  # type: ignore[assignment]
     cells = [cell for cell in jupytext.read(lesson).cells if cell.cell_type == "code"]
     names: dict[str, Any] = {"__name__": "__main__"}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         os.mkdir(f"{folder}/lab")
         os.chdir(f"{folder}/lab")
