@@ -17,8 +17,8 @@
 # %% [markdown]
 # # 00 · One program, many ranks
 #
-# **You will build** a token that travels around a ring of processes, and mend a program in which
-# everybody waits for everybody.
+# **You will build** a token that travels around a ring of processes, and mend a program in which all
+# ranks wait for each other.
 #
 # **You need** some Python. No GPU and no network. About 30 minutes.
 
@@ -29,10 +29,10 @@ from ddpkit import Cluster, beside, check, show
 # %% [markdown]
 # ## Four ranks
 #
-# A *cluster* of four runs your function in four processes at once. Each process is called a
-# **rank**. They talk through
-# [`torch.distributed`](https://docs.pytorch.org/docs/stable/distributed.html), which leaves the bytes
-# to a *backend*: to **gloo** between processors, as here, to **NCCL** between GPUs of NVIDIA.
+# A *cluster* of four runs your function in four processes at once. Each process is called a **rank**.
+# The ranks talk through [`torch.distributed`](https://docs.pytorch.org/docs/stable/distributed.html).
+# A *backend* moves the bytes: **gloo** between processors, as here, or **NCCL** between GPUs of
+# NVIDIA.
 
 # %%
 cluster = Cluster(4)
@@ -47,11 +47,11 @@ def square():
 cluster.run(square).results
 
 # %% [markdown]
-# All four ran the same function. Only `dist.get_rank()` told them apart: it is 0, 1, 2 or 3, and
-# `dist.get_world_size()` is 4 for all of them. One program, many ranks: that is how nearly all
-# distributed training is written.
+# All four ranks ran the same function. Only `dist.get_rank()` differed: it returned 0, 1, 2 or 3, and
+# `dist.get_world_size()` returned 4 on every rank. Nearly all distributed training is written in this
+# way: one program, many ranks.
 #
-# What a rank prints comes back with its number.
+# If a rank prints something, the notebook shows the text with the number of the rank.
 
 
 # %%
@@ -66,8 +66,8 @@ run = cluster.run(greet)
 #
 # Below, four ranks each add 1 to `counter`.
 #
-# **Predict:** what will the four ranks return, and what will `counter` be in the notebook
-# afterwards? Write both down, then run the cell.
+# **Predict:** which numbers will the four ranks return, and which value will `counter` have in the
+# notebook afterwards? Write both down, then run the cell.
 
 # %%
 counter = 0
@@ -82,15 +82,15 @@ def count():
 print("ranks:", cluster.run(count).results, " notebook:", counter)
 
 # %% [markdown]
-# Each rank is a process with a memory of its own. It got a *copy* of your function and of the
-# variables that it uses, added 1 to its copy, and went away. Nothing is shared: to know what
-# another rank knows, a rank has to be sent a message.
+# Each rank is a process with a memory of its own. Each rank received a *copy* of your function and of
+# the function's variables, added 1 to its own copy of `counter`, and ended. Ranks share nothing: data
+# of one rank reaches another rank only in a message.
 
 # %% [markdown]
 # ## Push and pull
 #
-# `dist.send(x, dst=1)` pushes a tensor to rank 1. `dist.recv(x, src=0)` waits until a tensor
-# comes from rank 0, and writes it into `x`, which must have the right shape and dtype already.
+# `dist.send(x, dst=1)` pushes a tensor to rank 1. `dist.recv(x, src=0)` waits until a tensor comes
+# from rank 0, and writes this tensor into `x`; so `x` must have the right shape and dtype beforehand.
 #
 # **Predict:** what do the four ranks return?
 
@@ -110,8 +110,8 @@ run = cluster.run(pass_on)
 run.results
 
 # %% [markdown]
-# One message, from rank 0 to rank 1. The others have not heard of it. The kit has counted: one
-# float32 number is 4 bytes.
+# One message, from rank 0 to rank 1. Ranks 2 and 3 got nothing. ddpkit, the kit that runs these labs,
+# has counted the bytes: one float32 number has 4 bytes.
 
 # %%
 print(run.traffic)
@@ -119,11 +119,11 @@ print(run.traffic)
 # %% [markdown]
 # ## Your turn: a token goes around
 #
-# Rank 0 has a token. It adds 1 and sends it to rank 1, which adds 2 and sends it to rank 2, and
-# so on. The last rank sends it back to rank 0.
+# Rank 0 has a token, which is a number. Rank 0 adds 1 and sends the token to rank 1, rank 1 adds 2
+# and sends the token to rank 2, and so on. The last rank sends the token back to rank 0.
 #
-# **Predict:** the token starts as 0 on four ranks. What comes back to rank 0? And how many
-# messages does it take?
+# **Predict:** the token starts as 0 on four ranks. Which number comes back to rank 0? And how many
+# messages does the token need?
 
 
 # %% exercise="token_ring"
@@ -154,22 +154,23 @@ check(token_ring)
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# 10 comes back: 1 + 2 + 3 + 4. It takes four messages, one from each rank.
+# 10 comes back: 1 + 2 + 3 + 4. The token needs four messages, one from each rank.
 #
 # </details>
 
 # %% [markdown]
 # ## The first timeline
 #
-# Inside a laptop messages are too fast to watch. So the next cluster is *emulated*: real ranks, each
-# with the time of a machine of its own, on a link of 1 Gbit/s. There a message of 4 MB takes 32.2 ms.
-# (1 MB is 1,000,000 bytes in all labs and pictures; one exception, torch's bucket caps, comes in lab 05.)
+# Inside a laptop, messages are too fast to watch. So the next cluster is *emulated*: its ranks are
+# real, but the clock of each rank runs as if the rank had its own machine, on a link of 1 Gbit/s. On
+# this link, a message of 4 MB takes 32.2 ms. (1 MB is 1,000,000 bytes in all labs and pictures, with
+# one exception in lab 05: torch's bucket caps.)
 #
 # The kit draws a row for each rank; time runs to the right.
 
 # %% [markdown]
-# **Predict:** what shape will the four rows make, when 4 MB go around? How long does it take? Write it
-# in place of the dots.
+# **Predict:** a token of 4 MB goes around. Which shape will the bars in the four rows make? How long
+# will the whole way take? Write the time in place of the dots.
 
 # %% guess="token_ms"
 token_ms = 4 * 32.2  # your prediction, in ms
@@ -187,19 +188,20 @@ show(run)
 beside(token_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** a staircase. A faint bar is a rank that waits for its peer, a solid bar is a
-# message on its way; where a row has no bar any more, the rank is done. One message moves at a time,
-# between two ranks, four messages in a row. The two other ranks wait, or are done.
+# **What to notice:** a staircase. A faint bar shows a rank that waits for its peer, and a solid bar
+# shows a message on its way; a rank is done where its row has no more bars. The four messages move
+# one after the other, each between two ranks. Meanwhile the two other ranks wait, or are done.
 
 # %% [markdown]
-# What is beyond 4 × 32.2 ms is compute, which no bar shows here: ranks make tensors and add to them. A
-# ring can do better: in lab 03 all ranks will send at the same time.
+# The run takes a little longer than 4 × 32.2 ms, because the ranks also compute: they make tensors
+# and add numbers to them. No bar shows this compute here. A ring can be faster: in lab 03, all ranks
+# of a ring will send at the same time.
 
 # %% [markdown]
 # ## When a rank fails
 #
 # Sooner or later a rank raises an exception. The next cell fails on purpose: `expect_error=True`
-# prints what you would see, and lets the notebook go on.
+# prints the error instead of raising it, and the notebook goes on.
 
 
 # %%
@@ -212,19 +214,20 @@ def divide():
 run = cluster.run(divide, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** the message names the rank and its line in your cell. The three others were
-# waiting in `barrier()` for a rank that would never come. The kit ended them: a rank alone is of
-# no use.
+# **What to notice:** the message names the failed rank and the line in your cell. The three other
+# ranks were waiting in `barrier()` for the failed rank, which would never come. So the kit ended
+# these three ranks too.
 #
-# The same cluster works at once again. Each run starts new processes.
+# You can use the same cluster again at once, because each run starts new processes.
 
 # %%
 cluster.run(square).results
 
 
 # %% [markdown]
-# A rank can also die without a word: the system kills it when memory runs out, or it crashes in C++.
-# Then it cannot say which line it was in. The kit says what it knows: the function.
+# A rank can also die without an exception: the system kills the rank when memory runs out, or the
+# rank crashes in C++. A killed rank cannot report its line, so the kit's message names only the
+# function.
 
 
 # %%
@@ -256,11 +259,11 @@ def after_you():
 run = Cluster(2).run(after_you, expect_error=True)
 
 # %% [markdown]
-# A **deadlock**. No error was raised and no processor was used: on a real cluster such a job costs
-# money all night and does nothing. Read the explanation from the top: who waits, in which call,
-# in which line, and why it cannot end.
+# A **deadlock**. Neither rank raised an error, and neither used a processor: on a real cluster, such
+# a job costs money all night and does nothing. Read the explanation from the top: which ranks wait,
+# in which call, in which line, and why the waiting cannot end.
 #
-# Does it help to send first?
+# Does it help if both ranks send first?
 
 
 # %%
@@ -279,7 +282,7 @@ run = Cluster(2).run(me_first, expect_error=True)
 
 # %% [markdown]
 # Some systems keep a small message in a buffer and let `send` return early
-# ([MPI](https://www.mpi-forum.org/docs/) leaves it to each system). A program that counts on such a
+# ([MPI](https://www.mpi-forum.org/docs/) lets each system choose). A program that relies on such a
 # buffer works with 10 numbers and hangs with 10 million.
 #
 # So write every program as if each `send` waits for its `recv`.
@@ -287,10 +290,11 @@ run = Cluster(2).run(me_first, expect_error=True)
 # %% [markdown]
 # ## Your turn: who waits for whom?
 #
-# Now all ranks, in a ring: each sends its tensor to the right, rank `r` to rank `r + 1`, the last
-# to rank 0, and returns what it gets from the left. Use `dist.send` and `dist.recv`.
+# Now all ranks stand in a ring. Each rank sends its tensor to the right: rank `r` to rank `r + 1`,
+# and the last rank to rank 0. Each rank returns the tensor that comes from the left. Use `dist.send`
+# and `dist.recv`.
 #
-# **Before you write:** on paper, with three ranks: who sends first, who receives first?
+# **Before you write:** draw three ranks on paper. Which ranks send first, and which receive first?
 
 
 # %% exercise="who_waits"
@@ -320,7 +324,8 @@ def who_waits(x: torch.Tensor) -> torch.Tensor:
 check(who_waits)
 
 # %% [markdown]
-# **Predict:** around the ring the token took four times 32.2 ms. How long does this shift take?
+# **Predict:** the token took four times 32.2 ms for its way around the ring. How long does this shift
+# take?
 
 # %% guess="shift_ms"
 shift_ms = 2 * 32.2  # your prediction, in ms
@@ -336,23 +341,24 @@ show(run)
 beside(shift_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** no staircase. The even ranks send while the odd ones receive, then the other
-# way round. It takes two rounds, however many ranks there are, as long as their number is even. (Is your picture a staircase? Then one
-# rank receives first and all others send first: that ends too, but only one message moves at a time.)
+# **What to notice:** the picture is no staircase. First the even ranks send and the odd ranks
+# receive, then the odd ranks send and the even ranks receive. So any even number of ranks needs only
+# two rounds. (Is your picture a staircase? Then one rank receives first and all others send first:
+# this program ends too, but only one message moves at a time.)
 #
-# With an odd number of ranks it takes a third round. Why?
+# An odd number of ranks needs a third round. Why?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# With five ranks, ranks 4 and 0 are neighbours, and both are even: both send first. So the message of
-# rank 4 waits until rank 0 has sent its own. That is the second round. Only then does rank 4 receive
-# from rank 3: the third.
+# With five ranks, ranks 4 and 0 are neighbours and both are even, so both send first. The message of
+# rank 4 must therefore wait until rank 0 has sent its own message, and moves in the second round.
+# Only then does rank 4 receive from rank 3, in a third round.
 #
 # </details>
 
 # %% [markdown]
-# **In words:** your token took twice as long as your shift, with as many messages. How many messages were under way at the same moment in each, and what did the other ranks do meanwhile? Use the numbers of your two timelines.
+# **In words:** your token took twice as long as your shift, although both sent four messages. How many messages of the token were under way at the same moment, and how many of the shift? What did the other ranks do meanwhile? Use the numbers of your two timelines.
 
 # %% [markdown]
 # *Your words:*
@@ -360,7 +366,8 @@ beside(shift_ms, run.trace.duration_ms, "ms")
 # %% [markdown]
 # ## The way out
 #
-# `Cluster` has started and joined the ranks for you. Without the kit, in a file `hello.py`:
+# `Cluster` has started the ranks for you, and has joined them in a process group. This is the same
+# without the kit, in a file `hello.py`:
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -378,17 +385,17 @@ beside(shift_ms, run.trace.duration_ms, "ms")
 # ```
 #
 # In a terminal: `torchrun --nproc-per-node 4 hello.py`
-# ([torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) starts the ranks). `ddpkit script 00` makes such a script of
-# this whole lab, and `ddpkit run -n 4 hello.py` runs one on the kit's ranks, which explain a
-# deadlock.
+# ([torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) starts the ranks).
+# `ddpkit script 00` makes such a script of this whole lab. `ddpkit run -n 4 hello.py` runs a script
+# on the kit's ranks, and explains a deadlock.
 
 # %% [markdown]
 # ## In this lab you have
 #
-# - run one program on many ranks, which share nothing but messages;
-# - sent a token around a ring, and seen on a timeline who waits;
-# - read what a failed, a killed and a deadlocked run say;
-# - broken a cycle of waiting, without counting on buffers.
+# - run one program on many ranks, which share no memory and exchange only messages;
+# - sent a token around a ring, and seen on a timeline which ranks wait;
+# - read the messages of a failed, a killed and a deadlocked run;
+# - broken a cycle of waiting, without relying on buffers.
 #
 # **Next:** lab 01 leaves the ranks aside and builds what they will compute: SGD on real data.
 

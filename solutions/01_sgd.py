@@ -18,7 +18,8 @@
 # # 01 · SGD, the work to be shared
 #
 # **You will build** stochastic gradient descent on real data: the minibatches, the step with
-# momentum, and gradients summed up from pieces of a batch, which is what many ranks will do later.
+# momentum, and a gradient that is summed up from pieces of a batch. Later, many ranks will share
+# these pieces.
 #
 # **You need** lab 00 and a little calculus. No GPU and no network. About 40 minutes.
 
@@ -50,10 +51,10 @@ plt.show()
 # %% [markdown]
 # ## The model and its loss
 #
-# The simplest classifier: a weight for each pixel and digit, and a bias for each digit. It turns
-# an image into 10 scores; the highest wins. The **loss** of one image is $-\log p$, where $p$ is the
-# probability that the model gives to the right digit. We want the mean loss over all images to be
-# small.
+# The model is the simplest classifier: it has a weight for each pixel and digit, and a bias for each
+# digit. The classifier turns an image into 10 scores; the digit with the highest score wins. The
+# **loss** of one image is $-\log p$, where $p$ is the probability that the model gives to the right
+# digit. We want the mean loss over all images to be small.
 
 
 # %%
@@ -67,8 +68,8 @@ def loss_of(parameters, x, y):
 
 
 # %% [markdown]
-# **Predict:** all parameters are 0, so the model gives each of the ten digits the probability
-# 1/10. What is its loss? (A number, with a decimal or two, in place of the dots.)
+# **Predict:** all parameters are 0, so the model gives each of the ten digits the probability 1/10.
+# What is the model's loss? (Write a number, with one or two decimals, in place of the dots.)
 
 # %% guess="first_loss"
 first_loss = 2.30  # your prediction
@@ -78,14 +79,15 @@ parameters = new_parameters()
 beside(first_loss, loss_of(parameters, x, y).item())
 
 # %% [markdown]
-# It is $-\log(1/10) = \log 10 \approx 2.30$. A useful number: a model that starts with another loss
-# than this has a bug, or it knows something already.
+# The loss is $-\log(1/10) = \log 10 \approx 2.30$. Remember this number: a new classifier of ten
+# digits whose first loss is far from 2.30 has a bug, or was trained before.
 
 # %% [markdown]
 # ## Down the gradient
 #
-# The gradient says for each parameter how the loss grows with it. In one step we subtract a small
-# part of it: the **learning rate** $\eta$ times the gradient $g$,
+# The gradient says for each parameter how the loss grows with this parameter. In one step we subtract
+# a small multiple of the gradient $g$ from the parameters $p$. The factor is the **learning rate**
+# $\eta$:
 #
 # $$p \leftarrow p - \eta \, g$$
 
@@ -104,8 +106,8 @@ def descend(learning_rate, steps):
 
 
 # %% [markdown]
-# **Predict:** after 20 steps, which learning rate has the lowest loss: 0.01, 1 or 100? And what
-# does the curve of 100 look like?
+# **Predict:** after 20 steps, which learning rate has the lowest loss: 0.01, 1 or 100? And which
+# shape has the curve of the learning rate 100?
 
 # %%
 plt.figure(figsize=(6, 3))
@@ -117,16 +119,19 @@ plt.xlabel("step"), plt.ylabel("loss"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** too small is slow. Too large jumps right over the valley and lands higher than
-# it began, again and again. A gradient is good advice only near the point where it was taken.
+# **What to notice:** with a learning rate that is too small, the loss falls slowly. With a learning
+# rate that is too large, a step jumps right over the valley and lands higher than before, again and
+# again. A gradient is good advice only near the point at which we computed the gradient.
 
 # %% [markdown]
 # ## Your turn: minibatches
 #
 # One step on all 1,797 images is a lot of work for one small move. A **minibatch** is a few images
-# drawn at random; its gradient points roughly the same way. An **epoch** uses every image once.
+# drawn at random; its gradient points roughly in the same direction as the gradient of all images. An
+# **epoch** uses every image once.
 #
-# **Predict:** how many steps has an epoch with minibatches of 64? How large is the last one?
+# **Predict:** how many steps has an epoch with minibatches of 64 images? How large is the last
+# minibatch?
 
 
 # %% exercise="minibatches"
@@ -150,15 +155,16 @@ check(minibatches)
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# 29 steps: 28 minibatches of 64 make 1,792, and the last one has the 5 images that are left.
+# 29 steps: 28 minibatches of 64 images make 1,792 images, and the last minibatch has the 5 images
+# that are left.
 #
 # </details>
 
 # %% [markdown]
 # ## How noisy is a minibatch?
 #
-# Take many minibatches of one size, and measure how far their gradients are from the gradient of
-# all images, on average.
+# Take many minibatches of one size, and measure how far their gradients are from the gradient of all
+# images, on average. This mean distance is the noise.
 #
 # **Predict:** if the minibatch is four times as large, to how many per cent does the noise shrink?
 
@@ -187,10 +193,11 @@ for small, large, a, b in zip(sizes, sizes[1:], noises, noises[1:]):
 beside(per_cent, 100 * noises[2] / noises[1], "per cent, from 4 to 16 images")
 
 # %% [markdown]
-# **What to notice:** four times the images, half the noise: with $B$ images it falls as $1/\sqrt{B}$.
-# (The last point is lower still: 256 images are a good part of all there are.) So small batches are
-# cheap progress. Large ones soon give little for their price: four times the work for half the noise.
-# [Goyal and others](https://arxiv.org/abs/1706.02677) tell how far large batches can go.
+# **What to notice:** four times the images, half the noise: with $B$ images, the noise falls as
+# $1/\sqrt{B}$. (The last point lies even lower, because 256 images are a good part of all 1,797
+# images.) So small batches give cheap progress. Large batches soon give little for their price: four
+# times the work for half the noise. [Goyal and others](https://arxiv.org/abs/1706.02677) show how
+# large a batch can be.
 
 # %% [markdown]
 # ## Your turn: the step
@@ -199,8 +206,9 @@ beside(per_cent, 100 * noises[2] / noises[1], "per cent, from 4 to 16 images")
 #
 # $$v \leftarrow \mu v + g, \qquad p \leftarrow p - \eta \, v$$
 #
-# At the first step $v$ is just the gradient. So does
-# [`torch.optim.SGD`](https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html).
+# At the first step, $v$ is just the gradient.
+# [`torch.optim.SGD`](https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html) follows the
+# same rule.
 
 
 # %% exercise="sgd_step"
@@ -226,10 +234,10 @@ def sgd_step(parameters, gradients, lr, momentum=0.0, velocities=None):
 check(sgd_step)
 
 # %% [markdown]
-# Now all together.
+# Now put the minibatches and the step together.
 #
-# **Predict:** after 5 epochs with minibatches of 64, will the loss be lower than after 5 steps on
-# all images? Both have looked at every image five times.
+# **Predict:** after 5 epochs with minibatches of 64 images, will the loss be lower than after 5 steps
+# on all images? Both trainings look at every image five times.
 
 
 # %%
@@ -251,11 +259,12 @@ for batch_size in (len(x), 64):
     print(f"minibatches of {batch_size:4}: loss {loss:.2f}, {right:.0%} of the digits right")
 
 # %% [markdown]
-# **What to notice:** the same work, many more steps. That is why SGD is used. It is also what makes
-# SGD hard to spread over many machines: the steps are small, and they come one after the other.
+# **What to notice:** with minibatches, the same work makes many more steps, and the loss is lower.
+# This is why training uses SGD. But the many steps also make SGD hard to spread over many machines:
+# each step is small, and the steps come one after the other.
 
 # %% [markdown]
-# **In words:** both trainings have looked at every image five times. Why is the loss of one of them so much lower? Use your two numbers.
+# **In words:** both trainings have looked at every image five times. Why is the loss of one training so much lower? Use the two losses that your cell has printed.
 
 # %% [markdown]
 # *Your words:*
@@ -263,10 +272,11 @@ for batch_size in (len(x), 64):
 # %% [markdown]
 # ## Your turn: a batch in pieces
 #
-# Suppose that a batch does not fit into memory. Cut it into *micro-batches*, and make its gradient
-# from theirs.
+# Suppose that a batch does not fit into memory. Cut the batch into *micro-batches*, and compute the
+# gradient of the batch from the gradients of the micro-batches.
 #
-# **Predict:** a batch of 64 is cut into 48 and 16. Is its gradient the mean of the two gradients?
+# **Predict:** a batch of 64 images is cut into micro-batches of 48 and 16. Is the gradient of the
+# batch the mean of the two gradients?
 
 
 # %% exercise="accumulate"
@@ -294,21 +304,21 @@ check(accumulate)
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# No. The gradient of 64 images is $\frac{48}{64} g_1 + \frac{16}{64} g_2$: each part counts by its length. The plain mean would give an image of the short part three times the weight of one of the long part.
+# No. The gradient of 64 images is $\frac{48}{64} g_1 + \frac{16}{64} g_2$: each part counts by its length. The plain mean would give each image of the short part three times the weight of an image of the long part.
 #
 # </details>
 
 # %% [markdown]
-# **What to notice:** each micro-batch could have been computed by another rank. From that rank nothing
-# is needed but a gradient and a length. That is *data parallelism*: split the batch, add up the
-# gradients.
+# **What to notice:** another rank could compute the gradient of each micro-batch. The training needs
+# only a gradient and a length from such a rank. This is *data parallelism*: split the batch, and add
+# up the gradients.
 
 # %% [markdown]
 # ## One step after the other
 #
-# Why not give each rank a *step* of its own? Here is a larger model on one rank, for three steps.
-# `machine=` makes this rank as fast as one core of a laptop. Its operations are counted, not timed: so
-# the picture is the same on every computer, a busy one too.
+# Why not give each rank a *step* of its own? Here one rank trains a larger model for three steps.
+# `machine=` makes this rank as fast as one core of a laptop. ddpkit counts the rank's operations and
+# does not time them, so the picture is the same on every computer, busy or not.
 #
 # **Predict:** which part of a step takes longest: forward, backward, or the optimizer?
 
@@ -330,19 +340,20 @@ def three_steps():
 show(Cluster(1, machine="laptop core").run(three_steps))
 
 # %% [markdown]
-# **What to notice:** backward takes about twice as long as forward. Forward makes one product with
-# each weight, backward two: for the weight's gradient, and for what is passed on.
+# **What to notice:** backward takes about twice as long as forward. For each weight, forward computes
+# one matrix product, and backward computes two: one for the gradient of the weight, and one for the
+# gradient that goes on to the layer before.
 #
-# And it is a chain. Step $t$ needs the parameters that step $t - 1$ has made, backward
-# needs forward, the optimizer needs the gradients. Steps cannot run side by side unless the
-# method changes.
+# The steps form a chain. Step $t$ needs the parameters that step $t - 1$ has made; within a step,
+# backward needs the forward, and the optimizer needs the gradients. So steps cannot run side by side
+# unless the method changes.
 #
-# But inside a step there is a sum over images, and a sum can be split.
+# But inside a step, the gradient is a sum over images, and many ranks can share a sum.
 
 # %% [markdown]
 # ## The way out
 #
-# With torch's own classes, in a file `sgd.py`, run by `python sgd.py`:
+# This is the same with torch's own classes. Save it in a file `sgd.py`, and run `python sgd.py`:
 #
 # ```python
 # import torch
@@ -370,7 +381,7 @@ show(Cluster(1, machine="laptop core").run(three_steps))
 # - written SGD with momentum, equal to torch's;
 # - made the gradient of a batch from its pieces, weighted by their lengths.
 #
-# **Next:** lab 02 builds what ranks need to add up their gradients: collectives.
+# **Next:** lab 02 builds collectives, with which ranks add up their gradients.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 01_sgd.ipynb` in a terminal. It

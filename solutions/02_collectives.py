@@ -18,7 +18,7 @@
 # # 02 · Collectives
 #
 # **You will build** broadcast, reduce, scatter, gather, all-gather, reduce-scatter and a barrier,
-# from `send` and `recv` alone, and read off a link what a message costs.
+# from `send` and `recv` alone, and measure the cost of a message on a link.
 #
 # **You need** lab 00. No GPU and no network. About 90 minutes.
 
@@ -29,22 +29,23 @@ from ddpkit import Cluster, beside, check, show, span
 # %% [markdown]
 # ## Why collectives?
 #
-# A training step on many ranks needs the same few things again and again: all ranks get what one of
-# them has, or one number is made of what all of them have. A call that all ranks make together for
-# this is a **collective**. [torch has them
-# ready](https://docs.pytorch.org/docs/stable/distributed.html#collective-functions). Who has built
-# them knows what each costs, and why.
+# A training step on many ranks needs the same few operations again and again: all ranks get the
+# tensor of one rank, or the tensors of all ranks become one sum. A **collective** is a call for such
+# an operation that all ranks make together. [torch has
+# collectives](https://docs.pytorch.org/docs/stable/distributed.html#collective-functions) ready to
+# use. After building collectives yourself, you know the cost of each, and the reason for the cost.
 
 # %% [markdown]
 # ## Start, go on, wait
 #
-# `send` and `recv` return when the message is through. `isend` and `irecv` only *start* it and
-# return a handle at once; `handle.wait()` returns when it is through.
+# `send` returns when the message is sent, and `recv` returns when the message has arrived. `isend`
+# and `irecv` only *start* a message and return a handle at once; `handle.wait()` returns when the
+# message is sent or has arrived.
 #
-# Rank 0 sends 2 MB, which take 161 ms on this link, and has 100 ms of work to do.
+# Rank 0 sends 2 MB, which take 161 ms on the link below, and has 100 ms of work to do.
 #
-# **Predict:** how long is rank 0 busy with both, by `send`? And by `isend`? Write your numbers in place
-# of the dots.
+# **Predict:** how long do the message and the work take together, with `send`? And with `isend`?
+# Write your numbers in place of the dots.
 
 # %% guess="send_ms"
 send_ms = 161 + 100  # your prediction, in ms
@@ -84,26 +85,27 @@ beside(send_ms, by_send.trace.duration_ms, "ms, by send")
 beside(isend_ms, by_isend.trace.duration_ms, "ms, by isend")
 
 # %% [markdown]
-# **What to notice:** with `send` the work begins when the message is through. With `isend` the work is
-# done while the bytes move, and rank 0 waits only for the rest of the way.
+# **What to notice:** with `send`, the work begins when the message is sent. With `isend`, rank 0
+# works while the bytes move, and then waits only for the rest of the bytes.
 #
-# The table has rank 0's time in four parts. *Overlapped*: it computed while a message moved.
-# *Exposed*: a message moved, or was waited for, and the rank did not compute.
+# The table has rank 0's time in four parts. *Overlapped*: rank 0 computed while a message moved.
+# *Exposed*: a message moved, or rank 0 waited for a message, and rank 0 did not compute.
 
 # %% [markdown]
-# From `isend` to `wait` the tensor belongs to the network. If you change it in between, nobody can say
-# whether the old or the new values are sent.
+# From `isend` to `wait`, the tensor belongs to the network. If you change the tensor in between, the
+# network may send the old values or the new ones.
 #
-# A message that is started is not yet sent. An `isend` too needs its `recv`: its `wait()` returns only
-# when the other rank receives.
+# A started message is not yet a sent message. An `isend` needs a `recv`, as a `send` does:
+# `handle.wait()` returns only when the other rank receives.
 
 # %% [markdown]
 # ## What a message costs
 #
-# Rank 0 sends $S$ bytes to rank 1, which sends them back: **ping-pong**. We measure it three times for
-# each of several sizes, and keep the middle one: what else the laptop does may disturb a measurement.
+# Rank 0 sends $S$ bytes to rank 1, and rank 1 sends the bytes back: **ping-pong**. We measure the
+# time three times for each of several sizes, and keep the median, because other work of the laptop
+# may disturb a measurement.
 #
-# **Predict:** if the message is twice as long, does it take twice as long?
+# **Predict:** does a message with twice the bytes take twice the time?
 
 
 # %%
@@ -139,23 +141,24 @@ for nbytes, seconds in zip(sizes, round_trips):
 #
 # $$\alpha + S / \beta$$
 #
-# - the **latency** $\alpha$ is what even an empty message takes, in seconds;
-# - the **bandwidth** $\beta$ says how fast its bytes follow each other, in bytes per second.
+# - the **latency** $\alpha$ is the time that even an empty message takes, in seconds;
+# - the **bandwidth** $\beta$ says how fast the bytes of the message follow each other, in bytes per
+#   second.
 #
-# Two numbers describe a link well enough to predict everything in this lab and the next.
-# ([Thakur, Rabenseifner and Gropp](https://doi.org/10.1177/1094342005051521) choose the collectives of
-# MPICH by them.)
+# These two numbers describe a link well enough to predict every time in this lab and the next.
+# ([Thakur, Rabenseifner and Gropp](https://doi.org/10.1177/1094342005051521) use the two numbers to
+# choose the collectives of MPICH.)
 
 # %% [markdown]
 # ## Your turn: fit a line
 #
-# No line goes exactly through measured points. **Least squares** takes the line $t = a + bS$ with
-# the least sum of squared errors:
+# No line goes exactly through measured points. **Least squares** chooses the line $t = a + bS$ with
+# the smallest sum of squared errors:
 #
 # $$b = \frac{\sum_i (S_i - \bar S)(t_i - \bar t)}{\sum_i (S_i - \bar S)^2},
 # \qquad a = \bar t - b \bar S$$
 #
-# where $\bar S$ and $\bar t$ are means. Mind that a round trip is two messages.
+# where $\bar S$ and $\bar t$ are means. Remember that a round trip consists of two messages.
 
 
 # %% exercise="fit_link"
@@ -179,8 +182,8 @@ def fit_link(nbytes: list[int], round_trips: list[float]) -> tuple[float, float]
 check(fit_link)
 
 # %% [markdown]
-# **Predict:** our link was set to 100 Mbit/s and 1 ms. Which bandwidth will you read off, in MB/s? (A
-# byte has 8 bits.)
+# **Predict:** our link has 100 Mbit/s and 1 ms. Which bandwidth will your fit give, in MB/s? (A byte
+# has 8 bits.)
 
 # %% guess="bandwidth_mb"
 bandwidth_mb = 100 / 8  # your prediction, in MB/s
@@ -198,9 +201,9 @@ print(f"{slow}\nα = {latency * 1e3:.2f} ms, β = {bandwidth / 1e6:.1f} MB/s")
 beside(bandwidth_mb, bandwidth / 1e6, "MB/s")
 
 # %% [markdown]
-# **What to notice:** the line begins at $\alpha$, and its slope is $1/\beta$. Small messages pay for
-# latency, large ones for bandwidth. A message of $S = \alpha\beta$ bytes pays as much for the one as
-# for the other:
+# **What to notice:** the line begins at $\alpha$, and its slope is $1/\beta$. Small messages take
+# mostly the latency, large messages mostly the time of their bytes. For a message of
+# $S = \alpha\beta$ bytes, both times are equal:
 
 # %%
 print(f"αβ = {latency * bandwidth / 1e3:.0f} kB")
@@ -208,10 +211,11 @@ print(f"αβ = {latency * bandwidth / 1e3:.0f} kB")
 # %% [markdown]
 # ## One tells all
 #
-# Before training, all ranks need the same parameters: rank 0 tells all others. That is a
-# **broadcast**. The simple way: one by one.
+# Before training, all ranks need the same parameters, so rank 0 sends its parameters to all others.
+# This collective is a **broadcast**. The simple way is to send to one rank after the other.
 #
-# **Predict:** 1 MB takes 81 ms from rank to rank. How long does this take on four ranks? And on eight?
+# **Predict:** 1 MB takes 81 ms from rank to rank. How long does this broadcast take on four ranks?
+# And on eight?
 
 # %% guess="star_ms"
 star_ms = 3 * 81  # your prediction for four ranks, in ms
@@ -232,12 +236,12 @@ show(run)
 beside(star_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** rank 0 does all the sending, one message after the other: with eight ranks it
+# **What to notice:** rank 0 sends all messages, one after the other: with eight ranks, the broadcast
 # would take seven times 81 ms. But rank 1 has the tensor early, and could help.
 #
-# If all ranks that have it help, their number doubles in each **round**: 1, 2, 4, 8, … So $n$ ranks
-# take $\lceil \log_2 n \rceil$ rounds. The picture of who told whom is a *binomial tree*. Drag the
-# slider:
+# If every rank with the tensor helps, the number of these ranks doubles in each **round**: 1, 2, 4,
+# 8, … So $n$ ranks need $\lceil \log_2 n \rceil$ rounds. The messages form a *binomial tree*. Drag
+# the slider:
 
 # %%
 from ddpkit.simulate import schedule
@@ -246,30 +250,31 @@ from ddpkit.view import play
 play(schedule("broadcast", 8, length=8))
 
 # %% [markdown]
-# **Predict:** how many rounds do 5 ranks take? And 1000?
+# **Predict:** how many rounds do 5 ranks need? And 1000 ranks?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# 5 ranks take 3 rounds, 1000 take 10: $2^3$ is the first power of two that is not below 5, and $2^{10}$ the first that is not below 1000.
+# 5 ranks need 3 rounds, and 1000 ranks need 10: $2^3$ is the first power of two that is not below 5, and $2^{10}$ is the first that is not below 1000.
 #
 # </details>
 
 # %% [markdown]
 # ## Your turn: broadcast
 #
-# With rank 0 as the root: in the round with `far` = 1, 2, 4, … each rank below `far` sends to the
-# rank `far` above it, if there is one.
+# Let rank 0 be the root, the rank that has the tensor. In the round with `far` = 1, 2, 4, … each rank
+# `r` below `far` sends to rank `r + far`, if this rank exists.
 #
-# With another root, count from the root. The *place* of a rank is how many steps it stands behind the
-# root, around the circle: the root has place 0, the rank after it place 1. What was said of ranks is
-# then said of places.
+# With another root, use places instead of ranks. The *place* of a rank is its distance behind the
+# root, around the circle: the root has place 0, and the next rank has place 1. The rule above then
+# holds for places.
 
 # %% [markdown]
-# Name the rank in each `recv`, here and below. A `recv` without it takes what comes first, from
-# anybody: perhaps what was meant for the next round.
+# Give each `recv` the rank that sends, here and below. Without this rank, `recv` takes the first
+# message that comes, from any rank: perhaps a message of the next round.
 #
-# **Predict:** one by one took $3 \cdot 81$ ms on four ranks. How long does the tree take?
+# **Predict:** sending to one rank after the other took $3 \cdot 81$ ms on four ranks. How long does
+# the tree take?
 
 # %% guess="tree_ms"
 tree_ms = 2 * 81  # your prediction, in ms
@@ -306,17 +311,18 @@ show(run)
 beside(tree_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** three messages in two rounds: in the second round, two are on their way at once.
-# The tree sends as many bytes as before, but more of them at the same time.
+# **What to notice:** three messages move in two rounds: in the second round, two messages move at the
+# same time. The tree sends as many bytes as before, in two thirds of the time.
 
 # %% [markdown]
 # ## Your turn: reduce
 #
-# Go backwards along a tree, and values can be added up on their way. That is a **reduce**: rank `dst`
-# gets the sum of all. In the round with `far` = 1, 2, 4, … a rank whose place is an odd multiple of
-# `far` hands its sum to the rank `far` below it, and is done.
+# If messages go backwards along a tree, ranks can add up tensors on the way. This collective is a
+# **reduce**: rank `dst` gets the sum of the tensors of all ranks. Rank `dst` has place 0. In the
+# round with `far` = 1, 2, 4, … each rank whose place `p` is an odd multiple of `far` sends its sum to
+# the rank at place `p - far`, and is done.
 #
-# **Predict:** how many messages does a rank send, at most?
+# **Predict:** how many messages does a rank send at most?
 
 
 # %% exercise="reduce"
@@ -352,22 +358,24 @@ show(run)
 print(run.traffic)
 
 # %% [markdown]
-# **What to notice:** each rank but `dst` sends once, and is done. It is as high a tree as that of the
-# broadcast, climbed upwards, and costs the same: $\lceil \log_2 n \rceil \, (\alpha + S/\beta)$.
+# **What to notice:** each rank except `dst` sends once, and is done. The messages climb the tree of
+# the broadcast, so a reduce costs as much as a broadcast:
+# $\lceil \log_2 n \rceil \, (\alpha + S/\beta)$.
 
 # %% [markdown]
 # ## To each its own
 #
-# **Scatter:** rank `src` has a list of tensors, the *chunks*, and gives each rank one. A batch is
-# handed out like this. **Gather** is the way back: rank `dst` collects a chunk from each rank.
+# **Scatter:** rank `src` has a list of tensors, the *chunks*, and gives each rank one chunk. For
+# example, a scatter hands out the parts of a batch. **Gather** is the way back: rank `dst` collects a
+# chunk from each rank.
 #
-# **Predict:** the root could also broadcast the whole list, and each rank would take what it needs. How
-# many times as many bytes are sent then, on four ranks?
+# **Predict:** the root could also broadcast the whole list, and each rank would take its chunk out of
+# the list. How many times as many bytes would the ranks send then, on four ranks?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# Four times as many. Each of the three others receives the whole list, where a quarter of it would do. With $n$ ranks it is $n$ times as many.
+# Four times as many. Each of the three other ranks receives the whole list instead of a quarter of the list. With $n$ ranks, the ranks send $n$ times as many bytes.
 #
 # </details>
 
@@ -418,8 +426,8 @@ def gather(x: torch.Tensor, chunks: list[torch.Tensor] | None, dst: int) -> None
 check(gather)
 
 # %% [markdown]
-# **Predict:** 1 MB is scattered over four ranks. A quarter takes 21 ms from rank to rank. How long does
-# all of it take?
+# **Predict:** rank 0 scatters 1 MB over four ranks. A quarter takes 21 ms from rank to rank. How long
+# does the whole scatter take?
 
 # %% guess="scatter_ms"
 scatter_ms = 3 * 21  # your prediction, in ms
@@ -437,11 +445,11 @@ show(run)
 beside(scatter_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** all bytes leave by the link of one rank. That takes $\frac{n-1}{n} \cdot S/\beta$,
-# whatever the order. If everything goes through one rank, that rank's link is the limit.
+# **What to notice:** all bytes leave over the link of rank 0. In any order, these bytes take
+# $\frac{n-1}{n} \cdot S/\beta$. If all bytes go through one rank, the link of this rank is the limit.
 
 # %% [markdown]
-# **In words:** a tree makes a broadcast faster, and hardly a scatter. Why? Say which link carries how many bytes.
+# **In words:** a tree makes a broadcast much faster, but hardly makes a scatter faster. Why? Say which link carries how many bytes.
 
 # %% [markdown]
 # *Your words:*
@@ -449,16 +457,16 @@ beside(scatter_ms, run.trace.duration_ms, "ms")
 # %% [markdown]
 # ## Nobody in the middle
 #
-# Now every rank has a chunk, and all ranks want all chunks: an **all-gather**. A gather followed by
-# a broadcast would do, through one rank. Better: stand in a ring, and let every rank pass on, in
-# each step, the chunk that it got last.
+# Now every rank has one chunk, and every rank needs all chunks: this collective is an **all-gather**.
+# A gather followed by a broadcast would work, but all bytes would go through one rank. A ring is
+# better: in each step, every rank passes on the chunk that the rank received last.
 #
-# **Predict:** how many steps does it take, and how many bytes does each rank send?
+# **Predict:** how many steps does the ring need, and how many bytes does each rank send?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# It takes $n - 1$ steps. In each of them every rank sends one chunk: $\frac{n-1}{n} \cdot S$ bytes in all, if $S$ is all chunks together.
+# The ring needs $n - 1$ steps. In each step, every rank sends one chunk. If all chunks together have $S$ bytes, each rank sends $\frac{n-1}{n} \cdot S$ bytes in all.
 #
 # </details>
 
@@ -486,16 +494,16 @@ def all_gather(chunks: list[torch.Tensor], x: torch.Tensor) -> None:
 check(all_gather)
 
 # %% [markdown]
-# The mirror image is a **reduce-scatter**. Every rank has a list of chunks; rank $r$ gets the sum of
-# all chunks number $r$. In the ring, a sum starts at the right neighbour of the rank that will own it.
-# It travels to the right, and each rank on its way adds its own chunk.
+# The mirror image is a **reduce-scatter**. Every rank has a list of $n$ chunks, and rank $r$ gets the
+# sum of chunk $r$ over all ranks. In the ring, the sum for rank $r$ starts at the right neighbour of
+# rank $r$. The sum travels to the right, and each rank on the way adds its own chunk $r$.
 #
 # **Predict:** on four ranks, on which rank does the sum of chunk 0 start, and where does it go?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# It starts on rank 1, goes on to rank 2 and rank 3, and ends on rank 0, which owns it.
+# The sum starts on rank 1, goes on to rank 2 and rank 3, and ends on rank 0, which needs the sum.
 #
 # </details>
 
@@ -526,7 +534,8 @@ def reduce_scatter(x: torch.Tensor, chunks: list[torch.Tensor]) -> None:
 check(reduce_scatter)
 
 # %% [markdown]
-# **Predict:** 1 MB on four ranks, a quarter takes 21 ms from rank to rank. How long does it take?
+# **Predict:** each of four ranks has 1 MB, and a quarter of 1 MB takes 21 ms from rank to rank. How
+# long does the reduce-scatter take?
 
 # %% guess="ring_ms"
 ring_ms = 3 * 21  # your prediction, in ms
@@ -538,32 +547,32 @@ def sum_up():
     reduce_scatter(torch.empty(250_000 // n), list(torch.ones(250_000).chunk(n)))
 
 
-no_compute = Cluster(4, link=LINK, speed=float("inf"))  # what ranks compute takes no time
+no_compute = Cluster(4, link=LINK, speed=float("inf"))  # compute takes no time
 run = no_compute.run(sum_up)
 show(run)
 print(run.traffic)
 beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** every rank is busy all the time, and none waits for another. Each sends
-# $\frac{n-1}{n}$ of its 1 MB. With a thousand ranks that is still less than 1 MB each. Remember this
-# picture: lab 03 puts a reduce-scatter and an all-gather together.
+# **What to notice:** every rank sends all the time, and no rank waits for another rank. Each rank
+# sends $\frac{n-1}{n}$ of its 1 MB. With a thousand ranks, each rank still sends less than 1 MB.
+# Remember this picture: lab 03 puts a reduce-scatter and an all-gather together.
 
 # %% [markdown]
 # ## Waiting for all
 #
-# A **barrier** moves no data. No rank leaves it before every rank has come. So each has to *hear*
-# of all others, if only through others.
+# A **barrier** moves no data. No rank returns from a barrier before every rank has called the
+# barrier. So each rank must *hear* of all other ranks, directly or through other ranks.
 #
-# Let every rank send in each round, to the rank `far` = 1, 2, 4, … to its right. What it has heard
-# so far travels with the message.
+# In each round, let every rank send to the rank at distance `far` = 1, 2, 4, … to the right. A
+# message means: the sender has come, and so have all ranks of which the sender has heard.
 #
-# **Predict:** after round 1, of how many others has each rank heard? And after round 2?
+# **Predict:** after round 1, of how many other ranks has each rank heard? And after round 2?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# After round 1 of one other, after round 2 of three. In each round the number of ranks that it knows of, itself included, doubles: 1, 2, 4, 8.
+# After round 1, each rank has heard of one other rank, and after round 2 of three. Count the rank itself too: the number of known ranks doubles in each round: 1, 2, 4, 8.
 #
 # </details>
 
@@ -600,17 +609,17 @@ def one_is_late():
 show(slow.run(one_is_late))
 
 # %% [markdown]
-# **What to notice:** only when the late rank sends can the others go on, two rounds later. A barrier
-# costs $\lceil \log_2 n \rceil \, \alpha$, and all the time that the slowest rank is behind. That is
-# why good programs have few.
+# **What to notice:** the other ranks go on only after the late rank has sent, two rounds later. A
+# barrier costs $\lceil \log_2 n \rceil \, \alpha$, and also the whole delay of the slowest rank. So
+# good programs have few barriers.
 
 # %% [markdown]
 # ## The same from torch
 #
-# Your functions have the signatures of torch's own. So one program can use either: `c` is
-# `torch.distributed`, or a namespace with your seven.
+# Your functions have the same signatures as torch's own. So one program can use either: `c` is
+# `torch.distributed`, or a namespace with your seven functions.
 #
-# **Predict:** which will be faster, and by how much?
+# **Predict:** which of the two will be faster, and by how much?
 
 
 # %%
@@ -641,13 +650,13 @@ if None not in yours.results:  # a job may have fewer ranks
 compare(yours, torchs, labels=["yours", "torch.distributed"])
 
 # %% [markdown]
-# **What to notice:** the same results, in about the same time. In your rows you see every message. In
-# torch's you see one bar for each collective; you know now what is inside it.
+# **What to notice:** both give the same results, in about the same time. Your rows show every
+# message. torch's rows show one bar for each collective; now you know the messages inside such a bar.
 
 # %% [markdown]
 # ## The way out
 #
-# What you have built has these names in torch. In a file `collectives.py`:
+# Your functions have these names in torch. Save this in a file `collectives.py`:
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -669,12 +678,13 @@ compare(yours, torchs, labels=["yours", "torch.distributed"])
 # %% [markdown]
 # ## In this lab you have
 #
-# - started a message, worked meanwhile, and waited for it;
+# - started a message, worked meanwhile, and waited for the end of the message;
 # - measured a link, and described it by two numbers, $\alpha$ and $\beta$;
 # - built trees, which need $\lceil \log_2 n \rceil$ rounds, and rings, in which every link is always busy;
 # - counted bytes and rounds, and seen why a rank in the middle is slow.
 #
-# **Next:** lab 03 sums on all ranks at once, in six ways, and predicts which is fastest when.
+# **Next:** lab 03 builds six ways to give all ranks the sum, and predicts the fastest way for each
+# size of tensor and number of ranks.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 02_collectives.ipynb` in a terminal. It

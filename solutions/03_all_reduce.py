@@ -17,9 +17,11 @@
 # %% [markdown]
 # # 03 · Six ways to sum
 #
-# **You will build** six all-reduces, predict what each costs, and find out when which one wins.
+# **You will build** six all-reduces, predict the cost of each, and find out which one is the fastest
+# for which tensors and ranks.
 #
-# **You need** labs 00 and 02. No GPU and no network. About 90 minutes: each way is a short round.
+# **You need** labs 00 and 02. No GPU and no network. About 90 minutes: each of the six ways takes a
+# few minutes.
 
 # %%
 import torch, torch.distributed as dist, matplotlib.pyplot as plt
@@ -28,8 +30,9 @@ from ddpkit import Cluster, PerRank, beside, check, show
 # %% [markdown]
 # ## A sum on every rank
 #
-# Every rank has a tensor. An **all-reduce** adds them up, and every rank gets the sum. Training on
-# many ranks does this in each step, with the gradients. torch has one built in,
+# Every rank has a tensor. An **all-reduce** adds up the tensors of all ranks, and every rank gets the
+# sum. Training on many ranks runs an all-reduce of the gradients in each step. torch has an
+# all-reduce,
 # [`all_reduce`](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce):
 
 # %%
@@ -45,11 +48,12 @@ def torch_sum():
 cluster.run(torch_sum).results
 
 # %% [markdown]
-# Now you build six of your own, from `isend` and `recv` alone (or `send` and `irecv`), each with a
-# rank named. All have one interface: `f(x)` returns the sum as a new tensor, and leaves `x` as it is.
+# Now you build six all-reduces of your own, from `isend` and `recv` alone (or `send` and `irecv`).
+# Every call names the other rank. All six have the same interface: `f(x)` returns the sum as a new
+# tensor, and leaves `x` unchanged.
 #
-# `isend` only *starts* a message and returns at once; its `wait()` waits until it is sent. So a
-# rank can send and receive at the same time, and nobody waits in a circle:
+# `isend` only *starts* a message and returns at once; `wait()` returns when the message is sent. So a
+# rank can send and receive at the same time, and ranks in a circle do not wait for each other:
 #
 # ```python
 # sending = dist.isend(mine, right)
@@ -60,14 +64,14 @@ cluster.run(torch_sum).results
 # %% [markdown]
 # ## Two prices
 #
-# A message pays a **latency** $\alpha$, and then its bytes pass at the **bandwidth** $\beta$. For a
-# tensor of $S$ bytes we write $t = S/\beta$. So what an all-reduce costs comes down to two counts:
+# A message takes a **latency** $\alpha$, and then its bytes pass at the **bandwidth** $\beta$. For a
+# tensor of $S$ bytes, we write $t = S/\beta$. So two counts give the time of an all-reduce:
 #
-# - latencies: how many messages go in a row, each waiting for the one before;
-# - bytes: how much the busiest link has to carry.
+# - latencies: the number of messages in a row, in which each message waits for the message before;
+# - bytes: the number of bytes on the busiest link.
 #
-# Each check below prints both. (On a network of your own, lab 02's `fit_link` finds $\alpha$ and
-# $\beta$.)
+# Each check below prints both counts. (On a network of your own, lab 02's `fit_link` finds $\alpha$
+# and $\beta$.)
 
 # %%
 from ddpkit.simulate import schedule
@@ -81,14 +85,16 @@ print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f
 # %% [markdown]
 # ## 1 · Everybody tells everybody
 #
-# Each rank sends its tensor to all others, all at once, and adds up what it gets. In which order? If
-# all began with a message to rank 0, its link would take one after the other, and the links of the
-# others would stand idle. So each rank begins with the one to its right, goes on to the one after
-# that, and so on: then no two ever send to the same.
+# Each rank starts messages with its tensor to all other ranks at once, and adds up the tensors that
+# arrive. In which order should a rank send? If all ranks began with a message to rank 0, the link of
+# rank 0 would take these messages one after the other, and the links of the other ranks would be
+# idle. So each rank sends first to the rank on its right, then to the rank after that, and so on: no
+# two ranks ever send to the same rank at the same time.
 
 # %% [markdown]
-# **Predict:** on four ranks, how many times $t$ does this take, and how many $\alpha$? Here $t$ is 105 ms
-# and $\alpha$ is 5 ms: how many ms is that? Write them in place of the dots.
+# **Predict:** on four ranks, how many times $t$ and how many times $\alpha$ does this all-reduce
+# take? Here $t$ is 105 ms and $\alpha$ is 5 ms: how many ms is the sum? Write the time in place of
+# the dots.
 
 # %% guess="all_to_all_ms"
 all_to_all_ms = 5 + 3 * 105  # your prediction, in ms
@@ -130,24 +136,25 @@ show(run)
 beside(all_to_all_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** $\alpha + 3t$. All messages start at once, so there is one latency. But each link
-# has to carry three tensors out and three in, one after the other, and each rank needs room for three
-# more tensors. With $n$ ranks it is $\alpha + (n - 1)\,t$: the right way for a few numbers, and
-# hopeless for gradients.
+# **What to notice:** the time is $\alpha + 3t$. All messages start at once, so there is only one
+# latency. But each link has to carry three tensors out and three tensors in, one after the other, and
+# each rank needs memory for three more tensors. With $n$ ranks, the time is $\alpha + (n - 1)\,t$:
+# good for a few numbers, and hopeless for gradients.
 
 # %% [markdown]
-# (Did yours take longer, up to 530 ms? Then several ranks sent to the same one at once: look in your
-# picture which of them wait. Sent in the order of the distance, no two meet. The check counts
-# messages, and passes both.)
+# (Did your `all_to_all` take longer, up to 530 ms? Then several ranks sent to the same rank at once:
+# your picture shows which ranks wait. If every rank sends in the order of the distance, no two
+# messages go to the same rank at once. The check only counts messages, so both orders pass.)
 
 # %% [markdown]
 # ## 2 · One after the other
 #
-# In round 1 every rank sends `x` to the next rank and receives from the one before it; in round 2
-# it sends to the one after next; and so on. After n − 1 rounds it has met all the others. There is
-# room for one received tensor only, so add each as it comes.
+# In round 1, every rank sends `x` to the next rank and receives from the rank before; in round 2,
+# every rank sends to the rank after the next; and so on. After n − 1 rounds, a rank has received the
+# tensors of all other ranks. A rank has memory for only one received tensor, so add each tensor when
+# it arrives.
 #
-# **Predict:** which of the two counts changes, that of $\alpha$ or that of $t$?
+# **Predict:** which of the two counts changes, the count of $\alpha$ or the count of $t$?
 
 
 # %% exercise="round_robin"
@@ -174,18 +181,19 @@ def round_robin(x: torch.Tensor) -> torch.Tensor:
 check(round_robin)
 
 # %% [markdown]
-# **What to notice:** $(n - 1)(\alpha + t)$. The same bytes go, but one message after the other. So it
-# pays $n - 1$ latencies where the first way paid one, and needs room for one tensor instead of $n - 1$:
-# more time for less memory. (Is anything wrong with adding them as they come? The end of this lab will
-# tell.)
+# **What to notice:** the time is $(n - 1)(\alpha + t)$. The ranks send the same bytes, but one
+# message after the other. So the second way takes $n - 1$ latencies instead of one, and needs memory
+# for one tensor instead of $n - 1$: more time for less memory. (Is there a problem if a rank adds the
+# tensors in the order in which they arrive? The end of this lab answers this question.)
 
 # %% [markdown]
 # ## 3 · A master and its workers
 #
-# All send their tensor to rank 0. It adds them up and sends the sum to all.
+# All ranks send their tensors to rank 0, the master. Rank 0 adds up the tensors and sends the sum to
+# all other ranks, the workers.
 #
-# **Predict:** how many tensors does rank 0 receive, how many does it send, and how many does a worker
-# send? How long does all of it take?
+# **Predict:** how many tensors does rank 0 receive, how many does rank 0 send, and how many does a
+# worker send? How long does the all-reduce take?
 
 # %% guess="master_ms"
 master_ms = 2 * 5 + 6 * 105  # your prediction, in ms
@@ -223,18 +231,18 @@ show(run)
 beside(master_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** $2\alpha + 2(n - 1)\,t$. Everything passes the master's link, first in, then out,
-# and each worker waits for about a third of the time. For large tensors this way is the slowest of the six, and each further rank
-# makes it slower. But it sends few messages, only $2(n - 1)$ in all: good enough for three numbers at
-# the end of an epoch.
+# **What to notice:** the time is $2\alpha + 2(n - 1)\,t$. All bytes pass the master's link, first in,
+# then out, and each worker waits for about a third of the time. For large tensors, the master and its
+# workers are the slowest of the six ways, and each further rank costs more time. But they send only
+# $2(n - 1)$ messages in all: good enough for three numbers at the end of an epoch.
 
 # %% [markdown]
 # ## 4 · A tree
 #
-# The master needs help. In each round, half of the ranks that hold a sum hand it over to the other
-# half: with eight ranks four additions happen at once, then two, then one. After
-# $\lceil \log_2 n \rceil$ rounds rank 0 has the sum, which goes down again the same way. You have both
-# halves from lab 02.
+# The master needs help. In each round, half of the ranks that hold a sum send this sum to the other
+# half: with eight ranks, four ranks add at the same time, then two, then one. After
+# $\lceil \log_2 n \rceil$ rounds, rank 0 has the sum of all ranks, and the sum goes down the tree
+# again. Lab 02 has given you both halves: `reduce` and `broadcast`.
 #
 # **Predict:** the master took 640 ms on four ranks. How long does the tree take?
 
@@ -272,18 +280,19 @@ check(tree)
 beside(tree_ms, slow.run(tree, x).trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** $2 \lceil \log_2 n \rceil (\alpha + t)$. On four ranks that is $4t$, where the
-# master takes $6t$; on a thousand ranks it is a hundred times faster. The tree sends as many messages
-# as the master, but many of them at a time. Still, half of the ranks are done after one round on the
-# way up, and then they wait.
+# **What to notice:** the time is $2 \lceil \log_2 n \rceil (\alpha + t)$. On four ranks, the tree
+# takes $4t$ and the master takes $6t$; on a thousand ranks, the tree is a hundred times faster than
+# the master. The tree needs as many messages as the master, but many of these messages move at the
+# same time. Still, half of the ranks have nothing to do after one round on the way up, and then wait.
 
 # %% [markdown]
 # ## 5 · A butterfly
 #
-# Why should anybody wait? In a **butterfly** two ranks *exchange* their sums, and both add. Then each
-# exchanges with a rank at distance 2, then 4, …: in each round a sum holds twice as many ranks' tensors.
+# Why should any rank wait? In a **butterfly**, two neighbours *exchange* their tensors, and both add.
+# In the next round, each rank exchanges its sum with a rank at distance 2, then 4, …: in each round,
+# the number of tensors in a sum doubles.
 #
-# **Predict:** how many rounds on 4 ranks, and on 1024?
+# **Predict:** how many rounds does a butterfly need on 4 ranks, and on 1024?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
@@ -296,13 +305,14 @@ beside(tree_ms, slow.run(tree, x).trace.duration_ms, "ms")
 play(schedule("butterfly", 4, length=8))
 
 # %% [markdown]
-# The partner of a rank at distance 1, 2 or 4 differs from it in one binary digit: `rank ^ distance`.
+# A rank and its partner at distance 1, 2 or 4 differ in one binary digit: the partner is
+# `rank ^ distance`.
 
 # %% [markdown]
-# With six ranks, rank 3 would have to meet rank 7, which is not there. The largest power of two in six
-# is four: ranks 0 to 3 make the butterfly. The ranks *beyond*, 4 and 5, first give their tensor to a
-# rank of the butterfly, each to another rank, wait, and get the sum from the same rank at the end: two
-# rounds more.
+# With six ranks, rank 3 would need rank 7 as a partner, and there is no rank 7. The largest power of
+# two up to six is four, so ranks 0 to 3 make the butterfly. Ranks 4 and 5 lie *beyond* the butterfly:
+# before the first round, each of them sends its tensor to a different rank of the butterfly, and
+# after the last round, gets the sum back from this rank. This costs two more rounds.
 
 
 # %% exercise="butterfly"
@@ -339,17 +349,17 @@ def butterfly(x: torch.Tensor) -> torch.Tensor:
 check(butterfly)
 
 # %% [markdown]
-# **What to notice:** $\log_2 n \, (\alpha + t)$, half of the tree's time, and no rank waits. If a rank
-# sends one message a round, fewer rounds are impossible: in a round, a sum can at best take in as many
-# ranks again. But in each round the whole tensor goes over the link. With long tensors $t$ is what
-# hurts.
-# (Its source: [Thakur and others](https://doi.org/10.1177/1094342005051521).)
+# **What to notice:** the time is $\log_2 n \, (\alpha + t)$, half of the tree's time, and no rank
+# waits. If a rank sends one message in each round, fewer rounds are impossible: in one round, the
+# number of tensors in a sum can at most double. But in each round, the whole tensor goes over every
+# link, so long tensors cost many times $t$. (The algorithm is in [Thakur and
+# others](https://doi.org/10.1177/1094342005051521).)
 
 # %% [markdown]
 # ## 6 · A ring, first the wrong way
 #
-# Ranks in a circle, each sends to the right and receives from the left. The obvious program passes
-# whole tensors on:
+# The ranks stand in a circle, and each rank sends to the right and receives from the left. The
+# obvious program passes whole tensors on:
 
 
 # %%
@@ -369,27 +379,28 @@ def pass_around(x):
 print(cluster.run(pass_around, torch.ones(8)).traffic.table())
 
 # %% [markdown]
-# The sum is right, and this program stands in many tutorials. But count: $S$ is 32 bytes here, and each
-# rank sends 96, three whole tensors. That is no better than everybody to everybody. And all four ranks
-# add up the *same* numbers, each in an order of its own.
+# The sum is right, and many tutorials show this program. But count the bytes: $S$ is 32 bytes here,
+# and each rank sends 96 bytes, three whole tensors. That is no better than everybody to everybody.
+# Moreover, all four ranks add up the *same* numbers, each rank in its own order.
 #
-# So let each rank add up a quarter.
+# So let each rank add up only a quarter of the tensor.
 
 # %% [markdown]
 # ## A ring, the right way
 #
-# Cut the tensor into n chunks. **Share-reduce:** each round, every rank sends one chunk to the
-# right, and adds the one that comes in. After $n - 1$ rounds each rank has one chunk that is summed up
-# over all. **Share only:** $n - 1$ rounds more, in which finished chunks go around and are copied.
-# ([Patarasuk and Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002) show that nothing sends fewer bytes.)
+# Cut the tensor into n chunks. **Share-reduce:** in each round, every rank sends one chunk to the
+# right, and adds the chunk that arrives to its own. After $n - 1$ rounds, each rank has one finished
+# chunk: the sum over all ranks. **Share only:** in $n - 1$ more rounds, the finished chunks go
+# around, and the ranks copy them. ([Patarasuk and Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002)
+# show that no all-reduce sends fewer bytes.)
 
 # %% [markdown]
-# **Predict:** with four ranks, how many $S$ does each rank send? And with 1000?
+# **Predict:** how many times $S$ does each rank send, with four ranks? And with 1000?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# Each rank sends $2(n - 1)$ chunks of $S/n$: $1.5\,S$ with four ranks, $1.998\,S$ with 1000. It is never $2S$.
+# Each rank sends $2(n - 1)$ chunks of $S/n$: $1.5\,S$ with four ranks, $1.998\,S$ with 1000. Each rank always sends less than $2S$.
 #
 # </details>
 
@@ -428,19 +439,21 @@ def ring(x: torch.Tensor) -> torch.Tensor:
 check(ring)
 
 # %% [markdown]
-# The two halves are a reduce-scatter and an all-gather, as in lab 02. One thing differs: here a rank
-# begins with its own chunk, and so the chunk that it has finished after the first half is the *next* one.
+# The two halves are a reduce-scatter and an all-gather, as in lab 02. One thing differs: here, rank
+# $r$ begins by sending its own chunk, chunk $r$. After the first half, rank $r$ therefore holds the
+# finished chunk $r + 1$, the *next* one.
 
 # %% [markdown]
-# Here is your own ring, message by message, as it ran on four ranks. Rank 0 begins with ones, rank 1
-# with tens, rank 2 with hundreds, rank 3 with thousands. So the number on an arrow says whose parts are
-# in the sum: 1011 has those of ranks 0, 1 and 3. Press Play, or drag the slider.
+# The picture shows your own ring, message by message, as it ran on four ranks. Rank 0 begins with
+# ones, rank 1 with tens, rank 2 with hundreds, rank 3 with thousands. So the number on an arrow shows
+# which ranks have added to the sum: 1011 is the sum of ranks 0, 1 and 3. Press Play, or drag the
+# slider.
 
 # %%
 play(cluster.run(ring, PerRank([torch.full((8,), 10.0**rank) for rank in range(4)])))
 
 # %% [markdown]
-# Now on the slow link, where each message takes its time.
+# Now run the ring on the slow link, on which each message takes time.
 #
 # **Predict:** `all_to_all` takes 320 ms. How long does the ring take? And which ranks will wait?
 
@@ -453,24 +466,25 @@ show(run)
 beside(ring_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** $2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\,t$. Every link is busy all the time, in both
-# directions, and no byte is sent in vain. However many ranks there are, each sends less than $2S$. That
-# is why the ring carries the gradients of large models
-# ([Horovod](https://arxiv.org/abs/1802.05799) made it common). Its price is the latency, paid
-# $2(n - 1)$ times.
+# **What to notice:** $2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\,t$. Every link is busy all the time, in
+# both directions, and no byte is superfluous. For any number of ranks, each rank sends less than
+# $2S$. Therefore large models use the ring for their gradients
+# ([Horovod](https://arxiv.org/abs/1802.05799) made the ring common). The price of the ring is
+# $2(n - 1)$ latencies.
 
 # %% [markdown]
 # ## What does it cost?
 #
-# You have written the price of each above. Now as a function: seconds from latency and bandwidth.
+# The formulas above give the time of each of the six ways. Now write them as a function: from latency
+# and bandwidth to seconds.
 #
-# **Predict:** four ranks, a latency of 5 ms, a tensor with $t = 105$ ms. Which of the six is the fastest?
-# Which with 1 kB?
+# **Predict:** take four ranks, a latency of 5 ms, and a tensor with $t = 105$ ms. Which of the six is
+# the fastest? And which is the fastest for a tensor of 1 kB?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# The ring, with 188 ms. A tensor of 1 kB has $t = 0.4$ ms: there latencies are all that counts, and `all_to_all` has only one.
+# The ring, with 188 ms. A tensor of 1 kB has $t = 0.4$ ms: here almost only the latencies count, and `all_to_all` has only one latency.
 #
 # </details>
 
@@ -506,8 +520,8 @@ check(predict)
 # %% [markdown]
 # ## Is it true?
 #
-# All six on the slow link, for several sizes and numbers of ranks. `span` names a stretch of a rank's
-# work: its begin and end are kept in the trace.
+# The next cells run all six on the slow link, for several sizes and numbers of ranks. `span` names a
+# stretch of a rank's work: the trace keeps the beginning and the end of this stretch.
 
 # %%
 from ddpkit import span
@@ -574,26 +588,28 @@ print(f"measured ÷ predicted: {ratios[0]:.3f} to {ratios[-1]:.3f}, ", end="")
 print(f"half of them below {ratios[len(ratios) // 2]:.3f}")
 
 # %% [markdown]
-# **What to notice:** lines are predicted, marks are measured, and the lines cross. On the left the
-# ring's is flat at first: small tensors cost their latencies. Then all rise alike, and what counts is
-# how many times $t$ is paid. On the right the master grows with $n$, the butterfly with $\log n$, and the ring by
-# its latencies only.
+# **What to notice:** lines are predictions, marks are measurements, and the lines cross. On the left,
+# the ring's line is flat at first, because small tensors cost mostly latencies. Then all lines rise
+# alike, and the height of a line depends on the number of times $t$ in its formula. On the right, the
+# time of the master grows with $n$, the time of the butterfly with $\log n$, and the time of the ring
+# only by its latencies.
 
 # %% [markdown]
-# (Where a mark lies a little above its line, Python's own work shows: about 0.1 ms for each message.
-# Where one lies far above, several ranks sent to the same one at once, as in part 1.)
+# (If a mark lies a little above its line, the reason is Python's own work: about 0.1 ms for each
+# message. If a mark lies far above its line, several ranks sent to the same rank at once, as in part
+# 1.)
 
 # %% [markdown]
 # ## Where they cross
 #
-# **Predict:** on this link, from which size on is a ring faster than a butterfly, with four ranks?
+# **Predict:** on this link and with four ranks, above which size is a ring faster than a butterfly?
 # Butterfly: $2(\alpha + t)$. Ring: $6\alpha + 1.5\,t$.
 
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# Both are equal where $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In 40 ms the link moves 100,000
-# bytes. (The cell tries multiples of 1,000, and prints the first with which the ring wins.)
+# Both take the same time if $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In 40 ms, the link moves
+# 100,000 bytes. (The cell tries multiples of 1,000, and prints the first with which the ring wins.)
 #
 # </details>
 
@@ -611,11 +627,11 @@ for (name, nbytes), seconds in sorted(times.items(), key=lambda item: item[0][1]
     print(f"{nbytes:7,} bytes: {name:9} {seconds * 1e3:5.1f} ms")
 
 # %% [markdown]
-# In the middle is the predicted crossover: there both should take about as long. The butterfly wins
-# with a quarter of it, the ring with four times as much.
+# The two lines in the middle have the predicted size, at which both take about the same time. With a
+# quarter of this size the butterfly wins, and with four times this size the ring wins.
 #
-# Nobody wants to choose by hand. So choose by `predict`, here for a network between GPUs with
-# 100 Gbit/s and 10 µs:
+# Nobody wants to choose by hand. So let `predict` choose, here for a network between GPUs with 100
+# Gbit/s and 10 µs:
 
 # %%
 some = {"1 kB": 1e3, "100 kB": 1e5, "10 MB": 1e7, "1 GB": 1e9}
@@ -628,17 +644,17 @@ for n in (4, 32, 256, 2048):
     print(f"{n:5}", *(f"{name:>14}" for name in row))
 
 # %% [markdown]
-# **NCCL** does just this. It has a ring and a tree ([two trees at
-# once](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/), so that all
-# links are busy) and tables of latencies and bandwidths. For each call it takes what its own `predict`
-# says is fastest.
+# **NCCL** chooses in this way. NCCL has a ring and a tree ([two trees at
+# once](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/), so that
+# all links are busy) and tables of latencies and bandwidths. For each call, NCCL takes the algorithm
+# that its own formulas predict to be the fastest.
 #
-# **gloo**, as torch calls it, always takes a ring. It cuts the chunks into segments, and one moves while
-# another is added. So a small tensor pays $2(n - 1)$ latencies: one reason why gradients travel in
-# buckets (lab 05).
+# **gloo**, as torch calls it, always takes a ring. gloo cuts the chunks into segments, so that one
+# segment moves while the rank adds another. So even a small tensor takes $2(n - 1)$ latencies: one
+# reason why gradients travel in buckets (lab 05).
 
 # %% [markdown]
-# **In words:** eight GPUs on that network, gradients of 1 GB in each step, and one number, the loss, to be summed at the end of each epoch. Which of the six would you take for the one and for the other? Say why, with numbers from `predict`.
+# **In words:** eight GPUs on the network with 100 Gbit/s and 10 µs sum gradients of 1 GB in each step, and one number, the loss, at the end of each epoch. Which of the six would you take for the gradients, and which for the loss? Say why, with numbers from `predict`.
 
 # %% [markdown]
 # *Your words:*
@@ -646,11 +662,11 @@ for n in (4, 32, 256, 2048):
 # %% [markdown]
 # ## A model of 7 billion parameters
 #
-# Its gradients are 14 GB in bfloat16, two bytes for each parameter. Training on many ranks sums them up
-# in every step.
+# The gradients of this model have 14 GB in bfloat16, two bytes for each parameter. Training on many
+# ranks sums up the gradients in every step.
 #
-# **Predict:** eight ranks with 100 Gbit/s, which is 12.5 GB/s, and a ring. How many seconds is that in
-# each step? And with 1 Gbit/s?
+# **Predict:** eight ranks use a ring, on links of 100 Gbit/s, which is 12.5 GB/s. How many seconds
+# does the all-reduce take in each step? And on links of 1 Gbit/s?
 
 # %% guess="gradients_s"
 gradients_s = 2 * 7 / 8 * 14 / 12.5  # your prediction, in s, with 100 Gbit/s
@@ -660,24 +676,26 @@ for link, each in {"100 Gbit/s": 12.5e9, "1 Gbit/s": 0.125e9}.items():
     print(f"{link:>10}: {predict('ring', 8, 14_000_000_000, 1e-5, each):5.1f} s by your predict")
 
 # %% [markdown]
-# Your ring on it: a thousandth of the bytes, on a thousandth of 100 Gbit/s. That is the same $t$.
+# Now run your ring with a thousandth of the bytes, on a thousandth of 100 Gbit/s, so that $t$ is the
+# same.
 
 # %%
 run = Cluster(8, link="100 Mbit/s, 10 us").run(ring, torch.ones(7_000_000, dtype=torch.bfloat16))
 beside(gradients_s, run.trace.duration_ms / 1e3, "s")
 
 # %% [markdown]
-# **What to notice:** it is nearly all $t$, and each step pays it. With more ranks it stays below $2t$. Three
-# things help: a faster link, fewer bytes, and computing meanwhile, which is lab 06.
+# **What to notice:** nearly the whole time is $2\,\frac{n - 1}{n}\,t$, in every step. With more
+# ranks, this part of the time stays below $2t$. Three things help: a faster link, fewer bytes, and
+# compute at the same time as the communication, which is lab 06.
 
 # %% [markdown]
 # ## Does everybody get the same sum?
 #
-# A float32 number has 24 binary digits. So $10^8 + 1$ is $10^8$: the 1 is too small to be kept. That is
-# why the order of adding matters.
+# A float32 number has 24 binary digits. So in float32, $10^8 + 1$ is $10^8$: the 1 is too small, and
+# is lost. Therefore the order of the additions matters.
 #
-# **Predict:** four ranks have $10^8$, $1$, $-10^8$ and $1$. The sum is 2. Which of your six say so? Do all
-# four ranks say the same?
+# **Predict:** four ranks have $10^8$, $1$, $-10^8$ and $1$. The exact sum is 2. Which of your six
+# return 2? Do all four ranks get the same sum?
 
 
 # %%
@@ -692,24 +710,28 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
     print(f"{f.__name__:14}", *sums, same)
 
 # %% [markdown]
-# **What to notice:** each line is one of the six, each bracket the four elements of a rank.
+# **What to notice:** each line shows one of the six, and each bracket holds the four elements of one
+# rank's sum.
 #
-# - Not all six agree: the six add in four different orders.
-# - In the ring the elements differ: each is in another chunk, which starts on another rank.
-# - If one rank adds and the others copy, all get the same bits; also if two partners add the same two
-#   numbers. In `round_robin` each rank begins with its own number, so they differ.
+# - The six do not all give the same sum, because they add in four different orders.
+# - In the ring, the elements differ: each element is in a chunk of its own, and the sum of each chunk
+#   starts on a different rank.
+# - If one rank adds and the others copy, all ranks get the same bits. If two partners add the same
+#   two numbers, as in the butterfly, both get the same bits too. In `round_robin`, each rank begins
+#   with its own number, so the ranks get different sums.
 
 # %% [markdown]
-# So this is wrong with adding them as they come: ranks train copies of one model. If their sums differ
-# in the last bit, the copies drift apart, a little more with each step, and nobody tells you. An
-# all-reduce for training has to give all ranks the *same* bits. Which bits matters less: every order of
-# adding rounds in its own way, and all of them are equally good.
+# This is the problem of `round_robin`, in which each rank adds in its own order. The ranks train
+# copies of one model. If their sums differ in the last bit, the copies drift apart, a little more in
+# each step, without any error. An all-reduce for training must give all ranks the *same* bits. Which
+# bits all ranks get matters less: every order of additions rounds in its own way, and all orders are
+# equally good.
 
 # %% [markdown]
 # ## The way out
 #
-# Measure the machines that you have: $\alpha$ shows in the smallest tensor, $\beta$ in the largest. In a
-# file `measure.py`:
+# Measure your own machines: the time of the smallest tensor shows $\alpha$, and the time of the
+# largest shows $\beta$. Save this in a file `measure.py`:
 #
 # ```python
 # import time, torch, torch.distributed as dist
@@ -733,11 +755,12 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
 # ## In this lab you have
 #
 # - written six all-reduces, and counted their latencies and bytes;
-# - predicted what each costs, measured it, and found where butterfly and ring cross;
-# - seen why libraries choose by size and number of ranks;
-# - learned which sums are the same on all ranks, bit for bit.
+# - predicted and measured the time of each, and found the size above which the ring is faster than
+#   the butterfly;
+# - seen why libraries choose an algorithm by the size of the tensor and the number of ranks;
+# - learned which algorithms give all ranks the same sum, bit for bit.
 #
-# **Next:** lab 04 trains a model on many ranks with it: data parallelism.
+# **Next:** lab 04 uses an all-reduce to train a model on many ranks: data parallelism.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 03_all_reduce.ipynb` in a terminal. It

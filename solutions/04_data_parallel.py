@@ -17,11 +17,11 @@
 # %% [markdown]
 # # 04 · Data parallel: one model on many ranks
 #
-# **You will build** distributed SGD. Four ranks share the work of each batch, average their
-# gradients in three ways, each faster than the one before, and end up with the parameters that one
-# process would have.
+# **You will build** distributed SGD. Four ranks share the work of each batch and average their
+# gradients, in three ways, each faster than the way before. In the end, the four ranks have the
+# parameters that one process would have.
 #
-# **You need** lab 01, and what an all_reduce costs (lab 03). No GPU and no network. About 70
+# **You need** lab 01, and the cost of an all_reduce (lab 03). No GPU and no network. About 70
 # minutes.
 
 # %%
@@ -34,12 +34,14 @@ from ddpkit import Cluster, beside, carry, check, show
 # 1. Same start: all ranks have the same parameters.
 # 2. Split the batch: each rank computes the gradient of its part.
 # 3. Average the gradients.
-# 4. Same step: so the ranks have the same parameters again. Back to 2.
+# 4. Same step: all ranks change their parameters in the same way, so the parameters stay equal. Go
+#    back to 2.
 #
-# Nothing travels but gradients. (So works
-# [`DistributedDataParallel`](https://docs.pytorch.org/docs/stable/notes/ddp.html), torch's own class.)
+# Only gradients travel between the ranks.
+# ([`DistributedDataParallel`](https://docs.pytorch.org/docs/stable/notes/ddp.html), torch's own
+# class, works in this way.)
 #
-# **Predict:** below, each of four ranks makes a new model. Is it the same on all?
+# **Predict:** below, each of four ranks makes a new model. Do all ranks get the same model?
 
 # %%
 from torch import nn
@@ -63,11 +65,12 @@ cluster.run(first_weight).results
 # %% [markdown]
 # ## Your turn: same start
 #
-# These are four different models: each rank draws its own random numbers. Gradients of four different
-# models have no useful mean: it is the gradient of none of them. So give all ranks the model of one.
+# These are four different models, because each rank draws its own random numbers. The mean of the
+# gradients of four different models is useless: this mean is the gradient of none of the models. So
+# give all ranks the model of one rank.
 #
-# A model is more than its parameters. It may have *buffers*, such as the running mean of a
-# BatchNorm: no gradient, yet part of the model.
+# A model is more than its parameters. A model may have *buffers*, such as the running mean of a
+# BatchNorm. Buffers have no gradients, but are part of the model.
 
 
 # %% exercise="broadcast_parameters"
@@ -100,8 +103,8 @@ cluster.run(same_first_weight).results
 # %% [markdown]
 # ## Split the batch
 #
-# The digits again, and the minibatches of lab 01: the same seed gives the same batches on every
-# rank, and the ranks need not talk about it.
+# The data are the digits again, in the minibatches of lab 01. The same seed gives the same batches on
+# every rank, without any message.
 
 # %%
 from ddpkit.data import load_digits
@@ -114,10 +117,10 @@ print("batches of", sizes)
 # %% [markdown]
 # ## Your turn: this rank's part
 #
-# Cut each batch into as many parts as there are ranks, and take your own.
+# Cut each batch into as many parts as there are ranks, and take the part of this rank.
 #
-# **Predict:** four ranks share the last batch, of 5 images. How many does each get? And if it had
-# only 2: what should the other two ranks get?
+# **Predict:** four ranks share the last batch, of 5 images. How many images does each rank get? If
+# the last batch had only 2 images, what should the other two ranks get?
 
 
 # %% exercise="shard"
@@ -141,7 +144,7 @@ check(shard)
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# Of 5 images the ranks get 2, 1, 1 and 1. Of 2 images they get 1, 1, 0 and 0: two ranks have an empty part. They take part in the step all the same, since the others wait for them.
+# Of 5 images, the ranks get 2, 1, 1 and 1. Of 2 images, the ranks get 1, 1, 0 and 0: two ranks have an empty part. These two ranks take part in the step all the same, because the other ranks wait for them.
 #
 # </details>
 
@@ -151,19 +154,19 @@ for rank in range(4):
     print(f"rank {rank}: {sum(lengths)} images, in parts of {lengths}")
 
 # %% [markdown]
-# **What to notice:** nobody told the ranks who takes what. They agree because they all computed the
-# same permutation. And all have as many steps: a rank that came one step short would leave the
-# others waiting for its gradient.
+# **What to notice:** the ranks agree on their parts without a message, because all ranks computed the
+# same permutation. All ranks also have the same number of steps: if a rank had one step less, the
+# other ranks would wait for its gradient forever.
 #
 # (torch's
 # [`DistributedSampler`](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler)
-# makes all parts equally long another way: it hands out a few images twice.)
+# makes all parts equally long in another way: the sampler hands out a few images twice.)
 
 # %% [markdown]
 # ## Who has the data?
 #
-# Two ways. A *data server*: rank 0 has all images and sends each rank its part. Or *partitioned
-# data*: every rank reads its part itself.
+# There are two ways. With a *data server*, rank 0 has all images and sends each rank its part. With
+# *partitioned data*, every rank reads its own part.
 #
 # **Predict:** an image with its label is a row of 65 numbers, 260 bytes. How much does rank 0 send
 # in an epoch of 1,797 images?
@@ -200,15 +203,16 @@ print("partitioned:", run.traffic.table(), f"images: {run.results}", sep="\n")
 beside(served_bytes, server.traffic.sent(0), "bytes")
 
 # %% [markdown]
-# **What to notice:** the server sends all that the others compute with: $\frac{n-1}{n}$ of every epoch
-# goes out of one machine. If each new rank brings new images, the bytes grow with the ranks. With partitioned data nothing is sent. The price: each rank must be able to read any image,
-# or it must always train on the same part of them.
+# **What to notice:** the server sends all images of the other ranks: in every epoch, $\frac{n-1}{n}$
+# of the data leave one machine. If the data grow with the number of ranks, these bytes grow too. With
+# partitioned data, the ranks send no images. The price: each rank must be able to read every image,
+# or must always train on the same part of the images.
 
 # %% [markdown]
 # ## The same list on all ranks
 #
-# Now the gradients. It looks simple: for each parameter that has one, all_reduce it. But here the
-# ranks use different layers of one model.
+# Now the ranks must average their gradients. The task looks simple: for each parameter with a
+# gradient, all_reduce the gradient. But below, the two ranks use different layers of one model.
 #
 # **Predict:** what happens?
 
@@ -225,14 +229,14 @@ def two_ways():
 run = Cluster(2).run(two_ways, expect_error=True)
 
 # %% [markdown]
-# Each rank has gradients for its own way only, and they do not fit. It could be worse: if the two
-# layers had the same shape, the ranks would add up gradients of different layers, and nobody would
-# say a word.
+# Each rank has gradients for its own layer only, and the shapes of the two layers differ, so the run
+# fails. The failure is lucky: if the two layers had the same shape, the ranks would add up gradients
+# of different layers, without any error.
 #
 # ## Your turn: which gradients?
 #
-# Each rank must go through the same list, whatever its own forward did. A gradient that is missing
-# counts as zeros.
+# Each rank must go through the same list of gradients, no matter which layers its own forward has
+# used. A missing gradient counts as zeros.
 
 
 # %% exercise="gradients_of"
@@ -258,10 +262,12 @@ check(gradients_of)
 # %% [markdown]
 # ## Your turn: average, through rank 0
 #
-# The first way that comes to mind: for each parameter, rank 0 *gathers* the gradients of all
-# ranks, takes the mean, and *scatters* it. `gradients_of` says which.
+# The first way that comes to mind: for each parameter, rank 0 *gathers* the gradients of all ranks,
+# computes the mean, and *scatters* the mean to all ranks. `gradients_of` lists the gradients to
+# average.
 #
-# **Predict:** the model's gradients are $S$ bytes. How many go in and out of rank 0, with $n$ ranks?
+# **Predict:** the gradients of the model have $S$ bytes. How many bytes go into rank 0, and how many
+# go out, with $n$ ranks?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
@@ -299,13 +305,15 @@ check(average_by_gather)
 # %% [markdown]
 # ## What it costs
 #
-# A few steps of training on an emulated network, with any way to average. `machine=` says how fast a
-# rank computes: like one core of a laptop. Its operations are counted, not measured, so a run takes the
-# same time whatever else your laptop does.
+# The next cell defines a few steps of training, with any function that averages, and an emulated
+# network. With `machine=`, each rank computes at the speed of one laptop core. ddpkit counts the
+# operations and does not measure their time, so a run takes the same time even if your laptop is
+# busy.
 
 # %% [markdown]
-# **Predict:** the gradients are $S$ = 1.2 MB, for which 1 Gbit/s takes 9.7 ms. The six parameters make
-# 12 operations of 0.2 ms latency each. How long do the four ranks communicate in each step?
+# **Predict:** the gradients have $S$ = 1.2 MB, which take 9.7 ms at 1 Gbit/s. The six parameters need
+# 12 collectives, each with a latency of 0.2 ms. How many ms do the four ranks communicate in each
+# step?
 
 # %% guess="gather_ms"
 gather_ms = 12 * 0.2 + 6 * 9.7  # your prediction, in ms
@@ -334,19 +342,19 @@ show(by_gather, step=4)
 beside(gather_ms, communication_ms(by_gather), "ms")
 
 # %% [markdown]
-# **What to notice:** everything goes through rank 0: $(n - 1)S$ bytes in, and $(n - 1)S$ bytes out
-# again. Meanwhile nobody computes, except rank 0, which adds up in the gaps between its bars. With
-# twice the ranks it takes about twice as long.
+# **What to notice:** all bytes go through rank 0: $(n - 1)S$ bytes in, and $(n - 1)S$ bytes out
+# again. Meanwhile no rank computes, except rank 0, which adds up gradients in the gaps between its
+# bars. With twice the ranks, the communication takes about twice as long.
 
 # %% [markdown]
-# Rank 0 also needs room for the gathered gradients. The kit counts this room among the *activations*:
-# rank 0 has about 7 MB of activations, every worker about 1 MB.
+# Rank 0 also needs memory for the gathered gradients. The picture counts this memory as
+# *activations*: rank 0 has about 7 MB of activations, and every other rank about 1 MB.
 
 # %% [markdown]
 # ## Your turn: one all_reduce for each parameter
 #
-# An all_reduce as a ring uses the links of all ranks at once: each sends $2\,\frac{n-1}{n}\,S$, which is
-# less than $2S$ for any number of ranks.
+# An all_reduce as a ring uses the links of all ranks at once: each rank sends $2\,\frac{n-1}{n}\,S$
+# bytes, less than $2S$ for any number of ranks.
 
 
 # %% exercise="average_per_parameter"
@@ -366,8 +374,9 @@ def average_per_parameter(module: nn.Module) -> None:
 check(average_per_parameter)
 
 # %% [markdown]
-# **Predict:** now each link carries $2 \cdot \frac{3}{4} \cdot S$ where rank 0's carried $2 \cdot 3 \cdot S$.
-# Is the communication four times as fast? How many ms is it?
+# **Predict:** now each link carries $2 \cdot \frac{3}{4} \cdot S$ bytes; before, the link of rank 0
+# carried $2 \cdot 3 \cdot S$ bytes. Is the communication four times as fast? How many ms does it
+# take?
 
 # %% guess="per_parameter_ms"
 per_parameter_ms = 6 * 6 * 0.2 + 1.5 * 9.7  # your prediction, in ms
@@ -378,17 +387,17 @@ show(per_parameter, step=4)
 beside(per_parameter_ms, communication_ms(per_parameter), "ms")
 
 # %% [markdown]
-# **What to notice:** six all_reduces, one for each weight and each bias. The three for the biases carry
-# next to nothing, but they take their time: a ring has $2(n - 1)$ rounds, and each round costs a latency
-# of 200 µs, however short its message is.
+# **What to notice:** there are six all_reduces, one for each weight and each bias. The all_reduces of
+# the three biases carry few bytes, but take more than a millisecond each: a ring has $2(n - 1)$
+# rounds, and each round costs a latency of 200 µs, even for a short message.
 
 # %% [markdown]
 # ## Your turn: one all_reduce for all
 #
-# Copy all gradients into one long vector, all_reduce that, and copy the means back.
+# Copy all gradients into one long vector, all_reduce the vector, and copy the means back.
 #
-# A vector has one dtype. If a model mixes several, take one vector for each dtype. All ranks have to
-# take them in the same order, and a Python `set` has no order.
+# A vector has one dtype. If a model has gradients of several dtypes, make one vector for each dtype.
+# All ranks must all_reduce these vectors in the same order, and a Python `set` has no order.
 
 
 # %% exercise="average_flat"
@@ -416,7 +425,7 @@ check(average_flat)
 # ## Three rungs of a ladder
 #
 # **Predict:** one all_reduce instead of six saves five times $2(n - 1)$ latencies. How many
-# milliseconds is that here?
+# milliseconds does this save here?
 
 # %% guess="saved_ms"
 saved_ms = 5 * 6 * 0.2  # your prediction, in ms
@@ -431,8 +440,8 @@ if flat.trace.steps:
     beside(saved_ms, communication_ms(per_parameter) - communication_ms(flat), "ms saved")
 
 # %% [markdown]
-# What do formulas say of such a network? Count the latencies $\alpha$ that are paid one after the other,
-# and what the busiest link carries, in multiples of $S$:
+# Compare the measurements with formulas. Count the latencies $\alpha$ that follow each other, and the
+# bytes on the busiest link, in multiples of $S$:
 #
 # - gather and scatter: $12\,\alpha + 6\,S/\beta$
 # - per parameter: $36\,\alpha + 1.5\,S/\beta$
@@ -446,16 +455,17 @@ for name, ms in zip(names, formulas):
     print(f"{name}: {ms:.1f} ms")
 
 # %% [markdown]
-# **What to notice:** the first change saves bytes on the busiest link, the second one saves latencies.
-# This model has six parameters; one with hundreds of small ones would gain more from the second. The
-# rest of a step is what the rank computes itself: forward, backward, sums and copies.
+# **What to notice:** the first change saves bytes on the busiest link, and the second change saves
+# latencies. This model has six parameters; a model with hundreds of small parameters would gain more
+# from the second change. The rest of a step is the rank's own compute: forward, backward, sums and
+# copies.
 #
-# All three make the same means, up to rounding. They differ in the way.
+# All three functions compute the same means, up to rounding.
 
 # %% [markdown]
 # ## Same step: all together
 #
-# One thing is left. The last batch has 5 images, and the ranks have 2, 1, 1 and 1 of them.
+# One problem is left. The last batch has 5 images, and the ranks have 2, 1, 1 and 1 of these images.
 #
 # **Predict:** is the mean of four mean losses the mean loss over the 5 images?
 
@@ -471,14 +481,14 @@ losses = [mean_loss(part) for part in batch.tensor_split(4)]
 print(f"mean of the 4 means: {sum(losses) / 4:.4f}, mean over {len(batch)}: {mean_loss(batch):.4f}")
 
 # %% [markdown]
-# It is not. A mean of means gives each image of a short part too much weight, as in lab 01's
-# `accumulate`.
+# The two numbers differ. A mean of means gives each image of a short part too much weight, as in lab
+# 01's `accumulate`.
 #
 # ## Your turn: train
 #
-# The averaging divides by the number of ranks. But a loss has to be divided by the number of images in
-# the whole batch. Which factor makes it right? A rank does not know how long the other parts are, so
-# the ranks have to ask each other.
+# The averaging divides by the number of ranks. But the sum of the losses must be divided by the
+# number of images in the whole batch. With which factor must each rank multiply its loss? A rank does
+# not know the lengths of the other parts, so the ranks have to ask each other.
 
 
 # %% exercise="train"
@@ -511,8 +521,8 @@ check(train)
 # %% [markdown]
 # ## One process or four
 #
-# Train on the digits for three epochs: on four ranks, and on one rank alone, which is one process
-# with whole batches.
+# Train on the digits for three epochs: first on four ranks, then on one rank alone, which is one
+# process with whole batches.
 #
 # **Predict:** how far apart are the parameters in the end?
 
@@ -546,12 +556,13 @@ right = (one(x).argmax(1) == y).float().mean()
 print(f"right after 3 epochs: {right:.0%} of the digits")
 
 # %% [markdown]
-# **What to notice:** the four ranks agree to the last bit. From one process they differ by a few
-# roundings of float32: the same sum, added up in another order. So four ranks are not "about as good" as
-# one process: they do what it does.
+# **What to notice:** the parameters of the four ranks are equal to the last bit. The parameters of
+# one process differ from these by a few roundings of float32, because the ranks add up the same sum
+# in another order. So four ranks are not "about as good" as one process: four ranks compute the same
+# training.
 #
-# (One exception: a BatchNorm takes its mean over the images it sees, and a rank sees its part only.
-# For that torch has
+# (One exception: a BatchNorm computes the mean over the images of its own rank only. For the mean
+# over all ranks, torch has
 # [`SyncBatchNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html).)
 
 # %% [markdown]
@@ -566,12 +577,13 @@ trained = slow.run(train_mlp, epochs=1)
 show(trained, step=4)
 
 # %% [markdown]
-# **What to notice:** none. A step is forward, backward, and only then the network. While the network is
-# busy nobody computes, and while the ranks compute the network does nothing. All of the communication
-# is *exposed*. (The thin bar at the start of a step counts the images. It is 8 bytes, and costs
-# $2(n - 1)$ latencies.)
+# **What to notice:** no communication is hidden. A step is forward, backward, and only then the
+# network. While the network is busy nobody computes, and while the ranks compute the network does
+# nothing. All of the communication is *exposed*. (The thin bar at the start of a step is the
+# all_reduce that counts the images: 8 bytes, at the cost of $2(n - 1)$ latencies.)
 #
-# The whole run, to look into: turn the wheel to zoom (click first), drag to move, point at a bar.
+# The next picture shows the whole run. Click into the picture; then turn the wheel to zoom, drag to
+# move, or point at a bar.
 
 # %%
 from ddpkit.view import explore
@@ -581,9 +593,9 @@ explore(trained)
 # %% [markdown]
 # ## Does it scale?
 #
-# **Strong scaling**: the same batch on more ranks. **Weak scaling**: as many images for each rank, so the
-# batch grows with the ranks. Now the network is a faster one, 10 Gbit/s and 50 µs, and there are up to
-# 16 machines, each like one core of a laptop.
+# **Strong scaling** puts the same batch on more ranks. **Weak scaling** keeps the number of images on
+# each rank, so the batch grows with the ranks. The network is now faster, with 10 Gbit/s and 50 µs,
+# and there are up to 16 machines, each as fast as one laptop core.
 
 
 # %%
@@ -607,7 +619,7 @@ def measure(images, n):
 
 
 # %% [markdown]
-# The prediction: the step of one rank alone, and then the ring of lab 03,
+# The predicted time is the measured step of one rank alone, plus the time of lab 03's ring,
 # $2(n - 1)\left(\alpha + \frac{S}{n\beta}\right)$.
 
 # %%
@@ -623,8 +635,9 @@ def formula(images, n):
 
 
 # %% [markdown]
-# **Predict:** 1,024 images on 16 ranks instead of 1: how many times as many images a second? And if each
-# of the 16 has 512 images? Use the numbers above, and that the wire alone takes 1 ms for $S$.
+# **Predict:** 16 ranks share 1,024 images. How many times as many images per second do they process
+# as one rank? And how many times as many if each of the 16 ranks has 512 images? Use the numbers
+# above; the bandwidth alone gives 1 ms for $S$ bytes.
 
 # %% guess="strong_16"
 strong_16 = 30.5 / (3.1 + 30 * (0.05 + 0.96 / 16))  # your prediction: times as fast
@@ -670,23 +683,25 @@ for n in measured[True]:
     print(f"n = {n:2}: strong {texts[0]}, weak {texts[1]}")
 
 # %% [markdown]
-# **What to notice:** strong scaling comes to an end. A rank has less and less to compute, the
-# communication does not shrink, and with 32 ranks the latencies make the step longer again. Weak scaling
-# goes on: compute stays, each rank sends less than $2S$, only the latencies grow. But the batch grows
-# too, and lab 01 showed what large batches give: less and less for their price.
-# ([Goyal and others](https://arxiv.org/abs/1706.02677) trained with batches of 8,192 images on 256 GPUs.)
+# **What to notice:** strong scaling comes to an end. With more ranks, a rank has less to compute, but
+# the communication does not shrink, and with 32 ranks the latencies make the step longer again. Weak
+# scaling goes on: the compute of a rank stays the same, each rank sends less than $2S$ bytes, and
+# only the latencies grow. But the batch grows too, and lab 01 showed that large batches give less and
+# less for their price. ([Goyal and others](https://arxiv.org/abs/1706.02677) trained with batches of
+# 8,192 images on 256 GPUs.)
 
 # %% [markdown]
-# **In words:** 1,024 images on 16 ranks are not 16 times as fast. How many times is it, and where has the rest gone? Say how many ms of a step are compute and how many communication.
+# **In words:** 16 ranks with 1,024 images are not 16 times as fast as one rank. How many times as fast are they, and where has the rest of the time gone? Say how many ms of a step are compute and how many are communication.
 
 # %% [markdown]
 # *Your words:*
 
 # %% [markdown]
-# To play with: the step with 512 images, on any network and any number of ranks. Start where you are,
-# then make the link slower.
+# The next picture has sliders for the step with 512 images: choose any network and any number of
+# ranks. Start with the values of this lab, then make the link slower.
 #
-# **Predict:** with a link of a tenth of the speed, on how many ranks is a shared batch fastest?
+# **Predict:** with a link of a tenth of the bandwidth, on how many ranks is a step with a shared
+# batch the fastest?
 
 # %%
 from ddpkit.view import explore_scaling
@@ -697,8 +712,9 @@ explore_scaling(step_of_512, world_size=16)
 # %% [markdown]
 # ## The way out
 #
-# Torch has a sampler that shares out the data, and a class that averages: labs 05 and 06 build it.
-# In a file `train.py`, for `torchrun --nproc-per-node 4 train.py`:
+# torch has a sampler that shares out the data, and a class that averages the gradients; labs 05 and
+# 06 build such a class. Save this in a file `train.py`, and run
+# `torchrun --nproc-per-node 4 train.py`:
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -722,13 +738,13 @@ explore_scaling(step_of_512, world_size=16)
 # %% [markdown]
 # ## In this lab you have
 #
-# - given all ranks the same start, and each its part of every batch;
-# - averaged gradients in three ways, and measured what bytes and latencies cost;
+# - given all ranks the same start, and each rank its part of every batch;
+# - averaged gradients in three ways, and measured the cost of bytes and latencies;
 # - trained on four ranks to the parameters of one process, uneven batches included;
-# - seen how far it scales, and predicted it.
+# - predicted and measured how far the training scales.
 #
-# **Next:** all communication was exposed. Lab 05 cuts the gradients into buckets, so that lab 06 can
-# send the first of them while backward still computes the others.
+# **Next:** all communication was exposed. Lab 05 puts the gradients into buckets, so that lab 06 can
+# send the first buckets while backward still computes the other gradients.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 04_data_parallel.ipynb` in a terminal. It

@@ -18,9 +18,9 @@
 # # 05 · Bucketing
 #
 # **You will build** buckets: gradients that lie side by side in memory, so that one all-reduce
-# averages many of them. And you will choose how large a bucket should be.
+# averages many gradients. Then you will choose the best size of a bucket.
 #
-# **You need** lab 04, where the gradients of all ranks were averaged. About 60 minutes.
+# **You need** lab 04, in which the ranks averaged their gradients. About 60 minutes.
 
 # %%
 import torch, torch.distributed as dist, matplotlib.pyplot as plt
@@ -29,11 +29,11 @@ from ddpkit import Cluster, beside, check, show
 # %% [markdown]
 # ## Many small or few large?
 #
-# A million gradients have to be averaged by two ranks, over a link of 1 Gbit/s with a latency of
-# 200 µs. We may do it in one all-reduce, or in many, each of a part.
+# Two ranks must average a million gradients, over a link of 1 Gbit/s with a latency of 200 µs. The
+# ranks may use one all-reduce, or many, one for each part of the gradients.
 #
-# `machine=` says how fast a rank computes: like one core of a laptop. Its operations are counted, not
-# measured, so a run takes the same time whatever else your laptop does.
+# With `machine=`, each rank computes at the speed of one laptop core. ddpkit counts the operations
+# and does not measure their time, so a run takes the same time even if your laptop is busy.
 
 # %%
 link = "1 Gbit/s, 200 us"
@@ -56,9 +56,9 @@ def time_in_parts():
 
 
 # %% [markdown]
-# **Predict:** the numbers are 4 MB; the wire takes 32 ms for them, however they are cut. An
-# all-reduce of two ranks needs two messages, one after the other, and so two latencies. How long do
-# 250 all-reduces of 4,000 numbers take? Write it in place of the dots.
+# **Predict:** the numbers have 4 MB, which take 32 ms at the bandwidth of the link, no matter how we
+# cut them. An all-reduce of two ranks needs two messages, one after the other, and so two latencies.
+# How long do 250 all-reduces of 4,000 numbers take? Write the time in place of the dots.
 
 # %% guess="many_ms"
 many_ms = 32 + 250 * 2 * 0.2  # your prediction, in ms
@@ -79,18 +79,19 @@ plt.xlabel("numbers in an all-reduce"), plt.ylabel("ms for a million"), plt.lege
 plt.show()
 
 # %% [markdown]
-# **What to notice:** each all-reduce costs its latency, here 2 · 200 µs, whatever its size. The smaller
-# the parts, the more of the time is latency. Figure 2 of
-# [the DDP paper](https://arxiv.org/abs/2006.15704) (Li and others, 2020) shows the same on GPUs.
+# **What to notice:** an all-reduce of any size costs its latencies, here 2 · 200 µs. The smaller the
+# parts, the larger is the share of the latencies in the whole time. Figure 2 of [the DDP
+# paper](https://arxiv.org/abs/2006.15704) (Li and others, 2020) shows the same effect on GPUs.
 #
-# Many parameters of a model are small: every bias, every norm. So put gradients together.
+# Many parameters of a model are small, for example every bias and every norm. So put gradients
+# together.
 
 # %% [markdown]
 # ## Your turn: flatten and unflatten
 #
 # `flatten` copies tensors one after the other into one long tensor. `unflatten` cuts a long tensor
-# up again. Its pieces must be *views*: a view is no copy. It shares the memory of the long tensor, so
-# who changes the one changes the other.
+# into pieces again. These pieces must be *views*. A view is no copy: the view shares the memory of
+# the long tensor, so a change of one changes the other too.
 
 
 # %% exercise="flatten"
@@ -126,8 +127,8 @@ check(unflatten)
 # %% [markdown]
 # ## One all-reduce for all
 #
-# A deep, narrow model: 48 layers with a weight and a bias each, so 96 parameters, most of them
-# small.
+# The next model is deep and narrow: 48 layers, each with a weight and a bias. So the model has 96
+# parameters, half of them very small.
 #
 # **Predict:** how many milliseconds does one flat all-reduce save over one for each parameter?
 
@@ -168,23 +169,26 @@ for way in (one_for_each, one_for_all):
 beside(saved_ms, ms[one_for_each] - ms[one_for_all], "ms saved")
 
 # %% [markdown]
-# **What to notice:** the latency of 95 all-reduces, 0.4 ms each, is saved. But a flat all-reduce has
-# to wait until the *last* gradient is there, and by then backward is over. Nothing is left to compute
-# while the bytes move.
+# **What to notice:** one flat all-reduce saves the latencies of 95 all-reduces, 0.4 ms each. But a
+# flat all-reduce has to wait for the *last* gradient, and then backward is over. So the ranks have
+# nothing to compute while the bytes move.
 #
-# Backward makes gradients one by one, from the last layer to the first. So put those together that are
-# made at about the same time, into a **bucket**.
+# Backward makes gradients one by one, from the last layer to the first. So put gradients that are
+# ready at about the same time together into a **bucket**.
 
 # %% [markdown]
 # ## Your turn: which gradient goes into which bucket?
 #
-# Walk over the parameters in *reverse* order, as backward does. Put each into the open bucket. When a
-# bucket has reached the cap, or is over it, close it and open the next one. That is torch's rule.
+# Walk over the parameters in *reverse* order, as backward does. Put each parameter into the open
+# bucket. When a bucket has reached the cap, or exceeds the cap, close this bucket and open the next
+# one. This is torch's rule.
 #
-# A bucket holds one dtype on one device: keep an open bucket for each kind.
+# A bucket holds parameters of one dtype on one device: keep an open bucket for each pair of dtype and
+# device.
 
 # %% [markdown]
-# A cap is counted as torch counts it: 1 MB is $2^{20}$ bytes there, and 1,000,000 everywhere else.
+# For a cap, 1 MB is $2^{20}$ bytes, as in torch. Everywhere else in the labs, 1 MB is 1,000,000
+# bytes.
 #
 # **Predict:** the cap is 0.1 MB, which is 104,858 bytes; a layer has 66,048 bytes. How many buckets do
 # the 48 layers make?
@@ -229,14 +233,17 @@ beside(bucket_count, len(assign_buckets(deep_model().parameters(), 0.1)), "bucke
 # %% [markdown]
 # ## Gradients that live in a bucket
 #
-# `flatten` copies every gradient, and the sums are copied back. Memory holds all gradients twice.
+# `flatten` copies every gradient, and after the all-reduce each sum must be copied back. So the
+# memory holds all gradients twice.
 #
-# Better: let each `p.grad` *be* a view of the bucket. Backward then adds right into it, and the
-# all-reduce leaves its result where the optimizer looks for it. torch calls this
+# It is better if each `p.grad` *is* a view of the bucket's long tensor. Then backward adds directly
+# into the bucket, and after the all-reduce, the optimizer finds the result in `p.grad`. torch calls
+# this
 # [`gradient_as_bucket_view`](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html).
 #
-# But `zero_grad()` sets `p.grad = None`, and the next backward puts a new tensor there, outside the
-# bucket. So somebody has to **collect** it into the bucket again.
+# But `zero_grad()` sets `p.grad = None`, and the next backward sets `p.grad` to a new tensor outside
+# the bucket. So `GradientBuckets` must **collect** this gradient: copy the new tensor into the
+# bucket, and make `p.grad` a view again.
 
 
 # %% exercise="GradientBuckets"
@@ -280,8 +287,8 @@ check(GradientBuckets)
 
 
 # %% [markdown]
-# **Predict:** the model has 3.2 MB of parameters. How much memory do gradients and flat tensors
-# take together, first as copies, then as views?
+# **Predict:** the model has 3.2 MB of parameters. How much memory do the gradients and the flat
+# tensors take together, first if the flat tensors are copies, then if the gradients are views?
 
 # %% guess="copies_mb"
 copies_mb = 2 * 3.17  # your prediction, in MB: as copies
@@ -307,8 +314,9 @@ beside(copies_mb, copied, "MB, as copies")
 # %% [markdown]
 # ## How large should a bucket be?
 #
-# Torch's `DistributedDataParallel` averages each bucket as soon as its gradients are ready, while
-# backward computes the next ones. Lab 06 builds that. Here we use it, to see what the cap does.
+# torch's `DistributedDataParallel` averages each bucket as soon as the bucket's gradients are ready,
+# while backward computes the next gradients. Lab 06 builds such a class. Here we use torch's class,
+# to see the effect of the cap.
 
 
 # %%
@@ -330,33 +338,34 @@ small = slow.run(train, 0.05)
 explore(small, step=6)
 
 # %% [markdown]
-# **What to notice:** while backward still computes, the small all-reduces already move. Their bars
-# overlap, for a bar begins when its all-reduce is started, and many are started before the link is free
-# for them. The link takes one after the other. But there are so many that their latencies alone take
-# longer than backward: the last of them are *exposed*. (Click into the picture and turn the wheel to
-# zoom; point at a bar for its bytes.)
+# **What to notice:** the first all-reduces already run while backward still computes. The bars of the
+# all-reduces overlap, because a bar begins when a rank starts the all-reduce, and the link carries
+# only one all-reduce at a time: most all-reduces wait for the link. The latencies of these many small
+# all-reduces alone take longer than backward, so the last all-reduces are *exposed*. (Click into the
+# picture and turn the wheel to zoom; point at a bar for its bytes.)
 
 # %% [markdown]
-# **Predict:** with one bucket for all, will the step be shorter? Which cap is best?
+# **Predict:** will the step be shorter with one bucket for all gradients? Which cap is best?
 
 # %%
 large = slow.run(train, 100)
 show(large, step=6)
 
 # %% [markdown]
-# **What to notice:** one latency, and no overlap at all. The best cap lies somewhere between.
+# **What to notice:** with one bucket, there is only one all-reduce, so the latency is short, but no
+# communication overlaps with compute. The best cap lies somewhere between the two.
 
 # %% [markdown]
 # ## Your turn: the best cap
 #
-# Predict it. From one recorded step we know when each gradient is ready, and its bytes. From the
-# link we know what an all-reduce of $B$ bytes takes on $n$ ranks, with latency $\alpha$ and bandwidth
-# $\beta$:
+# Predict the best cap. One recorded step shows when each gradient is ready, and the bytes of each
+# gradient. The latency $\alpha$ and the bandwidth $\beta$ of the link give the time of an all-reduce
+# of $B$ bytes on $n$ ranks:
 #
 # $$2(n - 1)\,\alpha + 2\,\frac{n - 1}{n} \cdot \frac{B}{\beta}$$
 #
-# It starts when its bucket has closed *and* the all-reduce before it is done. With the best cap, the
-# last all-reduce is done earlier than with any other.
+# An all-reduce starts when its bucket has closed *and* the all-reduce before is done. With the best
+# cap, the last all-reduce is done earlier than with any other cap.
 
 
 # %% exercise="best_cap"
@@ -398,10 +407,10 @@ best = best_cap(caps, ready, sizes, latency=200e-6, bandwidth=125e6, world_size=
 print(f"best of these caps, as predicted: {best} MB")
 
 # %% [markdown]
-# Is that true? The kit's simulator plays the recorded step with every cap (`sweep`), and we measure
-# every cap on the emulated link.
+# Is this prediction true? ddpkit's simulator plays the recorded step with every cap (`sweep`), and we
+# measure the step with every cap on the emulated link.
 #
-# **Predict:** what shape has the curve of the step's time over the cap?
+# **Predict:** which shape has the curve of the step's time over the cap?
 
 
 # %%
@@ -426,20 +435,21 @@ chosen = measured[caps.index(best)]
 print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(measured):.0f} ms")
 
 # %% [markdown]
-# **What to notice:** a U. On the left latency is paid too often, on the right the bytes wait too long
-# before they are sent. The two points on the left are equal: with a cap of 0.03 and with one of 0.06 a
-# layer alone fills a bucket. The floor is wide: a cap that is twice too large costs little. Torch's 25 MB are
-# made for models of hundreds of MB on fast links.
+# **What to notice:** the curve is a U. On the left, too many all-reduces take their latencies; on the
+# right, the bytes wait too long before a rank sends them. The two points on the left are equal,
+# because a single layer fills a bucket with a cap of 0.03 MB and with a cap of 0.06 MB. The bottom of
+# the U is wide: a cap of twice the best size costs little time. torch's default of 25 MB is for
+# models of hundreds of MB on fast links.
 
 # %% [markdown]
-# **In words:** which cap is best here, and how many ms does a step take with it? Why does a cap of 0.03 MB cost more, and why does one of 4 MB?
+# **In words:** which cap is best here, and how many ms does a step take with this cap? Why does a step with a cap of 0.03 MB take longer, and why does a step with a cap of 4 MB?
 
 # %% [markdown]
 # *Your words:*
 
 # %% [markdown]
-# Move the sliders: what does the best cap do when latency grows, when compute gets faster, or with
-# more ranks?
+# Move the sliders: how does the best cap change if the latency grows, if compute gets faster, or if
+# there are more ranks?
 
 # %%
 from ddpkit.view import explore_buckets
@@ -449,8 +459,8 @@ explore_buckets(large, cap_mb=best)
 # %% [markdown]
 # ## The way out
 #
-# Torch's class takes the cap as an argument. A communication hook sees each bucket. In `caps.py`,
-# for `torchrun --nproc-per-node 2 caps.py`:
+# torch's class takes the cap as an argument, and a communication hook sees each bucket. Save this in
+# a file `caps.py`, and run `torchrun --nproc-per-node 2 caps.py`:
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -470,17 +480,20 @@ explore_buckets(large, cap_mb=best)
 # dist.destroy_process_group()
 # ```
 #
-# In the first step it prints one bucket of 33,280 numbers: torch's first bucket may hold 1 MB until torch
-# has seen a backward. In the second step it prints two of 16,640, which is four layers in each.
+# In the first step, the hook prints one bucket of 33,280 numbers: before torch has seen a backward,
+# the first bucket may hold 1 MB. In the second step, the hook prints two buckets of 16,640 numbers,
+# four layers in each.
 
 # %% [markdown]
 # ## In this lab you have
 #
-# - measured that an all-reduce costs its latency, whatever its size;
-# - put gradients into buckets, as torch does, and made them views: one copy in memory;
-# - predicted the best size of a bucket from a link and one recorded step, and measured it.
+# - measured that an all-reduce of any size costs its latencies;
+# - put gradients into buckets, as torch does, and made the gradients views, so that the memory holds
+#   each gradient once;
+# - predicted the best cap from a link and one recorded step, and checked the prediction by
+#   measurements.
 #
-# **Next:** lab 06 sends a bucket on its way while backward makes the next one.
+# **Next:** lab 06 sends each bucket while backward makes the gradients of the next.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 05_bucketing.ipynb` in a terminal. It

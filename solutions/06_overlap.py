@@ -16,9 +16,9 @@
 # %% [markdown]
 # # 06 · Overlap
 #
-# **You will build** a `DistributedDataParallel` that sends gradients while backward still computes. It
-# is as fast as torch's, and has the same gradients: on two ranks bit for bit, on more ranks from the
-# second step on.
+# **You will build** a `DistributedDataParallel` that sends gradients while backward still computes.
+# Your class is as fast as torch's class, and gives the same gradients, bit for bit: on two ranks in
+# every step, on more ranks from the second step on.
 #
 # **You need** labs 04 and 05. About 90 minutes.
 
@@ -44,9 +44,9 @@ average_flat = carry("average_flat")
 # %% [markdown]
 # ## The model, and a step
 #
-# 48 layers, 3.2 MB of parameters, two ranks on a link of 1 Gbit/s. Between `backward()` and the
-# optimizer, `average(model)` averages the gradients over the ranks. Which `average` that is, is still
-# open.
+# The model has 48 layers with 3.2 MB of parameters, and two ranks train the model on a link of 1
+# Gbit/s. Between `backward()` and the optimizer, `average(model)` averages the gradients over the
+# ranks. `average` is an argument, so we can compare several functions.
 
 
 # %%
@@ -69,8 +69,8 @@ def train(average, steps=6):
 # %% [markdown]
 # ## Three ways to average, after backward
 #
-# One all-reduce for each parameter and one flat one are from lab 04. The third way: one for each
-# bucket of 0.25 MB.
+# Lab 04 has built the first two ways: one all-reduce for each parameter, and one flat all-reduce for
+# all parameters. The third way is one all-reduce for each bucket of 0.25 MB.
 
 
 # %%
@@ -82,11 +82,11 @@ def average_bucketed(model):
 
 
 # %% [markdown]
-# As in lab 05, the ranks compute like one core of a laptop, counted and not measured.
+# As in lab 05, each rank computes at the speed of one laptop core, and ddpkit counts the operations.
 #
-# **Predict:** 3.2 MB take 25 ms on the wire. An all-reduce pays 0.4 ms of latency. How long does
-# each of the three communicate: 96 all-reduces, 1, and 12? Write the first and the last in place of the
-# dots.
+# **Predict:** 3.2 MB take 25 ms at the bandwidth of the link, and each all-reduce adds 0.4 ms of
+# latency. The three ways need 96, 1 and 12 all-reduces. How long does each way communicate in a step?
+# Write the times of the first way and of the third way in place of the dots.
 
 # %% guess="naive_ms"
 naive_ms = 25 + 96 * 0.4  # your prediction, in ms
@@ -115,20 +115,23 @@ beside(naive_ms, of_step(naive, "comm"), "ms, naive")
 beside(bucketed_ms, of_step(bucketed, "comm"), "ms, bucketed")
 
 # %% [markdown]
-# **What to notice:** fewer operations pay less latency. But in all three the communication comes after
-# backward, and all of it is exposed. While the bytes move the processor has nothing to do, and while
-# backward runs the link is idle.
+# **What to notice:** fewer all-reduces take less latency. But in all three ways, the communication
+# comes after backward, so all of the communication is exposed. While the bytes move, the processors
+# have nothing to do, and while backward runs, the link is idle.
 #
-# When half of backward is done, half of the buckets are complete. They could already be on their way.
+# When half of backward is done, half of the buckets are complete. A rank could already send these
+# buckets.
 
 # %% [markdown]
 # ## Your turn: start, and don't wait
 #
-# With `async_op=True` an all-reduce returns at once. What it returns has a method `wait()`.
+# With `async_op=True`, an all-reduce returns at once. The returned object, a `Work`, has a method
+# `wait()`.
 #
 # The function below is a [*communication
-# hook*](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html), as torch calls it. It gets a bucket as
-# torch's hooks do: `bucket.buffer()` is its flat tensor.
+# hook*](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html), as torch calls such a function.
+# The argument is a bucket, with the methods of torch's buckets: `bucket.buffer()` returns the
+# bucket's flat tensor.
 
 
 # %% tags=["answers"]
@@ -164,13 +167,16 @@ check(average)
 # %% [markdown]
 # ## Your turn: the reducer
 #
-# torch can call a function of ours each time a gradient is ready: after
-# `p.register_post_accumulate_grad_hook(f)`, `backward()` calls `f(p)` when the gradient of `p` is there.
+# torch can call a function of yours each time a gradient is ready: after
+# `p.register_post_accumulate_grad_hook(f)`, `backward()` calls `f(p)` as soon as the gradient of `p`
+# is ready.
 #
-# So count. When the last gradient of a bucket is ready, `collect` the bucket and start its average, with
-# `self.start(grad_bucket(self.buckets, i))`. After backward, wait for all of them, once.
+# So count the ready gradients of each bucket. When the last gradient of bucket `i` is ready,
+# `collect` the bucket and start the average with `self.start(grad_bucket(self.buckets, i))`. After
+# backward, wait once for each started average.
 #
-# One rule more: bucket 1 never starts before bucket 0, even if it is complete. Soon we will see why.
+# There is one more rule: bucket 1 never starts before bucket 0, even if bucket 1 is complete first.
+# The part "Why in order?" below gives the reason.
 
 
 # %% exercise="Reducer"
@@ -214,15 +220,16 @@ class Reducer:
 
 
 # %% [markdown]
-# The check notes what happens: g2 where gradient 2 is ready, s0 where bucket 0 starts, | where
-# backward is over, w0 where bucket 0 is waited for.
+# The check prints the order of events: g2 means that gradient 2 is ready, s0 that bucket 0 starts, |
+# that backward is over, and w0 that the reducer waits for bucket 0.
 
 # %% check="Reducer"
 check(Reducer)
 
 # %% [markdown]
-# **Predict:** bucketed and overlapped send the same bytes in as many messages. How many of the
-# milliseconds will still be exposed?
+# **Predict:** the training below overlaps communication with backward. It sends the same bytes in as
+# many messages as the bucketed training. How many milliseconds of the communication will still be
+# exposed?
 
 # %% guess="exposed_ms"
 exposed_ms = 25 / 12 + 0.4  # your prediction, in ms
@@ -248,12 +255,12 @@ compare(naive, bucketed, overlapped, labels=["naive", "bucketed", "overlapped"])
 beside(exposed_ms, of_step(overlapped, "exposed"), "ms exposed")
 
 # %% [markdown]
-# **What to notice:** a bucket moves while backward makes the gradients of the next ones. What is left
-# exposed is about the last bucket: while that one moves, nothing is computed any more. So here small
-# buckets are good: the last one is soon sent.
+# **What to notice:** a bucket moves while backward makes the gradients of the next buckets. Only
+# about the last bucket is still exposed: while the last bucket moves, backward is over and the ranks
+# compute nothing. So small buckets are good here: a small last bucket moves quickly.
 
 # %% [markdown]
-# **In words:** both runs send the same bytes in as many all-reduces. Why is a step of the one shorter, and by how many ms? What would happen if the link were ten times slower?
+# **In words:** the bucketed and the overlapped run send the same bytes in as many all-reduces. Why is a step of the overlapped run shorter, and by how many ms? What would happen if the link were ten times slower?
 
 # %% [markdown]
 # *Your words:*
@@ -261,11 +268,12 @@ beside(exposed_ms, of_step(overlapped, "exposed"), "ms exposed")
 # %% [markdown]
 # ## Why in order?
 #
-# Collectives have no names. The first all-reduce of rank 0 meets the first of rank 1, the second
-# meets the second. Suppose that each rank starts a bucket as soon as it is complete, and that on rank 1
-# the buckets `a` and `b` are complete in the other order.
+# Collectives have no names. The first all-reduce of rank 0 meets the first all-reduce of rank 1, and
+# the second meets the second. Suppose that each rank starts a bucket as soon as the bucket is
+# complete. On rank 0, bucket `a` is complete first; on rank 1, bucket `b` is complete first.
 #
-# **Predict:** the sum of `a` over both ranks should be 2, that of `b` 20. What does each rank get?
+# **Predict:** the sum of `a` over both ranks should be 2, and the sum of `b` should be 20. Which sums
+# does each rank get?
 
 
 # %%
@@ -281,19 +289,20 @@ for rank, result in enumerate(Cluster(2).run(eager).results):
     print(f"rank {rank}: {result}")
 
 # %% [markdown]
-# **What to notice:** gradients of one layer were added to those of another, and there was no error. With
-# buckets of different sizes the run would have failed, which is better: you would have known.
+# **What to notice:** the ranks added gradients of one layer to gradients of another layer, without
+# any error. If the buckets had different sizes, the run would fail. A failure would be better,
+# because you would notice the mistake.
 #
-# So all ranks agree on one order: bucket 0, 1, 2. The best order is the one in which gradients become
-# ready. The reverse order is only a guess at it: a model may use its layers in another order than it
-# defines them.
+# So all ranks must agree on one order: bucket 0, 1, 2. The best order is the order in which the
+# gradients become ready. The reverse order of the parameters is only a guess: a model may use its
+# layers in another order than the order of their definition.
 
 # %% [markdown]
 # ## Your turn: buckets in the order of the first backward
 #
-# torch watches the first backward, and then assigns the buckets once more, in the order that it saw
-# ([the DDP paper](https://arxiv.org/abs/2006.15704), section 3.2). The ranks may have seen different
-# orders, so all take rank 0's.
+# torch records the order of the gradients in the first backward, and then assigns the buckets again,
+# in this order ([the DDP paper](https://arxiv.org/abs/2006.15704), section 3.2). The ranks may have
+# recorded different orders, so all ranks use the order of rank 0.
 #
 # `assign_buckets` walks over its parameters from the last to the first.
 
@@ -319,10 +328,10 @@ check(rebuilt_buckets)
 # %% [markdown]
 # ## A gradient that never comes
 #
-# A model may leave out layers: experts, branches, layers dropped at random. Below, rank 1 doesn't
+# A model may leave out layers: experts, branches, layers dropped at random. Below, rank 1 does not
 # use the second layer in this step.
 #
-# **Predict:** which bucket does each rank wait for?
+# **Predict:** for which bucket does each rank wait?
 
 
 # %%
@@ -348,21 +357,22 @@ def skip_a_layer():
 run = Cluster(2).run(skip_a_layer, expect_error=True)
 
 # %% [markdown]
-# Rank 1 starts nothing: bucket 0 has the bias of the second layer, whose gradient never comes there.
-# Rank 0 waits for ever.
+# Rank 1 starts no bucket: bucket 0 holds the bias of the second layer, and on rank 1 this bias never
+# gets a gradient. Rank 0 waits for rank 1 forever.
 #
-# Whether a parameter is used can be known before backward. Forward leaves a
-# [*graph*](https://docs.pytorch.org/docs/stable/notes/autograd.html) behind, of all that backward will
-# visit. Walk it from the output: a parameter that you don't meet gets no gradient, and counts as ready
-# from the start.
+# A rank can find the unused parameters before backward. Forward leaves a
+# [*graph*](https://docs.pytorch.org/docs/stable/notes/autograd.html) of all operations that backward
+# will visit. Walk this graph from the output: a parameter that the walk does not reach gets no
+# gradient, and counts as ready from the start.
 
 # %% [markdown]
 # ## Your turn: walk the graph
 #
-# A tensor's `grad_fn` is a node of the graph. `node.next_functions` are the nodes before it, as
-# pairs (node or None, number). A node for a parameter has an attribute `variable`: the parameter.
+# A tensor's `grad_fn` is a node of the graph. `node.next_functions` lists the nodes that backward
+# visits after this node, as pairs (node or None, number). A node for a parameter has an attribute
+# `variable`: the parameter.
 #
-# Many paths may lead to one node. Visit each node once, or a deep model takes for ever.
+# Many paths may lead to one node. Visit each node only once; otherwise a deep model takes forever.
 
 
 # %% exercise="unused_parameters"
@@ -393,12 +403,13 @@ def unused_parameters(output, parameters) -> list:
 check(unused_parameters)
 
 # %% [markdown]
-# An unused gradient is None, and goes into its bucket as zeros. After the average it differs: if
-# another rank has used the parameter, its gradient must arrive here too. If *no* rank has, it must
-# stay None: to an optimizer with momentum, zero is not the same as None.
+# The gradient of an unused parameter is None, and counts as zeros in the bucket. After the average,
+# there are two cases. If another rank has used the parameter, this rank must get the averaged
+# gradient too. If *no* rank has used the parameter, the gradient must stay None: for an optimizer
+# with momentum, zero is not the same as None.
 #
-# So with unused parameters the ranks ask each other who has a gradient. That is the price of
-# `find_unused_parameters=True`.
+# So in each step, the ranks tell each other which parameters have a gradient. This additional
+# all-reduce is the price of `find_unused_parameters=True`.
 
 
 # %% tags=["answers"]
@@ -418,8 +429,8 @@ def share_unused(buckets):
 # %% [markdown]
 # ## Your turn: no communication
 #
-# Lab 01 summed gradients of micro-batches. Only the sum has to be averaged over ranks, so all but
-# the last backward should be silent:
+# Lab 01 summed the gradients of micro-batches. The ranks need to average only the sum, so every
+# backward except the last should send nothing:
 #
 # ```python
 # with ddp.no_sync():
@@ -427,8 +438,8 @@ def share_unused(buckets):
 # ddp(x[1]).sum().backward()       # averages the sum
 # ```
 #
-# torch's `DistributedDataParallel` has a flag for this, `require_backward_grad_sync`, which is
-# looked at in forward. Ours will have it too.
+# torch's `DistributedDataParallel` has a flag for this, `require_backward_grad_sync`, and its forward
+# reads the flag. Your class will have the same flag.
 
 
 # %% exercise="no_sync"
@@ -452,15 +463,15 @@ def no_sync(ddp):
 check(no_sync)
 
 # %% [markdown]
-# ## The whole
+# ## The whole class
 #
-# All parts are there. `DistributedDataParallel` wraps a model, and the training loop stays as it was.
-# Two things are missing:
+# You have all parts. Now `DistributedDataParallel` wraps a model, and the training loop stays
+# unchanged. Two things are missing:
 #
-# - **the start**: all ranks begin with rank 0's parameters and buffers. Buffers, such as a batch
-#   norm's running means, have no gradients: they are sent again before each forward;
+# - **the start**: all ranks begin with rank 0's parameters and buffers. Buffers, such as the running
+#   means of a batch norm, have no gradients; so rank 0 sends its buffers again before each forward;
 # - **the end**: `backward()` itself has to wait for the averages. After `queue_callback(f)`, autograd
-#   calls `f()` when this backward is over.
+#   calls `f()` at the end of the current backward.
 
 
 # %% tags=["answers"]
@@ -481,8 +492,8 @@ def sync_buffers(module):
 # %% [markdown]
 # ## Your turn: DistributedDataParallel
 #
-# Three places are yours: the end of the constructor, the hook, and what happens when backward is
-# over. Forward is given. This is one step, with two parameters in a bucket:
+# You write three parts: the end of the constructor, the hook `gradient_ready`, and `finish`, which
+# runs when backward is over. Forward is given. This is one step, with two parameters in a bucket:
 #
 # ```
 # forward           expected += 1; the reducer begins
@@ -498,14 +509,15 @@ def sync_buffers(module):
 # ```
 
 # %% [markdown]
-# Two attributes tell what is next:
+# Two attributes hold the state between the calls:
 #
-# - `expected`: how many backwards are still to be averaged. Forward adds 1, except in `no_sync`; so a hook
-#   that is called while it is 0 does nothing.
-# - `first_order`: None until the first backward is over. Then `finish` notes the order in which gradients
-#   became ready. The next forward makes new buckets from it, and leaves `[]`: it is done.
+# - `expected`: the number of backwards whose gradients the ranks still have to average. Forward adds
+#   1, and sets `expected` to 0 in `no_sync`; while `expected` is 0, the hook does nothing.
+# - `first_order`: None until the first backward is over. Then `finish` stores the order in which the
+#   gradients became ready. The next forward makes new buckets from this order, and sets `first_order`
+#   to `[]`, so that this happens only once.
 #
-# (torch's own class may not be used in yours: the check sees it.)
+# (Your class may not use torch's own class: the check notices such a use.)
 
 
 # %% exercise="DistributedDataParallel"
@@ -630,10 +642,11 @@ check(DistributedDataParallel)
 # %% [markdown]
 # ## Beside torch's
 #
-# Now the training loop is an ordinary one; only the model is wrapped. The same data, the same
-# caps, the same link, with your class and with torch's.
+# Now the training loop is an ordinary loop; only the model is wrapped. The next cells run your class
+# and torch's class with the same data, the same caps and the same link.
 #
-# **Predict:** how many times as long as torch's is a step of yours? Will the gradients be equal?
+# **Predict:** how many times as long does a step take with your class as with torch's? Will the
+# gradients be equal?
 
 # %% guess="times_as_long"
 times_as_long = 1  # your prediction
@@ -663,14 +676,14 @@ pairs = zip(ours.results[0], torchs.results[0])
 print("gradients after 8 steps, bit for bit:", all(torch.equal(a, b) for a, b in pairs))
 
 # %% [markdown]
-# **What to notice:** the gradients are equal: with two ranks $a + b$ is $b + a$, to the last bit. With
-# more ranks, gloo adds in an order that depends on the place in the bucket. In its first backward torch
-# has other buckets than you, so there the last digit may differ; from the second on its buckets are
-# yours.
+# **What to notice:** the gradients are equal: with two ranks, $a + b$ equals $b + a$ to the last bit.
+# With more ranks, gloo adds in an order that depends on the place of a gradient in its bucket. In the
+# first backward, torch's buckets differ from your buckets, so the last digit of a gradient may
+# differ. From the second backward on, torch has the same buckets as your class.
 
 # %% [markdown]
-# Your hundred lines do what torch's class does: start early, start in order, wait once. Look into a
-# step (click, then turn the wheel to zoom):
+# Your hundred lines work as torch's class does: they start each bucket early, start the buckets in
+# order, and wait once. Look into a step (click, then turn the wheel to zoom):
 
 # %%
 from ddpkit.view import explore
@@ -678,19 +691,21 @@ from ddpkit.view import explore
 explore(ours, step=4)
 
 # %% [markdown]
-# **Where yours stops and torch's goes on:** one backward has to reach all that forward has used
-# (torch's waits for the backward of a second loss); checkpointing with `use_reentrant=False` only; no
-# sparse gradients; `find_unused_parameters` sees no tensors in a dataclass; no `process_group`,
-# `static_graph` or `join`.
+# **Features that only torch's class has:** with your class, one backward has to reach all parameters
+# that forward has used, while torch's class waits for the backward of a second loss. Your class
+# supports checkpointing only with `use_reentrant=False`, and does not support sparse gradients,
+# `process_group`, `static_graph` or `join`. Your `find_unused_parameters` does not see tensors in a
+# dataclass.
 #
-# **And the other way round:** a forward under `no_grad` sends nothing. So one rank may evaluate alone,
-# where torch's sends buffers first, and hangs.
+# **A feature that only your class has:** a forward under `no_grad` sends nothing, so one rank may
+# evaluate the model alone. torch's class sends the buffers first, and would wait for the other ranks
+# forever.
 
 # %% [markdown]
 # ## Micro-batches
 #
-# **Predict:** four micro-batches a step, three of them in `no_sync()`; a backward that averages sends 12
-# buckets. How many all-reduces are there in two steps?
+# **Predict:** each step has four micro-batches, three of them in `no_sync()`, and a backward that
+# averages sends 12 buckets. How many all-reduces are there in two steps?
 
 # %% guess="all_reduces"
 all_reduces = 2 * 12  # your prediction
@@ -714,9 +729,9 @@ beside(all_reduces, counts["all_reduce"].times, "all-reduces, with no_sync")
 # %% [markdown]
 # ## Fewer bytes
 #
-# torch has [communication hooks](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html) ready to use.
-# This one sends float16 in place of float32. It was written for torch's class, and works with yours:
-# your buckets have the same methods.
+# torch has [communication hooks](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html) ready to
+# use. The hook below sends float16 instead of float32. The hook was written for torch's class, but
+# works with your class too, because your buckets have the same methods.
 
 
 # %%
@@ -735,11 +750,13 @@ for run, steps in ((ours, 8), (slow.run(train_half), 1)):
 # %% [markdown]
 # ## What if?
 #
-# The kit knows when each gradient was ready, and what the link costs. So it can play your typical
-# step again: as it was, with one bucket, on a slower network.
+# ddpkit has recorded when each gradient was ready, and knows the latency and the bandwidth of the
+# link. So ddpkit's simulator can play your typical step again: first unchanged, then with one bucket,
+# then on a slower network.
 #
-# **Predict:** backward takes 50 ms, and 11 of its 12 parts are left when the first bucket starts. With a
-# link of a tenth of the speed, the communication takes 258 ms. How many per cent of it can be hidden?
+# **Predict:** backward takes 50 ms, and 11 of its 12 parts are left when the first bucket starts. On
+# a link of a tenth of the bandwidth, the communication takes 258 ms. How many per cent of the
+# communication can be hidden?
 
 # %% guess="hidden_per_cent"
 hidden_per_cent = 100 * (11 / 12 * 50) / 258  # your prediction
@@ -754,15 +771,16 @@ compare(again, one_bucket, slower, labels=["as it was", "one bucket", "100 Mbit/
 beside(hidden_per_cent, 100 * (slower.breakdown()[0].hidden or 0), "per cent hidden")
 
 # %% [markdown]
-# **What to notice:** overlap hides at most as much as there is to compute. Beyond that, only fewer
-# bytes help, or more work between two all-reduces: larger batches, or `no_sync`.
+# **What to notice:** overlap can hide only as much communication as there is compute at the same
+# time. To make the step still shorter, send fewer bytes, or compute more between two averages: with
+# larger batches, or with `no_sync`.
 
 # %% [markdown]
 # ## A model of your own
 #
-# Now with your class and a model of your own. Put yours in place of the two functions below: any module
-# of PyTorch, and a batch that it can be fed. (It should make no random numbers in forward, such as
-# dropout: then both classes see the same model.)
+# Now use your class with a model of your own. Replace the two functions below: let `my_model` return
+# any module of PyTorch, and `my_batch` a batch for this module. (The forward of the module should
+# draw no random numbers, as dropout does, so that both classes train the same model.)
 
 
 # %%
@@ -797,8 +815,9 @@ if mine.results[0] is not None:  # a job may have another number of ranks
 # %% [markdown]
 # ## The way out
 #
-# Torch's class, in a script of its own. Put yours in its place: `ddpkit script 06` writes this lab,
-# your class too, into a file to import it from.
+# This script uses torch's class. Save the script in a file `train.py`. To use your class instead,
+# copy it, with the functions and classes that it calls, from the file that `ddpkit script 06` writes:
+# the file contains this lab with your answers.
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -818,12 +837,13 @@ if mine.results[0] is not None:  # a job may have another number of ranks
 # dist.destroy_process_group()
 # ```
 #
-# `ddpkit run -n 8 --link "10 Gbit/s, 50 us" train.py`, and it says where a step waits.
+# Then `ddpkit run -n 8 --link "10 Gbit/s, 50 us" train.py` prints where a step waits.
 
 # %% [markdown]
 # ## Look further
 #
-# All steps of a run in one picture, a row for each rank, and what each lost waiting for others:
+# The next picture shows all steps of a run, with a row for each rank, and the time that each rank has
+# lost waiting for other ranks:
 
 # %%
 from ddpkit.view import heat_map
@@ -831,10 +851,11 @@ from ddpkit.view import heat_map
 heat_map(mine)
 
 # %% [markdown]
-# `mine.trace.save("run.json.gz")` keeps the run. In a terminal, `ddpkit trace run.json.gz` shows where
-# its time went; with `--export all.json` it writes a file for [Perfetto](https://ui.perfetto.dev), which
-# runs in the browser: "Open trace file". A run of minutes can be watched while it trains. Let its
-# training loop call `watch.report(loss.item())`:
+# `mine.trace.save("run.json.gz")` saves the trace of the run. In a terminal,
+# `ddpkit trace run.json.gz` prints where the time of the run went. With `--export all.json`, the
+# command writes a file for [Perfetto](https://ui.perfetto.dev), which runs in the browser: click
+# "Open trace file". You can watch a run of minutes while the model trains, if the training loop calls
+# `watch.report(loss.item())`:
 #
 # ```python
 # from ddpkit.view import live
@@ -856,13 +877,14 @@ heat_map(mine)
 # %% [markdown]
 # ## In this lab you have
 #
-# - hidden all-reduces below backward, bucket by bucket, in an order that all ranks agree on;
-# - kept a model with unused parameters from hanging, by walking its graph;
-# - put it all into a `DistributedDataParallel` with torch's gradients and torch's speed;
+# - hidden all-reduces behind backward, bucket by bucket, in an order on which all ranks agree;
+# - kept the training of a model with unused parameters from hanging, by walking the model's graph;
+# - built a `DistributedDataParallel` from these parts, with the gradients and the speed of torch's
+#   class;
 # - replayed a step on networks that you do not have;
-# - trained a model of your own with a class of your own.
+# - trained a model of your own with your own class.
 #
-# **Next:** take it along, into your own training script.
+# **Next:** use your class in your own training script.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 06_overlap.ipynb` in a terminal. It

@@ -182,8 +182,8 @@ class Cluster:
             return None
         if self.values or self.links is None:
             raise ClusterError(
-                f"alike={present} runs {present} of {self.world_size} ranks, so the others have no "
-                'values: it needs values=False and a machine, as in machine="A100"'
+                f"alike={present} runs {present} of {self.world_size} ranks, so the other ranks "
+                'have no values: add values=False and a machine, as in machine="A100"'
             )
         alike = Alike(self.world_size, present)
         try:

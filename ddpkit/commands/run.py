@@ -141,8 +141,8 @@ def run(
 
     if alike is not None and not no_values:
         raise ClusterError(
-            f"--alike {alike} runs {alike} of {ranks} ranks, so the others have no values: add "
-            "--no-values and --machine"
+            f"--alike {alike} runs {alike} of {ranks} ranks, so the other ranks have no values: "
+            "add --no-values and --machine"
         )
     if no_values and machine is None:
         raise ClusterError(

@@ -82,7 +82,7 @@ def standalone(name: str, answer: object) -> str:
         NotKept: it uses something without such a form, for example an object made in another cell.
     """
     if str(getattr(answer, "__module__", "")).startswith("ddpkit."):
-        raise NotKept("the answer is the kit's own")
+        raise NotKept("the answer is ddpkit's own")
     collector = _Collector()
     if not _is_definition(answer):
         raise NotKept(f"the answer is a {type(answer).__name__}, not a function or class")

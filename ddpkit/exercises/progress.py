@@ -97,7 +97,7 @@ def _read(path: Path) -> tuple[Progress | None, str | None]:
             points=float(data["points"]),
         )
         if result.exercise != path.stem:
-            raise ValueError(f"its result is of {result.exercise}")
+            raise ValueError(f"the result belongs to {result.exercise}")
     except (ValueError, KeyError, TypeError):  # JSONDecodeError and UnicodeDecodeError too
         aside = _set_aside(path)
         return None, f"{path} was damaged: it is renamed {aside.name}, and a new file begins."

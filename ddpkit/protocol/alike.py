@@ -26,9 +26,7 @@ class Alike:
         """Raise ValueError if a rank and a copy have unlike machines, links or speeds."""
         n, k = self.world_size, self.present
         if not 1 <= k <= n or n % k:
-            raise ValueError(
-                f"alike={k} of {n} ranks: give a number of ranks of which {n} is a multiple"
-            )
+            raise ValueError(f"alike={k} of {n} ranks: give a divisor of {n}")
         hosts = links.hosts
         if hosts is not None and links.host_count > 1 and k % hosts.size:
             raise ValueError(
@@ -40,7 +38,7 @@ class Alike:
                 if mine != of[rank % k]:
                     raise ValueError(
                         f"alike={k} makes rank {rank} a copy of rank {rank % k}, but the ranks "
-                        f"have unlike {what}s"
+                        f"have different {what}s"
                     )
 
     def running(self, members: Iterable[int]) -> tuple[int, ...]:
@@ -55,7 +53,8 @@ class Alike:
             raise ValueError(
                 f"the group {short(members)} does not repeat: with alike={self.present}, the ranks "
                 f"of the group are copies of ranks {short(originals)}. A group must have ranks "
-                f"below {self.present} alone, or equally many copies of each rank"
+                f"below {self.present} only, or the same number of copies of each of its ranks "
+                f"below {self.present}"
             )
 
     def first_copy(self, members: Sequence[int]) -> tuple[int, ...]:

@@ -157,4 +157,4 @@ def test_ranks_are_alike_without_values_only() -> None:
     script = str(SCRIPTS / "ddp.py")
     done = CliRunner().invoke(main, ["run", "-n", "4", "--alike", "2", "--machine", "A100", script])
     assert done.exit_code != 0
-    assert "so the others have no values: add --no-values and --machine" in done.output
+    assert "so the other ranks have no values: add --no-values and --machine" in done.output

@@ -311,15 +311,15 @@ def test_groups_that_only_members_make():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"alike": 3}, "alike=3 of 8 ranks: give a number of ranks of which 8 is a multiple"),
-        ({"alike": 2, "values": True}, "it needs values=False and a machine"),
+        ({"alike": 3}, "alike=3 of 8 ranks: give a divisor of 8"),
+        ({"alike": 2, "values": True}, "add values=False and a machine"),
         ({"alike": 2, "link": HOSTS}, "alike=2 on hosts of 4 ranks: give a multiple of 4"),
         (
             {"alike": 2, "speed": {3: 0.5}},
-            "makes rank 3 a copy of rank 1, but the ranks have unlike speeds",
+            "makes rank 3 a copy of rank 1, but the ranks have different speeds",
         ),
-        ({"alike": 2, "link": {"default": LINK, 4: "1 Gbit/s"}}, "unlike links"),
-        ({"alike": 2, "machine": {"default": CPU, 5: GPU}}, "unlike machines"),
+        ({"alike": 2, "link": {"default": LINK, 4: "1 Gbit/s"}}, "different links"),
+        ({"alike": 2, "machine": {"default": CPU, 5: GPU}}, "different machines"),
         ({"alike": True}, "alike= takes a whole number of ranks, not True"),
         ({"alike": 0}, "Cluster"),
     ],

@@ -317,4 +317,4 @@ def test_the_kits_own_is_not_the_students():
         return 1
 
     answer.__module__ = "ddpkit.answers.lab00"
-    assert "the answer is the kit's own" in keep("answer", answer)
+    assert "the answer is ddpkit's own" in keep("answer", answer)

@@ -79,7 +79,7 @@ def test_show_prints_and_returns_the_picture(capsys: pytest.CaptureFixture[str])
 
 
 def test_what_cannot_be_shown_is_said() -> None:
-    with pytest.raises(ValueError, match="x has 256 columns, and W₂ 1024 rows"):
+    with pytest.raises(ValueError, match="x has 256 columns, but W₂ has 1024 rows"):
         show_blocks(X, ROWS)
     with pytest.raises(ValueError, match="a matrix, and at least one rank"):
         show_blocks()

@@ -57,7 +57,7 @@ def test_another_length_is_the_same_schedule_of_that_length() -> None:
         schedule("scatter", 4, 4000, 2)
     )
     own = Schedule("mine", "all_reduce", 2, 4, (Send(0, 1, (0, 1), 0),))
-    with pytest.raises(ValueError, match="length= applies to ddpkit's own schedules"):
+    with pytest.raises(ValueError, match="length= can change only the schedules of ddpkit's"):
         playback_of_schedule(own, 8)
 
 

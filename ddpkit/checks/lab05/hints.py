@@ -74,7 +74,7 @@ PIECES = (
 def begins(s: Seen) -> list[tuple[int, int]]:
     """Return the place in flat of each piece's first element, and the right place.
 
-    Pieces without elements are left out. ValueError: a piece is no stretch of flat.
+    Pieces without elements are left out. ValueError: a piece has no place in flat.
     """
     flat = [value for piece in s.expect["pieces"] for value in piece.reshape(-1).tolist()]
     found, due = [], 0
@@ -83,7 +83,7 @@ def begins(s: Seen) -> list[tuple[int, int]]:
         if values:
             begin = flat.index(values[0])
             if flat[begin : begin + len(values)] != values:
-                raise ValueError("a piece is no stretch of flat")
+                raise ValueError("a piece has no place in flat")
             found.append((begin, due))
         due += right.numel()
     return found

@@ -59,7 +59,7 @@ def divisor(s: Seen) -> int:
     total = sum(s.flats)
     found = round(float(total.sum() / s.buffers[0].sum()))
     if not have(s, *[total / found] * s.n):
-        raise ValueError("the buffers are no part of the sum")
+        raise ValueError("the buffers are not the sum divided by a whole number")
     return found
 
 

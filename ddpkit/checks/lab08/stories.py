@@ -50,7 +50,7 @@ class NotedRule:
     def may_pull(self, worker: int) -> bool:
         self._asked += 1
         if self._asked > ASKED_AT_MOST:
-            raise Spinning(f"may_pull was asked {ASKED_AT_MOST} times")
+            raise Spinning(f"may_pull was called {ASKED_AT_MOST} times")
         return self._moved >= self.needs.get((worker, self._pulls.get(worker, 0)), 0)
 
     def pull(self, worker: int) -> Any:

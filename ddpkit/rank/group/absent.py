@@ -127,7 +127,7 @@ class Copying(Landing):
 
     def get_future(self) -> Any:
         """Raise RuntimeError: gloo's own future would have fewer results, and come too early."""
-        raise RuntimeError("the call ends with the wait for it")
+        raise RuntimeError("with alike=, this call has no future: call wait() instead")
 
     def result(self) -> list[torch.Tensor]:
         return self._results

@@ -106,7 +106,8 @@ def blocks_of(matrices: Sequence[Matrix], ranks: int, *, whole: bool = True) -> 
     for number, right in enumerate(rest, 1):
         if left.columns != right.rows:
             raise ValueError(
-                f"{left.name} has {left.columns} columns, and {right.name} {right.rows} rows"
+                f"{left.name} cannot be multiplied by {right.name}: {left.name} has {left.columns} "
+                f"columns, but {right.name} has {right.rows} rows"
             )
         before, right = _summed(right, ranks)
         if (left.held, right.held) not in RULES:

@@ -90,7 +90,8 @@ def _resized(plan: Schedule, length: int) -> Schedule:
     except ValueError:
         pass  # not one of ours by name
     raise ValueError(
-        f"length= applies to ddpkit's own schedules: make {plan} with {length} elements"
+        f"length= can change only the schedules of ddpkit's schedule(): make {plan} with "
+        f"{length} elements instead"
     )
 
 
