@@ -162,9 +162,9 @@ check(token_ring)
 # ## The first timeline
 #
 # Inside a laptop, messages are too fast to watch. So the next cluster is *emulated*: its ranks are
-# real, but the clock of each rank runs as if the rank had its own machine, on a link of 1 Gbit/s. On
-# this link, a message of 4 MB takes 32.2 ms. (1 MB is 1,000,000 bytes in all labs and pictures, with
-# one exception in lab 05: torch's bucket caps.)
+# real, but each rank's clock runs as on its own machine, with a link of 1 Gbit/s. On this link, a
+# message of 4 MB takes 32.2 ms. (1 MB is 1,000,000 bytes in all labs, except for torch's bucket caps
+# in lab 05.)
 #
 # The kit draws a row for each rank; time runs to the right.
 
@@ -276,9 +276,9 @@ def me_first():
 run = Cluster(2).run(me_first, expect_error=True)
 
 # %% [markdown]
-# It does not: here, with gloo, `send` returns only when the other side has begun to receive. With NCCL
-# the call returns at once, but the GPU's queue of work stands still until the other side receives: the
-# deadlock is the same.
+# Sending first does not help: here, with gloo, `send` returns only when the other rank has begun to
+# receive. With NCCL, the call returns at once, but the GPU's queue of work stands still until the
+# other rank receives, so the deadlock is the same.
 
 # %% [markdown]
 # Some systems keep a small message in a buffer and let `send` return early

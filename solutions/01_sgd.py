@@ -343,7 +343,8 @@ show(Cluster(1, machine="laptop core").run(three_steps))
 # **What to notice:** backward takes about twice as long as forward. For each weight, forward computes
 # one matrix product, and backward computes two: one for the gradient of the weight, and one for the
 # gradient that goes on to the layer before.
-#
+
+# %% [markdown]
 # The steps form a chain. Step $t$ needs the parameters that step $t - 1$ has made; within a step,
 # backward needs the forward, and the optimizer needs the gradients. So steps cannot run side by side
 # unless the method changes.

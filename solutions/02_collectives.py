@@ -41,7 +41,8 @@ from ddpkit import Cluster, beside, check, show, span
 # `send` returns when the message is sent, and `recv` returns when the message has arrived. `isend`
 # and `irecv` only *start* a message and return a handle at once; `handle.wait()` returns when the
 # message is sent or has arrived.
-#
+
+# %% [markdown]
 # Rank 0 sends 2 MB, which take 161 ms on the link below, and has 100 ms of work to do.
 #
 # **Predict:** how long do the message and the work take together, with `send`? And with `isend`?
@@ -142,12 +143,11 @@ for nbytes, seconds in zip(sizes, round_trips):
 # $$\alpha + S / \beta$$
 #
 # - the **latency** $\alpha$ is the time that even an empty message takes, in seconds;
-# - the **bandwidth** $\beta$ says how fast the bytes of the message follow each other, in bytes per
-#   second.
+# - the **bandwidth** $\beta$ says how fast the bytes follow each other, in bytes per second.
 #
-# These two numbers describe a link well enough to predict every time in this lab and the next.
-# ([Thakur, Rabenseifner and Gropp](https://doi.org/10.1177/1094342005051521) use the two numbers to
-# choose the collectives of MPICH.)
+# These two numbers are enough to predict every time in this lab and the next. (MPICH chooses its
+# collectives by $\alpha$ and $\beta$: [Thakur, Rabenseifner and
+# Gropp](https://doi.org/10.1177/1094342005051521).)
 
 # %% [markdown]
 # ## Your turn: fit a line
@@ -318,9 +318,9 @@ beside(tree_ms, run.trace.duration_ms, "ms")
 # ## Your turn: reduce
 #
 # If messages go backwards along a tree, ranks can add up tensors on the way. This collective is a
-# **reduce**: rank `dst` gets the sum of the tensors of all ranks. Rank `dst` has place 0. In the
-# round with `far` = 1, 2, 4, … each rank whose place `p` is an odd multiple of `far` sends its sum to
-# the rank at place `p - far`, and is done.
+# **reduce**: rank `dst`, at place 0, gets the sum of all ranks' tensors. In the round with `far` = 1,
+# 2, 4, … each rank whose place `p` is an odd multiple of `far` sends its sum to the rank at place
+# `p - far`, and is done.
 #
 # **Predict:** how many messages does a rank send at most?
 
@@ -563,7 +563,8 @@ beside(ring_ms, run.trace.duration_ms, "ms")
 #
 # A **barrier** moves no data. No rank returns from a barrier before every rank has called the
 # barrier. So each rank must *hear* of all other ranks, directly or through other ranks.
-#
+
+# %% [markdown]
 # In each round, let every rank send to the rank at distance `far` = 1, 2, 4, … to the right. A
 # message means: the sender has come, and so have all ranks of which the sender has heard.
 #
@@ -572,7 +573,7 @@ beside(ring_ms, run.trace.duration_ms, "ms")
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# After round 1, each rank has heard of one other rank, and after round 2 of three. Count the rank itself too: the number of known ranks doubles in each round: 1, 2, 4, 8.
+# After round 1, each rank has heard of one other rank, and after round 2 of three. With the rank itself, the number of known ranks doubles in each round: 1, 2, 4, 8.
 #
 # </details>
 
@@ -678,13 +679,12 @@ compare(yours, torchs, labels=["yours", "torch.distributed"])
 # %% [markdown]
 # ## In this lab you have
 #
-# - started a message, worked meanwhile, and waited for the end of the message;
+# - started a message, worked meanwhile, and then waited for the message;
 # - measured a link, and described it by two numbers, $\alpha$ and $\beta$;
 # - built trees, which need $\lceil \log_2 n \rceil$ rounds, and rings, in which every link is always busy;
 # - counted bytes and rounds, and seen why a rank in the middle is slow.
 #
-# **Next:** lab 03 builds six ways to give all ranks the sum, and predicts the fastest way for each
-# size of tensor and number of ranks.
+# **Next:** lab 03 gives all ranks the sum, in six ways, and predicts the fastest.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 02_collectives.ipynb` in a terminal. It

@@ -64,10 +64,10 @@ cluster.run(torch_sum).results
 # %% [markdown]
 # ## Two prices
 #
-# A message takes a **latency** $\alpha$, and then its bytes pass at the **bandwidth** $\beta$. For a
-# tensor of $S$ bytes, we write $t = S/\beta$. So two counts give the time of an all-reduce:
+# A message takes a **latency** $\alpha$, and then its bytes pass at the **bandwidth** $\beta$. For
+# $S$ bytes, we write $t = S/\beta$. So two counts give the time of an all-reduce:
 #
-# - latencies: the number of messages in a row, in which each message waits for the message before;
+# - latencies: the number of messages in a row, each waiting for the message before;
 # - bytes: the number of bytes on the busiest link.
 #
 # Each check below prints both counts. (On a network of your own, lab 02's `fit_link` finds $\alpha$
@@ -85,11 +85,10 @@ print(f"S is {x.nbytes:,} bytes, and t = S/β is {x.nbytes / bandwidth * 1e3:.0f
 # %% [markdown]
 # ## 1 · Everybody tells everybody
 #
-# Each rank starts messages with its tensor to all other ranks at once, and adds up the tensors that
-# arrive. In which order should a rank send? If all ranks began with a message to rank 0, the link of
-# rank 0 would take these messages one after the other, and the links of the other ranks would be
-# idle. So each rank sends first to the rank on its right, then to the rank after that, and so on: no
-# two ranks ever send to the same rank at the same time.
+# Each rank sends its tensor to all other ranks at once, and adds up the tensors that arrive. In which
+# order? If all ranks began with rank 0, its link would take their messages one after the other, and
+# the other links would be idle. So each rank sends first to the rank on its right, then to the next
+# rank, and so on: no two ranks send to the same rank at the same time.
 
 # %% [markdown]
 # **Predict:** on four ranks, how many times $t$ and how many times $\alpha$ does this all-reduce
@@ -151,10 +150,10 @@ beside(all_to_all_ms, run.trace.duration_ms, "ms")
 #
 # In round 1, every rank sends `x` to the next rank and receives from the rank before; in round 2,
 # every rank sends to the rank after the next; and so on. After n − 1 rounds, a rank has received the
-# tensors of all other ranks. A rank has memory for only one received tensor, so add each tensor when
-# it arrives.
+# tensors of all other ranks. Memory holds only one received tensor, so add each tensor when it
+# arrives.
 #
-# **Predict:** which of the two counts changes, the count of $\alpha$ or the count of $t$?
+# **Predict:** which count changes, the count of $\alpha$ or the count of $t$?
 
 
 # %% exercise="round_robin"
@@ -239,10 +238,10 @@ beside(master_ms, run.trace.duration_ms, "ms")
 # %% [markdown]
 # ## 4 · A tree
 #
-# The master needs help. In each round, half of the ranks that hold a sum send this sum to the other
-# half: with eight ranks, four ranks add at the same time, then two, then one. After
-# $\lceil \log_2 n \rceil$ rounds, rank 0 has the sum of all ranks, and the sum goes down the tree
-# again. Lab 02 has given you both halves: `reduce` and `broadcast`.
+# The master needs help. In each round, half of the ranks with a sum send the sum to the other half:
+# with eight ranks, four ranks add at the same time, then two, then one. After
+# $\lceil \log_2 n \rceil$ rounds, rank 0 has the whole sum, which goes down the tree again. Both
+# halves are in lab 02: `reduce` and `broadcast`.
 #
 # **Predict:** the master took 640 ms on four ranks. How long does the tree take?
 
@@ -380,8 +379,8 @@ print(cluster.run(pass_around, torch.ones(8)).traffic.table())
 
 # %% [markdown]
 # The sum is right, and many tutorials show this program. But count the bytes: $S$ is 32 bytes here,
-# and each rank sends 96 bytes, three whole tensors. That is no better than everybody to everybody.
-# Moreover, all four ranks add up the *same* numbers, each rank in its own order.
+# and each rank sends 96 bytes, three whole tensors. So the program sends as many bytes as
+# `all_to_all`. Moreover, all four ranks add up the *same* numbers, each rank in its own order.
 #
 # So let each rank add up only a quarter of the tensor.
 
@@ -648,7 +647,8 @@ for n in (4, 32, 256, 2048):
 # once](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/), so that
 # all links are busy) and tables of latencies and bandwidths. For each call, NCCL takes the algorithm
 # that its own formulas predict to be the fastest.
-#
+
+# %% [markdown]
 # **gloo**, as torch calls it, always takes a ring. gloo cuts the chunks into segments, so that one
 # segment moves while the rank adds another. So even a small tensor takes $2(n - 1)$ latencies: one
 # reason why gradients travel in buckets (lab 05).
@@ -710,15 +710,12 @@ for f, sums in zip(SIX, zip(*filter(None, results))):  # a job may have fewer ra
     print(f"{f.__name__:14}", *sums, same)
 
 # %% [markdown]
-# **What to notice:** each line shows one of the six, and each bracket holds the four elements of one
-# rank's sum.
+# **What to notice:** each line is one of the six, each bracket the four elements of a rank's sum.
 #
-# - The six do not all give the same sum, because they add in four different orders.
-# - In the ring, the elements differ: each element is in a chunk of its own, and the sum of each chunk
-#   starts on a different rank.
-# - If one rank adds and the others copy, all ranks get the same bits. If two partners add the same
-#   two numbers, as in the butterfly, both get the same bits too. In `round_robin`, each rank begins
-#   with its own number, so the ranks get different sums.
+# - The sums differ, because the six add in four different orders.
+# - In the ring, the elements differ: each chunk's sum starts on a different rank.
+# - If one rank adds and the others copy, or if two partners add the same two numbers, all get the
+#   same bits. In `round_robin`, each rank begins with its own number, so the sums differ.
 
 # %% [markdown]
 # This is the problem of `round_robin`, in which each rank adds in its own order. The ranks train

@@ -557,9 +557,8 @@ print(f"right after 3 epochs: {right:.0%} of the digits")
 
 # %% [markdown]
 # **What to notice:** the parameters of the four ranks are equal to the last bit. The parameters of
-# one process differ from these by a few roundings of float32, because the ranks add up the same sum
-# in another order. So four ranks are not "about as good" as one process: four ranks compute the same
-# training.
+# one process differ by a few roundings of float32, because the ranks add up the same sum in another
+# order. So four ranks are not "about as good" as one process: four ranks do the same training.
 #
 # (One exception: a BatchNorm computes the mean over the images of its own rank only. For the mean
 # over all ranks, torch has
@@ -581,7 +580,8 @@ show(trained, step=4)
 # network. While the network is busy nobody computes, and while the ranks compute the network does
 # nothing. All of the communication is *exposed*. (The thin bar at the start of a step is the
 # all_reduce that counts the images: 8 bytes, at the cost of $2(n - 1)$ latencies.)
-#
+
+# %% [markdown]
 # The next picture shows the whole run. Click into the picture; then turn the wheel to zoom, drag to
 # move, or point at a bar.
 
@@ -683,12 +683,11 @@ for n in measured[True]:
     print(f"n = {n:2}: strong {texts[0]}, weak {texts[1]}")
 
 # %% [markdown]
-# **What to notice:** strong scaling comes to an end. With more ranks, a rank has less to compute, but
-# the communication does not shrink, and with 32 ranks the latencies make the step longer again. Weak
-# scaling goes on: the compute of a rank stays the same, each rank sends less than $2S$ bytes, and
-# only the latencies grow. But the batch grows too, and lab 01 showed that large batches give less and
-# less for their price. ([Goyal and others](https://arxiv.org/abs/1706.02677) trained with batches of
-# 8,192 images on 256 GPUs.)
+# **What to notice:** strong scaling comes to an end. With more ranks, each computes less, but the
+# communication does not shrink, and with 32 ranks the step is longer again. Weak scaling goes on: a
+# rank's compute stays the same, each rank sends less than $2S$, and only the latencies grow. But the
+# batch grows too, and large batches give less and less for their price (lab 01). ([Goyal and
+# others](https://arxiv.org/abs/1706.02677) trained with batches of 8,192 images on 256 GPUs.)
 
 # %% [markdown]
 # **In words:** 16 ranks with 1,024 images are not 16 times as fast as one rank. How many times as fast are they, and where has the rest of the time gone? Say how many ms of a step are compute and how many are communication.
@@ -743,8 +742,8 @@ explore_scaling(step_of_512, world_size=16)
 # - trained on four ranks to the parameters of one process, uneven batches included;
 # - predicted and measured how far the training scales.
 #
-# **Next:** all communication was exposed. Lab 05 puts the gradients into buckets, so that lab 06 can
-# send the first buckets while backward still computes the other gradients.
+# **Next:** all communication was exposed. Lab 05 puts gradients into buckets, so that lab 06 can send
+# the first buckets while backward still computes.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 04_data_parallel.ipynb` in a terminal. It

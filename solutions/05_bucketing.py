@@ -240,7 +240,8 @@ beside(bucket_count, len(assign_buckets(deep_model().parameters(), 0.1)), "bucke
 # into the bucket, and after the all-reduce, the optimizer finds the result in `p.grad`. torch calls
 # this
 # [`gradient_as_bucket_view`](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html).
-#
+
+# %% [markdown]
 # But `zero_grad()` sets `p.grad = None`, and the next backward sets `p.grad` to a new tensor outside
 # the bucket. So `GradientBuckets` must **collect** this gradient: copy the new tensor into the
 # bucket, and make `p.grad` a view again.
@@ -358,9 +359,9 @@ show(large, step=6)
 # %% [markdown]
 # ## Your turn: the best cap
 #
-# Predict the best cap. One recorded step shows when each gradient is ready, and the bytes of each
-# gradient. The latency $\alpha$ and the bandwidth $\beta$ of the link give the time of an all-reduce
-# of $B$ bytes on $n$ ranks:
+# Predict the best cap. One recorded step shows when each gradient is ready, and its bytes. The
+# latency $\alpha$ and the bandwidth $\beta$ of the link give the time of an all-reduce of $B$ bytes
+# on $n$ ranks:
 #
 # $$2(n - 1)\,\alpha + 2\,\frac{n - 1}{n} \cdot \frac{B}{\beta}$$
 #
@@ -436,10 +437,9 @@ print(f"best_cap's choice, {best} MB: {chosen:.0f} ms; the best measured: {min(m
 
 # %% [markdown]
 # **What to notice:** the curve is a U. On the left, too many all-reduces take their latencies; on the
-# right, the bytes wait too long before a rank sends them. The two points on the left are equal,
-# because a single layer fills a bucket with a cap of 0.03 MB and with a cap of 0.06 MB. The bottom of
-# the U is wide: a cap of twice the best size costs little time. torch's default of 25 MB is for
-# models of hundreds of MB on fast links.
+# right, the bytes wait too long before a rank sends them. The two leftmost points are equal, because
+# one layer fills a bucket of 0.03 MB and a bucket of 0.06 MB. The bottom of the U is wide: twice the
+# best cap costs little time. torch's 25 MB are for models of hundreds of MB on fast links.
 
 # %% [markdown]
 # **In words:** which cap is best here, and how many ms does a step take with this cap? Why does a step with a cap of 0.03 MB take longer, and why does a step with a cap of 4 MB?

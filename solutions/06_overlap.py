@@ -174,7 +174,8 @@ check(average)
 # So count the ready gradients of each bucket. When the last gradient of bucket `i` is ready,
 # `collect` the bucket and start the average with `self.start(grad_bucket(self.buckets, i))`. After
 # backward, wait once for each started average.
-#
+
+# %% [markdown]
 # There is one more rule: bucket 1 never starts before bucket 0, even if bucket 1 is complete first.
 # The part "Why in order?" below gives the reason.
 
@@ -268,9 +269,9 @@ beside(exposed_ms, of_step(overlapped, "exposed"), "ms exposed")
 # %% [markdown]
 # ## Why in order?
 #
-# Collectives have no names. The first all-reduce of rank 0 meets the first all-reduce of rank 1, and
-# the second meets the second. Suppose that each rank starts a bucket as soon as the bucket is
-# complete. On rank 0, bucket `a` is complete first; on rank 1, bucket `b` is complete first.
+# Collectives have no names. The first all-reduce of rank 0 meets the first of rank 1, and the second
+# meets the second. Suppose that each rank starts a bucket as soon as the bucket is complete. On rank
+# 0, bucket `a` is complete first; on rank 1, bucket `b` is complete first.
 #
 # **Predict:** the sum of `a` over both ranks should be 2, and the sum of `b` should be 20. Which sums
 # does each rank get?
@@ -292,7 +293,8 @@ for rank, result in enumerate(Cluster(2).run(eager).results):
 # **What to notice:** the ranks added gradients of one layer to gradients of another layer, without
 # any error. If the buckets had different sizes, the run would fail. A failure would be better,
 # because you would notice the mistake.
-#
+
+# %% [markdown]
 # So all ranks must agree on one order: bucket 0, 1, 2. The best order is the order in which the
 # gradients become ready. The reverse order of the parameters is only a guess: a model may use its
 # layers in another order than the order of their definition.
@@ -407,7 +409,8 @@ check(unused_parameters)
 # there are two cases. If another rank has used the parameter, this rank must get the averaged
 # gradient too. If *no* rank has used the parameter, the gradient must stay None: for an optimizer
 # with momentum, zero is not the same as None.
-#
+
+# %% [markdown]
 # So in each step, the ranks tell each other which parameters have a gradient. This additional
 # all-reduce is the price of `find_unused_parameters=True`.
 
@@ -511,13 +514,13 @@ def sync_buffers(module):
 # %% [markdown]
 # Two attributes hold the state between the calls:
 #
-# - `expected`: the number of backwards whose gradients the ranks still have to average. Forward adds
-#   1, and sets `expected` to 0 in `no_sync`; while `expected` is 0, the hook does nothing.
+# - `expected`: the number of backwards that still have to average. Forward adds 1, or sets `expected`
+#   to 0 inside `no_sync`. While `expected` is 0, the hook does nothing.
 # - `first_order`: None until the first backward is over. Then `finish` stores the order in which the
 #   gradients became ready. The next forward makes new buckets from this order, and sets `first_order`
-#   to `[]`, so that this happens only once.
+#   to `[]`.
 #
-# (Your class may not use torch's own class: the check notices such a use.)
+# (Your class may not use torch's class.)
 
 
 # %% exercise="DistributedDataParallel"
@@ -696,7 +699,8 @@ explore(ours, step=4)
 # supports checkpointing only with `use_reentrant=False`, and does not support sparse gradients,
 # `process_group`, `static_graph` or `join`. Your `find_unused_parameters` does not see tensors in a
 # dataclass.
-#
+
+# %% [markdown]
 # **A feature that only your class has:** a forward under `no_grad` sends nothing, so one rank may
 # evaluate the model alone. torch's class sends the buffers first, and would wait for the other ranks
 # forever.
@@ -751,8 +755,8 @@ for run, steps in ((ours, 8), (slow.run(train_half), 1)):
 # ## What if?
 #
 # ddpkit has recorded when each gradient was ready, and knows the latency and the bandwidth of the
-# link. So ddpkit's simulator can play your typical step again: first unchanged, then with one bucket,
-# then on a slower network.
+# link. So ddpkit's simulator can play your typical step again: unchanged, with one bucket, and on a
+# slower network.
 #
 # **Predict:** backward takes 50 ms, and 11 of its 12 parts are left when the first bucket starts. On
 # a link of a tenth of the bandwidth, the communication takes 258 ms. How many per cent of the

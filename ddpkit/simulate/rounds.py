@@ -220,5 +220,7 @@ def _starts(n: int, starts: Sequence[int] | None) -> Times:
     import numpy as np
 
     if starts is not None and len(starts) != n:
-        raise ValueError(f"{len(starts)} starts for {n} ranks: give one start for each rank")
+        raise ValueError(
+            f"starts= has {len(starts)} times for {n} ranks: give one time for each rank"
+        )
     return np.zeros(n, dtype=np.int64) if starts is None else np.array(starts, dtype=np.int64)

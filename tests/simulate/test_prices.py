@@ -96,7 +96,7 @@ def test_hosts_that_do_the_same_are_worked_out_once() -> None:
 def test_arrays_say_what_they_cannot_do() -> None:
     with pytest.raises(ValueError, match="on hosts"):
         butterfly_ends(8, Links.parse(HOSTS, 16))
-    with pytest.raises(ValueError, match="2 starts for 4 ranks"):
+    with pytest.raises(ValueError, match="starts= has 2 times for 4 ranks"):
         ring_ends(8, Links.parse("1 Gbit/s", 4), [0, 0])
 
 
