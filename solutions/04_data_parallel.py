@@ -206,13 +206,13 @@ beside(served_bytes, server.traffic.sent(0), "bytes")
 # **What to notice:** the server sends all images of the other ranks: in every epoch, $\frac{n-1}{n}$
 # of the data leave one machine. If the data grow with the number of ranks, these bytes grow too. With
 # partitioned data, the ranks send no images. The price: each rank must be able to read every image,
-# or must always train on the same part of the images.
+# or always trains on the same part.
 
 # %% [markdown]
 # ## The same list on all ranks
 #
-# Now the ranks must average their gradients. The task looks simple: for each parameter with a
-# gradient, all_reduce the gradient. But below, the two ranks use different layers of one model.
+# To average the gradients looks simple: all_reduce each gradient. But below, the two ranks use
+# different layers of one model.
 #
 # **Predict:** what happens?
 
@@ -305,10 +305,9 @@ check(average_by_gather)
 # %% [markdown]
 # ## What it costs
 #
-# The next cell defines a few steps of training, with any function that averages, and an emulated
-# network. With `machine=`, each rank computes at the speed of one laptop core. ddpkit counts the
-# operations and does not measure their time, so a run takes the same time even if your laptop is
-# busy.
+# The next cells train on an emulated network, with any function that averages. With `machine=`, each
+# rank computes at the speed of one laptop core. ddpkit counts the operations and does not measure
+# their time, so times are the same on a busy laptop.
 
 # %% [markdown]
 # **Predict:** the gradients have $S$ = 1.2 MB, which take 9.7 ms at 1 Gbit/s. The six parameters need
@@ -582,8 +581,8 @@ show(trained, step=4)
 # all_reduce that counts the images: 8 bytes, at the cost of $2(n - 1)$ latencies.)
 
 # %% [markdown]
-# The next picture shows the whole run. Click into the picture; then turn the wheel to zoom, drag to
-# move, or point at a bar.
+# The next picture shows the whole run: click, then turn the wheel to zoom, drag to move, or point at
+# a bar.
 
 # %%
 from ddpkit.view import explore
@@ -696,8 +695,8 @@ for n in measured[True]:
 # *Your words:*
 
 # %% [markdown]
-# The next picture has sliders for the step with 512 images: choose any network and any number of
-# ranks. Start with the values of this lab, then make the link slower.
+# The next picture has sliders for the step with 512 images. Start with the values of this lab, then
+# make the link slower.
 #
 # **Predict:** with a link of a tenth of the bandwidth, on how many ranks is a step with a shared
 # batch the fastest?
