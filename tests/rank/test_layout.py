@@ -26,15 +26,15 @@ class Allowed(Exception):
 def of_gloo_and_of_the_kit(named: str) -> dict[str, tuple[bool, bool]]:
     """Return two marks for each case: gloo's numbers are wrong; the kit refuses the call."""
     found = list(getattr(layouts, named)())
-    wrong, checks = {}, (layout.check, shared_memory.check)
-    layout.check = shared_memory.check = lambda *_: None
+    wrong, checks = {}, (layout.order, shared_memory.check)
+    layout.order, shared_memory.check = lambda *_: (), lambda *_: None
     for name, case in found:
         try:
             came, promised = case()
             wrong[name] = not all(map(torch.equal, came, promised))
         except (RuntimeError, ValueError):  # gloo refuses the call
             wrong[name] = True
-    layout.check, shared_memory.check = checks
+    layout.order, shared_memory.check = checks
 
     def allowed(*_: Any, **__: Any) -> None:
         raise Allowed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,16 +17,21 @@ REDUCTIONS = {op.value: name for name, op in dist.ReduceOp.RedOpType.__members__
 
 def tensor(value: Any) -> torch.Tensor | None:
     """The first tensor in nested lists and tuples."""
-    return next(tensors(value), None)
+    return next(iter(tensors(value)), None)
 
 
-def tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors(value: Any) -> list[torch.Tensor]:
     """All tensors in nested lists and tuples."""
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
+        return [value]
+    found: list[torch.Tensor] = []
+    if isinstance(value, (list, tuple)):
         for item in value:
-            yield from tensors(item)
+            if isinstance(item, torch.Tensor):
+                found.append(item)
+            else:
+                found += tensors(item)
+    return found
 
 
 def nbytes(found: torch.Tensor) -> int:
@@ -70,7 +74,7 @@ def unequal_parts(
     sends, takes = _splits_of(op, args, size)
     if not (sends and takes) or (op == "all_to_all_single" and len({*sends, *takes}) == 1):
         return (), ()
-    each = next(tensors(args)).element_size()
+    each = tensors(args)[0].element_size()
     return tuple(each * part for part in sends), tuple(each * part for part in takes)
 
 

@@ -56,12 +56,12 @@ def have_changed(before: Versions) -> bool:
 
 def used(what: Call, payload: Any, rank: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return the tensors that an operation only reads, and the tensors that it writes."""
-    tensors = list(arguments.tensors(payload))
+    tensors = arguments.tensors(payload)
     if what.op == "send" or (what.op == "broadcast" and what.root == rank):
         return tensors, []
     if what.op in IN_PLACE or what.op == "broadcast":
         return [], tensors
-    return list(arguments.tensors(payload[1:])), list(arguments.tensors(payload[:1]))
+    return arguments.tensors(payload[1:]), arguments.tensors(payload[:1])
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:

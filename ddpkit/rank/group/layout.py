@@ -38,29 +38,33 @@ COPIED_OUTPUTS = ("all_gather", "all_gather_coalesced")
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def check(op: str, args: Sequence[Any], as_nccl: bool) -> None:
-    """Raise ValueError for a collective that would move other elements than those of its tensors.
+def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
+    """Return the strides of a call's first tensor if its order in memory is not that of its shape.
+
+    The tuple is empty for a contiguous tensor, and for a call whose tensors the backend copies.
+    Raises ValueError for a call that would move other elements than those of its tensors.
 
     op       torch.distributed's name of the collective
     args     the arguments of the group's method
     as_nccl  True if NCCL does the work, or if the script has asked for NCCL
     """
     if not (as_nccl or op in AS_THEY_LIE):
-        return
+        return ()
     outputs = strided(args[:1])
     inputs = [] if op in IN_PLACE else strided(args[1:2])
-    if all(each.is_contiguous() for each in (*outputs, *inputs)):
-        return
+    found = [*outputs, *inputs]
+    if all(each.is_contiguous() for each in found):
+        return ()
     fits = _is_regular if as_nccl or op == "all_to_all_single" else is_dense
-    for found, copied, name in (
+    for tensors, copied, name in (
         (outputs, COPIED_OUTPUTS, "tensor" if op in IN_PLACE else "output"),
         (inputs, COPIED_INPUTS, "input"),
     ):
-        for number, each in enumerate(found):
+        for number, each in enumerate(tensors):
             if op not in copied and not fits(each):
-                numbered = f"{name} {number}" if len(found) > 1 else f"the {name}"
+                numbered = f"{name} {number}" if len(tensors) > 1 else f"the {name}"
                 raise ValueError(_not_contiguous(op, numbered, each, writes=name != "input"))
-    orders = {strides(each): each.stride() for each in (*outputs, *inputs)}
+    orders = {strides(each): each.stride() for each in found}
     if op not in IN_PLACE and len(orders) > 1:
         one, other, *_ = orders.values()
         raise ValueError(
@@ -68,6 +72,7 @@ def check(op: str, args: Sequence[Any], as_nccl: bool) -> None:
             f"{list(one)} and {list(other)} lie in memory in different orders, and the order of "
             "the memory is kept. Pass x.contiguous() for each tensor."
         )
+    return strides(found[0])
 
 
 def check_message(op: str, tensor: torch.Tensor, as_nccl: bool) -> None:
@@ -79,17 +84,6 @@ def check_message(op: str, tensor: torch.Tensor, as_nccl: bool) -> None:
         return
     if not (as_nccl and is_dense(tensor)):
         raise ValueError(_not_contiguous(op, "the tensor", tensor, writes=op == "recv"))
-
-
-def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
-    """Return the strides of a call's first tensor if its order in memory is not that of its shape.
-
-    The tuple is empty for a contiguous tensor, and for a call whose tensors the backend copies.
-    """
-    if not (as_nccl or op in AS_THEY_LIE):
-        return ()
-    first = next(iter(strided(args)), None)
-    return () if first is None else strides(first)
 
 
 def strided(value: Any) -> list[torch.Tensor]:

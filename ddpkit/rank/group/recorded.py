@@ -98,7 +98,7 @@ class RecordedGroup(dist.ProcessGroup):
     def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
         op = COLLECTIVES[method]
         as_nccl = self._as_nccl(args)
-        layout.check(op, args, as_nccl)
+        strides = layout.order(op, args, as_nccl)
         shared_memory.check(op, args, self._inner.rank(), len(self._members), as_nccl)
         if self.believed_nccl and method == "alltoall" and believed.unlike([*args[0], *args[1]]):
             return self._exchange(*args)
@@ -112,7 +112,7 @@ class RecordedGroup(dist.ProcessGroup):
             root=self._root(root),
             reduce=arguments.reduction(options),
             options=options,
-            strides=layout.order(op, args, as_nccl),
+            strides=strides,
             **arguments.splits(op, args, len(self._members)),
         )
         inner = self._begun(call, method, *args, **kwargs)
@@ -291,7 +291,7 @@ class RecordedGroup(dist.ProcessGroup):
             if op == "all_to_all":
                 moved = arguments.tensors(payload[:1])
             else:
-                moved = arguments.tensors(payload) if op.endswith("_coalesced") else iter([tensor])
+                moved = arguments.tensors(payload) if op.endswith("_coalesced") else [tensor]
             details["bytes"] = sum(map(arguments.nbytes, moved))
         if self.has_nccl:
             details["on_gpu"] = arguments.on_gpu(tensor, options)
