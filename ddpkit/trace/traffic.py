@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ddpkit.text import count, size
+from ddpkit.text import count, rank_list, size
 from ddpkit.trace.span import Span
 
 _Key = TypeVar("_Key")
@@ -106,7 +106,10 @@ class Traffic:
         parts = [f"{count(self.messages(), 'message')}, {size(self.sent())}"] if self.p2p else []
         names = sorted({name for _, name in self.collective})
         parts += [f"{name} ×{max(self._times(name))} per rank" for name in names]
-        return f"<Traffic of {count(self.world_size, 'rank')}: {'; '.join(parts) or 'none'}>"
+        ranks = count(self.world_size, "rank")
+        if self.recorded is not None:
+            ranks = f"{rank_list(self.recorded)} of {ranks}"
+        return f"<Traffic of {ranks}: {'; '.join(parts) or 'none'}>"
 
     def _sum(self, rank: int | None) -> Count:
         chosen = (n for (source, _), n in self.p2p.items() if rank is None or source == rank)

@@ -1,6 +1,6 @@
 import pytest
 
-from ddpkit.trace import Count, Span, Trace, size
+from ddpkit.trace import Count, Span, Trace, Traffic, size
 
 
 @pytest.fixture
@@ -53,3 +53,14 @@ def test_sizes(n: int, text: str) -> None:
 def test_ranks_that_did_the_same_share_a_line() -> None:
     spans = [Span(rank, "comm", "all_reduce", "comm", 0, 5, 8, seq=1) for rank in range(16)]
     assert Trace(spans, 16).traffic.table() == "every rank: all_reduce ×1, 8 B"
+
+
+def test_it_names_the_recorded_ranks() -> None:
+    spans = [Span(rank, "comm", "all_reduce", "comm", 0, 9, 4) for rank in (1, 3)]
+    assert repr(Traffic.of(spans, 64, [1, 3])) == (
+        "<Traffic of ranks 1, 3 of 64 ranks: all_reduce ×1 per rank>"
+    )
+    assert repr(Traffic.of(spans[:1], 64, [1])) == (
+        "<Traffic of rank 1 of 64 ranks: all_reduce ×1 per rank>"
+    )
+    assert repr(Traffic.of(spans, 4)) == "<Traffic of 4 ranks: all_reduce ×1 per rank>"
