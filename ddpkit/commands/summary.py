@@ -8,6 +8,7 @@ from typing import Any
 from ddpkit.cluster import Run
 from ddpkit.text import prose
 from ddpkit.trace import Trace
+from ddpkit.trace.copies import copy_totals
 from ddpkit.trace.memory import MEMORY_KINDS
 from ddpkit.trace.work import WorkDone, step_work
 from ddpkit.view.drawing.typical import typical_step
@@ -61,9 +62,13 @@ def all_numbers(
 
 
 def by_rank(trace: Trace) -> list[dict[str, Any]]:
-    """Return the four parts of each rank's time, its highest memory and its collectives."""
+    """Return the parts of each rank's time, its highest memory, its collectives and its copies.
+
+    The fields "copy" and "copies" are there only if some rank has copies.
+    """
     found = []
     parts = trace.breakdown()
+    some_copies = any(span.is_copy for span in trace.spans)
     for rank in trace.recorded_ranks:
         breakdown = parts[rank]
         peak, collectives = trace.peak(rank), trace.traffic.collectives(rank)
@@ -76,14 +81,31 @@ def by_rank(trace: Trace) -> list[dict[str, Any]]:
                 "overlapped": breakdown.overlapped_ns / 1e9,
                 "exposed": breakdown.exposed_ns / 1e9,
                 "idle": breakdown.idle_ns / 1e9,
+                **({"copy": breakdown.copy_ns / 1e9} if some_copies else {}),
                 "memory_bytes": known,
                 "collectives": {
                     name: {"times": each.times, "bytes": each.bytes}
                     for name, each in collectives.items()
                 },
+                **({"copies": _copied(trace, rank)} if some_copies else {}),
             }
         )
     return found
+
+
+def _copied(trace: Trace, rank: int) -> dict[str, dict[str, float]]:
+    """Return the copies of a rank between host and device, by direction."""
+    activity = trace.activity(rank)
+    others = [*activity.compute, *activity.comm]
+    return {
+        direction: {
+            "times": each.times,
+            "bytes": each.bytes,
+            "seconds": each.ns / 1e9,
+            "hidden": each.hidden_ns / 1e9,
+        }
+        for direction, each in copy_totals(trace.of(rank), activity.window, others).items()
+    }
 
 
 def _copies(trace: Trace) -> int:

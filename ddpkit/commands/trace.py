@@ -100,6 +100,7 @@ def _write_numbers(
         for row in rows:
             row["memory_bytes"] = sum((row["memory_bytes"] or {}).values()) or None
             del row["collectives"]
+            row.pop("copies", None)
         write(csv_bytes(rows), as_csv)
 
 

@@ -9,7 +9,7 @@ from ddpkit.errors import TraceError
 from ddpkit.simulate.buckets import Bucket, Gradient
 from ddpkit.simulate.models import ModelTable
 from ddpkit.trace import Span, Trace, how_made
-from ddpkit.trace.intervals import Interval, subtract, total
+from ddpkit.trace.intervals import Interval, subtract, total, union
 from ddpkit.trace.span import READY
 
 MOST_READY = 100_000  # gradients: a damaged number must not fill the memory
@@ -188,12 +188,14 @@ class _StepReader:
     def __init__(self, cut: Trace, rank: int) -> None:
         spans, self.window = cut.of(rank), cut.window_of(rank)
         activity = cut.activity(rank)
-        self.starts = [start for start, _ in activity.compute]
-        self.ends = [end for _, end in activity.compute]
-        lengths = (end - start for start, end in activity.compute)
-        self.before = [*accumulate(lengths, initial=0)]  # compute before each interval, in ns
+        # Copies of a GPU are the rank's own work: no other link or rank makes them shorter.
+        work = union([*activity.compute, *activity.copies])
+        self.starts = [start for start, _ in work]
+        self.ends = [end for _, end in work]
+        lengths = (end - start for start, end in work)
+        self.before = [*accumulate(lengths, initial=0)]  # work before each interval, in ns
         blocked = ((s.blocked_ns, s.end_ns) for s in spans if s.blocked_ns is not None)
-        self.nothing = subtract([self.window], [*activity.compute, *blocked])
+        self.nothing = subtract([self.window], [*work, *blocked])
         calls = backward_calls(spans)
         if not calls:
             raise TraceError(

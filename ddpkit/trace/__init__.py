@@ -3,7 +3,8 @@
 span        Span: one operation of one rank, from a time to a time
 base        the spans of all ranks, the facts of the run, and what can be asked of them
 trace       Trace: these, with save, load and to_chrome
-breakdown   Breakdown: where a rank's time went: compute only, overlapped, exposed, idle
+breakdown   Breakdown: where a rank's time went: compute only, overlapped, exposed, copy, idle
+copies      CopyTotal: the copies between host and device, by direction
 traffic     Traffic, Count: who sent how much to whom
 peers       match_peers fills in since when every peer of an operation was in
 waits       who waited for whom, and how long

@@ -97,7 +97,7 @@ class BaseTrace:
         return self._by_rank.get(rank, ())
 
     def window_of(self, rank: int) -> Interval:
-        """The (start, end) in ns that the rank's four parts add up to.
+        """The (start, end) in ns that the rank's parts add up to.
 
         The window of a rank that was not recorded is empty.
         """
@@ -109,7 +109,7 @@ class BaseTrace:
         return Activity.of(self.of(rank), self.window_of(rank))
 
     def breakdown(self) -> dict[int, Breakdown]:
-        """Compute only, overlapped, exposed communication and idle, in ns, by rank."""
+        """Compute only, overlapped, exposed communication, copies and idle, in ns, by rank."""
         return {rank: Breakdown.of(self.activity(rank)) for rank in self.ranks}
 
     @cached_property

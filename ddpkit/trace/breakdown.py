@@ -1,7 +1,11 @@
-"""Where a rank's time went: four parts that add up to it exactly."""
+"""Where a rank's time went: parts that add up to it exactly.
+
+The parts are four, and a fifth in recordings with copies. Where copies, compute and communication
+overlap in time, compute takes precedence, then communication, then copies.
+"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
 from ddpkit.trace.span import COMPUTE_KINDS, Span
@@ -16,6 +20,7 @@ class Activity:
     comm: list[Interval]
     overlapped: list[Interval]  # communication hidden behind compute
     exposed: list[Interval]  # communication with nothing to hide it
+    copies: list[Interval] = field(default_factory=list)  # all copies, hidden or not
 
     @classmethod
     def of(cls, spans: Iterable[Span], window: Interval) -> "Activity":
@@ -26,17 +31,28 @@ class Activity:
         busy = union((span.start_ns, span.end_ns) for span in spans if span.kind in COMPUTE_KINDS)
         compute = intersect(subtract(busy, blocked), [window])
         comm = intersect(((op.start_ns, op.end_ns) for op in ops), [window])
-        return cls(window, compute, comm, intersect(compute, comm), subtract(comm, compute))
+        copied = intersect(((s.start_ns, s.end_ns) for s in spans if s.kind == "copy"), [window])
+        return cls(window, compute, comm, intersect(compute, comm), subtract(comm, compute), copied)
+
+    @property
+    def copy_only(self) -> list[Interval]:
+        """The copies behind which the rank neither computes nor communicates."""
+        return subtract(self.copies, [*self.compute, *self.comm]) if self.copies else []
 
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The four parts of one rank's window, in ns; they add up to it exactly."""
+    """The parts of one rank's window, in ns; they add up to it exactly.
+
+    HolisticTraceAnalysis has the same numbers under other names: its compute is `compute_ns`, its
+    non-compute is ``exposed_ns + copy_ns``.
+    """
 
     compute_only_ns: int
     overlapped_ns: int
     exposed_ns: int
     idle_ns: int
+    copy_ns: int = 0  # copies with neither compute nor communication
 
     @classmethod
     def of(cls, activity: Activity) -> "Breakdown":
@@ -44,13 +60,15 @@ class Breakdown:
         start, end = activity.window
         overlapped, exposed = total(activity.overlapped), total(activity.exposed)
         compute_only = total(activity.compute) - overlapped
-        idle = end - start - compute_only - overlapped - exposed
-        return cls(compute_only, overlapped, exposed, idle)
+        copied = total(activity.copy_only)
+        idle = end - start - compute_only - overlapped - exposed - copied
+        return cls(compute_only, overlapped, exposed, idle, copied)
 
     @property
     def step_ns(self) -> int:
-        """The length of the window: the sum of the four parts."""
-        return self.compute_only_ns + self.overlapped_ns + self.exposed_ns + self.idle_ns
+        """The length of the window: the sum of the parts."""
+        busy = self.compute_only_ns + self.overlapped_ns + self.exposed_ns + self.copy_ns
+        return busy + self.idle_ns
 
     @property
     def compute_ns(self) -> int:

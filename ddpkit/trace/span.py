@@ -10,7 +10,7 @@ from typing import Any
 from ddpkit.errors import TraceError
 
 COMPUTE_KINDS = ("forward", "backward", "optimizer", "span")
-KINDS = (*COMPUTE_KINDS, "comm", "step")
+KINDS = (*COMPUTE_KINDS, "comm", "copy", "step")
 SENDS = ("send", "isend")
 RECEIVES = ("recv", "irecv")
 UNWAITED = (
@@ -32,9 +32,11 @@ class Span:
 
     kind      "forward", "backward", "optimizer", "span" (marked by the student, or operations
               outside modules): compute;
-              "comm": communication; "step": a whole training step, which only divides the trace.
-    lane      "compute", "comm" or "step": the row it is drawn in.
-    name      for "comm" the function of torch.distributed: "all_reduce", "send", ...
+              "comm": communication; "copy": a copy between host and device, or on the device;
+              "step": a whole training step, which only divides the trace.
+    lane      "compute", "comm", "copy" or "step": the row it is drawn in.
+    name      for "comm" the function of torch.distributed: "all_reduce", "send", ...;
+              for "copy" its direction: "host→device", ... (`copies.DIRECTIONS`).
     start_ns  for "comm" the moment it was posted; ``end_ns`` the moment it was done.
     ready_ns  for "comm" the moment every peer had posted it too: before it the operation waits for
               a peer, after it bytes move. None if unknown, or if it finished without its peers.
@@ -43,7 +45,7 @@ class Span:
               to ``end_ns`` the rank computes nothing, even inside a compute span.
     collected_ns  for "comm" the moment a wait for it was over: later than ``end_ns`` where it was
               done before the rank came to wait, None if the rank never did.
-    bytes     payload that this rank handed in (send, collectives) or took out (recv).
+    bytes     payload that this rank handed in (send, collectives), took out (recv) or copied.
     peer      send: the destination; recv: the source (ranks of the whole job).
     group, seq  the process group and the number of the operation in it: equal on all ranks of one
               collective.
@@ -109,6 +111,11 @@ class Span:
     def is_comm(self) -> bool:
         """Whether it is communication."""
         return self.kind == "comm"
+
+    @property
+    def is_copy(self) -> bool:
+        """True for a copy between host and device, or on the device."""
+        return self.kind == "copy"
 
     @property
     def is_send(self) -> bool:

@@ -23,6 +23,7 @@ def of_rank(rank: Any, world_size: Any, *events: Any, **info: Any) -> dict[str, 
 
 def write(folder: Path, *tops: Any) -> list[Path]:
     paths = [folder / f"{number}.json" for number in range(len(tops))]
+    folder.mkdir(exist_ok=True)
     for path, top in zip(paths, tops, strict=True):
         path.write_text(json.dumps(top))
     return paths

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ddpkit
 from ddpkit import Cluster
 from ddpkit.trace import Breakdown, Span, Trace
+from tests.trace.recordings import NCCL, event, of_rank, write
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("hta") is None,
@@ -51,7 +53,7 @@ def assert_same(ours: dict[int, Breakdown], theirs: dict[int, dict[str, float]])
         expected = {
             "idle_time_pctg": part.idle_ns / part.step_ns,
             "compute_time_pctg": part.compute_ns / part.step_ns,
-            "non_compute_time_pctg": part.exposed_ns / part.step_ns,
+            "non_compute_time_pctg": (part.exposed_ns + part.copy_ns) / part.step_ns,
         }
         if part.hidden is not None:
             expected["comp_comm_overlap_pctg"] = part.hidden
@@ -131,12 +133,35 @@ def assert_run_and_step_agree(run: Trace, tmp_path: Path) -> None:
 def test_it_reads_the_profilers_own_files_as_we_do(tmp_path: Path) -> None:
     """Within a point: it rounds each end of these few kernels to whole microseconds, inwards."""
     files = [FIXTURES / f"nccl.rank{rank}.json" for rank in (0, 1)]
+    written = tmp_path / "profiler"
+    written.mkdir()
     for file in files:
-        shutil.copy(file, tmp_path)
-    (theirs,) = hta(tmp_path)
+        shutil.copy(file, written)
+    copies = write(tmp_path / "copies", of_rank(0, 1, *with_copies(), backend="nccl"))
+    theirs, their_copies = hta(written, copies[0].parent)
     for rank, part in Trace.load(*files).breakdown().items():
         assert part.hidden is not None
         assert theirs[rank]["comp_comm_overlap_pctg"] == pytest.approx(100 * part.hidden, abs=1)
+    part = Trace.load(*copies).breakdown()[0]
+    assert (part.compute_ns, part.exposed_ns, part.copy_ns) == (300_000, 100_000, 300_000)
+    assert_same({0: part}, their_copies)
+
+
+def with_copies() -> list[Any]:
+    """Kernels and copies of whole microseconds: HTA counts a copy of 5 kinds as no compute."""
+    return [
+        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 100, 7, correlation=1, stream=7),
+        event("kernel", "sgemm", 100, 300, 7, correlation=2, stream=7),
+        event(
+            "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 150, 50, 8, correlation=3, stream=8
+        ),
+        event("kernel", NCCL, 300, 200, 20, correlation=4, stream=20),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 450, 150, 7, correlation=5, stream=7),
+        event("gpu_memset", "Memset (Device)", 700, 50, 7, correlation=6, stream=7),
+        event(
+            "gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 750, 50, 7, correlation=7, stream=7
+        ),
+    ]
 
 
 def compute(rank: int, start: int, end: int, name: str = "Linear", kind: str = "forward") -> Span:
@@ -168,6 +193,17 @@ def overlapping_in_every_way() -> list[Span]:
     ]
 
 
+def copies_of_every_kind() -> list[Span]:
+    """Copies alone, behind compute, behind communication, and behind each other."""
+    times = [(0, 20), (15, 30), (40, 60), (75, 95)]
+    directions = ["host→device", "device→device", "memset", "copy"]
+    copies = [
+        Span(0, "copy", name, "copy", start * MS, end * MS, 8)
+        for name, (start, end) in zip(directions, times, strict=True)
+    ]
+    return [*copies, compute(0, 25, 50), comm(0, 45, 80), comm(1, 0, 100), compute(1, 10, 20)]
+
+
 def no_compute() -> list[Span]:
     return [comm(0, 0, 10), comm(0, 20, 30), comm(1, 0, 40)]
 
@@ -177,6 +213,7 @@ def test_hard_cases(tmp_path: Path) -> None:
     cases: list[Callable[[], list[Span]]] = [
         names_that_hta_reads_otherwise,
         overlapping_in_every_way,
+        copies_of_every_kind,
         no_compute,
     ]
     traces = [Trace(tuple(case()), 2) for case in cases]

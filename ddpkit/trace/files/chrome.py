@@ -4,10 +4,12 @@ One file of all ranks is for Perfetto, which opens one file at a time. In a fold
 rank is for HolisticTraceAnalysis (HTA); it holds the rank's time twice, as HTA counts only GPU
 kernels:
 
-"compute", "comm", "step"   the spans as they were recorded, nested, with their names and facts
+"compute", "comm", "copy", "step"
+                            the spans as they were recorded, nested, with their names and facts
 "counted: ..."              as kernels of a GPU: what `Activity` counts as compute, in pieces that
                             do not overlap and leave out the time blocked in a wait; and
-                            communication, under the names of NCCL's kernels, by which HTA knows it
+                            communication, under the names of NCCL's kernels, by which HTA knows it;
+                            and copies, under CUDA's names: HTA counts no "Memcpy" as compute
 
 Why so, where it is not obvious:
 - The events come first in a file: Perfetto of 2021 takes anything before them for the end.
@@ -35,6 +37,7 @@ from typing import Any
 
 from ddpkit.errors import TraceError
 from ddpkit.trace.base import BaseTrace
+from ddpkit.trace.copies import name_on_cuda
 from ddpkit.trace.files import disk
 from ddpkit.trace.innermost import innermost
 from ddpkit.trace.intervals import Interval
@@ -47,9 +50,9 @@ NOTE = (
     "HolisticTraceAnalysis counts it too; the other rows are what was recorded."
 )
 _ALL_RANKS = "all_ranks"  # in such a file, under "ddpkit"
-_ROWS = ("step", "compute", "comm")  # and their place in the picture
+_ROWS = ("step", "compute", "comm", "copy")  # and their place in the picture
 _PLACES = 1_000_000  # for the rows of one name, which need not be one
-_COUNTED = {"compute": 10, "comm": 11}
+_COUNTED = {"compute": 10, "comm": 11, "copy": 12}
 _MISREAD = re.compile("Sync|Memcpy|Memset|ProfilerStep")
 
 _Event = dict[str, Any]
@@ -186,6 +189,12 @@ class _Writer:
             for span in row:
                 name = f"ncclDevKernel_{span.name}"
                 yield self._kernel(name, _times(span), thread, _collective(span))
+        for n, row in enumerate(_rows((s for s in self.spans if s.is_copy), nest=False)):
+            thread = _COUNTED["copy"] * _PLACES + n
+            yield from self._name_row(thread, "counted: copy")
+            for span in row:
+                event = self._kernel("", _times(span), thread, {"bytes": span.bytes})
+                yield {**event, "name": name_on_cuda(span.name)}
 
     def _kernel(
         self, name: str, times: Interval, thread: int, args: dict[str, object] | None = None
@@ -217,7 +226,7 @@ class _Writer:
 
 
 def _row_of(span: Span) -> str:
-    return "comm" if span.is_comm else "compute" if span.is_compute else "step"
+    return "compute" if span.is_compute else span.kind
 
 
 def _rows(spans: Iterable[Span], *, nest: bool) -> list[list[Span]]:
@@ -245,6 +254,8 @@ def _times(span: Span) -> Interval:
 def _facts(span: Span) -> dict[str, object]:
     """What to see when a slice is clicked. An arg "stream" would make it a kernel to HTA."""
     args: dict[str, object] = {k: value for k, value in span.args.items() if k != "stream"}
+    if span.is_copy:
+        return {**args, "bytes": span.bytes}
     if not span.is_comm:
         return args
     known = {"bytes": span.bytes, "peer": span.peer, "group": span.group or None, "seq": span.seq}

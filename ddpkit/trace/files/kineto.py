@@ -24,7 +24,8 @@ from ddpkit.trace.files.own import MAX_RANKS
 OPERATOR = "cpu_op"
 ANNOTATION = "user_annotation"
 GPU_ANNOTATION = "gpu_user_annotation"
-ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+COPY = ("gpu_memcpy", "gpu_memset")
+ON_GPU = ("kernel", *COPY)
 LAUNCH = ("cuda_runtime", "cuda_driver")
 _WANTED = frozenset((OPERATOR, ANNOTATION, GPU_ANNOTATION, *ON_GPU, *LAUNCH))
 _OF_2021 = {  # categories of torch 1.8 to 1.11

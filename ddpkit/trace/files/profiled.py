@@ -2,8 +2,8 @@
 
 On CPU, compute is the time inside operators (the outermost ones), and communication is gloo's own
 annotations ("gloo:all_reduce"), which include the wait for slower ranks. With a GPU in the file,
-compute is kernels and copies, and communication is NCCL's kernels; a kernel belongs to forward,
-backward or optimizer by the operator that launched it.
+compute is kernels, and communication is NCCL's kernels; a kernel belongs to forward, backward or
+optimizer by the operator that launched it. Copies of the GPU are neither.
 
 What the profiler does not know, the spans do not say: a rank's thread that blocks is no event
 (`Span.blocked_ns` is None), the Python between two operators is no compute, and an operation begins
@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import Any
 
 from ddpkit.text import NAME
+from ddpkit.trace.copies import direction, from_to
 from ddpkit.trace.files import kineto
 from ddpkit.trace.files.kineto import Event, Recording
 from ddpkit.trace.intervals import Interval, union
@@ -116,7 +117,9 @@ class _RankReader:
         key = _key(event.args.get("correlation"))
         start, end = self.kernels.get(key, (event.start_ns, event.end_ns))
         self.kernels[key] = min(start, event.start_ns), max(end, event.end_ns)
-        if nccl := _NCCL.match(event.name):
+        if event.cat in kineto.COPY:
+            self._copy(event)
+        elif nccl := _NCCL.match(event.name):
             found = _IN_NAME.search(nccl[1])
             in_name = found[0] if found else ""
             vague = in_name in ("", "SendRecv")
@@ -138,7 +141,7 @@ class _RankReader:
             yield self._step(start, end)
         if self.marked or not any(span.is_compute for span in self.spans):
             return
-        start = min(span.start_ns for span in self.spans if span.is_compute)
+        start = min(span.start_ns for span in self.spans if span.is_compute or span.is_copy)
         for _, end in sorted(self._marks(_OPTIMIZER), key=itemgetter(1)):
             if end > start:
                 yield self._step(start, end)
@@ -205,6 +208,14 @@ class _RankReader:
             Span(
                 self.rank, "compute", name[:NAME], kind, event.start_ns, event.end_ns,
                 args=facts or {},
+            )
+        )  # fmt: skip
+
+    def _copy(self, event: Event) -> None:
+        self.spans.append(
+            Span(
+                self.rank, "copy", direction(event.name), "copy", event.start_ns, event.end_ns,
+                _int(event.args.get("bytes")) or 0, args=from_to(event.name),
             )
         )  # fmt: skip
 

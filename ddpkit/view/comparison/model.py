@@ -149,7 +149,7 @@ def _notice(first: Side, last: Side) -> str:
 
 
 def _lines(model: Comparison) -> Iterator[str]:
-    """The text: the finding, each run, and the four parts."""
+    """The text: the finding, each run, and the parts."""
     yield prose(model.title, model.notice)
     for n, side in enumerate(model.sides):
         against = f" {model.against_first(side)} {model.sides[0].label}." if n else ""

@@ -1,4 +1,4 @@
-"""Where each rank's time went, as a bar of four parts: beside a timeline, or alone."""
+"""Where each rank's time went, as a bar of its parts: beside a timeline, or alone."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ def panel(page: Page, top: float, height: float, end: float) -> Plot:
 def draw_parts(plot: Plot, bar: Extent, parts: Breakdown, *, percent: bool) -> None:
     """Draw one rank's parts, in percent of its step or in ms."""
     unit, left = (parts.step_ns / 100 or 1.0) if percent else 1e6, 0.0
-    for ns, look, label in _four(parts):
+    for ns, look, label in _looks(parts):
         box = left, bar[0], left + ns / unit, bar[1]
         plot.bars([box] if ns else [], zorder=3, **look)
         said = f"{ns / unit:.0f}%" if percent else words.ms(ns)
@@ -27,12 +27,13 @@ def draw_parts(plot: Plot, bar: Extent, parts: Breakdown, *, percent: bool) -> N
         left = box[2]
 
 
-def _four(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
+def _looks(parts: Breakdown) -> Iterator[tuple[int, Look, Look]]:
     """Each part's ns, the look of its bar, and that of the label on it."""
     yield parts.compute_only_ns, {"facecolor": style.BACKWARD}, {"color": "white"}
     yield parts.overlapped_ns, {**OVERLAP, "linewidth": 0.8}, {"boxed": True}
     exposed = {"color": style.EXPOSED, "boxed": True}
     yield parts.exposed_ns, {**EXPOSED, "linewidth": 0.8}, exposed
+    yield parts.copy_ns, {"facecolor": style.COPY}, {"color": "white"}
     yield parts.idle_ns, {"facecolor": style.IDLE}, {}
 
 
@@ -61,4 +62,6 @@ def part_kinds(parts: Sequence[Breakdown], *, compute: bool) -> Iterator[tuple[s
         yield "overlap", {**OVERLAP, "linewidth": 0}
     if any(each.exposed_ns for each in parts):
         yield "exposed", {**EXPOSED, "linewidth": 0.8}
+    if any(each.copy_ns for each in parts):
+        yield "copy", {"facecolor": style.COPY}
     yield "idle", {"facecolor": style.IDLE}

@@ -48,6 +48,9 @@ class Chart:
         for lane, where in zip(row.lanes, place.lanes, strict=False):
             self.bars(lane, where)
             self.labels(lane, where)
+        if place.copies:
+            self.bars(row.copies, place.copies)
+            self.labels(row.copies, place.copies)
         if compute and comm:
             self.hatch(row.overlap, place.overlap, OVERLAP, 0, style.MOVING)
             self.hatch(row.exposed, place.compute, EXPOSED, 0.8, style.EXPOSED_THIN)
@@ -142,8 +145,9 @@ def kinds(rows: Sequence[RankRow], *, compute: bool) -> Iterator[tuple[str, Look
         "moving": "communication",
         "waiting": "waiting for a peer",
         "done": "done",
+        "copy": "copy",
     }
-    present = {bar.kind for row in rows for bar in row.compute}
+    present = {bar.kind for row in rows for bar in (*row.compute, *row.copies)}
     present |= {bar.kind for row in rows for lane in row.lanes for bar in lane}
     if any(map(is_micro, present)):  # on others, which have their names
         present = {f"{kind[0]}0" if is_micro(kind) else kind for kind in present}

@@ -20,7 +20,8 @@ class RowLayout:
     overlap: Extent
     lanes: list[Extent]  # communication
     header: float  # the middle of the numbers over the bar
-    bar: Extent  # of the four parts, on the right
+    bar: Extent  # of the parts, on the right
+    copies: Extent | None = None  # below the lanes; None if no row has copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ def lay_out(
 ) -> Iterator[RowLayout]:
     """The rows from top to bottom, with room for compute, communication, or both."""
     least = high.bar + HEADER
+    copied = any(row.copies for row in rows)
     for row in rows:
         many = max(1, len(row.lanes)) if comm else 0
         lane = min(high.lane * (1 if many == 1 else 0.75), high.lanes / max(1, many))
@@ -65,7 +67,9 @@ def lay_out(
         if compute and comm:
             y = overlap[1] + 0.03
         lanes = [(y + lane * n, y + lane * (n + 1) - min(0.02, lane / 8)) for n in range(many)]
-        bottom = max(y + lane * many, top + least)
+        y += lane * many
+        copies = (y + 0.03, y + 0.03 + high.compute / 2) if copied else None
+        bottom = max(copies[1] if copies else y, top + least)
         bar = (top + bottom + HEADER - high.bar) / 2
-        yield RowLayout(top, bottom, own, overlap, lanes, bar - 0.1, (bar, bar + high.bar))
+        yield RowLayout(top, bottom, own, overlap, lanes, bar - 0.1, (bar, bar + high.bar), copies)
         top = bottom + high.gap

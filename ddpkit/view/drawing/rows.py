@@ -1,7 +1,7 @@
 """`RankRow`: what one rank did, as bars; `RowBuilder` makes them from a trace. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 
 from ddpkit.simulate.pipeline import op_of
@@ -15,6 +15,7 @@ from ddpkit.trace import (
     messages,
     name_of,
 )
+from ddpkit.trace.copies import CopyTotal, copy_totals
 from ddpkit.trace.intervals import Interval, intersect, total
 from ddpkit.trace.waits import last_in, waiting
 from ddpkit.view.drawing import style, words
@@ -45,6 +46,8 @@ class RankRow:
     breakdown: Breakdown
     waiting_ns: int  # how long some operation of the rank waited for a peer
     died: int | None = None  # when, if it was in the window
+    copies: Sequence[Bar] = ()  # between host and device, or on the device
+    copied: Mapping[str, CopyTotal] = field(default_factory=dict)  # keys: directions
 
 
 class RowBuilder:
@@ -85,7 +88,16 @@ class RowBuilder:
             Breakdown.of(activity),
             total(intersect(waits, [window])),
             died - self.origin if died is not None and start <= died <= end else None,
+            self._copy_bars(spans, window),
+            copy_totals(spans, window, [*activity.compute, *activity.comm]),
         )
+
+    def _copy_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
+        """Bars of the copies of a GPU, in one row."""
+        rough: list[Rough] = []
+        for span in sorted((s for s in spans if s.is_copy), key=attrgetter("start_ns")):
+            rough += self._bar(span.start_ns, span.end_ns, "copy", _copied(span), window)
+        return merge_small(rough, self.pixel_ns)
 
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
         """Bars of compute, outer before inner, so that the inner ones are drawn on top."""
@@ -191,6 +203,12 @@ def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:
     if one_kind:
         return f"{span.name} #{number}", f"#{number}"
     return f"{span.name} #{number}", span.name, f"#{number}"
+
+
+def _copied(span: Span) -> tuple[str, ...]:
+    """The labels of a copy, the longest first: "host→device", "h→d"."""
+    ends = span.name.split("→")
+    return (span.name, "→".join(end[:1] for end in ends)) if len(ends) > 1 else (span.name,)
 
 
 def is_micro(kind: str) -> bool:

@@ -19,6 +19,7 @@ MOVING = "#E69F00"
 WAITING = "#F7E1AE"
 WAITING_INK = "#6B4E00"
 DONE = "#9AA5B1"
+COPY = "#882255"  # Tol's wine, the darkest colour of a bar
 EXPOSED = "#D55E00"
 EXPOSED_THIN = "#EBA678"  # of its hatching, seen from far away
 
@@ -30,6 +31,7 @@ FACE = {
     "moving": MOVING,
     "waiting": WAITING,
     "done": DONE,
+    "copy": COPY,
 }
 LABEL = {
     "forward": INK,
@@ -39,6 +41,7 @@ LABEL = {
     "moving": INK,
     "waiting": WAITING_INK,
     "done": INK,
+    "copy": "white",
 }
 EDGE = {"waiting": MOVING}  # of others it is white
 TINTS = (  # Okabe and Ito's, and one of Tol's: of rank or micro-batch 0 to 7, and round again

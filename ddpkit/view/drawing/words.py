@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from ddpkit.simulate import Step
 from ddpkit.text import columns, count, size
 from ddpkit.trace import Breakdown, Scalar, Trace, how_made, name_of
+from ddpkit.trace.copies import CopyTotal
 
 
 def ms(ns: int) -> str:
@@ -147,10 +148,44 @@ def waited(waits: dict[int, int], facts: Mapping[str, Scalar]) -> str:
     return f"Most waited for: {name_of(facts, rank)}, {ms(waits[rank])} of its peers' time."
 
 
+def columns_of(parts: Iterable[Breakdown]) -> dict[str, str]:
+    """Return the parts of a breakdown: headings of columns, and names of fields.
+
+    Copies have a column only if there are some.
+    """
+    copies = {"copy": "copy_ns"} if any(p.copy_ns for p in parts) else {}
+    return {
+        "compute only": "compute_only_ns",
+        "overlapped": "overlapped_ns",
+        "exposed comm": "exposed_ns",
+        **copies,
+        "idle": "idle_ns",
+    }
+
+
+def copied(of: Mapping[str, Mapping[str, CopyTotal]]) -> list[str]:
+    """Return a line for the copies of each rank, by the name of the rank; none without copies.
+
+    Hidden copies are those behind which the rank computes or communicates.
+    """
+    lines = {
+        name: "; ".join(
+            f"{direction} ×{each.times:,}, {f'{size(each.bytes)}, ' if each.bytes else ''}"
+            f"{ms(each.ns)}, {percent(each.hidden_ns, each.ns)} hidden"
+            for direction, each in copies.items()
+        )
+        for name, copies in of.items()
+        if copies
+    }
+    if len(lines) == len(of) > 1 and len({*lines.values()}) == 1:
+        return [f"Copies of each rank: {next(iter(lines.values()))}."]
+    return [f"Copies of {name}: {line}." for name, line in lines.items()]
+
+
 def table(
     parts: Mapping[str, Breakdown], waiting: Mapping[str, int], whole: str, corner: str = ""
 ) -> list[str]:
-    """The four parts of everything that is named, in ms and %, in columns under a heading.
+    """The parts of everything that is named, in ms and %, in columns under a heading.
 
     Where nothing was computed, there is nothing to be hidden behind: only who communicated, and how
     much of that was waiting.
@@ -160,11 +195,11 @@ def table(
             [name, ms(p.step_ns), ms(p.comm_ns), ms(waiting[name])] for name, p in parts.items()
         ]
         return columns([[corner, whole, "communication", "waiting"], *told])
-    heads = ["compute only", "overlapped", "exposed comm", "idle", "hidden", "waiting"]
-    rows = [[corner, whole, *heads]]
+    shown = columns_of(parts.values())
+    rows = [[corner, whole, *shown, "hidden", "waiting"]]
     for name, p in parts.items():
-        four = (p.compute_only_ns, p.overlapped_ns, p.exposed_ns, p.idle_ns)
+        times = (getattr(p, field) for field in shown.values())
         hidden = "no comm" if p.hidden is None else percent(p.overlapped_ns, p.comm_ns)
-        cells = [f"{ms(ns)} {percent(ns, p.step_ns):>4}" for ns in four]
+        cells = [f"{ms(ns)} {percent(ns, p.step_ns):>4}" for ns in times]
         rows.append([name, ms(p.step_ns), *cells, hidden, ms(waiting[name])])
     return columns(rows)

@@ -12,7 +12,7 @@ from typing import Any
 from ddpkit.trace import COMPUTE_KINDS, Span, Trace, name_of
 from ddpkit.view.drawing.lanes import assign_lanes
 
-KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed")
+KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed", "copy")
 COMPUTE, LANE, LANES, GAP, EDGE = 26, 16, 96, 12, 4  # pixels: heights, and between ranks
 MOST = 2**31 - 1  # ticks
 TYPES = {"d": "f8", "i": "i4", "I": "u4", "B": "u1"}  # of an array, as the canvas calls them
@@ -24,7 +24,7 @@ class Lane:
 
     rank: int
     title: str  # "rank 0" in its first row, else ""
-    name: str  # "compute", or "comm" for the first lane of communication, else ""
+    name: str  # "compute"; "comm" and "copy" for the first lane of each, else ""
     top: int  # in pixels
     height: int
     first: int
@@ -110,10 +110,11 @@ class _ColumnBuilder:
             ordered = sorted([*compute, *exposed], key=lambda span: (span.start_ns, -span.end_ns))
             self._row(rank, "compute", top, COMPUTE, ordered)
             top += COMPUTE + EDGE
-        high = max(2, min(LANE, LANES // max(1, len(lanes))))
-        for n, lane in enumerate(lanes):
-            self._row(rank, "" if n else "comm", top, high, lane)
-            top += high + min(2, high // 4)
+        for name, group in (("comm", lanes), ("copy", assign_lanes(s for s in spans if s.is_copy))):
+            high = max(2, min(LANE, LANES // max(1, len(group))))
+            for n, lane in enumerate(group):
+                self._row(rank, "" if n else name, top, high, lane)
+                top += high + min(2, high // 4)
         return top
 
     def _exposed(self, rank: int) -> Iterator[Span]:

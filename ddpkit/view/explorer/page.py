@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from ddpkit.files import write_whole
 from ddpkit.text import NAME, cut, size
 from ddpkit.trace import MEMORY_KINDS, Trace
 from ddpkit.view.drawing import style, words
+from ddpkit.view.drawing.rows import RankRow
 from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.explorer.look import DARK, LOOK
 from ddpkit.view.explorer.model import span_columns
@@ -101,7 +101,7 @@ def page(trace: Trace, step: int | None = None) -> str:
         *_note(model),
         '<div id="explorer"><noscript>The picture needs JavaScript; its numbers are below.'
         "</noscript></div>",
-        *_legend(),
+        *_legend(model),
         *_tables(trace, model, step),
         "<h2>As text</h2>",
         f"<pre>{escape(model.text)}</pre>",
@@ -154,19 +154,25 @@ def _note(model: Timeline) -> Iterator[str]:
         yield f'<p class="note">{escape(model.note)}</p>'
 
 
-def _legend() -> Iterator[str]:
+def _legend(model: Timeline) -> Iterator[str]:
     yield '<ul class="kinds">'
-    for name, color in KINDS.items():
+    copy = {"copy between host and device": style.COPY} if any(r.copied for r in model.rows) else {}
+    for name, color in {**KINDS, **copy}.items():
         fill = HATCH.format(color) if color == style.EXPOSED else color
         yield f'<li><span style="background: {fill}"></span>{name}</li>'
     yield "</ul>"
 
 
 def _tables(trace: Trace, model: Timeline, step: int | None) -> Iterator[str]:
-    parts = ("compute only", "overlapped", "exposed communication", "idle")
-    heads = ["", model.whole, *parts, "hidden", "waiting for peers"]
+    shown = words.columns_of(row.breakdown for row in model.rows)
+    named = (name.replace("comm", "communication", name.endswith(" comm")) for name in shown)
+    heads = ["", model.whole, *named, "hidden", "waiting for peers"]
     yield "<h2>Where the time went</h2>"
-    yield from _table("breakdown", heads, map(_numbers, model.rows))
+    yield from _table("breakdown", heads, (_numbers(row, shown.values()) for row in model.rows))
+    if any(row.copied for row in model.rows):
+        yield "<h2>Copies between host and device</h2>"
+        heads = ["", "direction", "times", "bytes", "time", "hidden"]
+        yield from _table("copies", heads, (cells for row in model.rows for cells in _copied(row)))
     if step is None and trace.steps:
         first = max(0, trace.steps - STEPS)
         yield f"<h2>{'Steps' if not first else f'The last {STEPS} of {trace.steps:,} steps'}</h2>"
@@ -199,13 +205,20 @@ def _row(tag: str, cells: Sequence[str]) -> str:
     return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
-def _numbers(row: Any) -> list[str]:
-    """A rank's row: its four parts in ms and percent."""
+def _numbers(row: RankRow, fields: Iterable[str]) -> list[str]:
+    """A rank's row: its parts in ms and percent."""
     p = row.breakdown
-    four = (p.compute_only_ns, p.overlapped_ns, p.exposed_ns, p.idle_ns)
-    cells = [f"{words.ms(ns)} ({words.percent(ns, p.step_ns)})" for ns in four]
+    times = (getattr(p, field) for field in fields)
+    cells = [f"{words.ms(ns)} ({words.percent(ns, p.step_ns)})" for ns in times]
     hidden = "" if p.hidden is None else words.percent(p.overlapped_ns, p.comm_ns)
     return [row.name, words.ms(p.step_ns), *cells, hidden, words.ms(row.waiting_ns)]
+
+
+def _copied(row: RankRow) -> Iterator[list[str]]:
+    """The rows of a rank's copies, by direction."""
+    for name, each in row.copied.items():
+        hidden = words.percent(each.hidden_ns, each.ns)
+        yield [row.name, name, f"{each.times:,}", size(each.bytes), words.ms(each.ns), hidden]
 
 
 def _step(trace: Trace, k: int) -> list[str]:

@@ -78,7 +78,7 @@ def _entry(page: Page, x: float, name: str, look: tuple[Any, ...]) -> float:
 
 
 def _steps(page: Page, model: Scaling) -> None:
-    """Draw the two steps on this number of ranks, as four parts each, on one scale."""
+    """Draw the two steps on this number of ranks, as parts, on one scale."""
     page.write(BARS, TOP - 0.52, f"The step on {count(model.ranks, 'rank')}", 11, bold=True)
     pair = model.weak[model.at], model.strong[model.at]
     plot = Plot(page, BARS, TOP, LONG, HIGH, max(x.replay.step_ns for x in pair) / 1e6)

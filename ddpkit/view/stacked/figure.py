@@ -24,6 +24,7 @@ LOOKS: dict[str, tuple[Look, Look]] = {  # of a part, and of the word on it
     "other compute": ({"facecolor": style.SPAN}, {"color": style.INK}),
     "exposed comm": ({**EXPOSED, "linewidth": 0.8}, {"color": style.EXPOSED, "boxed": True}),
     "optimizer": ({"facecolor": style.OPTIMIZER}, {"color": "white"}),
+    "copies": ({"facecolor": style.COPY}, {"color": "white"}),
     "idle": ({"facecolor": style.IDLE}, {"color": style.INK}),
 }
 

@@ -15,7 +15,7 @@ from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
 from ddpkit.view.drawing import words
 from ddpkit.view.drawing.typical import typical_step
 
-PARTS = ("forward", "backward", "other compute", "exposed comm", "optimizer", "idle")
+PARTS = ("forward", "backward", "other compute", "exposed comm", "optimizer", "copies", "idle")
 KINDS = {"optimizer": "optimizer", "backward": "backward", "forward": "forward"}  # inner ones first
 
 
@@ -122,6 +122,7 @@ def _bar(label: str, trace: Trace, rank: int, step: int | None) -> Stacked:
     found["other compute"] = total(left)
     breakdown = trace.breakdown()[rank]
     found["exposed comm"], found["idle"] = breakdown.exposed_ns, breakdown.idle_ns
+    found["copies"] = breakdown.copy_ns
     return Stacked(label, tuple(found[part] for part in PARTS), 0, breakdown.hidden)
 
 

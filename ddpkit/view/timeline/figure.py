@@ -65,6 +65,8 @@ def write_names(page: Page, top: float, model: Timeline, row: RankRow, place: Ro
         page.write(LEFT - 0.08, y, "compute", 8.5, style.GREY, ha="right")
     if place.lanes:
         page.write(LEFT - 0.08, top + sum(comm) / 2, "comm", 8.5, style.GREY, ha="right")
+    if place.copies:
+        page.write(LEFT - 0.08, top + sum(place.copies) / 2, "copy", 8.5, style.GREY, ha="right")
 
 
 def _arrows(plot: Plot, model: Timeline, rows: list[RowLayout]) -> None:
