@@ -10,6 +10,7 @@ doctor     is this machine ready?
 diagnosis  the sentences of doctor
 machine    modelled machines: the named ones, and one measured here
 trace      the table of a trace, and its export
+beside     the changes from one run to another, for `ddpkit trace --beside`
 predict    a recorded step on other ranks and links
 numbers    the numbers of a command as JSON and CSV
 waiting    progress of a command that lasts long

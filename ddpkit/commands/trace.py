@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpkit.commands.beside import beside
 from ddpkit.commands.numbers import csv_bytes, json_bytes, to_files, write
 from ddpkit.commands.waiting import reading, said_if_long
 from ddpkit.text import rank_list
@@ -36,6 +37,15 @@ if TYPE_CHECKING:
     help="Write the timeline as one page; zoom and details work offline in any browser.",
 )
 @click.option(
+    "--beside",
+    "others",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Show the changes from the run in FILES to the run in FILE; may be repeated, for files of "
+    "single ranks.",
+)
+@click.option(
     "--all", "every", is_flag=True, help=f"Show every rank, also of more than {MANY} ranks."
 )
 @to_files
@@ -44,6 +54,7 @@ def trace(
     step: int | None,
     export: Path | None,
     html: Path | None,
+    others: tuple[Path, ...],
     every: bool,
     as_json: Path | None,
     as_csv: Path | None,
@@ -57,6 +68,11 @@ def trace(
     from ddpkit.trace import Trace
     from ddpkit.view import timeline_model
 
+    if others:
+        if export is not None:
+            raise click.UsageError("--export takes one run: leave --beside out.")
+        beside(files, others, step, html, as_json, as_csv, every=every)
+        return
     with said_if_long() as doing:
         doing(reading(files))
         loaded = Trace.load(*files)

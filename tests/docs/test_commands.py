@@ -75,6 +75,9 @@ ELSEWHERE = {
     'predict run.json.gz --link "100 Gbit/s, 10 us"': (
         "tests/commands/test_predict.py::test_predict_prints_a_curve_and_its_error"
     ),
+    "trace run.json.gz --beside other.json.gz": (
+        "tests/commands/test_beside.py::test_the_text_and_the_numbers"
+    ),
     "tune run.json.gz": (
         "tests/commands/test_predict.py::test_tune_names_the_best_cap_and_the_order_to_measure"
     ),
@@ -100,7 +103,7 @@ def test_no_block_is_without_a_test():
         # the last command by test_no_values.py; the last block is run by cluster/test_replicas.py.
         "docs/run.md": ["sh", "sh", "python", "sh", "python"],
         "docs/real_sizes.md": ["sh", "text"] * 4,  # run by tests/docs/test_real_sizes.py
-        "docs/pictures.md": ["python"] * 15,  # run by tests/docs/test_more_pictures.py
+        "docs/pictures.md": ["python"] * 16,  # run by tests/docs/test_more_pictures.py
         "docs/teaching.md": ["sh", "sh", "sh", "sh", "sh", "toml", "sh", "sh"],
         "docs/api.md": ["{eval-rst}"] * 11,  # run when the site is built
         "CONTRIBUTING.md": [*["python"] * 7, "sh"],  # followed by tests/project/test_add_a_lab.py
@@ -169,7 +172,7 @@ def test_the_clusters_of_the_page_on_emulation(
     devices = [eval(line, given) for line in with_device.splitlines()]
     assert len(devices) == 3
     assert all(repr(cluster).startswith("2 ranks · gloo · cpu") for cluster in devices)
-    assert all(machine.has_device for cluster in devices for machine in cluster.machines)
+    assert all("device of " in repr(cluster) for cluster in devices)
 
 
 @pytest.mark.parametrize("words", RUN_HERE)

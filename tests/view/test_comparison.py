@@ -10,9 +10,10 @@ from ddpkit.simulate import assign_buckets, replay
 from ddpkit.trace import Trace
 from ddpkit.view import compare
 from ddpkit.view.comparison.figure import draw_comparison
-from ddpkit.view.comparison.model import comparison, ratio
+from ddpkit.view.comparison.model import comparison
 from ddpkit.view.drawing.steps import example_step
 from ddpkit.view.drawing.typical import typical_step
+from ddpkit.view.drawing.words import ratio
 from tests.view import examples
 from tests.view.readable import assert_readable, texts
 

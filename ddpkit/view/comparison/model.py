@@ -10,8 +10,6 @@ from ddpkit.view.drawing.rows import PIXELS, RankRow
 from ddpkit.view.drawing.typical import step_length, typical_step
 from ddpkit.view.timeline.model import Timeline, timeline_model
 
-LITTLE = 0.01  # part of the longer step: smaller differences are not worth a sentence
-
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -52,7 +50,7 @@ class Comparison:
 
     def against_first(self, side: Side) -> str:
         """How the run's length compares with the first one's: "1.42× shorter than"."""
-        return ratio(self.sides[0].length_ns, side.length_ns)
+        return words.ratio(self.sides[0].length_ns, side.length_ns)
 
 
 def comparison(
@@ -101,7 +99,7 @@ def _numbered(trace: Trace, step: int) -> int:
 def _compared(sides: tuple[Side, ...]) -> Comparison:
     """The first against the last, in words; the others in the table."""
     first, last = sides[0], sides[-1]
-    title = f"{last.label}: {ratio(first.length_ns, last.length_ns)} {first.label}"
+    title = f"{last.label}: {words.ratio(first.length_ns, last.length_ns)} {first.label}"
     if (before := _hidden(first)) and (after := _hidden(last)):
         changed = f"communication hidden {before} → {after}"
         title += f"; {changed if before != after else f'still {after} of communication hidden'}"
@@ -109,15 +107,6 @@ def _compared(sides: tuple[Side, ...]) -> Comparison:
     note = notes.pop() if len(notes) == 1 else ""
     done = Comparison(sides, title, _notice(first, last), note, "")
     return replace(done, text="\n".join(_lines(done)))
-
-
-def ratio(before: int, after: int) -> str:
-    """``ratio(142, 100) == "1.42× shorter than"``; times in ns."""
-    low, high = sorted((before, after))
-    if low == high or (low and high / low < 1 + LITTLE / 2):
-        return "as long as"
-    much = f"{high / low:.3g}× " if low else ""
-    return f"{much}{'shorter' if after < before else 'longer'} than"
 
 
 def _hidden(side: Side) -> str:
@@ -130,7 +119,7 @@ def _hidden(side: Side) -> str:
 def _notice(first: Side, last: Side) -> str:
     """The parts of the step that changed, most first."""
     a, b = first.slowest.breakdown, last.slowest.breakdown
-    least = LITTLE * max(a.step_ns, b.step_ns)
+    least = words.LITTLE * max(a.step_ns, b.step_ns)
     pairs = {
         "compute": (a.compute_ns, b.compute_ns),
         "exposed communication": (a.exposed_ns, b.exposed_ns),

@@ -7,6 +7,7 @@ lanes        which lane a bar goes in, and how many bars a screen can show
 rows         a trace as rows of bars, one a rank
 layout       where the rows lie, in inches
 chart        the rows become ink, over an axis of time
+changes      the differences of two runs, by rank and by kind
 breakdown    beside them, each rank's time in its parts
 runs         what a picture is made of: a run, or its trace
 steps        the step that a widget starts from, and the bucket caps to try

@@ -7,6 +7,8 @@ from ddpkit.text import columns, count, size
 from ddpkit.trace import Breakdown, Scalar, Trace, how_made, name_of
 from ddpkit.trace.copies import CopyTotal
 
+LITTLE = 0.01  # share of the longer step: smaller differences are not worth a sentence
+
 
 def ms(ns: int) -> str:
     """``ms(405_300_000) == "405 ms"``, ``ms(42_000) == "0.042 ms"``: two digits, always ms."""
@@ -108,6 +110,15 @@ def headline(
     if not hidden:  # no communication, or none that took any time
         return f"No communication. Compute fills {percents(busy)} of the time."
     return f"Communication hidden behind compute: {percents(hidden)}.   Most exposed: {of}."
+
+
+def ratio(before: int, after: int) -> str:
+    """``ratio(142, 100) == "1.42× shorter than"``; times in ns."""
+    low, high = sorted((before, after))
+    if low == high or (low and high / low < 1 + LITTLE / 2):
+        return "as long as"
+    much = f"{high / low:.3g}× " if low else ""
+    return f"{much}{'shorter' if after < before else 'longer'} than"
 
 
 def percents(fractions: Iterable[float]) -> str:

@@ -3,6 +3,8 @@
 model      every span as columns of numbers
 look       what canvas.js draws with
 page       a trace as one HTML page, which opens offline
+beside     two runs on one page, which zoom and move together
+document   the parts of such pages
 canvas     the widget that gives them to canvas.js
 widget     `explore`
 """

@@ -61,6 +61,12 @@ class Explorer {
     const start = Math.min(Math.max((from + to - long) / 2, first), last - long);
     this.view = [start, start + long];
     this.later();
+    this.onlook?.(...this.view.map((tick) => tick * this.tick_ns)); // for linked pictures
+  }
+
+  show(from, to) { // at these ns, as a linked picture does
+    this.view = [from / this.tick_ns, to / this.tick_ns];
+    this.later();
   }
 
   zoom(factor, x = (LEFT + this.wide) / 2) {
@@ -226,6 +232,7 @@ async function render({ model, el }) {
   el.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take the arrow keys
   el.append(said, canvas);
   const explorer = new Explorer(picture, canvas, said);
+  el.explorer = explorer;
   listen(canvas, explorer);
   const observer = new ResizeObserver(() => explorer.later());
   observer.observe(canvas);

@@ -1,0 +1,151 @@
+"""The parts of an HTML page with explorers: the document, its data, legends and tables.
+
+A trace may be anybody's, and so may the names in it: whatever comes from it is escaped where it
+becomes HTML, and is data, never code, where the script reads it. The page's own policy lets no
+other script run, and nothing be loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ddpkit.text import NAME, cut
+from ddpkit.trace import Trace
+from ddpkit.view.drawing import style
+from ddpkit.view.explorer.look import DARK, LOOK
+from ddpkit.view.explorer.model import span_columns
+from ddpkit.view.timeline.model import Timeline
+
+EXPLORER = (
+    '<div class="explorer"><noscript>The picture needs JavaScript; its numbers are below.'
+    "</noscript></div>"
+)
+
+DRAW = """
+const given = JSON.parse(document.getElementById("trace").textContent);
+const places = document.querySelectorAll(".explorer");
+const night = matchMedia("(prefers-color-scheme: dark)");
+async function drawn({ picture, spans }) {
+  picture = { ...picture, ink: night.matches ? given.dark : picture.ink };
+  spans = Uint8Array.from(atob(spans), (letter) => letter.charCodeAt(0));
+  const el = document.createElement("div");
+  await render({ model: { get: (name) => ({ picture, spans })[name] }, el });
+  return el;
+}
+async function draw() {
+  const made = await Promise.all(given.runs.map(drawn));
+  made.forEach((el, n) => places[n].replaceChildren(el));
+  const explorers = made.map((el) => el.explorer); // linked: all zoom and move together
+  for (const explorer of explorers) {
+    const linked = explorers.filter((each) => each !== explorer);
+    explorer.onlook = (from, to) => linked.forEach((each) => each.show(from, to));
+  }
+}
+night.addEventListener("change", draw);
+draw();
+"""
+
+STYLE = f"""
+:root {{ color-scheme: light dark; --ink: {style.INK}; --grey: #5B6875; --paper: white;
+  --line: {style.GRID}; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: {DARK["text"]}; --grey: {DARK["grey"]};
+  --paper: {DARK["paper"]}; --line: {DARK["grid"]}; }} }}
+body {{ font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 1200px; margin: 1.5rem auto; padding: 0 1rem; overflow-wrap: anywhere; }}
+h1 {{ font-size: 1.35rem; line-height: 1.3; }}
+h2 {{ font-size: 1.05rem; margin-top: 2rem; }}
+p.note {{ color: var(--grey); }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .25rem .8rem; border-bottom: 1px solid var(--line); text-align: right;
+  white-space: nowrap; }}
+th:first-child, td:first-child {{ text-align: left; }}
+.facts td {{ text-align: left; white-space: normal; }}
+ul.kinds {{ list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; padding: 0; }}
+.kinds span {{ display: inline-block; width: 1.4em; height: .8em; margin-right: .4em; }}
+pre {{ overflow-x: auto; font-size: 13px; }}
+"""
+
+KINDS = {
+    "forward": style.FORWARD,
+    "backward": style.BACKWARD,
+    "optimizer": style.OPTIMIZER,
+    "a span of your own": style.SPAN,
+    "communication": style.MOVING,
+    "waits for a peer": style.WAITING,
+    "exposed communication": style.EXPOSED,
+    "done, not collected": style.DONE,
+}
+
+
+HATCH = "repeating-linear-gradient(-45deg, {} 0 1.5px, transparent 1.5px 5px)"
+
+
+def document(title: str, body: Iterable[str], runs: Sequence[dict[str, Any]]) -> str:
+    """Return a page: ``runs`` are `drawn`, one for each `EXPLORER` of the body."""
+    code = script()
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
+    head = [
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{STYLE}</style>",
+    ]
+    scripts = [
+        f'<script type="application/json" id="trace">{_data(runs)}</script>',
+        f"<script>{code}</script>",
+    ]
+    lines = ['<!DOCTYPE html><html lang="en"><head>', *head, "</head><body>", *body, *scripts]
+    return "\n".join([*lines, "</body></html>"]) + "\n"
+
+
+def drawn(trace: Trace, step: int | None, title: str) -> dict[str, Any]:
+    """Return the data of an explorer for `document`."""
+    columns = span_columns(trace, step)
+    described = {**columns.described(), **LOOK, "title": title}
+    described["names"] = [cut(name, NAME) for name in columns.names]
+    return {"picture": described, "spans": base64.b64encode(columns.packed()).decode()}
+
+
+def _data(runs: Sequence[dict[str, Any]]) -> str:
+    """The text that the script reads: JSON without a "<", which alone could end its element."""
+    data = {"runs": runs, "dark": DARK}
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def script() -> str:
+    """Return the explorer's code, and the code that starts it."""
+    code = Path(__file__).with_name("canvas.js").read_text("utf-8")
+    return "(() => {" + code.replace("export default { render };", DRAW) + "})();"
+
+
+def legend(*models: Timeline) -> Iterator[str]:
+    """Yield the list of all kinds of bars; copies are in it if there are any."""
+    yield '<ul class="kinds">'
+    some_copies = any(row.copied for model in models for row in model.rows)
+    copy = {"copy between host and device": style.COPY} if some_copies else {}
+    for name, color in {**KINDS, **copy}.items():
+        fill = HATCH.format(color) if color == style.EXPOSED else color
+        yield f'<li><span style="background: {fill}"></span>{name}</li>'
+    yield "</ul>"
+
+
+def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a table, in a box that scrolls."""
+    yield f'<div class="wide"><table class="{name}">'
+    yield row("th", heads)
+    yield from (row("td", cells) for cells in rows)
+    yield "</table></div>"
+
+
+def row(tag: str, cells: Sequence[str]) -> str:
+    """Return a row of a table; "th" and "td" are tags."""
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
