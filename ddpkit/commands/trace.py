@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--export",
-    metavar="FILE.json|DIR",
+    metavar="FILE.json|FILE.et|DIR",
     type=click.Path(path_type=Path),
     help="Write Chrome JSON: all ranks into FILE.json (or .json.gz) for Perfetto, or one file per "
-    "rank into DIR for HolisticTraceAnalysis.",
+    "rank into DIR for HolisticTraceAnalysis. FILE.et writes Chakra execution traces for "
+    "simulators, FILE.0.et and so on.",
 )
 @click.option(
     "--html",
@@ -94,7 +95,8 @@ def trace(
         _write_numbers(loaded, step, as_json, as_csv)
     if export is None:
         return
-    written = (loaded if step is None else loaded.step(step)).to_chrome(export)
+    shown = loaded if step is None else loaded.step(step)
+    written = shown.to_chakra(export) if export.suffix == ".et" else shown.to_chrome(export)
     for path in written:
         click.echo(f"wrote {path}")
     if not written:

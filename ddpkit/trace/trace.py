@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpkit.trace.base import BaseTrace
-from ddpkit.trace.files import chrome, own, sources
+from ddpkit.trace.files import chakra, chrome, own, sources
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,3 +60,16 @@ class Trace(BaseTrace):
         traces already, which HolisticTraceAnalysis would take for ranks.
         """
         return chrome.write(self, Path(path))
+
+    def to_chakra(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write Chakra execution traces: "run.et" becomes run.0.et, run.1.et and so on.
+
+        A file holds the compute and the communication of a rank, and the order of both; with times
+        in whole microseconds, as they were recorded. Another file, run.groups.json, has the ranks
+        of each process group. Ranks with an empty window are left out. Returns the files that were
+        written.
+
+        Raises TraceError for a collective that Chakra does not have, for a message with an unknown
+        peer, for files that cannot be written, and if the package protobuf is not installed.
+        """
+        return chakra.write(self, Path(path))

@@ -1,6 +1,8 @@
 """Traces on disk, and what other tools write and read.
 
 own        the kit's own file of a trace
+chakra     Chakra execution traces, for simulators
+graph      a rank as a graph of compute and communication
 chrome     Chrome JSON, for Perfetto and HolisticTraceAnalysis
 kineto     what torch.profiler writes, read into events
 profiled   these events as the spans of a rank
