@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpkit.commands.numbers import write, write_rows
-from ddpkit.commands.waiting import reading, said_if_long
+from ddpkit.commands.waiting import load, reading, said_if_long
 
 if TYPE_CHECKING:
     from ddpkit.trace import Trace
@@ -25,13 +25,12 @@ def beside(
     every: bool,
 ) -> None:
     """Print the differences from the first run to the second, and write the named files."""
-    from ddpkit.trace import Trace
     from ddpkit.view.drawing.changes import changes
     from ddpkit.view.timeline.model import MANY
 
     with said_if_long() as doing:
         doing(reading([*first, *second]))
-        traces = Trace.load(*first), Trace.load(*second)
+        traces = load(first), load(second)
         doing("Comparing the ranks.")
         found = changes(traces, labels(first, second), step)
         text = found.text(every, MANY)

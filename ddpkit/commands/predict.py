@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddpkit.commands.numbers import Row, to_files, write_rows
-from ddpkit.commands.waiting import reading, said_if_long
+from ddpkit.commands.waiting import load, reading, said_if_long
 from ddpkit.text import columns, count, rank_list, size
 
 if TYPE_CHECKING:
@@ -166,11 +166,10 @@ def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[flo
 def loaded(files: tuple[Path, ...]) -> Forecast:
     """Return the model of the trace in these files."""
     from ddpkit.simulate import forecast
-    from ddpkit.trace import Trace
 
     with said_if_long() as doing:
         doing(reading(files))
-        trace = Trace.load(*files)
+        trace = load(files)
         doing(f"Learning from {count(trace.steps, 'step')}.")
         return forecast(trace)
 

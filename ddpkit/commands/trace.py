@@ -9,7 +9,7 @@ import click
 
 from ddpkit.commands.beside import beside
 from ddpkit.commands.numbers import csv_bytes, json_bytes, to_files, write
-from ddpkit.commands.waiting import reading, said_if_long
+from ddpkit.commands.waiting import load, reading, said_if_long
 from ddpkit.text import rank_list
 from ddpkit.trace.base import MARKS
 from ddpkit.view.timeline.model import MANY
@@ -66,7 +66,6 @@ def trace(
     (`export_chrome_trace`), one file per rank of one run, or the folder with these files that
     `tensorboard_trace_handler` wrote.
     """
-    from ddpkit.trace import Trace
     from ddpkit.view import timeline_model
 
     if others:
@@ -76,7 +75,7 @@ def trace(
         return
     with said_if_long() as doing:
         doing(reading(files))
-        loaded = Trace.load(*files)
+        loaded = load(files)
         doing("Adding up the times of each rank.")
         text = timeline_model(loaded, step, short=not every).text
     click.echo(text)

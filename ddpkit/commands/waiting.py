@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ddpkit.text import count, size
+
+if TYPE_CHECKING:
+    from ddpkit.trace import Trace
 
 PATIENCE_S = 2.0  # seconds without a word
 
@@ -41,6 +46,18 @@ def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], Non
     finally:
         ended.set()
         watcher.join()
+
+
+def load(files: Sequence[Path]) -> Trace:
+    """Return the trace in the files of a command.
+
+    All objects so far stay until the command ends, so later searches for garbage skip them.
+    """
+    from ddpkit.trace import Trace
+
+    found = Trace.load(*files)
+    gc.freeze()
+    return found
 
 
 def reading(files: Sequence[Path]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
+from operator import attrgetter
 from typing import Self
 
 from ddpkit.errors import TraceError
@@ -15,7 +16,7 @@ from ddpkit.trace.deaths import died_ns
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.made import how_made
 from ddpkit.trace.memory import MemoryLevel, inside
-from ddpkit.trace.span import OPERATIONS, Scalar, Span
+from ddpkit.trace.span import OPERATIONS, ROW_OF, TIMES, Scalar, Span
 from ddpkit.trace.traffic import Traffic
 
 MARKS = (  # in a message about a trace without steps
@@ -73,19 +74,21 @@ class BaseTrace:
     @cached_property
     def start_ns(self) -> int:
         """Where the earliest window starts; 0 if nothing was recorded."""
-        starts = [span.start_ns for span in self.spans] if not self.bounds else []
-        return min(
-            [*starts, *(start for start, end in self.bounds.values() if start < end)], default=0
-        )
+        if not self.bounds:
+            first: int = min(map(attrgetter("start_ns"), self.spans), default=0)
+            return first
+        return min((start for start, end in self.bounds.values() if start < end), default=0)
 
     @cached_property
     def end_ns(self) -> int:
         """Where the latest window ends; 0 if nothing was recorded. A rank's death is in it."""
-        ends = [span.end_ns for span in self.spans] if not self.bounds else []
-        if ends:
-            deaths = (died_ns(self.facts, rank) for rank in self.ranks)
-            ends += [ns for ns in deaths if ns is not None]
-        return max([*ends, *(end for start, end in self.bounds.values() if start < end)], default=0)
+        if self.bounds:
+            return max((end for start, end in self.bounds.values() if start < end), default=0)
+        if not self.spans:
+            return 0
+        deaths = (died_ns(self.facts, rank) for rank in self.ranks)
+        last: int = max(map(attrgetter("end_ns"), self.spans))
+        return max([last, *(ns for ns in deaths if ns is not None)])
 
     @property
     def duration_ms(self) -> float:
@@ -95,6 +98,10 @@ class BaseTrace:
     def of(self, rank: int) -> tuple[Span, ...]:
         """The spans of one rank, in the order they were recorded."""
         return self._by_rank.get(rank, ())
+
+    def row(self, rank: int, name: str) -> Sequence[Span]:
+        """The spans of one rank that `ROW_OF` puts in a row: "compute", "comm", "copy", "step"."""
+        return self._by_row.get((rank, name), ())
 
     def window_of(self, rank: int) -> Interval:
         """The (start, end) in ns that the rank's parts add up to.
@@ -106,7 +113,8 @@ class BaseTrace:
 
     def activity(self, rank: int) -> Activity:
         """When the rank computed and communicated, inside its window."""
-        return Activity.of(self.of(rank), self.window_of(rank))
+        compute, comm, copies = (self.row(rank, name) for name in ("compute", "comm", "copy"))
+        return Activity.of_rows(compute, comm, copies, self.window_of(rank))
 
     def breakdown(self) -> dict[int, Breakdown]:
         """Compute only, overlapped, exposed communication, copies and idle, in ns, by rank."""
@@ -115,7 +123,8 @@ class BaseTrace:
     @cached_property
     def traffic(self) -> Traffic:
         """Who sent how much to whom. An operation belongs to the window it was posted in."""
-        comm = (span for span in self.spans if span.kind == "comm" and self._posted_inside(span))
+        every = (span for rank in self.ranks for span in self.row(rank, "comm"))
+        comm = (span for span in every if self._posted_inside(span))
         return Traffic.of(comm, self.world_size, self.recorded_ranks)
 
     def peak(self, rank: int) -> MemoryLevel | None:
@@ -163,9 +172,13 @@ class BaseTrace:
 
     @cached_property
     def _steps(self) -> dict[int, list[Interval]]:
-        marked = any(span.kind == "step" for span in self.spans)
-        divide = _marked_steps if marked else _steps_by_optimizer
-        return {rank: divide(self.of(rank)) for rank in self.recorded_ranks}
+        marked = any(row == "step" for _, row in self._by_row)
+        return {
+            rank: sorted(map(TIMES, self.row(rank, "step")))
+            if marked
+            else _steps_by_optimizer(self.row(rank, "compute"))
+            for rank in self.recorded_ranks
+        }
 
     @cached_property
     def _cut(self) -> dict[int, Self]:
@@ -196,16 +209,19 @@ class BaseTrace:
             lists[span.rank].append(span)
         return {rank: tuple(spans) for rank, spans in lists.items()}
 
+    @cached_property
+    def _by_row(self) -> dict[tuple[int, str], list[Span]]:
+        lists: dict[tuple[int, str], list[Span]] = defaultdict(list)
+        for span in self.spans:
+            lists[span.rank, ROW_OF[span.kind]].append(span)
+        return dict(lists)
+
     def _posted_inside(self, span: Span) -> bool:
         bounds = self.bounds.get(span.rank)
         return bounds is None or bounds[0] <= span.start_ns < bounds[1]
 
 
-def _marked_steps(spans: tuple[Span, ...]) -> list[Interval]:
-    return sorted((span.start_ns, span.end_ns) for span in spans if span.kind == "step")
-
-
-def _steps_by_optimizer(spans: tuple[Span, ...]) -> list[Interval]:
+def _steps_by_optimizer(spans: Sequence[Span]) -> list[Interval]:
     """Steps that end with their optimizer span; the first starts with the first compute."""
     ends = sorted(span.end_ns for span in spans if span.kind == "optimizer")
     if not ends:

@@ -4,11 +4,11 @@ The parts are four, and a fifth in recordings with copies. Where copies, compute
 overlap in time, compute takes precedence, then communication, then copies.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ddpkit.trace.intervals import Interval, intersect, subtract, total, union
-from ddpkit.trace.span import COMPUTE_KINDS, Span
+from ddpkit.trace.intervals import Interval, intersect, subtract, total
+from ddpkit.trace.span import ROW_OF, TIMES, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,27 @@ class Activity:
     @classmethod
     def of(cls, spans: Iterable[Span], window: Interval) -> "Activity":
         """Activity from the spans of one rank, which does not compute while it is blocked."""
-        spans = list(spans)
-        ops = [span for span in spans if span.kind == "comm"]
-        blocked = [(op.blocked_ns, op.end_ns) for op in ops if op.blocked_ns is not None]
-        busy = union((span.start_ns, span.end_ns) for span in spans if span.kind in COMPUTE_KINDS)
-        compute = intersect(subtract(busy, blocked), [window])
-        comm = intersect(((op.start_ns, op.end_ns) for op in ops), [window])
-        copied = intersect(((s.start_ns, s.end_ns) for s in spans if s.kind == "copy"), [window])
-        return cls(window, compute, comm, intersect(compute, comm), subtract(comm, compute), copied)
+        rows: dict[str, list[Span]] = {"compute": [], "comm": [], "copy": [], "step": []}
+        for span in spans:
+            rows[ROW_OF[span.kind]].append(span)
+        return cls.of_rows(rows["compute"], rows["comm"], rows["copy"], window)
+
+    @classmethod
+    def of_rows(
+        cls, compute: Iterable[Span], comm: Sequence[Span], copies: Iterable[Span], window: Interval
+    ) -> "Activity":
+        """Activity from the spans of one rank, sorted by `ROW_OF`."""
+        blocked = [(op.blocked_ns, op.end_ns) for op in comm if op.blocked_ns is not None]
+        computed = intersect(subtract(map(TIMES, compute), blocked), [window])
+        moved = intersect(map(TIMES, comm), [window])
+        return cls(
+            window,
+            computed,
+            moved,
+            intersect(computed, moved),
+            subtract(moved, computed),
+            intersect(map(TIMES, copies), [window]),
+        )
 
     @property
     def copy_only(self) -> list[Interval]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ddpkit.trace.intervals import Interval, intersect, total
 from ddpkit.trace.span import Scalar, Span
 
-# "M" is Intel's host memory, "S" its memory shared with the host, "P" a peer of the device.
+# "M": host memory on Intel's GPUs; "S": memory shared with the host; "P": a peer of the device
 _ENDS = {"h": "host", "m": "host", "d": "device", "s": "device", "p": "device"}
 _SHORT = re.compile(r"(?<![A-Za-z])([HMDSP])(?:to|2)([HMDSP])(?![a-z])")
 _LONG = re.compile(r"(Host|Device|Peer)To(Host|Device|Peer)", re.IGNORECASE)

@@ -13,14 +13,17 @@ Interval = tuple[int, int]
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """The time that lies in at least one of the intervals."""
     merged: list[Interval] = []
-    for start, end in sorted(intervals):
-        if start >= end:
-            continue
-        if merged and start <= merged[-1][1]:
-            if end > merged[-1][1]:
-                merged[-1] = (merged[-1][0], end)
-        else:
-            merged.append((start, end))
+    ordered = sorted(intervals)
+    first = last = ordered[0][0] if ordered else 0  # the interval that grows
+    for start, end in ordered:
+        if start > last:
+            if first < last:
+                merged.append((first, last))
+            first, last = start, end
+        elif end > last:
+            last = end
+    if first < last:
+        merged.append((first, last))
     return merged
 
 

@@ -11,6 +11,7 @@ from ddpkit.errors import TraceError
 
 COMPUTE_KINDS = ("forward", "backward", "optimizer", "span")
 KINDS = (*COMPUTE_KINDS, "comm", "copy", "step")
+ROW_OF = {kind: "compute" if kind in COMPUTE_KINDS else kind for kind in KINDS}
 SENDS = ("send", "isend")
 RECEIVES = ("recv", "irecv")
 UNWAITED = (
@@ -143,4 +144,5 @@ class Span:
         return self.end_ns - self.start_ns
 
 
+TIMES = attrgetter("start_ns", "end_ns")  # the interval of a span
 _values = attrgetter(*(each.name for each in fields(Span)))

@@ -15,6 +15,7 @@ from tests.project.source import ROOT, imports
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 ONLY_TO_MAKE_THE_DATA = {"sklearn"}
+ONLY_IN_AN_EXTRA = {"google": ("chakra", "protobuf")}  # imported when it is asked for
 
 
 def requirements(lines: list[str]) -> dict[str, Requirement]:
@@ -117,6 +118,9 @@ def test_every_import_is_declared():
     declared = {canonicalize_name(r.name) for r in map(Requirement, PROJECT["dependencies"])}
     used = {found.imported.split(".")[0] for found in imports()}
     used -= {"ddpkit", *sys.stdlib_module_names, *ONLY_TO_MAKE_THE_DATA}
+    for name, (extra, owner) in ONLY_IN_AN_EXTRA.items():
+        assert canonicalize_name(owner) in requirements(EXTRAS[extra])
+        used.discard(name)
     undeclared = {
         name for name in used if not declared & {canonicalize_name(o) for o in owners.get(name, [])}
     }

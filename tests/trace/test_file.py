@@ -30,11 +30,28 @@ def test_what_is_saved_is_loaded(trace: Trace, tmp_path: Path, name: str) -> Non
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def in_rows(top: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a file in format 2."""
+    columns = top.pop("columns")
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return {**top, "ddpkit_trace": 2, "fields": [*columns], "spans": rows}
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_file_of_format_2_is_read(trace: Trace, tmp_path: Path, empty: bool) -> None:
+    trace = replace(trace, spans=()) if empty else trace
+    path = tmp_path / "t.json"
+    trace.save(path)
+    assert Trace.load(path) == trace
+    path.write_text(json.dumps(in_rows(json.loads(path.read_text()))))
+    assert Trace.load(path) == trace
+
+
 def test_a_file_of_format_1_is_read(trace: Trace, tmp_path: Path) -> None:
     """It was written before spans knew when they were collected."""
     path = tmp_path / "t.json"
     trace.save(path)
-    top = json.loads(path.read_text())
+    top = in_rows(json.loads(path.read_text()))
     column = top["fields"].index("collected_ns")
     for row in (top["fields"], *top["spans"]):
         del row[column]
@@ -80,8 +97,8 @@ def set_in_span(column: int, value: Any) -> Callable[[dict[str, Any]], None]:
     ("damage", "sentence"),
     [
         (lambda top: top.pop("ddpkit_trace"), "neither a trace saved by ddpkit"),
-        (set_("ddpkit_trace", 3), "trace format 3 is not the format 2"),
-        (set_("ddpkit_trace", [1]), "is not the format 2"),
+        (set_("ddpkit_trace", 4), "trace format 4 is not the format 3"),
+        (set_("ddpkit_trace", [1]), "is not the format 3"),
         (set_("world_size", True), "number of ranks"),
         (set_("facts", {"a": None}), "facts of the run"),
         (set_("fields", ["rank"]), "list of spans"),
@@ -102,8 +119,35 @@ def test_wrong_content_is_one_sentence(
 ) -> None:
     path = tmp_path / "t.json"
     trace.save(path)
-    top = json.loads(path.read_text())
+    top = in_rows(json.loads(path.read_text()))
     damage(top)
+    path.write_text(json.dumps(top))
+    with pytest.raises(TraceError, match=sentence) as caught:
+        Trace.load(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda columns: columns.pop("peer"), "the columns of the spans are missing or damaged"),
+        (lambda columns: columns["peer"].pop(), "the columns of the spans are missing"),
+        (lambda columns: columns.update(peer={"0": 1}), "the columns of the spans are missing"),
+        (lambda columns: columns.update(more=[0, 0, 0]), "the columns of the spans are missing"),
+        (lambda columns: columns["rank"].__setitem__(1, 2), "span 1 belongs to rank 2, but there"),
+        (lambda columns: columns["rank"].__setitem__(1, 1.5), "the rank of span 1 is damaged"),
+        (lambda columns: columns["kind"].__setitem__(1, "disk"), "kind 'disk'"),
+        (lambda columns: columns["end_ns"].__setitem__(1, 0), "ends before it starts"),
+        (lambda columns: columns["args"].__setitem__(1, [1]), "the args of span 1 is damaged"),
+    ],
+)
+def test_damaged_columns_are_one_sentence(
+    trace: Trace, tmp_path: Path, damage: Callable[[dict[str, Any]], None], sentence: str
+) -> None:
+    path = tmp_path / "t.json"
+    trace.save(path)
+    top = json.loads(path.read_text())
+    damage(top["columns"])
     path.write_text(json.dumps(top))
     with pytest.raises(TraceError, match=sentence) as caught:
         Trace.load(path)

@@ -99,16 +99,16 @@ def write(trace: BaseTrace, path: Path) -> list[Path]:
     if not ranks:
         return []
     stem = path.name.removesuffix(ENDING)
-    writer = _Writer(trace)
-    content = {path.with_name(f"{stem}.{rank}{ENDING}"): writer.rank(rank) for rank in ranks}
+    exporter = _Exporter(trace)
+    content = {path.with_name(f"{stem}.{rank}{ENDING}"): exporter.rank(rank) for rank in ranks}
     groups = path.with_name(f"{stem}.groups.json")
-    content[groups] = (json.dumps(writer.groups(), indent=1) + "\n").encode()
+    content[groups] = (json.dumps(exporter.groups(), indent=1) + "\n").encode()
     for file, data in content.items():
         disk.write(file, data)
     return [*content]
 
 
-class _Writer:
+class _Exporter:
     def __init__(self, trace: BaseTrace) -> None:
         self.trace, self.messages = trace, message_classes()
         # A receive that names no source has the source of the message that it has got.

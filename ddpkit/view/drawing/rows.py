@@ -6,7 +6,6 @@ from operator import attrgetter, itemgetter
 
 from ddpkit.simulate.pipeline import op_of
 from ddpkit.trace import (
-    COMPUTE_KINDS,
     Breakdown,
     Span,
     Trace,
@@ -60,21 +59,21 @@ class RowBuilder:
         self.length = trace.end_ns - trace.start_ns
         self.pixel_ns = max(self.length / pixels, 1e-3)
         self.label_ns = LABEL_PIXELS * self.pixel_ns
-        self.comm = [span for span in trace.spans if span.kind == "comm"]
-        every = [span for span in whole.spans if span.kind == "comm"]
+        self.comm = _comm(trace)
+        every = self.comm if whole is trace else _comm(whole)
         self.collectives = {span.name for span in self.comm if span.is_collective}
         self.pairs = messages(every)
         self.last_in = last_in([*collectives(every), *self.pairs])
 
     def row(self, rank: int) -> RankRow:
         """The row of one rank."""
-        spans = self.trace.of(rank)
         window = start, end = self.trace.window_of(rank)
         activity = self.trace.activity(rank)
-        compute = self._compute_bars(spans, window)
+        comm, copies = self.trace.row(rank, "comm"), self.trace.row(rank, "copy")
+        compute = self._compute_bars(self.trace.row(rank, "compute"), window)
         exposed = self._within(activity.exposed, "exposed")
         labels = self._labels(compute, exposed)
-        waits = [waiting(span) for span in spans if span.kind == "comm"]
+        waits = map(waiting, comm)
         died = died_ns(self.trace.facts, rank)
         return RankRow(
             rank,
@@ -82,37 +81,36 @@ class RowBuilder:
             (start - self.origin, end - self.origin) if start < end else (0, 0),
             compute,
             labels,
-            self._lanes(spans, window),
+            self._lanes(comm, window),
             self._within(activity.overlapped, "overlap"),
             exposed,
             Breakdown.of(activity),
             total(intersect(waits, [window])),
             died - self.origin if died is not None and start <= died <= end else None,
-            self._copy_bars(spans, window),
-            copy_totals(spans, window, [*activity.compute, *activity.comm]),
+            self._copy_bars(copies, window),
+            copy_totals(copies, window, [*activity.compute, *activity.comm]),
         )
 
     def _copy_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
         """Bars of the copies of a GPU, in one row."""
         rough: list[Rough] = []
-        for span in sorted((s for s in spans if s.is_copy), key=attrgetter("start_ns")):
+        for span in sorted(spans, key=attrgetter("start_ns")):
             rough += self._bar(span.start_ns, span.end_ns, "copy", _copied(span), window)
         return merge_small(rough, self.pixel_ns)
 
     def _compute_bars(self, spans: Iterable[Span], window: Interval) -> list[Bar]:
         """Bars of compute, outer before inner, so that the inner ones are drawn on top."""
-        ordered = [span for span in spans if span.kind in COMPUTE_KINDS]
-        ordered.sort(key=lambda span: span.kind == "span")  # in a module that it fills
+        own = [span for span in spans if span.kind == "span"]
+        ordered = [span for span in spans if span.kind != "span"] + own  # own code in its module
         ordered.sort(key=attrgetter("end_ns"), reverse=True)
         ordered.sort(key=attrgetter("start_ns"))
         at = self.origin
-        rough: list[Rough] = [(s.start_ns - at, s.end_ns - at, _kind(s), ()) for s in ordered]
-        after = self.length  # where the next bar begins that can be seen
-        for n in reversed(range(len(ordered))):
-            if ordered[n].kind == "span" and rough[n][1] <= after:  # nothing is drawn on it
-                rough[n] = (*rough[n][:3], _shortened(ordered[n].name))
-            if rough[n][0] < rough[n][1]:
-                after = rough[n][0]
+        rough: list[Rough] = [
+            (s.start_ns - at, s.end_ns - at, s.kind if s.kind != "span" else _kind(s), ())
+            for s in ordered
+        ]
+        if own:
+            self._name_own(ordered, rough)
         low, high = window[0] - at, window[1] - at
         if rough and (rough[0][0] < low or max(map(itemgetter(1), rough)) > high):
             rough = [
@@ -121,6 +119,15 @@ class RowBuilder:
                 if start <= high and end >= low
             ]
         return merge_small(rough, self.pixel_ns)
+
+    def _name_own(self, ordered: Sequence[Span], rough: list[Rough]) -> None:
+        """Write the names of own code on bars, except on bars that are drawn over."""
+        after, scanned = self.length, len(rough)  # where the next bar begins that can be seen
+        for n in reversed([n for n, span in enumerate(ordered) if span.kind == "span"]):
+            seen = (start for start, end, *_ in rough[n + 1 : scanned] if start < end)
+            after, scanned = next(seen, after), n + 1
+            if rough[n][1] <= after:
+                rough[n] = (*rough[n][:3], _shortened(ordered[n].name))
 
     def _labels(self, compute: Sequence[Bar], exposed: Sequence[Bar]) -> list[Bar]:
         """What to write on compute: on a micro-batch its own name, not what lies below it."""
@@ -132,10 +139,9 @@ class RowBuilder:
         return named + label_runs(micro, NAMES, gap, exposed, least)
 
     def _lanes(self, spans: Sequence[Span], window: Interval) -> list[list[Bar]]:
-        comm = [span for span in spans if span.kind == "comm"]
-        number = {id(span): n for n, span in enumerate(comm)}
+        number = {id(span): n for n, span in enumerate(spans)}
         lanes = []
-        for inside in assign_lanes(comm):
+        for inside in assign_lanes(spans):
             rough: list[Rough] = []
             for span in inside:
                 rough += self._comm_bars(span, number[id(span)], window)
@@ -183,6 +189,10 @@ class RowBuilder:
             return []
         texts = texts if end - start > self.label_ns else ()
         return [(start - self.origin, end - self.origin, kind, texts)]
+
+
+def _comm(trace: Trace) -> list[Span]:
+    return [span for span in trace.spans if span.kind == "comm"]
 
 
 def _names(span: Span, number: int, *, one_kind: bool) -> tuple[str, ...]:

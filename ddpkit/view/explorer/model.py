@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
-from ddpkit.trace import COMPUTE_KINDS, Span, Trace, name_of
+from ddpkit.trace import Span, Trace, name_of
 from ddpkit.view.drawing.lanes import assign_lanes
 
 KINDS = ("forward", "backward", "optimizer", "span", "moving", "exposed", "copy")
+NUMBER = {kind: n for n, kind in enumerate(KINDS)}
 COMPUTE, LANE, LANES, GAP, EDGE = 26, 16, 96, 12, 4  # pixels: heights, and between ranks
 MOST = 2**31 - 1  # ticks
 TYPES = {"d": "f8", "i": "i4", "I": "u4", "B": "u1"}  # of an array, as the canvas calls them
@@ -84,9 +86,9 @@ def span_columns(trace: Trace, step: int | None = None) -> SpanColumns:
     Raises TraceError if there is no such step.
     """
     shown = trace if step is None else trace.step(step)
-    ends = [end for span in shown.spans for end in (span.start_ns, span.over_ns)]
-    reach = max((abs(end - shown.start_ns) for end in ends), default=0)
-    tick = reach // MOST + 1
+    first = min(map(attrgetter("start_ns"), shown.spans), default=shown.start_ns)
+    last = max((s.end_ns if s.collected_ns is None else s.over_ns for s in shown.spans), default=0)
+    tick = max(shown.start_ns - first, last - shown.start_ns) // MOST + 1
     columns = SpanColumns((shown.end_ns - shown.start_ns) // tick, tick)
     builder = _ColumnBuilder(columns, shown)
     top = EDGE
@@ -102,15 +104,14 @@ class _ColumnBuilder:
 
     def rank(self, rank: int, top: int) -> int:
         """Add a rank's rows from ``top`` on; returns where they end."""
-        spans = self.trace.of(rank)
-        compute = [span for span in spans if span.kind in COMPUTE_KINDS]
-        lanes = assign_lanes(span for span in spans if span.is_comm)
+        compute = self.trace.row(rank, "compute")
+        lanes = assign_lanes(self.trace.row(rank, "comm"))
         if compute:
             exposed = list(self._exposed(rank)) if lanes else []
             ordered = sorted([*compute, *exposed], key=lambda span: (span.start_ns, -span.end_ns))
             self._row(rank, "compute", top, COMPUTE, ordered)
             top += COMPUTE + EDGE
-        for name, group in (("comm", lanes), ("copy", assign_lanes(s for s in spans if s.is_copy))):
+        for name, group in (("comm", lanes), ("copy", assign_lanes(self.trace.row(rank, "copy")))):
             high = max(2, min(LANE, LANES // max(1, len(group))))
             for n, lane in enumerate(group):
                 self._row(rank, "" if n else name, top, high, lane)
@@ -124,34 +125,41 @@ class _ColumnBuilder:
 
     def _row(self, rank: int, name: str, top: int, height: int, spans: Sequence[Span]) -> None:
         columns, first = self.columns, len(self.columns.start)
-        for span in spans:
-            self._add(span)
-        columns.reach.extend(accumulate(columns.over[first:], max))
+        self._add(spans)
+        columns.reach.extend(itertools.accumulate(columns.over[first:], max))
         shown_before = any(row.rank == rank for row in columns.rows[-1:])
         title = "" if shown_before else name_of(self.trace.facts, rank)
         row = Lane(rank, title, name, top, height, first, len(columns.start))
         columns.rows.append(row)
 
-    def _add(self, span: Span) -> None:
-        columns, kind = self.columns, span.kind
-        if kind == "comm":
-            kind = "moving" if span.lane == "comm" else "exposed"
-        ready = span.start_ns if span.ready_ns is None else span.ready_ns
-        columns.nbytes.append(span.bytes)
-        columns.start.append(self._tick(span.start_ns))
-        columns.end.append(self._tick(span.end_ns))
-        columns.over.append(self._tick(span.over_ns))
-        columns.ready.append(self._tick(min(max(ready, span.start_ns), span.end_ns)))
-        columns.peer.append(-1 if span.peer is None else span.peer)
-        columns.kind.append(KINDS.index(kind))
-        name = _name(span)
-        number = self.numbers.setdefault(name, len(self.numbers))
-        if number == len(columns.names):
-            columns.names.append(name)
-        columns.name.append(number)
+    def _add(self, spans: Sequence[Span]) -> None:
+        """Add entries to all columns, a column at a time: a call for each span would cost most."""
+        columns, zero, tick = self.columns, self.trace.start_ns, self.columns.tick_ns
+        over = [span.end_ns if span.collected_ns is None else span.over_ns for span in spans]
+        ready = [span.start_ns if span.ready_ns is None else _ready(span) for span in spans]
+        columns.nbytes.extend(span.bytes for span in spans)
+        columns.start.extend([(span.start_ns - zero) // tick for span in spans])
+        columns.end.extend([(span.end_ns - zero) // tick for span in spans])
+        columns.over.extend([(ns - zero) // tick for ns in over])
+        columns.ready.extend([(ns - zero) // tick for ns in ready])
+        columns.peer.extend([-1 if span.peer is None else span.peer for span in spans])
+        columns.kind.extend([_kind(s) if s.kind == "comm" else NUMBER[s.kind] for s in spans])
+        numbers = self.numbers
+        for span in spans:
+            name = _name(span) if span.args else span.name
+            columns.name.append(numbers.setdefault(name, len(numbers)))
+        columns.names.extend(itertools.islice(numbers, len(columns.names), None))
 
-    def _tick(self, ns: int) -> int:
-        return (ns - self.trace.start_ns) // self.columns.tick_ns
+
+def _ready(span: Span) -> int:
+    """The moment until which an operation waits for its peers, within the operation."""
+    ready = span.start_ns if span.ready_ns is None else span.ready_ns
+    return min(max(ready, span.start_ns), span.end_ns)
+
+
+def _kind(span: Span) -> int:
+    """The number of communication's kind in `KINDS`: exposed communication is drawn on compute."""
+    return NUMBER["moving" if span.lane == "comm" else "exposed"]
 
 
 def _name(span: Span) -> str:
