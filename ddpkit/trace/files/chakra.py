@@ -66,7 +66,7 @@ _COLLECTIVES = {
     "barrier": CollectiveCommType.BARRIER,
     "monitored_barrier": CollectiveCommType.BARRIER,
 }
-# message: its fields as (name, number, type, repeated); a type that is no scalar names a message
+# message -> rows of (name, number, type, repeated); the type is a scalar's or a message's name
 _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
     "AttributeProto": (
         ("name", 1, "string", False),
@@ -111,7 +111,7 @@ def write(trace: BaseTrace, path: Path) -> list[Path]:
 class _Exporter:
     def __init__(self, trace: BaseTrace) -> None:
         self.trace, self.messages = trace, message_classes()
-        # A receive that names no source has the source of the message that it has got.
+        # For a receive from any source, the trace knows the source of the received message.
         self.sources = {id(recv): send.rank for send, recv in messages(trace.spans)}
 
     def groups(self) -> dict[str, list[int]]:

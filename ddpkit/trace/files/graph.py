@@ -121,12 +121,12 @@ def _ordered(
     posted: dict[int, GraphNode] = {}
     waited_early: set[int] = set()
     nodes: list[GraphNode] = []
-    front: set[int] = set()  # nodes that must end before the thread goes on
+    front: set[int] = set()  # nodes without successor in the thread
     for _, event, n in sorted(moments):
         if event == 0 and n in posted:
             front = front - posted[n].after | {posted[n].number}
         elif event == 0:
-            waited_early.add(n)  # an operation of length 0 is over in the moment of its post
+            waited_early.add(n)  # an operation of length 0
         elif event == 1:
             span = operations[n]
             node = GraphNode(

@@ -29,7 +29,7 @@ from ddpkit.trace.span import KINDS, Span
 VERSION = 3
 MAX_RANKS = 65_536  # a damaged number must not make a loop of years
 _FIELDS = tuple(field.name for field in fields(Span))
-_FIELDS_OF = {  # of formats with rows
+_FIELDS_OF = {  # formats with rows
     1: tuple(name for name in _FIELDS if name != "collected_ns"),
     2: _FIELDS,
 }
