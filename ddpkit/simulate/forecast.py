@@ -94,12 +94,16 @@ def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
     """
     steps = list(after_warm_up(trace))
     known, unseen = steps[::2], steps[1::2]
-    ratios = []
+    ratios, halves, wholes = [], [], []
+    for rank in trace.recorded_ranks:
+        read = [Step.of_trace(trace, k, rank, sizes) for k in steps or [-1]]
+        halves.append(Step.typical_of(read[::2]))
+        wholes.append(Step.typical_of(read))
     if unseen:
-        model = _model(trace, sizes, known)
+        model = _model(trace, sizes, known, halves)
         predicted = model.replay().step_ns
         ratios = [_longest(trace, k) / predicted for k in unseen]
-    whole = _model(trace, sizes, steps)
+    whole = _model(trace, sizes, steps, wholes)
     return Forecast(
         whole.step,
         whole.world_size,
@@ -112,10 +116,11 @@ def forecast(trace: Trace, sizes: Sequence[int] = ()) -> Forecast:
     )
 
 
-def _model(trace: Trace, sizes: Sequence[int], among: Sequence[int]) -> Forecast:
-    """The model that some steps make."""
+def _model(
+    trace: Trace, sizes: Sequence[int], among: Sequence[int], typical: Sequence[Step]
+) -> Forecast:
+    """The model that some steps make, of which ``typical`` is the typical one of each rank."""
     ranks = trace.recorded_ranks
-    typical = [Step.typical(trace, rank, sizes, among) for rank in ranks]
     slowest = max(typical, key=lambda step: step.compute_ns)
     buckets = recorded_buckets(trace, rank=ranks[0], sizes=sizes)
     buckets = buckets or assign_buckets(slowest.gradients)

@@ -135,8 +135,11 @@ class Step:
         """
         chosen = after_warm_up(trace) if among is None else among
         steps = [cls.of_trace(trace, k, rank, sizes) for k in chosen]
-        if not steps:
-            return cls.of_trace(trace, -1, rank, sizes)  # says what is missing
+        return cls.typical_of(steps or [cls.of_trace(trace, -1, rank, sizes)])
+
+    @classmethod
+    def typical_of(cls, steps: Sequence["Step"]) -> "Step":
+        """A step of parts that are each `undisturbed` in these steps of one rank."""
         names = [gradient.name for gradient in steps[-1].gradients]
         steps = [step for step in steps if [g.name for g in step.gradients] == names]
         # Each gradient by what it took after the one before it: one late layer delays all others.
@@ -234,7 +237,8 @@ class _StepReader:
                 f"{len(sizes)} sizes for {len(self.gradients)} gradients in the trace: give one "
                 "size for each gradient"
             )
-        ready = [self.computed(self.begin, span.end_ns) for span in self.gradients]
+        begin = self._until(self.begin)
+        ready = [max(0, self._until(span.end_ns) - begin) for span in self.gradients]
         names = [str(s.args.get("gradient", f"gradient {i}")) for i, s in enumerate(self.gradients)]
         rows = zip(names, sizes or self.sizes(), ready, strict=True)
         start, end = self.window

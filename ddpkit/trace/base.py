@@ -1,6 +1,6 @@
 """`BaseTrace`: what every rank did in a run, and all that can be asked of it. It knows no files."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -194,11 +194,15 @@ class BaseTrace:
             rank: [*accumulate((end for _, end in steps), max)]
             for rank, steps in self._steps.items()
         }
+        nested = {
+            rank: ends[rank] != [end for _, end in steps] for rank, steps in self._steps.items()
+        }
         for place, span in enumerate(self.spans):
-            first = bisect_right(ends[span.rank], span.start_ns)
-            last = bisect_right(starts[span.rank], span.end_ns)
+            rank, start, end = span.rank, span.start_ns, span.end_ns
+            first = bisect_right(ends[rank], start)
+            last = (bisect_left if start < end else bisect_right)(starts[rank], end)
             for k in range(first, last):
-                if _overlaps(span, self._steps[span.rank][k]):
+                if not nested[rank] or _overlaps(span, self._steps[rank][k]):
                     found[k].append(place)
         return found
 

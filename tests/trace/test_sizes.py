@@ -160,16 +160,21 @@ def test_reading_says_how_much(tmp_path: Path) -> None:
 )
 def test_columns_and_single_rows_are_read_alike(field: int, odd: object, which: int) -> None:
     """Rows are looked at a column at a time; a row alone gets the same verdict and span."""
-    trace = training(1, 1)
-    rows = [own._row(span) for span in trace.spans]
-    rows[which][field] = odd
+    columns = own._columns(training(1, 1).spans)
+    columns[own._FIELDS[field]][which] = odd
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    top = {"fields": [*own._FIELDS], "spans": rows}
     found: list[object] = []
-    for read in (own._spans, _one_by_one):
+    for read in (
+        lambda: own._of_columns(columns, 1),
+        lambda: own._of_rows(top, own._FIELDS, 1),
+        lambda: _one_by_one(rows, own._FIELDS, 1),
+    ):
         try:
-            found.append(read(rows, own._FIELDS, 1))
+            found.append(read())
         except TraceError as error:
             found.append(str(error))
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def _one_by_one(rows: Any, names: Any, world_size: int) -> tuple[Span, ...]:
@@ -177,7 +182,9 @@ def _one_by_one(rows: Any, names: Any, world_size: int) -> tuple[Span, ...]:
 
 
 def test_rows_of_another_length_are_said() -> None:
-    rows: list[Any] = [own._row(span) for span in training(1, 1).spans]
+    columns = own._columns(training(1, 1).spans)
+    rows: list[Any] = [list(row) for row in zip(*columns.values(), strict=True)]
     for odd in (rows[0][:-1], {}, None):
+        top = {"fields": [*own._FIELDS], "spans": [*rows[:2], odd]}
         with pytest.raises(TraceError, match="span 2 does not have 14 fields"):
-            own._spans([*rows[:2], odd], own._FIELDS, 1)
+            own._of_rows(top, own._FIELDS, 1)
