@@ -1,8 +1,10 @@
 """Chakra execution traces: the graph of a rank, and the files, decoded again.
 
-Chakra's own package is not on PyPI. By hand, chakra_jsonizer and chakra_visualizer of
-github.com/mlcommons/chakra (version 1.0.0, commit 21585d8) have read the files of an emulated run
-of DDP on three ranks; ASTRA-sim was not tried.
+Chakra's own package is not on PyPI. The tools of github.com/mlcommons/chakra (version 1.0.0, commit
+21585d8) were tried by hand, with an emulated run of DDP on three ranks, a step of this run, `ddp`
+and the NCCL recording: chakra_jsonizer and chakra_visualizer have read the files, and a replay of
+the nodes from the feeder in C++ has ended with the recorded window, to the microsecond. ASTRA-sim
+was not tried.
 """
 
 from __future__ import annotations

@@ -89,9 +89,10 @@ def test_its_tables_hold_the_numbers() -> None:
 
 
 def test_a_step_has_a_page_of_its_own() -> None:
-    text = page(examples.ddp(2), 0)
+    text = page(examples.ddp(2, steps=3), 0)
     assert "<h1>Step 0 on 2 ranks" in text
     assert "steps" not in Cells(text).tables
+    assert Cells(text).tables["traffic"][1] == ["every rank", "all_reduce", "5", "20 MB"]
 
 
 def test_emulated_time_is_said() -> None:

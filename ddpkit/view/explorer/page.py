@@ -99,6 +99,7 @@ def _tables(trace: Trace, model: Timeline, step: int | None) -> Iterator[str]:
         yield f"<h2>{'Steps' if not first else f'The last {STEPS} of {trace.steps:,} steps'}</h2>"
         heads = ["step", "longest", "most exposed communication", "most idle"]
         yield from table("steps", heads, (_step(trace, k) for k in range(first, trace.steps)))
+    trace = trace if step is None else trace.step(step)
     if trace.traffic.collective or trace.traffic.p2p:
         yield "<h2>What was sent</h2>"
         yield from table("traffic", ["", "operation", "times", "bytes"], _traffic(trace))
