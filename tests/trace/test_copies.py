@@ -85,6 +85,13 @@ def test_copies_are_a_part_of_their_own(tmp_path: Path) -> None:
     assert copies[0].args == {"from": "pageable", "to": "device"}
 
 
+def test_a_copy_among_the_kernels_is_a_copy(tmp_path: Path) -> None:
+    names = ["Memcpy HtoD (Pageable -> Device)", "Memset (Device)", "my_Memcpy_kernel"]
+    events = [event("kernel", name, 10 * n, 5, 7) for n, name in enumerate(names)]
+    (path,) = write(tmp_path, of_rank(0, 1, *events, backend="nccl"))
+    assert [span.kind for span in Trace.load(path).spans] == ["copy", "copy", "span"]
+
+
 def test_a_prediction_keeps_the_time_of_copies(tmp_path: Path) -> None:
     """No link makes a copy shorter, so the copies stay in the step that a rank computes."""
     _, trace = recorded(tmp_path)
@@ -138,6 +145,11 @@ def test_a_trace_without_copies_has_no_word_of_them(tmp_path: Path) -> None:
     written = (text, numbers.read_text(), rows.read_text(), html.read_text("utf-8"))
     assert not any("Copies" in each or "host→device" in each for each in written)
     assert not any("copy" in each for each in written[:3])
+
+
+def test_copies_alone_are_not_nothing() -> None:
+    text = timeline_model(Trace([Span(0, "copy", "memset", "copy", 0, 9)], 1)).text
+    assert "Only copies were recorded: no compute and no communication." in text
 
 
 def test_copies_go_through_files(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ _NCCL = re.compile(r"(?:void )?((?:nccl|rccl|msccl)\w*Kernel\w*)")
 _IN_NAME = re.compile(
     "AllReduce|AllGatherV?|ReduceScatter|Broadcast|AllToAllv?|SendRecv|Send|Recv|Reduce|Gather|Scatter"
 )
+_COPIES = re.compile("Memcpy|Memset|dma")  # in the category of kernels, too, as HTA reads them
 _ACCUMULATES = "torch::autograd::AccumulateGrad"  # autograd's operator with a finished gradient
 _ANNOTATED = re.compile(r"nccl:_?(\w+)")
 _STEP = "ProfilerStep#"
@@ -117,7 +118,7 @@ class _RankReader:
         key = _key(event.args.get("correlation"))
         start, end = self.kernels.get(key, (event.start_ns, event.end_ns))
         self.kernels[key] = min(start, event.start_ns), max(end, event.end_ns)
-        if event.cat in kineto.COPY:
+        if event.cat in kineto.COPY or _COPIES.match(event.name):
             self._copy(event)
         elif nccl := _NCCL.match(event.name):
             found = _IN_NAME.search(nccl[1])

@@ -100,6 +100,8 @@ def headline(
             return f"{said}programs."
         return f"{said}trainings. Compute fills {percents(busy)} of the time."
     if not parts or not (compute or comm):
+        if any(p.copy_ns for p in parts.values()):
+            return "Only copies were recorded: no compute and no communication."
         return "Nothing was recorded: no compute and no communication."
     rank = max(parts, key=lambda rank: parts[rank].exposed_ns)
     worst = parts[rank]
