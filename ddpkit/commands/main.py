@@ -29,6 +29,8 @@ class Commands(click.Group):
             return super().invoke(context)
         except DdpkitError as error:
             raise click.ClickException(str(error)) from error
+        finally:
+            gc.unfreeze()  # a process that goes on, such as a test, gets its garbage back
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -51,7 +51,7 @@ def said_if_long(patience_s: float = PATIENCE_S) -> Iterator[Callable[[str], Non
 def load(files: Sequence[Path]) -> Trace:
     """Return the trace in the files of a command.
 
-    All objects so far stay until the command ends, so later searches for garbage skip them.
+    Searches for garbage skip all objects so far, until the command ends: a trace has millions.
     """
     from ddpkit.trace import Trace
 

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from ddpkit.errors import TraceError
 from ddpkit.simulate import forecast
 from ddpkit.trace import Trace
+from ddpkit.trace.files.graph import rank_graph
+from ddpkit.trace.intervals import total
 from ddpkit.view import timeline_model
+from ddpkit.view.drawing.changes import changes
 from tests.properties import examples
-from tests.trace.recordings import gpu_step, of_rank
+from tests.trace.recordings import event, gpu_step, of_rank
 
 Mutation = Callable[[random.Random, list[dict[str, Any]]], None]
 UNIX_US = 1_661_203_462_598_738
@@ -23,7 +26,8 @@ UNIX_US = 1_661_203_462_598_738
 
 def job() -> list[dict[str, Any]]:
     """Return the files of two ranks, of 6 steps each."""
-    steps = [event for n in range(6) for event in gpu_step(n)]
+    copy = event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 1542, 30, 7, bytes=10)
+    steps = [each for n in range(6) for each in gpu_step(n)] + [copy]
     return [json.loads(json.dumps(of_rank(rank, 2, *steps, backend="nccl"))) for rank in (0, 1)]
 
 
@@ -97,15 +101,15 @@ def a_fact(rng: random.Random, tops: list[dict[str, Any]]) -> None:
 
 def times_ten(rng: random.Random, tops: list[dict[str, Any]]) -> None:
     top, field = rng.choice(tops), rng.choice(["ts", "dur"])
-    for event in top["traceEvents"]:
-        if isinstance(event.get(field), int | float):
-            event[field] *= 10
+    for each in top["traceEvents"]:
+        if isinstance(each.get(field), int | float):
+            each[field] *= 10
 
 
 def in_unix_time(rng: random.Random, tops: list[dict[str, Any]]) -> None:
-    for event in rng.choice(tops)["traceEvents"]:
-        if isinstance(event.get("ts"), int | float):
-            event["ts"] += UNIX_US
+    for each in rng.choice(tops)["traceEvents"]:
+        if isinstance(each.get("ts"), int | float):
+            each["ts"] += UNIX_US
 
 
 MUTATIONS: list[Mutation] = [
@@ -138,15 +142,22 @@ def test_a_mutated_recording_is_a_trace_or_one_sentence(
 def looked_at(trace: Trace, folder: Path) -> None:
     """Look at a trace in each way that the commands do."""
     for part in trace.breakdown().values():
-        four = (part.compute_only_ns, part.overlapped_ns, part.exposed_ns, part.idle_ns)
-        assert min(four) >= 0
-        assert sum(four) == part.step_ns
+        parts = (part.compute_only_ns, part.overlapped_ns, part.exposed_ns, part.idle_ns)
+        parts += (part.copy_ns,)
+        assert min(parts) >= 0
+        assert sum(parts) == part.step_ns
     assert timeline_model(trace, short=True).text
     for k in range(trace.steps):
         assert trace.step(k).duration_ms >= 0
     trace.save(folder / "saved.json.gz")
     assert Trace.load(folder / "saved.json.gz") == trace
     sentence_or(lambda: forecast(trace).replay())
+    assert changes((trace, trace), ("a", "b")).text()
+    for rank in trace.recorded_ranks:
+        nodes = rank_graph(trace, rank)
+        assert all(each < node.number for node in nodes for each in node.after)
+        stretches = [(n.start_ns, n.end_ns) for n in nodes if not n.operation]
+        assert total(stretches) == sum(end - start for start, end in stretches)
 
 
 def sentence_or(look: Callable[[], object]) -> None:
