@@ -39,7 +39,7 @@ def test_version_and_help():
 
 def test_each_file_of_the_folder_is_a_command():
     files = {path.stem for path in Path(ddpkit.__file__).parent.glob("commands/[a-z]*.py")}
-    shared = {"diagnosis", "summary", "numbers", "waiting"}  # texts, files, progress
+    shared = {"beside", "diagnosis", "summary", "numbers", "waiting"}  # texts, files, progress
     assert set(main.commands) == files - {"main"} - shared
 
 
