@@ -4,6 +4,8 @@ that each takes along the student's own answers to the labs before it.
 All of them are in one worker of pytest-xdist (`order.scope_of`). That the kit's answers would do as
 well is known from where nothing is kept: in the grader (tests/grade/test_course.py) and under
 torchrun (tests/cluster/test_torchrun.py).
+
+A right program must not be accused, so no cell may have the words of `ddpkit.cluster.afterwards`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
 CARRIED = re.compile(r"^(\w+): the kit's version; ", re.MULTILINE)
+ACCUSED = re.compile(
+    "The ranks seem to have made collectives in different orders|The code changed the tensor of "
+    "|Nobody waited for |A real job would have ended here|equal on all ranks, but "
+)
 _walked: set[str] = set()  # labs whose solved lesson this process has begun
 
 
@@ -49,6 +55,9 @@ def pytest_runtest_makereport(
         if report.passed and (lost := not_own("".join(texts), _walked)):
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} has not carried its own {', '.join(lost)}"
+        if report.passed and (said := accusation(" ".join(texts))):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} is accused: {said}"
     return report
 
 
@@ -57,3 +66,10 @@ def not_own(said: str, walked: set[str]) -> list[str]:
     from ddpkit.exercises import find
 
     return [name for name in CARRIED.findall(said) if find(name).lab in walked]
+
+
+def accusation(said: str) -> str:
+    """Return a cell's words from its first accusation on; "" without one."""
+    text = " ".join(said.split())
+    found = ACCUSED.search(text)
+    return text[found.start() :][:300] if found else ""

@@ -1,6 +1,14 @@
 """nbval's run of the solved lessons is one walk through the course (tests/walk.py)."""
 
 from ddpkit import carry
+from ddpkit.cluster.afterwards.by_luck import paired_by_luck
+from ddpkit.cluster.afterwards.in_flight import changed_in_flight
+from ddpkit.cluster.afterwards.limits import over_the_limit
+from ddpkit.cluster.afterwards.replicas import differing
+from ddpkit.cluster.afterwards.unwaited import unwaited
+from ddpkit.protocol.call import Call
+from ddpkit.protocol.replica import Fingerprints, Replica
+from ddpkit.trace import CHANGED, UNWAITED, Span, Trace
 from tests import walk
 from tests.order import CLASSES, LESSONS, scope_of
 from tests.project.source import ROOT
@@ -30,3 +38,32 @@ def test_an_answer_that_was_kept_and_not_carried_is_named(monkeypatch, tmp_path,
     assert walk.not_own(said, {"00", "03"}) == ["ring"]
     assert walk.not_own(said, {"04"}) == [], "lab 03 has not been walked"
     assert walk.not_own(said.replace("the kit's", "your own"), {"03"}) == []
+
+
+def test_each_accusation_is_known() -> None:
+    """Each text of `afterwards`, as its own module makes it, and as a cell shows it."""
+    hour = 3600 * 10**9
+    call = Call("all_reduce", where=("train.py", 3), seq=2)
+    changed, late = (
+        Span(
+            *(rank, "comm", "all_reduce", "comm", rank * hour, 2 * hour, 8),
+            seq=1,
+            blocked_ns=rank * hour,
+            args=args,
+        )
+        for rank, args in enumerate(({"line": 3, CHANGED: 1, UNWAITED: 1}, {"line": 3}))
+    )
+    trace = Trace([changed, late], 2)
+    models = {
+        rank: [Replica("DDP", ("weight",), members=(0, 1), end=Fingerprints(0, (rank,), True))]
+        for rank in (0, 1)
+    }
+    texts = [
+        paired_by_luck({0: call, 1: call._replace(where=("train.py", 5))}),
+        changed_in_flight(trace),
+        unwaited(trace),
+        over_the_limit(trace, {0: 1800.0, 1: 1800.0}),
+        differing(models, alone=False),
+    ]
+    assert [text[:20] for text in texts if not walk.accusation(f"step 1\n{text}")] == []
+    assert walk.accusation("Deadlock: The ranks wait for each other") == ""
