@@ -99,7 +99,7 @@ class Replicas:
         def register(ddp: Any, state: object, hook: Any) -> None:
             original(ddp, state, hook)
             if (witness := vars(ddp).get(ATTRIBUTE)) is not None:
-                witness.may_differ |= LOCAL_SGD in getattr(hook, "__name__", "")
+                witness.may_differ |= not _averages(hook)
 
         return register
 
@@ -172,6 +172,12 @@ class Replicas:
             torch.no_grad(),
         ):
             return tuple(map(fingerprint, tensors))
+
+
+def _averages(hook: Any) -> bool:
+    """True for torch's hooks that average gradients; a hook of the user's may gossip."""
+    is_torchs = str(getattr(hook, "__module__", "")).startswith("torch.")
+    return is_torchs and LOCAL_SGD not in getattr(hook, "__name__", "")
 
 
 def fingerprint(tensor: torch.Tensor) -> int:
