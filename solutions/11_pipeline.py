@@ -16,8 +16,9 @@
 # %% [markdown]
 # # 11 · Pipeline
 #
-# **You will build** schedules of a pipeline, GPipe and 1F1B, and the worker that runs them: a model
-# that no rank could hold alone, trained by all of them, with the gradients of one process.
+# **You will build** schedules of a pipeline, GPipe and 1F1B, and the worker that runs these
+# schedules: all ranks together train a model that no rank could hold alone, and get the gradients of
+# one process.
 #
 # **You need** labs 00 (send and receive) and 01 (micro-batches). About 95 minutes.
 
@@ -35,11 +36,12 @@ from ddpkit.view import explore_pipeline, show_pipeline
 # %% [markdown]
 # ## One model, a layer each
 #
-# A model may be too large for one device. So cut it: rank 0 has the first layer, rank 1 the second,
-# and so on. Each such part is called a *stage*.
-#
-# Here a stage takes 2.5 ms forward for each row of its input, and 5 ms backward. The ranks are
-# emulated: these times are stated, and the same on every laptop.
+# One device may be too small for a model. So cut the model: rank 0 has the first layer, rank 1 the
+# second, and so on. A **stage** is the part of the model that one rank has.
+
+# %% [markdown]
+# Here a stage takes 2.5 ms for the forward of each row of its input, and 5 ms for the backward. The
+# ranks are emulated: the code states these times, so the times are the same on every laptop.
 
 
 # %%
@@ -77,9 +79,9 @@ class Stage(torch.nn.Module):
 
 
 # %% [markdown]
-# Forward, a rank receives what the rank before it made, and sends on what it makes itself. Backward,
-# a *gradient* comes from the rank behind: that of the loss with respect to what was sent. Autograd
-# goes on from there: `y.backward(gradient)`.
+# In the forward, a rank receives the output of the rank before, and sends its own output to the next
+# rank. In the backward, a *gradient* comes from the next rank: the gradient of the loss with respect
+# to the sent output. From there autograd continues: `y.backward(gradient)`.
 
 
 # %% tags=["answers"]
@@ -107,8 +109,8 @@ def whole_batch():
 
 
 # %% [markdown]
-# **Predict:** 64 rows, four ranks, a stage on each. How long is a step? Which share of it does a
-# rank work?
+# **Predict:** four ranks, with one stage each, train on 64 rows. How long is a step? During which
+# share of the step does a rank work?
 
 # %% guess="naive_ms"
 naive_ms = 4 * 64 * (2.5 + 5)  # your prediction, in ms
@@ -120,18 +122,18 @@ beside(naive_ms, naive.trace.duration_ms, "ms")
 show_pipeline(naive)
 
 # %% [markdown]
-# **What to notice:** one bar at a time. The staircase goes down with the forwards, and up with the
-# backwards. Four ranks are as fast as one: the model fits now, and that is all. Each layer waits for
-# the output of the one before it.
+# **What to notice:** only one rank works at a time. The staircase goes down with the forwards, and
+# up with the backwards. Four ranks are as fast as one rank: cutting the model makes the model fit,
+# but not faster. Each layer waits for the output of the layer before.
 
 # %% [markdown]
 # ## A net that need not wait
 #
-# A recurrent net reads a sequence step by step. Layer 1 needs layer 0's output of step 0 to begin,
-# and not the whole sequence.
+# A recurrent net reads a sequence step by step. Layer 1 can begin with layer 0's output of step 0,
+# and does not need the whole sequence.
 #
-# **Predict:** four layers on four ranks, and a sequence of 12. In tick 1 one rank works. When do all
-# four? How many ticks does it take?
+# **Predict:** four ranks have one layer each, and the sequence has 12 steps. In tick 1, one rank
+# works. In which tick do all four ranks work? How many ticks does the sequence take?
 
 # %% guess="how_many"
 how_many = 12 + 3  # your prediction, in ticks
@@ -139,7 +141,8 @@ how_many = 12 + 3  # your prediction, in ticks
 # %% [markdown]
 # ## Your turn: who works when
 #
-# A *piece* is a time step here; soon it will be something else.
+# A *piece* is the unit of work that moves from stage to stage. Here a piece is a time step; below, a
+# piece will be a part of a batch.
 
 
 # %% exercise="ticks"
@@ -166,10 +169,11 @@ beside(how_many, len(ticks(4, 12)), "ticks")
 # %% [markdown]
 # ## Your turn: a layer of the net
 #
-# A cell gives the next hidden state, which is also its output: `hidden = cell(x, hidden)`.
+# A cell computes the next hidden state, which is also the output of the cell:
+# `hidden = cell(x, hidden)`.
 #
-# Send each output as soon as it is there, and do not wait for it: `dist.isend` returns a Work at
-# once. Wait for all of them at the end.
+# Send each output as soon as the cell has computed the output, and do not wait for the message:
+# `dist.isend` returns a Work at once. Wait for all Works at the end.
 
 
 # %% exercise="rnn_layer"
@@ -201,7 +205,8 @@ def rnn_layer(cell, xs, hidden) -> list:
 check(rnn_layer)
 
 # %% [markdown]
-# Now with a cell that takes 20 ms, beside torch's own net of four layers, which one process runs.
+# Now run your layers with a cell that takes 20 ms, and compare with torch's own net of four layers
+# in one process.
 
 
 # %%
@@ -234,19 +239,24 @@ print("as torch's net:", torch.allclose(torch.stack(wave.results[3]), net(xs)[0]
 show_pipeline(wave)
 
 # %% [markdown]
-# **What to notice:** a wavefront. One rank works, then two, three, four: by the time the signal
-# reaches the output, all are active at once. But for its wait at the ends, each works all the time.
+# **What to notice:** a wavefront. First one rank works, then two, three, four: when the first step
+# reaches the last layer, all ranks are active. Except for the waits at both ends, each rank works
+# all the time.
 #
-# The time steps were the trick. What are they in a net that has none?
+# The time steps make the wavefront possible. Which pieces can take the place of time steps in a net
+# without a sequence?
 
 # %% [markdown]
 # ## Micro-batches
 #
-# Rows of a batch do not need each other. Cut the batch of 64 into 8 micro-batches of 8 rows: these
-# are the pieces. A forward of one takes $F = 20$ ms, a backward $B = 40$ ms.
-#
-# What a stage does, in which order, is a *plan*: a list of pairs, `("F", 0)` for the forward of
-# micro-batch 0, `("B", 0)` for its backward. GPipe (Huang et al., 2018) does all forwards first.
+# The rows of a batch do not need each other. So cut the batch of 64 rows into 8 micro-batches of 8
+# rows: the micro-batches are the pieces. For one micro-batch, a forward takes $F = 20$ ms and a
+# backward $B = 40$ ms.
+
+# %% [markdown]
+# A **plan** lists the operations of one stage in order, as pairs: `("F", 0)` is the forward of
+# micro-batch 0, and `("B", 0)` is the backward of micro-batch 0. **GPipe** (Huang et al., 2018) runs
+# all forwards first, then all backwards.
 
 
 # %% exercise="gpipe"
@@ -264,10 +274,10 @@ def gpipe(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
 check(gpipe)
 
 # %% [markdown]
-# The kit carries out such plans without ranks: an operation begins when its stage comes to it, and
-# when what it needs has come from the neighbour.
+# The kit simulates such plans without ranks. An operation begins when the stage has finished the
+# operation before, and when the input of the operation has come from the neighbour.
 #
-# **Predict:** four stages, eight micro-batches. How long is a step now?
+# **Predict:** with four stages and eight micro-batches, how long is a step?
 
 # %% guess="gpipe_ms"
 gpipe_ms = (8 + 3) * (20 + 40)  # your prediction, in ms
@@ -278,9 +288,9 @@ beside(gpipe_ms, predicted.duration_ms, "ms")
 show_pipeline(predicted)
 
 # %% [markdown]
-# The grey is called the *bubble*. It does not grow with the number of micro-batches: it is the time
-# in which the first one passes the other stages, forward and back. So which share of the step is
-# it?
+# The grey time, in which a stage has no work, is the **bubble**. The bubble does not grow with the
+# number of micro-batches: the bubble lasts while the first micro-batch passes the other stages,
+# forward and backward. Which share of the step is the bubble?
 
 
 # %% exercise="bubble"
@@ -306,12 +316,12 @@ for micro in (1, 2, 4, 8, 16, 32, 64):
 beside(enough, next(m for m in range(1, 1000) if bubble(4, m) <= 0.05), "micro-batches")
 
 # %% [markdown]
-# The step is $(m + p - 1)(F + B)$ with $p$ stages and $m$ micro-batches.
+# The step takes $(m + p - 1)(F + B)$ with $p$ stages and $m$ micro-batches.
 #
 # ## Your turn: the worker
 #
-# It is the naive one in a loop: take from the plan what comes next. What a backward needs, its
-# forward has to keep: the micro-batch's own `x` and `y`.
+# The worker is the code of `whole_batch` in a loop over the operations of the plan. A backward needs
+# the `x` and the `y` of its own micro-batch, so the forward has to keep both.
 #
 # **Predict:** why does a plan such as `F0 F1 B0 F2` need `isend`?
 
@@ -353,8 +363,8 @@ def pipeline_step(plan, stage, inputs, targets, loss, like):
 check(pipeline_step)
 
 # %% [markdown]
-# **Predict:** what will the ranks say to the simulator's prediction? And how many micro-batches does
-# each of them hold before its first backward?
+# **Predict:** will the run on ranks take as long as the simulator predicts? And how many
+# micro-batches does each rank hold before its first backward?
 
 
 # %%
@@ -370,8 +380,9 @@ seen = ranks.run(train, [gpipe(stage, 4, 8) for stage in range(4)])
 show_pipeline(predicted, seen, labels=["predicted", "on ranks"])
 
 # %% [markdown]
-# The activations that a rank holds are counted to the byte: each storage once, from the operation
-# that makes it until it is freed.
+# **Activations** are the outputs of layers that a forward keeps for the backward. The trace counts
+# the activations of a rank to the byte: each storage counts once, from the operation that makes the
+# storage until the storage is freed.
 
 
 # %%
@@ -385,18 +396,19 @@ activations(seen)
 
 # %% [markdown]
 # **What to notice:** prediction and run agree to the millisecond. But each rank holds all eight
-# micro-batches: the activations of the whole batch. More micro-batches make the bubble smaller, and
-# do not fit.
+# micro-batches: the activations of the whole batch. More micro-batches of this size make the bubble
+# smaller, but may not fit into memory.
 #
-# The last rank could begin its first backward when it has done its first forward. Then it holds
-# one. When may the others begin?
+# The last rank could begin its first backward right after its first forward. Then the last rank
+# holds one micro-batch. When may the ranks before begin?
 
 # %% [markdown]
 # ## Your turn: one forward, one backward
 #
-# 1F1B (PipeDream, Narayanan et al., 2019): as few forwards as are needed so that nobody waits
-# longer than in GPipe. Then in turn one forward, one backward, while there are forwards. Then the
-# backwards that are left.
+# **1F1B** (PipeDream, Narayanan et al., 2019) has three parts. First comes the **warm-up**: as few
+# forwards as possible, but enough that no stage waits longer than in GPipe. Then each stage
+# alternates one forward and one backward until no forward is left. The remaining backwards come
+# last.
 
 
 # %% exercise="one_f_one_b"
@@ -419,9 +431,10 @@ def one_f_one_b(stage: int, stages: int, micro: int) -> list[tuple[str, int]]:
 check(one_f_one_b)
 
 # %% [markdown]
-# The same worker, and other data.
+# The worker is the same; only the plan is new.
 #
-# **Predict:** the step, the bubble, and what each rank holds.
+# **Predict:** how long is the step, how large is the bubble, and how many micro-batches does each
+# rank hold?
 
 # %%
 plans = [one_f_one_b(stage, 4, 8) for stage in range(4)]
@@ -434,15 +447,15 @@ equal = [torch.allclose(a, b) for a, b in zip(seen.results[0], better.results[0]
 print("rank 0's gradients are equal:", all(equal))
 
 # %% [markdown]
-# **What to notice:** the bubble is the same, and the memory is not: a rank holds at most as many
-# micro-batches as there are stages from it on, however large the batch.
+# **What to notice:** the bubble is the same, but the memory is smaller. With a batch of any size, a
+# rank holds at most as many micro-batches as there are stages from its own stage to the last.
 
 # %% [markdown]
 # ## Why isend?
 #
-# In this run `isend` is `send`, which comes back when the neighbour has received.
+# The run below replaces `isend` by `send`, which returns only when the neighbour has received.
 #
-# **Predict:** does GPipe's plan get through? Does 1F1B's?
+# **Predict:** does GPipe's plan reach the end? Does 1F1B's?
 
 
 # %%
@@ -469,16 +482,17 @@ print("GPipe: done")
 run = Cluster(4).run(train_with_send, plans, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** a rank wants to hand a forward down while its neighbour wants to hand a
-# backward up. Each waits until the other receives. GPipe's messages go down first, and then up; with
-# both directions at once, somebody has to go on.
+# **What to notice:** in 1F1B, rank 2 sends a forward's output down to rank 3 while rank 3 sends a
+# backward's gradient up to rank 2. Each of the two ranks waits until its neighbour receives. In
+# GPipe, all messages go down first, and then all go up. With messages in both directions at once, a
+# rank must be able to go on before the neighbour receives.
 
 # %% [markdown]
 # ## A slow link
 #
-# So far messages took no time. Now each takes 10 ms from rank to rank.
+# So far, messages took no time. Now each message takes 10 ms from rank to rank.
 #
-# **Predict:** which schedule suffers more? Both send the same messages.
+# **Predict:** which schedule slows down more? Both schedules send the same messages.
 
 # %%
 far = Cluster(4, link="10 ms", machine="laptop core", speed=math.inf)
@@ -487,24 +501,26 @@ one_far = far.run(train, plans)
 show_pipeline(gpipe_far, one_far, labels=["GPipe", "1F1B"])
 
 # %% [markdown]
-# **What to notice:** GPipe pays for latency when the pipeline fills, and when it empties. 1F1B pays in
-# each round: a stage sends a forward down and waits until its backward comes up, a round trip.
+# **What to notice:** GPipe loses time to latency twice: when the pipeline fills, and when the
+# pipeline empties. 1F1B loses time in each round: a stage sends a forward's output down, and waits a
+# round trip for the gradient.
 #
-# With more forwards first, something is left to do meanwhile. The kit's "eager 1f1b" has twice as
-# many:
+# With a longer warm-up, a stage has other forwards to compute during the round trip. The kit's
+# "eager 1f1b" has a warm-up of twice the length:
 
 # %%
 eager = pipeline_plans("eager 1f1b", 4, 8)
 show_pipeline(one_far, far.run(train, eager), labels=["1F1B", "twice the warm-up"])
 
 # %% [markdown]
-# Memory buys latency: the column "held" says how much. Move the sliders: for which latency is 1F1B
-# as good as GPipe? What do 64 micro-batches do to the bubble, and what to the latency's share?
+# More memory hides the latency: the column "held" shows the number of micro-batches in memory. Move
+# the sliders: for which latency is 1F1B as fast as GPipe? How do 64 micro-batches change the bubble,
+# and how do they change the share of latency?
 #
 # <details><summary>An answer</summary>
 #
-# For none but 0. With more micro-batches the bubble of filling and emptying shrinks, but each adds a
-# round trip of 1F1B's: that share stays.
+# Only for a latency of 0. With more micro-batches, the bubble of filling and emptying becomes a
+# smaller share, but in 1F1B each micro-batch adds a round trip: the share of latency stays.
 #
 # </details>
 
@@ -514,10 +530,10 @@ explore_pipeline("1f1b", stages=4, micro=8, latency_ms=10)
 # %% [markdown]
 # ## Beside torch's
 #
-# `torch.distributed.pipelining` has these schedules. Its `PipelineStage` wraps a stage, and
-# `schedule.step()` does what your worker does. The plans are torch's own.
+# `torch.distributed.pipelining` has the same schedules. Its `PipelineStage` wraps a stage, and
+# `schedule.step()` does the work of your worker. The plans come from torch too.
 #
-# **Predict:** the same link, the same stages. Is torch's 1F1B faster than yours?
+# **Predict:** with the same link and the same stages, is torch's 1F1B faster than yours?
 
 
 # %%
@@ -542,13 +558,13 @@ pairs = [pair for rank in range(4) for pair in zip(one_far.results[rank], torchs
 print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
 
 # %% [markdown]
-# **What to notice:** there is no secret in torch's. Its schedules are lists of such operations too, and
-# both workers run the same one. Torch's also knows several parts of a model on one rank.
+# **What to notice:** torch's schedules have no secret. They too are lists of operations, and both
+# workers run the same list. torch's worker can also run several parts of a model on one rank.
 
 # %% [markdown]
-# **In words:** a model fits on 16 ranks and on no fewer, and you may cut its batch into 32 micro-batches
-# at most. Which of your two schedules do you take, on which link? What does a rank pay for it, in time
-# and in memory? Use numbers from `pipeline_time`.
+# **In words:** a model needs at least 16 ranks, and you may cut its batch into at most 32
+# micro-batches. Which of your two schedules do you take, on which link? How much time and how much
+# memory does this choice cost a rank? Use numbers from `pipeline_time`.
 
 # %% [markdown]
 # *Your words:*
@@ -556,12 +572,14 @@ print("all gradients are equal:", all(torch.allclose(a, b) for a, b in pairs))
 # %% [markdown]
 # ## Optional: what fills a bubble
 #
-# A backward is two things: the gradient of the input (B), for which the rank before waits, and that
-# of the weights (W), for which nobody waits. So do B at once, and W when there is nothing else to do
-# (Zero Bubble, Qi et al., 2023).
-#
-# `torch.autograd.grad(y, x, gradient)` makes the gradient of `x` alone, and frees the graph unless
-# `retain_graph=True`. `y.backward(gradient, inputs=[...])` adds to the `.grad` of these alone.
+# A backward computes two gradients: the gradient of the input (B) and the gradient of the weights
+# (W). The rank before waits for B, but no rank waits for W. So the **zero bubble** schedule (Qi et
+# al., 2023) computes B at once, and computes W when the stage would otherwise wait.
+
+# %% [markdown]
+# `torch.autograd.grad(y, x, gradient)` computes the gradient of `x` alone, and frees the graph
+# unless `retain_graph=True`. `y.backward(gradient, inputs=[...])` adds to the `.grad` of the listed
+# tensors alone.
 
 
 # %% exercise="split_backward"
@@ -581,8 +599,8 @@ def split_backward(y, x, gradient, parameters):
 check(split_backward)
 
 # %% [markdown]
-# Your worker need not change. A stage that splits its own backward keeps the second part for later,
-# and a plan may do something between two operations that it hands out.
+# Your worker need not change. A stage that splits its own backward keeps the second part for later.
+# And a plan may be a generator, which can run code between two operations.
 
 
 # %%
@@ -645,7 +663,7 @@ def train_split(plans, micro=8):
 
 # %% [markdown]
 # **Predict:** forward, B and W take 20 ms each. The bubble was $(p-1)(F+B)$, where $B$ is the whole
-# backward. How much of it can W fill? How long is a step?
+# backward. How much of the bubble can W fill? How long is a step?
 
 # %% guess="zero_ms"
 zero_ms = 8 * (20 + 20 + 20) + 3 * (20 + 40 - 2 * 20)  # your prediction, in ms
@@ -664,10 +682,11 @@ equal = [torch.allclose(a, b) for a, b in zip(better.results[0], filled.results[
 print("rank 0's gradients are equal:", all(equal))
 
 # %% [markdown]
-# **What to notice:** what is left is $(p-1)(F+B-2W)$, as Qi et al. say of this schedule, ZB-H1. The
-# price stands beside it: a W that waits holds its activations. No rank holds more than 1F1B's first.
+# **What to notice:** the remaining bubble is $(p-1)(F+B-2W)$, as Qi et al. say of their schedule
+# ZB-H1. The column "held" shows the price: a micro-batch with a waiting W keeps its activations. But
+# no rank holds more micro-batches than rank 0 holds in 1F1B.
 #
-# All these schedules pay for one of three things with another: bubble, memory, messages.
+# Bubble, memory and messages: each of these schedules lowers one cost and raises another.
 
 # %%
 for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
@@ -679,12 +698,12 @@ for name in ("gpipe", "1f1b", "interleaved", "zero bubble"):
     print(f"{name:12} {trace.end_ns / 1e6:4.0f} ms, {messages:3} messages, {most:.1f} held at most")
 
 # %% [markdown]
-# Torch has seven schedules, and each of them is a plan: its orders have the same three letters in
-# longer words. Where a rank has two parts of the model, they lie in turn (rank 0: parts 0 and 4) or
-# in a V (rank 0: the first and the last part).
+# torch has seven schedules, and each schedule is a plan with longer words in the place of our three
+# letters. Some schedules give a rank two parts of the model. The parts are either dealt in turn
+# (rank 0: parts 0 and 4) or in a V (rank 0: the first and the last part).
 #
-# **Predict:** here each part is half as large: 10 ms forward, 10 ms for B, 10 ms for W. Which of them
-# waits least?
+# **Predict:** here each part is half as large: 10 ms forward, 10 ms for B, 10 ms for W. Which
+# schedule waits least?
 
 
 # %%
@@ -722,16 +741,19 @@ if drawn:
     show_pipeline(*(drawn[name] for name in shown), labels=shown)
 
 # %% [markdown]
-# **What to notice:** in turn the bubble is half of 1F1B's; with W apart a third of that is left. DualPipeV
-# (DeepSeek, 2024) looks like ZBV: it lets a forward and a backward of two micro-batches run *at once*
-# on a device, so that the messages of one hide below the compute of the other. Here they run one after
-# the other. (The picture counts parts of half the size as held.)
+# **What to notice:** with parts dealt in turn, the bubble is half of 1F1B's; with a separate W, a
+# third of this half remains. (The picture's "held" counts parts, each of half the size.)
+
+# %% [markdown]
+# DualPipeV (DeepSeek, 2024) looks like ZBV. On a real device, DualPipeV runs the forward of one
+# micro-batch and the backward of another *at once*, so that the compute of each hides the messages
+# of the other. Here the two run one after the other.
 
 # %% [markdown]
 # ## The way out
 #
-# Torch's schedules, in a script of its own. Each rank makes its own stage; the first gives the
-# inputs, the last the targets.
+# A script with torch's schedule. Each rank makes its own stage; the first rank gives the inputs, and
+# the last rank gives the targets.
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -756,18 +778,18 @@ if drawn:
 # dist.destroy_process_group()
 # ```
 #
-# `ddpkit run -n 4 --link "10 Gbit/s, 50 us" train.py`, and it says where a rank waits.
+# `ddpkit run -n 4 --link "10 Gbit/s, 50 us" train.py` runs the script and shows where a rank waits.
 
 # %% [markdown]
 # ## In this lab you have
 #
-# - cut a model into stages, and seen that this alone makes nothing faster;
-# - made micro-batches the pieces of a wavefront, and predicted its bubble to the millisecond;
+# - cut a model into stages, and seen that cutting alone makes nothing faster;
+# - made micro-batches the pieces of a wavefront, and predicted the bubble to the millisecond;
 # - written GPipe and 1F1B as data, and one worker that runs any such plan;
-# - paid for bubbles with memory, and for latency with memory.
+# - paid with memory for smaller bubbles and for hidden latency.
 #
-# **Next:** lab 12 cuts the layers themselves. Or take a plan of your own: `pipeline_time` says what it
-# costs, and your worker runs it.
+# **Next:** lab 12 cuts the layers themselves. Or write a plan of your own: `pipeline_time` predicts
+# its time, and your worker runs the plan.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 11_pipeline.ipynb` in a terminal. It
