@@ -17,7 +17,8 @@
 # # 12 · Slices
 #
 # **You will build** layers that no rank holds whole: an MLP cut into slices, an image cut into
-# strips, a sequence cut into parts. Each gives what one process gives, and you count what travels.
+# strips, a sequence cut into parts. Each layer gives the output of one process, and you count the
+# bytes that the ranks send.
 #
 # **You need** labs 02 and 03. About 90 minutes.
 
@@ -31,9 +32,13 @@ from torch import nn
 # %% [markdown]
 # ## One layer, too large for one rank
 #
-# A data-parallel rank holds the whole model. Where one layer is too large for that, the layer itself
-# must be cut. Our model is the MLP of a transformer: 256 numbers for each token become 1,024, and 256
-# again. A batch has 512 tokens.
+# A data-parallel rank holds the whole model. If one layer is too large for a rank, the layer itself
+# must be cut. A **slice** is the part of a layer that one rank holds.
+
+# %% [markdown]
+# A **token** is one position of a sequence, as a row of numbers. Our model is the MLP of a
+# transformer: the first layer turns the 256 numbers of each token into 1,024, and the second layer
+# turns these 1,024 into 256 again. A batch has 512 tokens.
 
 
 # %%
@@ -48,11 +53,14 @@ def some_tokens(count=512):
 
 
 # %% [markdown]
-# Four ranks on a link of 1 Gbit/s, which compute like a core of a laptop, counted and not measured.
-#
-# In a ring of 4 ranks (lab 03) a rank sends three parts in an all-gather, where a part is what one rank
-# gives, and three in a reduce-scatter, where it is what one rank keeps. In an all-reduce it sends
-# $2 \cdot \frac{3}{4}$ of what is summed. So the megabytes that a rank sends are:
+# We take four ranks on a link of 1 Gbit/s. Each rank computes at the speed of one laptop core. The
+# emulation does not measure the compute: it counts the FLOPs and the bytes of each operation.
+
+# %% [markdown]
+# The ranks communicate in a ring of 4 ranks (lab 03). In an all-gather, a rank sends three parts; a
+# part is the tensor that one rank gives. In a reduce-scatter, a rank also sends three parts; here a
+# part is the tensor that one rank keeps. In an all-reduce, a rank sends $2 \cdot \frac{3}{4}$ of the
+# summed tensor. So the code below counts the megabytes that a rank sends:
 
 # %%
 cluster = Cluster(4, link="1 Gbit/s, 200 us", machine="laptop core")
@@ -65,7 +73,7 @@ def megabytes(run):
 
 
 # %% [markdown]
-# What the ranks return has to be what one process makes of the whole model, up to rounding.
+# The ranks have to return the output of one process with the whole model, up to rounding.
 
 
 # %%
@@ -78,11 +86,11 @@ def as_one_process(run, right):
 # %% [markdown]
 # ## Columns
 #
-# A linear layer is $y = x W + b$. Cut $W$ into four blocks of columns, one for each rank: then a rank
-# makes a quarter of the numbers of $y$, for all tokens. (torch keeps $W$ transposed: `weight` has a
-# row for each number of $y$. So columns of the formula are rows of `weight`.)
+# A linear layer is $y = x W + b$. Cut $W$ into four blocks of columns, one for each rank: then a
+# rank computes a quarter of the numbers of $y$, for all tokens. (torch keeps $W$ transposed:
+# `weight` has a row for each number of $y$. So columns of the formula are rows of `weight`.)
 #
-# The next layer needs all numbers of $y$. So the ranks gather them.
+# The next layer needs all numbers of $y$. So the ranks gather all numbers.
 
 
 # %%
@@ -107,7 +115,7 @@ def by_columns():
 
 
 # %% [markdown]
-# Who holds which block, to scale:
+# The picture shows, to scale, the block that each rank holds:
 
 # %%
 from ddpkit.view import Matrix, show_blocks
@@ -116,8 +124,8 @@ x, w1 = Matrix("x", 512, 256), Matrix("W₁", 256, 1024, "columns")
 show_blocks(x, w1, whole=False)
 
 # %% [markdown]
-# **Predict:** 512 tokens, 1,024 hidden numbers, 256 at the end, 4 bytes each. Both are gathered. How
-# many megabytes does a rank send?
+# **Predict:** the ranks gather two tensors: 512 tokens with 1,024 hidden numbers, and 512 tokens
+# with 256 outputs. A number has 4 bytes. How many megabytes does a rank send?
 
 # %% guess="gathered_mb"
 gathered_mb = 3 * 512 * (1024 / 4 + 256 / 4) * 4 / 1e6  # your prediction
@@ -131,42 +139,47 @@ show(columns)
 beside(gathered_mb, megabytes(columns), "MB sent by each rank")
 
 # %% [markdown]
-# **What to notice:** most of the run is communication. Every rank needs all 1,024 hidden numbers of every
-# token, and makes a quarter of them itself. The ranks compute for a short while, and then all of them wait
-# for the network.
+# **What to notice:** most of the run is communication. Every rank needs all 1,024 hidden numbers of
+# every token, but computes only a quarter of these numbers. The ranks compute for a short while, and
+# then all ranks wait for the network.
 
 # %% [markdown]
 # ## Then rows
 #
-# Cut the *second* layer the other way, into blocks of rows. With $h$ cut by columns and $W_2$ by rows,
+# Cut the *second* layer the other way, into blocks of rows. With $h$ cut by columns and $W_2$ by
+# rows,
 #
 # $$ h\, W_2 = h_0 W_2^{(0)} + h_1 W_2^{(1)} + h_2 W_2^{(2)} + h_3 W_2^{(3)} $$
 #
-# and rank $r$ has what its own term needs: the hidden numbers that it made itself. GELU is no
-# hindrance, since it looks at each number alone.
+# For its own term, rank $r$ needs only its own hidden numbers $h_r$. GELU does not change this,
+# since GELU maps each number alone.
 
 # %% [markdown]
-# **Predict:** which shape has what travels now?
+# **Predict:** which tensor travels now, and which shape does the tensor have?
 
 # %%
 show_blocks(x, w1, Matrix("W₂", 1024, 256, "rows"))
 
 # %% [markdown]
-# Only the sum is left to make: one all-reduce of the *small* output. This is how Megatron-LM cuts a transformer
-# ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053), section 3).
+# The ranks still have to add up the terms: one all-reduce of the *small* output. Megatron-LM cuts a
+# transformer in this way ([Shoeybi et al. 2019](https://arxiv.org/abs/1909.08053), section 3).
 #
-# Try other cuts in that cell: the second layer by columns too, or x in rows, a part of the tokens each.
+# Try other cuts in the cell above: cut the second layer by columns too, or cut x by rows, so that
+# each rank has a part of the tokens.
 
 # %% [markdown]
 # ## Your turn: what backward has to add
 #
-# At the end all ranks add up. At the start something hides: all ranks have the same $x$, and each
-# uses it for its own slice. So each rank's backward makes a *part* of the gradient of $x$.
+# At the end of the forward, the ranks add up their terms. The backward has to add, too: all ranks
+# start with the same $x$, but each rank uses $x$ for its own slice. So the backward of each rank
+# computes only a *part* of the gradient of $x$.
 
 # %% [markdown]
-# Two functions of autograd, where slices begin and where they end. Forward of the one is backward of the other.
-# A function of autograd has two static methods: `forward`, and `backward`, which gets the gradient of
-# the output and returns that of the input.
+# You need two functions of autograd: `Copied` where slices begin, and `Summed` where slices end. The
+# forward of each function works like the backward of the other.
+#
+# A function of autograd is a class with two static methods: `forward`, and `backward`, which gets
+# the gradient of the output and returns the gradient of the input.
 
 
 # %% exercise="Copied"
@@ -223,7 +236,8 @@ check(Summed)
 # %% [markdown]
 # ## Your turn: the sliced MLP
 #
-# A slice is a layer of its own, with copies: a view would keep the whole weight in memory.
+# A slice is a separate layer with copies of its part of the weights. A view in the place of a copy
+# would keep the whole weight in memory.
 
 
 # %% tags=["answers"]
@@ -236,8 +250,8 @@ def linear(weight, bias=None):
 
 
 # %% [markdown]
-# **Predict:** every rank has $b_2$. If each adds it before the sum, how often does it stand in the
-# output?
+# **Predict:** every rank has the whole $b_2$. If each rank adds $b_2$ before the sum, how many times
+# does the output contain $b_2$?
 
 
 # %% exercise="SlicedMLP"
@@ -270,8 +284,9 @@ class SlicedMLP(nn.Module):
 check(SlicedMLP)
 
 # %% [markdown]
-# **Predict:** an all-reduce of the output forward, one of the gradient of $x$ backward, each of 512 × 256
-# numbers. How many megabytes does a rank send in both together?
+# **Predict:** the forward has an all-reduce of the output, and the backward has an all-reduce of the
+# gradient of $x$. Both tensors have 512 × 256 numbers. How many megabytes does a rank send in both
+# all-reduces together?
 
 # %% guess="summed_mb"
 summed_mb = 2 * (2 * 3 / 4) * 512 * 256 * 4 / 1e6  # your prediction
@@ -293,19 +308,20 @@ show(slices)
 beside(summed_mb, megabytes(slices), "MB, forward and backward")
 
 # %% [markdown]
-# **What to notice:** the 512 × 1,024 hidden numbers, the largest tensor of all, never travel. Forward alone
-# sends 2.5 times less than the columns did.
+# **What to notice:** the 512 × 1,024 hidden numbers, the largest tensor of all, never travel.
+# The forward alone sends 2.5 times less than the columns did.
 
 # %% [markdown]
 # ## Slices, or replicas?
 #
-# Lab 06 kept the model whole and cut the batch: there the *gradients* of the weights travel. Here the
-# *activations* do. With $d$ = 256, $4d$ hidden numbers and $T$ tokens in the batch, a rank sends
+# Lab 06 kept the model whole and cut the batch: there the *gradients* of the weights travel. Here
+# the *activations* travel. With $d$ = 256, $4d$ hidden numbers and $T$ tokens in the batch, a rank
+# sends
 #
 # $$ \text{replicas: } 2\cdot\tfrac{3}{4}\cdot 8 d^2 \cdot 4\,\text{B} \qquad
 #    \text{slices: } 2 \cdot 2\cdot\tfrac{3}{4}\cdot T d \cdot 4\,\text{B} $$
 #
-# **Predict:** at how many tokens do both send the same?
+# **Predict:** at how many tokens do replicas and slices send the same number of bytes?
 
 # %% guess="balance"
 balance = 4 * 256  # your prediction, in tokens
@@ -333,12 +349,14 @@ if by_slices:
     beside(balance, 512 * by_replicas / by_slices, "tokens")
 
 # %% [markdown]
-# **What to notice:** what replicas send does not depend on the batch; what slices send grows with it. The
-# balance is at $T = 4d$: as many tokens as hidden numbers. So large batches go better with replicas, and
-# wide layers with slices, which need a quarter of the memory besides.
+# **What to notice:** the bytes of replicas do not depend on the batch; the bytes of slices grow with
+# the batch. Both are equal at $T = 4d$: as many tokens as hidden numbers. So replicas suit large
+# batches, and slices suit wide layers. Slices also need only about a quarter of the memory for
+# weights.
 
 # %% [markdown]
-# **In words:** replicas can hide their communication below backward (lab 06). Why is that harder with slices?
+# **In words:** replicas can hide their communication behind the backward (lab 06). Why is hiding
+# harder with slices?
 
 # %% [markdown]
 # *Your words:*
@@ -346,15 +364,17 @@ if by_slices:
 # %% [markdown]
 # ## An image in strips
 #
-# A fully connected layer needs all of its input. A convolution is connected to a few neighbours only, and
-# is easier to distribute. Cut an image into four strips. For a strip's first row, a 3 × 3 convolution
-# needs one row of the strip above: the *halo*. Of one channel:
-#
+# A fully connected layer needs all of its input. A convolution is easier to distribute, because each
+# output depends on a few neighbours only. Cut an image into four strips. For the first row of a
+# strip, a 3 × 3 convolution needs one row of the strip above. The **halo** is the rows of the
+# neighbours' strips that a rank needs for its own strip. The picture shows one channel:
+
 # %%
 show_blocks(Matrix("image", 64, 64, "rows", halo=1))
 
 # %% [markdown]
-# Neighbours exchange their edges. All messages are started, and then waited for.
+# Neighbours exchange the rows at their edges. The function starts all messages first, and then waits
+# for all of them.
 
 
 # %% tags=["answers"]
@@ -373,8 +393,9 @@ def edges(top, bottom):
 # %% [markdown]
 # ## Your turn: the halo
 #
-# Forward is easy. In backward think of row 7, the last of the first strip, which the second strip has
-# borrowed: its own strip's convolution has a gradient for it, and the neighbour's has one too.
+# The forward is easy. For the backward, think of a row that the first strip has lent to the second:
+# the last row of the first strip. The convolution of the first strip gives a gradient for this row,
+# and the convolution of the second strip gives another gradient for the same row.
 
 
 # %% exercise="Halo"
@@ -409,10 +430,10 @@ class Halo(torch.autograd.Function):
 check(Halo)
 
 # %% [markdown]
-# Three convolutions, one after the other, each with a halo of its own. An image of 64 × 64 with 16
-# channels.
+# Now we run three convolutions, one after the other, each with a halo of its own. The image has 64 ×
+# 64 pixels and 16 channels.
 #
-# **Predict:** how many kilobytes does rank 1 send to rank 2, for all three?
+# **Predict:** how many kilobytes does rank 1 send to rank 2, for all three convolutions?
 
 # %% guess="halo_kb"
 halo_kb = 3 * 64 * 16 * 4 / 1e3  # your prediction
@@ -445,27 +466,27 @@ if None not in strips.results:  # a job may have fewer ranks
     beside(halo_kb, strips.traffic.to(1, 2) / 1e3, "kB")
 
 # %% [markdown]
-# **What to notice:** a message is one row, 64 × 16 numbers. In an all-gather of all strips each rank would
-# send 48 such rows, for each layer.
+# **What to notice:** a message is one row, 64 × 16 numbers. In an all-gather of all strips, each
+# rank would send 48 such rows for each layer.
 
 # %% [markdown]
 # ## The rest is computed four times
 #
-# Between the sliced MLPs of a transformer stand a LayerNorm, a dropout, a sum. With `Copied` and
-# `Summed` every rank computes them for all tokens: the same work on every rank, and every rank keeps
-# those activations for backward.
+# Between the sliced MLPs of a transformer stand a LayerNorm, a dropout and a sum. With `Copied` and
+# `Summed`, every rank computes these operations for all tokens: all ranks do the same work, and
+# every rank keeps the activations for the backward.
 
 # %% [markdown]
-# But an all-reduce is a reduce-scatter and an all-gather (lab 02). Take it apart: after the first each
-# rank has a *part of the tokens*, which is enough for a LayerNorm. So ranks normalise a quarter of the
-# tokens each, and gather them before the next slices
+# But an all-reduce is a reduce-scatter followed by an all-gather (lab 03). Separate the two: after
+# the reduce-scatter, each rank has a *part of the tokens*, which is enough for a LayerNorm. So each
+# rank normalises a quarter of the tokens, and the ranks gather all tokens before the next slices
 # ([Korthikanti et al. 2022](https://arxiv.org/abs/2205.05198), section 4.2.2).
 
 # %% [markdown]
 # ## Your turn: gather and scatter a sequence
 #
-# The sequence is dim 1 of [batch, sequence, features]. `dist.all_gather` and `dist.reduce_scatter` take
-# lists of contiguous tensors.
+# The sequence is dim 1 of [batch, sequence, features]. `dist.all_gather` and `dist.reduce_scatter`
+# take lists of contiguous tensors.
 
 
 # %% exercise="Gathered"
@@ -531,8 +552,8 @@ class Scattered(torch.autograd.Function):
 check(Scattered)
 
 # %% [markdown]
-# Two blocks of a transformer without attention, both ways. `enter` and `leave` stand where slices begin
-# and end.
+# Now we run two blocks of a transformer without attention, in both ways. `enter` is the function
+# where slices begin, and `leave` is the function where slices end.
 
 
 # %%
@@ -558,7 +579,7 @@ def two_blocks(enter, leave, in_parts):
 
 
 # %% [markdown]
-# **Predict:** which way sends more? Which holds more activations, and how much more?
+# **Predict:** which way sends more bytes? Which way holds more activations, and how many more?
 
 # %%
 whole = cluster.run(two_blocks, Copied, Summed, False)
@@ -569,18 +590,20 @@ for about, run in (("whole", whole), ("parts", parts)):
         print(f"       {max(held) / 1e6:.2f} MB of activations at most")
 
 # %% [markdown]
-# **What to notice:** the same bytes, to the last one, and fewer activations. It is not for nothing
-# though: a LayerNorm's own weights see a part of the tokens now, so their gradients are parts of a
-# sum, and somebody has to add them up.
+# **What to notice:** both ways send exactly the same number of bytes, and parts hold fewer
+# activations. But parts have a price: a LayerNorm's own weights now see only a part of the tokens.
+# So each rank has only a part of the gradients of these weights, and the ranks have to add up the
+# parts.
 
 # %% [markdown]
 # ## The norm of it all
 #
-# Gradients are often clipped: if their norm is above 1, all are divided by it. The norm is that of the
-# *whole* model. Each rank has slices of some parameters, and all of others.
+# A training often clips gradients: if the norm of the gradients is above 1, the training divides all
+# gradients by the norm. This norm is the norm of the *whole* model. Each rank has slices of some
+# parameters, and the whole of others.
 #
-# **Predict:** what does a rank find that takes the norm of all its own gradients? And what if all ranks
-# add up their squares?
+# **Predict:** a rank takes the norm of all its own gradients. Which norm does the rank find? Which
+# norm do the ranks find if they add up the squares of all ranks?
 
 # %% [markdown]
 # ## Your turn: one number that travels
@@ -611,8 +634,8 @@ def global_norm(parameters, sliced) -> float:
 check(global_norm)
 
 # %% [markdown]
-# The norms of a rank alone, and with all squares added, beside yours: of the sliced MLP, where only `bias`
-# is whole on every rank.
+# The next run takes the norm of the sliced MLP, where only `bias` is whole on every rank, in three
+# ways: each rank alone, the squares of all ranks added, and your function.
 
 
 # %%
@@ -636,18 +659,19 @@ for rank, found in enumerate(cluster.run(norms).results):
 print(f"one process: {whole_norm:.3f}")
 
 # %% [markdown]
-# **What to notice:** with one's own norm each rank would divide by another number, and `bias`, the same
-# on all ranks until now, would not be the same any more. With all squares summed it is counted four
-# times: not much here, and a lot where embeddings are whole on every rank.
+# **What to notice:** with a norm of its own, each rank would divide by a different number, and
+# `bias` would no longer be equal on all ranks. The sum of all squares counts `bias` four times. The
+# error is small here, but large in a model with whole embeddings on every rank.
 
 # %% [markdown]
 # ## torch's own
 #
-# torch cuts the same way, by name: `ColwiseParallel` and `RowwiseParallel`. A parameter is a `DTensor`
-# then, which knows its *placement*: `Shard(dim)`, `Replicate()`, or `Partial()`, a sum whose parts are
-# still to be added.
+# torch cuts a model in the same way, layer by layer: `ColwiseParallel` and `RowwiseParallel`. Each
+# parameter then is a **DTensor**, a tensor that knows its **placement**, the way in which ranks hold
+# the tensor: `Shard(dim)`, `Replicate()`, or `Partial()`, a sum whose parts still have to be added.
 #
-# **Predict:** where do the three stand in your MLP? How many megabytes will it send?
+# **Predict:** where in your MLP is each of the three placements? How many megabytes will a rank
+# send?
 
 
 # %%
@@ -679,15 +703,16 @@ if run.results[0] is not None:  # a job may have fewer ranks
         print(f"{name:10} {placement}")
 
 # %% [markdown]
-# **What to notice:** the same cuts and the same two all-reduces; the broadcast and the scatters hand out
-# the weights from rank 0, once. $W_1$ is sharded along dim 0 of `weight`, its columns; the second bias
-# is replicated. And inside, for a moment, the second layer's output is `Partial`: that is what `Summed`
-# gets.
+# **What to notice:** torch makes the same cuts and the same two all-reduces; the broadcast and the
+# scatters hand out the weights from rank 0, once. $W_1$ is sharded along dim 0 of `weight`, which
+# are the columns of $W_1$; the second bias is replicated. Inside the model, the second layer's
+# output is `Partial` for a moment: your `Summed` gets the same parts.
 
 # %% [markdown]
-# An image can be a `DTensor` as well, sharded along its rows. Its convolution is torch's own affair then.
+# An image can be a `DTensor` as well, sharded along its rows. Then torch itself has to run the
+# convolution on the strips.
 #
-# **Predict:** which messages will it send? What is the shape of the result?
+# **Predict:** which messages will torch send? Which shape does the result have?
 
 
 # %%
@@ -711,22 +736,24 @@ if run.results[0] is not None:  # a job may have fewer ranks
     print(f"torch: {placed}, {shape}; one process: {tuple(convolution(x).shape)}")
 
 # %% [markdown]
-# **Is it right?** Nothing was raised: how would you have found out?
+# **Is the result right?** torch raised no error: how would you have found a mistake?
 #
 # <details><summary>An answer, for torch 2.13</summary>
 #
-# No. The broadcasts and the scatter hand out what there is; after that no rank asks a neighbour for a
-# row. Each has convolved its own strip, and calls that the whole result (`Replicate`). A shape, a twin
-# in one process and the table of what was sent tell: look at all three where you trust a library.
+# No. The broadcasts and the scatter hand out weights and image; then no rank asks a neighbour for a
+# row. Each rank has convolved its own strip, and calls this strip the whole result (`Replicate`).
+# The shape, a twin in one process and the table of messages show the mistake: look at all three
+# before you trust a library.
 #
 # </details>
 
 # %% [markdown]
 # ## Optional: attention, a few heads each
 #
-# Attention has slices by nature: its heads do not look at each other. So a rank takes some heads, with
-# the rows of `in_proj_weight` that make their queries, keys and values, and the columns of
-# `out_proj.weight` that use what they make. This is what heads do:
+# A **head** is a part of attention with its own queries, keys and values. Heads do not need each
+# other, so attention has natural slices: a rank takes some heads. The rank holds the rows of
+# `in_proj_weight` that make the queries, keys and values of these heads, and the columns of
+# `out_proj.weight` that use the output of these heads. The next cell computes the heads:
 
 
 # %% tags=["answers"]
@@ -738,10 +765,11 @@ def attend(qkv, head_dim):
 
 
 # %% [markdown]
-# `nn.MultiheadAttention` keeps three weights in one: `in_proj_weight` has the rows of all queries, then
-# those of all keys, then those of all values. Head 0 has the first `head_dim` rows of each.
+# `nn.MultiheadAttention` keeps three weights in one: `in_proj_weight` has the rows of all queries,
+# then the rows of all keys, then the rows of all values. Head 0 has the first `head_dim` rows of
+# each of the three.
 #
-# **Predict:** what travels, and how much of it?
+# **Predict:** which tensor travels, and how many bytes?
 
 
 # %% exercise="SlicedAttention"
@@ -794,13 +822,14 @@ as_one_process(run, whole_attention()(x, x, x)[0])
 print(run.traffic.table())
 
 # %% [markdown]
-# **What to notice:** once more a single all-reduce, of the output. With an MLP behind it, that makes two forward and
-# two backward for a layer of a transformer.
+# **What to notice:** the forward again has a single all-reduce, of the output. A transformer layer
+# of attention and MLP has two all-reduces in the forward and two in the backward.
 
 # %% [markdown]
 # ## The way out
 #
-# The same MLP in plain torch. `Shard`, `Replicate` and `Partial` are all in there.
+# The script below trains the same MLP in plain torch. `parallelize_module` uses all three placements:
+# `Shard`, `Replicate` and `Partial`.
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -826,13 +855,13 @@ print(run.traffic.table())
 # %% [markdown]
 # ## In this lab you have
 #
-# - cut an MLP by columns and then by rows, so that one sum travels;
-# - found the batch at which slices and replicas send the same;
-# - given strips of an image a halo, and its gradient back to the lenders;
-# - taken an all-reduce apart to save activations, for no byte more;
-# - measured a gradient of which no rank has all.
+# - cut an MLP by columns, then by rows, so that one sum travels;
+# - found the batch at which slices and replicas send equally many bytes;
+# - given image strips a halo, and the halo's gradient back to the lenders;
+# - taken an all-reduce apart, to save activations without a byte more;
+# - measured the norm of a gradient that no rank holds whole.
 #
-# **Next:** what if each rank computes with whole layers, and keeps a part of each?
+# **Next:** can each rank compute with whole layers, but keep a part of each?
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 12_slices.ipynb` in a terminal. It
