@@ -16,9 +16,9 @@
 # %% [markdown]
 # # 13 · Shards
 #
-# **You will build** training in which no rank holds all: first the optimizer's state is shared out,
-# then the gradients, then the parameters themselves. It learns what one process learns, and you count
-# every byte that is held and every byte that travels.
+# **You will build** training in which no rank holds everything: first the ranks share out the
+# optimizer's state, then the gradients, then the parameters. The model learns the same as on one
+# process, and you count the bytes that each rank holds and sends.
 #
 # **You need** labs 04, 05 and 06. About 100 minutes.
 
@@ -37,17 +37,18 @@ average_flat = carry("average_flat")
 # %% [markdown]
 # ## What a rank holds
 #
-# In data-parallel training all ranks hold the same. In mixed precision that is, for each parameter:
+# In data-parallel training all ranks hold the same. In mixed precision a rank holds, for each
+# parameter:
 #
-# - 2 bytes for the parameter, and 2 for its gradient, in bfloat16 or float16;
+# - 2 bytes for the parameter and 2 for its gradient, in bfloat16 or float16;
 # - 12 bytes for Adam: a copy of the parameter in float32, a momentum and a variance.
 #
-# ZeRO ([Rajbhandari et al. 2020](https://arxiv.org/abs/1910.02054)) shares them out in three stages:
-# the optimizer's 12 bytes, then the gradients too, then the parameters too.
+# ZeRO ([Rajbhandari et al. 2020](https://arxiv.org/abs/1910.02054)) shares these bytes out in three
+# stages: the optimizer's 12 bytes, then the gradients too, then the parameters too.
 
 # %% [markdown]
-# **Predict:** a model of 7.5 billion parameters on 64 ranks. How many GB does each hold if nothing is
-# shared out? And in stage 3?
+# **Predict:** a model of 7.5 billion parameters trains on 64 ranks. How many GB does each rank hold
+# if nothing is shared out? And in stage 3?
 
 # %% guess="whole_gb"
 whole_gb = 7.5 * (2 + 2 + 12)  # your prediction
@@ -83,16 +84,18 @@ beside(whole_gb, state_bytes(7_500_000_000, 64, 0) / 1e9, "GB, stage 0")
 beside(third_gb, state_bytes(7_500_000_000, 64, 3) / 1e9, "GB, stage 3")
 
 # %% [markdown]
-# **What to notice:** the optimizer is most of it, and goes first. Move the ranks: stages 1 and 2 come down to
-# what they leave whole, the grey marks: 4 bytes for each parameter, then 2. Only stage 3 goes on falling.
+# **What to notice:** the optimizer takes most of the memory, and is shared out first. Move the
+# ranks: stages 1 and 2 fall towards the bytes that they leave whole, the grey marks: 4 bytes for
+# each parameter in stage 1, then 2 in stage 2. Only stage 3 keeps falling.
 #
 # Move the memory: which stages fit into 24 GB, and on how many ranks?
 
 # %% [markdown]
 # ## A model that does not fit
 #
-# Ours is smaller: twelve blocks, 12.6 MB of parameters in float32. Adam keeps two numbers for each. Four ranks
-# compute like a core of a laptop, counted and not measured.
+# Our model is smaller: twelve blocks, 12.6 MB of parameters in float32. Adam keeps two numbers for
+# each parameter. Each of the four ranks computes at the speed of one laptop core; compute time is
+# counted, not measured.
 
 
 # %%
@@ -122,9 +125,9 @@ LINK = "2.5 Gbit/s, 50 us"
 cluster = Cluster(4, link=LINK, machine="laptop core")
 
 # %% [markdown]
-# What a rank holds at most is counted by what it is for, and what it sends as in lab 12: of what an
-# all-reduce sums $2 \cdot \frac{3}{4}$, of what it gives to an all-gather three times as much, of what
-# is reduced and scattered $\frac{3}{4}$.
+# `most` returns the peak memory of rank 0 in the last step, by kind. `megabytes` counts the bytes
+# that a rank sends, as in lab 12: an all-reduce sends $2 \cdot \frac{3}{4}$ of its bytes, an
+# all-gather sends three times its input, and a reduce-scatter sends $\frac{3}{4}$ of its input.
 
 
 # %%
@@ -175,24 +178,26 @@ beside(adam_mb, most(replicas, "optimizer"), "MB of Adam's state")
 beside(reduced_mb, megabytes(replicas), "MB sent by each rank")
 
 # %% [markdown]
-# Now the same on a machine whose memory has 40 MB.
+# Now run the same training on a machine with 40 MB of memory.
 #
-# **Predict:** in which line of `train` does it fail, and in which step?
+# **Predict:** in which line of `train` does the run fail, and in which step?
 
 # %%
 small = Cluster(4, link=LINK, machine="67 GFLOP/s, 9.6 GB/s, 40 MB, 3 us")
 full = small.run(whole, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** forward and backward fit. It fails in the first step of the optimizer, which makes Adam's
-# state: 14.7 of its 25.2 MB are there when memory ends. Nothing here is large by itself, but all four
-# ranks hold the same. By the end of this lab the same training runs on this machine.
+# **What to notice:** forward and backward fit. The run fails in the first step of the optimizer,
+# when Adam allocates its state: 14.7 of the 25.2 MB are allocated when memory ends. No tensor here
+# is large by itself, but all four ranks hold the same tensors. By the end of this lab the same
+# training runs on this machine.
 
 # %% [markdown]
 # ## Chunks of a line
 #
-# Lay all numbers of some tensors in one line, and cut it into four equal chunks: chunk $r$ is rank
-# $r$'s. A chunk may begin in the middle of a parameter, and so all are equally large.
+# Lay all numbers of some tensors in one **line**, fill the line up with zeros, and cut the line into
+# four equal **chunks**: chunk $r$ belongs to rank $r$. A chunk may begin in the middle of a
+# parameter, and therefore all chunks can be equally large.
 
 
 # %% tags=["answers"]
@@ -217,7 +222,8 @@ def stretches(tensors, rank, n):
 
 
 # %% [markdown]
-# **Predict:** tensors of 6, 3 and 1 numbers, on 4 ranks. What has rank 1? Where are the zeros?
+# **Predict:** tensors of 6, 3 and 1 numbers, on 4 ranks. Which numbers does rank 1 have? Where are
+# the zeros?
 
 # %%
 tensors = [torch.arange(6.0), torch.arange(3.0), torch.arange(1.0)]
@@ -226,8 +232,8 @@ for rank in range(4):
     print(f"rank {rank}:", [(each.numel(), a, b) for each, a, b in stretches(tensors, rank, 4)])
 
 # %% [markdown]
-# torch gathers chunks into a line, and reduces a line into chunks, by two functions which torch 2.13 has
-# renamed. Here they are under one name each.
+# torch has a function that gathers chunks into a line, and a function that reduces a line into
+# chunks. torch 2.13 has renamed both functions. Here each function has one name for all versions.
 
 
 # %% tags=["answers"]
@@ -246,19 +252,20 @@ def reduce_scatter(mine, whole, **how):
 # %% [markdown]
 # ## Your turn: an optimizer in shards
 #
-# Adam looks at each number alone. So a rank can step *its* chunk, with the state of that chunk, and then
-# all ranks gather the stepped chunks.
+# Adam updates each number independently of all others. A rank can therefore step *its* chunk, with
+# only the state of that chunk; then all ranks gather the stepped chunks.
 #
-# `self.local` shall be an optimizer of pieces of parameters. A piece is an `nn.Parameter` too, and
-# `p.detach().view(-1)[start:stop]` is a *view*: who steps it has stepped `p`.
-# `unflatten` (lab 05) takes a line without the zeros at its end.
+# `self.local` is to be an optimizer of pieces of parameters. A piece is an `nn.Parameter` too, and
+# `p.detach().view(-1)[start:stop]` is a *view*: a step of the piece also changes `p`. `unflatten`
+# (lab 05) takes a line without the zeros at its end.
 
 # %% [markdown]
-# Some things that real models have:
+# Real models have a few special cases:
 #
-# - frozen parameters (`requires_grad` is False) are not to be shared out at all;
-# - unused ones have `grad` None: they are not stepped, not even by weight decay;
-# - a scheduler changes `self.param_groups[i]["lr"]` between steps, and means all pieces.
+# - frozen parameters (`requires_grad` is False) are not shared out at all;
+# - unused parameters have `grad` None: the optimizer does not step them, not even by weight decay;
+# - a scheduler changes `self.param_groups[i]["lr"]` between steps, and the change must reach all
+#   pieces.
 
 
 # %% exercise="ShardedOptimizer"
@@ -334,8 +341,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
 check(ShardedOptimizer)
 
 # %% [markdown]
-# **Predict:** gradients are all-reduced as before, and then parameters gathered. How many megabytes does a
-# rank send in a step now?
+# **Predict:** the ranks all-reduce gradients as before, and then gather parameters. How many
+# megabytes does a rank send in a step now?
 
 # %% guess="first_mb"
 first_mb = 3 * 3 / 4 * 12.6  # your prediction
@@ -362,13 +369,13 @@ tell(replicas=replicas, first=first)
 beside(first_mb, megabytes(first), "MB sent by each rank")
 
 # %% [markdown]
-# **What to notice:** a quarter of the state, and one and a half times the bytes. Was that necessary? An
-# all-reduce gives every rank the mean of *all* gradients.
+# **What to notice:** each rank holds a quarter of the state, and sends one and a half times the
+# bytes. Are these extra bytes necessary? An all-reduce gives every rank the mean of *all* gradients.
 
 # %% [markdown]
 # ## Your turn: who needs the mean of which gradient?
 #
-# Only its owner does: the rank that steps it.
+# Only the owner needs the mean of a gradient: the owner is the rank that steps the parameter.
 
 
 # %% exercise="reduce_to_owner"
@@ -389,10 +396,10 @@ def reduce_to_owner(flat):
 check(reduce_to_owner)
 
 # %% [markdown]
-# In the second stage a rank has the mean of its own chunk alone. Of all other gradients it has its own
-# batch's, and nobody looks at those.
+# In the second stage a rank has only the mean of its own chunk. For the rest of the line the rank
+# keeps the gradients of its own batch, and never reads them.
 #
-# **Predict:** how many megabytes now?
+# **Predict:** how many megabytes does a rank send in a step now?
 
 # %% guess="second_mb"
 second_mb = 2 * 3 / 4 * 12.6  # your prediction
@@ -416,21 +423,24 @@ tell(replicas=replicas, first=first, second=second)
 beside(second_mb, megabytes(second), "MB sent by each rank")
 
 # %% [markdown]
-# **What to notice:** to the byte what the replicas send. An all-reduce *is* a reduce-scatter and an all-gather (lab
-# 02); the optimizer has come to stand between the two. So the saving was free.
+# **What to notice:** each rank sends exactly as many bytes as a replica. An all-reduce *is* a
+# reduce-scatter and an all-gather (lab 02); the optimizer's step now stands between the two. Saving
+# memory for the optimizer's state therefore costs no extra bytes.
 #
-# The gradients are still whole, though: all are there before the first one is sent. That changes now.
+# The gradients are still whole, though: a rank has all gradients before it sends the first. The next
+# section changes that.
 
 # %% [markdown]
 # ## The parameters too
 #
-# **Predict:** when does a rank need the parameters of block 5? How often must they travel in a step, if
-# they are kept no longer than needed?
+# **Predict:** when does a rank need the parameters of block 5? How often must the parameters travel
+# in a step, if a rank keeps them no longer than needed?
 
 # %% [markdown]
-# The parameters of a block become views of one line, `flat`. Memory is given away, and taken again, behind
-# the views' backs: `flat.untyped_storage().resize_(0)`. The views stay, without numbers. torch's own
-# FSDP does the same, for the graph of autograd holds on to these very tensors.
+# The parameters of a block become views of one line, `flat`. `flat.untyped_storage().resize_(0)`
+# frees the memory of the line, and a later resize allocates it again. The views stay, without
+# numbers. torch's own FSDP resizes memory in the same way, because autograd's graph keeps references
+# to these very tensors.
 
 
 # %% tags=["answers"]
@@ -460,13 +470,13 @@ def views_of(flat, block):
 # %% [markdown]
 # ## Your turn: a block that is mostly not there
 #
-# You write when the parameters come and go. Given is who calls what:
+# You write when the parameters come and go. The calls are given:
 #
-# - `self.before(1)` and `self.before(-1)` bring the parameters, before a forward and before a backward;
-#   `self.after()` lets them go;
-# - `y.register_hook(f)` has `f` called when the gradient of `y` is there: then the block's backward
-#   begins;
-# - when all gradients of the block are there, `self.ready()` is called, and then `self.after()`.
+# - `self.before(1)` and `self.before(-1)` bring the parameters, before a forward and before a
+#   backward; `self.after()` frees them;
+# - `y.register_hook(f)` makes autograd call `f` when the gradient of `y` is ready: then the block's
+#   backward begins;
+# - when all gradients of the block are ready, `self.ready()` is called, and then `self.after()`.
 
 
 # %% exercise="FullyShard"
@@ -579,8 +589,8 @@ class FullyShard(nn.Module):
 check(FullyShard)
 
 # %% [markdown]
-# **Predict:** how many megabytes does a rank send in a step? And how many hold the parameters at most, of
-# 12.6?
+# **Predict:** how many megabytes does a rank send in a step? And how many of the 12.6 MB of
+# parameters does a rank hold at most?
 
 # %% guess="third_mb"
 third_mb = 3 * 3 / 4 * 12.6  # your prediction
@@ -608,11 +618,11 @@ beside(third_mb, megabytes(third), "MB sent by each rank")
 beside(held_mb, most(third, "parameters"), "MB of parameters at most")
 
 # %% [markdown]
-# **What to notice:** a quarter of everything, and one block. What it costs: each parameter travels twice
-# instead of once, since nothing is kept between forward and backward. That is one and a half times what
-# replicas send.
+# **What to notice:** a rank holds a quarter of everything, and one whole block. The price is
+# traffic: each parameter travels twice instead of once, since a rank keeps no parameters between
+# forward and backward. A rank sends one and a half times as many bytes as a replica.
 #
-# Does it run on the machine with 40 MB?
+# Does the training run on the machine with 40 MB?
 
 # %%
 fits = small.run(third_stage)
@@ -620,19 +630,20 @@ as_before(fits)
 show(third, step=1)
 
 # %% [markdown]
-# **What to notice:** it does. And the timeline is full of holes: a block's parameters are asked for when it is
-# time to compute, and then all wait for the network.
+# **What to notice:** the training runs. But the timeline is full of holes: a rank asks for a block's
+# parameters only when the block is due to compute, and then all ranks wait for the network.
 #
 # **Predict:** which gathers could have started earlier? When?
 
 # %% [markdown]
 # ## Your turn: gather the next one
 #
-# While block $k$ computes, the network is idle. So gather block $k+1$ meanwhile, and in backward, where
-# blocks come from the last to the first, block $k-1$.
+# While block $k$ computes, the network is idle. A rank can therefore gather block $k+1$ meanwhile.
+# Backward goes from the last block to the first, so there a rank gathers block $k-1$.
 #
-# `prefetch` takes the place of a unit's `before`. Of a unit it needs two methods: `begin()` starts to
-# gather, if that has not begun, and returns at once; `wait()` returns when its parameters are there.
+# `prefetch` replaces a unit's `before`. `prefetch` needs two methods of a unit: `begin()` starts the
+# gather, unless the gather has begun already, and returns at once; `wait()` returns when the unit's
+# parameters are there.
 
 
 # %% exercise="prefetch"
@@ -654,10 +665,10 @@ def prefetch(units, k: int, step: int) -> None:
 check(prefetch)
 
 # %% [markdown]
-# A block computes 4 ms forward and 8 ms backward. To gather one takes 2.7 ms, and so does the
-# reduce-scatter of its gradients, which `ready` waits for.
+# A block computes 4 ms forward and 8 ms backward. A gather of one block takes 2.7 ms. The
+# reduce-scatter of a block's gradients also takes 2.7 ms, and `ready` waits for the reduce-scatter.
 #
-# **Predict:** without prefetching 96 ms of a step are exposed. How many with it?
+# **Predict:** without prefetching, 96 ms of a step are exposed. How many with prefetching?
 
 # %% guess="exposed_ms"
 exposed_ms = 2 * 2.7 + 12 * 2.7  # your prediction
@@ -683,13 +694,14 @@ beside(exposed_ms, exposed(prefetched), "ms exposed")
 tell(third=third, prefetched=prefetched)
 
 # %% [markdown]
-# **What to notice:** the gathers have gone below the blocks that compute, but for the first of forward and
-# the first of backward. The price is a second block in memory. What is left are the reduce-scatters. Nobody needs their results before the optimizer:
-# they need not be waited for in each block, but once, at the end.
+# **What to notice:** the gathers now run below the blocks that compute, except for the first gather
+# of forward and the first of backward. The price is a second block in memory. The reduce-scatters
+# are still exposed. Only the optimizer needs their results: a rank could wait for all
+# reduce-scatters once, at the end, instead of in each block.
 
 # %% [markdown]
-# **In words:** DDP hides its communication below backward alone. Where does a fully sharded model hide its own, and
-# what must be true of a block's compute and its bytes for that to succeed?
+# **In words:** DDP hides its communication below backward alone. Where does a fully sharded model
+# hide its communication? What must be true of a block's compute and bytes for the hiding to succeed?
 
 # %% [markdown]
 # *Your words:*
@@ -697,11 +709,12 @@ tell(third=third, prefetched=prefetched)
 # %% [markdown]
 # ## torch's own
 #
-# [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html) does all that: units,
-# hooks, resized memory, prefetching, and it waits for the scatters at the end. With
-# `reshard_after_forward=False` parameters are kept from forward to backward.
+# [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html) does all of
+# these steps: units, hooks, resized memory, prefetching, and one wait for the reduce-scatters at the
+# end. With `reshard_after_forward=False`, a rank keeps parameters from forward to backward.
 #
-# **Predict:** the bytes of both, and of `ZeroRedundancyOptimizer`, which is your `ShardedOptimizer`.
+# **Predict:** how many bytes does a rank send with either setting? And with
+# `ZeroRedundancyOptimizer`, torch's version of your `ShardedOptimizer`?
 
 
 # %%
@@ -740,17 +753,20 @@ if zero.trace.steps:
     print(f"exposed: yours {exposed(prefetched):.0f} ms, torch's {exposed(own):.0f} ms")
 
 # %% [markdown]
-# **What to notice:** the same bytes as yours, but for its optimizer. `reshard_after_forward=False` sends what replicas send,
-# for whole parameters between forward and backward. torch's optimizer deals out whole parameters, with a
-# broadcast for each.
+# **What to notice:** `fully_shard` sends the same bytes as your version. With
+# `reshard_after_forward=False` a rank sends as many bytes as a replica, but holds whole parameters
+# between forward and backward. torch's optimizer sends more bytes than yours: each rank owns whole
+# parameters, and broadcasts each of them.
 #
-# Is yours faster? Only here: `fully_shard` overlaps on streams of a GPU, and a CPU has none.
+# Your version is faster here, but only here: `fully_shard` overlaps on streams of a GPU, and a CPU
+# has no streams.
 
 # %% [markdown]
-# On many hosts one shards inside a host, where links are fast, and keeps replicas between hosts: a mesh of two
-# dimensions. torch calls it hybrid sharding (HSDP).
+# On many hosts, training often shards inside a host, where links are fast, and keeps replicas
+# between hosts: a mesh of two dimensions. torch calls this layout **hybrid sharding** (HSDP).
 #
-# **Predict:** 2 × 2 ranks. What is gathered over how many ranks? What travels between replicas?
+# **Predict:** on 2 × 2 ranks, which tensors are gathered, and over how many ranks? Which tensors
+# travel between replicas?
 
 # %%
 hybrid = cluster.run(torchs, (2, 2), ("replicate", "shard"))
@@ -761,17 +777,19 @@ for name, run in (("sharded", own), ("hybrid", hybrid)):
         print(f"         {run.trace.step(1).traffic.table()}")
 
 # %% [markdown]
-# **What to notice:** half of the state instead of a quarter. Chunks of half a block are gathered by two ranks, and
-# the gradients of a chunk, scattered, are all-reduced with the one rank of the other host that has the same chunk.
+# **What to notice:** each rank holds half of the state instead of a quarter. Two ranks gather chunks
+# of half a block. After the reduce-scatter, a rank all-reduces the gradients of its chunk with the
+# rank of the other host that has the same chunk.
 
 # %% [markdown]
 # ## Saved on four ranks, loaded on three
 #
-# A rank of four is gone. The shards of four are on disk, and three go on. Each of the three needs numbers from
-# one or two of the old shards.
+# One rank of four has failed. The shards of four ranks are on disk, and three ranks continue. Each
+# of the three ranks needs numbers from one or two of the old shards.
 #
-# A shard is a chunk as torch cuts it (`Tensor.chunk`, DTensor's `Shard(0)`): all have
-# $\lceil \text{length} / n \rceil$ numbers until the line ends: the last ones may have fewer, or none.
+# A shard is a chunk as torch cuts it (`Tensor.chunk`, DTensor's `Shard(0)`): each shard has $\lceil
+# \text{length} / n \rceil$ numbers until the line ends. The last shards may have fewer numbers, or
+# none.
 
 
 # %% exercise="pieces"
@@ -832,9 +850,9 @@ def load_on_others():
 
 
 # %% [markdown]
-# With `mmap=True`, of a file only that is read from disk which is used.
+# With `mmap=True`, torch reads only the used parts of a file from disk.
 #
-# **Predict:** from which old shards does each of the three read?
+# **Predict:** from which old shards does each of the three ranks read?
 
 # %%
 saved = cluster.run(train_and_save)
@@ -845,8 +863,8 @@ if None not in saved.results + loaded.results:  # a job may have fewer ranks
         print(f"rank {rank} reads {wanted}; the model is right: {torch.equal(y, saved.results[0])}")
 
 # %% [markdown]
-# `torch.distributed.checkpoint` does this for all that is a DTensor: the file `.metadata` says which part of which
-# tensor lies in which file.
+# `torch.distributed.checkpoint` does the same for every DTensor: the file `.metadata` says which
+# part of which tensor lies in which file.
 #
 # **Predict:** which files will there be?
 
@@ -877,10 +895,10 @@ if None not in torchs_saved.results + torchs_loaded.results:
 # %% [markdown]
 # ## Optional: half the bytes
 #
-# `FullyShard(block, torch.bfloat16)` keeps the shards in float32 for the optimizer. What is gathered, computed
-# and scattered is in bfloat16.
+# `FullyShard(block, torch.bfloat16)` keeps the shards in float32 for the optimizer. The gathers, the
+# compute and the reduce-scatters use bfloat16.
 #
-# **Predict:** the megabytes of a step. Which kinds of memory become fewer?
+# **Predict:** how many megabytes does a rank send in a step? Which kinds of memory shrink?
 
 
 # %%
@@ -900,16 +918,17 @@ half = cluster.run(mixed)
 tell(third=third, half=half)
 
 # %% [markdown]
-# **What to notice:** half of what travels, and half of the block that is there. But the shards, their gradients and
-# Adam's state stay in float32: the small steps of an optimizer would be lost in bfloat16.
+# **What to notice:** half as many bytes travel, and the gathered block takes half the memory. But
+# the shards, their gradients and Adam's state stay in float32: bfloat16 would lose the small steps
+# of an optimizer.
 
 # %% [markdown]
 # ## Optional: compute again
 #
-# What is left is activations. *Checkpointing* keeps a unit's input alone, and computes all else again in
-# backward. Here units of three blocks.
+# Activations are left. **Checkpointing** keeps only a unit's input, and computes the unit's
+# activations again in backward. Here a unit has three blocks.
 #
-# **Predict:** how much more is computed? How much less is held?
+# **Predict:** how much more does a rank compute? How much less does a rank hold?
 
 
 # %%
@@ -937,8 +956,8 @@ for kind in (nn.Sequential, Again):
         )
 
 # %% [markdown]
-# **What to notice:** one forward more, so a third more of forward and backward. Held are the inputs of the
-# units, and what is inside of the one that backward is in.
+# **What to notice:** a rank computes one more forward, so a third more than forward and backward. A
+# rank holds the inputs of the units, and the activations inside the unit whose backward runs.
 
 # %% [markdown]
 # ## The way out
@@ -971,11 +990,11 @@ for kind in (nn.Sequential, Again):
 # %% [markdown]
 # ## In this lab you have
 #
-# - counted what a rank holds for each parameter: 16 bytes, and what each stage of ZeRO leaves of them;
-# - shared out an optimizer's state, and found that half of the bytes it cost were for nobody;
+# - counted the bytes that a rank holds for each parameter: 16, or fewer in each stage of ZeRO;
+# - shared out an optimizer's state, and saved half of the all-reduce's bytes;
 # - shared out gradients and parameters, and trained on a machine that was too small before;
-# - hidden what that costs below compute;
-# - taken up four ranks' shards on three.
+# - hidden most of the gathers below compute;
+# - loaded the shards of four ranks on three.
 #
 # **Next:** replicas, slices, stages, shards: which of them, when?
 
