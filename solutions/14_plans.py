@@ -16,8 +16,9 @@
 # %% [markdown]
 # # 14 · Plans
 #
-# **You will build** a planner. You give it a model and some machines, and it says how to train: how
-# many replicas, stages, slices and micro-batches. Then you run its plan, and others beside it.
+# **You will build** a planner. You give the planner a model and some machines, and the planner says
+# how to train: the number of replicas, stages, slices and micro-batches. Then you run its plan, and
+# other plans beside it.
 #
 # **You need** labs 03, 06, 11 and 12. About 65 minutes.
 
@@ -37,29 +38,29 @@ from ddpkit.view import compare, show_mesh, show_pipeline
 # You know three ways to train one model on several ranks:
 #
 # - **replicas** (lab 06): each has all layers, and its own part of the batch;
-# - **stages** (lab 11): each has some layers, and the batch passes in micro-batches;
-# - **slices** (lab 12): each has a part of every layer, and they add up their results.
+# - **stages** (lab 11): each has some layers, and the batch passes through in micro-batches;
+# - **slices** (lab 12): each has a part of every layer, and the slices add up their results.
 #
-# Large models are trained with all three at once. Then a rank has three groups to talk to.
+# Large models are trained with all three at once. Then a rank has three groups.
 
 # %% [markdown]
-# Take eight ranks as a block of 2 × 2 × 2. Write the ranks down row by row: the last dimension varies
-# fastest, so its groups are neighbours.
+# Arrange eight ranks as a **mesh** of 2 × 2 × 2. Write the ranks down row by row: the last dimension
+# varies fastest, so the ranks of its groups are neighbours.
 #
-# **Predict:** who is in a group with rank 5 along each dimension?
+# **Predict:** which ranks are in a group with rank 5 along each dimension?
 
 # %%
 show_mesh({"replica": 2, "stage": 2, "slice": 2}, rank=5)
 
 # %% [markdown]
-# **What to notice:** rank 5 is in three groups of two. In each of them one index changes, and the two
-# others stay.
+# **What to notice:** rank 5 is in three groups of two. Within each group one index changes, and two
+# indices stay the same.
 
 # %% [markdown]
 # ## Your turn: the groups of a mesh
 #
-# In torch every rank has to make *all* groups, its own and the others', in the same order (lab 10).
-# So all groups are needed.
+# In torch every rank has to create *all* groups, including the groups without that rank, in the same
+# order (lab 10). Your function therefore returns all groups.
 
 
 # %% exercise="groups_of"
@@ -85,8 +86,9 @@ check(groups_of)
 # %% [markdown]
 # ## Our machines, and our model
 #
-# Two hosts with two ranks each. Inside a host the link is fast; the two hosts share a slow one. Each
-# rank computes 50 GFLOP/s and has 10 MB. All of it is emulated, and the same on every laptop.
+# There are two hosts with two ranks each. Inside a host the link is fast; between the two hosts is
+# one slow link, which the ranks share. Each rank computes 50 GFLOP/s and has 10 MB of memory. All of
+# these numbers are emulated, and the same on every laptop.
 
 # %%
 machine = MeshMachine(
@@ -106,20 +108,20 @@ cluster = Cluster(4, machine=machine.machine, link=machine.link)
 model = MeshModel(blocks=4, width=128, hidden=512, batch=1024)
 
 # %% [markdown]
-# `train_on_mesh` is what you built in labs 06, 11 and 12, each with its own group: 1F1B through the
-# rank's blocks, the slices' sums in each block, and the all-reduce of gradients in the last
-# backward. (`ddpkit/mesh` has it, in 250 lines.)
+# `train_on_mesh` combines your work of labs 06, 11 and 12, each technique with its own group: 1F1B
+# through the rank's blocks, the sums of the slices in each block, and the all-reduce of gradients in
+# the last backward. (The code is in `ddpkit/mesh`, 250 lines.)
 #
-# Its groups come from torch's `init_device_mesh`, which names them.
+# torch's `init_device_mesh` creates and names the groups.
 
 # %% [markdown]
 # ## Who stands next to whom?
 #
-# Two replicas of two slices. Either the slices of a replica share a host, and gradients travel between
-# hosts. Or it is the other way round.
+# Take two replicas of two slices. Either the slices of a replica share a host, and gradients travel
+# between hosts. Or the replicas share a host, and the sums of the slices travel between hosts.
 #
-# **Predict:** the bytes are the same. Which is faster, and by which factor? Slices add up twice in each
-# block; gradients travel once.
+# **Predict:** the bytes are the same. Which layout is faster, and by which factor? Slices add up
+# twice in each block; gradients travel once.
 
 # %%
 mixed = MeshPlan(replicas=2, slices=2)
@@ -142,10 +144,10 @@ for about, run in (("slices inside", slices_inside), ("slices between", slices_b
     print(f"{about}: slices {sums:.2f} MB, gradients {gradients:.2f} MB")
 
 # %% [markdown]
-# **What to notice:** the same bytes, in other places. Slices wait for every sum, and have nothing to do
-# meanwhile; gradients can hide below backward. So slices stand nearest, then stages, and replicas
-# furthest apart. Llama 3 lays out its 16,384 GPUs in this way
-# ([Llama Team 2024](https://arxiv.org/abs/2407.21783), section 3.3.2).
+# **What to notice:** both layouts send the same bytes, over different links. A slice waits for every
+# sum, and computes nothing meanwhile; gradients can hide below backward. So slices stand nearest,
+# then stages, and replicas furthest apart. Llama 3 lays out its 16,384 GPUs in this way ([Llama Team
+# 2024](https://arxiv.org/abs/2407.21783), section 3.3.2).
 
 # %%
 show(slices_inside)
@@ -153,8 +155,8 @@ show(slices_inside)
 # %% [markdown]
 # ## What does a plan cost?
 #
-# A plan has a mesh and a number of micro-batches. For four ranks there are dozens, and nobody wants to
-# run them all. So write down what a step costs, term by term; you know each of them:
+# A plan has a mesh and a number of micro-batches. Four ranks have dozens of plans, too many to run.
+# So write down the cost of a step, term by term; you know each term:
 #
 # | term | lab |
 # |---|---|
@@ -164,13 +166,14 @@ show(slices_inside)
 # | gradients, as far as backward does not hide them | 06 |
 
 # %% [markdown]
-# The machine helps with the network. Say how many ranks a group has, and how far apart they are:
-# slices 1, stages as far as there are slices, replicas as far as slices × stages.
+# The machine computes the network's times. You give the number of ranks in a group, and their
+# distance (`stride`): 1 for slices, the number of slices for stages, and slices × stages for
+# replicas.
 #
 # - `machine.all_reduce(nbytes, ranks, stride)`: seconds, by lab 03's ring;
 # - `machine.message(nbytes, ranks, stride)`: seconds of a message to the next stage.
 #
-# Both know which groups fit into a host, and which share the link between hosts.
+# Both methods know which groups fit into a host, and which groups share the link between hosts.
 
 # %%
 for ranks, stride in ((2, 1), (2, 2), (4, 1)):
@@ -178,32 +181,34 @@ for ranks, stride in ((2, 1), (2, 2), (4, 1)):
     print(f"1 MB, {ranks} ranks, {stride} apart: {1e3 * seconds:.1f} ms")
 
 # %% [markdown]
-# **Turns.** With $m$ micro-batches and $p$ stages a step has $m + p - 1$ turns, each a forward and a
-# backward of one micro-batch on one stage. For a row and a weight a forward takes 2 operations, a
-# backward 4.
+# **Turns.** With $m$ micro-batches and $p$ stages, a step has $m + p - 1$ turns. Each turn is a
+# forward and a backward of one micro-batch on one stage. For each row and weight, a forward takes 2
+# operations, and a backward takes 4.
 #
-# **Messages.** A micro-batch takes $2(p - 1)$ of them, there and back. 1F1B keeps $p$ micro-batches on
-# their way, so these round trips follow each other $(m + p - 1)/p$ times (lab 11).
+# **Messages.** A micro-batch takes $2(p - 1)$ messages, there and back. 1F1B keeps $p$ micro-batches
+# in flight, so these round trips follow each other $(m + p - 1)/p$ times (lab 11).
 
 # %% [markdown]
-# **Gradients.** A stage has $k$ blocks, whose all-reduces take $g$ each, and whose backwards take $b$.
-# The first can start when one block's backward is done. So what is left to wait for is
+# **Gradients.** A stage has $k$ blocks. The all-reduce of a block takes $g$, and the backward of a
+# block takes $b$. The first all-reduce can start when one block's backward is done. So the rank
+# still waits for
 #
 # $$ \max(g,\; k g - (k - 1)\, b) $$
 
 # %% [markdown]
-# **Shards.** Replicas may share the optimizer: each keeps Adam's numbers for a part of the parameters,
-# and steps that part (ZeRO, [Rajbhandari et al. 2019](https://arxiv.org/abs/1910.02054)). Then $g$ is a
-# reduce-scatter, half as long; after the optimizer the parameters are gathered, the other half for
-# each block.
+# **Shards.** Replicas may share the optimizer: each replica keeps Adam's numbers for a part of the
+# parameters, and steps only that part (ZeRO, [Rajbhandari et al.
+# 2019](https://arxiv.org/abs/1910.02054)). Then $g$ is a reduce-scatter, half as long. After the
+# optimizer's step, the replicas gather the parameters, and each block takes the other half of the
+# time.
 
 # %% [markdown]
 # ## Your turn: seconds of a step
 #
 # `plan` has `replicas`, `stages`, `slices`, `micro` and `shards`; `model` has `blocks`, `width`,
-# `hidden` and `batch`; `machine` has `flops`. A number takes 4 bytes. The check makes all terms but
-# one nothing, one after the other, so begin with a term and check it. It asks for plans that wait little,
-# and allows 10 % more or less than the simulator's time.
+# `hidden` and `batch`; `machine` has `flops`. A number takes 4 bytes. The check tests the terms one
+# after the other, and makes all other terms zero meanwhile. So begin with one term and check it. The
+# check asks for plans with little waiting, and allows 10 % more or less than the simulator's time.
 
 
 # %% exercise="step_cost"
@@ -233,7 +238,7 @@ def step_cost(plan: MeshPlan, model: MeshModel, machine: MeshMachine) -> float:
 check(step_cost)
 
 # %% [markdown]
-# **Predict:** by your formula, how long is a step of the two replicas of two slices? The run above has
+# **Predict:** how long is a step of two replicas of two slices, by your formula? The run above has
 # the answer.
 
 
@@ -253,19 +258,20 @@ if slices_inside.results[0] is not None:  # a job may have fewer ranks
     )
 
 # %% [markdown]
-# **What to notice:** the simulator (`plan_time`) follows every message of such a step, and the run agrees
-# with it to the nanosecond. The formula is close here. It adds up terms, and does not know which of
-# them overlap, or wait for each other.
+# **What to notice:** the simulator (`plan_time`) follows every message of a step, and the run agrees
+# with the simulator to the nanosecond. The formula is close here. But the formula only adds up
+# terms, and does not know which terms overlap or wait for each other.
 
 # %% [markdown]
 # ## Does it fit?
 #
-# A parameter takes 16 bytes: 4 for itself, 4 for its gradient, 8 for the two numbers that Adam keeps.
-# With shards each replica keeps its part of these 8.
-#
-# Activations: of a block's backward a rank keeps, for each row, the block's input (all of `width`), and
-# its own part of the hidden numbers. From the first stage on 1F1B holds as many micro-batches as
-# there are stages (lab 11), if there are so many.
+# A parameter takes 16 bytes: 4 for its value, 4 for its gradient, 8 for the two numbers that Adam
+# keeps. With shards each replica keeps only its part of these 8 bytes.
+
+# %% [markdown]
+# For the backward of a block, a rank keeps **activations**: for each row the block's input (all of
+# `width`), and the rank's own part of the hidden numbers. With 1F1B the first stage holds as many
+# micro-batches as there are stages, or all micro-batches if there are fewer (lab 11).
 
 
 # %% exercise="plan_bytes"
@@ -288,7 +294,8 @@ def plan_bytes(plan: MeshPlan, model: MeshModel) -> int:
 check(plan_bytes)
 
 # %% [markdown]
-# **Predict:** four replicas, a micro-batch each. How many MB does a rank need? Does it fit into 10 MB?
+# **Predict:** four replicas have one micro-batch each. How many MB does a rank need? Do these MB fit
+# into 10 MB?
 
 # %% guess="needs_mb"
 needs_mb = plan_bytes(MeshPlan(replicas=4), model) / 1e6  # your prediction, in MB
@@ -309,8 +316,8 @@ run = cluster.run(train_on_mesh, MeshPlan(replicas=4), model, steps=2, expect_er
 # %% [markdown]
 # ## All plans at once
 #
-# Now let the machine look for you: it goes through all plans of four ranks, leaves out what does not fit,
-# and takes the cheapest.
+# Now let a program search: the planner goes through all plans of four ranks, skips the plans that do
+# not fit, and takes the cheapest.
 
 
 # %% tags=["answers"]
@@ -322,8 +329,8 @@ def divisors(n):
 # %% [markdown]
 # ## Your turn: the planner
 #
-# A plan divides the model: stages divide the blocks, slices the hidden numbers, and replicas × micro the
-# batch. Shards make sense with two replicas or more.
+# A plan divides the model: stages divide the blocks, slices divide the hidden numbers, and replicas
+# × micro divides the batch. Shards make sense with two replicas or more.
 
 
 # %% exercise="best_plan"
@@ -352,9 +359,11 @@ def best_plan(model: MeshModel, machine: MeshMachine, ranks: int, cost, size) ->
 check(best_plan)
 
 # %% [markdown]
-# Your planner asks for the cost of every plan that fits. So a cost that takes notes gives us the table.
+# Your planner asks for the cost of every plan that fits. So a cost function that takes notes gives
+# us the table.
 #
-# **Predict:** which plan comes first on two hosts of two: replicas, stages, slices, or a mixture?
+# **Predict:** which plan comes first on two hosts of two ranks: replicas, stages, slices, or a
+# mixture?
 
 # %%
 table = {}
@@ -374,9 +383,10 @@ for each in ranking[:10]:
     print(f"{1e3 * table[each]:5.1f} ms, simulated {simulated:5.1f} ms, {megabyte:4.1f} MB: {each}")
 
 # %% [markdown]
-# **What to notice:** the formula's first is not the simulator's. With four stages it is 6 to 20 % too
-# short, and neighbours in the table are closer than that. So let it do the rough work, which takes no time: of all plans keep the
-# twenty that it likes best. Then ask the simulator about these.
+# **What to notice:** the first plan by the formula is not the first by the simulator. With four
+# stages the formula's time is 6 to 20 % too short, and neighbours in the table are closer than that
+# error. So use the formula for the rough work, which takes almost no time: keep the formula's twenty
+# cheapest plans. Then ask the simulator about these twenty.
 
 
 # %%
@@ -393,7 +403,7 @@ print("chosen:", chosen)
 # %% [markdown]
 # ## Is it true?
 #
-# A plan is worth what it does. Run it on real ranks, and the five plans next to it as well.
+# Only a run proves a plan. Run the planner's plan on real ranks, and the next five plans as well.
 #
 # **Predict:** is one of the five faster?
 
@@ -409,9 +419,9 @@ fastest = min(runs, key=lambda plan: step_ms(runs[plan]))
 print("the fastest of the six is the planner's:", fastest == chosen)
 
 # %% [markdown]
-# **What to notice:** the order is as predicted, and nothing had to be tried. The planner mixes: slices
-# inside each host, replicas between them. And the losses? They are those of the same model and the same
-# batch, whatever the plan.
+# **What to notice:** the order is as predicted, without trying any plan before. The planner mixes:
+# slices inside each host, replicas between hosts. And the losses? The next cell shows that all plans
+# of the same model and batch have the same losses.
 
 # %%
 for each, run in runs.items():
@@ -420,15 +430,15 @@ for each, run in runs.items():
         print(f"{each!s:28} loss {losses[0]:.4f}, then {losses[1]:.4f}")
 
 # %% [markdown]
-# The best pipeline, for comparison. Where does its time go?
+# Here is the best pipeline, for comparison. Where does its time go?
 
 # %%
 pipeline = next(each for each in near if each.stages > 1)
 show_pipeline(plan_time(pipeline, model, machine), labels=[str(pipeline)])
 
 # %% [markdown]
-# **What to notice:** filling and emptying is the smaller part. Ranks 1 and 2 are on two hosts, and each
-# micro-batch goes there and back over the slow link: the grey between the boxes.
+# **What to notice:** filling and emptying the pipeline is the smaller part. Ranks 1 and 2 are on two
+# hosts, and each micro-batch crosses the slow link forward and back: the grey between the boxes.
 
 # %% [markdown]
 # **In words:** what would the two hosts need, so that four replicas become the best plan? Change one number of
@@ -440,10 +450,13 @@ show_pipeline(plan_time(pipeline, model, machine), labels=[str(pipeline)])
 # %% [markdown]
 # ## 405 billion parameters
 #
-# Llama 3 405B was trained on 16,384 H100s, eight to a host. Here is a model of its size: 126 layers,
-# embedding and output make 128 blocks, wide enough for 405 billion. A step has 16 million tokens.
-# Numbers have 2 bytes there and 4 here: so links are twice as fast, and memory is twice as large. Of an
-# H100's peak 60 % is reached.
+# Llama 3 405B was trained on 16,384 H100s, eight to a host. Here is a model of the same size: 126
+# layers, embedding and output make 128 blocks, wide enough for 405 billion parameters. A step has 16
+# million tokens.
+
+# %% [markdown]
+# Llama's numbers have 2 bytes, ours have 4: so we double the speed of the links, and the memory. Our
+# GPUs reach 60 % of an H100's peak.
 #
 # **Predict:** how many slices, how many stages, how many replicas?
 
@@ -458,8 +471,8 @@ gpus = MeshMachine(
 )
 
 # %% [markdown]
-# Two things are given. Slices stay inside a host: a ring across hosts would use one network card of
-# eight, which our machine does not know. And a sequence of 8,192 tokens is not cut.
+# Two limits are given. Slices stay inside a host: a ring across hosts would use one network card of
+# eight, and our machine does not model network cards. And no plan cuts a sequence of 8,192 tokens.
 
 
 # %%
@@ -477,17 +490,18 @@ for each in sorted(table, key=table.get)[:5]:
     print(f"{table[each]:5.1f} s, {plan_bytes(each, llama) / 2e9:3.0f} GB of 80: {each}")
 
 # %% [markdown]
-# **What to notice:** Llama 3's own plan for such sequences was 8 slices, 16 stages and 128 replicas with
-# sharded state ([Llama Team 2024](https://arxiv.org/abs/2407.21783), table 4). Fewer stages would have a
-# smaller bubble, and do not fit. What your formula does not know: attention, interleaved stages,
-# checkpointing, and failures (lab 10).
+# **What to notice:** Llama 3's own plan for such sequences was 8 slices, 16 stages and 128 replicas
+# with sharded state ([Llama Team 2024](https://arxiv.org/abs/2407.21783), table 4). Plans with fewer
+# stages would have a smaller bubble, but do not fit. Your formula does not know attention,
+# interleaved stages, checkpointing, and failures (lab 10).
 
 # %% [markdown]
 # ## Optional: one host is slower
 #
-# Machines are bought one by one, and the second host computes half as fast (HetSeq trains on such).
+# Machines are bought at different times, and the second host computes half as fast (HetSeq trains on
+# such hosts).
 #
-# **Predict:** which plans lose most? In which of them do fast ranks wait for slow ones all the time?
+# **Predict:** which plans lose most? In which plans do fast ranks wait for slow ranks all the time?
 
 # %%
 slow = "25 GFLOP/s, 10 MB"
@@ -498,14 +512,15 @@ for each in near:
     print(f"{each!s:28} {step_ms(runs[each]):.1f} ms, now {step_ms(run):.1f} ms")
 
 # %% [markdown]
-# **What to notice:** the order has changed behind the first: a pipeline of small micro-batches loses less
-# than others. But all lose much, since equal shares are made for equal ranks. A planner for unequal
-# ones would give the slow host fewer rows, or fewer blocks (lab 10's `shares`).
+# **What to notice:** the order has changed behind the first plan: a pipeline of small micro-batches
+# loses less than other plans. But all plans lose much, since equal shares are made for equal ranks.
+# A planner for unequal ranks would give the slow host fewer rows, or fewer blocks (lab 10's
+# `shares`).
 
 # %% [markdown]
 # ## Optional: sixteen ranks
 #
-# The same program on four hosts of four: 2 replicas, 2 stages, 4 slices.
+# Run the same program on four hosts of four ranks: 2 replicas, 2 stages, 4 slices.
 
 # %%
 wide = MeshMachine(50e9, 10_000_000, 4, "10 Gbit/s, 20 us", "1 Gbit/s, 200 us")
@@ -520,10 +535,12 @@ show_mesh(big.shape, rank=5, per_host=4)
 # %% [markdown]
 # ## torch's own
 #
-# torch has the pieces: a mesh with names, tensor parallel along one of them (lab 12), `fully_shard` along
-# another. `fully_shard` shards parameters and gradients too, and gathers each block before it is used.
+# torch has the pieces: a mesh with names, tensor parallelism along one dimension (lab 12), and
+# `fully_shard` along a second dimension. `fully_shard` also shards parameters and gradients, and
+# gathers each block before the block is used.
 #
-# **Predict:** two replicas of two slices, as your planner's. Is torch's faster or slower?
+# **Predict:** take two replicas of two slices, as in your planner's plan. Is torch's version faster
+# or slower?
 
 
 # %%
@@ -587,9 +604,10 @@ if None not in run.results:  # a job may have fewer ranks
     print(f"groups as yours: {same}; loss {losses[0]:.4f}, then {losses[1]:.4f}")
 
 # %% [markdown]
-# **What to notice:** the same groups, and the losses of your planner's plans above. torch's is slower here: it
-# gathers parameters between the hosts, before forward and again before backward (lab 13), and on a
-# CPU it hides nothing. It sends more, and holds less.
+# **What to notice:** torch has the same groups, and the same losses as your planner's plans above.
+# torch's version is slower here: `fully_shard` gathers parameters between the hosts, before forward
+# and again before backward (lab 13), and on a CPU hides nothing. torch's version sends more, and
+# holds less.
 
 # %% [markdown]
 # ## The way out
@@ -623,9 +641,9 @@ if None not in run.results:  # a job may have fewer ranks
 # ## In this lab you have
 #
 # - laid out ranks as a mesh, and seen why slices stand nearest;
-# - put four labs' formulas into one, and one rank's memory into another;
-# - written a planner, and run its plan beside its neighbours;
-# - learned how far to trust a formula: it sorts, and a simulator or a run decides.
+# - put four labs' formulas into one, and a rank's memory into a second formula;
+# - written a planner, and run its plan beside the next five plans;
+# - learned how far to trust a formula: a formula sorts plans, and a simulator or a run decides.
 #
 # **Next:** lab 15, where you make a slow program fast.
 
