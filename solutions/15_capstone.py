@@ -17,8 +17,9 @@
 # %% [markdown]
 # # 15 · Capstone
 #
-# **You will build** a fast training. A script is given that trains a small transformer on four ranks.
-# It is right, and it is slow. You find out why from its trace, mend it, and get a score.
+# **You will build** a fast training. The lab gives you a script that trains a small transformer on
+# four ranks. The script is correct, and slow. You find the reasons in its trace, make it fast, and
+# get a score.
 #
 # **You need** labs 05 and 06; all others help. About 90 minutes, and as long as you like.
 
@@ -36,9 +37,9 @@ unflatten = carry("unflatten")
 # %% [markdown]
 # ## The cluster
 #
-# Two hosts, each with two small computers. Inside a host messages are fast. Between the hosts is one
-# thin cable, which both computers of a host share. Compute is counted, so your numbers are those of
-# every other laptop.
+# There are two hosts, each with two small computers. Inside a host messages are fast. Between the
+# hosts is one thin cable, which both computers of a host share. Compute is counted, so your numbers
+# are the same as on every other laptop.
 
 # %%
 print("machine:", MACHINE)
@@ -48,8 +49,9 @@ cluster = Cluster(4, machine=MACHINE, link=LINK)
 # %% [markdown]
 # ## The text and the model
 #
-# The text is that of Python's own `help()`. A `TextTask` holds back a tenth of it, and exchanges the
-# letters: `e` may be `%` in yours. So a model that has learned another text knows nothing of this one.
+# The text comes from Python's own `help()`. A `TextTask` holds back a tenth of the text, and
+# exchanges the letters: `e` may be `%` in your text. So a model trained on a different text knows
+# nothing of your text.
 
 # %%
 from ddpkit.data import load_text
@@ -59,8 +61,8 @@ print(bytes(train_text[:200]).decode())
 print(f"{len(train_text):,} letters to train on, {len(held_out):,} are held out")
 
 # %% [markdown]
-# The model reads letters and guesses the next one: two blocks of attention, in forty lines
-# of `ddpkit/capstone/model.py`. Its class:
+# The model reads letters and guesses the next letter. The model has two blocks of attention, in
+# forty lines of `ddpkit/capstone/model.py`. Here is its class:
 
 # %%
 import inspect
@@ -71,10 +73,11 @@ print(f"{sum(p.numel() for p in TextModel().parameters()):,} parameters")
 # %% [markdown]
 # ## The given script
 #
-# Five things are wrong with it. None of them makes the model worse; each makes it slow. Read it, and do
-# not mend anything yet.
+# The script has five faults. No fault makes the model worse; each fault makes the script slow. Read
+# the script, but change nothing yet.
 #
-# A batch is some stretches of text. Not all are equally long, so the shorter ones are padded.
+# A batch is some stretches of text. The stretches differ in length, so the script pads the shorter
+# stretches.
 
 
 # %%
@@ -132,8 +135,8 @@ def train_slowly(model, text, steps=20, batch=ragged, once=False, reports=True):
 
 
 # %% [markdown]
-# **Predict:** if nobody ever waited for anything, a step would take as long as rank 0 computes. How many
-# times as long does a step of this script take?
+# **Predict:** if no rank ever waited, a step would take as long as rank 0 computes. How many times
+# as long does a step of this script take?
 
 # %% guess="times_as_long"
 times_as_long = 2.3  # your guess
@@ -157,9 +160,9 @@ beside(times_as_long, computes_ms and ms_a_step(given) / computes_ms, "times")
 show(given, step=2)
 
 # %% [markdown]
-# **What to notice:** the step begins with a report, for which three ranks wait. Then rank 3 computes
-# twice as long as the others, and again they wait: no byte moves. After each of the two backwards
-# comes a long row of small all-reduces.
+# **What to notice:** the step begins with a report, and three ranks wait for the report. Then rank 3
+# computes twice as long as ranks 1 and 2, and again the other ranks wait: no byte moves. After each
+# of the two backwards comes a long row of small all-reduces.
 
 # %%
 print(given.traffic.table())
@@ -170,19 +173,22 @@ for rank, parts in given.trace.breakdown().items():
 # %% [markdown]
 # ## Six words
 #
-# Somebody gives you a trace of a run that you have never seen. What should be mended first? One rank
-# waits least for its peers: all others wait for *it*. Its time is that of the step. Cut it into six:
-#
-# - **compute**, as long as the ranks usually do, and beyond that: **straggler**;
-# - **input**: spans with the name `input`, and **idle**: no span at all;
-# - exposed communication: **latency**, which each all-reduce costs, and **bandwidth**, the rest.
+# A colleague gives you a trace of an unknown run. Which fault should you mend first? One rank waits
+# least for its peers: all other ranks wait for that rank. Its time is the time of the step. Cut this
+# time into six parts:
 
 # %% [markdown]
-# What does an all-reduce cost that carries nothing? The shortest one of the trace shows it, counted from
-# `ready_ns`, when all ranks are there. One that nobody waits for (`blocked_ns` is None) costs the step
-# nothing.
+# - **compute**, the usual compute time of the ranks, and **straggler**, the compute time beyond;
+# - **input**: spans with the name `input`, and **idle**: no span at all;
+# - exposed communication: **latency**, the fixed cost of each all-reduce, and **bandwidth**, the
+#   rest.
+
+# %% [markdown]
+# How much time does an all-reduce without data take? The shortest all-reduce of the trace shows this
+# time, counted from `ready_ns`, when all ranks are there. An all-reduce that no rank waits for
+# (`blocked_ns` is None) costs the step nothing.
 #
-# `trace.breakdown()[rank]` has `compute_ns` (all spans but communication, so those called `input` too),
+# `trace.breakdown()[rank]` has `compute_ns` (all spans but communication, so `input` spans too),
 # `exposed_ns` and `idle_ns`. `trace.of(rank)` has the spans.
 
 
@@ -228,11 +234,12 @@ if given.trace.spans:
 # %% [markdown]
 # ## Three findings, with numbers
 #
-# Before you change a line, write down what three of the five faults cost. Look at the picture and the
-# numbers above, and **predict** how many ms a step each one saves, if it alone is mended:
+# Before you change a line, write down the cost of three of the five faults. Look at the picture and
+# the numbers above, and **predict** how many ms a step each change saves, if you make only that
+# change:
 #
 # 1. all stretches are equally long;
-# 2. gradients are averaged once a step, not after each micro-batch;
+# 2. the ranks average gradients once a step, not after each micro-batch;
 # 3. rank 0 reports nothing.
 
 # %% guess="even_ms"
@@ -256,31 +263,34 @@ beside(once_ms, saved_ms(once=True), "ms: once a step")
 beside(silent_ms, saved_ms(reports=False), "ms: no reports")
 
 # %% [markdown]
-# **What to notice:** which of your numbers was farthest off? Savings do not add up: while all wait for
-# rank 3, it hardly matters what else they do.
+# **What to notice:** which of your numbers was farthest off? Savings do not add up: while all ranks
+# wait for rank 3, their own delays hardly matter.
 #
-# Two faults are left: a parameter at a time, and four bytes for each number on the thin cable.
+# Two faults are left: the script all-reduces one parameter at a time, and sends four bytes for each
+# number over the thin cable.
 
 # %% [markdown]
 # ## Your turn: train_fast
 #
-# Now write your own. Everything is free: the batch, the learning rate, the optimizer, the number of
-# steps, what moves and when; your `DistributedDataParallel`, ZeRO, slices, stages.
+# Now write your own training. You choose everything: the batch, the learning rate, the optimizer,
+# the number of steps, the messages and their times; your `DistributedDataParallel`, ZeRO, slices,
+# stages.
 
 # %% [markdown]
 # These are the rules:
 #
-# - the given model, all of it, is trained in place, from the given weights, and is the same on all ranks
-#   afterwards;
-# - all four ranks train, on the given text, by gradients: counts of letters, written into the weights,
-#   are no training;
-# - torch computes, in the main thread. Its own `DistributedDataParallel` and callbacks wait where their
-#   time cannot be computed again, and get no points; your class of lab 06 does.
+# - `train_fast` trains the whole given model in place, from the given weights, and the model is the
+#   same on all ranks afterwards;
+# - all four ranks train, on the given text, by gradients: letter counts written into the weights are
+#   no training;
+# - torch computes, in the main thread. torch's own `DistributedDataParallel` and callbacks wait
+#   where the kit cannot compute their time again, and get no points; your class of lab 06 does.
 
 # %% [markdown]
-# How is it judged? The kit computes the held-out loss itself, which has to come below the target, and
-# adds up the time from what the ranks did: neither a loss nor a clock is believed. Each check has another
-# text. Right and a tenth faster than given: 4 points; 2 more each for 1.5, 2.5 and 4 times as fast.
+# How is your training judged? The kit computes the held-out loss itself, and this loss has to come
+# below the target. The kit adds up the time from the actions of the ranks, and believes neither your
+# loss nor a clock. Each check has a different text. A correct training gets 4 points if it is a
+# tenth faster than the given script, and 2 more each for 1.5, 2.5 and 4 times as fast.
 
 # %%
 print(f"target {TARGET}, given script {GIVEN_MS:,.0f} ms, floor {floor_ms():,.0f} ms")
@@ -314,11 +324,11 @@ check(train_fast)
 # %% [markdown]
 # ## Your score
 #
-# The median of three texts, with the spread of times and the *worst* loss; and what it cost: bytes that
-# moved, and the most memory that a rank held. Time alone says little: who needs half the bytes may win on
-# another cluster.
+# The score is the median of three texts, with the spread of times and the *worst* loss. Beside the
+# time stands the cost: the bytes that moved, and the most memory that a rank held. Time alone says
+# little: a training with half the bytes may win on a different cluster.
 #
-# **Predict:** how many times as fast as the given script is yours?
+# **Predict:** how many times as fast as the given script is your training?
 
 # %% guess="times_as_fast"
 times_as_fast = 4  # your prediction
@@ -328,17 +338,18 @@ mine = score(train_fast, "mine")
 beside(times_as_fast, GIVEN_MS / mine.ms if not mine.why else None, "times")
 
 # %% [markdown]
-# **What to notice:** the floor is the arithmetic of fewer stretches than any training has needed, shared
-# by four, with nothing between. Of ten held-out tenths the hardest costs 0.1 more than most: your margin
-# below the target is what saves you when a check draws it. Scores less than 3 % apart are called equal.
+# **What to notice:** the floor is a lower bound: the arithmetic of fewer stretches than any known
+# training has needed, divided by four ranks, without communication. Of ten held-out tenths, the
+# hardest costs 0.1 more loss than most: a margin below the target protects you when a check draws
+# the hardest tenth. Scores less than 3 % apart count as equal.
 #
-# Try something else, and give it a name: `score(train_fast, "small batches")`. The table stays in
-# `.ddpkit/capstone.json`.
+# Try a different training, and give the training a name: `score(train_fast, "small batches")`. The
+# table stays in `.ddpkit/capstone.json`.
 
 # %% [markdown]
 # ## What now?
 #
-# The trace of yours: what is the bottleneck now?
+# Look at the trace of your training: what is the bottleneck now?
 
 
 # %%
@@ -354,7 +365,8 @@ if run.trace.spans:
 show(run, step=2)
 
 # %% [markdown]
-# **In words:** which fault cost most, and how did you see it? What would you change next, and what is the most that it can save?
+# **In words:** which fault cost most, and how did you see it? What would you change next, and how
+# much can this change save at most?
 
 # %% [markdown]
 # *Your words:*
@@ -386,18 +398,19 @@ show(run, step=2)
 # ```
 
 # %% [markdown]
-# `ddpkit script 15` writes this lab, with your `train_fast`, as a program for torchrun on your own machines. There
-# `score` shows the real time of a run. It is not ranked: other machines, other times.
+# `ddpkit script 15` writes this lab, with your `train_fast`, as a program for torchrun on your own
+# machines. There `score` shows the real time of a run. The real time is not ranked: times differ
+# from machine to machine.
 
 # %% [markdown]
 # ## In this lab you have
 #
-# - read a bottleneck from a trace, in one of six words;
-# - said what faults cost before you mended them, and seen how far off you were;
-# - trained a transformer on four ranks, several times as fast as the script that you were given;
-# - got a score that nobody has to believe: it can be computed again.
+# - named a bottleneck from a trace, by one of six words;
+# - predicted the cost of faults before you mended them, and seen how far off you were;
+# - trained a transformer on four ranks, several times as fast as the given script;
+# - got a score that anyone can compute again.
 #
-# **Next:** take it along: `ddpkit run` shows the same of a script of your own.
+# **Next:** use the kit on your own work: `ddpkit run` shows the same for a script of your own.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 15_capstone.ipynb` in a terminal. It
