@@ -195,8 +195,8 @@ full = small.run(whole, expect_error=True)
 # %% [markdown]
 # ## Chunks of a line
 #
-# Lay all numbers of some tensors in one **line**, fill the line up with zeros, and cut the line into
-# four equal **chunks**: chunk $r$ belongs to rank $r$. A chunk may begin in the middle of a
+# Lay all numbers of some tensors in one line, fill the line up with zeros, and cut the line into
+# four equal chunks: chunk $r$ belongs to rank $r$. A chunk may begin in the middle of a
 # parameter, and therefore all chunks can be equally large.
 
 

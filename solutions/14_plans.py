@@ -269,7 +269,7 @@ if slices_inside.results[0] is not None:  # a job may have fewer ranks
 # keeps. With shards each replica keeps only its part of these 8 bytes.
 
 # %% [markdown]
-# For the backward of a block, a rank keeps **activations**: for each row the block's input (all of
+# For the backward of a block, a rank keeps activations: for each row the block's input (all of
 # `width`), and the rank's own part of the hidden numbers. With 1F1B the first stage holds as many
 # micro-batches as there are stages, or all micro-batches if there are fewer (lab 11).
 
@@ -307,8 +307,9 @@ if (peak := four.trace.peak(0)) is not None:  # a job may have fewer ranks
     beside(needs_mb, peak.total / 1e6, "MB at most, on ranks")
 
 # %% [markdown]
-# **What to notice:** the state is right to the byte; 8 % more come and go, such as the gradient
-# that is just being made. And 10 MB are not enough: on the machines that we have, this happens.
+# **What to notice:** the state is right to the byte; 11 % more come and go, such as the gradient
+# that backward is just computing. And 10 MB are not enough: the next cell shows the error on our
+# machines.
 
 # %%
 run = cluster.run(train_on_mesh, MeshPlan(replicas=4), model, steps=2, expect_error=True)
