@@ -763,7 +763,7 @@ if zero.trace.steps:
 
 # %% [markdown]
 # On many hosts, training often shards inside a host, where links are fast, and keeps replicas
-# between hosts: a mesh of two dimensions. torch calls this layout **hybrid sharding** (HSDP).
+# between hosts: a mesh of two dimensions. torch calls this layout hybrid sharding (HSDP).
 #
 # **Predict:** on 2 × 2 ranks, which tensors are gathered, and over how many ranks? Which tensors
 # travel between replicas?
