@@ -29,7 +29,9 @@ def machine(measure: bool, device: str, output: Path) -> None:
     if not measure:
         for each in named().values():
             click.echo(_described(each))
-        click.echo('"device of mine.json": a GPU, whose host launches operations and goes on.')
+        click.echo(
+            '"device of 400 TFLOP/s, 5 us": numbers of a GPU, which its host does not wait for.'
+        )
         return
     from ddpkit.measure import measure as measured
 
@@ -54,7 +56,7 @@ def _described(each: MachineModel) -> str:
         ("flops", f"{peaks} TFLOP/s"),
         ("bandwidth", f"{each.bandwidth / 1e9:,.4g} GB/s"),
         ("memory", f"{(each.memory or 0) / 2**30:.3g} GiB"),
-        ("launch_us", f"{each.launch_ns / 1e3:.3g} us"),
+        ("launch_us", f"{each.launch_ns / 1e3:.3g} us{' of the host' if each.has_device else ''}"),
         ("efficiency", f"{of_peak:.2g} of the peak, {of_bandwidth:.2g} of the bandwidth"),
         ("kinds", f"own efficiencies of {', '.join(each.kinds)}"),
     ]

@@ -38,6 +38,7 @@ def test_named_machines_are_listed_with_their_sources():
     assert "stated by ddpkit" in said
     device = said.splitlines()[-1].split('"')[1]
     assert MachineModel.parse(device).has_device
+    assert "5 us of the host (stated by ddpkit)" in said
 
 
 @pytest.mark.processes
