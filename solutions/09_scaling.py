@@ -17,9 +17,9 @@
 # %% [markdown]
 # # 09 · Scaling
 #
-# **You will build** a cost model of a training step. You fit it to a machine, check it against runs
-# that it has not seen, and let it choose: a bucket cap, servers, a batch, a number of ranks, and
-# what all that costs.
+# **You will build** a cost model of a training step. You fit the model to a machine and check the
+# model against new runs. Then the model chooses: a bucket cap, servers, a batch, a number of ranks,
+# and the price of the whole training.
 #
 # **You need** labs 03, 05 and 06. About 100 minutes.
 #
@@ -38,22 +38,24 @@ plt.style.use("ddpkit.view.plain")
 torch.set_num_threads(1)  # for tensors as small as here, threads only wait for each other
 
 # %% [markdown]
-# Two words: **compute** is what a rank does alone. The **price** is what one all-reduce takes, in
-# seconds: a function of its bytes.
-#
+# Two words: **compute** is the work that a rank does alone. The **price** is the time of one
+# all-reduce, in seconds, as a function of its bytes.
+
+# %% [markdown]
 # ## A step on paper
 #
-# Forward takes 20 ms, backward 40 ms. Backward makes four buckets of gradients, one every 10 ms, and
-# the all-reduce of a bucket takes 20 ms. The optimizer takes no time.
+# Forward takes 20 ms, and backward 40 ms. Backward makes four buckets of gradients, one every 10 ms,
+# and the all-reduce of a bucket takes 20 ms. The optimizer takes no time.
 #
-# **Predict:** how long is the step? (Between 60, where all is hidden, and 140, where nothing is.)
+# **Predict:** how long is the step? (At least 60 ms, with all communication hidden; at most 140 ms,
+# with none hidden.)
 
 # %% guess="paper_ms"
 paper_ms = 20 + 10 + 4 * 20  # your guess, in ms
 
 # %% [markdown]
-# We will compute it. First a real step, so that the function has something to work on: torch's DDP,
-# the deep model of labs 05 and 06, two ranks that compute like one core of a laptop.
+# We will compute the step time. First, the function needs a real step as its input: torch's DDP
+# trains the deep model of labs 05 and 06, on two ranks that compute like one core of a laptop.
 
 # %%
 link = "1 Gbit/s, 200 us"
@@ -88,8 +90,9 @@ recorded = Cluster(2, link=link, machine="laptop core").run(train)
 print(f"a step on 2 ranks: {step_ms(recorded):.1f} ms")
 
 # %% [markdown]
-# Of the trace we keep what a rank did alone: how long forward took, when each gradient was ready
-# (counted from when backward began), its bytes, and what came after backward.
+# From the trace we keep the work that a rank did alone: the time of forward, the moment when each
+# gradient was ready (counted from the start of backward), the bytes of each gradient, and the time
+# after backward.
 
 # %%
 Compute = namedtuple("Compute", "forward ready sizes after")  # s, s, bytes, s
@@ -110,8 +113,8 @@ print(f"{len(compute.sizes)} gradients of {sum(compute.sizes) / 1e6:.1f} MB toge
 # %% [markdown]
 # ## Your turn: how long is a step?
 #
-# `step_time` does not know where a price comes from. It calls `price(nbytes)`, once for each bucket.
-# So all that follows in this lab is another price, or a loop around this function.
+# `step_time` does not know the origin of a price. The function calls `price(nbytes)` once for each
+# bucket. So the rest of this lab only needs different prices, or a loop around `step_time`.
 
 
 # %% exercise="step_time"
@@ -138,17 +141,17 @@ def step_time(compute, cap, price) -> float:
 check(step_time)
 
 # %% [markdown]
-# The step on paper first. Its price is 20 ms, whatever the bytes.
+# Begin with the step on paper. The price is 20 ms for any number of bytes.
 
 # %%
 paper = Compute(0.020, [0.010, 0.020, 0.030, 0.040], [10 * 2**20] * 4, 0.0)
 beside(paper_ms, step_time(paper, 10, lambda nbytes: 0.020) * 1000, "ms")
 
 # %% [markdown]
-# **What to notice:** no sum and no maximum. The first bucket waits for its gradients, and then the
-# link is busy until the end.
+# **What to notice:** the step time is neither the sum of compute and communication nor the longer of
+# the two. The first bucket waits for its gradients, and then the link is busy until the end.
 #
-# Now the real one. The price is lab 03's `predict`, which knows what a ring takes.
+# Now take the real step. The price comes from lab 03's `predict`, which knows the time of a ring.
 
 
 # %%
@@ -161,12 +164,13 @@ beside(step_time(compute, 0.5, ring_price(2)) * 1000, step_ms(recorded), "ms")
 # %% [markdown]
 # ## Four numbers
 #
-# On a cluster that you do not know, latency and bandwidth have to be found. All-reduces of many
-# sizes are timed, and two numbers are fitted:
+# On an unknown cluster, you have to measure latency and bandwidth: time all-reduces of many sizes,
+# and fit two numbers to the times:
 #
 # $$t = \alpha \cdot 2(n-1) + \frac{1}{\beta} \cdot \frac{2(n-1)}{n} S$$
 #
-# **Predict:** an all-reduce of 4 kB, and one of 40 MB: which of the two numbers does each tell?
+# **Predict:** time an all-reduce of 4 kB, and an all-reduce of 40 MB. Which of the two numbers does
+# each time tell?
 
 
 # %%
@@ -192,8 +196,9 @@ for size, s in zip(sizes, times):
 # %% [markdown]
 # ## Your turn: fit
 #
-# The times differ by a factor of hundreds. Least squares of *seconds* would look at the longest
-# alone. So make the *relative* errors small: 1 % of a short time counts as much as 1 % of a long one.
+# The times differ by a factor of hundreds. Least squares of *seconds* would fit almost only the
+# longest time. So make the *relative* errors small: an error of 1 % counts the same for a short time
+# as for a long time.
 
 
 # %% exercise="fit"
@@ -219,11 +224,14 @@ alpha, per_byte = fit([(2 * (n - 1), 2 * (n - 1) / n * size) for size in sizes],
 print(f"latency {alpha * 1e6:.0f} us, bandwidth {8 / per_byte / 1e9:.3f} Gbit/s")
 
 # %% [markdown]
-# **What to notice:** the short times tell the latency, the long ones the bandwidth. These are the
-# numbers that were set: ranks here count their compute, and time is emulated. On a real network the fitted latency is larger than the cable's: it is all that an
-# all-reduce costs once, Python and waking up too.
+# **What to notice:** the short times tell the latency, and the long times tell the bandwidth. The fit
+# finds the numbers of our link, because compute is counted here, and time is emulated.
 #
-# The other two numbers: what a step costs once, and for each sample.
+# On a real network, the fitted latency is larger than the latency of the cable: the fit includes
+# every fixed cost of an all-reduce, such as Python and the waking of a process.
+
+# %% [markdown]
+# The other two numbers are the fixed cost of a step and the cost of each sample.
 
 # %%
 batches = [64, 128, 256, 512]
@@ -237,8 +245,8 @@ print(f"a step: {fixed * 1000:.1f} ms, and {per_sample * 1e6:.0f} us for each sa
 # %% [markdown]
 # ## Is it true?
 #
-# A model is worth what it says of runs that it has *not* seen. All of it came from one run with a cap
-# of 0.5 MB. **Predict** six others, before they run:
+# A model is worth as much as its predictions for *unseen* runs. All inputs of our model came from one
+# run with a cap of 0.5 MB. **Predict** six other runs before the runs start:
 
 
 # %%
@@ -259,8 +267,9 @@ predictions = {
 }
 
 # %% [markdown]
-# The last two are the point: real processes, 8 and 16 of them, each on a machine of its own, in
-# emulated time. Your laptop's two cores take turns, and no clock sees it.
+# The last two predictions matter most: 8 and 16 real processes, each on its own machine, in emulated
+# time. The processes share the two cores of your laptop, but no emulated clock counts the waiting for
+# a core.
 
 
 # %%
@@ -291,11 +300,11 @@ def verify(predictions, runs):
 verify(predictions, runs)
 
 # %% [markdown]
-# **What to notice:** the ratio that is farthest from 1 says where the model is wrong. Twice the batch
-# does not take twice as long: a step has a part that no batch changes. (`fixed` above is that part.)
-# All else follows from one step and two numbers of the network.
+# **What to notice:** the ratio farthest from 1 shows the error of the model. Twice the batch takes
+# less than twice the compute: a part of the step does not depend on the batch. (`fixed` above is this
+# part.) All other predictions follow from one step and two numbers of the network.
 #
-# A real processor adds more. In the next run compute is *measured*: your CPU's time.
+# A real processor adds more error. In the next run, compute is *measured*: the time of your CPU.
 
 # %%
 yours = Cluster(2, link=link).run(train)
@@ -305,16 +314,17 @@ beside(step_time(mine, 0.5, ring_price(2)) * 1000, step_ms(yours), "ms")
 # %% [markdown]
 # ## Choose: the bucket cap
 #
-# Is torch's default of 25 MB right for this model? We could measure every cap. But a run on a real
-# cluster costs money, and a model is a *lower bound*: nothing on a machine makes a step shorter than
-# its model.
+# Is torch's default of 25 MB right for our model? We could measure every cap. But a run on a real
+# cluster costs money, and our model gives a **lower bound**: a time below which no step can be,
+# because machines only add time to the model.
 #
-# So once a measurement beats the predictions of all other caps, no other can win.
+# So as soon as one measured time is below the predictions of all remaining caps, no remaining cap can
+# win.
 
 # %% [markdown]
 # ## Your turn: autotune
 #
-# **Predict:** of the eight caps below, how many will have to be measured?
+# **Predict:** of the eight caps below, how many does the tuner have to measure?
 
 
 # %% exercise="autotune"
@@ -352,20 +362,22 @@ best = autotune(measure, predicted)
 print(f"best: {best} MB; the model says {predicted[25] / predicted[best]:.2f} times as long for 25")
 
 # %% [markdown]
-# **What to notice:** these are runs with *your* processor's time, so the numbers differ a little from
-# run to run. The answer is as sure as the model is a lower bound. That is what the ratio above told.
+# **What to notice:** these runs use *your* processor's time, so the numbers differ a little from run
+# to run. The answer is right if the model really is a lower bound. The ratio above was a test of this
+# bound.
 #
 # PyTorch's developers wish for such a tool (pytorch/pytorch issue 118421, open since 2024).
 
 # %% [markdown]
 # ## 4,096 ranks
 #
-# From here on nobody can run it, so the price must be right. A ring pays $2(n-1)$ latencies. Recursive
-# doubling, lab 03's butterfly, pays $\log_2 n$, but moves all bytes each time. NCCL
-# chooses by size, between a ring and a tree; we can choose, too.
-#
-# **Predict:** ResNet-50, 100 ms of compute, 100 Gbit/s and 10 µs. Each rank keeps its batch (*weak
-# scaling*). With how many ranks is the efficiency below 80 %, with rings alone?
+# From here on, nobody can run the steps, so the price must be right. A ring pays $2(n-1)$ latencies.
+# Recursive doubling, lab 03's butterfly, pays only $\log_2 n$ latencies, but moves all bytes each
+# time. NCCL chooses between a ring and a tree by size, and we can choose, too.
+
+# %% [markdown]
+# **Predict:** take ResNet-50, 100 ms of compute, 100 Gbit/s and 10 µs. Each rank keeps its batch
+# (*weak scaling*). With how many ranks is the efficiency below 80 %, with rings alone?
 
 # %% guess="ranks_at_80"
 ranks_at_80 = 1000  # your guess
@@ -398,11 +410,11 @@ shares = efficiency["ring_price"]
 beside(ranks_at_80, next(n for n, share in zip(worlds, shares) if share < 0.8), "ranks")
 
 # %% [markdown]
-# **What to notice:** with rings it is latency that ends weak scaling, not bytes: the curve falls when
-# $2(n-1)\alpha$ is as long as what backward can hide.
+# **What to notice:** with rings, the latency ends weak scaling, not the bytes: the curve falls when
+# $2(n-1)\alpha$ is as long as the time that backward can hide.
 #
-# And ranks are never equally fast. If each one is late by a few per cent, now this one, now that one,
-# a step waits for the latest of all of them.
+# Also, ranks are never equally fast. Suppose that in every step each rank is late by a few per cent,
+# at random. Then each step waits for the latest of all ranks.
 
 # %%
 from ddpkit.simulate import noisy_steps, price_of
@@ -416,11 +428,11 @@ for n in (8, 64, 512, 4096):
     print(f"{n:5} ranks: {quiet[0] / 1e6:.1f} ms, with 5 % of noise {sum(late) / 50 / 1e6:.1f} ms")
 
 # %% [markdown]
-# **What to notice:** up to 512 ranks noise costs more, the more ranks there are. With 4,096 the link is
-# busy until the end anyway, and part of the lateness hides below it.
+# **What to notice:** up to 512 ranks, noise costs more with more ranks. With 4,096 ranks, the link is
+# busy until the end in any case, and communication hides a part of the lateness.
 #
-# Move the sliders, and choose the "cheapest" all-reduce. In *strong* scaling the ranks share one
-# batch: with how many ranks is it fastest?
+# Move the sliders, and choose the "cheapest" all-reduce. In *strong* scaling, the ranks share one
+# batch: with how many ranks is a step fastest?
 
 # %%
 from ddpkit.view import explore_scaling
@@ -428,14 +440,17 @@ from ddpkit.view import explore_scaling
 explore_scaling(step, "100 Gbit/s, 10 us", world_size=256)
 
 # %% [markdown]
-# ## Read a paper with it
+# ## Read a paper with your model
 #
 # "The overlapping approach helps ResNet and BERT on NCCL attain 38.0% and 35.2% speedup", and 26.8 %
 # and 21.5 % with gloo, says the DDP paper (Li and others, VLDB 2020, section 5.1).
 #
-# Backward is about two thirds of compute: two matrix products where forward has one.
-#
-# **Predict:** on the best of all networks, what share of a step can overlap save at most, in per cent?
+# Backward is about two thirds of compute, because backward has two matrix products for each matrix
+# product of forward.
+
+# %% [markdown]
+# **Predict:** on the most favourable network, which share of a step can overlap save at most, in per
+# cent?
 
 # %% guess="ceiling"
 ceiling = 40  # your guess, in per cent: 2/3 of the compute, of a step of 5/3
@@ -464,35 +479,38 @@ plt.show()
 beside(ceiling, max(gain(share, 5) for share in shares), "%")
 
 # %% [markdown]
-# **What to notice:** 40 % on no network whatever, and the paper's 38.0 % is just below. If it means
-# "less time", communication took about as long as backward there. If it means "1.38 times as fast",
-# that is 27.5 % less time, and another network. A percentage without its base says little.
+# **What to notice:** no network reaches 40 %, and the paper's 38.0 % is just below 40 %. If the paper
+# means "less time", communication took about as long as backward. If the paper means "1.38 times as
+# fast", overlap saved 27.5 % of the time, and the network was a different network. A percentage
+# without its base says little.
 #
-# Gloo's gain is smaller. Is less hidden? No: the same backward, in a longer step.
+# Gloo's gain is smaller, but gloo does not hide less: the same backward hides communication, in a
+# longer step.
 
 # %% [markdown]
-# **In words:** a colleague says: "overlap gave us 38 %". What do you ask, before you expect the same
-# of your own cluster?
+# **In words:** a colleague says: "overlap gave us 38 %". Which questions do you ask before you expect
+# the same gain on your own cluster?
 
 # %% [markdown]
 # *Your words:*
 #
 # <details><summary>An answer</summary>
 #
-# 38 % of what: less time, or more speed? And how long was communication, beside backward: much
-# shorter or much longer, and the gain is small.
+# Of which base are the 38 %: less time, or more speed? And how long was communication, compared with
+# backward? If communication is much shorter or much longer than backward, the gain is small.
 #
 # </details>
 
 # %% [markdown]
 # ### One published number predicts another
 #
-# On 256 GPUs a step of ResNet-50 with NCCL takes about twice as long as alone: worth 128 GPUs (the
-# same paper, section 5.3; its abstract says "near-linear").
+# On 256 GPUs, a step of ResNet-50 with NCCL takes about twice as long as a step on a single GPU, so
+# 256 GPUs are worth 128 GPUs (the same paper, section 5.3; the abstract says "near-linear").
 #
-# A step that skips the all-reduce (lab 06's `no_sync`) takes what it takes alone.
+# A step that skips the all-reduce (lab 06's `no_sync`) takes only the time of a step on a single GPU.
 #
-# **Predict:** how much time is saved if only every 8th step synchronizes? The paper measured it.
+# **Predict:** how much time is saved if only every 8th step synchronizes? The paper measured the
+# saved time.
 
 # %% guess="saved"
 saved = 100 * (1 - (7 + 2) / (8 * 2))  # your guess, in per cent
@@ -507,11 +525,13 @@ beside(saved, SKIPPING_8.value, "%")
 # %% [markdown]
 # ## Servers
 #
-# Before all-reduce there were **parameter servers**: each keeps some tensors. A worker sends it their
-# gradients, and gets the parameters back. CM-DARE's authors measured such a cluster (Li, Walls and
-# Guo, ICDCS 2020): steps a second, with 1 to 8 workers on P100s and one server.
+# Before all-reduce, trainings used parameter servers (lab 08): each server keeps some tensors. A
+# worker sends gradients to the servers, and gets the parameters back. The authors of CM-DARE measured
+# such a cluster (Li, Walls and Guo, ICDCS 2020): steps a second, with 1 to 8 workers on P100s and one
+# server.
 #
-# **Predict:** where does such a curve end, and what decides it: bytes, or the number of tensors?
+# **Predict:** where does the curve of the steps a second end? Do the bytes or the number of tensors
+# decide the end?
 
 # %%
 from ddpkit.data.published import SERVER_RATES
@@ -526,8 +546,9 @@ plt.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
 
 # %% [markdown]
-# Each curve ends at what the server can do. The most that it did, turned over, is the time that a step
-# keeps it busy. Fit that, by tensors and bytes: four times, two numbers.
+# Each curve ends at the limit of the server. At the highest rate, the server is always busy, so 1 /
+# rate is the server's time for one step. We fit two numbers to these four times: a time for each
+# tensor, and a time for each byte.
 
 # %%
 busy = [1 / max(each.one_server) for each in SERVER_RATES]
@@ -540,16 +561,18 @@ for each, s in zip(SERVER_RATES, busy):
     print(f"{each.model:12} {model / s - 1:+4.0%}, bytes alone {alone / s - 1:+5.0%}")
 
 # %% [markdown]
-# **What to notice:** lab 05 in strangers' data: each tensor costs something, however small it is.
+# **What to notice:** data of other people shows the rule of lab 05: each tensor has a fixed cost,
+# even a very small tensor.
 #
-# A second server should have doubled the rates. It did so for none of the four. A tensor stays whole on
-# one server, so what counts is the *busiest* one.
+# A second server should have doubled the rates, but doubled none of the four. A tensor stays whole on
+# one server, so the *busiest* server sets the rate.
 
 # %% [markdown]
 # ## Your turn: how many servers?
 #
-# Zou and others (2017) give a lower bound: all bytes, there and back, for all workers, over what one
-# link moves in the time of a step. With whole tensors it may take more.
+# Zou and others (2017) give a lower bound: take all bytes of all workers, to the servers and back,
+# and divide by the bytes that one link moves in the time of a step. With whole tensors, a cluster may
+# need more servers.
 
 
 # %% exercise="servers"
@@ -583,13 +606,15 @@ for workers in (4, 8, 16, 32, 64):
 # %% [markdown]
 # ## How large a batch?
 #
-# More ranks make a larger batch, and a larger batch fewer steps: but how many fewer? A gradient of
-# few samples is mostly noise. Averaging n of them takes the noise down, until there is nothing left
-# to take. McCandlish and others (2018) say where that is: the **noise scale**
+# More ranks make a larger batch, and a larger batch needs fewer steps: but how many fewer? A gradient
+# of few samples is mostly noise. An average over n gradients has less noise, until hardly any noise
+# is left. McCandlish and others (2018) give the batch size for this limit: the **noise scale**
 #
 # $$B = \frac{\mathrm{tr}\,\Sigma}{|G|^2}, \qquad \text{steps} = S_{\min}\left(1 + \frac{B}{\text{batch}}\right)$$
-#
-# Data parallelism has both numbers for nothing: each rank's gradient, and their average.
+
+# %% [markdown]
+# Data parallelism gives both inputs of the noise scale for free: the gradient of each rank, and the
+# average of all gradients.
 
 
 # %% exercise="noise_scale"
@@ -614,8 +639,9 @@ def noise_scale(squares, mean_square, batch) -> float:
 check(noise_scale)
 
 # %% [markdown]
-# On the digits, four ranks with 64 images each; the averages of 30 batches, for a single one tells
-# little. **Predict:** does the noise scale grow or shrink while the model learns?
+# We train on the digits, with 64 images for each of four ranks. The noise scale of a single batch
+# says little, so we average over 30 batches. **Predict:** does the noise scale grow or shrink while
+# the model learns?
 
 
 # %%
@@ -663,19 +689,22 @@ for k in range(121):
     digits_step(model, rank_gradients(model, 1, 64)[0], lr=0.5)
 
 # %% [markdown]
-# **What to notice:** on the whole it grows: a model that is nearly right has a small gradient, and noise
-# stays. So what a batch is worth depends on when. Far below the noise scale, twice the ranks
-# halve the steps; far above it they are wasted. And DDP could print it in every step.
+# **What to notice:** on the whole, the noise scale grows: the gradient of a nearly right model is
+# small, but the noise stays. So the best batch size changes during training. Far below the noise
+# scale, twice the ranks halve the steps; far above the noise scale, the additional ranks are wasted.
+# DDP could print the noise scale in every step.
 
 # %% [markdown]
 # ## Money
 #
-# Cheap servers are *revoked* now and then. A synchronous job stops when any one goes, and all go back
-# to the last checkpoint. With λ failures an hour, a stretch of T hours that has to be survived takes
-# $(e^{\lambda T} - 1)/\lambda$ hours on average, and fails $e^{\lambda T} - 1$ times.
-#
-# **Predict:** ten hours of work, a checkpoint each hour, each server is revoked once in 20 hours. With
-# 4 servers, and with 32: how long does it take?
+# Cheap servers are sometimes *revoked*: the provider takes a server back. A synchronous job then
+# stops, and all ranks go back to the last checkpoint. Let λ be the failures per hour. A stretch of T
+# hours that must pass without a failure takes $(e^{\lambda T} - 1)/\lambda$ hours on average, and fails
+# $e^{\lambda T} - 1$ times.
+
+# %% [markdown]
+# **Predict:** a job has ten hours of work and saves a checkpoint each hour. Each server is revoked
+# once in 20 hours. How long does the job take with 4 servers, and with 32?
 
 
 # %% exercise="expected_hours"
@@ -712,14 +741,15 @@ for ranks in (4, 32):
     print(f"{ranks} servers: {expected_hours(10, ranks, 0.05, 5 / 3600, 1, 2 / 60):.1f} h, hourly")
 
 # %% [markdown]
-# **What to notice:** each curve has a best interval, shorter for more servers: about
-# $\sqrt{2 \cdot \text{save} / \lambda}$ (Young, 1974). Large synchronous clusters are hit hardest.
+# **What to notice:** each curve has a best interval, and the best interval is shorter for more
+# servers: about $\sqrt{2 \cdot \text{save} / \lambda}$ (Young, 1974). Failures cost large synchronous
+# clusters most.
 
 # %% [markdown]
 # ## Your turn: the plan
 #
-# All of it together. A step of some ranks and batch takes what your model says; the number of steps
-# follows from the noise scale; every rank costs by the hour.
+# Now put all parts together. Your model gives the time of a step for a number of ranks and a batch;
+# the noise scale gives the number of steps; every rank costs money by the hour.
 
 
 # %% exercise="plan"
@@ -747,8 +777,8 @@ check(plan)
 
 
 # %% [markdown]
-# A ResNet-50 of 3 ms a sample, on 100 Gbit/s, with a noise scale of 1,000 samples and 40,000 steps at
-# least. **Predict:** is the cheapest cluster large or small? And if it has to be done in 5 hours?
+# Take a ResNet-50 with 3 ms a sample, on 100 Gbit/s, with a noise scale of 1,000 samples and at least
+# 40,000 steps. **Predict:** is the cheapest cluster large or small? And with a deadline of 5 hours?
 
 
 # %%
@@ -770,12 +800,12 @@ for deadline in (1000, 20, 5, 2, 1, 0.8):
     )
 
 # %% [markdown]
-# **What to notice:** the cheapest is small and slow, the fastest large and dear; the deadline decides.
-# Far below the noise scale time is bought at almost no price; near it, and beyond, each hour saved
-# costs more than the one before.
+# **What to notice:** the cheapest cluster is small and slow, the fastest is large and expensive, and
+# the deadline decides. Far below the noise scale, saved time costs almost nothing; near and above the
+# noise scale, each saved hour costs more than the hour before.
 #
-# All plans at once, and three sliders. **Predict:** with a noise scale of 100 samples, does the
-# deadline of 5 hours cost more, or less?
+# The next cell shows all plans at once, with three sliders. **Predict:** with a noise scale of 100
+# samples, does the deadline of 5 hours cost more, or less?
 
 # %%
 from ddpkit.view import explore_plan
@@ -783,14 +813,15 @@ from ddpkit.view import explore_plan
 explore_plan(resnet_seconds, 1000, worlds=worlds, batches=batches, deadline=5)
 
 # %% [markdown]
-# **What to notice:** each cell is a plan of yours, hours and dollars; the framed one is what `plan`
-# finds. From left to right time falls and the price hardly rises, until ranks × batch nears the noise
-# scale. With 100 samples one rank is done in 3.6 hours: the deadline costs nothing.
+# **What to notice:** each cell is one of your plans, with hours and dollars; `plan` finds the framed
+# cell. From left to right, the time falls and the price hardly rises, until ranks × batch nears the
+# noise scale. With a noise scale of 100 samples, one rank is done in 3.6 hours: the deadline costs
+# nothing.
 
 # %% [markdown]
 # ## Your card
 #
-# What an engineer takes along from here: six numbers of a machine and a model.
+# An engineer takes six numbers of a machine and a model along from this lab:
 
 # %%
 print(f"latency {alpha * 1e6:.0f} us, bandwidth {8 / per_byte / 1e9:.2f} Gbit/s")
@@ -800,9 +831,10 @@ print(f"noise scale of the digits at the end: {scales[-1]:.0f} samples")
 # %% [markdown]
 # ## Optional: which sum of gradients?
 #
-# The mean of n gradients makes a step as long as one rank's. Their sum makes it n times as long, and
-# diverges when they agree. **Adasum** (Maleki and others, MLSys 2021) does what the gradients say:
-# those at right angles are added, those that agree are averaged.
+# The mean of n gradients makes a step as long as the step of one rank. The sum of n gradients makes a
+# step n times as long, and diverges when the gradients agree. **Adasum** (Maleki and others, MLSys
+# 2021) follows the gradients: Adasum adds gradients at right angles, and averages gradients that
+# agree.
 
 
 # %% exercise="adasum"
@@ -822,10 +854,12 @@ def adasum(a, b):
 check(adasum)
 
 # %% [markdown]
-# With n ranks it goes pairwise, by lab 03's butterfly. Here 32 ranks are 32 parts of a batch, in one
-# process; the learning rate is that of *one* rank's batch of 16, and never touched.
+# With n ranks, Adasum combines gradients in pairs, by lab 03's butterfly. Here 32 parts of a batch
+# stand for 32 ranks, in one process. The learning rate fits the batch of 16 of a *single* rank, and
+# stays unchanged.
 #
-# **Predict:** after the same number of images, whose loss is least: mean, sum or Adasum?
+# **Predict:** after the same number of images, which loss is lowest: with the mean, the sum or
+# Adasum?
 
 
 # %%
@@ -845,14 +879,15 @@ for name, combined in ways.items():
     print(f"{name:7} loss {loss:.2f}")
 
 # %% [markdown]
-# **What to notice:** the mean takes small steps, the sum too large ones. Adasum needs no new learning
-# rate: where gradients still agree it is careful, where noise makes them differ it adds.
+# **What to notice:** the mean takes small steps, and the sum takes too large steps. Adasum needs no
+# new learning rate: Adasum averages while gradients agree, and adds when noise makes gradients
+# differ.
 
 # %% [markdown]
 # ## Optional: audit a table
 #
-# HetSeq trains BERT on unequal GPUs (Ding, Botzer and Weninger, IAAI 2021). Its README has a table:
-# steps, seconds a step, and days. **Predict:** do the three fit together?
+# HetSeq trains BERT on unequal GPUs (Ding, Botzer and Weninger, IAAI 2021). HetSeq's README has a
+# table of steps, seconds per step, and days. **Predict:** do the three columns fit together?
 
 # %%
 from ddpkit.data.published import HETSEQ_ROWS
@@ -865,14 +900,14 @@ for row in HETSEQ_ROWS:
     print(f"speed-up {row.speed_up} said, {own:.2f} by its steps; loss {row.loss}")
 
 # %% [markdown]
-# **What to notice:** the first row does not fit itself, and all speed-ups rest on it. And with the
-# batch the training loss grew: a number that no speed-up shows.
+# **What to notice:** the first row contradicts itself, and all speed-ups rest on the first row. Also,
+# the training loss grew with the batch: no speed-up shows this growth.
 
 # %% [markdown]
 # ## The way out
 #
-# Latency and bandwidth of your own cluster, in plain torch. In `link.py`, for
-# `torchrun --nproc-per-node 4 link.py`, and on several hosts as well:
+# This program measures latency and bandwidth of your own cluster in plain torch. Save it in
+# `link.py`, and run `torchrun --nproc-per-node 4 link.py`, on one host or on several hosts:
 #
 # ```python
 # import time, torch, torch.distributed as dist
@@ -898,15 +933,15 @@ for row in HETSEQ_ROWS:
 # %% [markdown]
 # ## In this lab you have
 #
-# - written down what a step costs, in seven lines, and seen 16 processes take just that;
-# - fitted a machine by two numbers, and a stranger's servers by two others;
-# - let the model choose: a cap, servers, a batch, a cluster, and what it costs;
-# - read a paper's percentages with it, and found which of them say the same.
+# - written down the time of a step, in seven lines, and seen 16 processes take exactly that time;
+# - fitted a machine by two numbers, and the servers of other people by two more numbers;
+# - let the model choose a cap, servers, a batch, and a cluster, and compute the price;
+# - read a paper's percentages with the model, and found the percentages that say the same.
 
 # %% [markdown]
-# **Next:** take your own training step. Record it (`run.trace.save("run.json.gz")`), and ask
-# `ddpkit predict run.json.gz` and `ddpkit tune run.json.gz`. Write a prediction down; then run, and look
-# at the ratio.
+# **Next:** take your own training step. Record the step (`run.trace.save("run.json.gz")`), and run
+# `ddpkit predict run.json.gz` and `ddpkit tune run.json.gz`. Write a prediction down; then run your
+# training, and look at the ratio.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 09_scaling.ipynb` in a terminal. It
