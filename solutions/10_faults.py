@@ -17,11 +17,12 @@
 # %% [markdown]
 # # 10 · Faults: one slow rank, one dead rank, and a clinic
 #
-# **You will build** what large jobs live on: the finder of a slow rank, training with unequal
-# shares, checkpoints that survive a kill, a supervisor, and a test that replicas are replicas. Then
-# nine programs are ill, and you are the doctor.
+# **You will build** the tools that keep large jobs alive: a finder of slow ranks, training with
+# unequal shares, checkpoints that survive a kill, a supervisor, and a test that replicas are equal.
+# Then nine programs are ill, and you are the doctor.
 #
-# **You need** labs 04 and 06. Two hours, and 55 minutes for the clinic: come back for it.
+# **You need** labs 04 and 06. Two hours, and 55 minutes for the clinic: come back for the clinic
+# later.
 
 # %%
 import torch, torch.distributed as dist
@@ -51,8 +52,9 @@ def mlp():
 # %% [markdown]
 # ## One slow rank
 #
-# 1,792 images, 448 for each of four ranks. Each computes like one core of a laptop, counted and not
-# measured, so your numbers are everybody's.
+# The batch has 1,792 images, 448 for each of four ranks. Each rank computes like one core of a
+# laptop. Compute is counted and not measured, so your numbers are the same as on every other
+# computer.
 
 
 # %%
@@ -80,9 +82,9 @@ alike = Cluster(4, machine="laptop core").run(work, [448] * 4)
 print("ms of a step:", step_ms(alike))
 
 # %% [markdown]
-# In the next run rank 3 is half as fast: an older machine, or a hot one.
+# In the next run, rank 3 is half as fast, like an older machine or a hot machine.
 #
-# **Predict:** how long is a step, and who is idle, how long?
+# **Predict:** how long is a step? Which ranks are idle, and how long?
 
 # %% guess="slow_ms"
 slow_ms = 2 * 14.1  # your guess, in ms
@@ -94,14 +96,18 @@ beside(slow_ms, step_ms(one_slow), "ms")
 compare(alike, one_slow, labels=["alike", "rank 3 slow"])
 
 # %% [markdown]
-# **What to notice:** one rank of four is slow, and *all* steps take twice as long. Ranks 0 to 2
-# wait in the all-reduce, for half of the time. Who looks at them only sees a slow network.
-#
+# **What to notice:** one rank of four is slow, and *all* steps take twice as long. Ranks 0 to 2 wait
+# in the all-reduce, for half of the time. If you look only at ranks 0 to 2, you see only a slow
+# network.
+
+# %% [markdown]
 # ## Your turn: find it
 #
-# All ranks' steps end together, so the length of a step tells nothing. Its parts do:
-# `trace.step(k).breakdown()[rank].compute_ns` is what a rank computes itself, without all waiting.
-# `trace.steps` says how many steps there are, and `trace.ranks` which ranks.
+# A **straggler** is the rank with the longest work of its own, for which the other ranks wait.
+#
+# The steps of all ranks end together, so the length of a step tells nothing. The parts of a step tell
+# more: `trace.step(k).breakdown()[rank].compute_ns` is the time in which a rank computes, without all
+# waiting. `trace.steps` is the number of steps, and `trace.ranks` lists the ranks.
 
 
 # %% exercise="straggler"
@@ -129,11 +135,11 @@ check(straggler)
 print("alike:", straggler(alike.trace), "  one slow:", straggler(one_slow.trace))
 
 # %% [markdown]
-# (Megatron-LM has a flag for this, `--log-straggler`, in its `arguments.py`.)
+# (Megatron-LM has a flag for finding stragglers, `--log-straggler`, in its `arguments.py`.)
 
 # %% [markdown]
 # **In words:** a step has become twice as long, and the ranks wait in all_reduce. Which numbers of a
-# trace tell a slow rank from a slow link, and what would each of them be?
+# trace tell a slow rank from a slow link, and how large would each number be in both cases?
 
 # %% [markdown]
 # *Your words:*
@@ -141,12 +147,12 @@ print("alike:", straggler(alike.trace), "  one slow:", straggler(one_slow.trace)
 # %% [markdown]
 # ## Your turn: shares
 #
-# Machines are bought piece by piece, and stay unequal. [HetSeq](https://arxiv.org/abs/2009.14783)
-# (Ding, Botzer and Weninger, 2020) trains on what a lab has in its rooms: each machine gets as much
-# as it can do.
+# A research lab buys machines piece by piece, so the machines stay unequal.
+# [HetSeq](https://arxiv.org/abs/2009.14783) (Ding, Botzer and Weninger, 2020) trains on all machines
+# of such a lab: each machine gets a share that fits its speed.
 #
-# **Predict:** with shares by speed, how long is a step? Averaging and the optimizer, in the picture
-# what comes after backward, don't shrink with the share.
+# **Predict:** with shares by speed, how long is a step? Averaging and the optimizer, the parts after
+# backward in the picture, don't shrink with the share.
 
 # %% guess="fair_ms"
 fair_ms = 2 * ((14.1 - 1.2) * 4 / 7 + 1.2)  # your guess, in ms
@@ -178,13 +184,14 @@ beside(fair_ms, step_ms(fair), "ms")
 compare(one_slow, fair, labels=["equal shares", "shares by speed"])
 
 # %% [markdown]
-# **What to notice:** nobody waits for long, and the slow machine still helps. The little that rank 0
-# still waits for: averaging and the optimizer don't shrink with the share.
-#
+# **What to notice:** no rank waits for long, and the slow machine still helps. Rank 0 still waits a
+# little, because averaging and the optimizer don't shrink with the share.
+
+# %% [markdown]
 # ## But is it still the same training?
 #
-# `average_flat` takes the mean of four means. Here are four parts of unequal size, sorted by digit:
-# files often are.
+# `average_flat` takes the mean of four means. The next cell makes four parts of unequal size, sorted
+# by digit: files are often sorted.
 #
 # **Predict:** is the mean of the parts' means the mean of the batch?
 
@@ -199,15 +206,16 @@ with torch.no_grad():
 print(f"mean of means {sum(means) / 4:.4f}, mean of all images {whole:.4f}")
 
 # %% [markdown]
-# **What to notice:** an image of the smallest part counts as much as 33 of the largest. It is not
-# the training of one process any more, and nobody says so.
-#
+# **What to notice:** an image of the smallest part counts as much as 33 images of the largest part.
+# The training is no longer the training of one process, and no error tells you.
+
+# %% [markdown]
 # ## One batch more
 #
-# Unequal machines, unequal files: some rank is the first without data. Rank 1 has one batch more
-# than the others.
+# Unequal machines have unequal files: some rank is the first without data. In the next run, rank 1
+# has one batch more than ranks 0 and 2.
 #
-# **Predict:** what does rank 1 wait for, and where are the others?
+# **Predict:** for which call does rank 1 wait, and where are ranks 0 and 2?
 
 
 # %%
@@ -222,11 +230,11 @@ run = Cluster(3).run(with_torchs_ddp, [3, 4, 3], expect_error=True)
 # %% [markdown]
 # ## Your turn: unequal training
 #
-# Two rules of HetSeq mend both troubles. Before a step the ranks add up how many images there are:
-# each image counts as much as any other. And a rank without data takes part, with a weight of 0,
-# until nobody has a batch.
+# Two rules of HetSeq solve both problems. First, before a step, the ranks add up their numbers of
+# images, so that each image has the same weight. Second, a rank without data takes part with a weight
+# of 0, until no rank has a batch.
 #
-# (torch's own way is `Join`: lab 07 has it.)
+# (torch's own solution is `Join`, in lab 07.)
 
 
 # %% exercise="train_unequal"
@@ -275,11 +283,13 @@ print(Cluster(3).run(uneven, [3, 4, 1]).results)
 # %% [markdown]
 # ## A full disk
 #
-# Sooner or later a job ends before it is done: so it saves checkpoints. Below, a new one is written
-# over the old one, and half-way the disk is full. (`full_disk` is a limit on what this process can
+# Sooner or later a job ends before it is done. So the job saves **checkpoints**: a checkpoint has
+# everything that a training needs to go on. Below, a new checkpoint is written over the old
+# checkpoint, and the disk is full before the end. (`full_disk` limits the bytes that this process can
 # write into a file.)
 #
-# **Predict:** what can be loaded afterwards: the old checkpoint, the new one, half of it?
+# **Predict:** what can be loaded afterwards: the old checkpoint, the new checkpoint, or a part of the
+# new checkpoint?
 
 # %%
 from ddpkit.faults import full_disk
@@ -303,15 +313,16 @@ with full_disk(64_000):
 print("load:", said(torch.load, path))
 
 # %% [markdown]
-# **What to notice:** neither. Half of the new checkpoint stands where the old one was. A kill in the
-# middle of a save does the same, and so do several ranks that write one file.
+# **What to notice:** neither checkpoint can be loaded. A fragment of the new checkpoint stands in the
+# place of the old checkpoint. A kill in the middle of a save does the same damage, and so do several
+# ranks that write one file.
 
 # %% [markdown]
 # ## Your turn: save
 #
-# Write beside the old file, and put the new one in its place when it is whole. `os.replace(a, b)`
-# does that in one go: at each moment `b` is the old file or the new one. (Against a power cut,
-# `os.fsync` before it.)
+# Write the new checkpoint beside the old file, and then put the complete new file in the place of the
+# old file. `os.replace(a, b)` replaces the file in one go: at each moment, `b` is the old file or the
+# new file. (Against a power cut, call `os.fsync` before `os.replace`.)
 
 
 # %% exercise="save_checkpoint"
@@ -337,8 +348,9 @@ check(save_checkpoint)
 # %% [markdown]
 # ## Your turn: load
 #
-# On several hosts the file may be on rank 0's disk alone. `dist.broadcast_object_list([it], src=0)`
-# sends anything that can be pickled; on the other ranks the list's item is replaced.
+# On several hosts, the file may be on rank 0's disk alone. `dist.broadcast_object_list([item],
+# src=0)` sends any item that can be pickled; on the other ranks, the call replaces the item in the
+# list.
 
 
 # %% exercise="load_checkpoint"
@@ -367,8 +379,8 @@ check(load_checkpoint)
 # %% [markdown]
 # ## One dead rank
 #
-# A job of 8 steps, which saves after every third. What a step's batch is follows from the number of
-# the step alone: so that number is all there is to save of the data.
+# A job has 8 steps, and saves after every third step. The number of a step alone decides the batch of
+# the step, so the step's number is the only fact about the data that a checkpoint needs.
 
 
 # %%
@@ -402,8 +414,8 @@ def job(path, fatal=None, steps=8):
 
 
 # %% [markdown]
-# **Predict:** rank 2 is killed as it begins step 5 (counted from 0). Where does the next attempt
-# begin? Which steps are done twice?
+# **Predict:** rank 2 is killed at the beginning of step 5 (counted from 0). Where does the next
+# attempt begin? Which steps run twice?
 
 
 # %%
@@ -416,9 +428,9 @@ laptops = Cluster(3, machine="laptop core")
 killed = laptops.run(job, in_folder("killed.pt"), fatal=(2, 5), expect_error=True)
 
 # %% [markdown]
-# A rank that is killed tells nobody what it did. But it wrote down all the time when its calls and
-# its compute began and ended, in a file that outlives it. (Without `expect_error` the run is the
-# error's: `show(error.run)`.)
+# A killed rank cannot report its last calls. But during the run, each rank writes the beginning and
+# the end of its calls and of its compute into a file, and this file survives the rank. (Without
+# `expect_error`, the error has the run: `show(error.run)`.)
 #
 # **Predict:** how far do ranks 0 and 1 come in step 5?
 
@@ -426,8 +438,8 @@ killed = laptops.run(job, in_folder("killed.pt"), fatal=(2, 5), expect_error=Tru
 show(killed)
 
 # %% [markdown]
-# **What to notice:** ranks 0 and 1 need nobody for forward and backward. Then they stand in the
-# all-reduce, where they would wait for rank 2 for ever, and the run is ended.
+# **What to notice:** ranks 0 and 1 need no other rank for forward and backward. Then ranks 0 and 1
+# block in the all-reduce, where they would wait for rank 2 forever, and the kit ends the run.
 
 # %%
 again = Cluster(3).run(job, in_folder("killed.pt"))
@@ -440,20 +452,20 @@ print(
 )
 
 # %% [markdown]
-# **What to notice:** steps 3 and 4 were done twice, and nothing can be seen of it in the end. Were
-# the order of the data drawn from a generator that starts anew, the job would now have seen some
-# images twice and others never, and nobody would know
-# ([it happens](https://github.com/modelscope/ms-swift/issues/10050)).
+# **What to notice:** steps 3 and 4 ran twice, and the result does not show the repetition. Suppose
+# that the order of the data came from a generator that starts anew: the job would have seen some
+# images twice and other images never, without an error ([this fault
+# happens](https://github.com/modelscope/ms-swift/issues/10050)).
 
 # %% [markdown]
 # ## Your turn: how often?
 #
 # With an interval of T seconds between saves, a save of s seconds costs s/T of the time. A failure
-# costs T/2 on average, and comes every f seconds. So the share that is lost is
+# costs T/2 on average, and comes every f seconds. So the lost share of the time is
 #
 # $$\frac{s}{T} + \frac{T}{2f}$$
 #
-# Where is it smallest? ([Young, 1974](https://doi.org/10.1145/361147.361115).)
+# For which T is the lost share smallest? ([Young, 1974](https://doi.org/10.1145/361147.361115).)
 
 
 # %% exercise="checkpoint_every"
@@ -468,10 +480,11 @@ def checkpoint_every(save: float, mean_time_to_failure: float) -> float:
 check(checkpoint_every)
 
 # %% [markdown]
-# The training of Llama 3 405B was interrupted 466 times in 54 days, on 16,384 GPUs
-# ([The Llama 3 Herd of Models](https://arxiv.org/abs/2407.21783), section 3.3.4).
+# The training of Llama 3 405B was interrupted 466 times in 54 days, on 16,384 GPUs ([The Llama 3 Herd
+# of Models](https://arxiv.org/abs/2407.21783), section 3.3.4).
 #
-# **Predict:** how many percent of the time are lost, if a save takes a minute? And 10 seconds?
+# **Predict:** how many percent of the time are lost if a save takes a minute? And if a save takes 10
+# seconds?
 
 # %% guess="lost_percent"
 lost_percent = 100 * (2 * 60 / (54 * 24 * 3600 / 466)) ** 0.5  # your guess, for a minute
@@ -488,10 +501,12 @@ for save in (60, 10):
 # %% [markdown]
 # ## Your turn: a supervisor
 #
-# At three in the morning nobody starts the second attempt by hand. torchrun's agent does, and it is
-# ten lines at heart. A machine that died may stay away: go on with fewer.
+# At three in the morning, nobody starts the second attempt by hand. torchrun's agent starts the
+# second attempt, and the core of the agent is ten lines of code. A dead machine may stay away: go on
+# with fewer ranks.
 #
-# A run that failed has `run.error`; of a `RankDied`, `run.error.ranks` are the ranks that died.
+# A failed run has an error, `run.error`. If the error is a `RankDied`, `run.error.ranks` lists the
+# dead ranks.
 
 
 # %% exercise="supervise"
@@ -519,8 +534,8 @@ def supervise(start, ranks: int, max_restarts: int, least: int = 1):
 check(supervise)
 
 # %% [markdown]
-# **Predict:** three ranks begin, two of them end it. Will the parameters be the same again, bit for
-# bit?
+# **Predict:** three ranks begin the job, and two ranks end the job. Will the parameters be the same
+# again, bit for bit?
 
 
 # %%
@@ -535,18 +550,19 @@ if run.results[0]:  # under torchrun the attempt that breaks its ranks is left o
     print(f"{len(run.results)} ranks, from step {run.results[0][0]}; farthest apart {apart:.0e}")
 
 # %% [markdown]
-# **What to notice:** the batch is the same, cut into two parts instead of three: so the sums have
-# other roundings, and that is all.
+# **What to notice:** the batch is the same, but cut into two parts instead of three. So the sums
+# round differently, and nothing else differs.
 #
-# Larger systems replace only what died: [torchft](https://github.com/meta-pytorch/torchft) lets a
-# group of ranks join again at the next step, with the state of one that lives.
+# Larger systems replace only the dead ranks: with [torchft](https://github.com/meta-pytorch/torchft),
+# a group of ranks joins again at the next step, with the state of a living group.
 
 # %% [markdown]
 # ## Your turn: silent drift
 #
-# Six of Llama 3's interruptions were silent data corruption: a chip that computes wrongly and says
-# nothing ([table 5](https://arxiv.org/abs/2407.21783)). Replicas must be equal to the last bit, so a digest of each tensor finds
-# the one that is not. `zlib.crc32` makes 4 bytes of any.
+# Six of Llama 3's interruptions were silent data corruption: a chip computes wrong numbers without an
+# error ([table 5](https://arxiv.org/abs/2407.21783)). A **replica** is the copy of the model on a
+# rank. Replicas must be equal to the last bit, so a digest of each tensor finds the replica that
+# differs. `zlib.crc32` makes a digest of 4 bytes from any bytes.
 
 
 # %% exercise="drifted"
@@ -572,10 +588,11 @@ check(drifted)
 
 # %% [markdown]
 # (Megatron-LM: `--check-weight-hash-across-dp-replicas-interval`.)
-#
+
+# %% [markdown]
 # ## The clinic
 #
-# Nine programs, each with one classic fault. What they find when they begin:
+# Here are nine programs, each with one classic fault. The programs begin with these names:
 
 # %%
 from ddpkit.faults import CAUSES, RUNS_WITH, patient
@@ -583,7 +600,7 @@ from ddpkit.faults import CAUSES, RUNS_WITH, patient
 print(RUNS_WITH)
 
 # %% [markdown]
-# For each one: what is the cause, whose fault is it, and what heals it?
+# For each program, find the cause, the rank at fault, and a mend. These are the causes:
 
 # %%
 for cause, meaning in CAUSES.items():
@@ -592,10 +609,12 @@ for cause, meaning in CAUSES.items():
 # %% [markdown]
 # ## Your turn: patient A
 #
-# A diagnosis is one of these causes, and the rank at fault: None if it is not one rank's. A mend
-# says what stands in a line instead, `{3: "the new line 3"}`; it may be several lines, or "".
-# Each begins where the old line began: what is below an `if` goes into the same text, after `\n`.
-#
+# A diagnosis is one of these causes, and the rank at fault: None if no single rank is at fault. A
+# mend gives new text for lines of the program, `{3: "the new line 3"}`. The text may be several
+# lines, or "". The text begins at the indentation of the old line; lines below an `if` go into the
+# same text, after `\n`.
+
+# %% [markdown]
 # A mend has at most 80 new words and signs, and each rank still sends the right data.
 
 # %%
@@ -662,7 +681,7 @@ check(patient_c)
 # %% [markdown]
 # ## Your turn: patient D
 #
-# All ranks gather all predictions. It went well for three steps.
+# All ranks gather all predictions. The first three steps went well.
 
 # %%
 print(patient("D"))
@@ -684,7 +703,7 @@ check(patient_d)
 # %% [markdown]
 # ## Your turn: patient E
 #
-# A batch with a broken image is left out. The run hangs, but when?
+# The program leaves out a batch with a broken image. The run hangs, but when?
 
 # %%
 print(patient("E"))
@@ -705,8 +724,8 @@ check(patient_e)
 # %% [markdown]
 # ## Your turn: patient F
 #
-# torch's DDP, and rank 0 evaluates alone. (Parameters are averaged in backward. What does
-# forward send?)
+# The program uses torch's DDP, and rank 0 evaluates alone. (DDP averages gradients in backward. Which
+# tensors does forward send?)
 
 # %%
 print(patient("F"))
@@ -727,7 +746,8 @@ check(patient_f)
 # %% [markdown]
 # ## Your turn: patient G
 #
-# From here on nothing fails: the programs end, and are wrong. Read what is said of their end.
+# From here on, no program fails: the programs end, with wrong results. Read the report below the
+# program.
 
 # %%
 print(patient("G"))
@@ -748,7 +768,7 @@ check(patient_g)
 # %% [markdown]
 # ## Your turn: patient H
 #
-# And this one?
+# Is H wrong in the same way?
 
 # %%
 print(patient("H"))
@@ -770,7 +790,7 @@ check(patient_h)
 # %% [markdown]
 # ## Your turn: patient I
 #
-# The last one. All ranks agree, and the loss goes down.
+# This is the last patient. All ranks agree, and the loss goes down.
 
 # %%
 print(patient("I"))
@@ -789,12 +809,13 @@ def patient_i():
 check(patient_i)
 
 # %% [markdown]
-# **What to notice:** those that hang are the better luck. Of the silent ones a loss curve tells
-# nothing: each goes down. What found them was a comparison, with one process or among the ranks.
+# **What to notice:** the programs that hang or stop with an error are the lucky cases. A loss curve
+# tells nothing about the silent faults: each loss goes down. Only a comparison found the silent
+# faults: with one process, or among the ranks.
 
 # %% [markdown]
-# **In words:** of G, H and I, which would `drifted` have found, and in which step? What would find
-# the others in a job that is too large for one process?
+# **In words:** which of G, H and I would `drifted` have found, and in which step? How would you find
+# the remaining faults in a job that is too large for one process?
 
 # %% [markdown]
 # *Your words:*
@@ -802,13 +823,13 @@ check(patient_i)
 # %% [markdown]
 # ## Optional: six more patients
 #
-# J hangs; the others end, and are wrong. K and L may go well elsewhere, by luck: so their mends are
-# also asked to leave alone what is in flight.
+# J stops with an error; K to O end, with wrong results. K and L may give right results on another
+# machine, by luck. So the check also asks that your mends of K and L leave tensors in flight alone.
 
 # %% [markdown]
 # ## Your turn: patient J
 #
-# Ranks 0 and 1 have the upper half of a picture, and want its sum too.
+# Ranks 0 and 1 have the upper half of a picture, and also need the sum of the upper half.
 
 # %%
 print(patient("J"))
@@ -830,7 +851,7 @@ check(patient_j)
 # %% [markdown]
 # ## Your turn: patient K
 #
-# Rank 0 sends a row of each batch; rank 1 collects them.
+# Rank 0 sends a row of each batch, and rank 1 collects the rows.
 
 # %%
 print(patient("K"))
@@ -851,7 +872,7 @@ check(patient_k)
 # %% [markdown]
 # ## Your turn: patient L
 #
-# The first rows need the last one of the rank before.
+# The first row of each rank needs the last row of the rank before.
 
 # %%
 print(patient("L"))
@@ -873,7 +894,7 @@ check(patient_l)
 # %% [markdown]
 # ## Your turn: patient M
 #
-# C's fault again, and yet nobody complains. Why?
+# M has the fault of C, but no error stops M. Why?
 
 # %%
 print(patient("M"))
@@ -894,7 +915,7 @@ check(patient_m)
 # %% [markdown]
 # ## Your turn: patient N
 #
-# The job was killed after two steps of four, and goes on from its checkpoint.
+# The job was killed after two of four steps, and goes on from its checkpoint.
 
 # %%
 print(patient("N"))
@@ -915,7 +936,7 @@ check(patient_n)
 # %% [markdown]
 # ## Your turn: patient O
 #
-# The shortest one.
+# O is the shortest program.
 
 # %%
 print(patient("O"))
@@ -936,11 +957,11 @@ check(patient_o)
 # %% [markdown]
 # ## Optional: torchrun itself
 #
-# `supervise` is what torchrun's agent does, on each host. Here is the real one: a script that kills
-# one of its two ranks in the first attempt. `ddpkit.torchrun` ends all that it has started when you
-# press Stop; `!torchrun` would leave the ranks behind.
+# torchrun's agent on each host works like your `supervise`. Here is the real agent, with a script
+# that kills one of its two ranks in the first attempt. `ddpkit.torchrun` ends all processes that it
+# has started when you press Stop; `!torchrun` would leave the ranks behind.
 #
-# **Predict:** is rank 1 alone started again, or both?
+# **Predict:** does the agent start rank 1 alone again, or both ranks?
 
 # %%
 script = """
@@ -966,16 +987,16 @@ begun = sorted(line for line in ended.output.splitlines() if line.endswith("begi
 print(*begun, f"exit code {ended.code}", sep="\n")
 
 # %% [markdown]
-# **What to notice:** all ranks are started again: the survivor stood in a collective that nobody can
-# finish any more. (The kit sets `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`: without it torch 2.13's
-# second attempt finds the first one's addresses, and fails:
-# [issue 135712](https://github.com/pytorch/pytorch/issues/135712).)
+# **What to notice:** the agent starts all ranks again, because the surviving rank was in a collective
+# that can never finish. (The kit sets `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`. Without this setting,
+# the second attempt of torch 2.13 finds the addresses of the first attempt, and fails: [issue
+# 135712](https://github.com/pytorch/pytorch/issues/135712).)
 
 # %% [markdown]
 # ## The way out
 #
-# In a file `train.py`, for `torchrun --nproc-per-node 4 --max-restarts 3 train.py`: after a failure
-# torchrun's agent starts all ranks again, and the file says where they go on.
+# Save this program in `train.py`, and run `torchrun --nproc-per-node 4 --max-restarts 3 train.py`.
+# After a failure, torchrun's agent starts all ranks again, and `run.pt` holds the step to go on with.
 #
 # ```python
 # import os, torch, torch.distributed as dist
@@ -1003,10 +1024,10 @@ print(*begun, f"exit code {ended.code}", sep="\n")
 # %% [markdown]
 # ## In this lab you have
 #
-# - found the rank that all wait for, and given each machine what it can do;
+# - found the straggler, and given each machine a share that fits its speed;
 # - trained with unequal shares to the model of one process, until the last rank was out of data;
-# - saved so that no kill and no full disk loses what was saved, and resumed bit for bit;
-# - healed nine programs, three of which never complained.
+# - saved checkpoints that survive a kill and a full disk, and resumed bit for bit;
+# - healed nine programs, of which three gave no error.
 #
 # **Next:** lab 11 cuts the model instead of the batch: a layer for each rank.
 
