@@ -36,7 +36,6 @@ from ddpkit import Cluster, RunFailed
 RANKS, TIMEOUT, MUTANTS = 3, 60, 200
 WIDTH, LAYERS, BATCH = 256, 6, 64  # a step of about 10 ms
 WARM = 3  # steps
-NOTHINGS = 10_000  # calls of a function that does nothing, to time the clock
 OUTCOMES = ("cause named", "named in part", "silent, wrong numbers", "no mistake", "false alarm")
 
 
@@ -49,23 +48,20 @@ def timed_steps(steps: int) -> dict[str, float]:
     from ddpkit.rank.record.replicas import Replicas
 
     own: Counter[str] = Counter()
-    calls: Counter[str] = Counter()
 
-    def timed(original: Callable[..., Any], label: str) -> Callable[..., Any]:
+    def wrap(home: Any, name: str, label: str) -> None:
+        original = getattr(home, name)
+
         def call(*args: Any, **kwargs: Any) -> Any:
+            before = time.thread_time()
             begun = time.thread_time()
             try:
                 return original(*args, **kwargs)
-            finally:
-                own[label] += time.thread_time() - begun
-                calls[label] += 1
+            finally:  # less the time of one look at the clock
+                own[label] += time.thread_time() - begun - (begun - before)
 
-        return call
+        setattr(home, name, call)
 
-    def wrap(home: Any, name: str, label: str) -> None:
-        setattr(home, name, timed(getattr(home, name), label))
-
-    nothing = timed(lambda *_: None, "nothing")
     wrap(layout, "order", "layout.py")
     wrap(shared_memory, "check", "shared_memory.py")
     wrap(changed, "versions", "changed.py")
@@ -75,15 +71,10 @@ def timed_steps(steps: int) -> dict[str, float]:
     for _ in range(WARM):
         step()
     own.clear()
-    calls.clear()
     begun = time.process_time()
     for _ in range(steps):
         step()
-    whole = time.process_time() - begun
-    for _ in range(NOTHINGS):
-        nothing(own, calls)
-    clock = own.pop("nothing") / NOTHINGS  # the reading of the clock, which is in each call's time
-    return {"step": whole} | {label: own[label] - calls[label] * clock for label in own}
+    return {"step": time.process_time() - begun, **own}
 
 
 def strict_steps(blocks: int) -> dict[str, list[float]]:
