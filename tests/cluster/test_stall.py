@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import rpc
 
 from ddpkit import Cluster
 from ddpkit.cluster.local import stall
@@ -56,6 +59,17 @@ def store_waits() -> None:
     store.get("key")
 
 
+def remote_call_waits() -> None:
+    rank, place = dist.get_rank(), [tempfile.mkdtemp()]
+    dist.broadcast_object_list(place)
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{place[0]}/rpc")
+    size = dist.get_world_size()
+    rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)
+    if rank == 0:
+        rpc.rpc_async("w1", os.system, ("sleep 4",)).wait()
+    rpc.shutdown()
+
+
 def worker_waits() -> None:
     context = multiprocessing.get_context("fork")
     child = context.Process(target=REALLY, args=(["sleep", "4"],))
@@ -68,6 +82,7 @@ WAITS = {
     lock_waits: 4,
     queue_waits: 3,
     store_waits: 3,
+    remote_call_waits: 7,
     worker_waits: 4,
 }
 

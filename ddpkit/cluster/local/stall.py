@@ -21,6 +21,7 @@ from typing import NamedTuple
 PATIENCE = 30.0  # seconds
 LOOKS = 20  # number of looks in this time
 BUSY = 0.02  # CPU seconds per second; a rank's agent uses a tenth of this
+POLLS = b"TP_"  # names of TensorPipe's threads, which look for remote calls without a rest
 SOME = 1 << 16  # bytes; a rank's agent and an idle worker move fewer
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -74,11 +75,24 @@ def work_of(pids: Iterable[int]) -> dict[int, WorkSoFar]:
         pid = left.pop()
         with suppress(OSError, ValueError, IndexError):  # the process has ended
             home = Path(f"/proc/{pid}")
-            fields = (home / "stat").read_bytes().rpartition(b")")[2].split()
-            found[pid] = WorkSoFar(int(fields[11]) + int(fields[12]), _moved(home))
+            _, ticks = _name_and_ticks(home / "stat")
+            found[pid] = WorkSoFar(ticks - _polling(home), _moved(home))
             for listed in home.glob("task/*/children"):
                 left += map(int, listed.read_bytes().split())
     return found
+
+
+def _name_and_ticks(stat: Path) -> tuple[bytes, int]:
+    """Return the name of a process or a thread, and its CPU time in ticks."""
+    name, _, rest = stat.read_bytes().partition(b"(")[2].rpartition(b")")
+    fields = rest.split()
+    return name, int(fields[11]) + int(fields[12])
+
+
+def _polling(home: Path) -> int:
+    """Return the CPU time of a process's threads that only look for messages, in ticks."""
+    each = (_name_and_ticks(stat) for stat in home.glob("task/*/stat"))
+    return sum(ticks for name, ticks in each if name.startswith(POLLS))
 
 
 def _moved(home: Path) -> int:
