@@ -16,9 +16,9 @@
 # %% [markdown]
 # # 07 · Torch's DDP, opened up
 #
-# **You will build** the parts of `DistributedDataParallel` that torch lets you replace: what is sent,
-# what a rank does that has no data left, who is there at all, and how bytes move; then, if you like,
-# to whom.
+# **You will build** the parts of `DistributedDataParallel` (DDP) that torch lets you replace: the
+# bytes that DDP sends, the work of a rank without data, the check that all ranks are there, and the
+# way in which bytes move; then, if you like, the partners of the average.
 #
 # **You need** labs 03 to 06. About 85 minutes, and 25 more for gossip, at the end.
 
@@ -42,11 +42,11 @@ OursDDP = carry("DistributedDataParallel")
 # %% [markdown]
 # ## What does the one line do?
 #
-# Lab 06's model of 48 layers, 3.2 MB, and torch's class around it. That is the one line of code that
-# changes (Li et al., VLDB 2020, call it *non-intrusive*).
+# We wrap torch's class around lab 06's model of 48 layers and 3.2 MB. In a training program, only
+# this line of code changes (Li et al., VLDB 2020, call DDP *non-intrusive*).
 #
-# **Predict:** how many collectives are there in the constructor, and in steps 0, 1 and 2? Buckets of
-# 0.25 MB make 12 of 3.2 MB.
+# **Predict:** how many collectives does the constructor call, and how many do steps 0, 1 and 2? With
+# a cap of 0.25 MB, the 3.2 MB make 12 buckets.
 
 
 # %%
@@ -82,18 +82,20 @@ for k in range(3):
     print(f"step {k}: ", sent(run.trace.step(k)))
 
 # %% [markdown]
-# **What to notice:** the constructor compares shapes and sends rank 0's parameters. The first step has
-# *one* all-reduce with all gradients: nothing overlaps. Before step 1 rank 0 tells the others its
-# order of gradients, and the buckets are made anew; from then on there are 12.
+# **What to notice:** the constructor compares shapes and sends rank 0's parameters. The first step
+# has *one* all-reduce with all gradients, and no communication overlaps. Before step 1, rank 0 sends
+# the order of its gradients to the other ranks, and DDP rebuilds the buckets; from step 1 on, there
+# are 12 buckets.
 #
-# So the first steps say nothing about speed. (`no_sync` is there too: you built it in lab 06.)
+# So the first steps say nothing about speed. (torch's DDP also has `no_sync`, which you built in lab
+# 06.)
 
 # %% [markdown]
 # ## Where does a step's time go?
 #
-# Two models: convolutions, which have few parameters for much compute, and linear layers, which have
-# many. Two links. Each model runs twice: with one bucket of 1 GB, which leaves after backward, and
-# with a bucket for each 0.1 MB.
+# We train two models over two links. Convolutions have few parameters for much compute; linear
+# layers have many parameters. Each model runs twice on each link: with a single bucket of 1 GB,
+# which DDP sends after the backward, and with a bucket for each 0.1 MB.
 
 
 # %%
@@ -120,9 +122,10 @@ def steps_of(build, cap, steps=5):
 
 
 # %% [markdown]
-# With computation $C_b$ in backward and communication $T$, at most $\min(C_b, T)$ can hide.
+# If the backward computes for $C_b$ and communicates for $T$, at most $\min(C_b, T)$ can hide.
 #
-# **Predict:** which of the four gains most? Does the slower link always gain more?
+# **Predict:** which of the four pairs of model and link gains most? Does the slower link always gain
+# more?
 
 # %%
 from ddpkit.view import stack
@@ -140,18 +143,21 @@ for build in (convolutions, linear_layers):
 stack(*runs, labels=labels, by=2)
 
 # %% [markdown]
-# **What to notice:** the gain is largest where communication takes about as long as backward. Where
-# it is much shorter there is little to hide, and where it is much longer there is nothing to hide it
-# behind.
+# **What to notice:** the gain is largest where communication takes about as long as the backward. A
+# much shorter communication leaves little to hide. Of a much longer communication, only a small part
+# can hide behind the backward.
 #
-# The paper's figure 6 shows the same for 32 GPUs: ResNet50 and BERT gain 38.0 % and 35.2 % with NCCL,
-# 26.8 % and 21.5 % with gloo (Li et al., VLDB 2020).
+# The paper's figure 6 shows the same effect for 32 GPUs: ResNet50 and BERT gain 38.0 % and 35.2 %
+# with NCCL, 26.8 % and 21.5 % with gloo (Li et al., VLDB 2020).
 
 # %% [markdown]
-# torch's DDP keeps such a record of its own, for its authors: the name begins with `_`. It counts in
-# ns of real time, so this run is on real ranks and no link.
+# torch's DDP also records these times, for the authors of DDP: the name of the method begins with
+# `_`. The record counts nanoseconds of real time, so the next run has no emulated link.
 #
-# **Predict:** will both records say the same of step 4?
+# DDP fills the record at the start of the next forward. After step 4, the record is therefore about
+# step 3.
+#
+# **Predict:** will torch's record of step 3 be like our picture of step 4?
 
 # %%
 import ddpkit
@@ -176,19 +182,21 @@ if found := logged.results[0]:  # a job may have fewer ranks
     print("torch's buckets:", found["rebuilt_bucket_sizes"], "B")
 
 # %% [markdown]
-# **What to notice:** the same step, from inside DDP and from outside. Torch's forward lasts until the
-# backward begins. Its `backward_comm_time` goes from the first bucket's start to the last one's end,
-# and the overlap is what of that lies before the last gradient is ready. What is left over is our
-# bar's *exposed*.
+# **What to notice:** two steps of the same run, one measured inside DDP, the next outside. Torch's
+# forward lasts until the backward begins. `backward_comm_time` lasts from the start of the first
+# bucket to the end of the last bucket. The overlap is the part before the last gradient is ready.
+# The rest of `backward_comm_time` is the counterpart of *exposed* in our bar.
+#
+# Both records have real times, so the two steps may differ.
 
 # %% [markdown]
 # ## 25 MB is a guess
 #
-# `bucket_cap_mb` is 25 by default: a middle ground, says the paper. Lab 05 had a better idea: after
-# one recorded run we know when each gradient is ready, and what the link costs. So `best_cap` can
-# choose.
+# `bucket_cap_mb` is 25 by default, a compromise according to the paper. Lab 05 had a better idea:
+# one recorded run shows the time at which each gradient is ready, and we know the cost of the link.
+# With these numbers, `best_cap` can choose the cap.
 #
-# **Predict:** how much communication hides with 25 MB, with the best cap, with a tiny one?
+# **Predict:** how much communication hides with 25 MB, with the best cap, and with a tiny cap?
 
 # %%
 from ddpkit.simulate import Step
@@ -206,27 +214,32 @@ tried = [slow.run(train, DistributedDataParallel, cap) for cap in caps]
 compare(*tried, labels=[f"{cap:g} MB" for cap in caps])
 
 # %% [markdown]
-# **What to notice:** a model of 3.2 MB is one bucket of 25 MB, and nothing hides. Tiny buckets pay a
-# latency for each. The best cap depends on the link, not on the model alone.
+# **What to notice:** with 25 MB, the whole model of 3.2 MB is a single bucket, and no communication
+# hides. With tiny buckets, each bucket costs a latency. The best cap depends on the link too, not on
+# the model alone.
 #
-# Authors of DDP wished for that, as *auto-tuning*: after three steps the cap is known.
+# The authors of DDP wished for such *auto-tuning*: after three steps, a program can know the best
+# cap.
 
 # %% [markdown]
 # ## Your turn: half of the bytes
 #
-# The reducer hands each full bucket to a *communication hook*, and takes back a Future of what the
-# gradients shall be. The hook of lab 06 averaged. Now send half of the bytes: float16.
-#
-# A *Future* knows what comes next: `work.get_future()` is over when the Work is, and
-# `future.then(f)` is another one, of what `f(future)` returns. In `f`, `future.value()` is there: of
-# an all-reduce a *list* of one tensor.
+# A **communication hook** is a function that gets each full bucket from the reducer, and returns a
+# Future of the new gradients. The hook of lab 06 averaged. Now send half of the bytes, as float16.
 
 # %% [markdown]
-# **Predict:** the largest float16 is 65,504. What is 40,960 + 49,152 in float16, and what is the mean?
+# A **Future** is an object for a result that is not there yet. `work.get_future()` returns the
+# Future of a Work. `future.then(f)` returns another Future: its result is the return value of
+# `f(future)`. Inside `f`, `future.value()` is ready: for an all-reduce, a *list* of one tensor.
+
+# %% [markdown]
+# **Predict:** the largest float16 is 65,504. What is 40,960 + 49,152 in float16, and what is the
+# mean?
 #
 # <details><summary>An answer</summary>
 #
-# The sum is infinite, and half of that is infinite too. 20,480 + 24,576 = 45,056 is a float16.
+# The sum is infinite, and half of infinity is infinite too. But 20,480 + 24,576 = 45,056 is a
+# float16: divide before you add.
 #
 # </details>
 
@@ -251,8 +264,8 @@ def fp16_hook(state, bucket):
 check(fp16_hook)
 
 # %% [markdown]
-# Beside it, torch's own hook, and yours in your class of lab 06. The link is ten times slower now:
-# bytes are what counts.
+# We compare your hook in torch's DDP, torch's own hook, and your hook in your class of lab 06. The
+# link is ten times slower now, so the bytes decide the time.
 
 
 # %%
@@ -278,37 +291,41 @@ in_ours = thin.run(train_hooked, OursDDP, fp16_hook)
 compare(whole, torchs, in_ours, mine, labels=["float32", "torch's hook", "lab 06's class", "yours"])
 
 # %% [markdown]
-# **What to notice:** half of the bytes, half of the wire's time. The reducer did not change: the hook
-# is a seam, and what you put there is yours.
+# **What to notice:** half of the bytes need half of the time on the link. The reducer did not
+# change. A hook replaces the communication, and you choose the replacement.
 
 # %% [markdown]
 # ## Two thin matrices
 #
-# A gradient of a linear layer is a matrix $M$ with $n \times m$ numbers. PowerSGD (Vogels et al.,
-# NeurIPS 2019) sends two thin ones instead, with $r$ columns each:
+# The gradient of a linear layer is a matrix $M$ of $n \times m$ numbers. **PowerSGD** (Vogels et
+# al., NeurIPS 2019) sends two thin matrices instead, $P$ and $Q'$, with $r$ columns each:
 #
 # $$P = MQ, \qquad \hat P = \text{orthonormal}(P), \qquad Q' = M^\top \hat P, \qquad M \approx \hat P Q'^\top$$
 #
-# Both are linear in $M$: the mean of the ranks' $P$ is that of their mean.
+# $P$ and $Q'$ are both linear in $M$. So the mean of the ranks' matrices $P$ is the $P$ of the
+# ranks' mean gradient.
 
 # %% [markdown]
-# **Predict:** how many numbers are that for $512 \times 512$ and $r = 1$?
+# **Predict:** how many numbers do $P$ and $Q'$ have for $512 \times 512$ and $r = 1$?
 #
 # <details><summary>An answer</summary>
 #
-# $512 + 512 = 1024$ in place of $262\,144$: 256 times fewer.
+# $512 + 512 = 1024$ instead of $262\,144$: 256 times fewer.
 #
 # </details>
 
 # %% [markdown]
-# Two ideas more. What $\hat P Q'^\top$ leaves out is not lost: each rank keeps it, and adds it to its
-# next gradient (*error feedback*). And $Q'$ is where the next step begins: a step more of the power
-# iteration, which turns towards the largest directions.
+# PowerSGD has two more ideas:
+#
+# - **Error feedback**: the product $\hat P Q'^\top$ leaves out a part of the gradient. Each rank
+#   keeps this part and adds the part to its next gradient.
+# - The next step begins with $Q'$ as its $Q$. Each step is then a step of the power iteration, which
+#   turns $Q$ towards the largest directions of $M$.
 
 # %% [markdown]
 # ## Your turn: PowerSGD
 #
-# These three are given:
+# These three functions are given:
 
 
 # %% tags=["answers"]
@@ -370,8 +387,9 @@ def powersgd_hook(state, bucket):
 check(powersgd_hook)
 
 # %% [markdown]
-# The buckets of the first step are not those of the second: torch makes them anew. So a hook that
-# keeps something by bucket must not begin before. **Predict:** what happens if it does?
+# The buckets of the first step are not the buckets of the second step, because torch rebuilds the
+# buckets. A hook that keeps values for each bucket must not begin before the buckets are final.
+# **Predict:** what happens if the hook begins with the first step?
 
 
 # %%
@@ -403,16 +421,17 @@ if run.error is None:
     print("no error: each bucket took what was kept of others")
 
 # %% [markdown]
-# **What to notice:** what was kept of the first step's one bucket has other shapes, and the hook
-# fails. If yours does not, it is worse: nobody tells. `after(2, hook)` begins when the buckets are
-# those that stay.
+# **What to notice:** the values kept for the first step's bucket have other shapes than the new
+# buckets, and the hook fails. A hook that does not fail here is worse, because its error stays
+# silent. `after(2, hook)` begins when the buckets are final.
 
 # %% [markdown]
 # ## What does it cost in learning?
 #
-# Bytes are saved at once. Is anything lost? 40 steps on the digits, in five ways, on the thin link.
+# Fewer bytes save time at once. Does the model learn less? We train 40 steps on the digits, in five
+# ways, on the slow link.
 #
-# **Predict:** which has the lowest loss after 40 steps, and which after half a second?
+# **Predict:** which way has the lowest loss after 40 steps, and which way after half a second?
 
 # %%
 from ddpkit.data import load_digits
@@ -489,11 +508,14 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** by steps float32 leads, and float16 learns the same from half of the bytes. By
-# seconds the order turns round. Without error feedback the same few bytes teach much less.
-#
-# Beside yours, torch's own PowerSGD of rank 1. It gets one bucket: with several its callbacks wait for
-# each other on gloo (pytorch/pytorch#48478). Yours waits in the hook, in the order that all agree on.
+# **What to notice:** step for step, float32 leads, and float16 learns as well from half of the
+# bytes. Second for second, PowerSGD with error feedback leads, and float32 is last. Without error
+# feedback, the model learns much less from the same few bytes.
+
+# %% [markdown]
+# Next comes torch's own PowerSGD of rank 1, with one bucket only: with several buckets, its
+# callbacks wait for each other on gloo (pytorch/pytorch#48478). Your hook waits for its collectives
+# before the hook returns, in the same order on all ranks.
 
 
 # %%
@@ -517,15 +539,17 @@ for name in loss:
     print(f"{name:8} {mb:.2f} MB  loss {loss[name]:.2f}")
 
 # %% [markdown]
-# Other hooks: top-k sends the largest numbers and their places, quantization 8 bits for each. Adasum
-# combines gradients otherwise than by a sum (Maleki et al., MLSys 2021); it would go here too.
+# Top-k hooks send the largest numbers and their places; quantization hooks send 8 bits for each
+# number. Adasum replaces the sum of gradients by another combination (Maleki et al., MLSys 2021),
+# and would also fit in a hook.
 
 # %% [markdown]
 # ## Uneven inputs
 #
-# Three ranks have 3, 1 and 2 batches. Each backward all-reduces, with everybody.
+# With **uneven inputs**, the data ends on some ranks earlier than on others. Our three ranks have 3,
+# 1 and 2 batches, and each backward all-reduces the gradients with all ranks.
 #
-# **Predict:** which rank waits for whom, and for ever?
+# **Predict:** which rank waits for which rank, and forever?
 
 
 # %%
@@ -543,15 +567,16 @@ def train_as_long_as_there_are_batches():
 run = Cluster(3).run(train_as_long_as_there_are_batches, expect_error=True)
 
 # %% [markdown]
-# **What to notice:** rank 1 has one batch, and left. The others wait for it before their second
-# forward already: there rank 0 tells its order of gradients, as you saw at the top.
+# **What to notice:** rank 1 trains on its single batch and returns. The other ranks wait for rank 1
+# even before their second forward: at this point, rank 0 sends the order of its gradients, as you
+# saw at the start of this lab.
 
 # %% [markdown]
 # ## Your turn: train on
 #
-# Who has nothing left takes part all the same, with zeros, until nobody has anything. Divide by the
-# number of ranks that still have a batch. How does everybody learn that number, without a collective
-# more?
+# A rank without a batch still takes part, with zeros, until no rank has a batch. Divide by the
+# number of ranks that still have a batch. How do all ranks learn this number without an extra
+# collective?
 
 
 # %% exercise="train_uneven"
@@ -588,11 +613,11 @@ def train_uneven(model, optimizer, batches, loss_of) -> list[int]:
 check(train_uneven)
 
 # %% [markdown]
-# Torch's answer is `join`: ranks without data shadow the collectives of the others. In each of its
-# three steps rank $r$'s own gradient is $r + 1$.
+# Torch's answer is `join`: ranks without data shadow the collectives of the ranks that have data. In
+# each of the three steps below, the gradient of rank $r$ is $r + 1$.
 #
-# **Predict:** what is the mean in each step, if torch divides by 3 always, and if by those that are
-# left?
+# **Predict:** what is the mean in each step if torch always divides by 3? And if torch divides by
+# the number of ranks that still have data?
 
 
 # %%
@@ -628,14 +653,15 @@ for by_all in (True, False):
 print("train_uneven:                            ", three.run(yours).results[0])
 
 # %% [markdown]
-# **What to notice:** torch's default divides by all ranks, also by those that have nothing: the last
-# batches count less. Neither is wrong, but they are different trainings.
+# **What to notice:** torch's default divides by all ranks, including ranks without data, so the last
+# batches count less. Neither way is wrong, but the two trainings differ.
 
 # %% [markdown]
 # ## Who is there?
 #
-# Before there are ranks there is a *store*: keys and values on one of the machines. It gives ranks
-# (`add` counts up) and tells addresses. It is all that works in c10d before `init_process_group`.
+# Before there are ranks, there is a **store**: keys and values on one of the machines. The store
+# numbers the ranks (`add` counts up) and passes on their addresses. Before `init_process_group`, the
+# store is the only part of c10d (torch's C++ library behind `torch.distributed`) that works.
 #
 # **Predict:** what does each line print?
 
@@ -648,9 +674,10 @@ print(store.get("address of 1"), store.check(["address of 0"]))
 # %% [markdown]
 # ## Your turn: a barrier that says who is missing
 #
-# `dist.barrier()` waits, and when it gives up it doesn't say for whom. With the store each rank can
-# leave a word: `store.wait(keys, timedelta(seconds=2))` raises RuntimeError when the time is over.
-# (torch's `monitored_barrier` is for gloo alone; yours needs no group at all.)
+# `dist.barrier()` waits, and when the barrier gives up, its error does not name the missing ranks.
+# With the store, each rank can leave a word: `store.wait(keys, timedelta(seconds=2))` raises
+# RuntimeError when the time is over. (torch's `monitored_barrier` is for gloo alone; your barrier
+# needs no group at all.)
 
 
 # %% exercise="monitored_barrier"
@@ -691,24 +718,24 @@ def rank_2_stays_away():
 print(*Cluster(3).run(rank_2_stays_away).results, sep="\n")
 
 # %% [markdown]
-# **When something fails,** who says so, and when?
+# **When something fails,** which part reports the failure, and when?
 #
-# | what | where | it does |
+# | setting | where | effect |
 # |---|---|---|
-# | `timeout=` of `init_process_group`, `new_group` | torch | a collective fails after it (gloo 30 min, NCCL 10) |
+# | `timeout=` of `init_process_group`, `new_group` | torch | a collective fails after this time (gloo 30 min, NCCL 10) |
 # | `TORCH_NCCL_ASYNC_ERROR_HANDLING`, on by default | NCCL | a watchdog ends the process after the timeout |
 # | `TORCH_NCCL_BLOCKING_WAIT=1` | NCCL | `wait()` raises instead |
-# | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | torch | compares the ranks' collectives before each |
-# | nothing | ddpkit | says after 1.5 s who waits for whom |
+# | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | torch | compares the ranks' collectives before each call |
+# | no setting | ddpkit | prints after 1.5 s which rank waits for which |
 #
-# (docs.pytorch.org, *torch.distributed*; the last row: you have seen it.)
+# (docs.pytorch.org, *torch.distributed*; you have seen the last row in this lab.)
 
 # %% [markdown]
 # ## Your turn: bytes move as you say
 #
-# c10d takes other libraries' collectives: a *backend* is a class with a method for each operation.
-# Here is one around a function of yours. It is made on the rank, inside a function, because a class of
-# c10d's cannot be sent there.
+# c10d can call the collectives of another library: a **backend** is a class with a method for each
+# operation. The backend below calls a function of yours. Each rank makes the class inside a
+# function, because a class that derives from c10d's cannot be sent to a rank.
 
 
 # %% tags=["answers"]
@@ -771,10 +798,10 @@ def ring_all_reduce(tensors, options) -> None:
 check(ring_all_reduce)
 
 # %% [markdown]
-# Torch's DDP on your ring, four ranks.
+# Torch's DDP now runs on your ring, on four ranks.
 #
-# **Predict:** how many messages does a rank send in one backward, with 2 buckets? And are the
-# gradients those of gloo?
+# **Predict:** how many messages does a rank send in one backward, with 2 buckets? Are the gradients
+# the same as with gloo?
 
 # %% guess="messages"
 messages = 2 * 2 * (4 - 1)  # your guess
@@ -810,16 +837,18 @@ from ddpkit import show
 show(on_ring, step=3)
 
 # %% [markdown]
-# **What to notice:** $2(n-1)$ messages for each bucket, $2\frac{n-1}{n}S$ bytes from each rank. They
-# stand *inside* backward, for your function waits; gloo does the same in a thread of its own.
+# **What to notice:** each rank sends $2(n-1)$ messages for each bucket, and $2\frac{n-1}{n}S$ bytes.
+# The messages lie *inside* the backward, because your function waits. gloo sends the messages of its
+# own all-reduce in a thread, beside the backward.
 #
-# The kit sits at this very place: its recorder is a `ProcessGroup` around gloo's
-# (`ddpkit/rank/group/recorded.py`), which writes down each call. So it sees all that torch sends.
+# The kit records in the same way: its recorder is a `ProcessGroup` around gloo's
+# (`ddpkit/rank/group/recorded.py`), and writes down each call. So the kit sees every call, the calls
+# of DDP's reducer too.
 
 # %% [markdown]
 # ## The way out
 #
-# Float16, torch's hook, uneven inputs and torch's join, in a script of its own:
+# This script has float16 by torch's hook, and uneven inputs with torch's join:
 #
 # ```python
 # import torch, torch.distributed as dist
@@ -845,46 +874,48 @@ show(on_ring, step=3)
 # %% [markdown]
 # ## In this lab you have
 #
-# - seen all that the one line does, and where a step's time goes;
-# - replaced what is sent: half of the bytes, or two thin matrices and the memory of what was left out;
-# - trained with uneven inputs, named the missing, and moved the bytes yourself.
+# - seen every collective behind the one line, and measured the parts of a step's time;
+# - replaced the bytes that DDP sends: by half of the bytes, or by two thin matrices with error
+#   feedback;
+# - trained with uneven inputs, named the missing ranks, and moved the bytes yourself.
 #
-# Below, as a second part: whom gradients are averaged with, and three switches.
+# A second part follows below: averages with one partner, and three switches.
 
 # %% [markdown]
-# **In words:** Spark has no all-reduce in a stage, and a driver that collects. Which of this lab's
-# optimizations could it have?
+# **In words:** Spark has no all-reduce inside a stage, but a driver that collects results. Which of
+# this lab's optimizations could Spark have?
 
 # %% [markdown]
 # *Your words:*
 #
 # <details><summary>An answer</summary>
 #
-# Fewer bytes: yes, a task may compress what it returns. Overlap: no, there is no hook inside a stage.
+# Fewer bytes: yes, a task may compress its result. Overlap: no, a stage has no hook inside.
 #
 # </details>
 #
-# **Next:** an all-reduce waits for everybody. Lab 08 has servers that need not.
+# **Next:** an all-reduce waits for all ranks. Lab 08 has servers that need not wait.
 
 # %% [markdown]
 # ## Optional: who needs all?
 #
 # About 25 minutes, with two exercises.
 #
-# An all-reduce asks everybody. In *gossip* each rank averages with one partner, and in each step with
-# another: GossipGraD (Daily et al., 2018). After $\log_2 n$ steps everybody has heard of everybody,
-# if in round $i$ the partner is the rank whose number differs in binary digit $i$.
+# An all-reduce needs every rank. In **gossip**, each rank averages with a single partner, and with a
+# new partner in each step: GossipGraD (Daily et al., 2018). In round $i$, the partner is the rank
+# whose number differs in binary digit $i$. After $\log_2 n$ steps, each rank has heard of all ranks,
+# directly or through its partners.
 #
 # Each pair is a process group.
 
 # %% [markdown]
 # ## Your turn: pairs, and gossip
 #
-# **Predict:** with 8 ranks, who are the partners of rank 5 in rounds 0, 1 and 2?
+# **Predict:** with 8 ranks, which ranks are the partners of rank 5 in rounds 0, 1 and 2?
 #
 # <details><summary>An answer</summary>
 #
-# 5 is 101 in binary. One digit changed: 100, 111 and 001, ranks 4, 7 and 1.
+# 5 is 101 in binary. With one digit changed: 100, 111 and 001, which are ranks 4, 7 and 1.
 #
 # </details>
 
@@ -934,8 +965,9 @@ def gossip_hook(state, bucket):
 check(gossip_hook)
 
 # %% [markdown]
-# On four ranks a ring of $S$ bytes takes $6\alpha + 1.5\,S/\beta$. **Predict:** what does a pair take,
-# with 1.2 MB on a link of 100 Mbit/s ($S/\beta$ = 96 ms) and 1 ms? And among 64 ranks?
+# On four ranks, a ring all-reduce of $S$ bytes takes $6\alpha + 1.5\,S/\beta$. **Predict:** how long
+# does the all-reduce of a pair take, with 1.2 MB on a link of 100 Mbit/s ($S/\beta$ = 96 ms) and 1
+# ms? And the all-reduce of a pair among 64 ranks?
 
 # %% guess="pair_ms"
 pair_ms = 2 * 1 + 96  # your guess, in ms
@@ -960,12 +992,13 @@ print("ms over all four:", all_ms)
 beside(pair_ms, two_ms, "ms")
 
 # %% [markdown]
-# A pair takes $2\alpha + S/\beta$, however many ranks there are.
+# A pair takes $2\alpha + S/\beta$ with any number of ranks.
 #
-# Four ranks, each with its own digits, start equal. The plot shows how far apart their parameters are.
+# Now four ranks start with equal models, and each rank has its own digits. The plot shows the
+# largest difference between the ranks' parameters.
 #
-# **Predict:** do the models stay equal with gossip? And if the *parameters* are averaged every 8
-# steps, as torch's `PeriodicModelAverager` does?
+# **Predict:** do the models stay equal with gossip? And if the ranks also average their *parameters*
+# every 8 steps, as torch's `PeriodicModelAverager` does?
 
 
 # %%
@@ -1008,18 +1041,20 @@ plt.xlabel("step"), plt.ylabel("largest difference"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** equal gradients kept the models equal. With gossip they drift apart, for each
-# rank has heard of other images. Averaged parameters are equal again at once, and drift anew.
-#
-# So *when to synchronise the parameters* is a choice. Chen et al. (2021) call gossip with a global
-# average now and then Gossip-PGA; torch has `post_localSGD_hook`, which averages in a group and leaves
-# the rest to the averager.
+# **What to notice:** with the all-reduce, equal gradients kept the models equal. With gossip the
+# models drift apart, because each pair averages the gradients of different images. An average of the
+# parameters makes the models equal at once; then the models drift apart again.
+
+# %% [markdown]
+# So the time *when ranks synchronise the parameters* is a choice. Chen et al. (2021) call gossip
+# with a global average now and then Gossip-PGA; torch has `post_localSGD_hook`, which averages
+# gradients within a group and leaves the parameters to the averager.
 
 # %% [markdown]
 # ## Optional: three switches
 #
-# **Predict:** gradients of 2.1 MB, and the buckets they are averaged in. How many MB hold both, and
-# how many with `gradient_as_bucket_view=True`?
+# **Predict:** a model has 2.1 MB of gradients, and DDP averages the gradients in buckets. How many
+# MB do gradients and buckets take together? And with `gradient_as_bucket_view=True`?
 
 
 # %%
@@ -1040,10 +1075,11 @@ for view in (False, True):
     print(f"gradient_as_bucket_view={view!s:5}", mb)
 
 # %% [markdown]
-# The third copy is gone: gradients *are* places in the buckets. (Lab 05's `GradientBuckets`.)
+# The third copy is gone: the gradients *are* places in the buckets, as in lab 05's
+# `GradientBuckets`.
 #
-# **Predict:** a model whose layers are used from the last to the first. Which is faster, torch's
-# default, or `find_unused_parameters=True`, which never makes the buckets anew?
+# **Predict:** a model uses its layers from the last to the first. Which training is faster, torch's
+# default, or `find_unused_parameters=True`, which never rebuilds the buckets?
 
 
 # %%
@@ -1083,17 +1119,20 @@ for name, run in switched.items():
     print(f"{name:23} step 4: {sent(run.trace.step(4))}")
 
 # %% [markdown]
-# **What to notice:** without the new order the first bucket is full at the very end of backward. The
-# new order gains 3 to 7 % on BERT and RoBERTa, said DDP's authors in a talk of 2020; a model used back
-# to front is the worst case. `find_unused_parameters` also adds an all-reduce in each step: who has used what.
-# `static_graph=True` asks only once.
+# **What to notice:** without rebuilt buckets, the first bucket is full only at the very end of the
+# backward. According to DDP's authors, in a talk of 2020, rebuilding gains 3 to 7 % on BERT and
+# RoBERTa; a model used back to front is the worst case.
+#
+# `find_unused_parameters` also adds an all-reduce to each step, about the parameters that each rank
+# has used. `static_graph=True` finds the used parameters only once.
 
 # %% [markdown]
 # ## Optional: several groups in turn
 #
-# A hook may send bucket after bucket over groups in turn: the paper's *round-robin process groups*.
+# A hook may send bucket after bucket over several groups in turn: the paper's *round-robin process
+# groups*.
 #
-# **Predict:** what do 2 and 4 groups save on this link?
+# **Predict:** how much time do 2 and 4 groups save on this link?
 
 
 # %%
@@ -1116,9 +1155,10 @@ in_turn = [slow.run(train_in_turn, k) for k in (1, 2, 4)]
 compare(*in_turn, labels=["1 group", "2 groups", "4 groups"])
 
 # %% [markdown]
-# **What to notice:** the wire is one, so only latency is saved: one group's bytes move while the other
-# waits for its answer. Where one stream cannot fill the wire it is more (Li et al., VLDB 2020). torch
-# has no class for it any more; a hook is enough.
+# **What to notice:** all groups share a single link, so several groups save only latency: the bytes
+# of one group move while another group waits for an answer. If one stream cannot fill the link,
+# several groups save more (Li et al., VLDB 2020). torch no longer has a class for round-robin
+# groups, but a hook is enough.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 07_ddp.ipynb` in a terminal. It
