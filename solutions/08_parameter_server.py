@@ -16,9 +16,9 @@
 # %% [markdown]
 # # 08 · Parameter server
 #
-# **You will build** both sides of a parameter server. An all-reduce waits for everybody. Here a few
-# ranks hold the parameters, and the others come and go: push, pull, wait. Then three rules for when a
-# worker may go on, and several servers.
+# **You will build** both sides of a **parameter server**. An all-reduce waits for all ranks. In this
+# lab, a few ranks hold the parameters, and the remaining ranks come and go: push, pull, wait. Then
+# you build three rules that decide when a worker may go on, and use several servers.
 #
 # **You need** labs 01, 03, 04 and 05. About 100 minutes.
 
@@ -44,11 +44,11 @@ unflatten = carry("unflatten")
 # %% [markdown]
 # ## What is the value of the parameters?
 #
-# After an all-reduce all ranks have taken the same step: the parameters have one value, and each rank
-# knows it. That is why all wait for the slowest.
+# After an all-reduce, all ranks have taken the same step: the parameters have one value, and each
+# rank knows the value. For this equality, all ranks wait for the slowest rank.
 #
 # **In words:** suppose that the ranks don't wait for each other. What is then *the* value of the
-# parameters at a given time? Write down what you think; the answer comes in the middle of the lab.
+# parameters at a given time? Write down your idea; the answer comes in the middle of the lab.
 
 # %% [markdown]
 # *Your words:*
@@ -56,9 +56,13 @@ unflatten = carry("unflatten")
 # %% [markdown]
 # ## Your turn: ask
 #
-# A **server** is a rank that holds parameters; a **worker** is one that computes gradients. A worker
-# *pulls* the parameters and *pushes* its gradient. It always begins: it sends a request, an int64
-# tensor of one number with tag `HEADER`. Parameters and gradients follow with tag `DATA`.
+# A **server** is a rank that holds parameters; a **worker** is a rank that computes gradients. To
+# **pull** is to request the parameters from a server, and to **push** is to send a gradient to a
+# server. The worker always begins, with a request: an int64 tensor of one number.
+
+# %% [markdown]
+# Each message has a **tag**, a number: a receive takes only a message with the same tag. Requests
+# have tag `HEADER`; parameters and gradients follow with tag `DATA`.
 #
 # All parameters are one flat tensor. With k servers, server i holds chunk i of
 # `flat.tensor_split(k)`.
@@ -117,12 +121,13 @@ check(pull)
 # %% [markdown]
 # ## One pull
 #
-# Time is *emulated* here: each rank has a machine and a link of its own. With `speed=math.inf` its
-# compute takes no time but what `busy("20 ms")` states. So every number below is the same in every
-# run of your code, on every laptop; even who comes first is.
-#
-# **Predict:** the link has a latency $\alpha$ of 0.2 ms, and 1 MB takes $t = 8$ ms on it. How long
-# is a pull of 1 MB?
+# Time is *emulated* here: each rank has its own machine and its own link. With `speed=math.inf`,
+# compute takes no time, except the time that `busy("20 ms")` states. So every number below is the
+# same in every run of your code, on every laptop; even the order of arrival is the same.
+
+# %% [markdown]
+# **Predict:** the link has a latency $\alpha$ of 0.2 ms, and 1 MB takes $t = 8$ ms on the link. How
+# long does a pull of 1 MB take?
 
 # %% guess="pull_ms"
 pull_ms = 2 * 0.2 + 8  # your guess, in ms
@@ -147,17 +152,17 @@ show(run, names={0: "server", 1: "worker"})
 beside(pull_ms, run.trace.duration_ms, "ms")
 
 # %% [markdown]
-# **What to notice:** a request and an answer, each with its latency: $2\alpha + t$. A push is
-# shorter: nobody answers, $\alpha + t$.
+# **What to notice:** a pull is a request and an answer, each with a latency: $2\alpha + t$. A push
+# is shorter, because the server does not answer: $\alpha + t$.
 
 # %% [markdown]
 # ## Your turn: answer
 #
-# A server does not know who comes next. `dist.recv(header, tag=HEADER)` without a source takes a
-# message from anybody, and returns the rank that has sent it.
+# A server does not know which worker comes next. `dist.recv(header, tag=HEADER)` without a source
+# takes a message from any rank, and returns the rank that sent the message.
 #
-# What the server *does* is not decided here. It is told by a **rule**, an object with four methods:
-# `push(worker, gradient)`, `may_pull(worker)`, `pull(worker)`, `done(worker)`.
+# Your `serve` does not decide how the server *acts*. A **rule** decides: an object with four
+# methods, `push(worker, gradient)`, `may_pull(worker)`, `pull(worker)`, `done(worker)`.
 
 
 # %% exercise="serve"
@@ -192,7 +197,7 @@ def serve(rule, length: int, workers) -> None:
 
 
 # %% [markdown]
-# In the check the workers come in an order that is certain: each acts when the one before has
+# In the check, the workers come in a fixed order: each worker acts when the worker before has
 # finished. The title of a case says what happens.
 
 # %% check="serve"
@@ -201,7 +206,8 @@ check(serve)
 # %% [markdown]
 # ## Who comes when?
 #
-# A job for the whole lab: the first k ranks are servers, the others work.
+# The whole lab uses the job below: the first k ranks are servers, and the remaining ranks are
+# workers.
 
 
 # %%
@@ -248,8 +254,8 @@ class GuestBook:
 
 
 # %% [markdown]
-# **Predict:** three workers, each of whose gradients takes 20 ms, and a megabyte each way. In which
-# order do they push? How much of the time does the server compute?
+# **Predict:** each of three workers needs 20 ms for a gradient, and pulls and pushes a megabyte. In
+# which order do the workers push? For which part of the time does the server compute?
 
 
 # %%
@@ -265,18 +271,20 @@ show(run, names=names)
 print("pushed:", run.results[0] and run.results[0].guests)
 
 # %% [markdown]
-# **What to notice:** all three ask at once, and the server answers one after the other, for its link
-# carries one message at a time. So they begin to compute one after the other, and come back one
-# after the other: the queue has sorted itself.
-#
-# The server's row is all communication. And it may never wait for one certain worker: the others
-# would wait too. ("Waits for worker 1" says who came. It had asked for anybody.)
+# **What to notice:** all three workers ask at once. The server answers one worker after the other,
+# because its link carries one message at a time. So the workers begin to compute one after the
+# other, and come back one after the other: the queue has sorted itself.
+
+# %% [markdown]
+# The server's row is all communication. A server must never wait for one certain worker, because all
+# other workers would wait too. ("Waits for worker 1" names the rank that came. The server's `recv`
+# had named no rank.)
 
 # %% [markdown]
 # ## Your turn: everybody waits
 #
-# The first rule is lab 04's training: a *round* is over when all have pushed, and one update is made
-# with the mean. Only then may they pull.
+# The first rule is lab 04's training. A *round* is over when all workers have pushed, and the server
+# makes one update with the mean of the gradients. Only then may the workers pull.
 
 
 # %% exercise="Synchronous"
@@ -331,8 +339,8 @@ check(Synchronous)
 # %% [markdown]
 # ## Is it Algorithm 1?
 #
-# Lab 04's `train` averages by all-reduce. Here the same model takes five steps with a server, on the
-# same parts of the same batches.
+# Lab 04's `train` averages by all-reduce. Here, the same model takes five steps with a server, on
+# the same parts of the same batches.
 
 # %%
 x, y = map(torch.from_numpy, load_digits())
@@ -392,17 +400,18 @@ if served is not None and reduced is not None:  # a job under torchrun may have 
     print("five steps moved them by", f"{(start - reduced).abs().max():.1e}")
 
 # %% [markdown]
-# **What to notice:** the same algorithm, to the last digits that float32 has. All workers have the
-# same role, and the hyper-parameters are those of one machine.
+# **What to notice:** both programs run the same algorithm, and their parameters agree to the last
+# digits of float32. All workers have the same role, and the hyper-parameters are the same as on one
+# machine.
 
 # %% [markdown]
 # ## What does a round cost?
 #
-# Draw it on paper, for three workers and one server: 1 MB of parameters ($t = 8$ ms), compute
-# $C = 20$ ms, $\alpha = 0.2$ ms. A round begins when all ask, and is over when the last push is in.
-# The link carries both directions at once.
+# Draw a round on paper, for three workers and one server: 1 MB of parameters ($t = 8$ ms), compute
+# $C = 20$ ms, $\alpha = 0.2$ ms. A round begins when all workers ask, and is over when the server
+# has the last push. The link carries both directions at the same time.
 #
-# **Predict:** how long is it?
+# **Predict:** how long is a round?
 
 # %% guess="round_ms"
 round_ms = 20 + 3 * 0.2 + (3 - 1) * 8 + 2 * 8  # your guess, in ms
@@ -422,15 +431,16 @@ def one_round(workers, servers=1):
 beside(round_ms, one_round(3), "ms")
 
 # %% [markdown]
-# **What to notice:** with $W$ workers not $C + 2Wt$, which many predict: pulls and pushes do not add up. While the
-# third worker waits for its parameters, the first computes; when the third pushes, the others'
-# pushes are in. What is left are the answers, one after the other, and the last one's push:
+# **What to notice:** with $W$ workers, a round does not take $C + 2Wt$, as many predict: the times
+# of pulls and pushes do not add up. While the third worker waits for its parameters, the first
+# worker computes. When the third worker pushes, the server already has the other two pushes. The
+# answers, one after the other, and the last push remain:
 #
 # $$C + 3\alpha + (W - 1)\,t + 2t$$
 
 # %% [markdown]
-# **Predict:** a ring all-reduce takes $2(W - 1)(\alpha + t/W)$ beside $C$ (lab 03). At which number
-# of workers is the server better? And with as many servers as workers?
+# **Predict:** a ring all-reduce takes $2(W - 1)(\alpha + t/W)$ in addition to $C$ (lab 03). For
+# which numbers of workers is one server faster? And as many servers as workers?
 
 
 # %%
@@ -462,17 +472,18 @@ plt.xlabel("workers"), plt.ylabel("ms a round")
 plt.show()
 
 # %% [markdown]
-# **What to notice:** all $W \cdot S$ bytes pass the one server's link, each way; in a ring each link
-# carries $2(W-1)/W \cdot S$, whatever $W$. One server is lab 03's `master_worker`, and as bad.
-# With as many servers as workers a round hardly grows at all, where a ring adds up latencies.
+# **What to notice:** all $W \cdot S$ bytes pass the link of the single server, in each direction. In
+# a ring, each link carries $2(W-1)/W \cdot S$, less than $2S$ for any $W$. A single server is lab
+# 03's `master_worker`, and as slow. With as many servers as workers, a round hardly grows with $W$,
+# while a ring adds up latencies.
 #
-# (Data may be served too: lab 04's batches could come from a server of their own.)
+# (A server can also hold data: lab 04's batches could come from a server of their own.)
 
 # %% [markdown]
 # ## Your turn: nobody waits
 #
-# The second rule applies each push at once. A worker's copy of the parameters then has an **age**:
-# other workers have changed them since.
+# The second rule applies each push at once. Then a worker's copy of the parameters has an **age**:
+# the number of updates by other workers since the worker's pull.
 
 
 # %% exercise="Asynchronous"
@@ -515,11 +526,11 @@ check(Asynchronous)
 # %% [markdown]
 # ## How old is a gradient?
 #
-# Three equal workers, whose gradients take 10 to 30 ms, and 40 kB of parameters. The times are drawn,
-# each worker's from a seed of its own, so they are the same in every run. And so is the order of all
-# events, although nobody waits for anybody.
+# Three equal workers take 10 to 30 ms for a gradient, and pull 40 kB of parameters. Random
+# generators draw these times, with a fixed seed for each worker and round, so the times are the same
+# in every run. The order of all events is the same too, although no worker waits for another worker.
 #
-# **Predict:** how many updates of others does a gradient miss, on average?
+# **Predict:** how many updates of other workers does a gradient miss, on average?
 
 # %% guess="age"
 age = 3 - 1  # your guess
@@ -549,11 +560,13 @@ equal = four.run(job, asynchronous, numbers, drawn, seconds=1.5).results[0]
 beside(age, mean(ages(equal)), "updates")
 
 # %% [markdown]
-# Each sees the $W - 1$ others about once between its pull and its push.
+# Between its pull and its push, a worker misses about one update of each of the $W - 1$ other
+# workers.
 #
 # Now worker 3 becomes four times slower.
 #
-# **Predict:** how many gradients arrive in a second, by both rules? How old are those of worker 3?
+# **Predict:** how many gradients arrive in a second, with each of the two rules? How old are the
+# gradients of worker 3?
 
 # %%
 straggling = partial(drawn, slow=(3,))
@@ -577,15 +590,15 @@ plt.xlabel("age: updates since its pull"), plt.ylabel("gradients"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** the slow one no longer holds up the others. But each of its gradients is as old
-# as there were pushes in one of its rounds.
+# **What to notice:** the slow worker no longer holds up the other workers. But the age of each of
+# its gradients is the number of pushes by other workers during its round.
 #
-# *There* is the answer to the first question. The server has a value and a version; a worker has a
+# *Here* is the answer to the first question. The server has a value and a version; a worker has a
 # copy, and the copy has an age. "The" parameters are the server's.
 
 # %% [markdown]
-# Both rules in pictures, for a quarter of a second. **Predict:** where will workers 1 and 2 wait, and
-# for whom?
+# The pictures below show both rules, for a quarter of a second. **Predict:** where will workers 1
+# and 2 wait, and for which rank?
 
 # %%
 short = {"seconds": 0.25}
@@ -595,16 +608,17 @@ show(four.run(job, synchronous, numbers, straggling, **short), names=names)
 show(four.run(job, asynchronous, numbers, straggling, **short), names=names)
 
 # %% [markdown]
-# **What to notice:** in the first picture workers 1 and 2 wait for the server, and the server for
-# worker 3. In the second one all go at their own pace, and nobody waits for worker 3.
+# **What to notice:** in the first picture, workers 1 and 2 wait for the server, and the server waits
+# for worker 3. In the second picture, each worker has its own pace, and no worker waits for
+# worker 3.
 
 # %% [markdown]
 # ## What does age cost?
 #
-# The smallest model there is: minimise $w^2/2$, whose gradient is $w$. The gradient is $\tau$ steps
-# old: $w \leftarrow w - a\, w_{\tau \text{ steps ago}}$.
+# We take the smallest possible model: minimise $w^2/2$, with gradient $w$. The gradient is $\tau$
+# steps old: $w \leftarrow w - a\, w_{\tau \text{ steps ago}}$.
 #
-# **Predict:** without age any $a$ below 2 converges. With $\tau = 1$, 2, 3?
+# **Predict:** without age, any $a$ below 2 converges. Which $a$ converge with $\tau = 1$, 2, 3?
 
 
 # %%
@@ -624,11 +638,11 @@ for tau in range(5):
     print(f"age {tau}: converges up to a = {largest:.2f}, by the formula below {formula:.3f}")
 
 # %% [markdown]
-# **What to notice:** $a < 2 \sin\frac{\pi}{2(2\tau + 1)}$. A learning rate that is fine alone
-# diverges when gradients are old. Now on the digits: four equal workers, for 1.5 s, with a small step
-# and with a large one.
+# **What to notice:** $a < 2 \sin\frac{\pi}{2(2\tau + 1)}$. A learning rate that converges without
+# age diverges with old gradients. Next, four equal workers train on the digits for 1.5 s, with a
+# small step and with a large step.
 #
-# **Predict:** which rule has the lower loss with the small step, and which with the large one?
+# **Predict:** which rule has the lower loss with the small step, and which rule with the large step?
 
 
 # %%
@@ -653,16 +667,18 @@ for lr in (0.05, 1.5):
             print(f"step {lr:4}  {made.__name__:13} loss {loss_of(server):.2f}")
 
 # %% [markdown]
-# **What to notice:** at a small step many old gradients beat few new ones. At a large step age ruins
-# the asynchronous run. Mends: smaller steps; steps of $a / (1 + \text{age})$ (Zhang and others,
+# **What to notice:** with the small step, many old gradients are better than few new gradients. With
+# the large step, age ruins the asynchronous run. Three changes help: smaller steps; steps of
+# $a / (1 + \text{age})$ (Zhang and others,
 # [Staleness-aware Async-SGD](https://arxiv.org/abs/1511.05950), 2015); or waiting a little.
 
 # %% [markdown]
 # ## Your turn: wait a little
 #
-# A worker's *clock* counts its pushes. The third rule lets nobody be more than `bound` ahead of the
-# slowest (Ho and others, *More Effective Distributed ML via a Stale Synchronous Parallel Parameter
-# Server*, 2013). Bound 0: all in step. `math.inf`: asynchronous.
+# A worker's *clock* counts its pushes. With the third rule, no worker may be more than `bound`
+# pushes ahead of the slowest worker (Ho and others, *More Effective Distributed ML via a Stale
+# Synchronous Parallel Parameter Server*, 2013). With bound 0, all workers are in step; with
+# `math.inf`, the rule is asynchronous.
 
 
 # %% exercise="Bounded"
@@ -698,26 +714,28 @@ class Bounded(Asynchronous):
 check(Bounded)
 
 # %% [markdown]
-# **In words:** a server may also start with more workers than it waits for: it takes the first W
-# gradients of W + 2, and drops those that come late (Chen and others,
-# [Revisiting Distributed Synchronous SGD](https://arxiv.org/abs/1604.00981), 2016). Which line of
-# your `Synchronous` changes?
+# **In words:** a job may also start with more workers than the server waits for: the server takes
+# the first W gradients of W + 2 workers, and drops the late gradients (Chen and others, [Revisiting
+# Distributed Synchronous SGD](https://arxiv.org/abs/1604.00981), 2016). Which line of your
+# `Synchronous` changes?
 
 # %% [markdown]
 # *Your words:*
 #
 # <details><summary>An answer</summary>
 #
-# The one that asks whether the round is complete: `len(self.gradients) >= W`. And a late gradient,
-# of a round that is closed, must be told by the version that its worker has pulled, and dropped.
+# The condition for a complete round changes: `len(self.gradients) >= W`. The server must also
+# recognise a late gradient of a closed round, by the version that the worker has pulled, and drop
+# the gradient.
 #
 # </details>
 
 # %% [markdown]
 # ## What does waiting a little buy?
 #
-# **Predict:** worker 3 is four times slower, always. With bounds of 0, 1, 3 and ∞: how many gradients
-# a second, and how old is the oldest? What if instead *any* worker is slow now and then?
+# **Predict:** worker 3 is always four times slower. With bounds of 0, 1, 3 and ∞, how many gradients
+# arrive in a second, and how old is the oldest gradient? And if instead *any* worker is slow now and
+# then?
 
 
 # %%
@@ -739,15 +757,16 @@ for bound in (0, 1, 3, math.inf):
     print(row)
 
 # %% [markdown]
-# **What to notice:** against a *permanent* straggler a bound only puts off the waiting. In the end all
-# go at its pace, at any finite bound. Hiccups that come to everybody now and then it hides: each
-# waits for nobody as long as its own lead lasts. Most texts leave the first half out.
+# **What to notice:** against a *permanent* straggler, a bound only delays the waiting. In the end,
+# all workers go at the pace of the straggler, with any finite bound. A bound does hide short delays
+# that hit every worker now and then: no worker waits as long as its own lead lasts. Most texts leave
+# out the first half.
 
 # %% [markdown]
 # ## Your turn: how many servers?
 #
-# With k servers each holds $1/k$ of the parameters, and each has a link of its own. Look at your
-# drawing again: which of its stretches get shorter?
+# With k servers, each server holds $1/k$ of the parameters and has its own link. Look at your
+# drawing again: which parts of the round get shorter?
 
 
 # %% exercise="seconds_per_round"
@@ -782,14 +801,15 @@ plt.ylim(0, 90), plt.xlabel("servers"), plt.ylabel("ms a round"), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** only the *others'* part falls with k. One's own $2t$ stay; in a ring it is
-# $2(W-1)/W \cdot t$. Were pushes of one chunk to overlap pulls of another, $t$ would be left, half of a
-# ring's: servers can win (BytePS: Jiang and others,
-# [A Unified Architecture](https://www.usenix.org/conference/osdi20/presentation/jiang), 2020).
+# **What to notice:** only the part of the *other* workers falls with k. A worker's own $2t$ stay; in
+# a ring, this part is $2(W-1)/W \cdot t$. If pushes of one chunk overlapped pulls of another chunk,
+# only $t$ would be left, half of the ring's time: servers can win (BytePS: Jiang and others, [A
+# Unified Architecture](https://www.usenix.org/conference/osdi20/presentation/jiang), 2020).
 
 # %% [markdown]
-# **Predict:** asynchronous workers have no rounds. A server's link is full when it has to carry more
-# than it can: when $W\,t/k > C + 2t$. How many servers do 16 workers need here?
+# **Predict:** asynchronous workers have no rounds. A server's link is full when the workers ask for
+# more bytes than the link can carry: when $W\,t/k > C + 2t$. How many servers do 16 workers need
+# here?
 
 # %% guess="enough"
 enough = math.ceil(16 * 8 / (20 + 2 * 8))  # your guess
@@ -808,16 +828,16 @@ for k, each in rates.items():
 beside(enough, next(k for k in rates if rates[k] > 0.9 * rates[8]), "servers")
 
 # %% [markdown]
-# **What to notice:** below that the server's link decides, and more servers help in proportion; above
-# it the workers do, and servers help no more.
+# **What to notice:** with fewer servers, the servers' links set the rate, and more servers help in
+# proportion. With more servers, the workers set the rate, and more servers hardly help.
 
 # %% [markdown]
 # ## Parameters instead of gradients
 #
-# A worker may also take steps of its own, and push its *parameters* every eighth step. The server
-# then takes their mean. Nothing new is needed: the same rule, with another update.
+# A worker may also take steps by itself, and push its *parameters* every eighth step. The server
+# then takes the mean of all workers' parameters. The rule stays the same, with another update.
 #
-# **Predict:** how many bytes are saved, and what happens to the loss?
+# **Predict:** how many bytes does this save, and what happens to the loss?
 
 
 # %%
@@ -842,8 +862,8 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
         print(f"{name}: {sent:.1f} MB, {ms:.0f} ms, loss {loss_of(run.results[0]):.2f}")
 
 # %% [markdown]
-# **What to notice:** an eighth of the bytes, and on these digits as low a loss. *When to synchronise* is a choice, and so is *what*:
-# updates or parameters.
+# **What to notice:** the workers send an eighth of the bytes, and on these digits the loss is as
+# low. *When to synchronise* is a choice, and *updates or parameters* is a choice too.
 
 # %% [markdown]
 # ## Which when?
@@ -851,23 +871,23 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
 # | | all-reduce | server |
 # |---|---|---|
 # | dense gradients, equal machines | yes: no rank is special | as many servers as workers |
-# | a huge table, few rows a step | sends all of it | yes: sends the rows |
-# | machines that differ, or come and go | all wait | asynchronous, or bounded |
+# | a huge table, few rows a step | sends the whole table | yes: sends the rows |
+# | machines that differ, or come and go | all ranks wait | asynchronous, or bounded |
 #
-# Today one job often has both: tables on servers, the dense part in DDP.
+# Today one job often has both: tables on servers, and the dense part in DDP.
 
 # %% [markdown]
-# **In words:** a server dies. What is lost? And in Spark a driver hands out tasks and gathers results:
-# which of your rules is that?
+# **In words:** a server dies. What is lost? In Spark, a driver hands out tasks and gathers results:
+# which of your rules works like this?
 
 # %% [markdown]
 # *Your words:*
 #
 # <details><summary>An answer</summary>
 #
-# The only copy of its chunk is lost, and all workers wait for it; so servers keep copies or save
-# often. Each *worker* is cheap to lose: a rule's `done`. Spark's driver is a synchronous server: a
-# stage ends when its slowest task has.
+# The only copy of the server's chunk is lost, and all workers wait for the server; so servers keep
+# copies or save often. The loss of a *worker* costs little: the server calls the rule's `done`.
+# Spark's driver is a synchronous server: a stage ends when its slowest task has ended.
 #
 # </details>
 
@@ -876,9 +896,9 @@ for name, run in {"each step": each, "every 8th": eighth}.items():
 #
 # The rest is a second part, of about 25 minutes: you may stop here, and go on to "The way out".
 #
-# A pull is a call of a function on another rank, whose name was fixed. Let the name and the
-# arguments travel too, and it is a *remote procedure call*. Objects travel as bytes: how many, then
-# the bytes.
+# A pull is a call of a function on another rank, with a fixed name. A **remote procedure call**
+# (RPC) sends the name and the arguments of the function too. Objects travel as bytes: first the
+# number of bytes, then the bytes.
 
 
 # %% tags=["answers"]
@@ -901,8 +921,8 @@ def recv_bytes(src: int | None = None) -> tuple:
 # %% [markdown]
 # ## Your turn: both ends of a call
 #
-# A request is a pair, `(name, args)`. The answer is a pair too: `("ok", value)`, or
-# `("raised", exception)` if the function has failed. An exception is an object like any other.
+# A request is a pair, `(name, args)`. The answer is a pair too: `("ok", value)`, or `("raised",
+# exception)` if the function has failed. An exception is an object that can travel, like any value.
 
 
 # %% exercise="call"
@@ -981,23 +1001,26 @@ for rank, found in enumerate(Cluster(3).run(over_there).results):
     print(f"rank {rank}: {found}")
 
 # %% [markdown]
-# **What to notice:** whoever can call can run anything, for pickle runs what it reads: only among
-# friends. torch's own RPC is no different.
-#
-# It has the same parts: `rpc_sync` is your `call`; `remote` leaves the result over there and gives a
-# reference, which `to_here()` fetches. Its messages take ways of their own: the kit neither records
-# nor times them. (It rests on TensorPipe, which is
+# **What to notice:** every caller can run any code on the server, because pickle runs code from the
+# bytes that pickle reads. So use RPC only among ranks that you trust. torch's own RPC has the same
+# risk.
+
+# %% [markdown]
+# torch's RPC has the same parts as yours: `rpc_sync` is your `call`; `remote` leaves the result on
+# the server and returns a reference, and `to_here()` fetches the result. These messages do not pass
+# the process group: the kit neither records nor times them. (torch's RPC uses TensorPipe, which is
 # [only maintained](https://github.com/pytorch/tensorpipe/pull/468).)
 
 # %% [markdown]
 # ## A table that fits on no worker
 #
-# A recommendation model has a row of numbers for each user, each film, each word: far more than fit
-# on one worker. A batch needs few of them. Here a table has 100,000 rows of 16 numbers, on a server;
-# a batch needs 64 rows.
-#
-# **Predict:** how many kB of the table travel for a worker's step, as rows and their gradient? And if
-# the table were a parameter in DDP?
+# A recommendation model has a row of numbers for each user, each film, each word: far more rows than
+# fit on one worker. A batch needs few of these rows. Here, a server has a table of 100,000 rows of
+# 16 numbers; a batch needs 64 rows.
+
+# %% [markdown]
+# **Predict:** how many kB of the table travel for a worker's step, as rows and as the gradient of
+# the rows? And if the table were a parameter in DDP?
 
 # %% guess="kilobytes"
 kilobytes = (2 * 64 * 16 * 4 + 64 * 8 + 1000) / 1000  # rows, gradient, ids, and what pickle adds
@@ -1026,11 +1049,12 @@ class Table:
 # %% [markdown]
 # ## Your turn: autograd through a call
 #
-# Autograd ends where the rows come from. A `torch.autograd.Function` tells it how to go on: `forward`
-# makes the output, `backward` gets the output's gradient, and returns one gradient for each input.
+# Autograd does not know how the rows came from the server. A `torch.autograd.Function` tells
+# autograd: `forward` makes the output; `backward` gets the gradient of the output, and returns one
+# gradient for each input.
 #
-# Autograd comes back only to what has an input that requires a gradient. The ids are integers; so
-# there is an `anchor`, any tensor that requires one.
+# Autograd calls `backward` only if an input requires a gradient. The ids are integers, which cannot
+# require a gradient; so there is an `anchor`, any tensor that requires a gradient.
 
 
 # %% exercise="RemoteRows"
@@ -1061,8 +1085,9 @@ check(RemoteRows)
 # %% [markdown]
 # ## Dense here, sparse there
 #
-# Now both kinds of parallelism in one job: the dense part in DDP, on the group of the two trainers,
-# and the table on rank 0. Each has its optimizer; the table's steps when both gradients are there.
+# One job now has both kinds of parallelism: the dense part in DDP, on the group of the two trainers,
+# and the table on rank 0. Each part has its own optimizer. The optimizer of the table steps when the
+# gradients of both trainers have arrived.
 
 
 # %%
@@ -1108,12 +1133,13 @@ beside(kilobytes, sum(data) / 3 / 1000, "kB")
 print(f"as a parameter in DDP: {100_000 * 16 * 4 / 1000:,.0f} kB, all-reduced")
 
 # %% [markdown]
-# **What to notice:** some kilobytes in place of megabytes. This is the shape of recommendation
-# models: DDP for what is dense, servers for what is sparse.
+# **What to notice:** a step moves some kilobytes instead of megabytes. Recommendation models have
+# this structure: DDP for the dense part, servers for the sparse part.
 
 # %% [markdown]
-# Beside all this torch's own: `RemoteModule` is your table, `dist_autograd` your `RemoteRows`, and its
-# `DistributedOptimizer` steps each parameter where it lies. It takes a few seconds to start.
+# torch has these parts too: `RemoteModule` is your table, `dist_autograd` your `RemoteRows`, and
+# `DistributedOptimizer` steps each parameter on the rank that holds the parameter. torch's RPC takes
+# a few seconds to start.
 
 
 # %%
@@ -1194,11 +1220,11 @@ print(torchs)
 # %% [markdown]
 # ## In this lab you have
 #
-# - written both sides of a parameter server, and three rules for who waits;
-# - given each gradient an age, and seen what it costs;
-# - found how many servers are enough, and that a finite bound does not cure a slow machine.
+# - written both sides of a parameter server, and three rules that decide which worker waits;
+# - given each gradient an age, and measured the cost of age;
+# - found the number of servers that is enough, and that a finite bound does not cure a slow machine.
 #
-# **Next:** take `Bounded` along: labs on failures need a job that goes on without a worker.
+# **Next:** keep `Bounded`: the labs on failures need a job that goes on without a worker.
 
 # %% [markdown]
 # **Before you hand in:** save, and run `ddpkit check --as-graded 08_parameter_server.ipynb` in a
