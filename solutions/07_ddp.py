@@ -157,7 +157,7 @@ stack(*runs, labels=labels, by=2)
 # DDP fills the record at the start of the next forward. After step 4, the record is therefore about
 # step 3.
 #
-# **Predict:** will torch's record of step 3 be like our picture of step 4?
+# **Predict:** will torch's record of step 3 be like our picture of step 3?
 
 # %%
 import ddpkit
@@ -174,7 +174,7 @@ def steps_logged():
 
 # %%
 logged = Cluster(2).run(steps_logged)
-stack(logged, step=4)
+stack(logged, step=3)
 if found := logged.results[0]:  # a job may have fewer ranks
     compute = "forward_compute_time", "backward_compute_time"
     for name in (*compute, "backward_comm_time", "backward_compute_comm_overlap_time"):
@@ -182,12 +182,12 @@ if found := logged.results[0]:  # a job may have fewer ranks
     print("torch's buckets:", found["rebuilt_bucket_sizes"], "B")
 
 # %% [markdown]
-# **What to notice:** two steps of the same run, one measured inside DDP, the next outside. Torch's
-# forward lasts until the backward begins. `backward_comm_time` lasts from the start of the first
+# **What to notice:** the same step, measured inside DDP and outside. Torch's backward begins where
+# the forward ends, so the loss counts as backward. `backward_comm_time` lasts from the start of the first
 # bucket to the end of the last bucket. The overlap is the part before the last gradient is ready.
 # The rest of `backward_comm_time` is the counterpart of *exposed* in our bar.
 #
-# Both records have real times, so the two steps may differ.
+# Both records have real times, and each record takes some time itself.
 
 # %% [markdown]
 # ## 25 MB is a guess
