@@ -31,8 +31,7 @@ from ddpkit import Cluster, beside, check, show
 #
 # A *cluster* of four runs your function in four processes at once. Each process is called a **rank**.
 # The ranks talk through [`torch.distributed`](https://docs.pytorch.org/docs/stable/distributed.html).
-# A *backend* moves the bytes: **gloo** between processors, as here, or **NCCL** between GPUs of
-# NVIDIA.
+# A *backend* moves the bytes: **gloo** between CPUs, as here, or **NCCL** between NVIDIA GPUs.
 
 # %%
 cluster = Cluster(4)
@@ -163,12 +162,12 @@ check(token_ring)
 #
 # Inside a laptop, messages are too fast to watch. So the next cluster is *emulated*: its ranks are
 # real, but each rank's clock runs as on its own machine, with a link of 1 Gbit/s. On this link, a
-# message of 4 MB takes 32.2 ms. (1 MB is 1,000,000 bytes in all labs, except for torch's bucket caps
-# in lab 05.)
-#
-# The kit draws a row for each rank; time runs to the right.
+# message of 4 MB takes 32.2 ms: 0.2 ms until the first byte arrives, and 32 ms for all bytes. (1 MB
+# is 1,000,000 bytes in all labs, except for torch's bucket caps in lab 05.)
 
 # %% [markdown]
+# The kit draws a row for each rank; time runs to the right.
+#
 # **Predict:** a token of 4 MB goes around. Which shape will the bars in the four rows make? How long
 # will the whole way take? Write the time in place of the dots.
 
@@ -259,9 +258,9 @@ def after_you():
 run = Cluster(2).run(after_you, expect_error=True)
 
 # %% [markdown]
-# A **deadlock**. Neither rank raised an error, and neither used a processor: on a real cluster, such
-# a job costs money all night and does nothing. Read the explanation from the top: which ranks wait,
-# in which call, in which line, and why the waiting cannot end.
+# A **deadlock**. Neither rank raised an error, and neither used CPU time: on a real cluster, such a
+# job costs money all night and does nothing. Read the explanation from the top: which ranks wait, in
+# which call, in which line, and why the waiting cannot end.
 #
 # Does it help if both ranks send first?
 
@@ -366,8 +365,8 @@ beside(shift_ms, run.trace.duration_ms, "ms")
 # %% [markdown]
 # ## The way out
 #
-# `Cluster` has started the ranks for you, and has joined them in a process group. This is the same
-# without the kit, in a file `hello.py`:
+# `Cluster` has started the ranks for you, and has joined them in a process group. The script below
+# does the same without the kit. Save the script in a file `hello.py`:
 #
 # ```python
 # import torch, torch.distributed as dist

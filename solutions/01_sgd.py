@@ -107,7 +107,7 @@ def descend(learning_rate, steps):
 
 # %% [markdown]
 # **Predict:** after 20 steps, which learning rate has the lowest loss: 0.01, 1 or 100? And which
-# shape has the curve of the learning rate 100?
+# shape does the curve for the learning rate 100 have?
 
 # %%
 plt.figure(figsize=(6, 3))
@@ -130,7 +130,7 @@ plt.show()
 # drawn at random; its gradient points roughly in the same direction as the gradient of all images. An
 # **epoch** uses every image once.
 #
-# **Predict:** how many steps has an epoch with minibatches of 64 images? How large is the last
+# **Predict:** how many steps are in an epoch with minibatches of 64 images? How large is the last
 # minibatch?
 
 
@@ -354,7 +354,8 @@ show(Cluster(1, machine="laptop core").run(three_steps))
 # %% [markdown]
 # ## The way out
 #
-# This is the same with torch's own classes. Save it in a file `sgd.py`, and run `python sgd.py`:
+# The script below runs SGD with torch's own classes. Save the script in a file `sgd.py`, and run
+# `python sgd.py`:
 #
 # ```python
 # import torch

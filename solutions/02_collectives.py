@@ -18,7 +18,7 @@
 # # 02 · Collectives
 #
 # **You will build** broadcast, reduce, scatter, gather, all-gather, reduce-scatter and a barrier,
-# from `send` and `recv` alone, and measure the cost of a message on a link.
+# from `send`, `recv`, `isend` and `irecv` alone, and measure the cost of a message on a link.
 #
 # **You need** lab 00. No GPU and no network. About 90 minutes.
 
@@ -370,7 +370,7 @@ print(run.traffic)
 # chunk from each rank.
 #
 # **Predict:** the root could also broadcast the whole list, and each rank would take its chunk out of
-# the list. How many times as many bytes would the ranks send then, on four ranks?
+# the list. On four ranks, by which factor does the broadcast send more bytes than the scatter?
 
 # %% [markdown]
 # <details><summary>An answer</summary>
@@ -617,10 +617,10 @@ show(slow.run(one_is_late))
 # %% [markdown]
 # ## The same from torch
 #
-# Your functions have the same signatures as torch's own. So one program can use either: `c` is
-# `torch.distributed`, or a namespace with your seven functions.
+# Your functions have the same signatures as torch's own functions, so one program can use either. The
+# argument `c` of the program below is `torch.distributed`, or a namespace with your seven functions.
 #
-# **Predict:** which of the two will be faster, and by how much?
+# **Predict:** will the program be faster with torch's functions or with yours, and by how much?
 
 
 # %%
@@ -651,7 +651,7 @@ if None not in yours.results:  # a job may have fewer ranks
 compare(yours, torchs, labels=["yours", "torch.distributed"])
 
 # %% [markdown]
-# **What to notice:** both give the same results, in about the same time. Your rows show every
+# **What to notice:** both runs give the same results, in about the same time. Your rows show every
 # message. torch's rows show one bar for each collective; now you know the messages inside such a bar.
 
 # %% [markdown]

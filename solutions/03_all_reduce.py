@@ -67,7 +67,7 @@ cluster.run(torch_sum).results
 # A message takes a **latency** $\alpha$, and then its bytes pass at the **bandwidth** $\beta$. For
 # $S$ bytes, we write $t = S/\beta$. So two counts give the time of an all-reduce:
 #
-# - latencies: the number of messages in a row, each waiting for the message before;
+# - latencies: the number of messages in a row, each waiting for the previous message;
 # - bytes: the number of bytes on the busiest link.
 #
 # Each check below prints both counts. (On a network of your own, lab 02's `fit_link` finds $\alpha$
@@ -180,10 +180,11 @@ def round_robin(x: torch.Tensor) -> torch.Tensor:
 check(round_robin)
 
 # %% [markdown]
-# **What to notice:** the time is $(n - 1)(\alpha + t)$. The ranks send the same bytes, but one
-# message after the other. So the second way takes $n - 1$ latencies instead of one, and needs memory
-# for one tensor instead of $n - 1$: more time for less memory. (Is there a problem if a rank adds the
-# tensors in the order in which they arrive? The end of this lab answers this question.)
+# **What to notice:** the time is $(n - 1)(\alpha + t)$. The ranks send as many bytes as in the first
+# way, but one message after the other. So the second way takes $n - 1$ latencies instead of one, and
+# needs memory for one tensor instead of $n - 1$: more time for less memory. (Is there a problem if a
+# rank adds the tensors in the order in which they arrive? The end of this lab answers this
+# question.)
 
 # %% [markdown]
 # ## 3 · A master and its workers
@@ -387,11 +388,11 @@ print(cluster.run(pass_around, torch.ones(8)).traffic.table())
 # %% [markdown]
 # ## A ring, the right way
 #
-# Cut the tensor into n chunks. **Share-reduce:** in each round, every rank sends one chunk to the
-# right, and adds the chunk that arrives to its own. After $n - 1$ rounds, each rank has one finished
-# chunk: the sum over all ranks. **Share only:** in $n - 1$ more rounds, the finished chunks go
-# around, and the ranks copy them. ([Patarasuk and Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002)
-# show that no all-reduce sends fewer bytes.)
+# Cut the tensor into n chunks. **Share-reduce**, a reduce-scatter: in each round, every rank sends
+# one chunk to the right, and adds the chunk that arrives to its own. After $n - 1$ rounds, each rank
+# has one finished chunk: the sum over all ranks. **Share only**, an all-gather: in $n - 1$ more
+# rounds, the finished chunks go around, and the ranks copy these chunks. ([Patarasuk and
+# Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002) show that no all-reduce sends fewer bytes.)
 
 # %% [markdown]
 # **Predict:** how many times $S$ does each rank send, with four ranks? And with 1000?
@@ -607,8 +608,9 @@ print(f"half of them below {ratios[len(ratios) // 2]:.3f}")
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# Both take the same time if $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In 40 ms, the link moves
-# 100,000 bytes. (The cell tries multiples of 1,000, and prints the first with which the ring wins.)
+# The ring and the butterfly take the same time if $0.5\,t = 4\alpha$, so $t = 8\alpha = 40$ ms. In
+# 40 ms, the link moves 100,000 bytes. (The cell tries multiples of 1,000, and prints the first with
+# which the ring wins.)
 #
 # </details>
 
@@ -626,8 +628,9 @@ for (name, nbytes), seconds in sorted(times.items(), key=lambda item: item[0][1]
     print(f"{nbytes:7,} bytes: {name:9} {seconds * 1e3:5.1f} ms")
 
 # %% [markdown]
-# The two lines in the middle have the predicted size, at which both take about the same time. With a
-# quarter of this size the butterfly wins, and with four times this size the ring wins.
+# The two measurements in the middle have the predicted size, at which the butterfly and the ring
+# take about the same time. With a quarter of this size the butterfly wins, and with four times this
+# size the ring wins.
 #
 # Nobody wants to choose by hand. So let `predict` choose, here for a network between GPUs with 100
 # Gbit/s and 10 µs:

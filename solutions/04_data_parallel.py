@@ -634,9 +634,9 @@ def formula(images, n):
 
 
 # %% [markdown]
-# **Predict:** 16 ranks share 1,024 images. How many times as many images per second do they process
-# as one rank? And how many times as many if each of the 16 ranks has 512 images? Use the numbers
-# above; the bandwidth alone gives 1 ms for $S$ bytes.
+# **Predict:** 16 ranks share 1,024 images. By which factor do the 16 ranks process more images per
+# second than one rank alone? And by which factor if each of the 16 ranks has 512 images? Use the
+# numbers above; the bandwidth alone gives 1 ms for $S$ bytes.
 
 # %% guess="strong_16"
 strong_16 = 30.5 / (3.1 + 30 * (0.05 + 0.96 / 16))  # your prediction: times as fast
@@ -682,11 +682,14 @@ for n in measured[True]:
     print(f"n = {n:2}: strong {texts[0]}, weak {texts[1]}")
 
 # %% [markdown]
-# **What to notice:** strong scaling comes to an end. With more ranks, each computes less, but the
-# communication does not shrink, and with 32 ranks the step is longer again. Weak scaling goes on: a
-# rank's compute stays the same, each rank sends less than $2S$, and only the latencies grow. But the
-# batch grows too, and large batches give less and less for their price (lab 01). ([Goyal and
-# others](https://arxiv.org/abs/1706.02677) trained with batches of 8,192 images on 256 GPUs.)
+# **What to notice:** strong scaling comes to an end. With more ranks, each rank computes less, but
+# the communication does not shrink: for 32 ranks, the line predicts a longer step than for 16.
+
+# %% [markdown]
+# Weak scaling goes on: a rank's compute stays the same, each rank sends less than $2S$, and only the
+# latencies grow. But the batch grows too, and large batches give less and less for their price (lab
+# 01). ([Goyal and others](https://arxiv.org/abs/1706.02677) trained with batches of 8,192 images on
+# 256 GPUs.)
 
 # %% [markdown]
 # **In words:** 16 ranks with 1,024 images are not 16 times as fast as one rank. How many times as fast are they, and where has the rest of the time gone? Say how many ms of a step are compute and how many are communication.

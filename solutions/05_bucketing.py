@@ -365,7 +365,7 @@ show(large, step=6)
 #
 # $$2(n - 1)\,\alpha + 2\,\frac{n - 1}{n} \cdot \frac{B}{\beta}$$
 #
-# An all-reduce starts when its bucket has closed *and* the all-reduce before is done. With the best
+# An all-reduce starts when its bucket has closed *and* the previous all-reduce is done. With the best
 # cap, the last all-reduce is done earlier than with any other cap.
 
 
@@ -411,7 +411,7 @@ print(f"best of these caps, as predicted: {best} MB")
 # Is this prediction true? ddpkit's simulator plays the recorded step with every cap (`sweep`), and we
 # measure the step with every cap on the emulated link.
 #
-# **Predict:** which shape has the curve of the step's time over the cap?
+# **Predict:** draw the time of a step over the cap. Which shape does the curve have?
 
 
 # %%
@@ -480,9 +480,9 @@ explore_buckets(large, cap_mb=best)
 # dist.destroy_process_group()
 # ```
 #
-# In the first step, the hook prints one bucket of 33,280 numbers: before torch has seen a backward,
-# the first bucket may hold 1 MB. In the second step, the hook prints two buckets of 16,640 numbers,
-# four layers in each.
+# In the first step, the hook prints one bucket of 33,280 numbers: until torch has seen a backward,
+# one bucket holds all gradients, without a cap. In the second step, the hook prints two buckets of
+# 16,640 numbers, four layers in each.
 
 # %% [markdown]
 # ## In this lab you have

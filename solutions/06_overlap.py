@@ -228,9 +228,9 @@ class Reducer:
 check(Reducer)
 
 # %% [markdown]
-# **Predict:** the training below overlaps communication with backward. It sends the same bytes in as
-# many messages as the bucketed training. How many milliseconds of the communication will still be
-# exposed?
+# **Predict:** the training below overlaps communication with backward. The ranks send the same bytes
+# as in the bucketed training, in the same number of all-reduces. How many milliseconds of the
+# communication will still be exposed?
 
 # %% guess="exposed_ms"
 exposed_ms = 25 / 12 + 0.4  # your prediction, in ms
@@ -256,12 +256,12 @@ compare(naive, bucketed, overlapped, labels=["naive", "bucketed", "overlapped"])
 beside(exposed_ms, of_step(overlapped, "exposed"), "ms exposed")
 
 # %% [markdown]
-# **What to notice:** a bucket moves while backward makes the gradients of the next buckets. Only
-# about the last bucket is still exposed: while the last bucket moves, backward is over and the ranks
-# compute nothing. So small buckets are good here: a small last bucket moves quickly.
+# **What to notice:** a bucket moves while backward makes the gradients of the next buckets. Little
+# more than the last bucket is still exposed: while the last bucket moves, backward is over and the
+# ranks compute nothing. So small buckets are good here: a small last bucket moves quickly.
 
 # %% [markdown]
-# **In words:** the bucketed and the overlapped run send the same bytes in as many all-reduces. Why is a step of the overlapped run shorter, and by how many ms? What would happen if the link were ten times slower?
+# **In words:** the bucketed and the overlapped run send the same bytes in the same number of all-reduces. Why is a step of the overlapped run shorter, and by how many ms? What would happen if the link were ten times slower?
 
 # %% [markdown]
 # *Your words:*
@@ -648,8 +648,8 @@ check(DistributedDataParallel)
 # Now the training loop is an ordinary loop; only the model is wrapped. The next cells run your class
 # and torch's class with the same data, the same caps and the same link.
 #
-# **Predict:** how many times as long does a step take with your class as with torch's? Will the
-# gradients be equal?
+# **Predict:** divide the time of a step with your class by the time of a step with torch's class. How
+# large is the quotient? Will the gradients be equal?
 
 # %% guess="times_as_long"
 times_as_long = 1  # your prediction
@@ -858,7 +858,7 @@ heat_map(mine)
 # `mine.trace.save("run.json.gz")` saves the trace of the run. In a terminal,
 # `ddpkit trace run.json.gz` prints where the time of the run went. With `--export all.json`, the
 # command writes a file for [Perfetto](https://ui.perfetto.dev), which runs in the browser: click
-# "Open trace file". You can watch a run of minutes while the model trains, if the training loop calls
+# "Open trace file". You can watch a long run while the model trains, if the training loop calls
 # `watch.report(loss.item())`:
 #
 # ```python
