@@ -308,7 +308,7 @@ def _definition(function: Any) -> tuple[str, str, int]:
 
 
 def _said_under_torchrun(given: list[str]) -> str:
-    """Return the words on an emulated cluster whose ranks torchrun has started."""
+    """Return the words on an emulated cluster with ranks that torchrun has started."""
     what = " and ".join(filter(None, [", ".join(given[:-1]), given[-1]]))
     real, verb = "network and the machines are real", "are"
     if given == ["link="]:

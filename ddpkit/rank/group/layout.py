@@ -41,7 +41,7 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
     """Return the strides of a call's first tensor if its order in memory is not that of its shape.
 
-    The tuple is empty for a contiguous tensor, and for a call whose tensors the backend copies.
+    The tuple is empty for a contiguous tensor, and for a call with tensors that the backend copies.
     Raises ValueError for a call that would move other elements than those of its tensors.
 
     op       torch.distributed's name of the collective

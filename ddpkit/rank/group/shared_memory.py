@@ -1,4 +1,4 @@
-"""Refuses collectives whose outputs share memory with each other, or with an input.
+"""Refuses collectives with outputs that share memory with each other, or with an input.
 
 Outputs that share memory overwrite each other: `[t] * n` is one tensor n times, and every entry of
 the list ends with the value of the last rank.
@@ -26,7 +26,7 @@ OVERWRITTEN_ON_NCCL = (
     *OVERWRITTEN_ON_GLOO,
     *("gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all"),
 )
-GATHERS = ("gather", "all_gather_into_tensor")  # calls whose output has a part of each rank
+GATHERS = ("gather", "all_gather_into_tensor")  # calls with an output that has a part of each rank
 EXCHANGES = ("all_to_all", "all_to_all_single")
 Place: TypeAlias = tuple[int, int]  # the addresses of the first byte, and of the next one behind
 
