@@ -24,7 +24,7 @@ from ddpkit.exercises.ranks import timed
 from ddpkit.grade import apart, judging
 from ddpkit.grade.apart import Allowance, TooMuch, each_apart
 from ddpkit.grade.inside.claims import encode
-from ddpkit.grade.judging import TOO_MUCH, Judge
+from ddpkit.grade.judging import ALLOWED, TOO_MUCH, Judge
 from ddpkit.grade.merge import merge
 from ddpkit.grade.questions import SealedCase
 from ddpkit.grade.reading import _plan
@@ -275,5 +275,6 @@ def test_time_that_is_claimed_is_recomputed_from_no_more_than_it_takes() -> None
     ]
     begun = os.times()
     row = Judge().judged([claimed(question, programs=programs)])[question.key]
-    assert row.status == "error"
-    assert os.times().children_user - begun.children_user < 4
+    judged = row.says == ("x is missing",)  # on a machine that is fast enough
+    assert judged or row.says == (TOO_MUCH,)
+    assert os.times().children_user - begun.children_user < ALLOWED.seconds + 2
