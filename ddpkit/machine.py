@@ -10,11 +10,13 @@ start any operation at all. The peak is that of the operation's dtype. A measure
 each kind of operation, a launch of its own and an efficiency for each size.
 
 A machine may have a device, as each named GPU does. Then a launch costs the host time, and the
-roofline's part costs the device time: host and device work side by side.
+roofline's part costs the device time: host and device work side by side. A bus copies between the
+device's memory and the host's, and the host is a machine of its own.
 
 Machines are named (`NAMED`, in data/machines.json, each number with its source), said in numbers,
 "1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file that `ddpkit machine --measure` has
-written. "device of" before numbers or a file gives the machine a device.
+written. "device of" before numbers or a file gives the machine a device, with a bus and a host
+after semicolons: "device of 400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB".
 """
 
 import json
@@ -30,7 +32,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from ddpkit.link import Link
+from ddpkit.machine_numbers import number_of, numbers_of
 from ddpkit.text import by_rank
 
 NAMED_FILE = Path(__file__).with_name("data") / "machines.json"
@@ -52,11 +54,8 @@ _COMPUTED_AS = {
     "float8_e4m3fn": "float16",
     "float8_e5m2": "float16",
 }
+PAGEABLE = 0.5  # the part of the bus that pageable memory reaches: stated by ddpkit
 _DEVICE = re.compile(r"(?:device\s+of\s+)+", re.IGNORECASE)
-_PART = re.compile(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([^\W\d]+(?:/s)?)\s*")
-_FLOPS = re.compile(r"([kMGTP]?)(?:FLOPS|FLOP/s|flops|flop/s)")
-_SIZE = re.compile(r"(?i:[kmgt]i?)?B")
-_PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +91,8 @@ class MachineModel:
     efficiency  the part that is reached of the peak, and of the bandwidth
     kinds       of a measured machine: the costs of each kind of operation
     has_device  True if a host launches operations on a device
+    bus         of a device: bytes/s of a copy to or from pinned memory of the host
+    host        of a device: the rank's share of the host; None: a host without limits
     title       in words; source, by the name of a number, where that is from
     """
 
@@ -105,6 +106,8 @@ class MachineModel:
     title: str = ""
     source: Mapping[str, str] = field(default_factory=dict, hash=False)
     has_device: bool = False
+    bus: float = math.inf
+    host: "MachineModel | None" = None
 
     def peak(self, dtype: str = "float32") -> float:
         """FLOP/s of a dtype, by torch's name: that of the one it is computed as, if need be."""
@@ -124,9 +127,16 @@ class MachineModel:
         launch, work = self._costs(kind, flops, nbytes, dtype)
         return round(launch), round(work)
 
+    def _measured(self, kind: str) -> KindCost | None:
+        return self.kinds.get(kind) or self.kinds.get(_LIKE.get(kind, kind))
+
+    def copy_ns(self, nbytes: int, *, pinned: bool) -> int:
+        """Return the ns of a copy over the bus; pageable memory takes twice as long as pinned."""
+        return round(1e9 * nbytes / (self.bus if pinned else self.bus * PAGEABLE))
+
     def _costs(self, kind: str, flops: float, nbytes: int, dtype: str) -> tuple[float, float]:
         launch, (of_peak, of_bandwidth) = self.launch_ns, self.efficiency
-        own = self.kinds.get(kind) or self.kinds.get(_LIKE.get(kind, kind))
+        own = self._measured(kind)
         if own is not None:
             launch = own.launch_ns
             if flops:
@@ -143,7 +153,8 @@ class MachineModel:
         Numbers are told apart by their units: FLOP/s the peak of every dtype, B/s or bit/s the
         memory's bandwidth, B its size, s the launch. The peak must be there; without another number
         it is unlimited, and a launch takes no time. They are what is reached: the efficiency is 1.
-        "device of" before numbers or a file gives a device: the launch is its host's.
+        "device of" before numbers or a file gives a device: the launch is its host's. Then
+        "; bus 25 GB/s" and "; host 70 GFLOP/s, 20 GB/s, 64 GB" may follow.
         """
         if isinstance(text, MachineModel):
             return text
@@ -152,10 +163,7 @@ class MachineModel:
         words = os.fspath(text).strip()
         device = _DEVICE.match(words)
         if device is not None:
-            machine = cls.parse(words[device.end() :])
-            if machine.has_device:
-                return machine
-            return replace(machine, name=f"device of {machine}", has_device=True)
+            return _device_of(words[device.end() :])
         if words.endswith(".json"):
             return _from_file(Path(words))
         for name, machine in named().items():
@@ -181,6 +189,10 @@ class MachineModel:
         found["launch_us"] = self.launch_ns / 1e3
         if self.has_device:
             found["has_device"] = True
+        if self.bus < math.inf:
+            found["bus"] = self.bus
+        if self.host is not None:
+            found["host"] = self.host.name
         found["efficiency"] = dict(zip(("flops", "bytes"), self.efficiency, strict=True))
         if self.kinds:
             found["kinds"] = {
@@ -236,18 +248,13 @@ def speed_range(was: MachineModel, to: MachineModel) -> tuple[float, float]:
     """
     ratios: set[float] = set()
     for kind in KINDS:
-        costs = [
-            machine.kinds.get(kind) or machine.kinds.get(_LIKE.get(kind, kind))
-            for machine in (was, to)
-        ]
+        costs = [machine._measured(kind) for machine in (was, to)]
         sizes = {work for cost in costs if cost for work, _ in cost.points} or {1.0}
         for work in sizes:
             here, there = (_rates(*each, work) for each in zip((was, to), costs, strict=True))
-            pairs = zip(there, here, strict=True)
+            pairs = [*zip(there, here, strict=True)]
             ratios |= {more / less if less else math.inf for more, less in pairs if more != less}
-            ratios |= {
-                1.0 for more, less in zip(there, here, strict=True) if more == less < math.inf
-            }
+            ratios |= {1.0 for more, less in pairs if more == less < math.inf}
     if not all(0 < ratio < math.inf for ratio in ratios):
         raise ValueError(
             f"{was} and {to} cannot be compared: one has a launch time or a bandwidth, which the "
@@ -296,6 +303,30 @@ def _from_file(path: Path) -> MachineModel:
         ) from None
 
 
+def _device_of(text: str) -> MachineModel:
+    """The machine of "400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB"."""
+    first, *more = (part.strip() for part in text.split(";"))
+    machine = MachineModel.parse(first)
+    given: dict[str, Any] = {}
+    for part in more:
+        name, _, numbers = part.partition(" ")
+        if name == "bus":
+            kind, given["bus"] = number_of(numbers, text)
+            if kind != "bandwidth":
+                raise ValueError(
+                    f'cannot read {part!r} in the machine {text!r}: write "bus 25 GB/s"'
+                )
+        elif name == "host":
+            given["host"] = _from_numbers(numbers)
+        else:
+            raise ValueError(
+                f"cannot read {part!r} in the machine {text!r}: after a semicolon stands "
+                '"bus 25 GB/s" or "host 70 GFLOP/s, 20 GB/s, 64 GB"'
+            )
+    name = machine.name if machine.has_device else f"device of {machine}"
+    return replace(machine, name="; ".join([name, *more]), has_device=True, **given)
+
+
 def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
     """The machine that a file tells of. Raises KeyError, TypeError or ValueError."""
     efficiency = found.get("efficiency", {})
@@ -318,12 +349,15 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
         str(found.get("title", "")),
         dict(found.get("source", {})),
         bool(found.get("has_device", False)),
+        float(found.get("bus", math.inf)),
+        _from_numbers(found["host"]) if "host" in found else None,
     )
     parts = [*machine.efficiency, *(part for cost in kinds.values() for _, part in cost.points)]
     if "float32" not in flops:
         raise ValueError('"flops" gives no peak for "float32"')
-    if not all(number > 0 for number in (*flops.values(), machine.bandwidth, *parts)):
-        raise ValueError("a peak, a bandwidth and an efficiency must be above 0")
+    rates = *flops.values(), machine.bandwidth, machine.bus, *parts
+    if not all(number > 0 for number in rates):
+        raise ValueError("a peak, a bandwidth, a bus and an efficiency must be above 0")
     for kind, cost in kinds.items():
         if kind not in KINDS:
             raise ValueError(f"the kind {kind!r} is unknown: the kinds are {', '.join(KINDS)}")
@@ -334,14 +368,7 @@ def _read(name: str, found: Mapping[str, Any]) -> MachineModel:
 
 def _from_numbers(text: str) -> MachineModel:
     """The machine of "1 TFLOP/s, 100 GB/s, 64 MB, 5 us"."""
-    numbers: dict[str, float] = {}
-    for part in text.split(","):
-        name, value = _number(part, text)
-        if name in numbers:
-            raise ValueError(f"the machine {text!r} has two numbers of one kind: {part.strip()!r}")
-        numbers[name] = value
-    if not numbers.get("flops"):
-        raise ValueError(f'the machine {text!r} has no peak: give one, as in "1 TFLOP/s"')
+    numbers = numbers_of(text)
     memory = numbers.get("memory")
     return MachineModel(
         ", ".join(part.strip() for part in text.split(",")),
@@ -351,26 +378,4 @@ def _from_numbers(text: str) -> MachineModel:
         numbers.get("launch", 0.0),
         title="by its numbers",
         source=dict.fromkeys(numbers, "given"),
-    )
-
-
-def _number(part: str, text: str) -> tuple[str, float]:
-    """What one number of a machine is, and how much: in FLOP/s, bytes/s, bytes or ns."""
-    match = _PART.fullmatch(part)
-    try:
-        if match is not None:
-            number, unit = match.groups()
-            if flops := _FLOPS.fullmatch(unit):
-                return "flops", float(number) * 1000 ** _PREFIXES.index(flops[1])
-            if _SIZE.fullmatch(unit):
-                return "memory", Link.parse(f"{number} {unit}/s").bytes_per_s
-            link = Link.parse(f"{number} {unit}")
-            if link.bytes_per_s < math.inf:
-                return "bandwidth", link.bytes_per_s
-            return "launch", float(link.latency_ns)
-    except ValueError:
-        pass
-    raise ValueError(
-        f"cannot read {part.strip()!r} in the machine {text!r}: write it as "
-        '"1 TFLOP/s, 100 GB/s, 64 MB, 5 us"'
     )

@@ -57,6 +57,8 @@ def _described(each: MachineModel) -> str:
         ("bandwidth", f"{each.bandwidth / 1e9:,.4g} GB/s"),
         ("memory", f"{(each.memory or 0) / 2**30:.3g} GiB"),
         ("launch_us", f"{each.launch_ns / 1e3:.3g} us{' of the host' if each.has_device else ''}"),
+        ("bus", f"{each.bus / 1e9:.4g} GB/s to and from the host's pinned memory"),
+        ("host", f"{each.host} for each rank"),
         ("efficiency", f"{of_peak:.2g} of the peak, {of_bandwidth:.2g} of the bandwidth"),
         ("kinds", f"own efficiencies of {', '.join(each.kinds)}"),
     ]

@@ -188,3 +188,36 @@ def test_operations_are_of_a_kind(what, kind):
         what(torch.empty(4, 4))
     found = {KINDS[number - 1] for number in counted if number}
     assert found == {kind}
+
+
+def test_a_device_has_a_bus_and_a_host(tmp_path):
+    text = "device of 400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB"
+    machine = MachineModel.parse(text)
+    assert (str(machine), machine.bus) == (text, 25e9)
+    assert machine.host is not None
+    assert (machine.host.peak(), machine.host.bandwidth, machine.host.memory) == (
+        70e9,
+        20e9,
+        64_000_000_000,
+    )
+    assert machine.copy_ns(100_000_000, pinned=True) == 4_000_000
+    assert machine.copy_ns(100_000_000, pinned=False) == 8_000_000
+    assert MachineModel.parse("device of 1 TFLOP/s").copy_ns(10**9, pinned=False) == 0
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(machine.as_json()))
+    found = MachineModel.parse(path)
+    assert (found.bus, found.host) == (machine.bus, machine.host)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("device of 1 TFLOP/s; bus 5 us", "bus 25 GB/s"),
+        ("device of 1 TFLOP/s; bus", "cannot read"),
+        ("device of 1 TFLOP/s; cable 5 GB/s", "after a semicolon"),
+        ("device of 1 TFLOP/s; host 20 GB/s", "has no peak"),
+    ],
+)
+def test_a_bus_or_a_host_that_cannot_be_read_is_named(text: str, words: str):
+    with pytest.raises(ValueError, match=words):
+        MachineModel.parse(text)
