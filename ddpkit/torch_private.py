@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from enum import Enum
 from operator import attrgetter, methodcaller
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpkit.errors import UnsupportedTorch
@@ -871,6 +871,65 @@ def _take_lists() -> bool:
 
 
 _known(Feature.DEVICES, f"torch.optim.optimizer.{TAKE_LISTS}", probe=_take_lists)
+
+
+def batches() -> Any:
+    """Return the base class of a DataLoader's iterators."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    return _BaseDataLoaderIter
+
+
+_known(
+    Feature.DEVICES,
+    "torch.utils.data.dataloader._BaseDataLoaderIter",
+    probe=lambda: [*inspect.signature(batches().__init__).parameters] == ["self", "loader"],
+)
+
+
+def pinned(batch: Any) -> Any:
+    """Return a batch with its tensors in pinned memory, as a DataLoader pins a batch."""
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    return pin_memory(batch)  # type: ignore[no-untyped-call]
+
+
+_known(Feature.DEVICES, "torch.utils.data._utils.pin_memory.pin_memory", probe=lambda: True)
+
+# Where FSDP2 moves parameters to the device: torch 2.7 calls the function from another module.
+MOVE_STATES = "_move_states_to_device"
+FSDP2 = "torch.distributed.fsdp._fully_shard"
+FSDP2_MOVES = (f"{FSDP2}._fsdp_init", f"{FSDP2}._fully_shard")
+# torch's code says `.to(device)` for the device on which a tensor lies already, and moves here.
+_MOVES_UP = {f"{FSDP2}._fsdp_param": "all_gather_inputs"}
+_MOVES_DOWN = {
+    f"{FSDP2}._fsdp_collectives": "foreach_reduce",
+    "torch.distributed._state_dict_utils": "_iterate_state_dict",
+    "torch.distributed.fsdp._state_dict_utils": "_common_unshard_post_state_dict_hook",
+}
+
+
+def moves_up(frame: FrameType) -> bool:
+    """True for a function in which torch moves a tensor of the host to the device."""
+    return _MOVES_UP.get(frame.f_globals.get("__name__", "")) == frame.f_code.co_name
+
+
+def moves_down(frame: FrameType) -> bool:
+    """True for a function in which torch moves a tensor of the device to the host."""
+    return _MOVES_DOWN.get(frame.f_globals.get("__name__", "")) == frame.f_code.co_name
+
+
+def _moves_states() -> bool:
+    from torch.distributed.fsdp._fully_shard import _fsdp_init, _fsdp_param
+
+    moved = [*inspect.signature(getattr(_fsdp_init, MOVE_STATES)).parameters]
+    return moved == ["params", "buffers", "device"] and isinstance(
+        _fsdp_param.FSDPParam.all_gather_inputs, property
+    )
+
+
+_known(Feature.DEVICES, f"{FSDP2_MOVES[0]}.{MOVE_STATES}", probe=_moves_states)
+_known(Feature.DEVICES, f"{FSDP2}._fsdp_param.FSDPParam.all_gather_inputs", probe=_moves_states)
 
 
 # The stand-in for a GPU

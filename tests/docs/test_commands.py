@@ -170,7 +170,7 @@ def test_the_clusters_of_the_page_on_emulation(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.json").write_text('{"flops": {"float32": 1e12}}')
     devices = [eval(line, given) for line in with_device.splitlines()]
-    assert len(devices) == 3
+    assert len(devices) == 4
     assert all(repr(cluster).startswith("2 ranks · gloo · cpu") for cluster in devices)
     assert all(machine.has_device for cluster in devices for machine in cluster.machines)
 

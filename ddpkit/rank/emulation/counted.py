@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,7 @@ from ddpkit.machine import MachineModel
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation.clock import Clocks, LaterClock, ThreadClock
 from ddpkit.rank.emulation.device import Device
+from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED
 from ddpkit.rank.emulation.memory import Memory
 from ddpkit.rank.emulation.meter import Meter, first_tensor, is_plain, is_traced, rule_of, words
 from ddpkit.rank.emulation.shapes_only import shapes_only
@@ -35,6 +36,9 @@ from ddpkit.rank.mode import PlainMode
 from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.simulate.device import DOWN
+
+if TYPE_CHECKING:
+    from ddpkit.rank.emulation.places import Places
 
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _MADE_OF_DATA = torch.ops.aten.lift_fresh.default
@@ -93,6 +97,7 @@ class Counting(PlainMode):
         self._thread = threading.get_ident()
         self.on = True
         self.loose: LooseOperations | None = None  # on the main thread, while compute is recorded
+        self.places: Places | None = None  # tells the places of a script's tensors
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -105,7 +110,7 @@ class Counting(PlainMode):
         here = self.on and threading.get_ident() == self._thread
         counts = here and not self._clock.stands
         if self._device is not None and here:  # copies of ddpkit's own need gloo's bytes as well
-            self._device.touch((*args, *kwargs.values()))
+            self._device.carried.touch((*args, *kwargs.values()))
         if self._uncomputed is not None and here:
             out = self._uncomputed.run(func, args, kwargs)
         else:
@@ -114,18 +119,21 @@ class Counting(PlainMode):
             if func.is_view:  # of a storage that is known, but for a parameter's
                 if type(args[0]) is torch.nn.Parameter:
                     self._memory.see(args[:1])
-                elif func is _MADE_OF_DATA and self._device is not None and self._memory.steps:
-                    self._memory.give_to_host(args[0])
+                elif func is _MADE_OF_DATA and self._device is not None:
+                    if self._memory.steps:
+                        self._memory.give_to_host(args[0])
+                    elif self.places is not None:
+                        self._memory.see(args, self.places.of_data)
                 return out
-            of_host = self._device is not None and self._is_of_host(args)
+            place = self._place(func, args, kwargs)
             self._memory.see(args)
-            self._memory.see((out,))
+            self._memory.see((out,), place)
             error = self._memory.overflow()
             if error is not None:
                 del out  # else the error would keep it alive
                 raise error
             if self._device is not None:
-                self._launch(self._device, of_host, func, args, kwargs, out)
+                self._launch(self._device, place, func, args, kwargs, out)
                 return out
             ns = self._meter.ns(func, args, kwargs, out)
             if ns:
@@ -135,11 +143,15 @@ class Counting(PlainMode):
         return out
 
     def _launch(
-        self, device: Device, of_host: bool, func: Any, args: Any, kwargs: Any, out: Any
+        self, device: Device, place: str, func: Any, args: Any, kwargs: Any, out: Any
     ) -> None:
         """Let the device do an operation; the host waits if the operation gives it a value."""
+        if self.places is not None:
+            if self.places.charge(place, func, args, kwargs, out):
+                return
+            place = DEVICE
         costs = self._meter.host_and_device_ns(func, args, kwargs, out)
-        if of_host:
+        if place == HOST:
             if costs is not None:
                 self._clock.spend(costs[0])
             return
@@ -152,16 +164,21 @@ class Counting(PlainMode):
         if _fetches(func) or (_may_take_a_mask(func) and has_a_mask(args[1])):
             device.wait()
 
-    def _is_of_host(self, args: Any) -> bool:
-        """True for an operation on an optimizer's counters of steps: a GPU's host has them too.
+    def _place(self, func: Any, args: Any, kwargs: Any) -> str:
+        """Return the place in which an operation works.
 
-        torch.optim makes the counters by `torch.tensor(0.0)` in the first step, unless fused.
+        In a Cluster every tensor lies on the device, but an optimizer's counters of steps: torch's
+        optimizers make the counters by `torch.tensor(0.0)` in the first step, unless fused.
         """
+        if self._device is None:
+            return UNDECIDED
+        if self.places is not None:
+            return self.places.place_of(func, args, kwargs)
         tensor = first_tensor(args)
         if tensor is None or tensor.dim():
-            return False
+            return DEVICE
         tensors = self._memory.tensors_in(args)
-        return all(map(self._memory.is_of_host, tensors))
+        return HOST if all(self._memory.place_of(each) == HOST for each in tensors) else DEVICE
 
 
 class OperationCount(PlainMode):
@@ -190,16 +207,27 @@ class Counted:
         device: Device | None = None,
         uncomputed: Uncomputed | None = None,
     ) -> None:
-        self.meter, self._clocks, self._device = Meter(model, speed), clocks, device
+        self.meter, self.speed = Meter(model, speed), speed
+        self._clocks, self._device = clocks, device
         self._uncomputed = uncomputed
         self.memory = Memory(clocks, rank, model)
+        self.places: Places | None = None
         self._modes: list[Counting] = []
+
+    def tell_places(self, device: Device) -> Places:
+        """Let a script's tensors lie on the device or on the host."""
+        from ddpkit.rank.emulation.places import Places
+
+        places = self.places = Places(self.memory, device, self.meter, self.speed)
+        for mode in self._modes:
+            mode.places = places
+        return places
 
     @contextmanager
     def here(self, loose: LooseOperations | None = None) -> Iterator[None]:
         """A block in which the compute of this thread is counted, on the thread's clock."""
         mode = Counting(self.meter, self.memory, self._clocks.mine, self._device, self._uncomputed)
-        mode.loose = loose
+        mode.loose, mode.places = loose, self.places
         self._modes.append(mode)
         try:
             with mode:
@@ -265,7 +293,7 @@ class Counted:
                 if self._uncomputed is not None:
                     recorder.reads = self._uncomputed.reads
                     blocks.enter_context(self._uncomputed.reads_noted())
-                    blocks.enter_context(shapes_only())
+                    blocks.enter_context(shapes_only(self._device, lambda: self.places))
                 if recorder.rank == 0:
                     torchs = torch.compile
                     blocks.callback(setattr, torch, torchs.__name__, torchs)

@@ -24,17 +24,17 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from ddpkit import torch_private
 from ddpkit.protocol.emulation import EVENT, After, Launch, Launched, TimesOf
+from ddpkit.rank.emulation.carried import Carried, Carrying
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
-from ddpkit.rank.emulation.shapes import tensors_in
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.clock import DeviceMoment, Moment
 from ddpkit.rank.record.recorder import current
@@ -46,20 +46,6 @@ LONGEST_NS = 5_000_000  # real time after which a batch is sent
 Number: TypeAlias = tuple[int, int]  # an operation in an `After`
 
 NO_NUMBER = 1 << 63  # uncounted nodes of autograd have this number or more
-
-
-class Carrying(Protocol):
-    """An operation that gloo may still carry bytes for."""
-
-    number: int
-    call: RecordedCall
-    tensors: list[torch.Tensor]  # until gloo has brought them
-
-    def follows(self) -> After:
-        """Return the operations that a waiting stream follows."""
-
-    def take_bytes(self) -> bool:
-        """Wait for gloo, once all members have posted."""
 
 
 class Device:
@@ -78,13 +64,13 @@ class Device:
         self._last: tuple[int, After] = (-1, ())
         self._last_moment = DeviceMoment(0)
         self._batch: dict[str, tuple[int, After, list[Number]]] | None = None
-        self._carrying: dict[int, list[Carrying]] = {}  # address of a storage: operations
-        self._reduced: set[int] = set()  # operations of DDP's reducer that no stream follows yet
+        self.carried = Carried(self.follow, clocks)
         self._unwaited: dict[int, Carrying] = {}  # for which no stream waits, by number
         self._times: dict[int, tuple[int, int]] = {}
         self._busy: tuple[tuple[int, int], ...] = ()  # stretches of compute, once the run is over
         # Calls, and no operations, which hold tensors: an entry's end depends on real time.
         self._under_way: dict[int, RecordedCall] = {}
+        self.reads: Callable[[torch.Tensor], bool] = lambda _: False  # a read by other rules
         clocks.main.before_page = desk.before_ask = self.send
         desk.learn = self._learn
 
@@ -211,6 +197,10 @@ class Device:
             self._last, self._last_moment = at, DeviceMoment(number)
         return self._last_moment
 
+    def spend(self, ns: int) -> None:
+        """Let the host work for a time."""
+        self._clocks.mine.spend(ns)
+
     def _tell(self, item: Launch) -> None:
         if threading.get_ident() != self._main_thread:
             self._desk.tell(Launched((item,)))
@@ -250,6 +240,14 @@ class Device:
             due = self._desk.ask(follows, clock.now())
             assert due.done_ns is not None
             clock.jump(max(due.done_ns, due.now_ns))
+
+    def read(self, tensor: torch.Tensor) -> None:
+        """Let the host wait for the values of a tensor, unless the kit reads them."""
+        self.carried.touch((tensor,))
+        if self.stands:
+            return
+        if not self.reads(tensor):
+            self.wait()
 
     def synchronize(self, *_: Any) -> None:
         """Let the host wait for all launches."""
@@ -292,61 +290,6 @@ class Device:
         finally:
             recorder.wait_over(thread)
 
-    # Tensors that gloo carries
-
-    def carries(
-        self, tensors: Iterable[torch.Tensor], operation: Carrying, *, reduces: bool = False
-    ) -> None:
-        """Note tensors that gloo may still carry, after a stream has been told to wait for gloo.
-
-        reduces  True for a bucket of DDP's reducer: the stream follows at the first touch
-        """
-        for tensor in tensors:
-            self._carrying.setdefault(
-                torch_private.storage_id(tensor.untyped_storage()), []
-            ).append(operation)
-        if reduces:
-            self._reduced.add(operation.number)
-
-    def is_carrying(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Return True if gloo may still carry one of some dense tensors."""
-        return bool(self._carrying) and any(
-            torch_private.storage_id(each.untyped_storage()) in self._carrying for each in tensors
-        )
-
-    def touch(self, values: Iterable[Any]) -> None:
-        """Wait for gloo before an operation uses tensors that gloo carries."""
-        if self._carrying:
-            for tensor in tensors_in(values):
-                self._touch(tensor)
-
-    def _touch(self, tensor: torch.Tensor) -> None:
-        try:
-            key = torch_private.storage_id(tensor.untyped_storage())
-        except (NotImplementedError, RuntimeError):  # sparse
-            return
-        if key in self._carrying:
-            self._take(list(self._carrying[key]))
-
-    def _take(self, operations: Iterable[Carrying]) -> None:
-        for operation in operations:
-            self._forget(operation)
-            if operation.number in self._reduced:
-                self._reduced.discard(operation.number)
-                self.follow(operation.follows())
-            with self._clocks.mine.stopped():
-                operation.take_bytes()
-
-    def _forget(self, operation: Carrying) -> None:
-        """Forget all tensors of an operation: addresses are used again."""
-        for tensor in operation.tensors:
-            key = torch_private.storage_id(tensor.untyped_storage())
-            here = self._carrying.get(key, [])
-            if operation in here:
-                here.remove(operation)
-            if not here:
-                self._carrying.pop(key, None)
-
     def meet(self, number: int, call: RecordedCall) -> None:
         """Wait until all members have posted an operation, and put the host's clock there."""
         clock = self._clocks.mine
@@ -361,10 +304,8 @@ class Device:
         real time, and memory would too.
         """
         over = [number for number in self._unwaited if number not in self._under_way]
-        self._take([self._unwaited.pop(number) for number in over])
-        for operations in [list(each) for each in self._carrying.values()]:
-            self._take(operations)
-        self._carrying.clear()
+        self.carried.take([self._unwaited.pop(number) for number in over])
+        self.carried.take_all()
 
     # Moments, for the recorder
 

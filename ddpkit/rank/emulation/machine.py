@@ -33,9 +33,11 @@ from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
 
 if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+    from ddpkit.rank.emulation.carried import Carrying
     from ddpkit.rank.emulation.counted import Counted
-    from ddpkit.rank.emulation.device import Carrying, Device
+    from ddpkit.rank.emulation.device import Device
     from ddpkit.rank.emulation.memory import Memory
+    from ddpkit.rank.emulation.places import Places
     from ddpkit.rank.emulation.uncomputed import Uncomputed
 
 
@@ -175,6 +177,12 @@ class Machine:
         """What is alive on the modelled machine; None on one that is not modelled."""
         return None if self._counted is None else self._counted.memory
 
+    def tell_places(self) -> Places | None:
+        """Let a script's tensors lie on the device or on the host; None without a device."""
+        if self.device is None or self._counted is None:
+            return None
+        return self._counted.tell_places(self.device)
+
     def launch(self, ns: int) -> bool:
         """Let the device run a kernel of `ns`; False on a machine without a device."""
         if self.device is None or self._counted is None:
@@ -183,11 +191,16 @@ class Machine:
         self.device.launch(self._counted.meter.launch_ns, ns)
         return True
 
-    def post(self, operation: Carrying, args: Any) -> After:
-        """Launch a call on the device, if any; return the operations that the call follows."""
+    def post(self, operation: Carrying, args: Any, *, by_nccl: bool = False) -> After:
+        """Launch a call on the device, if any; return the operations that the call follows.
+
+        by_nccl  True if the script believes that NCCL carries the call, for tensors of the device
+        """
         if self.device is None or self._counted is None:
             return ()
-        self.device.touch(args)
+        self.device.carried.touch(args)
+        if self._counted.places is not None and by_nccl:
+            self._counted.places.communicated(args)
         self.clocks.mine.spend(self._counted.meter.launch_ns)
         return self.device.post(operation)
 

@@ -18,7 +18,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -36,23 +35,12 @@ from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.protocol.raised import MemoryFull
 from ddpkit.rank.emulation.clock import Clocks
+from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED, Held, Room, full_text
 from ddpkit.rank.record.clock import Moment
-from ddpkit.text import size
 from ddpkit.trace import MEMORY_KINDS, MemoryLevel
 
 MANY = 200_000  # changes that are kept
 Read = Callable[[Moment], int]
-
-
-@dataclass(slots=True, eq=False)
-class Held:
-    """A live storage, and what it is for."""
-
-    nbytes: int
-    kind: str = "activations"
-    ref: Any = None
-    collected_ns: int | None = None  # when an operation that carried it was waited for
-    of_host: bool = False  # beside a device: the storage lies in the host's memory
 
 
 class Memory:
@@ -60,14 +48,14 @@ class Memory:
 
     def __init__(self, clocks: Clocks, rank: int, model: MachineModel) -> None:
         self._clocks, self._rank, self._model = clocks, rank, model
-        self._limit = model.memory
+        self._device = Room(model.memory)  # all storages, unless the script has a host apart
+        self._host = Room(None if model.host is None else model.host.memory)
+        self.apart = False  # the host's memory counts apart
         self._held: dict[int, Held] = {}  # by the address of the storage
         self._changes: list[tuple[Moment, Held, int]] = []
         self._base = dict.fromkeys(MEMORY_KINDS, 0)  # of changes that are no longer kept
         self._seen_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._live = self._full_by = self._most = 0
-        self._full_with = 0  # bytes live when it was full: gloo may have let go of some since
         self.steps = False  # an optimizer
         self._lock = threading.RLock()  # gloo's threads free what they have carried
 
@@ -78,38 +66,59 @@ class Memory:
 
     @property
     def live(self) -> int:
-        """The bytes in use."""
-        return self._live
+        """The bytes in use; beside a host apart, those of the device."""
+        return self._device.live
 
     @property
     def most(self) -> int:
         """The most bytes that were in use at a time, since `forget_most`."""
-        return self._most
+        return self._device.most
+
+    @property
+    def most_of_host(self) -> int:
+        """The most bytes that were in use at a time in a host's memory apart."""
+        return self._host.most
 
     def forget_most(self) -> None:
         """Count from what is in use now."""
-        self._most = self._live
+        self._device.most = self._device.live
+
+    def tell_apart(self) -> None:
+        """Count the host's storages apart, from now on and for all storages alive."""
+        with self._lock:
+            if self.apart:
+                return
+            self.apart = True
+            for room in self._device, self._host:
+                room.live = sum(held.nbytes for held in self._in(room))
+                room.most = room.live
+
+    def _room(self, held: Held) -> Room:
+        return self._host if self.apart and held.place != DEVICE else self._device
+
+    def _in(self, room: Room) -> list[Held]:
+        return [held for held in self._held.values() if self._room(held) is room]
 
     # What operations make and see
 
-    def see(self, values: Iterable[Any]) -> None:
-        """Note the storages of tensors, and of those in lists."""
+    def see(self, values: Iterable[Any], place: str = UNDECIDED) -> None:
+        """Note the storages of tensors, and of those in lists; new storages are in a place."""
         for value in values:
             if isinstance(value, torch.Tensor):
-                self._see(value)
+                self._see(value, place)
             elif isinstance(value, list | tuple):
-                self.see(value)
+                self.see(value, place)
 
-    def _see(self, tensor: torch.Tensor) -> None:
+    def _see(self, tensor: torch.Tensor, place: str) -> None:
         if type(tensor) is torch.nn.Parameter and id(tensor) not in self._seen_parameters:
             self._note_parameter(tensor)
             return
-        held = self._hold(tensor)
+        held = self._hold(tensor, place)
         moved = type(tensor) is torch.nn.Parameter  # perhaps: by `.to(dtype)` or `.cuda()`
         if moved and held is not None and held.kind == "activations":
             held.kind = "parameters"
 
-    def _hold(self, tensor: torch.Tensor) -> Held | None:
+    def _hold(self, tensor: torch.Tensor, place: str = UNDECIDED) -> Held | None:
         """The entry of a tensor's storage; None for a tensor without one."""
         try:
             storage = tensor.untyped_storage()
@@ -123,23 +132,30 @@ class Memory:
             return held
         if tensor.is_meta:
             return None
-        held = self._held[key] = Held(0)
+        held = self._held[key] = Held(0, place=place)
         held.ref = weakref.ref(storage, lambda _: self._freed(key, held))
         del storage
         self._change(held, tensor.untyped_storage().nbytes())
         return held
 
+    def place_of(self, tensor: torch.Tensor) -> str:
+        """Return the place of a tensor's storage."""
+        held = self._hold(tensor)
+        return UNDECIDED if held is None else held.place
+
+    def put(self, tensor: torch.Tensor, place: str) -> None:
+        """Note the place of a tensor's storage."""
+        held = self._hold(tensor, place)
+        if held is not None and held.place != place:
+            with self._lock:
+                self._room(held).change(-held.nbytes)
+                held.place = place
+                self._room(held).change(held.nbytes)
+
     def give_to_host(self, tensor: torch.Tensor) -> None:
         """Let a new tensor lie in the host's memory."""
         if torch_private.storage_id(tensor.untyped_storage()) not in self._held:
-            held = self._hold(tensor)
-            assert held is not None
-            held.of_host = True
-
-    def is_of_host(self, tensor: torch.Tensor) -> bool:
-        """True if a tensor lies in the host's memory."""
-        held = self._held.get(torch_private.storage_id(tensor.untyped_storage()))
-        return held is not None and held.of_host
+            self._hold(tensor, HOST)
 
     def _freed(self, key: int, held: Held) -> None:
         with self._lock:
@@ -152,47 +168,45 @@ class Memory:
         """Note that a storage has grown or shrunk."""
         with self._lock:
             held.nbytes += by
-            self._live += by
-            self._most = max(self._most, self._live)
+            self._room(held).change(by)
             if by:
                 moment = self._clocks.moment() if at is None else at
                 self._changes.append((moment, held, by))
             if len(self._changes) > 2 * MANY:
                 self._forget()
-            full = self._limit is not None and self._live > self._limit
-            if by > 0 and full and not self._full_by:  # the first is what did not fit
-                self._full_by, self._full_with = by, self._live
 
     def overflow(self) -> torch.OutOfMemoryError | None:
         """The error to raise, if what was seen last does not fit."""
-        if not self._full_by:
+        room = self._device if self._device.full_by else self._host
+        if not room.full_by:
             return None
-        full = self._what_fills_it(self._full_by)
-        self._full_by = 0  # only now: to look has found more
-        error = torch.OutOfMemoryError(_in_words(full))
+        full = self._what_fills_it(room)
+        room.full_by = 0  # only now: to look has found more
+        error = torch.OutOfMemoryError(full_text(full, of_host=room is self._host))
         error.full = full  # type: ignore[attr-defined]
         return error
 
     def _forget(self) -> None:
         """Keep the newest changes."""
         for _, held, by in self._changes[:MANY]:
-            self._base[held.kind] += by
+            if self._room(held) is self._device:
+                self._base[held.kind] += by
         del self._changes[:MANY]
 
-    def _what_fills_it(self, by: int) -> MemoryFull:
-        assert self._limit is not None
-        live = self._live
+    def _what_fills_it(self, room: Room) -> MemoryFull:
+        assert room.limit is not None
+        live, by = room.live, room.full_by
         self.note_gradients()
         for optimizer in self._optimizers:
             self._note_optimizer(optimizer)
-        unseen = max(0, self._live - live)  # that was there before, such as an optimizer's counters
+        unseen = max(0, room.live - live)  # that was there before, such as an optimizer's counters
         parts = dict.fromkeys(MEMORY_KINDS, 0)
-        for held in self._held.values():
+        for held in self._in(room):
             parts[held.kind] += held.nbytes
         alive = {kind: nbytes for kind, nbytes in parts.items() if nbytes}
         return MemoryFull(
-            *(self._model.name, self._rank, self._limit),
-            *(self._full_with - by + unseen, by, alive),
+            *(self._model.name, self._rank, room.limit),
+            *(room.full_with - by + unseen, by, alive),
         )
 
     # What they are for
@@ -333,7 +347,11 @@ class Memory:
         """
         with self._lock:
             changes = sorted(
-                ((read(moment), held, by) for moment, held, by in self._changes),
+                (
+                    (read(moment), held, by)
+                    for moment, held, by in self._changes
+                    if self._room(held) is self._device
+                ),
                 key=lambda change: change[0],
             )
         parts, found = dict(self._base), list[MemoryLevel]()
@@ -363,13 +381,3 @@ def _dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if tensor.layout is torch.sparse_coo:
         return torch_private.sparse_parts(tensor)
     return (tensor,) if tensor.layout is torch.strided else ()
-
-
-def _in_words(full: MemoryFull) -> str:
-    alive = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in full.alive.items())
-    return (
-        f"the machine {full.machine} of rank {full.rank} has {size(full.limit)} of memory: "
-        f"{size(full.used)} are in use, and {size(full.asked)} more do not fit. The memory would "
-        f"hold: {alive}. A smaller batch or checkpointing holds fewer activations; sharding "
-        "divides parameters, gradients and optimizer state among ranks."
-    )

@@ -255,6 +255,10 @@ class Meter:
         counted = self._counted(rule, func, args, kwargs, out)
         return None if counted is None else self._host_and_device_ns(*counted)
 
+    def is_work(self, func: Any) -> bool:
+        """True if an operation computes or copies; a view or an allocation does neither."""
+        return self._rule(func) is not None
+
     def _rule(self, func: Any) -> OperationRule | None:
         try:
             return self._rules[func]

@@ -15,24 +15,33 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import io
 import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ddpkit import torch_private
 from ddpkit.protocol.not_computed import has_mark, is_large, mark, on_meta
 
+if TYPE_CHECKING:
+    from ddpkit.rank.emulation.device import Device
+    from ddpkit.rank.emulation.places import Places
+
 ABSENT = "ddpkit.without_values"  # key in the metadata of a file of safetensors
 
 
 @contextmanager
-def shapes_only() -> Iterator[None]:
-    """A block in which copies and files of large tensors without values hold shapes only."""
+def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> Iterator[None]:
+    """A block in which copies and files of large tensors without values hold shapes only.
+
+    device  the rank's device: the host waits for it before a tensor is read
+    places  tells the places of a script's tensors, on a device with a memory of its own
+    """
     said = False
 
     def say(frames: int) -> None:
@@ -49,6 +58,8 @@ def shapes_only() -> Iterator[None]:
             if type(tensor) is not torch.Tensor or not is_large(tensor):
                 return original(tensor, protocol)
             say(2)
+            if device is not None:
+                device.read(tensor)
             return original(on_meta(tensor), protocol)
 
         return reduce
@@ -65,7 +76,14 @@ def shapes_only() -> Iterator[None]:
 
     def loading(original: Callable[..., Any]) -> Callable[..., Any]:
         def load(*args: Any, **kwargs: Any) -> Any:
-            return torch_private.tree_map(_off_meta, original(*args, **kwargs))
+            found = torch_private.tree_map(_off_meta, original(*args, **kwargs))
+            if (known := places()) is not None:
+                given = inspect.signature(original).bind(*args, **kwargs).arguments
+                sample = original(_sample(), map_location=given.get("map_location"))
+                leaves = torch_private.tree_leaves(found)
+                tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+                known.put_beside(sample, filter(is_large, tensors))
+            return found
 
         return load
 
@@ -102,20 +120,28 @@ def shapes_only() -> Iterator[None]:
             return _off_meta(on_torchs_meta(*args))
 
         setattr(rebuilds, rebuild, without_values)
-        places: list[tuple[Any, str, Callable[..., Any]]] = [
+        homes: list[tuple[Any, str, Callable[..., Any]]] = [
             (torch.Tensor, "__reduce_ex__", reducing),
             (torch.UntypedStorage, "clone", cloning),
             (torch, "load", loading),
         ]
         if importlib.util.find_spec("safetensors") is not None:
             library = importlib.import_module("safetensors.torch")
-            places += [(library, name, saving) for name in ("save", "save_file")]
-            places += [(library, name, _with_absent) for name in ("load", "load_file")]
-        for home, name, made in places:
+            homes += [(library, name, saving) for name in ("save", "save_file")]
+            homes += [(library, name, _with_absent) for name in ("load", "load_file")]
+        for home, name, made in homes:
             original = getattr(home, name)
             undo.callback(setattr, home, name, original)
             setattr(home, name, made(original))
         yield
+
+
+def _sample() -> io.BytesIO:
+    """Return a file with an empty tensor: its place after a load is that of all tensors."""
+    file = io.BytesIO()
+    torch.save(torch.tensor([]), file)
+    file.seek(0)
+    return file
 
 
 def _off_meta(value: Any) -> Any:

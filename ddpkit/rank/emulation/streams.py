@@ -172,9 +172,7 @@ def _read(device: Device, original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        device.touch((tensor,))
-        if not device.stands:
-            device.wait()
+        device.read(tensor)
         return original(tensor, *args, **kwargs)
 
     return read

@@ -154,7 +154,7 @@ class EmulatedGroup(RecordedGroup):
         if isinstance(clock, LaterClock):
             after, ns = clock.after(), 0
         else:
-            after, ns = machine.post(operation, args), clock.now()
+            after, ns = machine.post(operation, args, by_nccl=self.believed_nccl), clock.now()
         if what.op in ("send", "recv"):
             if what.op == "recv":
                 self._await_sources(what.tag)

@@ -25,7 +25,8 @@ from ddpkit.rank.record.recorder import Recorder
 
 if TYPE_CHECKING:  # loads a part of torch that other machines do not need
     from ddpkit.rank.emulation.device import Device
-    from ddpkit.rank.emulation.memory import Held, Memory
+    from ddpkit.rank.emulation.held import Held
+    from ddpkit.rank.emulation.memory import Memory
 
 # Operations that sum over all ranks, with the place of the input: a bucket, in a backward.
 SUMS = {"all_reduce": 0, "reduce": 0, "reduce_scatter_tensor": 1, "reduce_scatter": 1}
@@ -128,7 +129,7 @@ class EmulatedOperation:
             return self.take_bytes()
         if _gloo_may_refuse(self.call.what):
             return self.take_bytes()
-        device.carries(self.tensors, self)
+        device.carried.add(self.tensors, self)
         return True
 
     def follows(self) -> After:
@@ -185,7 +186,7 @@ class EmulatedOperation:
             self.future = EmulatedFuture(self._machine, self, self.inner, results=bucket)
             device = self._machine.device
             if bucket and device is not None:
-                device.carries(bucket, self, reduces=True)
+                device.carried.add(bucket, self, reduces=True)
                 device.waited(self.number)
                 self.call.blocked = DeviceMoment(self.number, waits=True)
             self._machine.backward.future_taken(self)

@@ -164,7 +164,7 @@ class Replicas:
         None: gloo may still carry one of the tensors.
         """
         machine = self._machine
-        if machine and machine.device and machine.device.is_carrying(tensors):
+        if machine and machine.device and machine.device.carried.has(tensors):
             return None
         with (
             machine.clocks.mine.stopped() if machine else nullcontext(),

@@ -1,7 +1,9 @@
-"""A script that runs under torchrun, run as it is on a rank of ours.
+"""A script for torchrun, run unchanged on a rank of ddpkit.
 
 launched   the script as the function that a rank calls
 joining    init_process_group in a script joins the run
-cuda       where there is no GPU, cuda means the CPU: what becomes of tensors and modules
-stand_ins  torch.cuda, as a script sees it there
+gpus       the GPUs of a rank without GPUs, and the tensors there
+cuda       cuda means the CPU: tensors and modules on a machine without a GPU
+two_memories  an emulated device beside its host: the place of a tensor, and copies
+stand_ins  torch.cuda, as a script sees it on such a machine
 """

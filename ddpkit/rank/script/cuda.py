@@ -1,20 +1,22 @@
-"""Where there is no GPU, cuda means the CPU: what a script puts on a GPU stays where it is.
+"""On a machine without a GPU, cuda means the CPU: tensors on a script's GPU stay in the memory.
 
 The problem. A script for torchrun says `.cuda()`, `device="cuda"`, `map_location`; torch raises.
 
-It would be simpler to let each mean nothing. But on a GPU these make copies, and scripts rely on it
-without a thought: `best = {k: v.cpu() for k, v in model.state_dict().items()}` keeps the best
-weights, and would silently follow the training if `.cpu()` gave the tensor itself. So a tensor that
-a script has put on a GPU is marked, in its storage, which its views share; to move an unmarked one
-there copies it, and so does to move a marked one back. What an operation returns is not marked, for
-no Python of ours hears of it: `.cpu()` of the script's copies that too.
+It would be simpler to ignore these calls. But on a GPU the calls make copies, and scripts rely on
+the copies: `best = {k: v.cpu() for k, v in model.state_dict().items()}` keeps the best weights, and
+would silently follow the training if `.cpu()` returned the tensor itself. So a tensor on a script's
+GPU has a mark, in the storage, which all views share. A move of an unmarked tensor to the GPU makes
+a copy, and so does a move of a marked tensor back. Results of operations have no mark, because no
+Python code of the kit hears of operations: the script's `.cpu()` copies results too.
 
-It would be more to let every tensor carry its device, by a mode that hears of all operations. Each
-would then cost some microseconds of Python, which emulated time would charge.
+A mode could hear of all operations, and note the place of every tensor. Each operation would then
+cost some microseconds of Python, and emulated time would charge them.
 
-What is not replaced raises, as torch does without a GPU. `Tensor.is_cuda` and `Tensor.device` tell
-the truth: the CPU. What torch's own code asks, `is_available` among it, is answered truly too
-(`stand_ins`).
+On an emulated machine with a device, a mode hears of all operations anyway. There each tensor has a
+place (`rank.emulation.places`), moves are copies over the bus, and `Tensor.device` says the place.
+
+Other uses of CUDA raise, as in torch without a GPU. Without a device, `Tensor.is_cuda` and
+`Tensor.device` tell the truth: the CPU. torch's own code hears the truth too (`stand_ins`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import importlib.util
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -36,102 +37,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
+from ddpkit.rank.emulation.held import PINNED
+from ddpkit.rank.script.gpus import Gpus, is_plain, same
 
 LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
 ALIASING = ("as_tensor", "asarray")  # these may return what they are given
 FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
-MARK = "_ddpkit_on_gpu"
-# Parts of what torch says where something needs a GPU, and the script is to be told why.
-WANTS_A_GPU = (
-    *("Cannot access accelerator device", "Tried to instantiate dummy base class"),
-    *("not linked with support for cuda", "Torch not compiled with CUDA", "No CUDA GPUs"),
-    *("only work with GPU modules", "on supported devices: ['cuda'", "Found no NVIDIA driver"),
-    *("has no attribute '_cuda", "has no attribute '_nccl", "attribute 'ProcessGroupNCCL'"),
-)
 _autocast_is_on = torch.is_autocast_enabled
-
-
-def on_a_gpu(device: Any) -> bool:
-    """Whether a script means a GPU by a device: "cuda:0", torch.device("cuda"), or its number."""
-    if isinstance(device, str):
-        return device.partition(":")[0] == "cuda"
-    if isinstance(device, torch.device):
-        return device.type == "cuda"
-    return isinstance(device, int) and not isinstance(device, bool)
-
-
-class Gpus:
-    """The GPUs of a rank that has none; `why` it has none is said once the script uses one."""
-
-    def __init__(self, why: str) -> None:
-        self._why, self._said = why, set[str]()
-
-    def used(self) -> None:
-        """Note that the script uses a GPU."""
-        if not self._said:
-            self.say_once(f"{self._why}: cuda means the CPU")
-
-    def say_once(self, text: str) -> None:
-        """Say something to the reader, on rank 0, however often it is true."""
-        if text not in self._said and os.environ.get("RANK") == "0":
-            print(f"ddpkit run: {text}", file=sys.stderr)
-        self._said.add(text)
-
-    def explain(self, error: BaseException) -> None:
-        """Add a sentence to an error of torch's that comes of there being no GPU."""
-        text = str(error)
-        if any(part in text for part in WANTS_A_GPU):
-            error.add_note(
-                f"ddpkit run: {self._why}, but this call needs a real GPU. docs/run.md, "
-                '"Where there is no GPU", lists the calls that work without a GPU.'
-            )
-
-    def means(self, device: Any) -> bool:
-        """Whether a device is one of these."""
-        if not on_a_gpu(device):
-            return False
-        self.used()
-        return True
-
-    def take(self, tensor: Any) -> Any:
-        """A tensor as it is on a GPU: a copy, unless it is there."""
-        if not _is_plain(tensor) or _is_marked(tensor):
-            return tensor
-        return mark(tensor.clone())
-
-    def fetch(self, tensor: Any, given: Any, *, by_torch: bool) -> Any:
-        """What `.cpu()` gives, where torch's own has given `tensor` for `given`."""
-        if not self._said or not _is_plain(given) or not _same(tensor, given):
-            return tensor
-        made_here = given.is_leaf and given.requires_grad  # by the script, on the CPU
-        if _is_marked(given) or not (by_torch or made_here):
-            return tensor.clone()
-        return tensor
-
-
-def mark(tensor: Any) -> Any:
-    """Note that a tensor is on a GPU, as the script has it; returns the tensor."""
-    if _is_plain(tensor):
-        setattr(tensor.untyped_storage(), MARK, True)
-    return tensor
-
-
-def _is_plain(tensor: Any) -> bool:
-    """Whether it has a storage of its own on the CPU: no DTensor, no fake one, nothing sparse."""
-    plain = type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
-    return plain and tensor.layout == torch.strided and tensor.device.type == "cpu"
-
-
-def _is_marked(tensor: Any) -> bool:
-    return hasattr(tensor.untyped_storage(), MARK)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return _is_plain(one) and _storage(one) == _storage(other)
-
-
-def _storage(tensor: Any) -> int:
-    return torch_private.storage_id(tensor.untyped_storage())
 
 
 def become_the_cpu(gpus: Gpus) -> None:
@@ -147,7 +59,7 @@ def become_the_cpu(gpus: Gpus) -> None:
         (torch.Tensor, "to", _to),
         (torch.Tensor, "cuda", _cuda),
         (torch.Tensor, "cpu", _cpu),
-        (torch.Tensor, "pin_memory", _as_it_is),
+        (torch.Tensor, "pin_memory", _pin_memory),
         (torch.UntypedStorage, "cuda", _storage_cuda),
         (nn.Module, "to", _module_to),
         (nn.Module, "cuda", _module_cuda),
@@ -166,7 +78,7 @@ def become_the_cpu(gpus: Gpus) -> None:
             _replace(module, name, functools.partial(_custom, gpus))
     for name in ("new_tensor", "new_empty", "new_zeros", "new_ones", "new_full"):
         _replace(torch.Tensor, name, functools.partial(_made, gpus, False))
-    _after_import(FSDP, lambda module: _replace_fsdp(gpus, module))
+    after_import(FSDP, lambda module: _replace_fsdp(gpus, module))
     # A DataLoader that is to pin memory looks for a GPU itself, and warns.
     warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true")
     torch.serialization.register_package(5, lambda _: None, functools.partial(_restored, gpus))
@@ -193,7 +105,7 @@ def _replace_fsdp(gpus: Gpus, module: Any) -> None:
     torch_private.flat_parameters().to_cpu = lambda _: nullcontext()
 
 
-def _after_import(name: str, act: Callable[[Any], None]) -> None:
+def after_import(name: str, act: Callable[[Any], None]) -> None:
     """Call `act` on a module once it is imported: now, or when the script does it."""
     if name in sys.modules:
         act(sys.modules[name])
@@ -224,17 +136,29 @@ class _Later(importlib.abc.MetaPathFinder):
 
 
 def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) -> Any:
-    if kwargs.get("pin_memory"):  # memory that a GPU can read: there is none that cannot
+    pinned = kwargs.get("pin_memory")
+    if pinned:  # memory that a GPU can read: there is none that cannot
         gpus.used()
         kwargs["pin_memory"] = False
-    if not gpus.means(kwargs.get("device")):
-        return original(*args, **kwargs)
-    made = original(*args, **{**kwargs, "device": "cpu"})
-    return gpus.take(made) if aliasing else mark(made)
+    device, by_torch = kwargs.get("device"), is_torchs(sys._getframe(2))
+    there = gpus.means(device)
+    if there:
+        kwargs["device"] = "cpu"
+    to_copy = there and aliasing
+    named = device is not None and not to_copy
+    with gpus.making(on_gpu=there and not to_copy, named=named, by_torch=by_torch):
+        made = original(*args, **kwargs)
+    if pinned and gpus.places is not None and is_plain(made):
+        gpus.places.put(made, PINNED)
+    if not there:
+        return made
+    return gpus.take(made) if aliasing else gpus.mark(made)
 
 
 def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     device = kwargs.get("device", args[0] if args else None)
+    if isinstance(device, torch.Tensor) and gpus.holds(device):
+        tensor = gpus.take(tensor, non_blocking=_non_blocking(args, kwargs))
     there = gpus.means(device)
     if not there and not isinstance(device, str | torch.device):
         return original(tensor, *args, **kwargs)
@@ -242,32 +166,51 @@ def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> An
         kwargs["device"] = "cpu"
     elif there:
         args = ("cpu", *args[1:])
+    if gpus.places is not None and is_plain(tensor):
+        given, frame = tensor, sys._getframe(2)
+        if there or torch_private.moves_up(frame):
+            tensor = gpus.take(tensor, non_blocking=_non_blocking(args, kwargs))
+        elif gpus.holds(tensor) and (not is_torchs(frame) or torch_private.moves_down(frame)):
+            tensor = gpus.places.bring(tensor, non_blocking=_non_blocking(args, kwargs))
+        if tensor is not given:
+            kwargs.pop("copy", None)
+        return original(tensor, *args, **kwargs)
     moved = original(tensor, *args, **kwargs)
     if there:
-        return gpus.take(moved) if _is_plain(moved) and _same(moved, tensor) else mark(moved)
+        return gpus.take(moved) if is_plain(moved) and same(moved, tensor) else gpus.mark(moved)
     return gpus.fetch(moved, tensor, by_torch=is_torchs(sys._getframe(2)))
 
 
-def _cuda(gpus: Gpus, _: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return the argument `non_blocking` of `to`: by name, or the first bool by position."""
+    given = [each for each in args if isinstance(each, bool)]
+    return bool(kwargs.get("non_blocking", given[0] if given else False))
+
+
+def _cuda(
+    gpus: Gpus, _: Any, tensor: Any, device: Any = None, non_blocking: bool = False, **__: Any
+) -> Any:
     gpus.used()
-    return gpus.take(tensor)
+    return gpus.take(tensor, non_blocking=non_blocking)
 
 
 def _cpu(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    if gpus.holds(tensor):
+        assert gpus.places is not None
+        return gpus.places.bring(tensor)
     by_torch = is_torchs(sys._getframe(2))
     return gpus.fetch(original(tensor, *args, **kwargs), tensor, by_torch=by_torch)
 
 
-def _as_it_is(gpus: Gpus, _: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+def _pin_memory(gpus: Gpus, _: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
     gpus.used()
-    return given
+    return given if gpus.places is None or not is_plain(given) else gpus.places.pin(given)
 
 
 def _storage_cuda(gpus: Gpus, _: Any, storage: Any, *args: Any, **kwargs: Any) -> Any:
     """What a `map_location` of the script's calls, on a storage that was just read."""
     gpus.used()
-    setattr(storage, MARK, True)
-    return storage
+    return gpus.mark_storage(storage)
 
 
 def _module_to(gpus: Gpus, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -292,10 +235,10 @@ def _context(gpus: Gpus, original: Any, context: Any, device: Any) -> None:
 
 
 def _in_context(gpus: Gpus, original: Any, context: Any, function: Any, *rest: Any) -> Any:
-    made = original(context, function, *rest)
-    if context.of_gpu and function in torch_private.constructors():
-        mark(made)
-    return made
+    if not context.of_gpu or function not in torch_private.constructors():
+        return original(context, function, *rest)
+    with gpus.making(on_gpu=True, named=True, by_torch=False):
+        return gpus.mark(original(context, function, *rest))
 
 
 def _of_autocast(gpus: Gpus, original: Any, device_type: str = "cuda") -> Any:
@@ -347,6 +290,8 @@ def _ddp(
 def _fsdp(gpus: Gpus, original: Any, fsdp: Any, *args: Any, **kwargs: Any) -> None:
     if gpus.means(kwargs.get("device_id")):
         kwargs["device_id"] = torch.device("cpu")
+        if gpus.places is not None:
+            torch_private.applied(args[0] if args else kwargs["module"], gpus.take)
     original(fsdp, *args, **kwargs)
 
 
@@ -358,5 +303,4 @@ def _restored(gpus: Gpus, storage: Any, location: str) -> Any:
     """A storage that torch.load puts on a GPU; None for one that it does not."""
     if not gpus.means(location):
         return None
-    setattr(storage, MARK, True)
-    return storage
+    return gpus.mark_storage(storage)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ddpkit.source import add_user_files
 
 if TYPE_CHECKING:  # loads torch, which the command need not have yet
-    from ddpkit.rank.script.cuda import Gpus
+    from ddpkit.rank.script.gpus import Gpus
 
 WRITING = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
@@ -125,11 +125,18 @@ def _let_cuda_mean_the_cpu() -> Gpus:
     """Let the script see GPUs that are the CPU; once it asks for one, that is said."""
     from ddpkit.rank.emulation.machine import current
     from ddpkit.rank.script import cuda, stand_ins
+    from ddpkit.rank.script.gpus import Gpus
 
-    why = "no GPU here" if current() is None else "in emulated time"
+    emulated = current()
+    why = "no GPU here" if emulated is None else "in emulated time"
+    places = None if emulated is None else emulated.tell_places()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # emulated time has none, where the machine has
-    gpus = cuda.Gpus(why)
+    gpus = Gpus(why, places)
     cuda.become_the_cpu(gpus)
+    if places is not None:
+        from ddpkit.rank.script import two_memories
+
+        two_memories.show(gpus, places)
     stand_ins.stand_in(gpus, int(os.environ["LOCAL_WORLD_SIZE"]))
     return gpus
 

@@ -21,7 +21,7 @@ from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation import machine, streams
 from ddpkit.rank.record.recorder import moment_ns
-from ddpkit.rank.script.cuda import Gpus, on_a_gpu
+from ddpkit.rank.script.gpus import Gpus, on_a_gpu
 
 if TYPE_CHECKING:
     from ddpkit.rank.emulation.device import Device
@@ -237,7 +237,7 @@ class _Seen:
     """Which of its GPUs a script has chosen."""
 
     def __init__(self, gpus: Gpus, count: int) -> None:
-        self._gpus, self._count, self._current = gpus, count, 0
+        self._gpus, self._count = gpus, count
         chosen = self
 
         class device(contextlib.ContextDecorator):  # torch's name of it
@@ -245,12 +245,12 @@ class _Seen:
                 self.idx = chosen._number(device)
 
             def __enter__(self) -> Any:
-                self.prev_idx = chosen._current
-                chosen._current = self.idx
+                self.prev_idx = chosen._gpus.current
+                chosen._gpus.current = self.idx
                 return self
 
             def __exit__(self, *_: object) -> None:
-                chosen._current = self.prev_idx
+                chosen._gpus.current = self.prev_idx
 
         self.device = device
 
@@ -286,19 +286,19 @@ class _Seen:
     def set_device(self, device: Any) -> None:
         """Choose a GPU. Raises ValueError if there is none of that number."""
         self._gpus.used()
-        self._current = self._number(device)
+        self._gpus.current = self._number(device)
 
     def current_device(self) -> int:
         """The number of the chosen GPU."""
         self._gpus.used()
-        return self._current
+        return self._gpus.current
 
     def _number(self, device: Any) -> int:
         if isinstance(device, str):
             device = torch.device(device)
         number = device.index if isinstance(device, torch.device) else device
         if number is None or (isinstance(number, int) and number < 0):
-            return self._current
+            return self._gpus.current
         if not on_a_gpu(number) or number >= self._count:
             raise ValueError(f"there is no GPU {device}: this rank's host has {self._count} in all")
         return int(number)

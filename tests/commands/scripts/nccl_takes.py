@@ -19,7 +19,7 @@ def x(*shape, dtype=torch.float32):
 
 def each(shape, dtype=torch.float32):
     """Return the tensors of all ranks, stacked."""
-    return torch.stack([torch.full(shape, float(r + 1)) for r in range(n)]).to(dtype)
+    return torch.stack([torch.full(shape, float(r + 1), device="cuda") for r in range(n)]).to(dtype)
 
 
 def refused(call, *tensors, group):
@@ -47,7 +47,7 @@ for group in groups:
                 scatter(out, x(*shape), group=group)
             elif refused(scatter, out, x(*shape), group=group):
                 continue
-            assert torch.equal(out, torch.full((3, 4), total)), shape
+            assert torch.equal(out, torch.full((3, 4), total, device="cuda")), shape
     if refuses:
         continue
     # Asynchronous, and coalesced.
@@ -68,7 +68,10 @@ for group in groups:
     assert torch.equal(torch.stack(outs), each((12,)))
     outs = [torch.empty(r + 1, 2, device="cuda") for r in range(n)]
     dist.all_gather(outs, x(rank + 1, 2), group=group)
-    assert all(torch.equal(out, torch.full((r + 1, 2), r + 1.0)) for r, out in enumerate(outs))
+    assert all(
+        torch.equal(out, torch.full((r + 1, 2), r + 1.0, device="cuda"))
+        for r, out in enumerate(outs)
+    )
     sends = [x((rank + 1) * peer, 2) for peer in range(n)]
     takes = [torch.empty((peer + 1) * rank, 2, device="cuda") for peer in range(n)]
     for asynchronous in (False, True):
@@ -87,7 +90,7 @@ for group in groups:
         assert torch.equal(out.float(), each((4,), dtype).float())
         one = x(4, dtype=dtype)
         dist.broadcast(one, 1, group=group)
-        assert torch.equal(one.float(), torch.full((4,), 2.0))
+        assert torch.equal(one.float(), torch.full((4,), 2.0, device="cuda"))
         if rank == 0:
             dist.send(one, 1, group=group)
         elif rank == 1:

@@ -1,0 +1,101 @@
+"""Tensors that gloo may still carry, while the host of a device goes on.
+
+Values are real, and a GPU's host does not wait for values. So the rank waits for gloo when an
+operation touches such a tensor, and no sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import torch
+
+from ddpkit import torch_private
+from ddpkit.protocol.emulation import After
+from ddpkit.rank.emulation.clock import Clocks
+from ddpkit.rank.emulation.shapes import tensors_in
+from ddpkit.rank.record.call import RecordedCall
+
+
+class Carrying(Protocol):
+    """An operation that gloo may still carry bytes for."""
+
+    number: int
+    call: RecordedCall
+    tensors: list[torch.Tensor]  # until gloo has brought the bytes
+
+    def follows(self) -> After:
+        """Return the operations that a waiting stream follows."""
+
+    def take_bytes(self) -> bool:
+        """Wait for gloo, once all members have posted."""
+
+
+class Carried:
+    """The operations that gloo may still carry bytes for, by the storages that they use."""
+
+    def __init__(self, follow: Callable[[After], None], clocks: Clocks) -> None:
+        self._follow, self._clocks = follow, clocks
+        self._carrying: dict[int, list[Carrying]] = {}  # address of a storage: operations
+        self._reduced: set[int] = set()  # operations of DDP's reducer without a stream that follows
+
+    def add(
+        self, tensors: Iterable[torch.Tensor], operation: Carrying, *, reduces: bool = False
+    ) -> None:
+        """Note tensors that gloo may still carry, after a stream has been told to wait for gloo.
+
+        reduces  True for a bucket of DDP's reducer: the stream follows at the first touch
+        """
+        for tensor in tensors:
+            self._carrying.setdefault(
+                torch_private.storage_id(tensor.untyped_storage()), []
+            ).append(operation)
+        if reduces:
+            self._reduced.add(operation.number)
+
+    def has(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """Return True if gloo may still carry one of some dense tensors."""
+        return bool(self._carrying) and any(
+            torch_private.storage_id(each.untyped_storage()) in self._carrying for each in tensors
+        )
+
+    def touch(self, values: Iterable[Any]) -> None:
+        """Wait for gloo before an operation uses tensors that gloo carries."""
+        if self._carrying:
+            for tensor in tensors_in(values):
+                self._touch(tensor)
+
+    def _touch(self, tensor: torch.Tensor) -> None:
+        try:
+            key = torch_private.storage_id(tensor.untyped_storage())
+        except (NotImplementedError, RuntimeError):  # sparse
+            return
+        if key in self._carrying:
+            self.take(list(self._carrying[key]))
+
+    def take_all(self) -> None:
+        """Wait for gloo for all tensors."""
+        for operations in [list(each) for each in self._carrying.values()]:
+            self.take(operations)
+        self._carrying.clear()
+
+    def take(self, operations: Iterable[Carrying]) -> None:
+        """Wait for gloo for all tensors of operations."""
+        for operation in operations:
+            self._forget(operation)
+            if operation.number in self._reduced:
+                self._reduced.discard(operation.number)
+                self._follow(operation.follows())
+            with self._clocks.mine.stopped():
+                operation.take_bytes()
+
+    def _forget(self, operation: Carrying) -> None:
+        """Forget all tensors of an operation: addresses are used again."""
+        for tensor in operation.tensors:
+            key = torch_private.storage_id(tensor.untyped_storage())
+            here = self._carrying.get(key, [])
+            if operation in here:
+                here.remove(operation)
+            if not here:
+                self._carrying.pop(key, None)

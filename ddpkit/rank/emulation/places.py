@@ -1,0 +1,229 @@
+"""Two memories of a rank whose script believes in a GPU: the device's memory and the host's.
+
+A real GPU has a memory of its own. A script's tensor lies there if the script puts the tensor there
+(`.cuda()`, `device="cuda"`, `map_location`), and so does the result of each operation on such a
+tensor. A tensor that the script makes without a device lies in the host's memory.
+
+torch's own code makes tensors `device=self.device`, and this device is the CPU here. Such a tensor
+has no place at first. The first operation with a tensor on the device takes the tensor along, and
+so does a collective; until then, the tensor counts as the host's.
+
+It would be simpler to count every tensor as the device's, as in a Cluster. But then a data set in
+the host's memory would fill the GPU, its preparation would be charged as kernels, and a move to the
+GPU would cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ddpkit import torch_private
+from ddpkit.rank.emulation.device import Device
+from ddpkit.rank.emulation.held import DEVICE, HOST, PINNED, UNDECIDED
+from ddpkit.rank.emulation.memory import Memory
+from ddpkit.rank.emulation.meter import Meter, words
+from ddpkit.simulate.device import DOWN, UP
+
+# Operations on tensors of both memories: copies, and indices in the host's memory.
+_COPIES = words("copy_ _foreach_copy_")
+_BOTH = _COPIES | words(
+    "_to_copy index index_put index_put_ _index_put_impl_ _unsafe_index "
+    "_unsafe_index_put _pack_padded_sequence set_ split_with_sizes_copy"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A copy over the bus: up to the device, or down to the host."""
+
+    way: str  # UP or DOWN
+    pinned: bool  # the host's tensor lies in pinned memory
+    non_blocking: bool
+    to: str  # the place of the copy
+
+
+class Places:
+    """Decides where a script's tensors lie; charges copies over the bus and the host's work."""
+
+    def __init__(self, memory: Memory, device: Device, meter: Meter, speed: float) -> None:
+        self._memory, self._device, self._meter = memory, device, meter
+        self._machine, self._speed = memory.model, speed
+        host = memory.model.host
+        self._host = None if host is None else Meter(host, speed)
+        self._made: tuple[str, bool] = (
+            UNDECIDED,
+            False,
+        )  # a place; named by the script?
+        self._crossing: Crossing | None = None
+        device.reads = self.read
+
+    # Called by the script's functions of torch
+
+    def tell_apart(self) -> None:
+        """Count the host's memory apart: the script uses a GPU."""
+        self._memory.tell_apart()
+
+    @contextmanager
+    def making(self, place: str, *, named: bool) -> Iterator[None]:
+        """A block in which tensors are made in a place; `named` also tensors like others."""
+        before, self._made = self._made, (place, named)
+        try:
+            yield
+        finally:
+            self._made = before
+
+    def is_on_device(self, tensor: torch.Tensor) -> bool:
+        """True if a tensor lies on the device."""
+        return self._memory.place_of(tensor) == DEVICE
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """True if a tensor lies in pinned memory of the host."""
+        return self._memory.place_of(tensor) == PINNED
+
+    def put(self, tensor: torch.Tensor, place: str) -> None:
+        """Note the place of a tensor."""
+        self._memory.put(tensor, place)
+
+    def put_beside(self, other: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
+        """Put tensors into the place of another one."""
+        for tensor in tensors:
+            self.put(tensor, self._memory.place_of(other))
+
+    def take(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
+        """Return a copy of the host's tensor on the device."""
+        pinned = self.is_pinned(tensor)
+        return self._copied(tensor, Crossing(UP, pinned, non_blocking, DEVICE))
+
+    def bring(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
+        """Return a copy of the device's tensor in the host's memory: pinned if non-blocking."""
+        to = PINNED if non_blocking else HOST
+        return self._copied(tensor, Crossing(DOWN, non_blocking, non_blocking, to))
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in pinned memory. Raises RuntimeError for one on the device."""
+        if self.is_on_device(tensor):
+            raise RuntimeError(
+                f"cannot pin '{tensor.type().replace('torch.', 'torch.cuda.')}' only dense CPU "
+                "tensors can be pinned"
+            )
+        if self.is_pinned(tensor):
+            return tensor
+        made = tensor.clone()
+        self.put(made, PINNED)
+        return made
+
+    def _copied(self, tensor: torch.Tensor, crossing: Crossing) -> torch.Tensor:
+        self._crossing = crossing
+        try:
+            made = tensor.clone()
+        finally:
+            self._crossing = None
+        self.put(made, crossing.to)
+        return made
+
+    # Called by the dispatch mode, for each operation
+
+    @property
+    def of_data(self) -> str:
+        """The place of a tensor that is made of Python's data."""
+        return self._made[0]
+
+    def place_of(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str:
+        """Return the place in which an operation works and leaves its results.
+
+        Tensors without a place go where the operation works. Raises RuntimeError, in torch's
+        words, for tensors of both memories.
+        """
+        if self._crossing is not None:
+            return self._crossing.to
+        undecided, on_host, on_device = [], None, False
+        tensors = self._memory.tensors_in((*args, *kwargs.values()))
+        for tensor in tensors:
+            place = self._memory.place_of(tensor)
+            if place == DEVICE:
+                on_device = True
+            elif place == UNDECIDED:
+                undecided.append(tensor)
+            elif tensor.dim():
+                on_host = tensor
+        made, named = self._made
+        if named or not tensors:
+            return made
+        if not on_device:
+            return UNDECIDED if on_host is None else HOST
+        name = torch_private.schema_of(func).name.removeprefix("aten::")
+        if on_host is not None and name not in _BOTH:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"cuda and cpu! (in aten::{name}: a tensor of shape {tuple(on_host.shape)} lies "
+                "in the memory of the host)"
+            )
+        if name in _COPIES:  # a source without a place may come from a file, and stays
+            written = self._memory.tensors_in(args[:1])
+            undecided = [each for each in undecided if any(each is to for to in written)]
+        for tensor in undecided:
+            self._memory.put(tensor, DEVICE)
+        return DEVICE
+
+    def communicated(self, values: Iterable[Any]) -> None:
+        """Put the undecided tensors of a call to NCCL on the device."""
+        if not self._memory.apart:
+            return
+        for tensor in self._memory.tensors_in(values):
+            if self._memory.place_of(tensor) == UNDECIDED:
+                self._memory.put(tensor, DEVICE)
+
+    def charge(self, place: str, func: Any, args: Any, kwargs: Any, out: Any) -> bool:
+        """Charge a copy over the bus, or the host's work; False for work of the device."""
+        if not self._memory.apart:
+            return False
+        crossing = self._crossing or self._copy_between(func, args, kwargs)
+        if crossing is not None:
+            self._cross(crossing, out)
+            return True
+        if place == DEVICE:
+            return False
+        if self._meter.is_work(func):
+            work_ns = 0 if self._host is None else self._host.ns(func, args, kwargs, out)
+            self._device.spend(self._meter.launch_ns + work_ns)
+        return True
+
+    def _copy_between(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Crossing | None:
+        """Return the crossing of `to.copy_(source)` between the memories."""
+        if func is not torch.ops.aten.copy_.default or not isinstance(args[1], torch.Tensor):
+            return None
+        to, source = map(self._memory.place_of, args[:2])
+        if (to == DEVICE) == (source == DEVICE):
+            return None
+        non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking"))
+        way, of_host = (UP, source) if to == DEVICE else (DOWN, to)
+        return Crossing(way, of_host == PINNED, non_blocking, to)
+
+    def _cross(self, crossing: Crossing, out: torch.Tensor) -> None:
+        """Copy over the bus, as CUDA's host does: the host waits unless the copy is pinned.
+
+        For pageable memory on its way up, the driver waits for the stream first.
+        """
+        if crossing.way == UP and not crossing.pinned:
+            self._device.wait()
+        nbytes = out.numel() * out.element_size()
+        ns = 0 if self._meter.free else self._machine.copy_ns(nbytes, pinned=crossing.pinned)
+        self._device.launch(self._meter.launch_ns, round(ns / self._speed), crossing.way)
+        if not (crossing.pinned and crossing.non_blocking):
+            self._device.wait()
+
+    def read(self, tensor: torch.Tensor) -> bool:
+        """Let the host read a tensor's values, which it copies from the device; False if unknown.
+
+        Nobody waits for a tensor in the host's memory.
+        """
+        if not self._memory.apart:
+            return False
+        if self.is_on_device(tensor):
+            self._cross(Crossing(DOWN, pinned=False, non_blocking=False, to=HOST), tensor)
+        return True

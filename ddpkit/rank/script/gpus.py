@@ -1,0 +1,147 @@
+"""The GPUs of a rank without GPUs, and the tensors on such a GPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ddpkit import torch_private
+from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED
+
+if TYPE_CHECKING:
+    from ddpkit.rank.emulation.places import Places
+
+MARK = "_ddpkit_on_gpu"
+# Parts of what torch says where something needs a GPU, and the script is to be told why.
+WANTS_A_GPU = (
+    *("Cannot access accelerator device", "Tried to instantiate dummy base class"),
+    *("not linked with support for cuda", "Torch not compiled with CUDA", "No CUDA GPUs"),
+    *("only work with GPU modules", "on supported devices: ['cuda'", "Found no NVIDIA driver"),
+    *("has no attribute '_cuda", "has no attribute '_nccl", "attribute 'ProcessGroupNCCL'"),
+)
+
+
+def on_a_gpu(device: Any) -> bool:
+    """True if a device is a GPU: "cuda:0", torch.device("cuda"), or a number."""
+    if isinstance(device, str):
+        return device.partition(":")[0] == "cuda"
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+class Gpus:
+    """The GPUs of a rank without GPUs; rank 0 says `why` at the first use of a GPU.
+
+    places  the memories of an emulated device and its host, if the machine has a device
+    """
+
+    def __init__(self, why: str, places: Places | None = None) -> None:
+        self._why, self._said, self.places = why, set[str](), places
+        self.current = 0  # the chosen GPU
+
+    @property
+    def is_used(self) -> bool:
+        """True once the script has used a GPU."""
+        return bool(self._said)
+
+    def used(self) -> None:
+        """Note that the script uses a GPU."""
+        if not self._said:
+            self.say_once(f"{self._why}: cuda means the CPU")
+            if self.places is not None:
+                self.places.tell_apart()
+
+    def say_once(self, text: str) -> None:
+        """Say something to the reader, on rank 0, however often it is true."""
+        if text not in self._said and os.environ.get("RANK") == "0":
+            print(f"ddpkit run: {text}", file=sys.stderr)
+        self._said.add(text)
+
+    def explain(self, error: BaseException) -> None:
+        """Add a sentence to an error of torch's that comes of there being no GPU."""
+        text = str(error)
+        if any(part in text for part in WANTS_A_GPU):
+            error.add_note(
+                f"ddpkit run: {self._why}, but this call needs a real GPU. docs/run.md, "
+                '"Where there is no GPU", lists the calls that work without a GPU.'
+            )
+
+    def means(self, device: Any) -> bool:
+        """True if a device is a GPU of the rank; notes the use."""
+        if not on_a_gpu(device):
+            return False
+        self.used()
+        return True
+
+    def take(self, tensor: Any, *, non_blocking: bool = False) -> Any:
+        """Return a tensor of a GPU: a copy, unless the tensor is there."""
+        if not is_plain(tensor) or self.has(tensor):
+            return tensor
+        if self.places is not None:
+            return self.places.take(tensor, non_blocking=non_blocking)
+        return self.mark(tensor.clone())
+
+    def fetch(self, tensor: Any, given: Any, *, by_torch: bool) -> Any:
+        """Return the result of `.cpu()` on `given`; torch's own result is `tensor`."""
+        if not self._said or not is_plain(given) or not same(tensor, given):
+            return tensor
+        made_here = given.is_leaf and given.requires_grad  # by the script, on the CPU
+        if self.places is None and (_is_marked(given) or not (by_torch or made_here)):
+            return tensor.clone()
+        return tensor
+
+    def has(self, tensor: Any) -> bool:
+        """True if a plain tensor is known to be on a GPU."""
+        return _is_marked(tensor) if self.places is None else self.places.is_on_device(tensor)
+
+    def holds(self, tensor: Any) -> bool:
+        """True for a tensor on an emulated GPU, after the first use of a GPU."""
+        return (
+            bool(self._said) and self.places is not None and is_plain(tensor) and self.has(tensor)
+        )
+
+    def mark(self, tensor: Any) -> Any:
+        """Put a tensor on a GPU, without a copy; return the tensor."""
+        if is_plain(tensor):
+            setattr(tensor.untyped_storage(), MARK, True)
+            if self.places is not None:
+                self.places.put(tensor, DEVICE)
+        return tensor
+
+    def mark_storage(self, storage: Any) -> Any:
+        """Put a storage on a GPU, without a copy; return the storage."""
+        setattr(storage, MARK, True)
+        if self.places is not None:
+            self.places.put(torch.empty(0, dtype=torch.uint8).set_(storage), DEVICE)
+        return storage
+
+    def making(self, *, on_gpu: bool, named: bool, by_torch: bool) -> AbstractContextManager[None]:
+        """A block in which torch makes a tensor, on a named device or without a device."""
+        if self.places is None:
+            return nullcontext()
+        place = DEVICE if on_gpu else UNDECIDED if by_torch else HOST
+        return self.places.making(place, named=named and bool(place))
+
+
+def is_plain(tensor: Any) -> bool:
+    """True for a dense tensor with a storage on the CPU: no DTensor, no fake tensor."""
+    plain = type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
+    return plain and tensor.layout == torch.strided and tensor.is_cpu
+
+
+def _is_marked(tensor: Any) -> bool:
+    return hasattr(tensor.untyped_storage(), MARK)
+
+
+def same(one: Any, other: Any) -> bool:
+    return is_plain(one) and _storage(one) == _storage(other)
+
+
+def _storage(tensor: Any) -> int:
+    return torch_private.storage_id(tensor.untyped_storage())

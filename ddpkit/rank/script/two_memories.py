@@ -1,0 +1,104 @@
+"""A script's view of two memories, on an emulated machine with a device.
+
+Each tensor has a place (`rank.emulation.places`). `Tensor.device`, `is_cuda` and
+`get_device()` say the place to all code but torch's and the kit's own. Pinned memory is a place of
+the host's, a DataLoader pins its batches, and FSDP2 moves parameters as it does on GPUs.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from ddpkit import torch_private
+from ddpkit.rank.callers import module_of
+from ddpkit.rank.emulation import machine
+from ddpkit.rank.emulation.places import Places
+from ddpkit.rank.script.cuda import after_import
+from ddpkit.rank.script.gpus import Gpus
+
+
+def show(gpus: Gpus, places: Places) -> None:
+    """Let the script see the place of each tensor, for the rest of the process."""
+    tensor: Any = torch.Tensor
+    for name, on_gpu in (
+        ("device", lambda: torch.device("cuda", gpus.current)),
+        ("is_cuda", lambda: True),
+    ):
+        setattr(tensor, name, property(_told(gpus, getattr(tensor, name).__get__, on_gpu)))
+    tensor.get_device = _told(gpus, tensor.get_device, lambda: gpus.current)
+    tensor.is_pinned = lambda tensor, *_: places.is_pinned(tensor)
+    iterator = torch_private.batches()
+    iterator.__next__ = _pinning(iterator.__next__)
+    iterator.__init__ = _noting(iterator.__init__)
+    torch_private.require(torch_private.Feature.DEVICES)
+    for module in torch_private.FSDP2_MOVES:
+        after_import(module, functools.partial(_move_parameters, gpus))
+
+
+def _told(gpus: Gpus, truth: Callable[..., Any], on_gpu: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function that tells of a GPU for tensors on a GPU, and else asks torch."""
+
+    def tell(tensor: Any) -> Any:
+        if not _is_inner(sys._getframe(1)) and gpus.holds(tensor):
+            return on_gpu()
+        return truth(tensor)
+
+    return tell
+
+
+def _is_inner(frame: FrameType) -> bool:
+    """True for code of torch and of the kit, which must know where a tensor really is."""
+    return module_of(frame).partition(".")[0] in ("torch", "ddpkit")
+
+
+def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def note(batches: Any, loader: DataLoader[Any]) -> None:
+        original(batches, loader)
+        batches._ddpkit_pins = loader.pin_memory
+
+    return note
+
+
+def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the `__next__` of a DataLoader's iterator that pins batches, as beside a GPU.
+
+    A thread pins the batches of worker processes; the main thread's clock stands meanwhile.
+    """
+
+    @functools.wraps(original)
+    def take_next(batches: Any) -> Any:
+        batch = original(batches)
+        if not getattr(batches, "_ddpkit_pins", False):
+            return batch
+        emulated = machine.current()
+        by_thread = isinstance(batches, torch_private.batches_of_workers())
+        with emulated.clocks.mine.stopped() if emulated and by_thread else nullcontext():
+            return torch_private.pinned(batch)
+
+    return take_next
+
+
+def _move_parameters(gpus: Gpus, module: Any) -> None:
+    """Let FSDP2 move parameters to the GPU: torch finds them on the mesh's device, the CPU."""
+    name = torch_private.MOVE_STATES
+    original = getattr(module, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def move(parameters: Any, buffers: Any, device: Any) -> None:
+        original(parameters, buffers, device)
+        for tensor in (*parameters, *buffers):
+            if gpus.is_used and not gpus.holds(tensor):
+                tensor.data = gpus.take(tensor.data)
+
+    setattr(module, name, move)
