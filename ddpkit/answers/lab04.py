@@ -29,8 +29,8 @@ def shard(n: int, batch_size: int, epoch: int, rank: int, world_size: int) -> li
 
     All ranks' parts of a step together are one batch: `batch_size` of the numbers 0 to n - 1, the
     last one what is left. Their lengths differ by 1 at most; a part may be empty, and is in the
-    list all the same. An epoch has each number once, shuffled, and in another order than the next
-    epoch; all ranks know it from the number of the epoch.
+    list all the same. An epoch has each number once, shuffled, and in an order of its own, which
+    all ranks know from the number of the epoch. Torch's global seed is left alone.
     """
     batches = minibatches(n, batch_size, seed=epoch)
     return [batch.tensor_split(world_size)[rank] for batch in batches]

@@ -34,6 +34,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("not contiguous", r"has to be contiguous"),
     ("shares memory", r"share memory|shares memory"),
     ("no view", r"view size is not compatible"),
+    ("no ranks", r"Default process group has not been initialized"),
     ("freed", r"out of bounds for storage of size 0"),
     ("wrong size", r"invalid for input of size"),
     ("split sizes", r"split_with_sizes expects split_sizes to sum"),

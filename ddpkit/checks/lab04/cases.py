@@ -89,7 +89,7 @@ def broadcast_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
 def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A partition of every batch and of every epoch, the same permutation on all ranks."""
     for n, batch_size, world_size in drawn(rng):
-        shuffled = {"order": "shuffled", "next epoch": "another"} if n >= LARGE else {}
+        shuffled = {"order": "shuffled", "other epochs": "others", "global seed": "left alone"}
         yield Case(
             f"{n} by {batch_size}, {title(world_size)}",
             partial(epoch, answer, n, batch_size, world_size, rng.randrange(100)),
@@ -97,7 +97,7 @@ def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "batches": [min(batch_size, n - at) for at in range(0, n, batch_size)],
                 "parts": "even",
                 "samples": "each once",
-                **shuffled,
+                **(shuffled if n >= LARGE else {}),
             },
             hints=hints.SHARD,
             given={"n": n, "batch_size": batch_size, "world_size": world_size},

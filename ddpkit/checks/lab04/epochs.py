@@ -12,22 +12,30 @@ from ddpkit.exercises.exercise import Observed
 Split = list[list[Any]]  # [rank][step]: tensors of numbers
 
 LARGE = 40  # from so many numbers on, no shuffle leaves every batch as it was
+LATER = (1, 2, 3, 5, 10)  # epochs later: an answer may take the rest of a division
 
 
 def epoch(
     answer: Callable[..., Any], n: int, batch_size: int, world_size: int, number: int
 ) -> Observed:
-    """What all ranks together take in an epoch, and whether the next one differs."""
-    split, following = (_split(answer, n, batch_size, world_size, number + e) for e in (0, 1))
-    if generators := [each for each in chain(split, following) if isinstance(each, Iterator)]:
+    """What all ranks together take in an epoch, and whether other epochs differ."""
+    import torch
+
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    answer(n, batch_size, number, 0, world_size)
+    touched = not torch.equal(before, torch.random.get_rng_state())
+    numbers_of_epochs = [number, *(number + later for later in LATER if n >= LARGE)]
+    split, *others = (_split(answer, n, batch_size, world_size, e) for e in numbers_of_epochs)
+    if generators := [each for each in chain(split, *others) if isinstance(each, Iterator)]:
         return {"batches": {"returned": type(generators[0]).__name__}}
-    types = [_type(numbers) for numbers in chain(*split, *following)]
+    types = [_type(numbers) for numbers in chain(*split, *chain(*others))]
     steps = [len(by_step) for by_step in split]
     if other := [each for each in types if each != "torch.int64"]:
         return {"batches": {"of type": other[0]}}
     if len(set(steps)) > 1:
         return {"batches": {"steps by rank": steps}}
-    batches, next_batches = _batches(split), _batches(following)
+    batches = _batches(split)
     taken = sorted(chain(*batches))
     seen = {
         "batches": [len(batch) for batch in batches],
@@ -37,7 +45,9 @@ def epoch(
     if n >= LARGE:
         in_order = [taken[at : at + batch_size] for at in range(0, n, batch_size)]
         seen["order"] = "as they come" if batches == in_order else "shuffled"
-        seen["next epoch"] = "the same" if batches == next_batches else "another"
+        again = any(_batches(each) == batches for each in others)
+        seen["other epochs"] = "the same" if again else "others"
+        seen["global seed"] = "used" if touched else "left alone"
     return seen
 
 

@@ -92,8 +92,11 @@ SHARD = (
          "One rank has much more work than the others, who wait: lengths differ by 1 at most."),
     Hint("in order", lambda s: s.wrong("order"),
          "The numbers are not shuffled: lab 01's minibatches does that."),
-    Hint("seed", lambda s: s.wrong("next epoch"),
-         "Every epoch has the same order: let its seed be the epoch."),
+    Hint("seed", lambda s: s.wrong("other epochs"),
+         "Two epochs have the same order: let the seed be the number of the epoch, all of it."),
+    Hint("global seed", lambda s: s.wrong("global seed"),
+         "torch's global random numbers were seeded, or drawn from: then dropout, too, is the same "
+         "on all ranks. lab 01's minibatches has a generator of its own."),
     Hint("batch_size each",
          lambda s: s.batches[0] == min(s.n, s.batch_size * s.world_size) != s.expect["batches"][0],
          "A batch is batch_size for all ranks together, not for each."),
@@ -193,6 +196,9 @@ AVERAGE = (
     Hint("a set", lambda s: s.sets,
          "Here each rank has another order of what is in a set, as it may be under torchrun: so "
          "they reduce different dtypes together. dict.fromkeys keeps an order, which all share."),
+    Hint("other dtypes", lambda s: s.mismatch == "dtype",
+         "The ranks call one collective with different dtypes. All ranks have to go through the "
+         "same gradients in the same order, and a set has no order."),
     Hint("same list", lambda s: (s.stuck or s.mismatch) and s.missing,
          "Go through the same list of gradients on all ranks: gradients_of(module)."),
     Hint("same calls", lambda s: s.stuck or s.mismatch,

@@ -24,6 +24,16 @@ def rounded(got: Any, right: Any) -> bool:
     return any(same(got, right.to(each).to(right.dtype)) for each in through)
 
 
+def wrong_begin(s: Seen) -> str:
+    """Return a sentence on the first piece that does not begin where it has to.
+
+    Raises StopIteration: there is none.
+    """
+    begin, due = next(pair for pair in begins(s) if pair[0] != pair[1])
+    why = ", where the piece before it ends" if due else ", where flat begins"
+    return f"A piece begins at element {begin} of flat, and not at {due}{why}."
+
+
 # fmt: off
 FLAT = (
     Hint("no view", lambda s: s.kind == "no view",
@@ -62,9 +72,7 @@ PIECES = (
     Hint("copies", lambda s: s.wrong("memory"),
          "A change of flat does not show in the pieces: the pieces are no views of flat. Slice, "
          "view."),
-    Hint("where it begins", lambda s: any(begin != due for begin, due in begins(s)),
-         lambda s: "A piece begins at element {} of flat, and not at {}, where the piece before it "
-         "ends.".format(*next(pair for pair in begins(s) if pair[0] != pair[1]))),
+    Hint("where it begins", lambda s: any(begin != due for begin, due in begins(s)), wrong_begin),
     Hint("other elements", lambda s: s.wrong("pieces"),
          "A piece lacks the right elements of flat, in the right order: row after row, as view() "
          "goes. flat itself keeps all values."),
@@ -96,6 +104,11 @@ def follows(rule: Rule, s: Seen) -> bool:
     )
 
 
+def kinds_of(s: Seen, bucket: list[int]) -> set[tuple[Any, str]]:
+    """Return the dtypes and devices of the parameters in a bucket."""
+    return {(s.parameters[i].dtype, str(s.parameters[i].device)) for i in bucket}
+
+
 def first_other(s: Seen) -> int:
     """Return the number of the first wrong bucket."""
     pairs = enumerate(zip_longest(s.buckets, s.expect["buckets"]))
@@ -114,6 +127,9 @@ BUCKETED = (
          "Each parameter belongs into one bucket: here some are missing, or in two."),
     Hint("an empty one", lambda s: [] in s.buckets,
          "A bucket is empty: at the end close one only if something is in it."),
+    Hint("several kinds", lambda s: any(len(kinds_of(s, bucket)) > 1 for bucket in s.buckets),
+         "A bucket has parameters of several dtypes or devices, and is to be one tensor: close "
+         "what is open at the end kind by kind, too."),
     Hint("order within", lambda s: any(b != sorted(b, reverse=True) for b in s.buckets),
          "Within a bucket the parameters stand as they were put in, in reverse order."),
     Hint("order of buckets", lambda s: sorted(s.buckets) == sorted(s.expect["buckets"]),
@@ -150,6 +166,9 @@ def differ(one: Any, other: Any) -> bool:
 
 
 VIEWS = (
+    Hint("asks None", lambda s: s.kind == "None",
+         "A value here is None. p.grad is, before any backward: then p.grad stays None, and its "
+         "place in flat[i] holds zeros."),
     Hint("flat tensor",
          lambda s: s.kind == "not its gradient" or [(f.shape, f.dtype) for f in flats(s["values"])]
          != [(f.shape, f.dtype) for f in flats(s.expect["values"])],

@@ -124,12 +124,15 @@ ORDERS: dict[str, Rule] = {
     "as they were filled": Rule(rest_by=lambda i, kind, held: -held[-1]),
 }
 
+ALONE, BELOW = Rule(unit=0), Rule(hard=True)  # each parameter in a bucket; below the cap
+
 # Wrong rules without a sentence: an answer with the buckets of such a rule is blamed for no rule of
 # `WRONG_RULES`.
 UNNAMED: dict[str, Rule] = {
     **ORDERS,
     "bytes of all kinds": Rule(all_kinds=True),
     "kind after kind": Rule(by_kind=True),
+    "each in a bucket of its own": ALONE,
 }
 
 
@@ -155,8 +158,8 @@ def that_tell(
     """Kinds and bytes of parameters, for which these wrong rules are known by their buckets.
 
     Each of them, named as in `WRONG_RULES` or `ORDERS`, gives other buckets than the right rule.
-    No two of `WRONG_RULES` give the same wrong ones. A kind is the name of a dtype, and of a
-    device.
+    No two of `WRONG_RULES` give the same wrong ones, and "below the cap" does not put each
+    parameter alone. A kind is the name of a dtype, and of a device.
     """
     import torch
 
@@ -167,6 +170,9 @@ def that_tell(
         asked = [(getattr(torch, dtype), device) for dtype, device in mixed]
         right = Rule().filled(asked, sizes, cap, first)
         if any(rules[name].filled(asked, sizes, cap, first) == right for name in mistakes):
+            continue
+        alone, below = (rule.filled(asked, sizes, cap, first) for rule in (ALONE, BELOW))
+        if alone == below != right:
             continue
         made = [rule.filled(asked, sizes, cap, first) for _, rule, _ in WRONG_RULES]
         wrong = [str(buckets) for buckets in made if buckets != right]

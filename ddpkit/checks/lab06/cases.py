@@ -98,7 +98,7 @@ def rebuilt_buckets(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     for about, n, size, cap, first in (
         ("2 ranks that saw the same", 2, 4, 2 * KB, None),
-        ("3 ranks that saw different orders", 3, 5, KB, None),
+        ("3 ranks that saw different orders", 3, 300, KB, None),  # a place is more than a byte
         ("4 ranks, 8 parameters", 4, 8, 4 * KB, None),
         ("2 ranks, a small first bucket", 2, 8, 4 * KB, KB),
     ):

@@ -23,8 +23,11 @@ class Buckets:
         self.parameters = [[parameters[i] for i in bucket] for bucket in buckets]
         self.flat = [torch.zeros(len(bucket)) for bucket in buckets]
         self.views = [[flat[i : i + 1] for i in range(len(flat))] for flat in self.flat]
+        self.on_their_way = set[int]()  # buckets between start and wait
+        self.touched = set[int]()  # buckets collected between start and wait
 
     def collect(self, i: int) -> None:
+        self.touched |= {i} & self.on_their_way
         for p, view in zip(self.parameters[i], self.views[i], strict=True):
             view.copy_(p.grad) if p.grad is not None else view.zero_()
             p.grad = None if p.grad is None else view
@@ -37,9 +40,14 @@ class Notes(list[str]):
     waited for.
     """
 
+    def __init__(self, buckets: Buckets) -> None:
+        super().__init__()
+        self.buckets = buckets
+
     def start(self, bucket: Any) -> Any:
         flat, index = bucket.buffer(), bucket.index()
         self.append(f"s{index}")
+        self.buckets.on_their_way.add(index)
         return SimpleNamespace(wait=partial(self.wait, flat, flat * 10, index))
 
     def wait(self, flat: Any, result: Any, index: int) -> Any:
@@ -49,6 +57,7 @@ class Notes(list[str]):
         tensor, as a hook may.
         """
         self.append(f"w{index}")
+        self.buckets.on_their_way.discard(index)
         if index % 2:
             return result
         flat.copy_(result)
@@ -61,7 +70,8 @@ def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
     A bucket without a start is told as [].
     """
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(1 + max(chain(*buckets)))]
-    notes, filled = Notes(), Buckets(parameters, buckets)
+    filled = Buckets(parameters, buckets)
+    notes = Notes(filled)
     reducer = answer(filled, notes.start)
     for backward in backwards:
         torch.optim.SGD(parameters).zero_grad()
@@ -80,7 +90,8 @@ def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
         "flat": [
             flat.int().tolist() if f"s{i}" in notes else [] for i, flat in enumerate(filled.flat)
         ],
-        "order": [number[id(p)] for p in reducer.order],
+        "order": [number.get(id(p), "no parameter") for p in reducer.order],
+        "collected on their way": sorted(filled.touched),
     }
 
 
@@ -98,4 +109,9 @@ def expected(buckets: Layout, backwards: Layout) -> Observed:
         events += ["|", *(f"w{i}" for i in range(len(last)))]
     started = [i for i in range(len(buckets)) if f"s{i}" in events]
     flat = [[10 * (j + 1) for j in b] if i in started else [] for i, b in enumerate(buckets)]
-    return {"events": " ".join(events), "flat": flat, "order": backwards[-1]}
+    return {
+        "events": " ".join(events),
+        "flat": flat,
+        "order": backwards[-1],
+        "collected on their way": [],
+    }

@@ -58,6 +58,10 @@ edits(
 )
 edits(
     ("shard", "epoch_ignored", "seed=epoch", "seed=0", "seed"),
+    ("shard", "two_orders_in_turn", "seed=epoch", "seed=epoch % 2", "seed"),
+    ("shard", "seeds_everybody", "    batches = minibatches(n, batch_size, seed=epoch)",
+     "    torch.manual_seed(epoch)\n    batches = torch.randperm(n).split(batch_size)",
+     "global seed"),
     ("shard", "one_at_a_time", SPLIT, f"({SPLIT[1:-1]})", "no list"),
     ("shard", "no_split", ".tensor_split(world_size)[rank]", "", "whole batch"),
     ("shard", "last_samples_dropped", "batch.tensor_split",
@@ -198,6 +202,9 @@ edits(
      "set(g.dtype for g in gradients)", "a set"),
     ("average_flat", "by_a_set_of_braces", "dict.fromkeys(g.dtype for g in gradients)",
      "{g.dtype for g in gradients}", "a set"),
+    ("average_flat", "odd_ranks_back_to_front", "in dict.fromkeys(g.dtype for g in gradients)",
+     "in list(dict.fromkeys(g.dtype for g in gradients))[:: 1 - 2 * (dist.get_rank() % 2)]",
+     "other dtypes"),
     ("average_flat", "module_by_module", "gradients = gradients_of(module)",
      "gradients_of(module)\n"
      f"    gradients = [p.grad for p in {EACH_MODULES} if p.requires_grad]", "other calls"),
