@@ -285,7 +285,8 @@ def accumulate(loss, parameters, micro_batches):
 
     `loss(x, y)` is the mean loss over the images x. `micro_batches` is a list of (x, y); the
     lengths may differ. Each micro-batch goes through the model whole and alone, and no more than
-    two graphs are in memory: the whole batch does not fit. Old values of .grad do not count.
+    two graphs are in memory: the whole batch does not fit. Old values of .grad do not count, and
+    the parameters stay as they are.
     """
     # BEGIN SOLUTION
     images = sum(len(y) for _, y in micro_batches)

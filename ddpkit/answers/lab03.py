@@ -90,6 +90,7 @@ def butterfly(x: torch.Tensor) -> torch.Tensor:
 
     If n is no power of two, each rank beyond the largest power of two first gives x to a rank of
     the butterfly, no two ranks to the same rank, and gets the sum from the same rank at the end.
+    Two partners send to each other at the same time.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     total = x.clone(memory_format=torch.contiguous_format)

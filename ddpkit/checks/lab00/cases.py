@@ -112,6 +112,11 @@ def collectives(s: Seen) -> list[str]:
     return sorted(names, key=lambda name: name != "barrier")
 
 
+def no_tensors(s: Seen) -> list[str]:
+    """The types of all returned values that are no tensors."""
+    return [type(each).__name__ for each in s.gave if not hasattr(each, "new_empty")]
+
+
 # fmt: off
 IN_A_RING = (
     Hint("one rank", lambda s: s.error and s.n == 1 and s.kind in ("to itself", "no such rank"),
@@ -136,11 +141,20 @@ IN_A_RING = (
     Hint("sender's number", lambda s: any(type(each) is int and each < s.n for each in s.gave),
          "A rank returns a number. recv writes into the tensor that it is given, and returns the "
          "number of the sender: do not assign it."),
+    Hint("no tensor", no_tensors,
+         lambda s: f"A rank returns a {no_tensors(s)[0]}, and not a tensor."),
+    Hint("dtype", lambda s: {each.dtype for each in s.gave} != {s.expect["gave"][0].dtype},
+         lambda s: f"{s.x} is of {s.expect['gave'][0].dtype}, and a rank returns another dtype."),
+    Hint("no message", lambda s: s.sent == "nothing" and s.n > 1, lambda s:
+         f"No rank has sent a message. With {s.n} ranks, {s.n} messages go round: each rank sends "
+         "one to the rank on its right."),
     Hint("backwards", lambda s: s.n > 2 and sorted(arrows(s)) == sorted(ring(s.n, -1).split()),
          "It goes the wrong way round: rank r sends to (r + 1) % world_size."),
     Hint("no neighbour", lambda s: s.n > 2 and not set(arrows(s)) <= set(ring(s.n).split()),
          "A rank sends to one that is not its neighbour: rank r to (r + 1) % world_size only."),
 )
+OTHER_MESSAGES = Hint("other messages", lambda s: s.wrong("sent"), lambda s:
+                      f"The ranks send {s.sent}; once around the ring is {s.expect['sent']}.")
 TOKEN = (
     *IN_A_RING,
     Hint("never comes back", lambda s: s.n > 1 and sorted(arrows(s)) == ring(s.n).split()[:-1],
@@ -166,6 +180,7 @@ TOKEN = (
          lambda s: "What the ranks return is right, but it is not the token that went round: here "
          f"{s.messages}. A rank has to send what it received, and what it has added to it."),
     Hint("wrong sum", say=first_wrong_sum),
+    OTHER_MESSAGES,
 )
 SHIFT = (
     *IN_A_RING,
@@ -177,6 +192,7 @@ SHIFT = (
     Hint("other numbers", lambda s: s.wrong("gave"),
          "What a rank returns is not the x of the rank on its left: send all of x, and return what "
          "came as it came."),
+    OTHER_MESSAGES,
 )
 # fmt: on
 

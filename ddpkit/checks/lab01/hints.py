@@ -114,6 +114,8 @@ def total(s: Seen, weights: Sequence[float]) -> list[Any]:
 
 PIECES = (
     NO_LIST,
+    Hint("parameters changed", lambda s: s.wrong("parameters"),
+         "The parameters have changed. accumulate takes no step: it only returns gradients."),
     Hint("all at once", lambda s: s.images_at_a_time == [sum(s.lengths)] != s.lengths,
          "All images went through the model at once: it is one micro-batch at a time."),
     Hint("other pieces", lambda s: not s.wrong("gradients") and s.wrong("images at a time"),

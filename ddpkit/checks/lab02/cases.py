@@ -68,8 +68,8 @@ def _fitted(answer: Answer, nbytes: list[int], times: list[float]) -> Observed:
 TREE_ROWS: list[Row] = [
     (4, 12, "float32", 0, ""),
     (4, 6, "float64", 2, "transposed"),
-    (5, 7, "int64", 3, ""),
-    (8, 3, "float32", 6, ""),
+    (5, 7, "int64", 3, ""),  # place 4 never has a partner that gives
+    (6, 3, "float32", 0, ""),  # place 4 has one in the first round, and none in the second
     (3, 0, "float32", 1, ""),
     (2, 5, "float32", 1, ""),
     (1, 2, "float32", 0, ""),

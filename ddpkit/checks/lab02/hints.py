@@ -99,6 +99,12 @@ RAISED = (
          count_from_root),
     Hint("to itself", lambda s: s.kind == "to itself",
          "A rank sends nothing to itself: what is its own it copies, without a message."),
+    Hint("no view", lambda s: s.kind == "no view",
+         "A transposed tensor has no view of another shape: x.contiguous() has, and x.copy_(...) "
+         "takes any tensor of the shape of x."),
+    Hint("not its chunk", lambda s: s.mismatch == "message" and s.op == "scatter",
+         "A message does not fit the tensor that it is received into: rank r receives chunks[r] of "
+         "the root, alone, into x."),
     Hint("lengths differ", lambda s: s.mismatch == "message",
          "The chunks differ in length: receive into a tensor as long as the chunk that comes."),
 )
@@ -170,8 +176,8 @@ COLLECTIVES = {
         NOT_COPIED, NOTHING_CAME, ROOT_0,
         *TRAFFIC,
         Hint("rounds", lambda s: s.wrong("rounds"),
-             lambda s: f"{s.rounds} rounds, where a binomial tree takes {s.expect['rounds']}. All "
-             "who have x send it, in each round, not the root alone."),
+             lambda s: f"{s.rounds} rounds, where a binomial tree takes {s.expect['rounds']}: in "
+             "each round, every rank that has x sends it to a rank that has not."),
     ),
     "reduce": (
         *RAISED, *WAITING,

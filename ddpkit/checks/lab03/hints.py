@@ -195,7 +195,7 @@ SUM = (
     Hint("no tensor", lambda s: not hasattr(got(s), "new_empty"), lambda s:
          f"You return a {type(got(s)).__name__}; the sum is a tensor."),
     Hint("dtype", lambda s: getattr(got(s), "dtype", None) != due(s).dtype, lambda s:
-         f"x is of {due(s).dtype}, and so is the sum: make room for it with torch.empty_like."),
+         f"x is of {due(s).dtype}, and so is the sum; you return {got(s).dtype}."),
     Hint("shape", lambda s: got(s).shape != due(s).shape, lambda s:
          f"The sum has the shape of x, {list(due(s).shape)}; you return {list(got(s).shape)}."),
     Hint("of two calls", of_two_calls,

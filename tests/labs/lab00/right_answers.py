@@ -21,6 +21,19 @@ def a_tensor_for_each_message(token):
 
 
 @right("who_waits")
+def the_lower_half_sends_first(x):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    y = x.clone()
+    if n > 1 and rank < n // 2:
+        dist.send(x, (rank + 1) % n)
+        dist.recv(y, (rank - 1) % n)
+    elif n > 1:
+        dist.recv(y, (rank - 1) % n)
+        dist.send(x, (rank + 1) % n)
+    return y
+
+
+@right("who_waits")
 def starts_to_send_and_receives(x):
     rank, n = dist.get_rank(), dist.get_world_size()
     y = x.clone()

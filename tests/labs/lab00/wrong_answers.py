@@ -41,6 +41,15 @@ edits(
      "dist.recv(token, src=rank", "token = dist.recv(token, src=rank", "number for a tensor"),
     ("token_ring", "returns_the_senders_number",
      "dist.recv(token, src=world", "token = dist.recv(token, src=world", "sender's number"),
+    ("token_ring", "returns_a_number", "return token", "return token.sum().item()", "no tensor"),
+    ("token_ring", "in_float", "token = token.clone()", "token = token.float() + 0", "dtype"),
+    ("token_ring", "sends_each_token_twice",
+     {"dst=(rank + 1) % world_size)":
+      "dst=(rank + 1) % world_size)\n        dist.send(token, dst=(rank + 1) % world_size)",
+      "src=rank - 1)": "src=rank - 1)\n        dist.recv(token, src=rank - 1)",
+      "src=world_size - 1)":
+      "src=world_size - 1)\n            dist.recv(token, src=world_size - 1)"},
+     "other messages"),
     ("token_ring", "for_four", "src=world_size - 1", "src=3", "no such rank"),
     ("token_ring", "one_rank", "world_size > 1", "world_size > 0", "one rank"),
     ("who_waits", "all_send_first", "rank % 2 == 0", "True", "all send"),
@@ -65,6 +74,12 @@ def by_all_reduce(token):
     dist.all_reduce(total)
     passed_on = token + sum(range(1, rank + 2))
     return token + total if rank == 0 else passed_on if n > 1 else token
+
+
+@wrong("token_ring", "no message")
+def by_a_formula(token):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    return token + sum(range(1, (rank or n) + (rank > 0) + 1))
 
 
 @wrong("token_ring", "no neighbour")

@@ -28,6 +28,10 @@ edits(
     ("minibatches", "seeds_everybody",
      {"generator = torch.Generator()": "torch", ", generator=generator": ""}, "global seed"),
     ("minibatches", "one_seed_for_all", "manual_seed(seed)", "manual_seed(0)", "seed ignored"),
+    ("minibatches", "ten_seeds_for_all", "manual_seed(seed)", "manual_seed(seed % 10)",
+     "seed ignored"),
+    ("minibatches", "two_seeds_for_all", "manual_seed(seed)", "manual_seed(seed % 2)",
+     "seed ignored"),
     ("minibatches", "one_at_a_time", "list(order.split(batch_size))",
      "(batch for batch in order.split(batch_size))", "no list"),
     ("sgd_step", "uphill", "p -= lr * v", "p += lr * v", "uphill"),
@@ -51,6 +55,12 @@ edits(
     ("accumulate", "summed_loss", "len(y) / images", "len(y)", "summed loss"),
     ("accumulate", "as_if_all_were_long", "len(y) / images",
      "len(y) / max(len(y) for _, y in micro_batches) / len(micro_batches)", "share"),
+    ("accumulate", "takes_a_step", "    return total",
+     "    for p, t in zip(parameters, total):\n        p.data -= 0.1 * t\n    return total",
+     "parameters changed"),
+    ("accumulate", "takes_a_step_each_time", "t += g * (len(y) / images)",
+     "t += g * (len(y) / images)\n        for p, g in zip(parameters, gradients):\n"
+     "            p.data -= 0.1 * g", "parameters changed"),
     ("accumulate", "keeps_the_last", "t += g * (len(y) / images)", "t.copy_(g)", "only the last"),
 )
 edits(  # the first velocity is the gradient's own tensor, and then changes in place

@@ -83,6 +83,8 @@ edits(
     ("broadcast", "a_round_short", "while far <", "while 2 * far <", "nothing came"),
     ("broadcast", "from_anybody",
      "dist.recv(message, (rank - far) % world_size)", "dist.recv(message)", "from anybody"),
+    ("broadcast", "a_view_of_all", "x.copy_(message)", "x.view(-1).copy_(message.view(-1))",
+     "no view"),
     ("broadcast", "never_waits", "dist.recv(", "dist.irecv(", "never waited for"),
     ("broadcast", "never_waits_for_sends", "dist.send(", "dist.isend(", "never waited for"),
     ("broadcast", "room_for_floats", "message = x.contiguous()",
@@ -98,6 +100,12 @@ edits(
     ("reduce", "mean", "x.copy_(total)", "x.copy_(total / world_size)", "mean"),
     ("reduce", "passes_on_its_own", "dist.send(total,", "dist.send(x.contiguous(),", "lacks"),
     ("reduce", "power_of_two", "elif place + far < world_size:", "else:", "power of two"),
+    ("reduce", "adds_what_came_before",  # 6 ranks tell
+     {"place, far =": "received = torch.zeros(x.shape, dtype=x.dtype)\n    place, far =",
+      "elif place + far < world_size:\n            received = torch.empty_like(total)\n"
+      "            dist.recv(received, (rank + far) % world_size)\n":
+      "else:\n            if place + far < world_size:\n"
+      "                dist.recv(received, (rank + far) % world_size)\n"}, "twice"),
     ("reduce", "replaces", "total + received", "received + received", "no sum"),
     ("reduce", "adds_to_its_own", "x.copy_(total)", "x.add_(total)", "twice"),
     ("reduce", "not_copied_back", "x.copy_(total)", "x = total", "not copied back"),
@@ -117,6 +125,12 @@ edits(
     ("scatter", "another_order",
      "enumerate(chunks)", "enumerate([chunks[0], *chunks[:0:-1]])", "wrong chunk"),
     ("scatter", "root_0", "dist.recv(x, src)", "dist.recv(x, 0)", "root 0"),
+    ("scatter", "all_of_them", "chunk.contiguous()", "torch.cat([c.flatten() for c in chunks])",
+     "not its chunk"),
+    ("scatter", "counts_from_the_root",
+     {"rank, chunk in": "place, chunk in", "if rank != src": "if place",
+      ", rank)": ", (src + place) % dist.get_world_size())", "chunks[src]": "chunks[0]"},
+     "not its chunk"),
     ("scatter", "sends_to_itself",
      "if rank != src:\n            dist.send(chunk", "if True:\n            dist.send(chunk",
      "to itself"),
