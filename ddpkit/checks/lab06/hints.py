@@ -106,8 +106,8 @@ AVERAGE = (
 )
 REDUCER = (
     Hint("no ranks", lambda s: s.kind == "no ranks",
-         "The answer has called torch.distributed, and this check has no ranks: the reducer itself "
-         "sends nothing, and starts each average with self.start."),
+         "The answer has called torch.distributed, and the check has no ranks: a reducer starts "
+         "each average with self.start."),
     Hint("no bucket", lambda s: s.attribute in ("buffer", "index"),
          "start gets bucket i as a hook sees it: grad_bucket(self.buckets, i)."),
     Hint("waits in the hook", lambda s: "w" in s.events.partition("|")[0],
@@ -149,13 +149,13 @@ REDUCER = (
     Hint("result dropped", lambda s: s.flat[1::2] == s.own[1::2],
          "A hook's wait() may return a new tensor: copy it into flat[i] of its bucket."),
     Hint("other values", lambda s: s.wrong("flat"),
-         "When wait() is over, flat[i] holds the average and nothing more: a Work has put the "
-         "average there already, and a tensor that wait() returns is to be copied there."),
+         "After wait(), flat[i] holds the average alone: a Work has put the average there already; "
+         "copy a tensor from wait() there."),
     Hint("no order", lambda s: s.wrong("order"),
          "self.order lists the parameters as their gradients became ready: add each."),
-    Hint("touched", lambda s: s.wrong("collected on their way"),
-         lambda s: f"Bucket {s['collected on their way'][0]} was collected between its start and "
-         "its wait, while its memory belongs to the network: collect bucket i alone, before its "
+    Hint("touched", lambda s: s.wrong("collected in flight"),
+         lambda s: f"Bucket {s['collected in flight'][0]} was collected between start and "
+         "wait, while the memory belongs to the network: collect bucket i alone, before the "
          "start."),
 )
 REBUILT = (
@@ -243,8 +243,8 @@ DDP = (
     Hint("frozen hooked", lambda s: s.kind == "no hook",
          "A hook is for the parameters that require a gradient: self.trained."),
     Hint("some are not ready", lambda s: s.kind == "not ready",
-         "`finish` runs, and some in the buckets are not ready: it is queued once, by the first "
-         "hook of a backward, and the buckets hold self.trained, each with a hook, which tells the "
+         "`finish` runs, and some in the buckets are not ready: the first hook of a backward "
+         "queues `finish` once; the buckets hold self.trained, each with a hook that tells the "
          "reducer."),
     Hint("own start", lambda s: s.wrong("rank 0's start"),
          "Every rank must begin with rank 0's parameters and buffers, frozen ones too: "

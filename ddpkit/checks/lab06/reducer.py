@@ -91,7 +91,7 @@ def play(answer: Answer, buckets: Layout, backwards: Layout) -> Observed:
             flat.int().tolist() if f"s{i}" in notes else [] for i, flat in enumerate(filled.flat)
         ],
         "order": [number.get(id(p), "no parameter") for p in reducer.order],
-        "collected on their way": sorted(filled.touched),
+        "collected in flight": sorted(filled.touched),
     }
 
 
@@ -113,5 +113,5 @@ def expected(buckets: Layout, backwards: Layout) -> Observed:
         "events": " ".join(events),
         "flat": flat,
         "order": backwards[-1],
-        "collected on their way": [],
+        "collected in flight": [],
     }
