@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
@@ -33,17 +34,25 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "machinery of the kit": (
         *("ddpkit.grade", "ddpkit.rank", "ddpkit.checks", "ddpkit.exercises", "ddpkit.answers"),
         *("ddpkit.protocol", "ddpkit.cluster", "display_pub", "get_ipython"),
+        *("IPython.get_ipython", "IPython.core", "ipykernel"),
     ),
     "the kit's simulator": ("ddpkit.simulate",),
     "frames": (
         *("sys._getframe", "sys._current_frames", "sys.settrace", "sys.setprofile", "sys.modules"),
-        *("inspect.currentframe", "inspect.stack", "gc", "threading.settrace"),
+        *("inspect.currentframe", "inspect.stack", "gc", "threading.settrace", "sys.exc_info"),
+        *("inspect.trace", "inspect.getmembers", "inspect.getouterframes", "traceback.walk_stack"),
+        *("inspect.getinnerframes", "traceback.walk_tb", "threading.setprofile", "sys.monitoring"),
+        *("breakpoint", "pdb", "bdb", "sys.addaudithook", "sys.meta_path", "sys.path_hooks"),
     ),
-    "memory": ("ctypes", "cffi", "mmap", "multiprocessing.shared_memory"),
+    "memory": (
+        *("ctypes", "cffi", "mmap", "multiprocessing.shared_memory", "numpy.ctypeslib"),
+        *("numpy.lib.stride_tricks", "torch.utils.cpp_extension", "torch.classes"),
+    ),
     "encoded code": (
         *("exec", "eval", "compile", "__import__", "importlib", "base64", "marshal", "codecs"),
         *("zlib", "pickle", "cloudpickle", "types.CodeType", "types.FunctionType", "binascii"),
         *("builtins", "__builtins__", "__loader__", "__spec__", "runpy", "code", "pkgutil"),
+        *("dill", "joblib", "string.Formatter"),
     ),
     "names made at run time": ("vars", "globals", "locals"),
     "dispatch modes": (
@@ -59,21 +68,19 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         *("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.load", "numpy.memmap"),
         *("numpy.fromfile", "numpy.savetxt", "numpy.loadtxt", "numpy.genfromtxt", "fcntl", "os"),
         *("json.dump", "json.load", "pandas.read_", "logging.FileHandler", "posix", "nt"),
+        *("_io", "io.open_code"),
     ),
     "processes": (
-        *("concurrent.futures.ProcessPoolExecutor", "signal", "pty", "atexit", "faulthandler"),
-        *(
-            "asyncio.create_subprocess_exec",
-            "asyncio.create_subprocess_shell",
-            "resource",
-            "psutil",
-        ),
+        *("concurrent.futures.ProcessPoolExecutor", "concurrent.futures.process", "signal", "pty"),
+        *("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "_posixsubprocess"),
+        *("atexit", "faulthandler", "resource", "psutil"),
     ),
     "another way between ranks": (
         *("socket", "subprocess", "torch.distributed.TCPStore", "torch.distributed.FileStore"),
         *("torch.distributed.HashStore", "torch.distributed.distributed_c10d"),
         *("torch._C", "torch.multiprocessing", "multiprocessing", "xmlrpc", "http", "urllib"),
         *("os.fork", "os.pipe", "os.mkfifo", "os.kill", "os.write", "os.read", "ssl", "selectors"),
+        *("asyncio.open_connection", "asyncio.start_server", "select", "torch.distributed.rpc"),
     ),
 }
 ATTRIBUTES = {  # of anything
@@ -84,6 +91,8 @@ ATTRIBUTES = {  # of anything
     **dict.fromkeys(("_getframe", "_current_frames", "currentframe", "settrace"), "frames"),
     **dict.fromkeys(("setprofile", "__mro__", "__bases__", "__base__", "mro"), "frames"),
     **dict.fromkeys(("__builtins__", "__import__", "__loader__"), "encoded code"),
+    **dict.fromkeys(("__self__", "__traceback__"), "frames"),
+    **dict.fromkeys(("__array_interface__", "__array_struct__"), "memory"),
     **dict.fromkeys(("__getattribute__", "__dict__"), "names made at run time"),
     **dict.fromkeys(("_disable_current_modes", "__torch_dispatch__"), "dispatch modes"),
     **dict.fromkeys(("__torch_function__", "_python_dispatch"), "dispatch modes"),
@@ -93,13 +102,19 @@ ATTRIBUTES = {  # of anything
     **dict.fromkeys(("TCPStore", "FileStore", "HashStore"), "another way between ranks"),
     **dict.fromkeys(("distributed_c10d", "_new_shared"), "another way between ranks"),
 }
-BY_NAME = ("getattr", "setattr", "delattr", "hasattr")  # the second argument is an attribute's name
+BY_NAME = (  # the second argument is an attribute's name
+    *("getattr", "setattr", "delattr", "hasattr"),
+    *("object.__setattr__", "type.__setattr__", "object.__delattr__", "type.__delattr__"),
+    "unittest.mock.patch.object",
+)
 GETTERS = ("operator.attrgetter", "operator.methodcaller")  # all arguments are attributes' names
 IN_TEXTS = tuple(name for name in ATTRIBUTES if name[:1] == "_")  # "{0.__globals__}".format(...)
 OWN = "?"  # stands for a name of the student's own
 EVERYWHERE = {*dir(builtins), "__builtins__", "get_ipython", "display_pub"}  # without an import
-GROUPS = ("ProcessGroup", "_get_default_store", "_get_default_group", "_world")
+GROUPS = ("ProcessGroup", "_get_default_store", "_get_default_group", "_world", "_get_backend")
+FIELD = re.compile(r"\{[^{}]*?\.([\w.]+)")  # the attributes in "{0.f_back}".format(...)
 TEXTS = {"/proc": "/proc", "/job": "the grader's folder", "DDPKIT_": "machinery of the kit"}
+SHELL = re.compile(r"\s*(%%(?:bash|sh|script|writefile|file)\b|%(?:sx|system|run)\b)")
 LIBRARIES = ("torch", "json", "pickle", "builtins", "sys", "math", "random", "numpy", "ddpkit")
 Functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 OwnNames = (  # what binds names that are not those of the function around it
@@ -148,7 +163,8 @@ def _found(merged: Merged) -> Iterator[tuple[str, int, str]]:
     for cell, tree in trees:
         if cell.label != "given":
             label = cell.label if cell.exercises else "a cell of the student's own"
-            yield from ((label, at, what) for at, what in _in(tree, imports))
+            found = [*_in(tree, imports), *_shell(cell.source)]
+            yield from ((label, at, what) for at, what in sorted(found))
 
 
 def _tree(source: str) -> ast.Module:
@@ -158,6 +174,13 @@ def _tree(source: str) -> ast.Module:
             return as_python(source)[1]
     except Exception:  # it does not run either
         return ast.parse("")
+
+
+def _shell(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the magics that run another program or write a file; `!ls` is a usual line."""
+    for line, text in enumerate(source.splitlines(), 1):
+        if found := SHELL.match(text):
+            yield line, f"processes ({found[1]})"
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
@@ -223,6 +246,16 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
                 for text in node.args[1:2] if by in BY_NAME else node.args:
                     if by in ("getattr", *GETTERS) or not owner.startswith(OWN):
                         yield from _attribute(node.lineno, by, owner, text)
+                        if by not in ("getattr", "hasattr", *GETTERS):
+                            yield from _assigned(node.lineno, f"{owner}.{_constant(text)}")
+            case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if (
+                _dotted(called, imports, local) == "unittest.mock.patch"
+            ):
+                yield from _assigned(node.lineno, name)
+            case ast.FunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()) if (
+                name in ATTRIBUTES and name[:2] == "__"
+            ):
+                yield node.lineno, f"{ATTRIBUTES[name]} ({name})"
             case ast.Subscript(value=ast.Attribute(attr="modules")):
                 yield node.lineno, "frames (modules)"
             case ast.MatchClass(cls=kind, kwd_attrs=attributes):
@@ -243,7 +276,12 @@ def _in(tree: ast.AST, imports: Mapping[str, str]) -> Iterator[tuple[int, str]]:
                         yield part.lineno, f"{ATTRIBUTES[part.attr]} ({part.attr})"
             case ast.Constant(value=str(text)):
                 yield from ((node.lineno, what) for part, what in TEXTS.items() if part in text)
-                hidden = (name for name in IN_TEXTS if name in text)
+                fields = {part for field in FIELD.findall(text) for part in field.split(".")}
+                hidden = (
+                    name
+                    for name in ATTRIBUTES
+                    if name in fields or (name in IN_TEXTS and name in text)
+                )
                 yield from ((node.lineno, f"{ATTRIBUTES[name]} ({name})") for name in hidden)
 
 
@@ -257,6 +295,10 @@ def _attribute(line: int, by: str, owner: str, name: ast.AST) -> Iterator[tuple[
                     yield line, f"{ATTRIBUTES[part]} ({part})"
         case _:
             yield line, f"names made at run time ({by})"
+
+
+def _constant(node: ast.AST) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else OWN
 
 
 def _with_own_names(tree: ast.AST) -> Iterator[tuple[ast.AST, Set[str]]]:

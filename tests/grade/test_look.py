@@ -117,6 +117,27 @@ def seen(answer: str, *helpers: str) -> list[str]:
         ),
         ("torch.utils._python_dispatch._disable_current_modes()", "dispatch modes"),
         ("m._disable_current_modes()", "dispatch modes (_disable_current_modes)"),
+        # the third round's variants: each reaches machinery by a door that had no row
+        ("from unittest import mock\nmock.patch('torch.equal', f).start()", "torch.equal is"),
+        ("from unittest import mock\nmock.patch.object(torch, 'equal', f)", "torch.equal is"),
+        ("setattr(torch, 'equal', f)", "torch.equal is replaced"),
+        ("type.__setattr__(torch, 'equal', f)", "torch.equal is replaced"),
+        ("import traceback\nnext(traceback.walk_stack(None))", "frames (traceback.walk_stack)"),
+        ("import inspect\ninspect.getmembers(x)", "frames (inspect.getmembers)"),
+        ("import sys\nsys.meta_path.insert(0, x)", "frames (sys.meta_path"),
+        ("print.__self__.exec(text)", "frames (__self__)"),
+        ("breakpoint()", "frames (breakpoint)"),
+        ("'{0.f_back}'.format(frame)", "frames (f_back)"),
+        ("from torch.utils.cpp_extension import load_inline", "memory (torch.utils.cpp_extension"),
+        ("class A:\n  __array_interface__ = {'data': (1, True)}", "memory (__array_interface__)"),
+        ("class A(torch.Tensor):\n  def __torch_function__(*a): 0", "dispatch modes"),
+        ("import _io\n_io.open('x')", "files (_io"),
+        ("import _posixsubprocess", "processes (_posixsubprocess)"),
+        ("import torch.distributed.rpc as rpc\nrpc.init_rpc('a')", "another way between ranks"),
+        ("dist.group.WORLD._get_backend(d)", "another way between ranks"),
+        ("import IPython\nIPython.get_ipython()", "machinery of the kit (IPython.get_ipython"),
+        ("x = 1\n%run other.py", "processes (%run)"),
+        ("%%bash\nls", "processes (%%bash)"),
     ],
 )
 def test_machinery_is_named(code: str, what: str) -> None:
@@ -138,6 +159,9 @@ def test_machinery_is_named(code: str, what: str) -> None:
         "signal = [1]; glob = 3; code = {}\nprint(signal[0] + glob, code.get(1))",
         "getattr(x, 'grad', None); setattr(x, 'grad', None); hasattr(x, 'weight')",
         "from operator import attrgetter, itemgetter\nsorted(x, key=attrgetter('grad'))",
+        "from unittest import mock\nwith mock.patch.object(model, 'sync', False): pass",
+        "class A:\n  def __init__(self): object.__setattr__(self, 'x', 1)",
+        "'{x.shape} {y.grad!r:>9}'.format(x=x, y=y)\nif x != 3: pass",
         "model.load_state_dict(other.state_dict())\noptimizer.state[p]['step'] += 1",
         "import time, random, itertools, collections, contextlib, dataclasses, typing, copy",
         "def f():\n  'Open the file and save it, by signal.'\n  return 1",
@@ -185,8 +209,9 @@ def _code(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 PLAIN = [  # `exec` and IPython are machinery
     name
     for name, text in HONEST.items()
-    if not re.search(r"exec|get_ipython|globals|eval|%%", text)
+    if not re.search(r"exec|get_ipython|globals|eval|(?<!# )%%", text)  # "# %%" begins a cell
 ]
+assert PLAIN
 
 
 @pytest.mark.parametrize("name", PLAIN)
