@@ -92,7 +92,7 @@ def shard(answer: Answer, rng: random.Random) -> Iterator[Case]:
         shuffled = {"order": "shuffled", "other epochs": "others", "global seed": "left alone"}
         yield Case(
             f"{n} by {batch_size}, {title(world_size)}",
-            partial(epoch, answer, n, batch_size, world_size, rng.randrange(100)),
+            partial(epoch, answer, n, batch_size, world_size, rng.randrange(10**6)),
             {
                 "batches": [min(batch_size, n - at) for at in range(0, n, batch_size)],
                 "parts": "even",

@@ -8,7 +8,14 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from ddpkit.checks.lab06.hints import AVERAGE, NO_SYNC, REBUILT, REDUCER, UNUSED
+from ddpkit.checks.lab06.hints import (
+    AVERAGE,
+    NO_SYNC,
+    PARAMETERS,
+    REBUILT,
+    REDUCER,
+    UNUSED,
+)
 from ddpkit.checks.lab06.traces import all_reduces, before_it_sends
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import asked, title
@@ -157,7 +164,7 @@ def unused_parameters(answer: Answer, rng: random.Random) -> Iterator[Case]:
     model, unreached = drawn(rng)
     at_random: Graph = ("at random", unused, model, unreached)
     for about, ask, build, places in (*GRAPHS, at_random):
-        order = rng.sample(range(5), 5)
+        order = rng.sample(range(PARAMETERS), PARAMETERS)
         yield Case(
             about,
             partial(ask, answer, build, order),

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
+from ddpkit.checks.lab06.hints import PARAMETERS
 from ddpkit.cluster import Cluster
 from ddpkit.exercises.exercise import Observed
 from ddpkit.torch_private import tree_leaves
 
 Answer = Callable[..., Any]
-Build = Callable[[list[Any]], Any]  # five parameters -> the model's output
+Build = Callable[[list[Any]], Any]  # seven parameters -> the model's output
 Graph = tuple[str, Callable[..., Observed], Build, list[int]]  # title, how to ask, what is unused
 
 NO_GRAPH = "an output without a graph"  # of which all are unused
@@ -73,7 +74,7 @@ class Random:
         return {place for place in reached if place < parameters}
 
 
-def drawn(rng: random.Random, parameters: int = 5) -> tuple[Random, list[int]]:
+def drawn(rng: random.Random, parameters: int = PARAMETERS) -> tuple[Random, list[int]]:
     """A model at random of which some parameters are not used, and which these are."""
     while True:
         steps = tuple((rng.randrange(n), rng.randrange(n)) for n in range(parameters, 12))
@@ -85,16 +86,18 @@ def drawn(rng: random.Random, parameters: int = 5) -> tuple[Random, list[int]]:
 
 # fmt: off
 GRAPHS: tuple[Graph, ...] = (
-    ("a layer", unused, lambda p: (p[0] * p[1]).sum(), [2, 3, 4]),
-    ("branches", unused, lambda p: p[0] * p[2] + p[4], [1, 3]),
+    ("a layer", unused, lambda p: (p[0] * p[1]).sum(), [2, 3, 4, 5, 6]),
+    ("branches", unused, lambda p: p[0] * p[2] + p[4], [1, 3, 5, 6]),
     ("a dict of lists", unused,
-     lambda p: {"loss": p[1].sum(), "more": [p[3] * 2, ("text", p[4].exp())], "epoch": 3}, [0, 2]),
-    ("a parameter is an output", unused, lambda p: [p[2], p[0].sum()], [1, 3, 4]),
-    ("a detached factor", unused, lambda p: (p[0] * p[1].detach()).sum() + p[3].sum(), [1, 2, 4]),
-    (NO_GRAPH, unused, lambda p: p[0].detach() + p[1].detach(), [0, 1, 2, 3, 4]),
+     lambda p: {"loss": p[1].sum(), "more": [p[3] * 2, ("text", p[4].exp())], "epoch": 3},
+     [0, 2, 5, 6]),
+    ("a parameter is an output", unused, lambda p: [p[2], p[0].sum()], [1, 3, 4, 5, 6]),
+    ("a detached factor", unused, lambda p: (p[0] * p[1].detach()).sum() + p[3].sum(),
+     [1, 2, 4, 5, 6]),
+    (NO_GRAPH, unused, lambda p: p[0].detach() + p[1].detach(), [*range(PARAMETERS)]),
     ("3,000 nodes in a row", unused, lambda p: reduce(lambda x, _: x + 1, range(3000), p[1]),
-     [0, 2, 3, 4]),
+     [0, 2, 3, 4, 5, 6]),
     ("60 nodes, 2**60 paths", unused_in_time, lambda p: reduce(lambda x, _: x + x, range(60), p[3]),
-     [0, 1, 2, 4]),
+     [0, 1, 2, 4, 5, 6]),
 )
 # fmt: on

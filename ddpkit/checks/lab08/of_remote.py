@@ -199,7 +199,7 @@ def _drawn(
     story, total, got = [], 0, list[tuple[int, list[Any]]]()
     for client, name, arguments in plot:
         if name == "add":
-            arguments = tuple(rng.randrange(1, 50) for _ in arguments)
+            arguments = tuple(rng.randrange(1, 1000) for _ in arguments)
             total += sum(arguments)
         total *= name != "clear"
         story.append((client, name, arguments))

@@ -311,10 +311,11 @@ def exactly_hidden(rng: random.Random) -> list[Question]:
     With a byte less each tensor needs a server of its own, with plenty one is enough. The numbers
     are such that no rounding touches them.
     """
-    sizes, workers = [2**21] * rng.choice((6, 8, 10)), rng.choice((2, 4, 8))
+    size, bandwidth = 2 ** rng.randrange(16, 24), 2.0 ** rng.randrange(28, 34)
+    sizes, workers = [size] * rng.randrange(6, 32, 2), 2 ** rng.randrange(1, 6)
     return [
-        (sizes, workers, 2 * workers * nbytes / 2**30, float(2**30))
-        for nbytes in (2**22, 2**22 - 1, 2**26)
+        (sizes, workers, 2 * workers * nbytes / bandwidth, bandwidth)
+        for nbytes in (2 * size, 2 * size - 1, 32 * size)
     ]
 
 

@@ -298,13 +298,13 @@ def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
 @exercise("pieces", lab="13", points=2)
 def pieces(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """What each of other ranks reads from old shards, and nothing more."""
-    rows = (
-        (4 * rng.randrange(2, 40) + 2, 4, 3),  # shards of torch's chunks are not even here
-        (12 * rng.randrange(1, 20), 3, 4),
+    rows = (  # lengths from some hundred, so that no table of seen answers holds them
+        (4 * rng.randrange(2, 900) + 2, 4, 3),  # shards of torch's chunks are not even here
+        (12 * rng.randrange(1, 900), 3, 4),
         (2, rng.randrange(4, 9), rng.randrange(3, 8)),  # some ranks have nothing
-        (2 * rng.randrange(2, 40) + 1, 2, 2),
-        (rng.randrange(5, 60), 1, 4),
-        (rng.randrange(30, 90), rng.randrange(10, 13), 2),  # each of many
+        (2 * rng.randrange(2, 900) + 1, 2, 2),
+        (rng.randrange(5, 900), 1, 4),
+        (rng.randrange(30, 300), rng.randrange(10, 13), 2),  # each of many
     )
     for length, old, new in rows:
         yield Case(
