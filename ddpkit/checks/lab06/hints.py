@@ -11,7 +11,7 @@ from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
 from ddpkit.exercises.values import Close
 
-PARAMETERS = 7  # of a model in unused_parameters: no table of seen answers holds all their orders
+PARAMETERS = 7  # no table of seen answers holds all orders of so many
 
 
 def have(s: Seen, *buffers: Any) -> bool:
