@@ -117,7 +117,7 @@ def seen(answer: str, *helpers: str) -> list[str]:
         ),
         ("torch.utils._python_dispatch._disable_current_modes()", "dispatch modes"),
         ("m._disable_current_modes()", "dispatch modes (_disable_current_modes)"),
-        # the third round's variants: each reaches machinery by a door that had no row
+        # doors without a row until issue 39
         ("from unittest import mock\nmock.patch('torch.equal', f).start()", "torch.equal is"),
         ("from unittest import mock\nmock.patch.object(torch, 'equal', f)", "torch.equal is"),
         ("setattr(torch, 'equal', f)", "torch.equal is replaced"),

@@ -24,6 +24,7 @@ from ddpkit.exercises.seeds import Seed
 from ddpkit.grade.questions import LAB_MODULE, SealedCase, questions
 
 SECRET = Seed("a secret of tests", secret=True)
+ANOTHER = Seed("another secret of tests")  # public: a secret seed draws twice
 GIVEN = {  # what is right is among the inputs: the right answer only passes it on
     "scatter": "",  # the root's chunks
     "flatten": "one of shape (4,)",
@@ -115,29 +116,32 @@ def given_away(question: SealedCase) -> list[str]:
     return found
 
 
+@pytest.fixture(scope="module", params=sorted(exercises()))
+def asked(request: pytest.FixtureRequest) -> list[SealedCase]:
+    """Return an exercise's questions: both tests of the exercise take them."""
+    return questions(exercises()[request.param], SECRET)
+
+
 @pytest.mark.processes("some")
-@pytest.mark.parametrize("name", sorted(exercises()))
-def test_a_question_does_not_know_what_is_right(name: str) -> None:
-    for question in questions(exercises()[name], SECRET):
-        title = question.case.title
+def test_a_question_does_not_know_what_is_right(asked: list[SealedCase]) -> None:
+    for question in asked:
+        name, title = question.exercise, question.case.title
         if title.startswith("1 rank") or title.endswith(GIVEN.get(name, "nothing")):
             continue
         assert given_away(question) == [], f"{question.key}, {title}"
 
 
-ANOTHER = Seed("another secret of tests", secret=True)
 LARGE = 1000  # a smaller number may be a drawn size
 
 
-def seeds_of(exercise: Exercise) -> dict[str, list[str]]:
+def seeds_of(exercise: Exercise, asked: list[SealedCase]) -> dict[str, list[str]]:
     """Return, by question, names of functions with a drawn number in reach, and a seed to take.
 
     Numbers are drawn if a second secret gives different ones. A call of such a function with the
     number gives all ranks' inputs, or the right result.
     """
-    both = [questions(exercise, secret) for secret in (SECRET, ANOTHER)]
     found = {}
-    for question, other in zip(*both, strict=True):
+    for question, other in zip(asked, questions(exercise, ANOTHER), strict=True):
         within, elsewhere = (
             [thing for thing, _ in reached(loaded(each))] for each in (question, other)
         )
@@ -187,9 +191,8 @@ def _seeds_by_a_variable(function: types.FunctionType) -> bool:
 
 
 @pytest.mark.processes("some")
-@pytest.mark.parametrize("name", sorted(exercises()))
-def test_no_question_has_a_seed_and_a_function_that_draws_by_it(name: str) -> None:
-    assert seeds_of(exercises()[name]) == {}
+def test_no_question_has_a_seed_and_a_function_that_draws_by_it(asked: list[SealedCase]) -> None:
+    assert seeds_of(exercises()[asked[0].exercise], asked) == {}
 
 
 def drawn_from(seed: int) -> torch.Tensor:
@@ -211,7 +214,7 @@ def test_a_question_with_a_seed_is_found_out() -> None:
 
     exercise = Exercise("f", "00", 1, "", cases)
     (question,) = questions(exercise, SECRET)
-    assert seeds_of(exercise) == {f"{question.key}, a case": ["drawn_from"]}
+    assert seeds_of(exercise, [question]) == {f"{question.key}, a case": ["drawn_from"]}
     assert given_away(question) == []  # the walk without arguments is not enough
 
 
