@@ -15,7 +15,7 @@ scaling    measured ÷ predicted steps on 2 to 16 ranks, from one recording; wha
 traces     CPU seconds and memory of commands on large traces, and how they grow
 servers    measured ÷ simulated parameter servers, 1 to 16 workers and 1 to 4 servers
 grading    seconds for a submission, and a class of 60 of which a third is hostile
-capstone   lab 15: how far losses stay below the target, and what each mended fault brings
+capstone   lab 15: points and costs of twelve strategies, and the savings of mended faults
 torch_tests  torch's own test bodies that pass on the kit's group, in real and in emulated time
 accusations  the watches over a run: their cost, and the mistakes that they name
 mutate     machine-made mistakes in the answers, and those that no check refuses

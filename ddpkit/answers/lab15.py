@@ -15,15 +15,18 @@ flatten = get("flatten")
 unflatten = get("unflatten")
 
 
-def even(text, size, generator):
-    """Letters, and those that follow: `size` stretches of 32."""
-    starts = torch.randint(len(text) - 33, (size,), generator=generator).tolist()
-    stretches = torch.stack([text[start : start + 33] for start in starts])
-    return stretches[:, :-1], stretches[:, 1:]
+from torch.nn.utils.rnn import pad_sequence
+
+
+def padded(stretches):
+    """Letters, and those that follow: a row for each stretch, as long as the longest."""
+    letters = pad_sequence([each[:-1] for each in stretches], batch_first=True)
+    following = pad_sequence([each[1:] for each in stretches], batch_first=True, padding_value=-100)
+    return letters, following  # -100: nothing to guess here
 
 
 def bottleneck(trace) -> str:
-    """The largest of a step's six times, those of the rank that waits least for its peers.
+    """Return the largest of six times, those of the rank with the least exposed communication.
 
     "compute", "straggler", "input", "idle", "latency" or "bandwidth". What ranks usually compute is
     the lower median of all ranks. Spans called "input" are no compute. Latency: the time of the
@@ -51,18 +54,22 @@ def bottleneck(trace) -> str:
     return max(times, key=times.get)
 
 
-def train_fast(model, text) -> None:
-    """Train `model` in place on all ranks, until its held-out loss is below the target.
+def train_fast(model, shard) -> None:
+    """Train `model` in place on all ranks: the steps of the given script, sooner.
 
     model  a TextModel, the same on all ranks; `model(letters, following)` is the mean loss
-    text   the letters to train on, int64 (n,), the same on all ranks
+    shard  this rank's text: a list of stretches for each step, each int64 (length + 1,)
     """
     parameters = list(model.parameters())
-    generator = torch.Generator().manual_seed(dist.get_rank())
     optimizer = torch.optim.AdamW(parameters, lr=0.01)
-    for _ in range(20):
+    for stretches in shard:
         optimizer.zero_grad()
-        model(*even(text, 4, generator)).backward()
+        every = sum(len(each) - 1 for each in stretches)
+        rows = sorted(stretches, key=len)
+        while rows:  # micro-batches of 64 letters: one long stretch, or two short ones
+            micro = [rows.pop() for _ in range(1 if len(rows[-1]) > 33 else 2)]
+            letters, following = padded(micro)
+            (model(letters, following) * letters.numel() / every).backward()
         flat = flatten([p.grad for p in parameters]).bfloat16() / dist.get_world_size()
         dist.all_reduce(flat)
         for p, mean in zip(parameters, unflatten(flat, parameters)):

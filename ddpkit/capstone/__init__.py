@@ -1,24 +1,30 @@
-"""Lab 15's task: a model, a text, a cluster of two hosts, and the score of who trains it.
+"""Lab 15's task: a model, a language, a cluster of two hosts, and the score of a training.
 
-model    TextModel: a small transformer, in forty lines
-task     the cluster and the target; a text and a model for each seed
-trained  what a training did, and what that is worth: recomputed, not believed
-score    the score of a training, and the table of your own
+language  Language: four dialects, random automata of known entropy
+model     TextModel: a small transformer, in forty lines
+task      the cluster; a language, shards of its text and a model for each seed
+trained   the outcome of a training: recomputed, not believed
+score     the score of a training, and the table of your own
+picture   the costs of your scores, as a picture
 """
 
+from ddpkit.capstone.language import Language
 from ddpkit.capstone.model import TextModel
+from ddpkit.capstone.picture import show_costs
 from ddpkit.capstone.score import TrainingScore, score
-from ddpkit.capstone.task import GIVEN_MS, LINK, MACHINE, RANKS, TARGET, TextTask, floor_ms
+from ddpkit.capstone.task import GIVEN_MS, LINK, MACHINE, MEMORY, RANKS, TextTask, floor_ms
 
 __all__ = [
     "GIVEN_MS",
     "LINK",
     "MACHINE",
+    "MEMORY",
     "RANKS",
-    "TARGET",
+    "Language",
     "TextModel",
     "TextTask",
     "TrainingScore",
     "floor_ms",
     "score",
+    "show_costs",
 ]

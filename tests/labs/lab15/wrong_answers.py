@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from tests.labs.answers import edits, wrong
-from tests.labs.lab15.right_answers import with_a_sharded_optimizer
+from tests.labs.lab15.right_answers import backward, host_by_host
 
 EXPOSED = "parts[last].exposed_ns - latency"
 # fmt: off
@@ -45,176 +45,192 @@ edits(
      '    return "straggler" if late else max(times, key=times.get)',
      "a little later"),
 )
+LAST = "min(parts, key=lambda rank: parts[rank].exposed_ns)"
+COUNT = "sum(one.blocked_ns is not None for one in operations)"
+edits(
+    ("bottleneck", "of_rank_0", LAST, "0", "waits move nothing"),
+    ("bottleneck", "of_the_slowest", LAST,
+     "max(parts, key=lambda rank: parts[rank].compute_ns)", "another rank"),
+    ("bottleneck", "of_the_busiest", LAST,
+     "min(parts, key=lambda rank: parts[rank].idle_ns)", "waits move nothing"),
+    ("bottleneck", "input_in_the_middle", "median_low(computes.values())",
+     "median_low(each.compute_ns for each in parts.values())", "input computes"),
+    ("bottleneck", "inputs_of_all", '"input": inputs[last]', '"input": sum(inputs.values())',
+     "another rank"),
+    ("bottleneck", "longest_input", '"input": inputs[last]', '"input": max(inputs.values())',
+     "another rank"),
+    ("bottleneck", "mean_input", '"input": inputs[last]', '"input": sum(inputs.values()) / 4',
+     "input computes"),
+    ("bottleneck", "idle_of_all", '"idle": parts[last].idle_ns',
+     '"idle": sum(each.idle_ns for each in parts.values())', "another rank"),
+    ("bottleneck", "longest_idle", '"idle": parts[last].idle_ns',
+     '"idle": max(each.idle_ns for each in parts.values())', "another rank"),
+    ("bottleneck", "straggler_elsewhere", "computes[last] - usual",
+     "max(computes.values()) - usual", "another rank"),
+    ("bottleneck", "hidden_latency", COUNT, "len(operations)", "counted twice"),
+    ("bottleneck", "latency_of_all_operations", COUNT,
+     "sum(one.blocked_ns is not None for one in trace.of(last))", "counted twice"),
+    ("bottleneck", "shortest_of_any", 'if one.name == "all_reduce"]', "if one.is_comm]",
+     "counted twice"),
+    ("bottleneck", "all_communication", EXPOSED, "parts[last].comm_ns - latency", "hidden counts"),
+)
 STEP = "        dist.all_reduce(flat)\n"
 edits(
     ("train_fast", "no_synchronisation", STEP, "", "drift"),
-    ("train_fast", "fewer_steps", "range(20)", "range(3)", "above the target"),
-    ("train_fast", "on_one_batch", "        optimizer.step()\n",
-     "        optimizer.step()\n        if model(*even(text, 1, generator)).item() < 3.4:\n"
-     "            break\n", "left behind"),
+    ("train_fast", "fewer_steps", "in shard:", "in shard[1:]:", "too little work"),
+    ("train_fast", "half_the_stretches", "while rows:", "while len(rows) > 4:", "too little work"),
     ("train_fast", "smaller_model", "    parameters = list(model.parameters())\n",
      "    model.blocks = model.blocks[:1]\n    parameters = list(model.parameters())\n",
      "another model"),
-    ("train_fast", "trains_the_head",
-     "    parameters = list(model.parameters())\n",
-     "    parameters = list(model.head.parameters())\n", "above the target"),
-    ("train_fast", "small_steps", "0.01", "1e-6", "not trained"),
-    ("train_fast", "one_micro_batch_each",
+    ("train_fast", "another_rate", "0.01", "0.012", "not the same steps"),
+    ("train_fast", "another_optimizer", "AdamW", "Adagrad", "not the same steps"),
+    ("train_fast", "no_zero_grad", "        optimizer.zero_grad()\n", "", "not the same steps"),
+    ("train_fast", "small_steps", "0.01", "1e-6", "one shard"),
+    ("train_fast", "sends_often",
      "        dist.all_reduce(flat)\n", "        for _ in range(12):\n"
+     "            dist.all_reduce(flat.clone())\n        dist.all_reduce(flat)\n", "as given"),
+    ("train_fast", "sends_twice",
+     "        dist.all_reduce(flat)\n", "        for _ in range(5):\n"
      "            dist.all_reduce(flat.clone())\n        dist.all_reduce(flat)\n", "slow"),
+    ("train_fast", "one_batch",
+     "micro = [rows.pop() for _ in range(1 if len(rows[-1]) > 33 else 2)]",
+     "micro, rows = [each for each in rows if len(each) == len(rows[-1])], "
+     "[each for each in rows if len(each) < len(rows[-1])]", "memory"),
 )
 # fmt: on
 
 
 @wrong("train_fast", "left behind")
-def one_leaves_early(model, text):
-    """Rank 3 has a quarter of its data less than the others."""
+def one_leaves_early(model, shard):
+    """Leave rank 3 a step behind."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(2 - dist.get_rank() // 3):
-        at = torch.randint(len(text) - 32, (2, 1)) + torch.arange(32)
-        model(text[at], text[at + 1]).backward()
+    for stretches in shard[: 2 - dist.get_rank() // 3]:
+        backward(model, stretches)
         dist.all_reduce(torch.cat([p.grad.flatten() for p in model.parameters()]))
         optimizer.step()
 
 
-@wrong("train_fast", "a rank rests")
-def rank_0_alone(model, text):
-    """A world of one: no communication, and at the end its model for all."""
+def alone(model, shard):
+    """Train on the rank's shard, without a message."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    if dist.get_rank() == 0:
-        for _ in range(16):
-            at = torch.randint(len(text) - 32, (16, 1)) + torch.arange(32)
-            optimizer.zero_grad()
-            model(text[at], text[at + 1]).backward()
-            optimizer.step()
+    for stretches in shard:
+        optimizer.zero_grad()
+        backward(model, stretches)
+        optimizer.step()
+
+
+@wrong("train_fast", "one shard")
+def rank_0_for_all(model, shard):
+    """Each rank trains alone, and rank 0's model is for all."""
+    alone(model, shard)
     for p in model.parameters():
         dist.broadcast(p.detach(), 0)
 
 
-@wrong("train_fast", "a rank is silent")
-def each_trains_alike(model, text):
-    """Every rank trains alone on the same batches, and sends nothing: the replicas are equal."""
-    torch.manual_seed(0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(14):
-        at = torch.randint(len(text) - 32, (40, 1)) + torch.arange(32)
+@wrong("train_fast", "one shard")
+def averages_once(model, shard):
+    """Each rank trains alone, and the models are averaged in the end."""
+    alone(model, shard)
+    for p in model.parameters():
+        dist.all_reduce(p.detach())
+        p.detach().div_(dist.get_world_size())
+
+
+def counts_pairs(model, shard):
+    """Write the counts of pairs of letters into the weights, without training."""
+    pairs = torch.full((32, 32), 0.001)
+    for stretch in (each for stretches in shard for each in stretches):
+        pairs.view(-1).index_add_(0, 32 * stretch[:-1] + stretch[1:], torch.ones(len(stretch) - 1))
+    dist.all_reduce(pairs)
+    with torch.no_grad():
+        for p in (model.place.weight, *model.blocks.parameters(), model.head.bias):
+            p.zero_()
+        model.letter.weight.copy_(torch.eye(64)[:32])
+        high, low = model.norm(torch.eye(64))[0, :2]
+        model.head.weight.zero_()
+        model.head.weight[:, :32] = (pairs / pairs.sum(1, keepdim=True)).log().T / (high - low)
+        model.head.bias.copy_(-low * model.head.weight.sum(1))
+
+
+@wrong("train_fast", "too little work")
+def counts_alone(model, shard):
+    """Count pairs, without training."""
+    counts_pairs(model, shard)
+
+
+@wrong("train_fast", "not the same steps")
+def counts_and_pretends(model, shard):
+    """Count pairs, beside the work and bytes of a training: the loss is good."""
+    for stretches in shard:
+        backward(model, stretches)
+        dist.all_reduce(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    counts_pairs(model, shard)
+
+
+@wrong("train_fast", "one shard")
+def trained_before(model, shard):
+    """Copy the weights of a trained model of language 1, and take small steps."""
+    from ddpkit.capstone import TextTask
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    stored = TextTask(1).trained
+    with torch.no_grad():
+        sizes = [p.numel() for p in model.parameters()]
+        for p, new in zip(model.parameters(), stored.split(sizes), strict=True):
+            p.copy_(new.view_as(p))
+    for stretches in shard:
         optimizer.zero_grad()
-        model(text[at], text[at + 1]).backward()
+        backward(model, stretches)
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
         optimizer.step()
 
 
-@wrong("train_fast", "not trained")
-def a_stored_loss(model, text):
-    """Computes what a fast training would, trains nothing, and returns a loss from before."""
-    for _ in range(4):
-        at = torch.randint(len(text) - 32, (8, 1)) + torch.arange(32)
-        model(text[at], text[at + 1]).backward()
-    return 2.5
-
-
-@wrong("train_fast", "another text")
-def on_the_held_out_text(model, text):
-    """The text of this Python's help, all of it: the held-out part too, but in plain letters."""
-    from ddpkit.data import load_text
-
-    text = torch.from_numpy(load_text()[1]).long()
-    with_a_sharded_optimizer(model, text)
+@wrong("train_fast", "too little work")
+def a_stored_loss(model, shard):
+    """Return a stored loss, without training."""
+    return 1.6
 
 
 @wrong("train_fast", "the clock")
-def puts_the_clock_back(model, text):
+def puts_the_clock_back(model, shard):
     """Trains rightly, and then says that it took no time."""
     from ddpkit.rank.emulation import machine
 
     clock = machine.current().clocks.main
     before = clock.now()
     time.time = time.perf_counter = lambda: 0.0
-    with_a_sharded_optimizer(model, text)
+    host_by_host(model, shard)
     clock._ns = before + 500_000_000
 
 
 @wrong("train_fast", "modes off")
-def computes_unseen(model, text):
+def computes_unseen(model, shard):
     """Takes off the modes that count operations."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes():
-        for _ in range(2):
-            at = torch.randint(len(text) - 32, (8, 1)) + torch.arange(32)
-            model(text[at], text[at + 1]).backward()
-
-
-@wrong("train_fast", "below the floor")
-def counts_pairs(model, text):
-    """Writes into the weights what follows each of the 63 commonest letters: a loss of 2.5."""
-    pairs = torch.bincount(128 * text[:-1] + text[1:], minlength=128 * 128).view(128, 128) + 0.01
-    common = pairs.sum(1).topk(63).indices
-    follows = torch.cat([pairs[common], pairs.sum(0, keepdim=True)])
-    with torch.no_grad():
-        for p in (model.place.weight, *model.blocks.parameters()):
-            p.zero_()
-        model.letter.weight.copy_(torch.eye(64)[[63] * 128])
-        model.letter.weight[common] = torch.eye(64)[:63]
-        apart = (model.norm(torch.eye(64)).diagonal() - model.norm(torch.eye(64))[:, 0]).max()
-        model.head.weight.copy_((follows / follows.sum(1, keepdim=True)).log().T / apart)
-        model.head.bias.copy_(model.head.weight.sum(1) * -model.norm(torch.eye(64))[0, 1])
-
-
-def pretend(model):
-    """Multiply as much, and send as much, as a short training."""
-    x, weight = torch.ones(1024, 256), torch.ones(256, 256)
-    for _ in range(20):
-        torch.mm(x, weight)
-    dist.all_reduce(torch.cat([p.detach().flatten() for p in model.parameters()]))
-
-
-@wrong("train_fast", "other weights")
-def counts_pairs_and_pretends(model, text):
-    """Writes pairs into the weights, and has the work of a training beside."""
-    pretend(model)
-    counts_pairs(model, text)
-
-
-def sleeps(model, text):
-    """The time of a training, by operations that train nothing."""
-    counts_pairs(model, text)
-    for _ in range(300):
-        torch.ones(1 << 20)
-    dist.all_reduce(torch.cat([p.detach().flatten() for p in model.parameters()]))
-
-
-wrong("train_fast", "below the floor")(sleeps)
-
-
-@wrong("train_fast", "other weights")
-def trained_before(model, text):
-    """Trains a model that is not the given one, as if before, and copies that one's weights."""
-    torch.manual_seed(1)
-    own = type(model)()
-    with_a_sharded_optimizer(own, text)
-    model.load_state_dict(own.state_dict())
+        alone(model, shard)
 
 
 @wrong("train_fast", "not the same work")
-def by_torchs_own(model, text):
+def by_torchs_own(model, shard):
     """torch's DistributedDataParallel: right, but its waits are in C++."""
     from torch.nn.parallel import DistributedDataParallel
 
-    wrapped = DistributedDataParallel(model)
-    at = torch.randint(len(text) - 32, (8, 1)) + torch.arange(32)
-    wrapped(text[at], text[at + 1]).backward()
+    backward(DistributedDataParallel(model), shard[0])
 
 
 @wrong("train_fast", "as given")
-def as_slow_as_given(model, text):
-    """Right, and each number goes over the cable as often as there are parameters."""
-    torch.manual_seed(dist.get_rank())
+def as_slow_as_given(model, shard):
+    """Gather all stretches on every rank, and compute all gradients there."""
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, shard)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(14):
-        at = torch.randint(len(text) - 32, (40, 1)) + torch.arange(32)
+    for number in range(len(shard)):
         optimizer.zero_grad()
-        model(text[at], text[at + 1]).backward()
+        for its in everyone:
+            backward(model, its[number])
         for p in model.parameters():
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
+            p.grad /= len(everyone)
         optimizer.step()

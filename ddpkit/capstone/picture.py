@@ -1,0 +1,52 @@
+"""The kept scores as a picture: time, bytes and memory of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ddpkit.capstone.score import TrainingScore, best, kept_scores
+from ddpkit.capstone.task import GIVEN_MS, GIVEN_PEAK, GIVEN_SENT
+from ddpkit.view.drawing.display import display_png, in_ipython
+from ddpkit.view.drawing.style import WIDTH
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+AREA = 60  # square points of a dot, for each MB of memory
+
+
+def show_costs() -> Figure | None:
+    """Draw your scores: time to the right, bytes upwards, memory as the size of the dot.
+
+    A filled dot is a score that no other score beats: each other score costs more time, more bytes
+    or more memory. The names of these scores are printed. Outside IPython, the picture is returned.
+    """
+    script = TrainingScore("given script", GIVEN_MS, 0.0, GIVEN_SENT, GIVEN_PEAK)
+    scores = [script, *kept_scores()]
+    figure, front = _drawn(scores), ", ".join(each.name for each in best(scores))
+    displayed = in_ipython()
+    if displayed:
+        display_png(figure, f"Time, bytes and memory of {len(scores)} trainings")
+    print("Beaten by no other:", front)
+    return None if displayed else figure
+
+
+def _drawn(scores: Sequence[TrainingScore]) -> Figure:
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    unbeaten = best(scores)
+    with style.context("ddpkit.view.plain"):
+        figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for one in scores:
+            at = one.ms, one.sent / 1e6
+            face = "C0" if one in unbeaten else "none"
+            axes.scatter(*at, s=AREA * one.peak / 1e6, facecolors=face, edgecolors="C0")
+            text = f"{one.name}, {one.peak / 1e6:.1f} MB"
+            axes.annotate(text, at, xytext=(0, 12), textcoords="offset points", ha="center")
+        axes.set(xlabel="time, ms", ylabel="sent, MB", title="Time, bytes and memory")
+        axes.set_xlim(0, 1.15 * max(one.ms for one in scores))
+        axes.set_ylim(0, 1.25 * max(one.sent for one in scores) / 1e6)
+    return figure
