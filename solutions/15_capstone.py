@@ -54,7 +54,8 @@ cluster = Cluster(4, machine=MACHINE, link=LINK)
 # language has four dialects. A dialect has eight letters of its own, and a table: how likely is each
 # next letter after each letter? So the **entropy** of the language is known: no model can have a
 # smaller loss.
-#
+
+# %% [markdown]
 # Each rank has the text of one dialect, its **shard**, and no other rank has this text. A model that
 # learns from one shard knows nothing of the other dialects.
 
@@ -246,7 +247,8 @@ if given.trace.spans:
 # 1. the stretches of a micro-batch are equally long (`even`, below);
 # 2. the ranks average gradients once a step, not after each micro-batch;
 # 3. rank 0 reports nothing.
-#
+
+# %% [markdown]
 # And how much do changes 1 and 3 save together?
 
 # %% guess="even_ms"
@@ -300,16 +302,18 @@ beside(both_ms, saved_ms(cut=even, reports=False), "ms: equal lengths and no rep
 # %% [markdown]
 # These are the rules:
 #
-# - `train_fast` trains the whole given model in place, and the model is the same on all ranks
-#   afterwards;
+# - `train_fast` trains the given model in place, and all ranks end with the same model;
 # - for each list of stretches, AdamW takes one step with a rate of 0.01, with the mean gradient of
-#   all letters of all ranks; sums of fewer bits, such as bfloat16, are near enough;
+#   all letters of all ranks;
 # - torch computes, in the main thread. torch's own `DistributedDataParallel` and callbacks wait
-#   where the kit cannot compute their time again, and get no points; your class of lab 06 does.
+#   where the kit cannot compute their time again, and get no points. Your class of lab 06 is fine.
 
 # %% [markdown]
 # How is your training judged? The kit trains the model once more, in one process with the text of
 # all ranks, and compares the parameters: the distance has to be at most 6 % of the way from the start.
+# Sums of fewer bits, such as bfloat16, are near enough.
+
+# %% [markdown]
 # The kit adds up the time from the actions of the ranks, and believes no clock. Each check has a
 # different language. A correct training gets 4 points if it is a tenth faster than the given script,
 # 2 more each for 1.5 and 1.8 times as fast, and the last 2 for 2.1 times as fast in little memory.
@@ -351,7 +355,10 @@ check(train_fast)
 # ## Your score
 #
 # The score is of two languages, with the worse loss of texts that no rank has trained
-# on, from all four dialects. Beside the time stands the cost: the bytes that moved, and the most
+# on, from all four dialects.
+
+# %% [markdown]
+# Beside the time stands the cost: the bytes that moved, and the most
 # memory that a rank held. Time alone says little: a training with half the bytes may win on a
 # different cluster. A star marks a row that no other row beats in all three.
 #
