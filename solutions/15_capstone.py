@@ -56,7 +56,7 @@ cluster = Cluster(4, machine=MACHINE, link=LINK)
 # smaller loss.
 
 # %% [markdown]
-# Each rank has the text of one dialect, its **shard**, and no other rank has this text. A model that
+# Each rank has the text of one dialect, its shard, and no other rank has this text. A model that
 # learns from one shard knows nothing of the other dialects.
 
 # %%
@@ -69,7 +69,7 @@ for rank, shard in enumerate(task.shards):
 print(f"entropy: {task.language.entropy:.2f} nats a letter")
 
 # %% [markdown]
-# A shard has a list of **stretches** for each of eight steps. Above you see the first stretch of each
+# A shard has a list of stretches for each of eight steps. Above you see the first stretch of each
 # rank, and the lengths of the stretches of its first step: 256 letters on each rank. Rank 3's
 # stretches differ in length.
 #
@@ -88,7 +88,7 @@ print(f"{sum(p.numel() for p in TextModel().parameters()):,} parameters")
 # The script has five faults. No fault makes the model worse; each fault makes the script slow. Read
 # the script, but change nothing yet.
 #
-# A step's stretches go through the model in two **micro-batches**. The stretches of a micro-batch
+# A step's stretches go through the model in two micro-batches. The stretches of a micro-batch
 # form a table, so the script pads the shorter stretches.
 
 
