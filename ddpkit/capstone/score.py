@@ -1,4 +1,4 @@
-"""The score of a training: the median of three runs, with its spread and what it cost."""
+"""The score of a training: the median of the runs, with time, bytes and memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TrainingScore:
 
 
 def best(scores: Iterable[TrainingScore]) -> list[TrainingScore]:
-    """Return the scores that no other score beats: none has less of one cost, and more of none."""
+    """Return the Pareto front: the scores that no other score beats in time, bytes and memory."""
     ranked = [each for each in scores if not each.why]
     return [one for one in ranked if not any(_beats(other, one) for other in ranked)]
 
