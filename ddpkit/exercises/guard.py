@@ -48,6 +48,13 @@ def returning(answer: Callable[..., Any]) -> Callable[..., Any]:
     return partial(_return_of, answer)
 
 
+def signature(answer: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of the answer, inside `returning` too."""
+    if isinstance(answer, partial) and answer.func is _return_of:
+        return inspect.signature(answer.args[0])
+    return inspect.signature(answer)
+
+
 def _return_of(answer: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     returned = answer(*arguments, **named)
     if returned is None:

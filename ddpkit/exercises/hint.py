@@ -30,6 +30,9 @@ class Seen:
     else what the author gave to the case. After an exception nothing is observed, so a hint that
     asks for it does not fit. Always there are:
 
+    A name that is given and also expected is refused, for a hint would show the author's value as
+    the answer's: `s["steps"]` is the observed one, `s.given.steps` the author's.
+
     - `error`: the exception, or None. Outside the grader's sandbox it is one of that class with
       that message; so ask `kind`, `stuck`, `raised` … rather than its fields.
     - `kind`, `stuck`, `mismatch`, `attribute`, `dtypes`: see `Trouble`; empty without an exception.
@@ -55,12 +58,15 @@ class Seen:
             raise AttributeError(name)
         # What is given comes first: what is observed may be a stranger's claim, with more names in
         # it than were asked for, and a hint takes sizes from what is given.
-        if isinstance(self.given, Mapping):
-            if name in self.given:
-                return self.given[name]
-        elif hasattr(self.given, name):
-            return getattr(self.given, name)
-        for known in (name, name.replace("_", " ")):
+        names = name, name.replace("_", " ")
+        by_name = isinstance(self.given, Mapping)
+        if name in self.given if by_name else hasattr(self.given, name):
+            if any(each in self.expect for each in names):
+                raise AttributeError(
+                    f"{name} is given and also observed: ask for s[{name!r}], or for s.given"
+                )
+            return self.given[name] if by_name else getattr(self.given, name)
+        for known in names:
             if known in self.observed:
                 return self.observed[known]
         raise AttributeError(

@@ -30,7 +30,9 @@ KINDS: tuple[tuple[str, str], ...] = (
         "to itself",
         r"exchange messages with itself|should not be the same as the rank of the current",
     ),
+    ("no bucket", r"KeyError: 'bucket'$"),  # torch's DDP, of the parameters of a hook
     ("no such rank", r"this group has rank"),
+    ("out of range", r"should be within the world_size|[Rr]ank \d+ is out of range"),
     ("not contiguous", r"has to be contiguous"),
     ("shares memory", r"share memory|shares memory"),
     ("no view", r"view size is not compatible"),
@@ -41,6 +43,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("no even chunks", r"outputShape\[0\] \* worldSize|[Oo]utput tensor size times world"),
     ("no parameters", r"optimizer got an empty parameter list"),
     ("no cast", r"can't be cast"),
+    ("bytes of a tensor", r"cannot be 0 to view|stride\(-1\) must be 1|unsupported ScalarType"),
     ("leaf in place", r"leaf Variable that requires grad"),
     ("graph freed", r"backward through the graph a second time"),
     ("not in the graph", r"not have been used in the graph"),
@@ -56,6 +59,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("not a list", r", not a list$"),  # lab 05's check of unflatten
     ("not a tensor", r", not a tensor$"),  # ... and of flatten
     ("None", r"NoneType"),
+    ("a list", r"'list' object has no attribute|must be Tensor, not list|operand type.*'list'"),
     ("iterator", r"iterator|generator"),
     ("dtypes", r"dtype|different type|scalar type"),
     ("gradient's shape", r"returned an invalid gradient"),

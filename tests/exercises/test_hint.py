@@ -57,6 +57,15 @@ def test_what_a_hint_sees():
         _ = s.lost
 
 
+def test_a_name_of_both_the_author_and_the_answer_is_refused():
+    s = Seen({"on rank": [2], "steps": [3, 1]}, {"on rank": [2], "steps": [3, 3]}, {"steps": 3})
+    with pytest.raises(AttributeError, match="steps is given and also observed"):
+        _ = s.steps
+    assert (s["steps"], s.given["steps"], s.on_rank) == ([3, 1], 3, [2])
+    says = Hint("steps", say=lambda s: f"3 steps were to be taken: it was {s.steps}")
+    assert says.advice(s) is None
+
+
 def test_an_object_may_be_given():
     assert first_that_fits(HINTS, Seen({"result": 16}, {}, 4 + 0j)) is not None
     assert Seen({}, {}, 4 + 3j).imag == 3

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod
 from typing import Any
 
-from ddpkit.checks.lab07 import power
+from ddpkit.checks.lab07 import power, visits
 from ddpkit.checks.lab07.hints import FP16, GOSSIP, PAIRS, POWERSGD
 from ddpkit.checks.lab07.hints_more import BARRIER, RING, UNEVEN
 from ddpkit.checks.lab07.in_ddp import by_the_hook, in_ddp
-from ddpkit.checks.lab07.low_rank import thin
+from ddpkit.checks.lab07.low_rank import start, thin
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import Did, asked, title
@@ -62,7 +62,13 @@ def fp16_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "collectives": ["all_reduce"],
             },
             hints=FP16,
-            given={"n": n, "mean": mean, "size": len(ranks), "members": members},
+            given={
+                "n": n,
+                "mean": mean,
+                "own": flats[ranks[0]],
+                "size": len(ranks),
+                "members": members,
+            },
         )
     yield in_ddp("in_ddp", answer, rng, (None,), digits=2, hints=FP16, most=partial(_numbers, 2))
 
@@ -93,6 +99,7 @@ def powersgd_hook(answer: Answer, rng: random.Random) -> Iterator[Case]:
         digits=3,
         hints=POWERSGD,
         most=lambda shape: 4 * thin(shape, 2),
+        once=lambda shape: 4 * start(shape, 2),
     )
 
 
@@ -237,7 +244,8 @@ def _trained_read(seen: Observed) -> Observed:
 @exercise("monitored_barrier", lab="07", points=2, returns=False)
 def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A barrier that says within its time who is missing, on every rank that waits."""
-    from ddpkit.checks.lab07.meeting import alone_of, visits
+    from ddpkit.checks.lab07.meeting import alone_of
+    from ddpkit.checks.lab07.meeting import visits as visited
 
     name, n = rng.choice(["start", "epoch", "end"]), 5
     absent = sorted(rng.sample(range(n), 2))
@@ -264,47 +272,22 @@ def monitored_barrier(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for about, plans, timeout in plays:
         yield Case(
             about,
-            partial(visits, answer, plans, timeout),
-            {"ends": _ends(plans, timeout), "in time": True},
-            read=partial(_visits_read, timeout),
+            partial(visited, answer, plans, timeout),
+            {"ends": visits.ends(plans, timeout), "in time": True},
+            read=partial(visits.read, timeout),
             hints=BARRIER,
             given={"plans": plans, "timeout": timeout},
             trivial=about == "3 ranks come",
         )
-    n, timeout = rng.randrange(2, 8), rng.randrange(30, 70) / 1e3
+    n, timeout = rng.randrange(2, 8), rng.randrange(1000, 1100) / 1e3  # 0 ms is for ever to torch
     yield Case(
         f"a store of torch's, 1 of {n} ranks",
         partial(alone_of, answer, name, n, timeout),
         {"ends": [[list(range(1, n))]]},
+        read=visits.in_order,
         hints=BARRIER,
         given={"plans": [[(name, 0.0)], *[[]] * (n - 1)], "timeout": timeout},
     )
-
-
-def _visits_read(timeout: float, seen: Observed) -> Observed:
-    """Whether nobody has waited for longer than the time, or half as long again: some look."""
-    longest = max(seconds for of_rank in seen["took"] for seconds in of_rank)
-    return {**seen, "in time": longest <= 1.5 * timeout, "longest": longest}
-
-
-def _ends(plans: Sequence[Sequence[tuple[str, float]]], timeout: float) -> list[list[Any]]:
-    """How each visit ends: "passes", or with the ranks that have not come in its time."""
-    came: dict[str, dict[int, float]] = {}
-    found: list[list[Any]] = [[] for _ in plans]
-    now = [0.0] * len(plans)
-    for visit in range(max(map(len, plans))):
-        for rank, plan in enumerate(plans):
-            if visit < len(plan):
-                now[rank] += plan[visit][1]
-                came.setdefault(plan[visit][0], {})[rank] = now[rank]
-        for rank, plan in enumerate(plans):
-            if visit < len(plan):
-                times = came[plan[visit][0]]
-                until = now[rank] + timeout
-                missing = [r for r in range(len(plans)) if times.get(r, until + 1) > until]
-                found[rank].append(missing or "passes")
-                now[rank] = until if missing else max(now[rank], *times.values())
-    return found
 
 
 # ring_all_reduce

@@ -24,6 +24,11 @@ def is_text(got: Any, text: str) -> bool:
     return isinstance(got, str) and text in got
 
 
+def is_own(s: Seen) -> bool:
+    """True if a rank's Future holds its own numbers, divided or not, and of no other rank."""
+    return any(near(first(s), s.own / parts, 3) for parts in (1, s.size, s.size**2))
+
+
 def outside(s: Seen) -> bool:
     """Whether rank 0's matrix has columns that do not lie in those of the mean of low rank."""
     rest = s.matrix - s.space @ (s.space.T @ s.matrix)
@@ -62,7 +67,10 @@ def _other_bytes(s: Seen) -> str:
 
 # fmt: off
 OTHER_BYTES = Hint("other bytes", lambda s: other_bytes(s) is not None, _other_bytes)
+BUCKET = Hint("bucket", lambda s: s.kind == "no bucket",
+              "torch looks for a parameter of the hook that is called `bucket`, and finds none.")
 FP16 = (
+    BUCKET,
     Hint("ignores state", lambda s: s.error and s.members,
          "`state` is the process group: only its ranks call the hook, so all-reduce within it."),
     Hint("waits", lambda s: s.stuck,
@@ -99,17 +107,22 @@ FP16 = (
          lambda s: f"The means are right, by {' and '.join(s.collectives)}: one all_reduce of "
          "float16 does it, and its bytes hardly grow with the ranks."),
     Hint("bfloat16", lambda s: near(first(s), s.mean, 2),
-         "Digits are lost: bfloat16 has 8 binary digits, float16 has 11."),
-    Hint("before it is there", lambda s: s.wrong("gave"),
-         "These are not the means. What the Future holds has to be read when it is done: in "
-         "`.then(...)`, not before."),
-    Hint("fails in then", lambda s: s.raised == "RuntimeError" and not s.kind,
+         "Digits are lost: float16 has 11 binary digits (bfloat16 only 8)."),
+    Hint("divided twice", lambda s: near(first(s), s.mean / s.size, 3),
+         lambda s: f"That is the mean divided by {s.size} again: divide once."),
+    Hint("before it is there", is_own,
+         "The Future holds a rank's own numbers only. What an all-reduce has summed has to be read "
+         "when it is done: in `.then(...)`, not before."),
+    Hint("other means", lambda s: s.wrong("gave"),
+         "The Future holds other numbers than the means of the ranks' gradients."),
+    Hint("fails in then", lambda s: s.raised == "RuntimeError" and s.kind == "a list",
          "It fails where `.then(...)` calls you: the Future of an all-reduce holds a list of one "
          "tensor: take its [0]."),
     OTHER_BYTES,
 )
 
 POWERSGD = (
+    BUCKET,
     Hint("another dtype", lambda s: s.kind == "dtypes",
          "Q and the error have the dtype of the gradients, which may be float64."),
     Hint("an emptied error", lambda s: s.emptied and s.raised == "KeyError",
@@ -126,23 +139,28 @@ POWERSGD = (
     Hint("no Future", lambda s: s.attribute == "wait" or is_text(s.matrix, "no Future"),
          "A hook returns a Future: done(flat) makes one that is over."),
     Hint("too many bytes", lambda s: not s.several and s.bytes[0] > s.thin,
-         lambda s: f"Each rank sends {s.bytes[0]} bytes, and {s.thin} are enough: of a matrix P "
-         "and Q alone, of a vector its own numbers."),
+         lambda s: f"Each rank sends {s.bytes[0]} bytes, and {s.thin} are enough: P and Q' of a "
+         f"matrix, the numbers of a vector, and {s.starts} bytes more if rank 0 sends its first Q."
+         ),
     Hint("not written back", lambda s: near(s.matrix, s.own[0]),
          "The gradients are as before: write what was received into the bucket's gradients."),
     Hint("the vector", lambda s: s.wrong("vector") and not s.wrong("matrix"),
          "Gradients of one dimension, or none, are averaged as they are: mean_of."),
+    Hint("a fixed start", lambda s: s.wrong("another") and not s.wrong("matrix", "vector"),
+         "One matrix is not the mean, and others are. Its rows begin with two zeros, and each has "
+         "the sum 0: a Q that is fixed, such as ones or zeros, meets none of them. Let Q start at "
+         "random."),
     Hint("the sum", lambda s: near(s.matrix, s.mean[0] * s.n),
          "That is the mean times the number of ranks: average Q', do not only sum it."),
     Hint("another rank", lambda s: s.wrong("matrix") and s.bytes[0] < s.thin,
          lambda s: f"Each rank sends {s.bytes[0]} bytes, and {s.thin} would be right: Q has "
          "state.rank columns, or as many as a smaller matrix has rows or columns."),
     Hint("own Q", lambda s: s.wrong("matrix") and outside(s),
-         "The P of the ranks do not belong together. Only M Q can be averaged: with the same Q on "
-         "all ranks (the same seed), and before it is made orthonormal."),
+         "The result has columns that are not the mean's. M Q can be averaged if Q is the same on "
+         "all ranks (the same seed), and as long as it is not yet orthonormal."),
     Hint("P as it is", lambda s: s.wrong("matrix"),
-         "P Q'ᵀ is the part of M in P's columns only if these are orthonormal: orthonormal(P), "
-         "after it was averaged."),
+         "The result has the mean's columns and other numbers. P Q'ᵀ is the part of M in P's "
+         "columns if P is orthonormal, after it was averaged, and Q' is MᵀP."),
     Hint("several collectives", lambda s: s.few is False,
          "It takes more than three collectives: all P in one, all Q' in one (mean_of takes a "
          "list)."),
@@ -152,7 +170,8 @@ POWERSGD = (
     Hint("the wrong sign", lambda s: s.wrong("left out") and s.kept == "turned round",
          "That doubles what was wrong. Keep what was wanted minus what was sent."),
     Hint("no error feedback", lambda s: s.wrong("left out"),
-         "What is left out this time is never sent: keep it, and add it to the next gradient."),
+         lambda s: f"In the sum of {s.times} equal gradients, {s['left out']} is missing: keep all "
+         "that is left out, and add it to the next gradient."),
     Hint("a new Q", lambda s: s.wrong("second") and not s.wrong("first"),
          "The second step does not begin with the Q' of the first: keep it, it is a better start "
          "than chance."),
@@ -163,6 +182,9 @@ POWERSGD = (
 )
 
 PAIRS = (
+    Hint("no such rank", lambda s: s.kind == "out of range",
+         lambda s: f"A group has a rank that does not exist: {s.n} ranks have "
+         f"{s.n.bit_length() - 1} binary digits, and their numbers end at {s.n - 1}."),
     Hint("its own only", lambda s: s.stuck or s.mismatch or s.raised == "ValueError",
          "All ranks call new_group for all pairs, in one order, also for those they are not in."),
     Hint("not in it", lambda s: s.groups[0] == ["a group without this rank"],
@@ -182,6 +204,7 @@ PAIRS = (
 )
 
 GOSSIP = (
+    BUCKET,
     Hint("all ranks", lambda s: s["to all"],
          "It goes to all ranks: all-reduce in the group of two."),
     Hint("waits", lambda s: s.stuck,
@@ -194,6 +217,9 @@ GOSSIP = (
          "A hook returns a Future: work.get_future()."),
     Hint("the sum", lambda s: near(first(s)[0][0][0], 2 * drawn_mean(s, 0, 1)),
          "That is the sum of two: halve it."),
+    Hint("halved twice", lambda s: s.n == 2
+         and near(first(s)[0][0][0], drawn_mean(s, 0, 1) / 2),
+         "That is half of the mean of two."),
     Hint("of all", lambda s: s.n > 2 and near(first(s)[0][0][0], 2 * drawn_mean(s, 0, 1) / s.n),
          lambda s: f"Two ranks average, so divide by 2, not by {s.n}."),
     Hint("each bucket", lambda s: first(s)[1] > s.steps,

@@ -14,6 +14,11 @@ def ends(s: Seen) -> list[Any]:
     return [end for of_rank in s.ends for end in of_rank]
 
 
+def wanted_ends(s: Seen) -> list[Any]:
+    """Return the right ends of all visits, in one list."""
+    return [end for of_rank in s.expect["ends"] for end in of_rank]
+
+
 def lists(s: Seen, of: Any) -> list[list[int]]:
     """The ranks that were named, by visit."""
     return [end for of_rank in of for end in of_rank if isinstance(end, list)]
@@ -35,11 +40,24 @@ def gives(s: Seen, *tensors: Any) -> bool:
     return near(s.gave[0], tensors[0])
 
 
+def names_itself(s: Seen) -> bool:
+    """True if a rank's list is right but for the rank's own number."""
+    of_ranks = enumerate(zip(s.ends, s.expect["ends"], strict=True))
+    pairs = ((rank, end, wanted) for rank, both in of_ranks
+             for end, wanted in zip(*both, strict=True))  # fmt: skip
+    return any(isinstance(end, list) and rank in end and isinstance(wanted, list)
+               and end == sorted([rank, *wanted]) for rank, end, wanted in pairs)  # fmt: skip
+
+
 # fmt: off
 UNEVEN = (
-    Hint("no iterator", lambda s: s.raised == "TypeError" and s.is_list,
+    Hint("no gradient", lambda s: s.kind == "None",
+         "Something is None: a rank that has had no batch has no gradients, and sends zeros."),
+    Hint("truth of a batch", lambda s: s.kind == "ambiguous",
+         "A batch may be a tensor, which is neither true nor false: ask `batch is not None`."),
+    Hint("no iterator", lambda s: s.kind == "iterator" and s.is_list,
          "`batches` is a list here, and a list is no iterator: iter(batches) makes one of both."),
-    Hint("len", lambda s: s.raised == "TypeError",
+    Hint("len", lambda s: s.kind == "iterator",
          "`batches` may be a generator, which has no length and gives each batch once: "
          "next(iterator, None)."),
     Hint("flag of some", lambda s: s.mismatch,
@@ -89,7 +107,7 @@ BARRIER = (
          "It waits as long as the store likes, which is minutes: store.wait takes a timedelta."),
     Hint("no list", lambda s: "no list" in ends(s),
          "Name the missing ranks as a list in the message: f\"ranks {missing} …\"."),
-    Hint("silent", lambda s: s.wrong("ends") and not lists(s, s.ends),
+    Hint("silent", lambda s: s.wrong("ends") and "passes" in ends(s) and not lists(s, s.ends),
          "A rank goes on though others have not come: raise RuntimeError, and tell two barriers "
          "apart by their names."),
     Hint("keys go", lambda s: s.deleted and s.wrong("ends"),
@@ -102,11 +120,18 @@ BARRIER = (
     Hint("rank 0 alone", lambda s: s.ends[0] and s.ends[0] == s.expect["ends"][0]
          and any(end == "passes" for end in ends(s)) and s.wrong("ends"),
          "Some ranks pass though others have not come: each rank that waits must hear of it."),
+    Hint("itself", names_itself,
+         "A rank names itself, and it is there: it leaves its own word first, and names others."),
     Hint("who came", lambda s: any(0 in named for named in lists(s, s.ends))
          and not any(0 in named for named in lists(s, s.expect["ends"])),
          "It names ranks that have come: name those that have not."),
-    Hint("not all", lambda s: s.wrong("ends"),
+    Hint("not all", lambda s: s.wrong("ends") and any(
+             set(end) < set(wanted) for end, wanted in zip(ends(s), wanted_ends(s), strict=True)
+             if isinstance(end, list) and isinstance(wanted, list)),
          "Name all that are missing, not only the first one."),
+    Hint("other ends", lambda s: s.wrong("ends"),
+         lambda s: "By rank, the calls end with the missing ranks, or pass: "
+         f"{s.ends}, and should end with {s.expect['ends']}."),
 )
 
 RING = (
@@ -117,6 +142,9 @@ RING = (
          "An all-reduce over your own group calls your function again: use ring()."),
     Hint("no view", lambda s: s.kind == "no view" or s.kind == "not contiguous",
          "The tensor may have gaps: ring() copies it, copy_() puts the sum back."),
+    Hint("too late", lambda s: s.maximum and "too late" in s.gave,
+         "NotImplementedError is raised when a tensor has changed already: ask for the operation "
+         "first."),
     Hint("any operation", lambda s: s.maximum,
          "A maximum was asked for, and a ring of sums cannot give it: raise NotImplementedError "
          "unless options.reduceOp is dist.ReduceOp.SUM."),

@@ -32,10 +32,12 @@ def in_ddp(
     hints: Any,
     most: Callable[[tuple[int, ...]], int],
     least: float = 1.0,
+    once: Callable[[tuple[int, ...]], int] = lambda shape: 0,
 ) -> Case:
     """Backwards in torch's DDP on two ranks, the first ones without the answer.
 
-    `most` gives the bytes for a gradient of a shape; `least` is the necessary part of `most`.
+    `most` gives the bytes for a gradient of a shape; `least` is the necessary part of `most`,
+    and `once` gives the bytes that may travel in the first step besides.
     """
     from ddpkit.checks.lab06 import alone
     from ddpkit.checks.lab06.models import batches, linear
@@ -46,6 +48,7 @@ def in_ddp(
     parts = [_cut(batches(rng.randrange(10**6), steps), 1 if few else 4) for _ in range(2)]
     later = list(zip(*parts, strict=True))[buckets.STEPS_AS_EVER :]
     enough = (steps - buckets.STEPS_AS_EVER) * sum(most(tuple(p.shape)) for p in net.parameters())
+    begin = sum(once(tuple(p.shape)) for p in net.parameters())
     means = [alone.vector(alone.mean(alone.gradients_of(net, each))) for each in later]
     return Case(
         "torch's DDP on 2 ranks",
@@ -59,7 +62,7 @@ def in_ddp(
         {
             "gradients": [[Close(mean, digits) for mean in means]] * 2,
             "ranks agree": True,
-            "bytes of the hook": [Between(round(least * enough), enough)] * 2,
+            "bytes of the hook": [Between(round(least * enough), enough + begin)] * 2,
         },
         read=lambda seen: {**seen, "ranks agree": same(*seen["gradients"])},
         hints=hints,

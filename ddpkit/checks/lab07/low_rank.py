@@ -30,6 +30,26 @@ def low_rank(shape: Shape, rank: int, seed: int, dtype: Any = torch.float64) -> 
     return (left * weights @ right.T).reshape(shape)
 
 
+def unlike_ones(rows: int, columns: int, rank: int, seed: int) -> Any:
+    """A matrix of that rank, at right angles to ones and to the first columns of the identity.
+
+    So a Q that does not start at random meets none of its rows.
+    """
+    draw = generator(seed)
+    right = torch.randn(columns, rank, generator=draw, dtype=torch.float64)
+    right[:rank] = 0
+    right[rank:] -= right[rank:].mean(dim=0)
+    left = torch.linalg.qr(torch.randn(rows, rank, generator=draw, dtype=torch.float64)).Q
+    weights = torch.linspace(3, 2, rank, dtype=torch.float64)
+    return left * weights @ torch.linalg.qr(right).Q.T
+
+
+def start(shape: Shape, rank: int) -> int:
+    """Return how many numbers the first Q of a gradient has, which rank 0 may send."""
+    columns = torch.Size(shape[1:]).numel()
+    return min(rank, shape[0], columns) * columns if len(shape) > 1 else 0
+
+
 def thin(shape: Shape, rank: int) -> int:
     """How many numbers are sent of a gradient: of a matrix two thin ones, else all."""
     rows, columns = (*shape[:1], 1)[0], torch.Size(shape[1:]).numel()

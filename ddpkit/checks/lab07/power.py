@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 from ddpkit.checks.lab07.hints import POWERSGD
@@ -24,10 +25,12 @@ def low_mean(answer: Answer, rng: random.Random) -> Case:
 
     n, (rows, columns) = 3, (rng.randrange(10, 14), rng.randrange(7, 9))
     seed = rng.randrange(10**6)
-    shapes: list[tuple[int, ...]] = [(rows, columns), (rows,), (5, rows)]
+    shapes: list[tuple[int, ...]] = [(rows, columns), (rows,), (5, rows), (4, columns)]
     means = [low_rank.low_rank(each, 2, seed + i).float() for i, each in enumerate(shapes)]
+    means[2] = low_rank.unlike_ones(5, rows, 2, seed).float()
     parts = low_rank.by_rank(means, n, seed)
-    thin = 4 * (2 * (rows + columns) + rows + 2 * (5 + rows))
+    thin = 4 * sum(low_rank.thin(each, 2) for each in shapes)
+    starts = 4 * sum(low_rank.start(each, 2) for each in shapes)
     return Case(
         title(n, f"float32[{rows}, {columns}], a mean of rank 2"),
         asked(
@@ -40,15 +43,17 @@ def low_mean(answer: Answer, rng: random.Random) -> Case:
             "matrix": Close(means[0]),
             "vector": Close(means[1]),
             "another": Close(means[2]),
+            "last": Close(means[3]),
             "bytes": [thin] * n,
             "few": True,
             "ranks agree": True,
         },
         weight=4,
-        read=partial(_bucket_read, rows * columns, [rows, columns]),
+        read=lambda seen: _bucket_read(shapes, _without(seen, "bytes", thin, starts)),
         hints=POWERSGD,
         given={
-            "n": n, "own": parts[0], "mean": means, "thin": thin, "several": False,
+            "n": n, "own": parts[0], "mean": means, "thin": thin,
+            "starts": starts, "several": False,
             "space": torch.linalg.qr(means[0][:, :2]).Q,
         },
     )  # fmt: skip
@@ -60,22 +65,24 @@ def _few(did: Did) -> bool:
     return sum(each.times for each in counts) <= 3
 
 
-def _bucket_read(numbers: int, shape: list[int], seen: Observed) -> Observed:
-    """The matrix and the vector of rank 0's bucket."""
+NAMES = ("matrix", "vector", "another", "last")  # the gradients of `low_mean`
+
+
+def _bucket_read(shapes: Sequence[tuple[int, ...]], seen: Observed) -> Observed:
+    """Return the gradients of rank 0's bucket by name."""
     gave = [ranks[0][0] for ranks in seen["gave"]]
-    if (
-        not hasattr(gave[0], "numel")
-        or gave[0].dim() != 1
-        or gave[0].numel() != numbers + 6 * shape[0]
-    ):
-        return {**seen, "matrix": gave[0], "vector": "", "another": "", "ranks agree": False}
-    return {
-        **seen,
-        "matrix": gave[0][:numbers].reshape(shape),
-        "vector": gave[0][numbers : numbers + shape[0]],
-        "another": gave[0][numbers + shape[0] :].reshape(5, shape[0]),
-        "ranks agree": all(same(each, gave[0]) for each in gave),
-    }
+    sizes = [prod(shape) for shape in shapes]
+    if not hasattr(gave[0], "numel") or gave[0].dim() != 1 or gave[0].numel() != sum(sizes):
+        others = dict.fromkeys(NAMES, "")
+        return {**seen, **others, "matrix": gave[0], "ranks agree": False}
+    parts = zip(NAMES, gave[0].split(sizes), shapes, strict=True)
+    found = {name: part.reshape(shape) for name, part, shape in parts}
+    return {**seen, **found, "ranks agree": all(same(each, gave[0]) for each in gave)}
+
+
+def _without(seen: Observed, name: str, thin: int, starts: int) -> Observed:
+    """Return the same without the bytes of each first Q, which rank 0 may send."""
+    return {**seen, name: [thin if each == thin + starts else each for each in seen[name]]}
 
 
 TIMES, LITTLE = 24, 8  # steps; what may be left out in the end, in means
@@ -102,12 +109,16 @@ def again(answer: Answer, rng: random.Random) -> Case:
         weight=2,
         read=partial(_unsent, mean),
         hints=POWERSGD,
-        given={"emptied": False},
+        given={"emptied": False, "times": TIMES},
     )
 
 
 def _unsent(mean: Any, seen: Observed) -> Observed:
     """How much of what should have been sent was not, in words."""
+    from ddpkit.checks.lab07 import low_rank
+
+    thin, first = (4 * f((20, 12), 2) for f in (low_rank.thin, low_rank.start))
+    seen = _without(seen, "handed in", TIMES * thin, first)
     total, kept = seen["gave"][0]
     wanted = TIMES * mean.flatten()
     if not hasattr(total, "shape") or total.shape != wanted.shape:
@@ -126,6 +137,7 @@ def warm(answer: Answer, rng: random.Random) -> Case:
     first = low_rank.low_rank((12, 9), 2, seed)
     second = torch.randn(12, 9, generator=low_rank.generator(seed + 1), dtype=first.dtype)
     parts = [low_rank.parts_of(each, n, seed + 2 + i) for i, each in enumerate((first, second))]
+    thin, first_q = 2 * 8 * low_rank.thin((12, 9), 2), 8 * low_rank.start((12, 9), 2)
     return Case(
         "another gradient afterwards",
         asked(
@@ -137,12 +149,12 @@ def warm(answer: Answer, rng: random.Random) -> Case:
         {
             "first": Close(first.flatten()),
             "second": Close(low_rank.warm(first, second).flatten()),
-            "handed in": [2 * 8 * low_rank.thin((12, 9), 2)] * n,
+            "handed in": [thin] * n,
         },
         read=lambda seen: {
             "first": seen["gave"][0][0][0],
             "second": seen["gave"][0][1][0],
-            "handed in": seen["handed in"],
+            "handed in": _without(seen, "handed in", thin, first_q)["handed in"],
         },
         hints=POWERSGD,
         given={"emptied": True},
@@ -168,6 +180,8 @@ def shapes(answer: Answer, rng: random.Random) -> Case:
     parts = [
         [low_rank.by_rank(each, n, seed + 7 * i) for i, each in enumerate(step)] for step in means
     ]
+    thin = 2 * 8 * sum(low_rank.thin(shape, 2) for shape in every)
+    starts = 8 * sum(low_rank.start(shape, 2) for shape in every)
     of_ranks = [[[each[rank] for each in step] for step in parts] for rank in range(n)]
     return Case(
         "2 buckets in turn, 0 to 4 dimensions, float64",
@@ -179,8 +193,9 @@ def shapes(answer: Answer, rng: random.Random) -> Case:
         ),
         {
             "gave": [[[Close(low_rank.flat(each)) for each in step] for step in means]] * n,
-            "bytes": [2 * 8 * sum(low_rank.thin(shape, 2) for shape in every)] * n,
+            "bytes": [thin] * n,
         },
+        read=partial(_without, name="bytes", thin=thin, starts=starts),
         hints=POWERSGD,
         given={"several": True},
     )

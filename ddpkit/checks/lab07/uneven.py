@@ -24,10 +24,18 @@ def optimizer_of(model: Any) -> Any:
 def trained(
     train_uneven: Answer, model: Any, batches: Sequence[Part], is_list: bool
 ) -> tuple[Any, Any]:
-    """What the answer returns, and the parameters afterwards; the batches may be a generator."""
-    given = batches if is_list else (each for each in batches)
-    counts = train_uneven(model, optimizer_of(model), given, loss_of)
+    """Return the answer's counts, and the parameters afterwards; the batches may be a generator.
+
+    A batch is one tensor, which is neither true nor false; its last column is the classes.
+    """
+    packed = [torch.cat([x, y[:, None].float()], dim=1) for x, y in batches]
+    given = packed if is_list else (each for each in packed)
+    counts = train_uneven(model, optimizer_of(model), given, _loss_of_packed)
     return counts, nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def _loss_of_packed(model: Any, batch: Any) -> Any:
+    return loss_of(model, (batch[:, :-1], batch[:, -1].long()))
 
 
 def counts_of(by_rank: Sequence[Sequence[Part]]) -> list[int]:

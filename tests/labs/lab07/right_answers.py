@@ -91,6 +91,36 @@ def by_gram_schmidt(state, bucket):
     return dist.all_reduce(plain, async_op=True).get_future().then(back)
 
 
+@right("powersgd_hook")
+def with_the_first_q_of_rank_0(state, bucket):
+    """Three collectives: Q of rank 0, once; P with the vectors; Q'."""
+    i, flat = bucket.index(), bucket.buffer()
+    flat += state.error.get(i, 0)
+    wanted = flat.clone()
+    vectors = [g for g in bucket.gradients() if g.dim() < 2]
+    matrices = [g.view(len(g), -1) for g in bucket.gradients() if g.dim() >= 2]
+    if i not in state.q:
+        sizes = [(m.shape[1], min(state.rank, *m.shape)) for m in matrices]
+        qs = [torch.randn(size).to(flat) for size in sizes]
+        if qs:
+            every = torch.cat([q.flatten() for q in qs])
+            dist.broadcast(every, 0)
+            qs = [each.view_as(q) for each, q in
+                  zip(every.split([q.numel() for q in qs]), qs, strict=True)]  # fmt: skip
+        state.q[i] = qs
+    p = [m @ lab07.orthonormal(q) for m, q in zip(matrices, state.q[i], strict=True)]
+    means = lab07.mean_of(p + vectors)
+    p = [lab07.orthonormal(mean) for mean in means[: len(p)]]
+    second = [m.T @ each for m, each in zip(matrices, p, strict=True)]
+    state.q[i] = lab07.mean_of(second) if p else []
+    for m, each, q in zip(matrices, p, state.q[i], strict=True):
+        m.copy_(each @ q.T)
+    for vector, mean in zip(vectors, means[len(p) :], strict=True):
+        vector.copy_(mean)
+    state.error[i] = wanted - flat
+    return lab07.done(flat)
+
+
 # pair_groups
 
 
@@ -258,6 +288,19 @@ def in_two_prefixes(store, name, rank, world_size, timeout):
     except RuntimeError:
         missing = [each for each, key in enumerate(keys) if not mine.check([key])]
         raise RuntimeError(f"ranks {missing}") from None
+
+
+@right("monitored_barrier")
+def names_the_last_one_first(store, name, rank, world_size, timeout):
+    from datetime import timedelta
+
+    keys = [f"{name}/{each}" for each in range(world_size)]
+    store.set(keys[rank], "here")
+    try:
+        store.wait(keys, timedelta(seconds=timeout))
+    except RuntimeError:
+        missing = [r for r in reversed(range(world_size)) if not store.check([keys[r]])]
+        raise RuntimeError(f"ranks {missing} did not come") from None
 
 
 # ring_all_reduce

@@ -39,6 +39,12 @@ edits(
     ("fp16_hook", "gives_the_list", "flat.copy_(future.value()[0])", "future.value()", "a list"),
     ("fp16_hook", "works_on_the_list", "flat.copy_(future.value()[0])",
      "future.value().to(flat.dtype)", "fails in then"),
+    ("fp16_hook", "divides_twice", "flat.copy_(future.value()[0])",
+     "flat.copy_(future.value()[0] / dist.get_world_size(state))", "divided twice"),
+    ("fp16_hook", "the_largest", "dist.all_reduce(half,",
+     "dist.all_reduce(half, dist.ReduceOp.MAX,", "other means"),
+    ("fp16_hook", "a_parameter_called_b",
+     {"(state, bucket)": "(state, b)", "bucket.buffer()": "b.buffer()"}, "bucket"),
     ("fp16_hook", "bfloat16", ".half()", ".bfloat16()", "bfloat16"),
     ("fp16_hook", "gives_the_work",
      "work.get_future().then(lambda future: flat.copy_(future.value()[0]))", "work", "a Work"),
@@ -96,6 +102,20 @@ edits(
     ("powersgd_hook", "one_by_one",
      "mean_of(p + vectors)", "[mean_of([each])[0] for each in p + vectors]",
      "several collectives"),
+    ("powersgd_hook", "second_ones_one_by_one",
+     "mean_of([m.T @ each for m, each in zip(matrices, p)]) if p else []",
+     "[mean_of([m.T @ each])[0] for m, each in zip(matrices, p)]", "several collectives"),
+    ("powersgd_hook", "begins_with_ones", "torch.randn(size, generator=seed)",
+     "torch.ones(size)", "a fixed start"),
+    ("powersgd_hook", "begins_with_zeros", "torch.randn(size, generator=seed)",
+     "torch.zeros(size)", "a fixed start"),
+    ("powersgd_hook", "half_the_error", "flat += state.error.get(i, 0)",
+     "flat += 0.5 * state.error.get(i, 0)", "no error feedback"),
+    ("powersgd_hook", "half_as_much_more", "m.copy_(each @ q.T)", "m.copy_(1.5 * each @ q.T)",
+     "P as it is"),
+    ("powersgd_hook", "a_parameter_called_b",
+     {"(state, bucket)": "(state, b)", "    i, flat =": "    bucket = b\n    i, flat ="},
+     "bucket"),
     ("powersgd_hook", "gives_the_tensor", "return done(flat)", "return flat", "no Future"),
     ("powersgd_hook", "two_dimensions_only",
      {"g.dim() < 2]": "g.dim() != 2]", "g.dim() >= 2]": "g.dim() == 2]"}, "other shapes"),
@@ -111,6 +131,8 @@ edits(
      "other partners"),
     ("pair_groups", "the_highest_digit_first", "first ^ 2**i",
      "first ^ 2 ** (world_size.bit_length() - 2 - i)", "another order"),
+    ("pair_groups", "a_digit_too_many", "range(world_size.bit_length() - 1)",
+     "range(world_size.bit_length())", "no such rank"),
 )
 
 
@@ -158,6 +180,9 @@ edits(
     ("gossip_hook", "in_a_circle", "    state.step += bucket.is_last()\n",
      "    state.step = (state.step + bucket.is_last()) % len(state.pairs)\n", "never another"),
     ("gossip_hook", "by_all", "div_(2)", "div_(dist.get_world_size())", "of all"),
+    ("gossip_hook", "by_four", "div_(2)", "div_(4)", "halved twice"),
+    ("gossip_hook", "a_parameter_called_b",
+     {"(state, bucket)": "(state, b)", "    pair =": "    bucket = b\n    pair ="}, "bucket"),
     ("gossip_hook", "sum", ".div_(2)", "", "the sum"),
     ("gossip_hook", "all_ranks", ", group=pair", "", "all ranks"),
     ("gossip_hook", "waits", "    return work.get_future()",
@@ -172,6 +197,8 @@ edits(
 
 
 edits(
+    ("train_uneven", "truth_of_a_batch", "        if batch is not None:\n            loss_of",
+     "        if batch:\n            loss_of", "truth of a batch"),
     ("train_uneven", "stops_with_its_own",
      "        if batch is not None:\n            loss_of",
      "        if batch is None:\n            return counts\n        else:\n            loss_of",
@@ -233,6 +260,12 @@ edits(
     ("monitored_barrier", "half_the_time", "seconds=timeout", "seconds=timeout / 2", "too early"),
     ("monitored_barrier", "cleans", "    except RuntimeError:",
      "        store.delete_key(keys[rank])\n    except RuntimeError:", "keys go"),
+    ("monitored_barrier", "itself_too", "missing = [each", "missing = [rank] + [each", "itself"),
+    ("monitored_barrier", "leaves_no_word",
+     "    store.set(keys[rank], \"here\")\n", "", "who came"),
+    ("monitored_barrier", "counts_from_1", "enumerate(keys)", "enumerate(keys, 1)", "other ends"),
+    ("monitored_barrier", "milliseconds", "timedelta(seconds=timeout)",
+     "timedelta(milliseconds=timeout)", "too early"),
     ("monitored_barrier", "seconds", "timedelta(seconds=timeout)", "timeout", "another error"),
 )
 edits(
@@ -250,6 +283,11 @@ edits(
      "by another"),
     ("ring_all_reduce", "any_operation", "if options.reduceOp != dist.ReduceOp.SUM:", "if False:",
      "any operation"),
+    ("ring_all_reduce", "asks_afterwards",
+     {"    if options.reduceOp": "    for tensor in tensors:\n        tensor.copy_(ring(tensor))\n"
+      "    if options.reduceOp",
+      '{options.reduceOp}")\n    for tensor in tensors:\n        tensor.copy_(ring(tensor))':
+      '{options.reduceOp}")'}, "too late"),
     ("ring_all_reduce", "mean", "ring(tensor))", "ring(tensor) / dist.get_world_size())",
      "the mean"),
     ("ring_all_reduce", "in_a_view", "ring(tensor))", "ring(tensor.view(-1)).view_as(tensor))",
@@ -357,3 +395,22 @@ def past_the_record(tensors, options):
         whole = tensor.contiguous()
         dist.group.WORLD._inner.allreduce([whole]).wait()
         tensor.copy_(whole)
+
+
+@wrong("train_uneven", "no gradient")
+def an_idle_rank_has_none(model, optimizer, batches, loss_of):
+    batches, counts = iter(batches), []
+    while True:
+        batch = next(batches, None)
+        has = torch.tensor(float(batch is not None))
+        dist.all_reduce(has)
+        if has == 0:
+            return counts
+        optimizer.zero_grad()
+        if batch is not None:
+            loss_of(model, batch).backward()
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= has
+        optimizer.step()
+        counts.append(int(has))

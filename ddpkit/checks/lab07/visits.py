@@ -1,0 +1,41 @@
+"""Lab 07: the right ends of visits to a barrier, and what was observed, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ddpkit.exercises.exercise import Observed
+
+
+def read(timeout: float, seen: Observed) -> Observed:
+    """Whether nobody has waited for longer than the time, or half as long again: some look."""
+    longest = max(seconds for of_rank in seen["took"] for seconds in of_rank)
+    return {**in_order(seen), "in time": longest <= 1.5 * timeout, "longest": longest}
+
+
+def in_order(seen: Observed) -> Observed:
+    """Return the same, each list of missing ranks in order: an answer may name them in any."""
+    ends = [[sorted(end) if isinstance(end, list) else end for end in each]
+            for each in seen["ends"]]  # fmt: skip
+    return {**seen, "ends": ends}
+
+
+def ends(plans: Sequence[Sequence[tuple[str, float]]], timeout: float) -> list[list[Any]]:
+    """How each visit ends: "passes", or with the ranks that have not come in its time."""
+    came: dict[str, dict[int, float]] = {}
+    found: list[list[Any]] = [[] for _ in plans]
+    now = [0.0] * len(plans)
+    for visit in range(max(map(len, plans))):
+        for rank, plan in enumerate(plans):
+            if visit < len(plan):
+                now[rank] += plan[visit][1]
+                came.setdefault(plan[visit][0], {})[rank] = now[rank]
+        for rank, plan in enumerate(plans):
+            if visit < len(plan):
+                times = came[plan[visit][0]]
+                until = now[rank] + timeout
+                missing = [r for r in range(len(plans)) if times.get(r, until + 1) > until]
+                found[rank].append(missing or "passes")
+                now[rank] = until if missing else max(now[rank], *times.values())
+    return found
