@@ -350,15 +350,16 @@ def done(value):
 
 # %% exercise="powersgd_hook"
 def powersgd_hook(state, bucket):
-    """Replace each gradient by what two thin matrices say of its mean. May wait; gives a Future.
+    """Replace each gradient by its mean, as the product of two thin matrices.
 
     A gradient of two or more dimensions is a matrix M: first dimension × the rest. Q has
-    `state.rank` columns, fewer if M is smaller, and starts at random, but the same on all ranks.
-    The Q' of a bucket's matrices are kept in `state.q[bucket.index()]`, for the next step; what was
-    not sent in `state.error[bucket.index()]`, to be added to the next gradient; if somebody has
-    emptied `state.error`, nothing is added. Gradients of fewer dimensions are averaged as they are.
-    All is in the gradients' dtype. At most 3 collectives. (`bucket.gradients()`: views of
-    `bucket.buffer()`.)
+    `state.rank` columns, fewer if M is smaller. The first Q is random, and the same on all ranks.
+    The Q' of a bucket are kept in `state.q[bucket.index()]`, for the next step, and the unsent part
+    of the gradients in `state.error[bucket.index()]`, for the next gradients. If `state.error` has
+    been emptied, nothing is added. Gradients of fewer dimensions are averaged unchanged. Every
+    tensor has the dtype of the gradients. A bucket takes at most 3 collectives, for P, Q', the
+    gradients of fewer dimensions and, if you like, rank 0's first Q, and sends nothing else. The
+    hook may wait, and returns a Future. (`bucket.gradients()`: views of `bucket.buffer()`.)
     """
     # BEGIN SOLUTION
     i, flat = bucket.index(), bucket.buffer()
@@ -423,7 +424,8 @@ if run.error is None:
 # %% [markdown]
 # **What to notice:** the values kept for the first step's bucket have other shapes than the new
 # buckets, and the hook fails. A hook that does not fail here is worse, because its error stays
-# silent. `after(2, hook)` begins when the buckets are final.
+# silent. From step 1 on, the buckets are final, so `after(1, hook)` is enough. Below, `after(2, hook)`
+# begins with step 2, because torch's own PowerSGD begins there too (`start_powerSGD_iter=2`).
 
 # %% [markdown]
 # ## What does it cost in learning?
@@ -583,10 +585,10 @@ run = Cluster(3).run(train_as_long_as_there_are_batches, expect_error=True)
 def train_uneven(model, optimizer, batches, loss_of) -> list[int]:
     """Train on all batches of all ranks, of which ranks may have different numbers.
 
-    In each step the gradient is the mean over the ranks that have a batch; those that have none
-    take part with zeros, and take the same optimizer step. All ranks end together. Returns, for
-    each step, how many ranks had a batch. `batches` may be a generator; the loss is
-    `loss_of(model, batch)`, and `model` is the same on all ranks at the start.
+    In each step the gradient is the mean over the ranks with a batch; ranks without a batch take
+    part with zeros, and take the same optimizer step. All ranks end together. Returns the number of
+    ranks with a batch, for each step, as a list of int. `batches` may be a generator, and a batch
+    may be a tensor. The loss is `loss_of(model, batch)`. All ranks begin with the same `model`.
     """
     # BEGIN SOLUTION
     batches, counts = iter(batches), []
@@ -682,11 +684,11 @@ print(store.get("address of 1"), store.check(["address of 0"]))
 
 # %% exercise="monitored_barrier"
 def monitored_barrier(store, name: str, rank: int, world_size: int, timeout: float) -> None:
-    """Return when all ranks have called this with the same name.
+    """Return when all ranks have called monitored_barrier with the same name.
 
-    If some have not within `timeout` seconds, raise RuntimeError on every rank that waits, with a
-    list of all that are missing in its message: "ranks [1, 3] …". `store` is any of c10d's. It may
-    be called again, with another name.
+    If ranks are missing after `timeout` seconds, raise RuntimeError on every waiting rank, with the
+    list of all missing ranks in the message, in any order: "ranks [1, 3] …". `store` is any store
+    of c10d's. Later calls have new names.
     """
     # BEGIN SOLUTION
     keys = [f"{name}/{each}" for each in range(world_size)]
@@ -781,10 +783,11 @@ def registered(all_reduce, Done):
 
 # %% exercise="ring_all_reduce"
 def ring_all_reduce(tensors, options) -> None:
-    """What c10d calls for an all-reduce: replace each of `tensors` by its sum over the ranks.
+    """Replace each of `tensors` by the sum over the ranks; c10d calls this for an all-reduce.
 
-    In place, by `ring` of lab 03. If `options.reduceOp` is another than dist.ReduceOp.SUM, raise
-    NotImplementedError.
+    `ring` of lab 03 returns the sum in a new tensor: copy the sum into the tensor of the list.
+    Unless `options.reduceOp` is dist.ReduceOp.SUM, raise NotImplementedError before any tensor
+    changes.
     """
     # BEGIN SOLUTION
     if options.reduceOp != dist.ReduceOp.SUM:
@@ -882,15 +885,16 @@ show(on_ring, step=3)
 # A second part follows below: averages with one partner, and three switches.
 
 # %% [markdown]
-# **In words:** Spark has no all-reduce inside a stage, but a driver that collects results. Which of
-# this lab's optimizations could Spark have?
+# **In words:** in lab 03's `master_worker`, one rank collects the gradients, and sends back the sum.
+# Which of this lab's optimizations could such a training have?
 
 # %% [markdown]
 # *Your words:*
 #
 # <details><summary>An answer</summary>
 #
-# Fewer bytes: yes, a task may compress its result. Overlap: no, a stage has no hook inside.
+# Fewer bytes: yes, each worker can compress its gradient. Overlap: yes, a worker can send bucket
+# after bucket. But the buckets of all workers pass the master's link, one after the other.
 #
 # </details>
 #
