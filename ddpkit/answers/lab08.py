@@ -23,7 +23,8 @@ def done(servers) -> None:
 def push(gradient, servers) -> None:
     """Send each server PUSH and its chunk of the gradient; return when all of it is sent.
 
-    Chunk i belongs to the rank `servers[i]`. All is on its way before any of it is waited for.
+    Chunk i belongs to the rank `servers[i]`. All requests and all chunks are on their way before
+    any of them is waited for.
     """
     works = []
     for server, chunk in zip(servers, gradient.tensor_split(len(servers))):
@@ -51,8 +52,9 @@ def serve(rule, length: int, workers) -> None:
 
     PUSH: receive `length` float32 numbers, always into a new tensor, for `rule.push(worker,
     gradient)`. PULL: send `rule.pull(worker)`, once `rule.may_pull(worker)`; until then the worker
-    waits, and the others are served. DONE: `rule.done(worker)`. What `rule.pull` gives is the
-    parameters themselves, which a push may change: send a copy, or wait until it is sent.
+    waits, and the others are served. DONE: `rule.done(worker)`. `rule.pull` returns the parameters
+    themselves, which a push may change: send a copy (isend), or wait until they are sent (send),
+    which is right too, but makes the other workers wait.
     """
     active, waiting, answers = set(workers), [], {}
     header = torch.empty(1, dtype=torch.int64)
@@ -77,8 +79,9 @@ def serve(rule, length: int, workers) -> None:
 class Synchronous:
     """One update a round: `update(flat, mean)`, when all workers that are not done have pushed.
 
-    The mean is over all that have pushed in the round, added in the order of `workers` whoever came
-    first, so that each run gives the same bits. A worker has one gradient in a round.
+    The mean is over all that have pushed in the round, added in the order of `workers` (which need
+    not be sorted), so that each run gives the same bits. A worker has one gradient in a round. A
+    pushed gradient is the rule's own: the rule may change it.
     """
 
     def __init__(self, flat, update, workers):
@@ -227,7 +230,8 @@ def serve_calls(target, clients) -> None:
 class RemoteRows(torch.autograd.Function):
     """Rows of the table that rank `server` serves: `RemoteRows.apply(anchor, ids, server)`.
 
-    backward sends the rows' gradient there, once: `add_gradient(ids, gradient)`.
+    backward sends the rows' gradient there, once: `add_gradient(ids, gradient)`. The rows do not
+    depend on the anchor, so the anchor gets no gradient: None.
     """
 
     @staticmethod

@@ -31,6 +31,7 @@ TALKS = (  # servers, world size, length, dtype
     ([0, 1], 4, 6, "float32"),
     ([1, 3, 0], 4, 4, "float32"),
 )
+LATE = (([1, 0], 3, 5, "float32"), True)  # servers that take the chunk, and then its header
 
 
 def _about(servers: Sequence[int], n: int, length: int, dtype: str) -> str:
@@ -44,7 +45,7 @@ def push(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     from ddpkit.checks.lab08.servers import pushed, workers_of
 
-    for servers, n, length, dtype in TALKS:
+    for (servers, n, length, dtype), data_first in (*((each, False) for each in TALKS), LATE):
         workers = workers_of(servers, n)
         first = rng.randrange(1, 50)
         gradients = {
@@ -57,9 +58,9 @@ def push(answer: Answer, rng: random.Random) -> Iterator[Case]:
         for place, server in enumerate(servers):
             mine[server] = room[place].clone()
         yield Case(
-            _about(servers, n, length, dtype),
+            _about(servers, n, length, dtype) + ", takes data first" * data_first,
             asked(
-                partial(pushed, answer),
+                partial(pushed, answer, data_first=data_first),
                 PerRank(mine),
                 servers,
                 world_size=n,
@@ -79,7 +80,7 @@ def push(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "gradient": "kept",
             },
             hints=PUSHED,
-            given={"servers": servers, "length": length},
+            given={"servers": servers, "length": length, "data_first": data_first},
         )
 
 

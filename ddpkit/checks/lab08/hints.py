@@ -56,9 +56,9 @@ TALK = (
          "A header is an int64 tensor of one number, as torch.tensor([PUSH]) is."),
     TWO_DTYPES,
     Hint("whole tensor", lambda s: s.mismatch == "message",
-         lambda s: "A message has another length than the server's chunk: server i of "
-         f"{len(s.servers)} has chunk i of tensor_split({len(s.servers)})."),
-    Hint("torch.chunk", lambda s: s.error and s.length == 4 and len(s.servers) == 3,
+         lambda s: "A message has another length than the server expects: a header is one number, "
+         f"and server i of {len(s.servers)} has chunk i of tensor_split({len(s.servers)})."),
+    Hint("torch.chunk", lambda s: s.stuck and s.length == 4 and len(s.servers) == 3,
          "4 numbers make 3 chunks by tensor_split(3), and only 2 by chunk(3): the last server "
          "waits for ever."),
     Hint("other ranks", lambda s: s.error and odd(s)
@@ -75,6 +75,9 @@ TALK = (
          "The server was asked for something else: the header of a push is PUSH, of a pull PULL."),
 )
 PUSHED = (
+    Hint("header waited for", lambda s: s.stuck and s.data_first,
+         "It waits until a header has come, and the chunk is not yet on its way: start all of it "
+         "(isend), the headers too, and then wait."),
     *TALK,
     Hint("gradient changed", lambda s: s.gradient != "kept",
          "The gradient that you were given has changed."),
@@ -101,9 +104,9 @@ SERVED = (
     Hint("never ends", lambda s: s.stuck and is_case(s, "1 worker"),
          "The worker is DONE, or waits for an answer, and the server waits for a message that "
          "never comes."),
-    Hint("first DONE", lambda s: s.stuck and is_case(s, "in turn"),
+    Hint("first DONE", lambda s: s.stuck == "returned" and is_case(s, "in turn"),
          "It ends with the first DONE: it ends when every worker is DONE."),
-    Hint("in turn", lambda s: s.stuck and is_case(s, "three times"),
+    Hint("in turn", lambda s: s.stuck and (is_case(s, "three times") or is_case(s, "in turn")),
          "It waits for one certain worker, while another has come: receive from anybody, "
          "dist.recv(header, tag=HEADER), which returns the rank that has sent."),
     Hint("asks once", lambda s: s.stuck and is_case(s, "held back"),
@@ -122,16 +125,16 @@ SERVED = (
     Hint("data from anybody", lambda s: is_case(s, "two at once") and s.wrong("gradients"),
          "The gradients of two workers are mixed up: the header may come from anybody, but the "
          "data comes from the worker who sent that header."),
-    Hint("one buffer", lambda s: s.wrong("gradients")
+    Hint("one buffer", lambda s: s.wrong("gradients") and not s.wrong("calls")
          and len(set(map(str, s.gradients))) < len(s.gradients),
          "A gradient that the server keeps has changed: receive each into a new tensor."),
     Hint("other gradients", lambda s: not s.wrong("calls") and s.wrong("gradients"),
          "The rule was given another gradient than the worker sent."),
     Hint("other calls", lambda s: s.wrong("calls"),
-         "PUSH calls server.push(worker, gradient), PULL server.pull(worker), DONE "
-         "server.done(worker): each once, as the requests come."),
+         "PUSH calls rule.push(worker, gradient), PULL rule.pull(worker), DONE "
+         "rule.done(worker): each once, as the requests come."),
     Hint("old parameters", lambda s: s.wrong("got"),
-         "A worker got other parameters than server.pull gave at that time."),
+         "A worker got other parameters than rule.pull gave at that time."),
     Hint("caller's list", lambda s: not s["list as it was"],
          "`workers` is the caller's list, and you have changed it: go by a copy, set(workers)."),
 )

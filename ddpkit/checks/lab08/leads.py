@@ -122,7 +122,7 @@ def says(s: Seen, rule: str) -> bool:
 BOUNDED = (
     Hint("no infinity", lambda s: s.error and s.bound == math.inf,
          "The bound may be math.inf, which no range() takes: compare with it."),
-    Hint("gone worker", lambda s: s.error and "d" in s.story,
+    Hint("gone worker", lambda s: s.raised in ("KeyError", "ValueError") and "d" in s.story,
          "A worker that is done has left: look only at the clocks of the others."),
     *(Hint(rule, partial(says, rule=rule), text) for rule, text in (
         ("less than", "At most `bound` ahead: a worker that is exactly `bound` ahead may pull. "

@@ -48,6 +48,8 @@ def raises(value: Any) -> bool:
 
 # fmt: off
 CALLED = (
+    Hint("another server", lambda s: s.server != 0 and (s.error or s.wrong()),
+         lambda s: f"Here rank {s.server} serves, and not rank 0: `server` tells which."),
     Hint("from anybody", lambda s: is_case(s, "stranger") and (s.error or s.wrong("got")),
          "A message of another rank was there first, and was taken for the answer: receive from "
          "the server by name."),
@@ -74,16 +76,15 @@ CALLED = (
          "call returns what the function over there returns."),
 )
 SERVING = (
-    Hint("dies", lambda s: s.raised == "ValueError",
+    Hint("dies", lambda s: s.raised == "ValueError" and is_case(s, "fails"),
          'The function has raised, and the server with it: send ("raised", error), and go on.'),
     Hint("dies of another", lambda s: s.raised == "Error",
          "The server has survived a ValueError, and not an exception of another class: whatever a "
          "function raises, its caller gets it, and the server goes on."),
     Hint("shutdown unanswered", lambda s: s.stuck and is_case(s, "1 client"),
          'Each call gets an answer, "shutdown" too: ("ok", None).'),
-    Hint("first shutdown", lambda s: s.stuck and is_case(s, "in turn"),
-         "It ends with the first shutdown, or answers only one: it ends when every client has "
-         "called it."),
+    Hint("first shutdown", lambda s: s.stuck == "returned" and is_case(s, "in turn"),
+         "It ends with the first shutdown: it ends when every client has called it."),
     Hint("certain client", lambda s: s.stuck and is_case(s, "three times"),
          "It waits for one certain client, while another has come: recv_bytes() takes from "
          "anybody, and says from whom."),
@@ -110,6 +111,10 @@ FETCHED = (
     Hint("whole table", lambda s: s.calls and s.calls[0][0] == "rows"
          and len(s.calls[0][1][0]) > len(s.ids),
          lambda s: f"It asks for {len(s.calls[0][1][0])} rows, and the batch needs {len(s.ids)}."),
+    Hint("swapped", lambda s: any(name == "add_gradient" and kinds != ["torch.int64"]
+                                  and len(tensors) == 2 and tensors[1] in s.all_ids
+                                  for name, tensors, kinds in s.calls),
+         "add_gradient(ids, gradient): the ids come first."),
     Hint("float ids", lambda s: any(kinds != ["torch.int64"] for *_, kinds in s.calls),
          "The ids are int64, and go as they are."),
     Hint("other rows", lambda s: s.wrong("rows"), "forward returns the rows that the server gave."),
@@ -127,12 +132,14 @@ FETCHED = (
          "what forward keeps for backward has to be kept for each `apply` alone."),
     Hint("other gradient", lambda s: s.wrong("gradients"),
          "The server got another gradient than the one that backward was given."),
+    Hint("the anchor", lambda s: s.wrong("anchor"),
+         "The anchor has got a gradient, and the loss does not depend on it: return None for it."),
     Hint("other calls", lambda s: s.wrong("calls"),
          'Two calls: "rows" with the ids, and in backward "add_gradient" with ids and gradient.'),
 )
 # fmt: on
 
-CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (  # about; ranks; stranger; who calls what
+CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (  # about; ranks; stranger; calls by client
     ("a number", 2, -1, [(1, "add", (2, 3)), (1, "add", (4,)), (1, "double", (0,))]),
     ("None, and no arguments", 2, -1, [(1, "add", (7,)), (1, "clear", ()), (1, "problem", ()),
                                        (1, "add", (1,))]),
@@ -140,6 +147,7 @@ CALLS: tuple[tuple[str, int, int, list[Any]], ...] = (  # about; ranks; stranger
                                             (1, "refuse", ("too late",))]),
     ("2 clients", 3, -1, [(1, "add", (1,)), (2, "add", (2,)), (1, "add", (3,))]),
     ("a stranger's message is there first", 3, 2, [(1, "add", (6,))]),
+    ("the server is rank 1", 2, -1, [(0, "add", (2, 5)), (0, "double", (4,)), (0, "add", (1,))]),
 )  # fmt: skip
 
 
@@ -149,16 +157,17 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
     for about, n, stranger, plot in CALLS:
         story, clients, _, got = _drawn(plot, rng)
+        server = int(clients == [0])
         yield Case(
             about,
             asked(
                 partial(called, answer),
                 story,
-                0,
+                server,
                 stranger,
                 world_size=n,
                 see={
-                    "asked": partial(of_rank, 0),
+                    "asked": partial(of_rank, server),
                     "got": partial(of_ranks, clients),
                     "handed in": "handed_in",
                 },
@@ -179,7 +188,7 @@ def call_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 ],
             },
             hints=CALLED,
-            given={"about": about},
+            given={"about": about, "server": server},
         )
 
 
@@ -204,7 +213,8 @@ def _drawn(
         total *= name != "clear"
         story.append((client, name, arguments))
         value = f"{RAISE[name]}: {arguments[0]}" if name in RAISE else None
-        values = {"add": total, "double": 0, "problem": "returned ValueError: none"}
+        double = 2 * sum(arguments) if name == "double" else 0
+        values = {"add": total, "double": double, "problem": "returned ValueError: none"}
         got.append((client, ["raised", value] if value else ["ok", values.get(name)]))
     return story, sorted({client for client, *_ in story}), total, got
 
@@ -283,19 +293,26 @@ def rows_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 server,
                 world_size=2,
                 see={
-                    "rows": partial(of_rank, 1 - server),
+                    "rows": partial(_of_trainer, 1 - server, 0),
+                    "anchor": partial(_of_trainer, 1 - server, 1),
                     "calls": partial(of_rank, server),
                     "gradients": partial(_gradients, server),
                 },
             ),
             {
                 "rows": torch.cat([table[ids] for ids in batches]),
+                "anchor": 0.0,
                 "calls": [*asked_for, *sent],
                 "gradients": Close([gradient.tolist() for gradient in gradients]),
             },
             hints=FETCHED,
-            given={"ids": batches[0], "batches": len(batches)},
+            given={"ids": batches[0], "all_ids": batches, "batches": len(batches)},
         )
+
+
+def _of_trainer(trainer: int, place: int, did: Did) -> Any:
+    """Return one of the values that the trainer returned: the rows, or the anchor's gradient."""
+    return did.returned[trainer][place]
 
 
 def _gradients(server: int, did: Did) -> Any:

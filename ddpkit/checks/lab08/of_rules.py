@@ -56,7 +56,6 @@ def synchronous(story: Story, gradients: Sequence[float], workers: Sequence[int]
         "parameters": Close(parameters) if parameters else [],
         "pulled": pulled,
         "updates": updates,
-        "gradients": "kept",
     }
 
 
@@ -105,6 +104,20 @@ def synchronous_cases(answer: Answer, rng: random.Random) -> Iterator[Case]:
         {"alike": True, "mean": Close(sum(by_worker.values()) / 3)},
         read=_alike,
         hints=ORDERS,
+        given={"unsorted": False},
+    )
+    low, *others = sorted(rng.sample(range(1, 9), 3))
+    workers = [*rng.sample(others, 2), low]
+    small = torch.rand(8, generator=generator) + 1
+    large = torch.full((8,), 2.0**30)  # float32 has 24 digits: a small number beside it is lost
+    by_worker = dict(zip(workers, (large, -large, small), strict=True))
+    yield Case(
+        f"workers {workers}, added in this order",
+        partial(end_of, answer, [named("p2 p1 p0", workers)], by_worker, workers),
+        {"alike": True, "mean": Close(small / 3)},
+        read=_alike,
+        hints=ORDERS,
+        given={"unsorted": True},
     )
 
 
@@ -131,15 +144,16 @@ SYNCHRONOUS = (
          "is no longer among those that are waited for."),
     Hint("divides by nothing", lambda s: s.raised == "ZeroDivisionError",
          "A round that nobody has pushed in is no round: nothing to update."),
-    Hint("gradient changed", lambda s: s.gradients == "changed",
-         "A gradient that was pushed has changed: it is the worker's. Add up in a new tensor."),
+    Hint("never updates", lambda s: not is_case(s, "done") and s.updates == 0 < s.expect["updates"],
+         "`update` was never called: it changes `flat` in place, and gets the mean."),
     Hint("every push", lambda s: not is_case(s, "done")
          and s.updates >= len(s.values) > s.expect["updates"],
          "It updates at every push. Keep the gradients, until all have pushed that are not done."),
-    Hint("counts pushes", lambda s: is_case(s, "twice") and s.wrong("updates", "parameters"),
+    Hint("counts pushes", lambda s: is_case(s, "twice") and s.parameters[2] != 0,
          "One worker's second push is no other worker's first: count workers, not pushes."),
     Hint("old gradients", lambda s: not is_case(s, "done")
-         and (s.updates > s.expect["updates"] or (s.n == 1 and s["may pull"] == "yes no no")),
+         and (s.updates == len(s.values) - s.n + 1 > s.expect["updates"]
+              or (s.n == 1 and s["may pull"] == "yes no no")),
          "The next round begins with the gradients of the last one: forget them after the update."),
     Hint("done ignored", lambda s: is_case(s, "done") and s.updates < s.expect["updates"],
          "A worker that is done will not push again: the others no longer wait for it, and its "
@@ -161,6 +175,8 @@ SYNCHRONOUS = (
          "and not after the update."),
 )
 ORDERS = (
+    Hint("another order", lambda s: s.unsorted and s.wrong("mean"),
+         "The sum is another than in the order of `workers`, which need not be sorted."),
     Hint("order of arrival", lambda s: not s.alike,
          "The last bit depends on who came first: add in the order of `workers`, so that each run "
          "has the same numbers."),
@@ -205,7 +221,6 @@ def asynchronous(
         "parameters": parameters,
         "pulled": pulled,
         "updates": len(ages),
-        "gradients": "kept",
         "staleness": ages,
     }
 
@@ -273,6 +288,9 @@ ASYNCHRONOUS = (
       ), strict=True)),
     Hint("no ages", lambda s: len(s.staleness) < s.expect["updates"],
          "At each push, add (worker, age) to self.staleness."),
+    Hint("no pairs", lambda s: any(not isinstance(each, tuple | list) or len(each) != 2
+                                   or each[0] not in s.workers for each in s.staleness),
+         "`staleness` has pairs: (worker, age)."),
     Hint("other ages", lambda s: s.wrong("staleness"),
          "An age is how many updates there were between this worker's last pull and this push; its "
          "own earlier ones count too."),

@@ -38,8 +38,8 @@ def receive(src: int | None) -> tuple[int, Any]:
     return source, pickle.loads(data.numpy().tobytes())
 
 
-class Account:
-    """What the functions that are called belong to."""
+class Sums:
+    """The base class of an account: a method that is called may be inherited."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -50,6 +50,10 @@ class Account:
 
     def clear(self) -> None:
         self.total = 0
+
+
+class Account(Sums):
+    """The object with the functions that are called."""
 
     def double(self, x: Any = 0) -> Any:
         return 2 * x
@@ -160,7 +164,9 @@ def _text(value: Exception) -> str:
 
 
 def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server: int) -> Any:
-    """A trainer takes rows, and runs a backward through them; the server tells what it was asked.
+    """Take rows on a trainer, and run a backward through them; return what the server was asked.
+
+    A trainer returns the rows, and the size of the anchor's gradient.
 
     A batch is ids and weights. The loss is the sum of the rows' squares, weighted, of all batches.
     """
@@ -181,9 +187,10 @@ def fetched(answer: Any, table: Any, batches: Sequence[tuple[Any, Any]], server:
             (r.square() * w).sum() for r, (_, w) in zip(rows, batches, strict=True)
         ]
         sum(losses[1:], losses[0]).backward()
+        of_anchor = 0.0 if anchor.grad is None else float(anchor.grad.abs().sum())
     finally:
         send(("over", ()), server)
-    return got
+    return got, of_anchor
 
 
 def _rows_first(call: list[Any]) -> tuple[bool, str]:

@@ -29,7 +29,6 @@ def play(
     """What a rule says and does in a story; its update adds the gradient.
 
     "may pull": its answers. "parameters": after each push and each worker that is done.
-    "gradients": whether they are as they were given.
     """
     flat, updates = torch.zeros_like(gradients[0]), []
 
@@ -37,8 +36,8 @@ def play(
         updates.append(gradient)
         parameters.add_(gradient)
 
-    own = [gradient.clone() for gradient in gradients]
-    rule, pushed = answer(flat, update, list(workers), *more), iter(own)
+    rule = answer(flat, update, list(workers), *more)
+    pushed = (gradient.clone() for gradient in gradients)
     said, parameters, pulled = [], [], []
     for what, worker in events(story):
         if what == "?":
@@ -51,13 +50,11 @@ def play(
             rule.done(worker)
         if what in "pd":
             parameters.append(_shown(flat))
-    kept = all(torch.equal(mine, given) for mine, given in zip(own, gradients, strict=True))
     seen = {
         "may pull": " ".join(said),
         "parameters": parameters,
         "pulled": pulled,
         "updates": len(updates),
-        "gradients": "kept" if kept else "changed",
     }
     if hasattr(rule, "staleness"):
         seen["staleness"] = list(rule.staleness)

@@ -39,16 +39,20 @@ def headers_in(servers: Sequence[int]) -> list[int]:
     return requests
 
 
-def pushed(answer: Answer, mine: Any, servers: Sequence[int]) -> Any:
-    """A worker pushes its gradient; a server tells the requests, and the chunks that it got."""
+def pushed(answer: Answer, mine: Any, servers: Sequence[int], *, data_first: bool) -> Any:
+    """Push a worker's gradient; on a server, return the requests, and the chunks that came.
+
+    With `data_first` a server takes the chunk before the header: so a worker that waits until a
+    header has come, before the chunk is on its way, waits for ever.
+    """
     if dist.get_rank() not in servers:
         return answer(mine, servers)
-    requests, chunks = headers_in(servers), []
+    requests, chunks = [] if data_first else headers_in(servers), []
     for worker in workers_of(servers, dist.get_world_size()):
         chunk = torch.zeros_like(mine)
         dist.recv(chunk, src=worker, tag=DATA)
         chunks.append(chunk)
-    return requests, chunks
+    return requests or headers_in(servers), chunks
 
 
 def pulled(answer: Answer, mine: Any, servers: Sequence[int]) -> Any:

@@ -29,11 +29,11 @@ def in_a_batch(gradient, servers):
 
 
 @right("push")
-def headers_first(gradient, servers):
-    for server in servers:
-        dist.send(torch.tensor([PUSH]), server, tag=HEADER)
+def all_headers_and_then_all_chunks(gradient, servers):
     chunks = gradient.tensor_split(len(servers))
-    for work in [dist.isend(chunks[i], servers[i], tag=DATA) for i in range(len(servers))]:
+    works = [dist.isend(torch.tensor([PUSH]), server, tag=HEADER) for server in servers]
+    works += [dist.isend(chunks[i], servers[i], tag=DATA) for i in range(len(servers))]
+    for work in works:
         work.wait()
 
 
@@ -127,6 +127,37 @@ class BySlot:
         if there and all(worker in there or worker in self.gone for worker in self.slots):
             self.update(self.flat, torch.stack(list(there.values())).mean(0))
             self.slots = dict.fromkeys(self.slots)
+
+
+@right("Synchronous")
+class IntoTheFirst:
+    """Adds into the first gradient that was pushed, which is the rule's own."""
+
+    def __init__(self, flat, update, workers):
+        self.flat, self.update, self.workers = flat, update, workers
+        self.active, self.gradients = set(workers), {}
+
+    def pull(self, worker):
+        return self.flat
+
+    def may_pull(self, worker):
+        return worker not in self.gradients
+
+    def push(self, worker, gradient):
+        self.gradients[worker] = gradient
+        self.close()
+
+    def done(self, worker):
+        self.active.remove(worker)
+        self.close()
+
+    def close(self):
+        if self.gradients and self.active <= self.gradients.keys():
+            total, *others = [self.gradients[w] for w in self.workers if w in self.gradients]
+            for each in others:
+                total += each
+            self.update(self.flat, total / (1 + len(others)))
+            self.gradients = {}
 
 
 @right("Asynchronous")

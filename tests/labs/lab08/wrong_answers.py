@@ -20,6 +20,8 @@ edits(
      {"works.append(dist.isend(torch.tensor([PUSH]), server, tag=HEADER))":
       "dist.send(torch.tensor([PUSH]), server, tag=HEADER)",
       SEND_CHUNK: "dist.send(chunk, server, tag=DATA)\n"}, "server after server"),
+    ("push", "headers_first", "works.append(dist.isend(torch.tensor([PUSH]), server, tag=HEADER))",
+     "dist.send(torch.tensor([PUSH]), server, tag=HEADER)", "header waited for"),
     ("push", "doubled", "isend(chunk,", "isend(chunk.double(),", "two dtypes"),
     ("push", "never_waited_for", WAIT, "", "never waited for"),
     ("push", "chunk", "gradient.tensor_split(len(servers))", "gradient.chunk(len(servers))",
@@ -42,6 +44,8 @@ edits(
 ASK = "works.append(dist.isend(torch.tensor([PULL]), server, tag=HEADER))\n"
 TAKE = "works.append(dist.irecv(chunk, server, tag=DATA))\n"
 edits(
+    ("pull", "two_numbers", "torch.tensor([PULL])", "torch.tensor([PULL, len(chunk)])",
+     "whole tensor"),
     ("pull", "waits_before_it_asks",
      {ASK: "dist.recv(chunk, server, tag=DATA)\n",
       TAKE: "dist.send(torch.tensor([PULL]), server, tag=HEADER)\n"}, "no such message"),
@@ -113,6 +117,8 @@ edits(
      "one buffer"),
     ("serve", "data_from_anybody", "dist.recv(gradient, worker, tag=DATA)",
      "dist.recv(gradient, tag=DATA)", "data from anybody"),
+    ("serve", "pushes_twice", "rule.push(worker, gradient)",
+     "rule.push(worker, gradient)\n            rule.push(worker, gradient)", "other calls"),
     ("serve", "the_parameters_themselves", ".clone()", "", "in flight"),
     ("serve", "not_waited_for",
      "        if worker in answers:  # it asks again, so it has the last answer\n"
@@ -199,8 +205,10 @@ edits(
      {"        self.active.remove(worker)\n":
       "        self.active.remove(worker)\n        self.gradients.pop(worker, None)\n"},
      "those at the start"),
-    ("Synchronous", "changes_the_gradient",
-     MEAN, "gradients[0].copy_(sum(gradients) / len(gradients))", "gradient changed"),
+    ("Synchronous", "in_sorted_order", "for w in self.workers if w in",
+     "for w in sorted(self.workers) if w in", "another order"),
+    ("Synchronous", "its_own_update", "self.update(self.flat, sum(gradients) / len(gradients))",
+     "self.flat = self.flat - sum(gradients) / len(gradients)", "never updates"),
     ("Synchronous", "updates_with_nothing", CLOSE,
      "if self.active <= self.gradients.keys():", "divides by nothing"),
     ("Synchronous", "zero_update",
@@ -250,6 +258,8 @@ edits(
      {"        return self.flat\n": "        return self.start\n",
       "        self.flat, self.update = flat, update\n":
       "        self.flat, self.update, self.start = flat, update, flat.clone()\n"}, "pulled"),
+    ("Asynchronous", "the_age_alone", "append((worker, " + AGE + "))", "append(" + AGE + ")",
+     "no pairs"),
     ("Asynchronous", "twice_the_age", AGE, "2 * (" + AGE + ")", "other ages"),
 )
 LEAD = "self.clock[worker] - min(self.clock.values()) <= self.bound"
@@ -321,6 +331,9 @@ edits(
 # fmt: off
 ANSWERED = "    if kind == \"raised\":\n        raise value\n    return value\n"
 edits(
+    ("call", "server_0",
+     {"(name, args), server)": "(name, args), 0)", "recv_bytes(server)": "recv_bytes(0)"},
+     "another server"),
     ("call", "the_pair", ANSWERED, "    return kind, value\n", "the pair"),
     ("call", "error_returned", "raise value", "return value", "not raised"),
     ("call", "error_ignored", "raise value", "return None", "not raised"),
@@ -358,7 +371,7 @@ edits(
      "recv_bytes()", "recv_bytes((clients := [*clients[1:], clients[0]])[-1])",
      "certain client"),
     ("serve_calls", "to_the_first_client", "send_bytes(answer, client)",
-     "send_bytes(answer, clients[0])", "first shutdown"),
+     "send_bytes(answer, clients[0])", "nobody is answered"),
     ("serve_calls", "called_twice", "answer = \"ok\", getattr(target, name)(*args)",
      "getattr(target, name)(*args)\n                "
      "answer = \"ok\", getattr(target, name)(*args)", "other total"),
@@ -370,6 +383,9 @@ edits(
 FETCH = 'return call(server, "rows", ids)'
 PUT = 'call(ctx.server, "add_gradient", ctx.ids, gradient)'
 edits(
+    ("RemoteRows", "gradient_of_the_anchor", "return None, None, None",
+     "return gradient.sum().reshape(1), None, None", "the anchor"),
+    ("RemoteRows", "gradient_first", "ctx.ids, gradient)", "gradient, ctx.ids)", "swapped"),
     ("RemoteRows", "too_few", "return None, None, None", "return None", "too few"),
     ("RemoteRows", "whole_table", FETCH,
      'return call(server, "rows", torch.arange(10))[ids]', "whole table"),
