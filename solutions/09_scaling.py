@@ -123,8 +123,9 @@ def step_time(compute, cap, price) -> float:
 
     `compute` has `forward` (s), `ready` and `sizes` (when gradient i is ready, in s after backward
     began, and its bytes, in order of readiness) and `after` (s: optimizer). A bucket closes when
-    its bytes reach `cap` MB (2**20 bytes). `price(nbytes)` is what one all-reduce takes; they go
-    one after the other, and none begins before its last gradient is ready.
+    its bytes reach `cap` MB (2**20 bytes). `price(nbytes)` is the time of one all-reduce; ask for
+    it once for each bucket. All-reduces go one after the other, and none begins before its last
+    gradient is ready.
     """
     # BEGIN SOLUTION
     free, filled = 0.0, 0
@@ -206,7 +207,8 @@ def fit(features, seconds) -> list[float]:
     """The coefficients c for which sum(c[k] * features[i][k]) comes closest to seconds[i].
 
     Closest: the sum of squared *relative* errors is least, so that 1 ms wrong of 10 ms counts as
-    much as 1 s of 10 s. There is no constant but what a feature of 1 makes.
+    much as 1 s of 10 s. There is no constant but the one that a feature of 1 makes. Returns a list
+    of Python's float.
     """
     # BEGIN SOLUTION
     t = torch.tensor(seconds, dtype=torch.float64)
@@ -301,8 +303,9 @@ verify(predictions, runs)
 
 # %% [markdown]
 # **What to notice:** the ratio farthest from 1 shows the error of the model. Twice the batch takes
-# less than twice the compute: a part of the step does not depend on the batch. (`fixed` above is this
-# part.) All other predictions follow from one step and two numbers of the network.
+# less than twice the compute: a part of the step, `fixed` above, does not depend on the batch, and
+# `grown` doubles `fixed` too. All other predictions follow from one step and two numbers of the
+# network.
 #
 # A real processor adds more error. In the next run, compute is *measured*: the time of your CPU.
 
@@ -315,8 +318,9 @@ beside(step_time(mine, 0.5, ring_price(2)) * 1000, step_ms(yours), "ms")
 # ## Choose: the bucket cap
 #
 # Is torch's default of 25 MB right for our model? We could measure every cap. But a run on a real
-# cluster costs money, and our model gives a **lower bound**: a time below which no step can be,
-# because machines only add time to the model.
+# cluster costs money, and our model gives a **lower bound** of the time with each cap: a cap changes
+# no compute, and machines only add time to the communication of the model. (For twice the batch, the
+# model was no lower bound: the step took less time than predicted.)
 #
 # So as soon as one measured time is below the predictions of all remaining caps, no remaining cap can
 # win.
@@ -331,9 +335,9 @@ beside(step_time(mine, 0.5, ring_price(2)) * 1000, step_ms(yours), "ms")
 def autotune(measure, predicted) -> float:
     """The cap with the shortest measured step, with as few measurements as can be sure of it.
 
-    `predicted[cap]` is the model's seconds: a lower bound, for nothing on a real machine makes a
-    step shorter than its model. `measure(cap)` runs real steps, which takes long: ask it for the
-    most promising first, never twice, and stop when no cap left can beat the best so far.
+    `predicted[cap]` is the model's seconds, a lower bound of `measure(cap)`. `measure(cap)` runs
+    real steps, which takes long: ask it for the most promising first, never twice, and stop when no
+    cap left can beat the best so far.
     """
     # BEGIN SOLUTION
     took = {}
@@ -523,6 +527,10 @@ print(f"with r = {r:g}: 1 - (7 + r) / 8r = {100 * (1 - (7 + r) / (8 * r)):.0f} %
 beside(saved, SKIPPING_8.value, "%")
 
 # %% [markdown]
+# The formula says 44 %, and the paper measured 38 %. "About twice as long" is a rounded number: with
+# 1.8 times as long, the formula says 39 %.
+
+# %% [markdown]
 # ## Servers
 #
 # Before all-reduce, trainings used parameter servers (lab 08): each server keeps some tensors. A
@@ -689,8 +697,9 @@ for k in range(121):
     digits_step(model, rank_gradients(model, 1, 64)[0], lr=0.5)
 
 # %% [markdown]
-# **What to notice:** on the whole, the noise scale grows: the gradient of a nearly right model is
-# small, but the noise stays. So the best batch size changes during training. Far below the noise
+# **What to notice:** the noise scale is larger at the end than at the beginning: the gradient of a
+# nearly right model is small, but the noise stays. From line to line the number also falls, because
+# 30 batches give a rough estimate. So the best batch size changes during training. Far below the noise
 # scale, twice the ranks halve the steps; far above the noise scale, the additional ranks are wasted.
 # DDP could print the noise scale in every step.
 
@@ -713,7 +722,7 @@ def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
 
     All in hours. Each server is revoked `rate` times an hour, at any moment alike, or never: 0. A
     checkpoint takes `save` and comes after each `interval` of work, also at the end; there are
-    hours / interval such stretches. A stretch of work and its checkpoint counts only if no server
+    hours / interval such stretches, not rounded: a part of one counts as a part. A stretch of work and its checkpoint counts only if no server
     is revoked in it; else all go back, wait `restart`, and do it again.
     """
     # BEGIN SOLUTION
@@ -757,8 +766,8 @@ def plan(step_seconds, noise, least_steps, worlds, batches, dollars, deadline):
     """The cheapest (ranks, batch per rank) that is done within `deadline` hours; None if none is.
 
     `step_seconds(ranks, batch)` is the model of a step. With n·b samples a step it takes
-    least_steps · (1 + noise / (n·b)) steps. A rank costs `dollars` an hour. Of equally cheap plans
-    the faster one.
+    least_steps · (1 + noise / (n·b)) steps. A rank costs `dollars` an hour. A plan of exactly
+    `deadline` hours is in time. Of equally cheap plans the faster one.
     """
     # BEGIN SOLUTION
     found = []

@@ -14,8 +14,9 @@ def step_time(compute, cap, price) -> float:
 
     `compute` has `forward` (s), `ready` and `sizes` (when gradient i is ready, in s after backward
     began, and its bytes, in order of readiness) and `after` (s: optimizer). A bucket closes when
-    its bytes reach `cap` MB (2**20 bytes). `price(nbytes)` is what one all-reduce takes; they go
-    one after the other, and none begins before its last gradient is ready.
+    its bytes reach `cap` MB (2**20 bytes). `price(nbytes)` is the time of one all-reduce; ask for
+    it once for each bucket. All-reduces go one after the other, and none begins before its last
+    gradient is ready.
     """
     free, filled = 0.0, 0
     for i, (at, size) in enumerate(zip(compute.ready, compute.sizes)):
@@ -30,7 +31,8 @@ def fit(features, seconds) -> list[float]:
     """The coefficients c for which sum(c[k] * features[i][k]) comes closest to seconds[i].
 
     Closest: the sum of squared *relative* errors is least, so that 1 ms wrong of 10 ms counts as
-    much as 1 s of 10 s. There is no constant but what a feature of 1 makes.
+    much as 1 s of 10 s. There is no constant but the one that a feature of 1 makes. Returns a list
+    of Python's float.
     """
     t = torch.tensor(seconds, dtype=torch.float64)
     rows = torch.tensor(features, dtype=torch.float64) / t[:, None]
@@ -40,9 +42,9 @@ def fit(features, seconds) -> list[float]:
 def autotune(measure, predicted) -> float:
     """The cap with the shortest measured step, with as few measurements as can be sure of it.
 
-    `predicted[cap]` is the model's seconds: a lower bound, for nothing on a real machine makes a
-    step shorter than its model. `measure(cap)` runs real steps, which takes long: ask it for the
-    most promising first, never twice, and stop when no cap left can beat the best so far.
+    `predicted[cap]` is the model's seconds, a lower bound of `measure(cap)`. `measure(cap)` runs
+    real steps, which takes long: ask it for the most promising first, never twice, and stop when no
+    cap left can beat the best so far.
     """
     took = {}
     for cap in sorted(predicted, key=predicted.get):
@@ -89,7 +91,7 @@ def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
 
     All in hours. Each server is revoked `rate` times an hour, at any moment alike, or never: 0. A
     checkpoint takes `save` and comes after each `interval` of work, also at the end; there are
-    hours / interval such stretches. A stretch of work and its checkpoint counts only if no server
+    hours / interval such stretches, not rounded: a part of one counts as a part. A stretch of work and its checkpoint counts only if no server
     is revoked in it; else all go back, wait `restart`, and do it again.
     """
     danger, stretch = ranks * rate, interval + save
@@ -102,8 +104,8 @@ def plan(step_seconds, noise, least_steps, worlds, batches, dollars, deadline):
     """The cheapest (ranks, batch per rank) that is done within `deadline` hours; None if none is.
 
     `step_seconds(ranks, batch)` is the model of a step. With n·b samples a step it takes
-    least_steps · (1 + noise / (n·b)) steps. A rank costs `dollars` an hour. Of equally cheap plans
-    the faster one.
+    least_steps · (1 + noise / (n·b)) steps. A rank costs `dollars` an hour. A plan of exactly
+    `deadline` hours is in time. Of equally cheap plans the faster one.
     """
     found = []
     for n in worlds:

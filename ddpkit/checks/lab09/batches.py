@@ -84,6 +84,12 @@ def covered(rng: random.Random) -> Question:
     return squares, sum(squares) / 16 * rng.uniform(0.5, 0.99), rng.choice((16, 32, 64))
 
 
+def just_covered(rng: random.Random) -> Question:
+    """Two ranks whose signal is exactly 0, in numbers that no rounding touches."""
+    square = 2.0 ** rng.randrange(-3, 4)
+    return [square, square], square / 2, rng.choice((16, 32, 64))
+
+
 # adasum
 
 

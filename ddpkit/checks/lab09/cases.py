@@ -87,6 +87,33 @@ def step_time(answer: Answer, rng: random.Random) -> Iterator[Case]:
     yield _case("6 networks", call, telling_ones, right, STEPS, weight=3)
     for title, question in steps.special(rng):
         yield _case(title, call, [question], right, STEPS)
+    asked = steps.drawn(rng)
+    yield Case(
+        "`price` is asked once for each bucket",
+        observe=partial(_calls, answer, *asked),
+        expect={"calls": steps.buckets(asked[0], asked[1])},
+        hints=ASKED_TWICE,
+        given={},
+    )
+
+
+ASKED_TWICE = (
+    Hint("price asked twice", lambda s: s.wrong("calls"),
+         lambda s: f"`price` was asked {s.calls} times for {s.expect['calls']} buckets: once for "
+         "each, for an answer may take a measurement."),
+)  # fmt: skip
+
+
+def _calls(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: float) -> Observed:
+    """Return how often the answer asks for a price."""
+    asked: list[int] = []
+
+    def price(nbytes: int) -> float:
+        asked.append(nbytes)
+        return priced(alpha, per_byte, nbytes)
+
+    answer(deepcopy(compute), cap, price)
+    return {"calls": len(asked)}
 
 
 def _step(answer: Answer, compute: Compute, cap: float, alpha: float, per_byte: float) -> Any:
@@ -103,6 +130,8 @@ def _most(s: Seen) -> bool:
 
 
 FITS = (
+    Hint("no list", lambda s: s.wrong("a list"), "Return a list of Python's float: tolist() makes "
+         "one of a tensor with one dimension."),
     _changed("`features` or `seconds`"),
     Hint("a constant", _most,
          "There is no constant: for n features you return more than n coefficients."),
@@ -114,6 +143,7 @@ FIT_QUESTIONS = (
     ("steps of 1 to 256 samples", fits.batches, 1),
     ("one feature", fits.one_feature, 1),
     ("tensors and bytes", fits.servers, 1),
+    ("three features", fits.three, 1),
 )
 
 
@@ -129,7 +159,12 @@ def fit(answer: Answer, rng: random.Random) -> Iterator[Case]:
         yield Case(
             title,
             observe=partial(_fitted, answer, questions),
-            expect={"coefficients": [len(each) for each in found], **columns, "kept": True},
+            expect={
+                "coefficients": [len(each) for each in found],
+                **columns,
+                "kept": True,
+                "a list": True,
+            },
             read=partial(_by_column, len(found[0])),
             weight=2 if not number else 1,
             hints=FITS,
@@ -138,11 +173,13 @@ def fit(answer: Answer, rng: random.Random) -> Iterator[Case]:
 
 
 def _fitted(answer: Answer, questions: Sequence[Question]) -> Observed:
-    return _asked(partial(_floats, answer), questions)
-
-
-def _floats(answer: Answer, *question: Any) -> list[float]:
-    return [float(c) for c in answer(*question)]
+    seen = _asked(answer, questions)
+    plain = all(
+        isinstance(each, list) and all(isinstance(c, float) for c in each)
+        for each in seen["answers"]
+    )
+    answers = [[float(c) for c in each] if plain else [] for each in seen["answers"]]
+    return {**seen, "answers": answers, "a list": plain}
 
 
 def _by_column(count: int, observed: Observed) -> Observed:
@@ -240,6 +277,14 @@ def noise_scale(answer: Answer, rng: random.Random) -> Iterator[Case]:
     yield _case(
         *("noise covers it", call, [batches.covered(rng)], batches.scale, NOISE), trivial=True
     )
+    exactly = [batches.just_covered(rng)]
+    yield _case("no signal at all", call, exactly, batches.scale, NO_SIGNAL, trivial=True)
+
+
+NO_SIGNAL = (
+    Hint("exactly 0", lambda s: s.raised == "ZeroDivisionError" or s.error is None,
+         "The signal is exactly 0 here, and noise covers that too: math.inf."),
+)  # fmt: skip
 
 
 def _but(mistakes: Sequence[Mistake], name: str) -> list[Mistake]:
@@ -308,6 +353,7 @@ def _added(answer: Answer, pairs: Sequence[tuple[Any, Any]]) -> Observed:
 # expected_hours
 
 HOURS = (A_TEXT, *hints_for(money.HOURS, money.OTHER_HOURS))
+BROKEN = (A_TEXT, *hints_for(money.BROKEN, money.OTHER_HOURS))
 NEVER_REVOKED = (
     Hint("rate of 0", lambda s: s.raised == "ZeroDivisionError" or s.answers[0] != s.answers[0],
          "Servers that are never revoked take hours · (1 + save / interval): there is nothing to "
@@ -322,7 +368,10 @@ def expected_hours(answer: Answer, rng: random.Random) -> Iterator[Case]:
     call = partial(_hours, answer)
     questions = telling(rng, money.drawn_hours, 4, money.hours_of, money.HOURS)
     yield _case("4 clusters", call, questions, money.hours_of, HOURS, weight=3)
-    yield _case("never revoked", call, [money.never_revoked(rng)], money.hours_of, NEVER_REVOKED)
+    never = [money.never_revoked(rng), money.broken(rng, 0.0)]
+    yield _case("never revoked", call, never, money.hours_of, NEVER_REVOKED)
+    broken = [money.broken(rng, 0.05)]
+    yield _case("stretches and a part of one", call, broken, money.hours_of, BROKEN)
 
 
 def _hours(answer: Answer, *question: float) -> Any:
@@ -332,7 +381,10 @@ def _hours(answer: Answer, *question: float) -> Any:
 # plan
 
 PLANS = hints_for(money.PLANS, money.OTHER_PLANS)
-EQUAL = (Hint("the slower", say="Of equally cheap plans it is the faster one."),)
+EQUAL = (Hint("the slower", lambda s: s.answers[0] is not None,
+              "Of equally cheap plans it is the faster one."),)  # fmt: skip
+IN_TIME = (Hint("just in time", lambda s: s.answers == [None],
+                "A plan that takes exactly `deadline` hours is in time."),)  # fmt: skip
 LATE = (Hint("not None", say="No plan is done in time: return None."),)
 
 
@@ -343,4 +395,5 @@ def plan(answer: Answer, rng: random.Random) -> Iterator[Case]:
     questions = telling(rng, money.drawn_plan, 6, right, money.PLANS)
     yield _case("6 jobs", call, questions, right, PLANS, weight=4)
     yield _case("equally cheap", call, [money.equally_cheap(rng)], right, EQUAL)
+    yield _case("one plan is just in time", call, [money.just_in_time(rng)], right, IN_TIME)
     yield _case("no plan is in time", call, [money.hopeless(rng)], right, LATE, trivial=True)

@@ -112,5 +112,12 @@ def servers(rng: random.Random) -> Question:
     return rows, [_off(rng) * (a * tensor + b * byte) for a, b in rows]
 
 
+def three(rng: random.Random) -> Question:
+    """Steps by a fixed part, their samples, and the bytes that they send."""
+    fixed, sample, byte = rng.uniform(5e-3, 9e-3), rng.uniform(1e-4, 3e-4), rng.uniform(1e-9, 3e-9)
+    rows = [(1.0, batch, nbytes) for batch in (8.0, 32.0, 128.0) for nbytes in (1e5, 1e6, 1e7)]
+    return rows, [_off(rng) * (fixed + a * sample + b * byte) for _, a, b in rows]
+
+
 def _off(rng: random.Random) -> float:
     return rng.uniform(0.8, 1.25)

@@ -116,7 +116,7 @@ OTHER_HOURS = (
 def drawn_hours(rng: random.Random) -> Question:
     """A day's job on some servers that are revoked every few hours.
 
-    It has a whole number of stretches, exactly: who rounds a last one up or cuts it is right too.
+    It has a whole number of stretches, exactly.
     """
     interval = rng.randrange(20, 97) / 64
     return (
@@ -134,6 +134,35 @@ def never_revoked(rng: random.Random) -> Question:
     hours, ranks, _, *others = drawn_hours(rng)
     return hours, ranks, 0.0, *others
 
+
+def broken(rng: random.Random, rate: float) -> Question:
+    """A job of some stretches and a part of one."""
+    interval, whole = rng.randrange(20, 97) / 64, rng.randrange(5, 20)
+    hours = interval * (whole + rng.choice((0.25, 0.375, 0.5)))
+    return hours, rng.choice((2, 4, 8)), rate, rng.uniform(0.01, 0.1), interval, 0.25
+
+
+def _in_whole(
+    number: Callable[[float], int],
+    hours: float,
+    ranks: int,
+    rate: float,
+    save: float,
+    interval: float,
+    restart: float,
+) -> float:
+    stretches = number(hours / interval)
+    return hours_of(stretches * interval, ranks, rate, save, interval, restart)
+
+
+# fmt: off
+BROKEN = (
+    Mistake("rounded up", partial(_in_whole, math.ceil),
+            "The last stretch is a part of one, and counts as that part: hours / interval."),
+    Mistake("rounded down", partial(_in_whole, math.floor),
+            "The work after the last whole stretch takes time too: hours / interval, not rounded."),
+)
+# fmt: on
 
 # plan
 
@@ -251,6 +280,22 @@ def hopeless(rng: random.Random) -> Question:
     """A deadline that no plan meets."""
     *others, _ = drawn_plan(rng)
     return *others, 0.001
+
+
+def just_in_time(rng: random.Random) -> Question:
+    """Two worlds: one is too late, and one is in time to the second, in whichever order one counts.
+
+    A step of `shared / ranks` seconds, and no noise.
+    """
+    while True:
+        ranks, batch = 2 ** rng.randrange(2, 6), 2 ** rng.randrange(2, 8)
+        shared, least = rng.randrange(1, 64) / 8, 3600.0 * rng.randrange(1, 64)
+        second = shared / ranks
+        deadline = least * second / 3600
+        others = (second / 3600 * least, least / 3600 * second)
+        if all(each == deadline for each in others):
+            step = (0.0, 0.0, 0.0, shared)
+            return step, 0.0, least, (ranks // 2, ranks), (batch,), 2.0, deadline
 
 
 def equally_cheap(rng: random.Random) -> Question:

@@ -42,6 +42,11 @@ def by_the_simulator(compute: Compute, cap: float, alpha: float, per_byte: float
     return done.step_ns / 1e9
 
 
+def buckets(compute: Compute, cap: float) -> int:
+    """Return the number of buckets."""
+    return len(_buckets(compute, cap))
+
+
 def _buckets(
     compute: Compute, cap: float, unit: int = MB, *, rest: bool = True, strict: bool = False
 ) -> list[tuple[float, float, int]]:

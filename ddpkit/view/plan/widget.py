@@ -62,7 +62,7 @@ def _controls(view: View[PlanMap]) -> Any:
     return view.live(
         {
             "deadline": slider("deadline", DEADLINES, at["deadline"], "{:g} h".format),
-            "noise": slider("noise scale", NOISES, at["noise"], "{:g} samples".format),
+            "noise": slider("noise scale", NOISES, at["noise"], "{:g}".format),
             "dollars": slider("a rank", DOLLARS, at["dollars"], "{:g} dollars an hour".format),
         }
     )

@@ -90,7 +90,8 @@ def by_scaled_normal_equations(features, seconds):
 def by_qr(features, seconds):
     rows = torch.tensor(features, dtype=torch.float64) / torch.tensor(seconds).double()[:, None]
     q, r = torch.linalg.qr(rows)
-    return torch.linalg.solve_triangular(r, q.T.sum(1, keepdim=True), upper=True).flatten()
+    solved = torch.linalg.solve_triangular(r, q.T.sum(1, keepdim=True), upper=True)
+    return solved.flatten().tolist()
 
 
 @right("autotune")
@@ -198,13 +199,6 @@ def by_a_recursion_solved(hours, ranks, rate, save, interval, restart):
         return (interval + save) * hours / interval
     grown = math.exp(danger * (interval + save))
     return hours / interval * ((grown - 1) / danger + (grown - 1) * restart)
-
-
-@right("expected_hours")
-def by_whole_stretches(hours, ranks, rate, save, interval, restart):
-    failures = math.expm1(ranks * rate * (interval + save))
-    survived = failures / (ranks * rate) if rate else interval + save
-    return math.ceil(hours / interval) * (survived + failures * restart)
 
 
 @right("plan")

@@ -343,3 +343,20 @@ def by_torch(hours, ranks, rate, save, interval, restart):
     danger = torch.tensor(ranks * rate, dtype=torch.float64)
     stretch = torch.expm1(danger * (interval + save))
     return hours / interval * (stretch / danger + restart * stretch)
+
+
+# fmt: off
+edits(
+    ("step_time", "asks_twice", "+ price(filled)", "+ max(price(filled), price(filled))",
+     "price asked twice"),
+    ("fit", "a_tensor", ".flatten().tolist()", ".flatten()", "no list"),
+    ("fit", "nested", ".flatten().tolist()", ".tolist()", "no list"),
+    ("fit", "the_first_two", ".flatten().tolist()", ".flatten().tolist()[:2]", "other"),
+    ("noise_scale", "divides_by_0", "signal > 0 else", "signal >= 0 else", "exactly 0"),
+    ("expected_hours", "rounded_up", "return hours / interval * (1",
+     "return math.ceil(hours / interval) * (1", "rounded up"),
+    ("expected_hours", "rounded_down", "return hours / interval * (1",
+     "return hours // interval * (1", "rounded down"),
+    ("plan", "before_the_deadline", "hours <= deadline", "hours < deadline", "just in time"),
+)
+# fmt: on
