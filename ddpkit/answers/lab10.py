@@ -7,6 +7,7 @@ Generated from solutions/10_faults.py by `make release`; do not edit.
 import os
 import zlib
 from math import sqrt
+from pathlib import Path
 from statistics import median_low
 
 import torch
@@ -29,8 +30,8 @@ def straggler(trace) -> int | None:
     """The rank that holds up the others in the steps of `trace`; None if there is none.
 
     It is the rank whose own work takes longest, and at least 20 % longer than the median rank's.
-    (Of two in the middle, the faster one's.) All steps but the first count, together: that one
-    warms up.
+    (Of two in the middle, the faster one's.) Compute beside communication is work too. All steps
+    but the first count, together: the first one warms up.
     """
     compute = dict.fromkeys(trace.ranks, 0)
     for k in range(1, trace.steps):
@@ -55,7 +56,8 @@ def shares(batch_size: int, speeds: list[float]) -> list[int]:
 def train_unequal(model, batches, lr: float) -> int:
     """Train until no rank has a batch left; returns how many steps that took, on every rank.
 
-    `batches` yields this rank's (x, y): as many as it has, of any length, also 0. Ask for a batch
+    `batches` yields this rank's (x, y): as many as it has, of any length, also 0, even on all
+    ranks of a step: that step counts, and changes nothing. Ask for a batch
     when the step before is done. After each step all ranks have the model that one process makes
     of all images which the ranks have in that step: SGD, the cross entropy's mean over them. All
     begin with the same model. Besides the gradients, a step may send a few bytes.
@@ -83,12 +85,15 @@ def save_checkpoint(path, step: int, model, optimizer) -> None:
 
     `path`, a str, holds what torch.save makes of a dict: "step", and the state_dict() of "model"
     and of "optimizer". Whatever happens meanwhile, `path` holds this checkpoint or, whole, the one
-    before. Afterwards no second file is left.
+    before. Afterwards no second file is left, even if the disk was full; that error goes on.
     """
     if dist.get_rank() == 0:
         state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save(state, f"{path}.new")
-        os.replace(f"{path}.new", path)
+        try:
+            torch.save(state, f"{path}.new")
+            os.replace(f"{path}.new", path)
+        finally:
+            Path(f"{path}.new").unlink(missing_ok=True)  # a part, if the disk is full
     dist.barrier()
 
 

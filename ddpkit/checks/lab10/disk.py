@@ -19,7 +19,7 @@ Trained = tuple[int, Any, Any]  # steps, model, optimizer
 State = dict[str, Any]  # what a checkpoint holds: "step", "model", "optimizer"
 
 LR, MOMENTUM = 0.05, 0.9
-SLOW = 0.3  # seconds, in which a rank that does not wait has long returned
+SLOW = 0.2  # seconds, in which a rank that does not wait has long returned
 ROOM = 2000  # bytes that fit on the full disk; a checkpoint has more
 
 
@@ -167,10 +167,11 @@ def unlucky(answer: Answer, before: bytes, states: Sequence[Trained], how: str) 
             except Exception:
                 ended = "raised"
         holds = held(path)
+        besides = sorted({p.name for p in folder.iterdir()} - {"run.pt"})
         steps, model, optimizer = states[1]
         with suppress(Exception):
             answer(str(path), steps, model, optimizer)
-        return {"ended": ended, "holds": holds, "the next": held(path)}
+        return {"ended": ended, "holds": holds, "besides": besides, "the next": held(path)}
 
 
 # Loading

@@ -39,6 +39,8 @@ def drawn(rng: random.Random) -> Iterator[Drift]:
     yield Drift("2 ranks, a buffer", 2, {rng.randrange(2): {"seen": more}}, ["seen"])
     zero: dict[str, Any] = {"mean": [-0.0, float("nan")]}
     yield Drift("2 ranks, -0.0", 2, {rng.randrange(2): zero}, ["mean"])
+    digits: dict[str, Any] = {"wide": [1.0, 2.0 + 2**-40]}
+    yield Drift("2 ranks, the last digits of float64", 2, {rng.randrange(2): digits}, ["wide"])
     three: Changes = {
         one: {"narrow": [0.5, -3.02]},
         other: {"seen": more},
@@ -57,6 +59,7 @@ def module() -> Any:
     net.narrow = torch.nn.Parameter(torch.tensor([0.5, -3.0]).bfloat16())
     net.table = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3).t())
     net.register_buffer("seen", torch.tensor(7), persistent=False)  # state_dict() leaves it out
+    net.register_buffer("wide", torch.tensor([1.0, 2.0], dtype=torch.float64))
     net.register_buffer("mean", torch.tensor([0.0, float("nan")]))
     return net
 
@@ -82,7 +85,7 @@ def on_a_rank(answer: Callable[..., Any], part: str, changed: Mapping[str, Any])
 def cheap(did: Did) -> str:
     """How much each rank hands in, in words."""
     most = max(sum(one.bytes for one in did.trace.of(rank)) for rank in did.trace.ranks)
-    tensors = 6
+    tensors = 7
     if min(did.handed_in) == 0:
         return "0 bytes from a rank"
     return "at most 64 bytes a tensor" if most <= 64 * tensors else f"{most} bytes"
@@ -94,7 +97,9 @@ def _has(names: Sequence[str], tensor: str) -> bool:
 
 # fmt: off
 HINTS = (
-    Hint("a view", lambda s: s.n > 1 and s.error and not s.stuck and not s.mismatch,
+    Hint("no list", lambda s: any(not isinstance(names, list) for names in s.names),
+         "Return a list of names."),
+    Hint("a view", lambda s: s.kind == "bytes of a tensor",
          "A tensor may have no dimension, lie in memory in any order, and be bfloat16: "
          "reshape(-1).view(torch.uint8) gives the bytes of each."),
     Hint("left alone", lambda s: s.stuck or s.mismatch,
@@ -112,14 +117,17 @@ HINTS = (
          "`mean` has a NaN, the same bits on all ranks, and NaN is not equal to itself: compare "
          "bytes, not numbers."),
     Hint("-0.0", lambda s: "-0.0" in s.about, "-0.0 == 0.0, but their bits differ."),
-    Hint("buffers", lambda s: _has(s.right, "seen")
+    Hint("buffers", lambda s: [name.split(".")[-1] for name in s.right] == ["seen"]
          and not any(_has(each, "seen") for each in s.names),
          "A buffer is part of the model too, also one that state_dict() leaves out: "
          "named_buffers()."),
-    Hint("frozen", lambda s: "frozen one" in s.about,
+    Hint("frozen", lambda s: "frozen one" in s.about and s.names == [[]] * s.n,
          "The lowest bit of a frozen parameter counts too, on any rank."),
     Hint("sums", lambda s: "changed places" in s.about or "sums" in s.about,
          "The numbers differ, and their sum is the same: a digest depends on their order."),
+    Hint("fewer digits", lambda s: _has(s.right, "wide"),
+         "The last digits of a float64 differ, and float32 does not have these: compare the bytes "
+         "of each tensor as they are."),
     Hint("a part of it", lambda s: _has(s.right, "large")
          and not any(_has(each, "large") for each in s.names),
          "One of the 5,000 numbers of `large` differs, somewhere in the middle: all of a tensor "

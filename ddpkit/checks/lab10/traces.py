@@ -10,11 +10,14 @@ MS = 1_000_000  # ns
 Work = Sequence[Sequence[float]]  # [step][rank], ms
 
 
-def of_steps(work: Work, late: Sequence[float] = (), nbytes: int = 4096) -> Trace:
+def of_steps(
+    work: Work, late: Sequence[float] = (), nbytes: int = 4096, *, early: int | None = None
+) -> Trace:
     """The trace of steps: forward, backward, an all_reduce that starts when all are there.
 
     As DDP does, a rank waits within its backward; from then on it computes nothing. The all_reduce
     takes 2 ms, and on a rank that is `late` (ms, by rank) as much longer: its link is slow.
+    A rank that is `early` sends at the beginning of its backward, and computes meanwhile.
     """
     ranks = range(len(work[0]))
     late = late or [0.0] * len(ranks)
@@ -32,7 +35,8 @@ def of_steps(work: Work, late: Sequence[float] = (), nbytes: int = 4096) -> Trac
                 Span(rank, "compute", "forward", "forward", at[0], third),
                 Span(rank, "compute", "backward", "backward", third, at[2]),
                 Span(
-                    *(rank, "comm", "all_reduce", "comm", at[1], at[2], nbytes),
+                    *(rank, "comm", "all_reduce", "comm"),
+                    *(third if rank == early else at[1], at[2], nbytes),
                     group="0",
                     seq=number,
                     ready_ns=at[4],

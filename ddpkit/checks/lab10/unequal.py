@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from ddpkit.checks.lab04.training import LR, Part, model, vector
@@ -15,6 +16,14 @@ from ddpkit.exercises.ranks import Did
 
 SMALL = 16  # bytes, in which ranks can tell each other whether there is a batch, and how long
 Lengths = Sequence[Sequence[int]]  # [rank][batch]: images
+
+ABOUT = (  # title, images of each batch by rank
+    ("2 ranks, shares of 4 and 1", ((4, 4), (1, 1))),
+    ("3 ranks, 3, 1 and 2 batches", ((3, 2, 2), (4,), (1, 3))),
+    ("2 ranks, an empty batch", ((3, 0, 2), (2, 3, 1))),
+    ("3 ranks, one has none", ((2, 3), (), (4, 1))),
+    ("2 ranks, a step without images", ((3, 0, 2), (2, 0, 1))),
+)
 
 
 # On ranks
@@ -74,8 +83,8 @@ Rule = Callable[[StepSums], Any]  # the gradient of a step
 
 
 def whole(step: StepSums) -> Any:
-    """The mean over all images."""
-    return sum(each for each in step.sums if each is not None) / sum(step.images)
+    """Return the mean over all images; zeros if there is none."""
+    return sum(each for each in step.sums if each is not None) / max(1, sum(step.images))
 
 
 @dataclass(frozen=True)
@@ -95,9 +104,14 @@ class Unequal:
         return model(self.seed)
 
     @property
-    def steps(self) -> int:
-        """How many steps there are: the batches of the rank with the most."""
+    def most(self) -> int:
+        """The number of steps: the batches of the rank with the most."""
         return max(map(len, self.lengths))
+
+    @property
+    def empty(self) -> int:
+        """The number of steps in which no rank has an image: the gradients need not travel."""
+        return sum(not any(lengths) for lengths in zip_longest(*self.lengths, fillvalue=0))
 
     @property
     def sizes(self) -> int:
@@ -122,7 +136,7 @@ class Unequal:
 
         net, parts, after = self.model(), self.by_rank(), []
         averaged = torch.zeros_like(vector(net))
-        for number in range(self.steps):
+        for number in range(self.most):
             of_ranks = [mine[number] if number < len(mine) else None for mine in parts]
             sums = [None if part is None else _gradient(net, part) for part in of_ranks]
             images = [0 if part is None else len(part[1]) for part in of_ranks]

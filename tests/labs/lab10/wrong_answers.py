@@ -7,6 +7,7 @@ from statistics import median_low, mode
 
 import torch
 import torch.distributed as dist
+from torch.nn.functional import cross_entropy
 
 from ddpkit.answers.lab10 import straggler
 from tests.labs.answers import edits, wrong
@@ -156,16 +157,17 @@ edits(
 # checkpoints
 
 BESIDE = 'f"{path}.new")\n'
-SAVE = '        torch.save(state, f"{path}.new")\n'
-REPLACE = '        os.replace(f"{path}.new", path)\n'
+SAVE = '            torch.save(state, f"{path}.new")\n'
+REPLACE = '            os.replace(f"{path}.new", path)\n'
 edits(
-    ("save_checkpoint", "in_place", {SAVE: "        torch.save(state, path)\n", REPLACE: ""},
+    ("save_checkpoint", "in_place", {SAVE: "            torch.save(state, path)\n", REPLACE: ""},
      "in place"),
-    ("save_checkpoint", "removes_first", REPLACE, "        if os.path.exists(path):\n"
-     "            os.remove(path)\n" + REPLACE, "removed first"),
+    ("save_checkpoint", "removes_first", REPLACE, "            if os.path.exists(path):\n"
+     "                os.remove(path)\n" + REPLACE, "removed first"),
     ("save_checkpoint", "all_write", {"if dist.get_rank() == 0:": "if True:",
-     SAVE: '        beside = f"{path}.{dist.get_rank()}"\n        torch.save(state, beside)\n',
-     REPLACE: "        os.replace(beside, path)\n"}, "all write"),
+     SAVE: '            beside = f"{path}.{dist.get_rank()}"\n'
+     "            torch.save(state, beside)\n",
+     REPLACE: "            os.replace(beside, path)\n"}, "all write"),
     ("save_checkpoint", "returns_at_once", "    dist.barrier()\n", "", "not yet there"),
     ("save_checkpoint", "barrier_first", {
         "    dist.barrier()\n": "", "    if dist": "    dist.barrier()\n    if dist"},
@@ -175,14 +177,16 @@ edits(
     ("save_checkpoint", "the_model_alone", "torch.save(state,", 'torch.save(state["model"],',
      "no checkpoint"),
     ("save_checkpoint", "one_step_more", '"step": step,', '"step": step + 1,', "another step"),
-    ("save_checkpoint", "keeps_the_old_one", REPLACE, "        if os.path.exists(path):\n"
-     '            os.link(path, f"{path}.old")\n' + REPLACE, "left behind"),
+    ("save_checkpoint", "keeps_the_old_one", REPLACE, "            if os.path.exists(path):\n"
+     '                os.link(path, f"{path}.old")\n' + REPLACE, "left behind"),
     ("save_checkpoint", "barrier_of_one", "    dist.barrier()\n", "        dist.barrier()\n",
      "left alone"),
-    ("save_checkpoint", "swallows", {SAVE: "        try:\n    " + SAVE, REPLACE: "    " + REPLACE +
-     "        except Exception:\n            pass\n"}, "swallowed"),
+    ("save_checkpoint", "swallows", "        finally:\n",
+     "        except Exception:\n            pass\n        finally:\n", "swallowed"),
     ("save_checkpoint", "stumbles",
-     SAVE, '        open(f"{path}.new", "x").close()\n' + SAVE, "stumbles"),
+     {SAVE: '            open(f"{path}.new", "x").close()\n' + SAVE,
+      "        finally:\n": "        except Exception:\n",
+      "  # a part, if the disk is full\n": "\n            raise\n"}, "stumbles"),
 )
 # fmt: on
 
@@ -201,9 +205,11 @@ def in_the_temporary_folder(path, step, model, optimizer):
 def copies(path, step, model, optimizer):
     if dist.get_rank() == 0:
         state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save(state, f"{path}.new")
-        shutil.copyfile(f"{path}.new", path)
-        os.remove(f"{path}.new")
+        try:
+            torch.save(state, f"{path}.new")
+            shutil.copyfile(f"{path}.new", path)
+        finally:
+            os.remove(f"{path}.new")
     dist.barrier()
 
 
@@ -505,3 +511,42 @@ edits(
     ("patient_o", "no_average", '{5: "', '{4: "", 5: "', "silent ranks"),
 )
 # fmt: on
+
+
+# fmt: off
+edits(
+    ("straggler", "without_the_last_step", "range(1, trace.steps)", "range(1, trace.steps - 1)",
+     "to the end"),
+    ("straggler", "compute_only", "parts.compute_ns", "parts.compute_only_ns", "overlapped"),
+    ("straggler", "twice_as_long", "1.2 *", "2 *", "median"),
+    ("straggler", "true", "return slowest if", "return slowest is not None if", "no rank"),
+    ("train_unequal", "ends_without_images", "if not ranks:", "if not images:", "an empty batch"),
+    ("save_checkpoint", "leaves_a_part",
+     {"        try:\n            torch.save": "        if True:\n            torch.save",
+      "        finally:\n            Path(f\"{path}.new\").unlink(missing_ok=True)  "
+      "# a part, if the disk is full\n": ""}, "left behind"),
+    ("drifted", "the_first_alone", "if differs]", "if differs][:1]", "another list"),
+    ("drifted", "a_set", {"return [name": "return {name", "if differs]": "if differs}"}, "no list"),
+    ("drifted", "as_float32", "reshape(-1).view(", "reshape(-1).float().view(", "fewer digits"),
+)
+# fmt: on
+
+
+@wrong("train_unequal", "not a number")
+def divides_by_no_images(model, batches, lr):
+    batches, steps = iter(batches), 0
+    while True:
+        batch = next(batches, None)
+        there = torch.tensor([0, 0] if batch is None else [1, len(batch[1])])
+        dist.all_reduce(there)
+        if not there[0]:
+            return steps
+        model.zero_grad()
+        if batch is not None:
+            cross_entropy(model(batch[0]), batch[1], reduction="sum").backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                total = torch.zeros_like(p) if p.grad is None else p.grad
+                dist.all_reduce(total)
+                p -= lr * total / there[1]
+        steps += 1
