@@ -722,8 +722,9 @@ def expected_hours(hours, ranks, rate, save, interval, restart) -> float:
 
     All in hours. Each server is revoked `rate` times an hour, at any moment alike, or never: 0. A
     checkpoint takes `save` and comes after each `interval` of work, also at the end; there are
-    hours / interval such stretches, not rounded: a part of one counts as a part. A stretch of work and its checkpoint counts only if no server
-    is revoked in it; else all go back, wait `restart`, and do it again.
+    hours / interval such stretches, not rounded: a part of one counts as a part. A stretch of work
+    and its checkpoint counts only if no server is revoked in it; else all go back, wait `restart`,
+    and do it again.
     """
     # BEGIN SOLUTION
     danger, stretch = ranks * rate, interval + save
