@@ -479,7 +479,8 @@ plt.show()
 # a ring, each link carries $2(W-1)/W \cdot S$, less than $2S$ for any $W$. A single server is lab
 # 03's `master_worker`, and as slow. With as many servers as workers, a round hardly grows with $W$,
 # while a ring adds up latencies.
-#
+
+# %% [markdown]
 # In the simulator, the server receives while it sends an answer. If your `serve` waits for each
 # answer (`dist.send`), the pushes that come meanwhile wait too: a round of six workers then takes
 # 96.2 ms instead of 76.6 ms.

@@ -321,7 +321,8 @@ beside(step_time(mine, 0.5, ring_price(2)) * 1000, step_ms(yours), "ms")
 # cluster costs money, and our model gives a **lower bound** of the time with each cap: a cap changes
 # no compute, and machines only add time to the communication of the model. (For twice the batch, the
 # model was no lower bound: the step took less time than predicted.)
-#
+
+# %% [markdown]
 # So as soon as one measured time is below the predictions of all remaining caps, no remaining cap can
 # win.
 
@@ -698,8 +699,8 @@ for k in range(121):
 
 # %% [markdown]
 # **What to notice:** the noise scale is larger at the end than at the beginning: the gradient of a
-# nearly right model is small, but the noise stays. From line to line the number also falls, because
-# 30 batches give a rough estimate. So the best batch size changes during training. Far below the noise
+# nearly right model is small, but the noise stays. The number also falls in between, as 30 batches
+# give a rough estimate. So the best batch size changes during training. Far below the noise
 # scale, twice the ranks halve the steps; far above the noise scale, the additional ranks are wasted.
 # DDP could print the noise scale in every step.
 
