@@ -1,7 +1,7 @@
 """Pictures of traces. Importing this loads neither matplotlib nor IPython; drawing does.
 
 show         the still pictures in a notebook: `show`, `compare`, `stack`, `heat_map`,
-             `show_pipeline`, `show_blocks`, `show_mesh`
+             `show_pipeline`, `show_blocks`, `show_mesh`, `show_attention`
 drawing/     what all pictures are made with: pages, plots, bars, colours, words, the widget's shell
 timeline/    who did what, when, and where the time went
 comparison/  several runs on one axis of time; `what_if` beside the recorded run
@@ -14,6 +14,7 @@ plan/        `explore_plan`: how many ranks, which batch, and what does it cost?
 state/       `explore_state`: what does each rank hold, and does it fit?
 blocks/      which rank holds which block of a matrix, and what products make travel
 pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
+attention/   `show_attention`: the rank that computes each tile of queries and keys
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
 live_run/    `live`: a run while it trains
 explorer/    `explore`: every span, to point at; `write_page`: the same as an HTML file
@@ -37,6 +38,7 @@ from ddpkit.view.show import (
     compare,
     heat_map,
     show,
+    show_attention,
     show_blocks,
     show_mesh,
     show_pipeline,
@@ -61,6 +63,7 @@ __all__ = [
     "live",
     "play",
     "show",
+    "show_attention",
     "show_blocks",
     "show_mesh",
     "show_pipeline",
