@@ -9,6 +9,7 @@ from typing import Any
 LABS: dict[str, str] = {
     "Asynchronous": "lab08",
     "Bounded": "lab08",
+    "ByHeads": "lab16",
     "Copied": "lab12",
     "DistributedDataParallel": "lab06",
     "FullyShard": "lab13",
@@ -41,6 +42,7 @@ LABS: dict[str, str] = {
     "broadcast_parameters": "lab04",
     "bubble": "lab11",
     "butterfly": "lab03",
+    "bytes_sent": "lab16",
     "call": "lab08",
     "checkpoint_every": "lab10",
     "drifted": "lab10",
@@ -57,11 +59,13 @@ LABS: dict[str, str] = {
     "groups_of": "lab14",
     "load_checkpoint": "lab10",
     "master_worker": "lab03",
+    "merge": "lab16",
     "minibatches": "lab01",
     "monitored_barrier": "lab07",
     "no_sync": "lab06",
     "noise_scale": "lab09",
     "one_f_one_b": "lab11",
+    "own_tokens": "lab16",
     "pair_groups": "lab07",
     "patient_a": "lab10",
     "patient_b": "lab10",
@@ -93,6 +97,8 @@ LABS: dict[str, str] = {
     "reduce_to_owner": "lab13",
     "ring": "lab03",
     "ring_all_reduce": "lab07",
+    "ring_attention": "lab16",
+    "ring_gradients": "lab16",
     "rnn_layer": "lab11",
     "round_robin": "lab03",
     "save_checkpoint": "lab10",
@@ -103,6 +109,7 @@ LABS: dict[str, str] = {
     "servers": "lab09",
     "sgd_step": "lab01",
     "shard": "lab04",
+    "share_of_loss": "lab16",
     "shares": "lab10",
     "split_backward": "lab11",
     "state_bytes": "lab13",
@@ -120,6 +127,7 @@ LABS: dict[str, str] = {
     "unflatten": "lab05",
     "unused_parameters": "lab06",
     "who_waits": "lab00",
+    "zigzag": "lab16",
 }
 
 # The stem of each lab's notebook, and the minutes that it takes.
@@ -140,6 +148,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab13": ("13_shards", "100"),
     "lab14": ("14_plans", "65"),
     "lab15": ("15_capstone", "90"),
+    "lab16": ("16_context", "90"),
 }
 
 

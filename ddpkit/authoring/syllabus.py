@@ -16,6 +16,7 @@ PATHS = {  # numbers of labs; none: all
     "a week": ("00", "01", "03", "06"),
     "a term": (),
     "a job where training is slow": ("06", "07", "09", "14"),
+    "a job with long sequences": ("02", "12", "16"),
 }
 QUARTERS = ("", "¼", "½", "¾")
 

@@ -1,0 +1,365 @@
+"""Lab 16: sentences for wrong answers on ranks, a table for each exercise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.exercises.compare import same
+from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.ranks import who
+from ddpkit.exercises.values import Close
+from ddpkit.text import size
+
+
+def _each(got: Any, wanted: Any) -> bool:
+    """True if each rank has its tensor, up to rounding."""
+    return all(same(one, Close(other)) for one, other in zip(got, wanted, strict=True))
+
+
+def _right_but(s: Seen, *names: str) -> bool:
+    """True if all is right except for these."""
+    return not s.wrong(*(name for name in s.expect if name not in names)) and s.wrong()
+
+
+def _slow(s: Seen) -> bool:
+    return _right_but(s, "ns") and s.ns > s.expect["ns"].most
+
+
+def _ms(s: Seen) -> str:
+    return f"{s.ns / 1e6:.3f} ms where {s.expect['ns'].least / 1e6:.3f} would do"
+
+
+def _shares(s: Seen) -> str:
+    return f"{s.peak / s.share:.1f} shares of keys and values"
+
+
+# ring_attention
+
+
+def _wrong_source(s: Seen) -> str | None:
+    for of, told in zip(s["keys of"], s["said to be of"], strict=True):
+        for owner, said in zip(of, told, strict=True):
+            if owner >= 0 and owner != said:
+                return (
+                    f"The keys of rank {owner} were said to be those of rank {said}. Keys come "
+                    "from the rank before, so after one hop a rank has the keys of rank - 1."
+                )
+    return None
+
+
+def _unmet(s: Seen) -> str | None:
+    for rank, of in enumerate(s["keys of"]):
+        missing = sorted(set(range(s.n)) - set(of))
+        if missing:
+            return f"Rank {rank} has not met the keys of {who(missing)}."
+    return None
+
+
+def _met_twice(s: Seen) -> str | None:
+    for rank, of in enumerate(s["keys of"]):
+        twice = next((owner for owner in of if of.count(owner) > 1), None)
+        if twice is not None:
+            return f"Rank {rank} has met the keys of rank {twice} {of.count(twice)} times."
+    return None
+
+
+def _plain_sum(s: Seen) -> bool:
+    """True if the output is the sum of the blocks' outputs."""
+    return s.wrong("output") and _each(s.output, _blocks(s, sum_of=True))
+
+
+def _plain_mean(s: Seen) -> bool:
+    return s.wrong("output") and _each(s.output, _blocks(s, sum_of=False))
+
+
+def _blocks(s: Seen, *, sum_of: bool) -> list[Any]:
+    """Return for each rank the sum of its blocks' outputs, or their mean."""
+    from ddpkit.checks.lab16.on_ranks import block
+
+    whole = s.whole
+    qs, ks, vs = map(whole.cut, (whole.q, whole.k, whole.v))
+    found = []
+    for r in range(s.n):
+        outs = [block(qs[r], ks[t], vs[t], whole.mask_of(r, t))[0] for t in range(s.n)]
+        total = sum(outs)
+        found.append(total if sum_of else total / s.n)
+    return found
+
+
+def _one_hop_more(s: Seen) -> bool:
+    return _right_but(s, "bytes", "ns") and s.bytes == s.due // (s.n - 1) * s.n
+
+
+# fmt: off
+OTHER_SIZES = Hint("other sizes", lambda s: s.mismatch == "message" or s.kind == "wrong size",
+    "A share of another size comes, and there is no room for it or too much: rank r has sizes[r] "
+    "tokens, and these come from rank source - 1.")
+STUCK = Hint("skips the hop", lambda s: s.stuck != "",
+    "Ranks wait for a message that no rank sends, or send one that no rank takes. Each rank makes "
+    "each hop, also with keys that its own queries do not use: the other ranks need them.")
+MET = (
+    Hint("keys missing", _unmet, lambda s: _unmet(s)),
+    Hint("keys twice", _met_twice, lambda s: _met_twice(s)),
+    Hint("wrong source", _wrong_source, lambda s: _wrong_source(s)),
+)
+RING = (
+    OTHER_SIZES,
+    STUCK,
+    *MET,
+    Hint("added", lambda s: _plain_sum(s) or _plain_mean(s),
+         "The output of each block is a mean over its own keys, so sums or means of outputs are "
+         "wrong: merge them, with their log-sum-exps."),
+    Hint("one hop too many", _one_hop_more,
+         "After n - 1 hops each rank has met all keys: nobody needs the last message."),
+    Hint("more bytes", lambda s: _right_but(s, "bytes", "ns") and s.bytes > s.expect["bytes"].most,
+         lambda s: f"Right, but the ranks send {size(s.bytes)} where {size(s.due)} would do: each "
+         "share of keys and values makes n - 1 hops."),
+    Hint("no overlap", _slow, lambda s: f"Right, but it takes {_ms(s)}: start the hop, compute, "
+         "and wait for the hop afterwards."),
+    Hint("other", say="Begin with `unseen(q)`. For each source: `attend` to its keys, and `merge` "
+         "the result into the output so far."),
+)
+LEAN = (
+    Hint("gathers", lambda s: _right_but(s, "peak"),
+         lambda s: f"Right, but a rank holds {_shares(s)} at once: the share that it reads and the "
+         "share that is coming are enough. Merge each block's output at once, and keep no others."),
+    *RING[:2],
+    RING[-1],
+)
+
+
+# ring_gradients
+
+
+def _sums(s: Seen) -> tuple[list[Any], list[Any], list[list[Any]]]:
+    """Return by rank: own parts of k, all parts of k, and parts[r][s] of all three."""
+    parts = s.whole.blocks()
+    own = [parts[r][r][1] for r in range(s.n)]
+    return own, [sum(parts[r][t][1] for r in range(s.n)) for t in range(s.n)], parts
+
+
+def _own_queries(s: Seen) -> bool:
+    return s.wrong("of k") and _each(s["of k"], _sums(s)[0])
+
+
+def _not_home(s: Seen) -> str | None:
+    """Return the sentence if each rank has the gradient of another rank's keys."""
+    due = s.expect["of k"]
+    for by in range(1, s.n):
+        rolled = [due[(rank + by) % s.n] for rank in range(s.n)]
+        if same(s["of k"], rolled):
+            return f"Rank 0 returns the gradient of the keys of rank {by}: another hop is missing."
+    return None
+
+
+def _without(s: Seen, of: str) -> list[Any]:
+    """Return the gradients of k without the part of a rank: its own, or the last rank's."""
+    own, whole, parts = _sums(s)
+    if of == "own":
+        return [total - mine for total, mine in zip(whole, own, strict=True)]
+    return [total - parts[(t - 1) % s.n][t][1] for t, total in enumerate(whole)]
+
+
+def _lacks_own(s: Seen) -> bool:
+    return s.n > 1 and s.wrong("of k") and _each(s["of k"], _without(s, "own"))
+
+
+def _lacks_last(s: Seen) -> bool:
+    return s.n > 1 and s.wrong("of k") and _each(s["of k"], _without(s, "last"))
+
+
+def _one_block(s: Seen) -> bool:
+    """True if the gradient of q is that of one block on every rank."""
+    parts = s.whole.blocks()
+    return s.wrong("of q") and any(
+        _each(s["of q"], [parts[r][(r + by) % s.n][0] for r in range(s.n)]) for by in range(s.n)
+    )
+
+
+def _added_late(s: Seen) -> bool:
+    """True if each rank has its own part of its keys' gradient, and one part more at most."""
+    own, _, parts = _sums(s)
+    return s.wrong("of k") and any(
+        _each(s["of k"], [extra + mine for extra, mine in zip(one, own, strict=True)])
+        for one in ([parts[(t + by) % s.n][t][1] for t in range(s.n)] for by in range(1, s.n))
+    )
+
+
+# fmt: off
+RING_BACK = (
+    OTHER_SIZES,
+    STUCK,
+    *MET,
+    Hint("last block", _one_block,
+         "The gradient of q is that of one block alone: add up the parts of all blocks."),
+    Hint("own queries alone", _own_queries,
+         "The gradient of the keys has only the part of the rank's own queries. The queries of the "
+         "other ranks have used these keys as well."),
+    Hint("not home", _not_home, lambda s: _not_home(s)),
+    Hint("lacks its own", _lacks_own,
+         "The gradient of the keys lacks the part of the rank's own queries, of hop 0."),
+    Hint("added late", lambda s: _lacks_last(s) or _added_late(s),
+         "Parts are lost on the way: a rank has to add its part before it passes the gradient on."),
+    Hint("more bytes", lambda s: _right_but(s, "bytes", "ns") and s.bytes > s.expect["bytes"].most,
+         lambda s: f"Right, but the ranks send {size(s.bytes)} where "
+         f"{size(s.expect['bytes'].least)} would do: keys and values make n - 1 hops, and so do "
+         "their gradients."),
+    Hint("no overlap", _slow, lambda s: f"Right, but it takes {_ms(s)}: keys and gradients can "
+         "travel while `back` computes."),
+    Hint("other", say="Each rank adds its part to the gradient that comes, and passes it on. The "
+         "gradient of q stays, and is the sum of n parts."),
+)
+LEAN_BACK = (
+    Hint("keeps all", lambda s: _right_but(s, "peak"),
+         lambda s: f"Right, but a rank holds {_shares(s)} at once: add your part to the gradient "
+         "that comes, pass it on, and keep the gradient of one share."),
+    *RING_BACK[:2],
+    RING_BACK[-1],
+)
+
+
+# share_of_loss
+
+
+def _times(s: Seen, factor: float) -> bool:
+    due = [each.value * factor for each in s.expect["gradient"]]
+    return s.wrong("gradient") and _each(s.gradient, due)
+
+
+def _own_means(s: Seen) -> bool:
+    """True if each rank has the gradient of the mean of its own tokens, or of nothing."""
+    due = [each.float() / max(1, int(each.sum())) for each in s.counted]
+    return s.wrong("gradient") and _each(s.gradient, due)
+
+
+def _all_tokens(s: Seen) -> bool:
+    total = sum(map(len, s.counted))
+    return any(_times(s, s.total / (total * over)) for over in (1, s.n))
+
+
+def _every(s: Seen) -> str:
+    return f"{s.total} tokens are counted, and you divide by {sum(map(len, s.counted))}."
+
+
+def _counts(s: Seen) -> str:
+    counts = [int(each.sum()) for each in s.counted]
+    most, least = counts.index(max(counts)), counts.index(min(counts))
+    return (
+        f"Rank {most} has {max(counts)} counted tokens and rank {least} has {min(counts)}, and "
+        "both ranks count alike: each token should count alike."
+    )
+
+
+# fmt: off
+LOSS = (
+    Hint("no graph", lambda s: s.kind == "no graph",
+         "backward needs a number with a graph. The sum of no losses is 0 and has a graph: "
+         "losses[counted].sum()."),
+    Hint("shapes", lambda s: s.mismatch != "" or s.kind == "shapes",
+         "The ranks have different numbers of tokens, so tensors of tokens do not fit together: "
+         "sum first, then all-reduce one number."),
+    Hint("inf", lambda s: s.about == "losses of inf" and not all(s.finite),
+         "A loss that does not count is inf here, and inf · 0 is nan: leave such losses out, by "
+         "losses[counted]."),
+    Hint("a quarter", lambda s: s.n > 1 and _times(s, 1 / s.n),
+         lambda s: f"The gradients are {1 / s.n:.2f} of the right ones. The ranks average their "
+         "gradients afterwards, and so divide by n once more; and autograd sees no all_reduce."),
+    Hint("mean of means", _own_means, _counts),
+    Hint("all tokens", _all_tokens, _every),
+    Hint("not finite", lambda s: not all(s.finite),
+         "The number is nan or inf. Where no token is counted on any rank, it is 0: do not divide "
+         "by 0."),
+    Hint("more bytes", lambda s: _right_but(s, "handed in"),
+         lambda s: f"Right, but a rank hands in {max(s['handed in'])} B: one number is enough."),
+    Hint("other", say="The loss is a sum over all counted tokens, divided by their number on all "
+         "ranks. The average over n ranks divides by n: multiply by n before."),
+)
+# fmt: on
+
+# ByHeads
+
+
+def _gave(s: Seen, wanted: Any) -> bool:
+    return s.wrong("output") and same(s.output, wanted)
+
+
+def _as_it_lies(s: Seen) -> list[Any]:
+    """Return outputs with the parts of the ranks in a row, as in memory."""
+    import torch
+
+    per = s.heads // s.n
+    return [
+        torch.cat([x[r * per : (r + 1) * per].flatten() for x in s.xs]).view(per, -1, 3)
+        for r in range(s.n)
+    ]
+
+
+def _other_heads(s: Seen) -> list[Any]:
+    return [s.whole[r :: s.n].contiguous() for r in range(s.n)]
+
+
+def _grads_as_it_lies(s: Seen) -> bool:
+    """True if the gradient was cut as it lies in memory, with right sizes."""
+    import torch
+
+    if s.wrong("output") or not s.wrong("gradient"):
+        return False
+    per = [s.heads // s.n * size * 3 for size in s.sizes]
+    flat = [each.flatten().split(per) for each in s.gradients]
+    due = [torch.cat([flat[r][own] for r in range(s.n)]).view(s.heads, -1, 3) for own in range(s.n)]
+    return _each(s.gradient, due)
+
+
+def _own_alone(s: Seen) -> bool:
+    """True if each rank's gradient repeats its own heads' gradient, or has zeros elsewhere."""
+    import torch
+
+    mine = [g.split(s.sizes, dim=1)[r] for r, g in enumerate(s.gradients)]
+    repeated = [torch.cat([each] * s.n) for each in mine]
+    return not s.wrong("output") and _each(s.gradient, repeated)
+
+
+def _averaged(s: Seen) -> bool:
+    due = [each / s.n for each in s.expect["gradient"]]
+    return s.n > 1 and not s.wrong("output") and _each(s.gradient, due)
+
+
+def _too_much(s: Seen) -> tuple[int, int] | None:
+    for name in ("sent forward", "sent backward"):
+        for got, due in zip(s[name], s.expect[name], strict=True):
+            if got > due.most:
+                return got, due.most
+    return None
+
+
+# fmt: off
+HEADS = (
+    Hint("gradients for nothing", lambda s: s.kind == "gradient count",
+         "backward returns a gradient for each input of forward but ctx: one for x, and None for "
+         "sizes."),
+    Hint("lists", lambda s: s.kind == "unequal lists",
+         "gloo takes lists of equal tensors only: use all_to_all_single with sizes."),
+    Hint("even", lambda s: s.mismatch != "" or s.kind in ("wrong size", "no even chunks",
+         "split sizes", "gradient's shape", "shapes", "no view"),
+         lambda s: f"The ranks have {', '.join(map(str, s.sizes))} tokens: the parts that come and "
+         "the parts that go have other sizes, and backward exchanges both."),
+    Hint("not left alone", lambda s: not s["left alone"],
+         "x, or the gradient, has changed in place, and is not yours. Work on a copy."),
+    Hint("as it lies", lambda s: _gave(s, _as_it_lies(s)) or _grads_as_it_lies(s),
+         "Parts lie one after the other in memory, rank by rank: cut the tensor into parts along "
+         "the tokens, and put the parts of the ranks side by side."),
+    Hint("other heads", lambda s: _gave(s, _other_heads(s)),
+         lambda s: f"Rank 0 has heads 0 and {s.n}, …; its part is the first {s.heads // s.n}."),
+    Hint("averaged", _averaged,
+         "The gradient is divided by the number of ranks. Nothing was summed on the way, so "
+         "nothing is to be divided."),
+    Hint("own heads alone", _own_alone,
+         "Each rank returns the gradient of its own heads, again and again. The other ranks have "
+         "the gradients of the other heads."),
+    Hint("more bytes", lambda s: _right_but(s, "sent forward", "sent backward") and _too_much(s),
+         lambda s: f"Right, but a rank sends {size(_too_much(s)[0])} where "  # type: ignore[index]
+         f"{size(_too_much(s)[1])} would do: no rank needs all heads of all tokens."),  # type: ignore[index]
+    Hint("other", say="Forward sends the r-th part of the heads to rank r. Backward sends the r-th "
+         "part of the tokens to rank r, and joins what comes along the heads."),
+)
+# fmt: on

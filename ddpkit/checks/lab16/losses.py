@@ -1,0 +1,23 @@
+"""Lab 16: losses of tokens, some of which count."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+def counts(
+    rng: random.Random, about: str, sizes: Sequence[tuple[int, int]], *, inf: bool = False
+) -> tuple[str, list[Any], list[Any]]:
+    """Return losses, and True for so many of them, by rank: sizes are (tokens, counted)."""
+    seeded = torch.Generator().manual_seed(rng.randrange(10**6))
+    losses, counted = [], []
+    for size, count in sizes:
+        which = torch.randperm(size, generator=seeded) < count
+        own = torch.rand(size, generator=seeded)
+        losses.append(own.masked_fill(~which, torch.inf) if inf else own)
+        counted.append(which)
+    return about, losses, counted

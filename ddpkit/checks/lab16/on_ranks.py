@@ -1,0 +1,126 @@
+"""Lab 16: answers at work on a rank, with an `attend` and a `back` that take notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpkit.checks.lab12.on_ranks import FORWARD
+from ddpkit.exercises.guard import returning
+from ddpkit.rank.record.marks import span
+
+Answer = Callable[..., Any]
+Notes = list[tuple[int, float]]  # a pair for each block: source, first number of k
+
+
+# One block: the keys of a single rank
+
+
+def block(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any]:
+    """Return the output and the log-sum-exp of q on these keys alone."""
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    lse = scores.logsumexp(-1, keepdim=True)
+    return (scores - lse).exp().nan_to_num() @ v, lse
+
+
+def block_back(
+    q: Any, k: Any, v: Any, out: Any, lse: Any, of_out: Any, mask: Any
+) -> tuple[Any, Any, Any]:
+    """Return the gradients of q, k and v by these keys alone."""
+    scale = q.shape[-1] ** -0.5
+    scores = q @ k.mT * scale
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    p = (scores - lse).exp()
+    of_scores = p * (of_out @ v.mT - (of_out * out).sum(-1, keepdim=True)) * scale
+    return of_scores @ k, of_scores.mT @ q, p.mT @ of_out
+
+
+def _mask(places: Sequence[Any], source: int, causal: bool) -> Any:
+    return places[dist.get_rank()][:, None] >= places[source] if causal else None
+
+
+def _noted(notes: Notes, k: Any, source: Any) -> None:
+    notes.append((int(source), k.flatten()[0].item()))
+
+
+# ring_attention
+
+
+def ringed(
+    answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any], causal: bool
+) -> dict[str, Any]:
+    """Return output, log-sum-exp, and the notes of `attend`."""
+    notes: Notes = []
+
+    def attend(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any]:
+        _noted(notes, k, source)
+        return block(q, k, v, _mask(places, source, causal))
+
+    with span(FORWARD):
+        out, lse = returning(answer)(q, k, v, attend, list(map(len, places)))
+    return {"output": out, "lse": lse, "notes": notes}
+
+
+def ringed_lean(answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any]) -> dict[str, Any]:
+    """Return the output where all scores are 0: a block needs next to no memory."""
+
+    def attend(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any]:
+        lse = q.new_full((*q.shape[:-1], 1), float(k.shape[1])).log()
+        return v.mean(1, keepdim=True).expand(*q.shape), lse
+
+    out, _ = returning(answer)(q, k, v, attend, list(map(len, places)))
+    return {"output": out}
+
+
+# ring_gradients
+
+
+def ringed_back(
+    answer: Answer,
+    q: Any,
+    k: Any,
+    v: Any,
+    rest: tuple[Any, Any, Any],
+    places: Sequence[Any],
+    causal: bool,
+) -> dict[str, Any]:
+    """Return the three gradients, and the notes of `back`. `rest`: out, lse, gradient of out."""
+    notes: Notes = []
+
+    def back(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any, Any]:
+        _noted(notes, k, source)
+        return block_back(q, k, v, *rest, _mask(places, source, causal))
+
+    with span(FORWARD):
+        of_q, of_k, of_v = returning(answer)(q, k, v, back, list(map(len, places)))
+    return {"of q": of_q, "of k": of_k, "of v": of_v, "notes": notes}
+
+
+def ringed_back_lean(
+    answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the gradients where each part is the tensor itself, times the number of its source."""
+
+    def back(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any, Any]:
+        return q * (source + 1.0), k * 1.0, v * 1.0
+
+    of_q, of_k, of_v = returning(answer)(q, k, v, back, list(map(len, places)))
+    return {"of q": of_q, "of k": of_k, "of v": of_v}
+
+
+# share_of_loss
+
+
+def shared(answer: Answer, losses: Any, counted: Any) -> dict[str, Any]:
+    """Return the gradient of the losses, and True if the number is finite."""
+    given = losses.clone().requires_grad_()
+    number = returning(answer)(given, counted)
+    number.backward()
+    finite = bool(torch.isfinite(number.detach()).all())
+    return {"gradient": given.grad, "finite": finite}

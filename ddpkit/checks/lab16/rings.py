@@ -1,0 +1,214 @@
+"""Lab 16: cases of a ring of keys, and of gradients that follow the keys."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+from ddpkit.checks.lab16 import hints_on_ranks as hints
+from ddpkit.cluster.torchrun.job import active
+from ddpkit.exercises.exercise import Case, Observed
+from ddpkit.exercises.ranks import Did, asked, timed, title
+from ddpkit.exercises.values import Between, Close
+from ddpkit.protocol.per_rank import PerRank
+
+if TYPE_CHECKING:
+    from ddpkit.checks.lab16.twin import Whole
+
+Answer = Callable[..., Any]
+FAST, WITH_MEMORY = "1 TFLOP/s", "1 TFLOP/s, 100 GB/s"  # machines; the second counts memory
+LINK = "100 Gbit/s, 5 us"
+FLOPS, LATENCY, BANDWIDTH = 1e12, 5e-6, 12.5e9  # FAST and LINK, as numbers
+SLACK = 1.03  # times the time of the lesson's own answer
+
+
+def _sent(did: Did) -> int:
+    """Return the bytes of all ranks together; a collective counts as a ring sends it."""
+    from ddpkit.checks.lab12.on_ranks import FORWARD
+    from ddpkit.checks.lab12.travel import sent
+
+    return sum(sent(did.trace, rank, FORWARD) for rank in did.trace.ranks)
+
+
+def field(name: str) -> Callable[[Did], list[Any]]:
+    return partial(_of_each, name)
+
+
+def _of_each(name: str, did: Did) -> list[Any]:
+    return [each[name] for each in did.returned]
+
+
+def _most(did: Did) -> int:
+    return max(did.peak)
+
+
+def _read(marks: Sequence[float], times: bool, observed: Observed) -> Observed:
+    """Turn notes into ranks: the owners of the keys of each block, and the owners as told.
+
+    Both are in the order of the owners; -1 stands for keys that are no rank's.
+    """
+    seen = dict(observed)
+    if times:
+        seen = dict(timed(seen, FAST, LINK))
+        seen["ns"] = round(1e6 * seen.pop("ms"))
+    owner = {mark: rank for rank, mark in enumerate(marks)}
+    pairs = [sorted((owner.get(mark, -1), told) for told, mark in each) for each in seen["notes"]]
+    del seen["notes"]
+    seen["keys of"] = [[of for of, _ in each] for each in pairs]
+    seen["said to be of"] = [[told for _, told in each] for each in pairs]
+    return seen
+
+
+def _met(n: int) -> Observed:
+    everybody = [list(range(n)) for _ in range(n)]
+    return {"keys of": everybody, "said to be of": everybody}
+
+
+def _seen(*names: str, times: bool) -> dict[str, Any]:
+    see: dict[str, Any] = {name: field(name) for name in (*names, "notes")}
+    see["bytes"] = _sent
+    return {**see, "programs": "programs"} if times else see
+
+
+def _compute(whole: Whole, products: int) -> float:
+    """Return the seconds in which a rank computes all its blocks, of equal shares without mask."""
+    heads, size, width = map(int, whole.cut(whole.q)[0].shape)
+    return whole.n * products * 2 * heads * width * size**2 / FLOPS
+
+
+def _hop(whole: Whole) -> float:
+    return whole.share / BANDWIDTH + LATENCY
+
+
+# ring_attention
+
+
+def ring(
+    answer: Answer, about: str, places: Sequence[Any], causal: bool, rng: random.Random
+) -> Case:
+    from ddpkit.checks.lab16.on_ranks import ringed
+    from ddpkit.checks.lab16.twin import Whole
+
+    whole = Whole(rng.randrange(10**6), places, heads=4, width=32, causal=causal)
+    n, times = whole.n, not causal and not active()
+    shares = [whole.cut(x) for x in (whole.q, whole.k, whole.v)]
+    least, due = floor(0.999e9 * _compute(whole, 2)), (n - 1) * whole.nbytes
+    return Case(
+        title(n, about),
+        asked(
+            partial(ringed, answer),
+            *(*map(PerRank, shares), list(places), causal),
+            world_size=n,
+            see=_seen("output", "lse", times=times),
+            machine=FAST if times else None,
+            link=LINK if times else None,
+        ),
+        {
+            **_met(n),
+            "output": [Close(x) for x in whole.cut(whole.output)],
+            "lse": [Close(x) for x in whole.cut(whole.lse)],
+            "bytes": Between(due, due),
+            **({"ns": Between(least, round(SLACK * least))} if times else {}),
+        },
+        read=partial(_read, [k.flatten()[0].item() for k in shares[1]], times),
+        hints=hints.RING,
+        given={"n": n, "whole": whole, "hop": whole.share, "due": due},
+        trivial=n == 1,
+    )
+
+
+def lean(answer: Answer, rng: random.Random) -> Case:
+    from ddpkit.checks.lab16.on_ranks import ringed_lean
+    from ddpkit.checks.lab16.twin import Whole, stretches
+
+    size = rng.randrange(200, 600)
+    whole = Whole(rng.randrange(10**6), stretches([size] * 4), heads=4, width=32, causal=False)
+    mean = whole.v.mean(1, keepdim=True).expand(-1, size, -1)
+    return Case(
+        title(4, "memory"),
+        asked(
+            partial(ringed_lean, answer),
+            *map(PerRank, map(whole.cut, (whole.q, whole.k, whole.v))),
+            whole.places,
+            world_size=4,
+            see={"output": field("output"), "peak": _most},
+            machine=WITH_MEMORY,
+            link=LINK,
+        ),
+        {"output": [Close(mean)] * 4, "peak": Between(3 * whole.share, 13 * whole.share // 2)},
+        hints=hints.LEAN,
+        given={"n": 4, "share": whole.share},
+    )
+
+
+# ring_gradients
+
+
+def ring_back(
+    answer: Answer, about: str, places: Sequence[Any], causal: bool, rng: random.Random
+) -> Case:
+    from ddpkit.checks.lab16.on_ranks import ringed_back
+    from ddpkit.checks.lab16.twin import Whole
+
+    whole = Whole(rng.randrange(10**6), places, heads=4, width=32, causal=causal)
+    n, times = whole.n, not causal and not active()
+    shares = [whole.cut(x) for x in (whole.q, whole.k, whole.v)]
+    rest = zip(*map(whole.cut, (whole.output, whole.lse, whole.of_out)), strict=True)
+    least = floor(0.999e9 * (_compute(whole, 5) + _hop(whole)))
+    forth, back = (n - 1) * whole.nbytes, (n - 1) * whole.nbytes
+    return Case(
+        title(n, about),
+        asked(
+            partial(ringed_back, answer),
+            *(*map(PerRank, shares), PerRank(list(rest)), list(places), causal),
+            world_size=n,
+            see=_seen("of q", "of k", "of v", times=times),
+            machine=FAST if times else None,
+            link=LINK if times else None,
+        ),
+        {
+            **_met(n),
+            **{
+                name: [Close(x) for x in whole.cut(gradient)]
+                for name, gradient in zip(("of q", "of k", "of v"), whole.gradients, strict=True)
+            },
+            # If the gradient travels from the first block on, each share makes one hop more.
+            "bytes": Between(forth + back, forth + back + (whole.nbytes if n > 1 else 0)),
+            **({"ns": Between(least, round(SLACK * least))} if times else {}),
+        },
+        read=partial(_read, [k.flatten()[0].item() for k in shares[1]], times),
+        hints=hints.RING_BACK,
+        given={"n": n, "whole": whole, "hop": whole.share},
+        trivial=n == 1,
+    )
+
+
+def lean_back(answer: Answer, rng: random.Random) -> Case:
+    from ddpkit.checks.lab16.on_ranks import ringed_back_lean
+    from ddpkit.checks.lab16.twin import Whole, stretches
+
+    size = rng.randrange(200, 600)
+    whole = Whole(rng.randrange(10**6), stretches([size] * 4), heads=4, width=32, causal=False)
+    q, k, v = map(whole.cut, (whole.q, whole.k, whole.v))
+    return Case(
+        title(4, "memory"),
+        asked(
+            partial(ringed_back_lean, answer),
+            *(*map(PerRank, (q, k, v)), whole.places),
+            world_size=4,
+            see={**{name: field(name) for name in ("of q", "of k", "of v")}, "peak": _most},
+            machine=WITH_MEMORY,
+            link=LINK,
+        ),
+        {
+            "of q": [Close(10.0 * x) for x in q],
+            "of k": [Close(4.0 * x) for x in k],
+            "of v": [Close(4.0 * x) for x in v],
+            "peak": Between(4 * whole.share, 11 * whole.share),
+        },
+        hints=hints.LEAN_BACK,
+        given={"n": 4, "share": whole.share},
+    )

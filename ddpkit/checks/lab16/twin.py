@@ -1,0 +1,101 @@
+"""Lab 16: a whole sequence in one process, and the share of each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+
+def stretches(sizes: Sequence[int]) -> list[Any]:
+    """Return the positions of shares of these sizes, in the order of the sequence."""
+    positions: Any = torch.arange(sum(sizes))
+    return list(positions.split(list(sizes)))
+
+
+def in_two_chunks(length: int, n: int) -> list[Any]:
+    """Return positions in zigzag: of 2n chunks, an early one and a late one for each rank."""
+    chunks = torch.arange(length).tensor_split(2 * n)
+    return [torch.cat([chunks[rank], chunks[-1 - rank]]) for rank in range(n)]
+
+
+class Whole:
+    """Queries, keys, values and a gradient of the output, [head, token, feature], and places."""
+
+    def __init__(
+        self, seed: int, places: Sequence[Any], *, heads: int, width: int, causal: bool
+    ) -> None:
+        drawn = torch.Generator().manual_seed(seed)
+        self.places, self.causal, self.n = list(places), causal, len(places)
+        length = sum(map(len, places))
+        self.q, self.k, self.v, self.of_out = (
+            torch.randn(heads, length, width, generator=drawn) for _ in range(4)
+        )
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of tokens of each rank."""
+        return list(map(len, self.places))
+
+    @property
+    def share(self) -> int:
+        """The bytes of the largest share: its keys and its values."""
+        return 2 * max(self.sizes) * self.k[:, 0].nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all keys and all values."""
+        return self.k.nbytes + self.v.nbytes
+
+    def cut(self, x: Any) -> list[Any]:
+        """Return the share of each rank."""
+        return [x[:, at].contiguous() for at in self.places]
+
+    def mask(self) -> Any:
+        """Return True where a query sees a key; None if all see all."""
+        at = torch.arange(self.q.shape[1])
+        return at[:, None] >= at if self.causal else None
+
+    @cached_property
+    def lse(self) -> Any:
+        """The log-sum-exp of each query, [head, token, 1]."""
+        scores = self.q @ self.k.mT / self.q.shape[-1] ** 0.5
+        mask = self.mask()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        return scores.logsumexp(-1, keepdim=True)
+
+    @cached_property
+    def output(self) -> Any:
+        """The output of torch's attention."""
+        return scaled_dot_product_attention(self.q, self.k, self.v, attn_mask=self.mask())
+
+    @cached_property
+    def gradients(self) -> tuple[Any, Any, Any]:
+        """The gradients of q, k and v by torch's backward."""
+        q, k, v = (x.clone().requires_grad_() for x in (self.q, self.k, self.v))
+        out = scaled_dot_product_attention(q, k, v, attn_mask=self.mask())
+        found = torch.autograd.grad(out, (q, k, v), self.of_out)
+        return found[0], found[1], found[2]
+
+    def blocks(self) -> list[list[tuple[Any, Any, Any]]]:
+        """Return blocks[r][s]: gradients of q, k and v by rank r's queries on rank s's keys."""
+        from ddpkit.checks.lab16.on_ranks import block_back
+
+        qs, ks, vs, outs, lses, of_outs = map(
+            self.cut, (self.q, self.k, self.v, self.output, self.lse, self.of_out)
+        )
+        return [
+            [
+                block_back(qs[r], ks[s], vs[s], outs[r], lses[r], of_outs[r], self.mask_of(r, s))
+                for s in range(self.n)
+            ]
+            for r in range(self.n)
+        ]
+
+    def mask_of(self, r: int, s: int) -> Any:
+        """Return True where a query of rank r sees a key of rank s; None if all see all."""
+        return self.places[r][:, None] >= self.places[s] if self.causal else None
