@@ -78,11 +78,17 @@ beside(alone_ms, run.trace.duration_ms, "ms on one device")
 # **Predict:** now the device has 300 MB. The scores take $8 \cdot 2048^2 \cdot 4$ B = 134 MB. Does
 # attention fit?
 
+
 # %%
+def held(trace):
+    """Return the most MB that rank 0 holds; 0 under torchrun, where no machine is modelled."""
+    peak = trace.peak(0)
+    return peak.total / 1e6 if peak else 0.0
+
+
 small = Cluster(1, machine="1 TFLOP/s, 300 MB")
 run = small.run(alone, 1024)
-if (peak := run.trace.peak(0)) is not None:
-    print(f"1,024 tokens: {peak.total / 1e6:.1f} MB at most")
+print(f"1,024 tokens: {held(run.trace):.1f} MB at most")
 
 # %%
 run = small.run(alone, 2048, expect_error=True)
@@ -164,8 +170,7 @@ def steps_of(run):
 
 sizes = 1024, 512, 256, 128
 for size, part in zip(sizes, steps_of(small.run(by_size, 2048, sizes))):
-    held = part.peak(0).total / 1e6
-    print(f"blocks of {size:4} keys: {part.duration_ms:.4f} ms, {held:5.1f} MB at most")
+    print(f"blocks of {size:4} keys: {part.duration_ms:.4f} ms, {held(part):5.1f} MB at most")
 
 # %% [markdown]
 # **What to notice:** the products are the same, and so is the time; but 2,048 tokens fit now.
@@ -232,8 +237,7 @@ def exposed_ms(run):
 
 run = four.run(gathered, 2048)
 as_one_process(run, attention(*whole(2048))[0])
-if (peak := run.trace.peak(0)) is not None:
-    print(f"{run.trace.duration_ms:.4f} ms, {peak.total / 1e6:.1f} MB at most on a rank")
+print(f"{run.trace.duration_ms:.4f} ms, {held(run.trace):.1f} MB at most on a rank")
 beside(gathered_ms, exposed_ms(run), "ms of waiting")
 
 # %% [markdown]
@@ -347,8 +351,7 @@ beside(ring_ms, overlapped.trace.duration_ms, "ms")
 compare(waits, overlapped, labels=["waits first", "overlapped"], rank=0)
 
 # %%
-if (peak := overlapped.trace.peak(0)) is not None:  # a job may have fewer ranks
-    print(f"{peak.total / 1e6:.1f} MB at most on a rank")
+print(f"{held(overlapped.trace):.1f} MB at most on a rank")
 
 # %% [markdown]
 # **What to notice:** the ring sends as many bytes as the all-gather, and hides all bytes. A rank holds
@@ -626,8 +629,7 @@ def masking(q, k, v, source):
 
 
 masked = four.run(by_autograd, masking, 2048)
-if (peak := masked.trace.peak(0)) is not None:
-    print(f"{masked.trace.duration_ms:.4f} ms, {peak.total / 1e6:.1f} MB at most on a rank")
+print(f"{masked.trace.duration_ms:.4f} ms, {held(masked.trace):.1f} MB at most on a rank")
 
 # %% [markdown]
 # **What to notice:** now the ranks compute all blocks, also blocks without any pair. And for the
@@ -776,9 +778,8 @@ if None not in run.results:  # a job may have fewer ranks
 
 # %%
 for name, each in (("autograd's", masked), ("yours", run)):
-    if (peak := each.trace.peak(0)) is not None:  # a job may have fewer ranks
-        sent, held = each.trace.traffic.sent(0) / 1e6, peak.total / 1e6
-        print(f"{name:10} {sent:.1f} MB sent by rank 0, {held:.1f} MB held at most")
+    sent = each.trace.traffic.sent(0) / 1e6
+    print(f"{name:10} {sent:.1f} MB sent by rank 0, {held(each.trace):.1f} MB held at most")
 
 # %% [markdown]
 # **What to notice:** your backward sends more bytes and computes the scores twice, but holds about a
@@ -1133,9 +1134,8 @@ def megabytes(part):
 
 table = dict(zip(LAYERS, steps_of(four.run(all_layers, 1024))))
 for (way, heads, kv_heads), part in table.items():
-    sent, held = megabytes(part), part.peak(0).total / 1e6
-    about = f"{heads:2} heads, {kv_heads} key heads, {way:6}"
-    print(f"{about}: {sent:.2f} MB sent, {part.duration_ms:.4f} ms, {held:4.1f} MB held")
+    about = f"{heads:2} heads, {kv_heads} key heads, {way:6}: {megabytes(part):.2f} MB sent"
+    print(f"{about}, {part.duration_ms:.4f} ms, {held(part):4.1f} MB held")
 
 # %%
 if table:  # a job may have fewer ranks

@@ -29,6 +29,10 @@ def _ms(s: Seen) -> str:
     return f"{s.ns / 1e6:.3f} ms where {s.expect['ns'].least / 1e6:.3f} would do"
 
 
+def _large(s: Seen) -> bool:
+    return bool(s.peak > s.expect["peak"].most)
+
+
 def _shares(s: Seen) -> str:
     return f"{s.peak / s.share:.1f} shares of keys and values"
 
@@ -120,7 +124,7 @@ RING = (
          "the result into the output so far."),
 )
 LEAN = (
-    Hint("gathers", lambda s: _right_but(s, "peak"),
+    Hint("gathers", lambda s: _right_but(s, "peak", "bytes") and _large(s),
          lambda s: f"Right, but a rank holds {_shares(s)} at once: the share that it reads and the "
          "share that is coming are enough. Merge each block's output at once, and keep no others."),
     *RING[:2],
@@ -210,7 +214,7 @@ RING_BACK = (
          "gradient of q stays, and is the sum of n parts."),
 )
 LEAN_BACK = (
-    Hint("keeps all", lambda s: _right_but(s, "peak"),
+    Hint("keeps all", lambda s: _right_but(s, "peak", "bytes") and _large(s),
          lambda s: f"Right, but a rank holds {_shares(s)} at once: add your part to the gradient "
          "that comes, pass it on, and keep the gradient of one share."),
     *RING_BACK[:2],

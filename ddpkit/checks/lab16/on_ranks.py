@@ -74,7 +74,8 @@ def ringed_lean(answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any]) -
         lse = q.new_full((*q.shape[:-1], 1), float(k.shape[1])).log()
         return v.mean(1, keepdim=True).expand(*q.shape), lse
 
-    out, _ = returning(answer)(q, k, v, attend, list(map(len, places)))
+    with span(FORWARD):
+        out, _ = returning(answer)(q, k, v, attend, list(map(len, places)))
     return {"output": out}
 
 
@@ -110,7 +111,8 @@ def ringed_back_lean(
     def back(q: Any, k: Any, v: Any, source: int) -> tuple[Any, Any, Any]:
         return q * (source + 1.0), k * 1.0, v * 1.0
 
-    of_q, of_k, of_v = returning(answer)(q, k, v, back, list(map(len, places)))
+    with span(FORWARD):
+        of_q, of_k, of_v = returning(answer)(q, k, v, back, list(map(len, places)))
     return {"of q": of_q, "of k": of_k, "of v": of_v}
 
 

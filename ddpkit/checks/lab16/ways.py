@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from ddpkit.checks.lab09.mistakes import Mistake
 
-Question = tuple[str, int, int, int, int, int, int]
+Question = tuple[Any, ...]  # the last, `number`, may be missing
 WAYS = ("gather", "ring", "heads")
 
 
@@ -130,8 +131,8 @@ def of_way(way: str) -> Callable[[random.Random], Question]:
 
 
 def few_key_heads(rng: random.Random) -> Question:
-    """Return a question by heads, with fewer key heads than ranks."""
+    """Return a question by heads, with fewer key heads than ranks, and without `number`."""
     n = rng.choice((6, 12))
     kv_heads = rng.choice((2, 3))
     tokens, width = n * rng.randrange(200, 4000), 8 * rng.randrange(2, 20)
-    return "heads", tokens, n * kv_heads * rng.choice((1, 2)), kv_heads, width, n, 2
+    return "heads", tokens, n * kv_heads * rng.choice((1, 2)), kv_heads, width, n
