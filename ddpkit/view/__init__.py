@@ -1,7 +1,8 @@
 """Pictures of traces. Importing this loads neither matplotlib nor IPython; drawing does.
 
 show         the still pictures in a notebook: `show`, `compare`, `stack`, `heat_map`,
-             `show_pipeline`, `show_blocks`, `show_mesh`, `show_attention`
+             `show_pipeline`, `show_blocks`, `show_mesh`, `show_attention`,
+             `show_routing`
 drawing/     what all pictures are made with: pages, plots, bars, colours, words, the widget's shell
 timeline/    who did what, when, and where the time went
 comparison/  several runs on one axis of time; `what_if` beside the recorded run
@@ -16,6 +17,7 @@ blocks/      which rank holds which block of a matrix, and what products make tr
 pipeline/    `explore_pipeline`: which micro-batch each stage works on, and when
 attention/   `show_attention`: the rank that computes each tile of queries and keys
 mesh/        `show_mesh`: the ranks of a mesh, and the groups along each dimension
+routing/     `show_routing`: the rows from each rank to each expert
 live_run/    `live`: a run while it trains
 explorer/    `explore`: every span, to point at; `write_page`: the same as an HTML file
 
@@ -42,6 +44,7 @@ from ddpkit.view.show import (
     show_blocks,
     show_mesh,
     show_pipeline,
+    show_routing,
     stack,
 )
 from ddpkit.view.state.widget import explore_state
@@ -67,6 +70,7 @@ __all__ = [
     "show_blocks",
     "show_mesh",
     "show_pipeline",
+    "show_routing",
     "stack",
     "timeline_model",
     "what_if",

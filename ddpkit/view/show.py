@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.trace import Trace, with_names
 from ddpkit.view.attention.model import attention_picture
@@ -14,6 +14,7 @@ from ddpkit.view.drawing.runs import HasTrace, skipped, trace_of
 from ddpkit.view.heat.model import heat_of
 from ddpkit.view.mesh.model import mesh_picture
 from ddpkit.view.pipeline.model import pipeline_picture
+from ddpkit.view.routing.model import routing_picture
 from ddpkit.view.stacked.model import stacked_steps
 from ddpkit.view.timeline.model import timeline_model
 
@@ -189,24 +190,20 @@ def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure
     return _present(draw, model.title, model.text)
 
 
-def show_attention(
-    places: Sequence[Iterable[int]], *, causal: bool = True, tiles: int = 2
-) -> Figure | None:
-    """Draw which rank computes which tile of a sequence's attention, and print the ranks' pairs.
+def show_routing(counts: Sequence[Iterable[Any]], per_rank: int | None = None) -> Figure | None:
+    """Draw the rows from each rank to each expert, and the rows of each rank beside their mean.
 
-    ``places[r]`` has the positions of rank r's tokens, as a list or a tensor of integers:
-    ``show_attention([range(0, 32), range(32, 64)])``. A pair is a query and a key that it sees:
-    with ``causal``, its own and all before it. Each share is cut into ``tiles`` parts; a tile of a
-    part's queries and a part's keys without any pair is left out. The picture is shown and returned
-    as by `show`. Raises ValueError if a position is on no rank or on two, and for more than 16
-    ranks or 128 stretches of positions.
+    ``counts`` is a list with a count of rows for each expert, by rank, such as each rank's
+    ``chosen.flatten().bincount(minlength=experts)``. Rank r has the experts from r * per_rank on;
+    by default the ranks share the experts evenly. The picture is shown and returned as by `show`.
+    Raises ValueError for counts that do not fit together, TypeError for counts that are no ints.
     """
-    model = attention_picture(places, causal=causal, tiles=tiles)
+    model = routing_picture(counts, per_rank)
 
     def draw() -> Figure:
-        from ddpkit.view.attention.figure import draw_attention
+        from ddpkit.view.routing.figure import draw_routing
 
-        return draw_attention(model)
+        return draw_routing(model)
 
     return _present(draw, f"{model.title}. {model.finding}", model.text)
 

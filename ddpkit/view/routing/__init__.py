@@ -1,0 +1,5 @@
+"""The rows that each rank sends to each expert, and the rows of each rank.
+
+model      numbers of rows by sender and expert, and the busiest rank in words
+figure     the static figure; `view.show.show_routing` displays it
+"""
