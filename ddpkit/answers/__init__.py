@@ -33,7 +33,9 @@ LABS: dict[str, str] = {
     "average": "lab06",
     "average_by_gather": "lab04",
     "average_flat": "lab04",
+    "average_gradients": "lab17",
     "average_per_parameter": "lab04",
+    "balance_loss": "lab17",
     "barrier": "lab02",
     "best_cap": "lab05",
     "best_plan": "lab14",
@@ -45,6 +47,8 @@ LABS: dict[str, str] = {
     "bytes_sent": "lab16",
     "call": "lab08",
     "checkpoint_every": "lab10",
+    "combine": "lab17",
+    "dispatch": "lab17",
     "drifted": "lab10",
     "expected_hours": "lab09",
     "fit": "lab09",
@@ -64,6 +68,7 @@ LABS: dict[str, str] = {
     "monitored_barrier": "lab07",
     "no_sync": "lab06",
     "noise_scale": "lab09",
+    "nudged": "lab17",
     "one_f_one_b": "lab11",
     "own_tokens": "lab16",
     "pair_groups": "lab07",
@@ -84,6 +89,7 @@ LABS: dict[str, str] = {
     "patient_o": "lab10",
     "pieces": "lab13",
     "pipeline_step": "lab11",
+    "place": "lab17",
     "plan": "lab09",
     "plan_bytes": "lab14",
     "powersgd_hook": "lab07",
@@ -101,6 +107,7 @@ LABS: dict[str, str] = {
     "ring_gradients": "lab16",
     "rnn_layer": "lab11",
     "round_robin": "lab03",
+    "route": "lab17",
     "save_checkpoint": "lab10",
     "scatter": "lab02",
     "seconds_per_round": "lab08",
@@ -127,6 +134,7 @@ LABS: dict[str, str] = {
     "unflatten": "lab05",
     "unused_parameters": "lab06",
     "who_waits": "lab00",
+    "within_capacity": "lab17",
     "zigzag": "lab16",
 }
 
@@ -149,6 +157,7 @@ TITLES: dict[str, tuple[str, str]] = {
     "lab14": ("14_plans", "65"),
     "lab15": ("15_capstone", "90"),
     "lab16": ("16_context", "90"),
+    "lab17": ("17_experts", "90"),
 }
 
 

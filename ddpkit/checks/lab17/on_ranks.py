@@ -1,0 +1,133 @@
+"""Lab 17: the functions that run on each rank: answers between a forward and a backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddpkit.exercises.guard import returning
+from ddpkit.rank.record.marks import span
+
+Answer = Callable[..., Any]
+
+FORWARD, BACKWARD = "forward of the check", "backward of the check"  # spans around each
+
+
+def _group(members: Sequence[int] | None) -> Any:
+    return None if members is None else dist.new_group(list(members))
+
+
+def dispatched(
+    answer: Answer, x: Any, chosen: Any, per_rank: int, members: Sequence[int] | None = None
+) -> Any:
+    """Return the rows, the ticket and the gradient of x; None on ranks outside the group.
+
+    The gradient of a row is the row itself times the number of its expert, counted from 1.
+    """
+    group = _group(members)
+    if members is not None and dist.get_rank() not in members:
+        return None
+    given, choices = x.clone().requires_grad_(), chosen.clone()
+    with span(FORWARD):
+        rows, local, ticket = returning(answer)(given, choices, per_rank, group)
+    order, sends, takes = ticket[:3]
+    mine = dist.get_rank(group) * per_rank
+    with span(BACKWARD):
+        if rows.requires_grad and len(rows) == len(local):
+            factor = (local + mine + 1).to(rows.dtype)
+            rows.backward(rows.detach() * factor[:, None])
+    return {
+        "rows": rows.detach(),
+        "local": local,
+        "order": _numbers(order),
+        "sends": _numbers(sends),
+        "takes": _numbers(takes),
+        "gradient": given.grad,
+        "kept": torch.equal(given, x) and torch.equal(choices, chosen),
+    }
+
+
+def _numbers(found: Any) -> Any:
+    return found.tolist() if isinstance(found, torch.Tensor) else found
+
+
+def combined(
+    answer: Answer,
+    made: Any,
+    weights: Any,
+    ticket: Any,
+    gradient: Any,
+    members: Sequence[int] | None = None,
+) -> Any:
+    """Return the output, and the gradients of `made` and of the weights."""
+    group = _group(members)
+    if members is not None and dist.get_rank() not in members:
+        return None
+    rows, shares = made.clone().requires_grad_(), weights.clone().requires_grad_()
+    with span(FORWARD):
+        output = returning(answer)(rows, shares, (*ticket, group))
+    with span(BACKWARD):
+        if output.requires_grad and output.shape == gradient.shape:
+            output.backward(gradient)
+    return {
+        "output": output.detach(),
+        "of rows": rows.grad,
+        "of weights": shares.grad,
+        "kept": torch.equal(rows, made) and torch.equal(shares, weights),
+    }
+
+
+def balanced(answer: Answer, probabilities: Any, chosen: Any) -> dict[str, Any]:
+    """Return the loss, and the gradient of the probabilities."""
+    given, choices = probabilities.clone().requires_grad_(), chosen.clone()
+    with span(FORWARD):
+        loss = returning(answer)(given, choices)
+    with span(BACKWARD):
+        if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
+            torch.autograd.backward(loss)
+    return {
+        "loss": float(loss),
+        "gradient": given.grad,
+        "kept": torch.equal(given, probabilities) and torch.equal(choices, chosen),
+    }
+
+
+def new_bias(answer: Answer, bias: Any, chosen: Any, rate: float) -> dict[str, Any]:
+    """Return the bias of the next step; "kept" tells that the old bias is unchanged."""
+    old, choices = bias.clone(), chosen.clone()
+    with span(FORWARD):
+        found = returning(answer)(old, choices, rate)
+    return {"bias": found, "kept": torch.equal(old, bias) and torch.equal(choices, chosen)}
+
+
+def averaged(
+    answer: Answer, shared: Sequence[Any], own: Sequence[Any], groups: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    """Return the gradients that the answer leaves, of shared parameters and of own experts."""
+    same: Any = None
+    for members in groups:
+        group = dist.new_group(list(members))
+        if dist.get_rank() in members:
+            same = group
+    parameters = [[_parameter(each) for each in each_kind] for each_kind in (shared, own)]
+    with span(FORWARD):
+        answer(*parameters, same)
+    of_shared, of_experts = ([_copied(p.grad) for p in each] for each in parameters)
+    kept = all(not p.detach().any() for each in parameters for p in each)
+    return {"shared": of_shared, "experts": of_experts, "kept": kept}
+
+
+def _parameter(gradient: Any) -> Any:
+    """Return a parameter of zeros with this gradient; a tuple is the shape of one without."""
+    missing = isinstance(gradient, tuple)
+    parameter = nn.Parameter(torch.zeros(gradient if missing else gradient.shape))
+    parameter.grad = None if missing else gradient.clone()
+    return parameter
+
+
+def _copied(gradient: Any) -> Any:
+    return None if gradient is None else gradient.detach().clone()
