@@ -139,7 +139,7 @@ def counts_around(rng: random.Random, n: int, experts: int, tokens: int, k: int)
             return counts
 
 
-class Gradients:
+class ExpertGradients:
     """Gradients of shared parameters and of experts, by rank, on a mesh of `same` × `ep`."""
 
     def __init__(self, rng: random.Random, same: int, ep: int, *, missing: bool = False) -> None:

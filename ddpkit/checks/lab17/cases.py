@@ -302,11 +302,11 @@ def nudged(answer: Answer, rng: random.Random) -> Iterator[Case]:
 @exercise("average_gradients", lab="17", points=3, returns=False)
 def average_gradients(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """Each gradient that of the mean of all ranks' losses, and sent only where it belongs."""
-    from ddpkit.checks.lab17.balance import Gradients
+    from ddpkit.checks.lab17.balance import ExpertGradients
     from ddpkit.checks.lab17.on_ranks import averaged
 
     for same, ep, missing in ((2, 2, False), (1, 4, False), (4, 1, False), (2, 2, True), (1, 1, 0)):
-        asks, n = Gradients(rng, same, ep, missing=bool(missing)), same * ep
+        asks, n = ExpertGradients(rng, same, ep, missing=bool(missing)), same * ep
         right, (shared, own) = asks.right(), asks.sizes()
         about = f"mesh of {same} × {ep}"
         least = (shared if n > 1 else 0) + (own if same > 1 else 0)
