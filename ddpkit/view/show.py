@@ -190,6 +190,28 @@ def show_blocks(*matrices: Matrix, ranks: int = 4, whole: bool = True) -> Figure
     return _present(draw, model.title, model.text)
 
 
+def show_attention(
+    places: Sequence[Iterable[int]], *, causal: bool = True, tiles: int = 2
+) -> Figure | None:
+    """Draw which rank computes which tile of a sequence's attention, and print the ranks' pairs.
+
+    ``places[r]`` has the positions of rank r's tokens, as a list or a tensor of integers:
+    ``show_attention([range(0, 32), range(32, 64)])``. A pair is a query and a key that it sees:
+    with ``causal``, its own and all before it. Each share is cut into ``tiles`` parts; a tile of a
+    part's queries and a part's keys without any pair is left out. The picture is shown and returned
+    as by `show`. Raises ValueError if a position is on no rank or on two, and for more than 16
+    ranks or 128 stretches of positions.
+    """
+    model = attention_picture(places, causal=causal, tiles=tiles)
+
+    def draw() -> Figure:
+        from ddpkit.view.attention.figure import draw_attention
+
+        return draw_attention(model)
+
+    return _present(draw, f"{model.title}. {model.finding}", model.text)
+
+
 def show_routing(counts: Sequence[Iterable[Any]], per_rank: int | None = None) -> Figure | None:
     """Draw the rows from each rank to each expert, and the rows of each rank beside their mean.
 
