@@ -9,6 +9,7 @@ import io
 import pickle
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import pairwise
 
@@ -553,6 +554,18 @@ def test_a_call_that_gloo_refuses_holds_up_nothing() -> None:
         assert value == 2
         assert spans(run, "all_reduce", rank) == [(began + 110, began + 610)]
         assert ends(run, rank)["K1"] - began == 620
+
+
+def test_the_first_collective_of_a_thread_ends() -> None:
+    """A thread's first question starts a thread that reads answers; the start is a moment, too."""
+
+    def run() -> list[object]:
+        gathered: list[object] = [None, None]
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(dist.all_gather_object, gathered, dist.get_rank()).result()
+        return gathered
+
+    assert Cluster(2, machine="A100").run(run, timeout=60).results == [[0, 1], [0, 1]]
 
 
 def test_a_thread_that_is_joined_waits_for_the_main_threads_launches() -> None:

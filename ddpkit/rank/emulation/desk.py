@@ -42,6 +42,7 @@ class Desk:
         self._lock = threading.Lock()
         self._answers: dict[int, queue.SimpleQueue[Due]] = {}
         self._reader: threading.Thread | None = None
+        self._starting = threading.Lock()  # the start of a thread may `tell` the timekeeper
         self._actors, self._questions = count(MAIN + 1), count(1)
         self.numbers = count(1)  # of operations
         self.before_ask: Callable[[], None] = lambda: None  # sends a device's launches
@@ -166,7 +167,7 @@ class Desk:
         self._others.close()
 
     def _read_answers(self) -> None:
-        with self._lock:
+        with self._starting:
             if self._reader is None:
                 self._reader = threading.Thread(
                     target=self._read, name="ddpkit-answers", daemon=True
