@@ -54,6 +54,12 @@ def test_what_mp_spawn_would_start_are_the_ranks() -> None:
         on(2, "spawns.py", "3")
 
 
+@pytest.mark.parametrize("how", [{}, EMULATED])
+def test_mp_spawn_again_and_for_fewer_processes(how: dict[str, Any], tmp_path: Path) -> None:
+    run = on(2, "spawns_again.py", str(tmp_path), **how)
+    assert [run.traffic.collectives(rank)["all_reduce"].times for rank in (0, 1)] == [3, 2]
+
+
 @pytest.mark.parametrize("link", [None, "1 Gbit/s, 10 us"])
 def test_workers_of_a_data_loader(link: str | None) -> None:
     assert on(2, "workers.py", link=link).traffic.collectives(0)["all_reduce"].times == 2

@@ -24,13 +24,17 @@ from ddpkit.torch_private import Feature, explain, meet, require
 
 _init_process_group = dist.init_process_group  # torch's own: a script is given another
 _times_joined = 1
+_default_name = ""
 
 
-def join(mine: Assignment, store: Any, times: int = 1) -> None:
-    """Join the default process group of the run; a script may leave it and join several times."""
-    global _times_joined
+def join(mine: Assignment, store: Any, times: int = 1, name: str = "") -> None:
+    """Join the default process group of the run, for the first time or after having left.
+
+    A default group of fewer ranks than the run has needs a name in the records of calls.
+    """
+    global _times_joined, _default_name
     register()
-    _times_joined = times
+    _times_joined, _default_name = times, name
     hook = sys.excepthook
     if mine.alike is not None:
         _let_few_meet(mine.alike)
@@ -78,7 +82,7 @@ def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup
     everybody = tuple(options.global_ranks_in_group)  # empty for the default group
     # `Agent` reads these two here, while gloo waits for the members.
     members = everybody if alike is None else alike.running(everybody)
-    name = str(options.group_id) if members else ""
+    name = str(options.group_id) if members else _default_name
     if name and _times_joined > 1:
         name += f" of time {_times_joined}"  # torch begins to number its groups again
     everybody = everybody or tuple(range(size))

@@ -9,18 +9,18 @@ has ended, would wait for the GIL, and the group's end for them.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from itertools import count
 from typing import Any
 
 import torch.distributed as dist
 from torch import multiprocessing
 from torch.distributed import PrefixStore
 
-from ddpkit.protocol.assignment import Assignment
+from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group.asked import AskedGroups, default_backend, replace
 from ddpkit.rank.group.backend import join
@@ -46,7 +46,8 @@ class Joining:
 
     def __init__(self, mine: Assignment, store: Any) -> None:
         self._mine, self._store = mine, store
-        self._times, self._pid = count(1), os.getpid()
+        self._times, self._spawns, self._pid = 0, 0, os.getpid()
+        self._size = mine.world_size  # ranks of the next default group
         self.groups = AskedGroups(default_backend(mine), OURS)
 
     def init_process_group(
@@ -67,7 +68,7 @@ class Joining:
             )
         for name, given, here in (
             ("rank", rank, self._mine.rank),
-            ("world_size", world_size, self._mine.world_size),
+            ("world_size", world_size, self._size),
         ):
             if given not in (-1, None, here):
                 start = f", or start `ddpkit run -n {given}`" if name == "world_size" else ""
@@ -81,9 +82,12 @@ class Joining:
                 "run` starts one process for each rank, as torchrun does, and only these "
                 "processes may join"
             )
-        emulated, times = machine.current(), next(self._times)
+        self._times += 1
+        emulated, times = machine.current(), self._times
         with emulated.clocks.mine.stopped() if emulated else nullcontext():
-            join(self._mine, PrefixStore(f"time {times}", self._store), times)
+            mine = dataclasses.replace(self._mine, world_size=self._size)
+            name = f"spawn {self._spawns}" if self._size < self._mine.world_size else ""
+            join(mine, PrefixStore(f"time {times}", self._store), times, name)
         self.groups.keep(dist.group.WORLD)
         self.groups.default = str(dist.Backend(backend or default_backend(self._mine)))
         if (recorder := current()) is not None:
@@ -99,23 +103,58 @@ class Joining:
         *_: Any,
         **__: Any,
     ) -> Any:
-        """Call a function as the one of its processes whose number is this rank's.
+        """Call a function as the process whose number is this rank's.
+
+        Of more ranks than `nprocs`, the first `nprocs` call the function; all ranks go on when
+        these have returned. As a process would, a call leaves the groups that it has joined, and
+        its changes of the environment end with it. Raises ValueError if there are fewer ranks.
 
         Under torchrun such a script would start all these processes on each rank.
         """
-        if nprocs != self._mine.world_size:
+        size, rank = self._mine.world_size, self._mine.rank
+        if nprocs > size or (nprocs < size and self._mine.alike is not None):
             raise ValueError(
-                f"mp.spawn(nprocs={nprocs}) in a job of {self._mine.world_size} ranks: the ranks "
+                f"mp.spawn(nprocs={nprocs}) in a job of {size} ranks: the ranks "
                 "have been started, and each calls the function. Start the job with "
                 f"`ddpkit run -n {nprocs}`."
             )
-        if self._mine.rank == 0:
+        self._spawns += 1
+        if rank == 0 and self._spawns == 1:
             print(
                 "ddpkit run: mp.spawn starts no processes; each rank calls the function",
                 file=sys.stderr,
             )
-        fn(self._mine.rank, *args)
+        if rank < nprocs:
+            self._as_a_process(fn, args, nprocs)
+        if nprocs < size:
+            self._wait_for(range(nprocs))
         return None if join else Ended()
+
+    def _wait_for(self, ranks: range) -> None:
+        """Wait until the first ranks have returned from a call, and number groups as they do.
+
+        Code after the call may read files that the call wrote, and a group of all ranks needs one
+        number on all ranks.
+        """
+        keys = [f"spawn {self._spawns} of rank {each}" for each in ranks]
+        if self._mine.rank in ranks:
+            self._store.set(keys[self._mine.rank], str(self._times))
+        self._store.wait(keys, GROUP_TIMEOUT)
+        self._times = max(int(self._store.get(key)) for key in keys)
+
+    def _as_a_process(self, fn: Callable[..., Any], args: tuple[Any, ...], nprocs: int) -> None:
+        """Call a function in a job of `nprocs` ranks."""
+        was_joined, environ = dist.is_initialized(), dict(os.environ)
+        self._size = nprocs
+        os.environ["WORLD_SIZE"] = str(nprocs)
+        try:
+            fn(self._mine.rank, *args)
+        finally:
+            self._size = self._mine.world_size
+        os.environ.clear()
+        os.environ.update(environ)
+        if dist.is_initialized() and not was_joined:
+            dist.destroy_process_group()
 
 
 def _limit(backend: str, timeout: Any) -> float:

@@ -167,7 +167,13 @@ def _flush_files(before: list[object]) -> None:
 
 
 def _end_as_an_interpreter(before: list[object]) -> None:
-    """Wait for the script's threads, and call what it has registered for the end."""
+    """Wait for the script's threads, and call the functions registered for the end.
+
+    `concurrent.futures` registers a function that ends the idle threads of every open pool, and the
+    interpreter calls this function before it waits for threads.
+    """
+    for end_of_threads in reversed(getattr(threading, "_threading_atexits", ())):
+        end_of_threads()
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
