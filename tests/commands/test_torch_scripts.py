@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ddpkit import ClusterError, RankError, Run
+from ddpkit import ClusterError, Deadlock, Mismatch, RankError, Run
 from ddpkit.commands.summary import summary
 from ddpkit.view import write_page
 from ddpkit.view.drawing import words
@@ -58,6 +58,21 @@ def test_what_mp_spawn_would_start_are_the_ranks() -> None:
 def test_mp_spawn_again_and_for_fewer_processes(how: dict[str, Any], tmp_path: Path) -> None:
     run = on(2, "spawns_again.py", str(tmp_path), **how)
     assert [run.traffic.collectives(rank)["all_reduce"].times for rank in (0, 1)] == [3, 2]
+
+
+@pytest.mark.parametrize("how", [{}, {"link": "1 Gbit/s, 10 us"}, EMULATED])
+def test_two_backends_are_two_queues(how: dict[str, Any]) -> None:
+    for rank in (0, 1):
+        sums = [
+            span.args.get("group_desc", "")
+            for span in on(2, "two_backends.py", **how).trace.of(rank)
+            if span.name == "all_reduce"
+        ]
+        assert sorted(sums) == [""] * 4 + ["cpu:gloo [0, 1]"] * 4
+    with pytest.raises(Mismatch, match="group cpu:gloo"):
+        on(2, "two_backends.py", "mismatch", **how)
+    with pytest.raises(Deadlock):
+        on(2, "two_backends.py", "other queue", **how)
 
 
 @pytest.mark.parametrize("link", [None, "1 Gbit/s, 10 us"])

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.group import absent
+from ddpkit.rank.group.backend import asked_for
 from ddpkit.rank.group.recorded import RecordedGroup
 
 HOMES = (dist, dist.distributed_c10d, dist.device_mesh)
@@ -76,7 +77,8 @@ class AskedGroups:
         if absent.groups_made is not None:
             by_members = more[0] if more else kwargs.get("use_local_synchronization")
             absent.groups_made.made(ranks, bool(by_members))
-        group = self._new_group(ranks, GROUP_TIMEOUT, None, None, *more[:2], **kwargs)
+        with asked_for(backend or self.default):
+            group = self._new_group(ranks, GROUP_TIMEOUT, None, None, *more[:2], **kwargs)
         self.keep(group)
         if isinstance(group, RecordedGroup):
             group.answers_as = str(dist.Backend(backend or self.default))

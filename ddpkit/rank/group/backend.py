@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from ddpkit.rank.group.absent import Absent, GroupsMade
 from ddpkit.rank.group.direct import Direct
 from ddpkit.rank.group.emulated import EmulatedGroup
 from ddpkit.rank.group.making import by_the_kit
+from ddpkit.rank.group.of_host import HostOf
 from ddpkit.rank.group.recorded import RecordedGroup
 from ddpkit.rank.record.recorder import current
 from ddpkit.torch_private import Feature, explain, meet, require
@@ -25,6 +27,18 @@ from ddpkit.torch_private import Feature, explain, meet, require
 _init_process_group = dist.init_process_group  # torch's own: a script is given another
 _times_joined = 1
 _default_name = ""
+_asked: str | None = None  # the backend that the user has asked for, while a group is made
+
+
+@contextmanager
+def asked_for(backend: str | None) -> Iterator[None]:
+    """A block that makes a group for which the user has asked for a backend."""
+    global _asked
+    _asked = backend
+    try:
+        yield
+    finally:
+        _asked = None
 
 
 def join(mine: Assignment, store: Any, times: int = 1, name: str = "") -> None:
@@ -66,15 +80,26 @@ def register() -> None:
     require(Feature.RUNS)
     if hasattr(dist.Backend, "DDPKIT_GLOO"):
         return
-    for backend, make in (("gloo", _make), ("nccl", partial(_make, on_gpu=True))):
+    for backend, make in (("gloo", _make_queues), ("nccl", partial(_make_queues, on_gpu=True))):
         dist.Backend.register_backend(
             f"ddpkit_{backend}", make, extended_api=True, devices=["cpu", "cuda"]
         )
     nccl.post_batches_as_one()  # once: under torchrun a process makes many runs
 
 
-def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
-    """A recorded group: c10d calls this for the default group and for every `new_group`."""
+def _make_queues(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup:
+    """A recorded group: c10d calls this for the default group and for every `new_group`.
+
+    A group of two backends has a second group for the calls of the host.
+    """
+    group = _make(options, options.store, on_gpu=on_gpu)
+    if _asked is not None and "," in _asked and not on_gpu:
+        group.of_host = _make(options, PrefixStore("cpu", options.store), "cpu:gloo")
+    return group
+
+
+def _make(options: Any, store: Any, described: str = "", *, on_gpu: bool = False) -> RecordedGroup:
+    """A recorded group that meets in a store; one that is `described` has records of its own."""
     recorder, emulated = current(), machine.current()
     assert recorder is not None, "ddpkit's backend works inside a run only"
     rank, size = options.group_rank, options.group_size
@@ -85,7 +110,10 @@ def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup
     name = str(options.group_id) if members else _default_name
     if name and _times_joined > 1:
         name += f" of time {_times_joined}"  # torch begins to number its groups again
+    name = f"{name} {described}".strip()
     everybody = everybody or tuple(range(size))
+    if name:
+        members = everybody if alike is None else alike.running(everybody)
     of_absent = None
     if alike is not None and alike.running(everybody) != everybody:
         of_absent = Absent(alike, everybody, rank)
@@ -93,21 +121,24 @@ def _make(options: Any, _: Any = None, *, on_gpu: bool = False) -> RecordedGroup
     with by_the_kit(), emulated.clocks.mine.stopped() if emulated else nullcontext():
         if emulated is not None:
             emulated.meet(name, everybody)  # the agent is told
-        inner = dist.ProcessGroupGloo(options.store, rank, size, options.timeout)
+        inner = dist.ProcessGroupGloo(store, rank, size, options.timeout)
     if emulated is None:
         with by_the_kit():
             gpus = nccl.make(options) if on_gpu else None
-        return RecordedGroup(inner, Direct(inner, gpus).start, name, everybody, recorder, gpus)
+        start = Direct(inner, gpus).start
+        return RecordedGroup(inner, start, name, everybody, recorder, gpus, described=described)
 
     def of_callbacks() -> Any:
-        store = PrefixStore("callbacks", options.store)
+        apart = PrefixStore("callbacks", store)
         with by_the_kit():
-            return started(dist.ProcessGroupGloo(store, rank, size, options.timeout))
+            return started(dist.ProcessGroupGloo(apart, rank, size, options.timeout))
 
     def started(inner: Any) -> Any:
         start = Direct(inner).start
         return start if of_absent is None else of_absent.around(start)
 
+    own: Any = HostOf(emulated) if described else emulated
     return EmulatedGroup(
-        *(inner, started(inner), name, everybody, recorder, emulated, of_callbacks, of_absent)
+        *(inner, started(inner), name, everybody, recorder, own, of_callbacks, of_absent),
+        described=described,
     )

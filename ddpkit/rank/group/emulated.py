@@ -71,9 +71,12 @@ class EmulatedGroup(RecordedGroup):
         machine: Machine,
         start_of_callbacks: Callable[[], Start],
         of_absent: Absent | None = None,
+        described: str = "",
     ) -> None:
         running = () if of_absent is None else of_absent.running
-        super().__init__(inner, self._emulated, name, members, recorder, running=running)
+        super().__init__(
+            *(inner, self._emulated, name, members, recorder), running=running, described=described
+        )
         self._absent = of_absent
         self._machine, self._direct = machine, start
         self._make_twin = start_of_callbacks

@@ -27,6 +27,7 @@ from ddpkit.rank.group.methods import (
     PAIRWISE,
     REFUSED,
 )
+from ddpkit.rank.group.placed import by_place
 from ddpkit.rank.group.work import AllOf, InStream, RecordedWork, alive
 from ddpkit.rank.record.call import RecordedCall
 from ddpkit.rank.record.recorder import Known, Recorder
@@ -49,11 +50,13 @@ class RecordedGroup(dist.ProcessGroup):
         recorder: Recorder,
         on_gpu: Any = None,
         running: tuple[int, ...] = (),
+        described: str = "",
     ) -> None:
         super().__init__(inner.rank(), len(members))  # type: ignore[call-arg]  # its stub is wrong
         self._inner, self._start, self._recorder = inner, start, recorder
         self._name, self._members, self._on_gpu = name, members, on_gpu
-        self._running = running or members
+        self._running, self._described = running or members, described
+        self.of_host: RecordedGroup | None = None  # where the user has asked for two backends
         if recorder.groups is not None:  # other ranks may wait in a group that this rank destroys
             recorder.groups.append(self)
         self._buckets: dict[Any, Known] = {}  # of DDP's reducer
@@ -74,10 +77,10 @@ class RecordedGroup(dist.ProcessGroup):
         return f"<ProcessGroup {named} {list(self._members)}>"
 
     def shutdown(self) -> None:
-        """Leave gloo's connections open: `destroy_process_group` calls this method.
+        """Leave gloo's connections open, until the process ends.
 
         A closed connection would be an error of the ranks that still wait in a call, and would hide
-        the call that this rank never made. The connections end with the process.
+        the call that this rank never made.
         """
         if self._on_gpu is not None:
             self._on_gpu.shutdown()
@@ -95,6 +98,7 @@ class RecordedGroup(dist.ProcessGroup):
         """What the group is called in records: it tells the ranks' groups apart."""
         return self._name
 
+    @by_place
     def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
         op = COLLECTIVES[method]
         as_nccl = self._as_nccl(args)
@@ -115,8 +119,7 @@ class RecordedGroup(dist.ProcessGroup):
             strides=strides,
             **arguments.splits(op, args, len(self._members)),
         )
-        inner = self._begun(call, method, *args, **kwargs)
-        work = self._started(inner, call, args)
+        work = self._started(inner := self._begun(call, method, *args, **kwargs), call, args)
         # The wait of a blocking call sees its end; a callback in gloo's thread would take the GIL.
         if inner is not None and getattr(options, "asyncOp", True):
             self._tell_when_done(inner, call)
@@ -175,12 +178,14 @@ class RecordedGroup(dist.ProcessGroup):
         call.work = inner
         return inner
 
+    @by_place
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Work:
         peer = self._peer("send", "dst", dstRank)
         call = self._posted_message("send", tensors, peer=peer, tag=tag)
         call.holds = arguments.numbers(tensors[0])
         return self._started(self._begun(call, "send", tensors, dstRank, tag), call, tensors)
 
+    @by_place
     def recv(self, tensors: list[torch.Tensor], srcRank: int, tag: int = 0) -> Work:
         peer = self._peer("recv", "src", srcRank)
         call = self._posted_message("recv", tensors, peer=peer, tag=tag)
@@ -251,6 +256,7 @@ class RecordedGroup(dist.ProcessGroup):
         there_are = f"ranks 0 to {last}" if last else "rank 0 only"
         raise ValueError(f"{op}({argument}={group_rank}): this group has {there_are}")
 
+    @by_place
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
         call = self._posted_message("recv", tensors, tag=tag)
         return self._started(self._begun(call, "recv_anysource", tensors, tag), call, tensors)
@@ -306,7 +312,7 @@ class RecordedGroup(dist.ProcessGroup):
     @cached_property
     def _desc(self) -> str:
         """What the user calls the group. c10d says it after the group was made: ask at a call."""
-        return arguments.group_desc(getattr(self, "group_desc", ""))
+        return self._described or arguments.group_desc(getattr(self, "group_desc", ""))
 
     def _bucket_posted(self, bucket: torch.Tensor, caller: FrameType | None) -> RecordedCall:
         """Write down a bucket's all_reduce. What is known of it is kept: each step has it."""
@@ -389,8 +395,5 @@ RecordedGroup.__name__ = "ProcessGroup"
 
 
 def is_reducer(caller: FrameType | None) -> bool:
-    """Whether C++ calls, from inside a backward: DDP's reducer, and not a hook in Python.
-
-    A GPU's backward runs in a thread of C++'s own, where no Python called it.
-    """
+    """True for a call of DDP's reducer in C++, and not of a hook; a GPU's has no caller."""
     return caller is None or caller.f_code.co_name == torch_private.IN_BACKWARD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ class RecordedCall:
     from_anybody: bool = False  # a receive that named no source
     claimed: bool = False  # its work was waited for, or seen to be done, or has given its future
     versions: Any = None  # versions of the call's tensors at the post: `rank.group.changed`
+    own_now: Callable[[], int] | None = None  # the clock of a call on no stream of a device
     changed: bool = False  # the code changed a tensor before `claimed`
 
     def numbered(self) -> Call:

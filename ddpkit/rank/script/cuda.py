@@ -171,7 +171,7 @@ def _to(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> An
         if there or torch_private.moves_up(frame):
             tensor = gpus.take(tensor, non_blocking=_non_blocking(args, kwargs))
         elif gpus.holds(tensor) and (not is_torchs(frame) or torch_private.moves_down(frame)):
-            tensor = gpus.places.bring(tensor, non_blocking=_non_blocking(args, kwargs))
+            tensor = gpus.bring(tensor, non_blocking=_non_blocking(args, kwargs))
         if tensor is not given:
             kwargs.pop("copy", None)
         return original(tensor, *args, **kwargs)
@@ -196,8 +196,7 @@ def _cuda(
 
 def _cpu(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     if gpus.holds(tensor):
-        assert gpus.places is not None
-        return gpus.places.bring(tensor)
+        return gpus.bring(tensor)
     by_torch = is_torchs(sys._getframe(2))
     return gpus.fetch(original(tensor, *args, **kwargs), tensor, by_torch=by_torch)
 

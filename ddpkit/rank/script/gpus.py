@@ -12,11 +12,11 @@ from torch import nn
 
 from ddpkit import torch_private
 from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED
+from ddpkit.rank.group import placed
 
 if TYPE_CHECKING:
     from ddpkit.rank.emulation.places import Places
 
-MARK = "_ddpkit_on_gpu"
 # Parts of what torch says where something needs a GPU, and the script is to be told why.
 WANTS_A_GPU = (
     *("Cannot access accelerator device", "Tried to instantiate dummy base class"),
@@ -83,22 +83,30 @@ class Gpus:
         """Return a tensor of a GPU: a copy, unless the tensor is there."""
         if not is_plain(tensor) or self.has(tensor):
             return tensor
-        if self.places is not None:
-            return self.places.take(tensor, non_blocking=non_blocking)
-        return self.mark(tensor.clone())
+        if self.places is None:
+            return self.mark(tensor.clone())
+        return self.mark(self.places.take(tensor, non_blocking=non_blocking))
+
+    def bring(self, tensor: Any, *, non_blocking: bool = False) -> Any:
+        """Return a copy of an emulated GPU's tensor in the host's memory."""
+        assert self.places is not None
+        made = self.places.bring(tensor, non_blocking=non_blocking)
+        placed.unmark(made)
+        return made
 
     def fetch(self, tensor: Any, given: Any, *, by_torch: bool) -> Any:
         """Return the result of `.cpu()` on `given`; torch's own result is `tensor`."""
         if not self._said or not is_plain(given) or not same(tensor, given):
             return tensor
         made_here = given.is_leaf and given.requires_grad  # by the script, on the CPU
-        if self.places is None and (_is_marked(given) or not (by_torch or made_here)):
-            return tensor.clone()
+        if self.places is None and (placed.is_marked(given) or not (by_torch or made_here)):
+            tensor = tensor.clone()
+            placed.unmark(tensor)
         return tensor
 
     def has(self, tensor: Any) -> bool:
         """True if a plain tensor is known to be on a GPU."""
-        return _is_marked(tensor) if self.places is None else self.places.is_on_device(tensor)
+        return placed.is_marked(tensor) if self.places is None else self.places.is_on_device(tensor)
 
     def holds(self, tensor: Any) -> bool:
         """True for a tensor on an emulated GPU, after the first use of a GPU."""
@@ -109,14 +117,14 @@ class Gpus:
     def mark(self, tensor: Any) -> Any:
         """Put a tensor on a GPU, without a copy; return the tensor."""
         if is_plain(tensor):
-            setattr(tensor.untyped_storage(), MARK, True)
+            placed.mark(tensor)
             if self.places is not None:
                 self.places.put(tensor, DEVICE)
         return tensor
 
     def mark_storage(self, storage: Any) -> Any:
         """Put a storage on a GPU, without a copy; return the storage."""
-        setattr(storage, MARK, True)
+        setattr(storage, placed.MARK, True)
         if self.places is not None:
             self.places.put(torch.empty(0, dtype=torch.uint8).set_(storage), DEVICE)
         return storage
@@ -133,10 +141,6 @@ def is_plain(tensor: Any) -> bool:
     """True for a dense tensor with a storage on the CPU: no DTensor, no fake tensor."""
     plain = type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
     return plain and tensor.layout == torch.strided and tensor.is_cpu
-
-
-def _is_marked(tensor: Any) -> bool:
-    return hasattr(tensor.untyped_storage(), MARK)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -23,7 +23,8 @@ from torch.distributed import PrefixStore
 from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group.asked import AskedGroups, default_backend, replace
-from ddpkit.rank.group.backend import join
+from ddpkit.rank.group.backend import asked_for, join
+from ddpkit.rank.group.placed import following
 from ddpkit.rank.record.recorder import current
 
 MINUTES, MINUTES_NCCL = 30, 10  # the default timeouts of torch.distributed.constants
@@ -87,7 +88,10 @@ class Joining:
         with emulated.clocks.mine.stopped() if emulated else nullcontext():
             mine = dataclasses.replace(self._mine, world_size=self._size)
             name = f"spawn {self._spawns}" if self._size < self._mine.world_size else ""
-            join(mine, PrefixStore(f"time {times}", self._store), times, name)
+            with asked_for(backend):
+                join(mine, PrefixStore(f"time {times}", self._store), times, name)
+        if backend and "," in backend:
+            following.begin()
         self.groups.keep(dist.group.WORLD)
         self.groups.default = str(dist.Backend(backend or default_backend(self._mine)))
         if (recorder := current()) is not None:

@@ -76,6 +76,8 @@ class LaunchedScript:
             raise
         finally:
             _flush_files(before)
+            if (placed := sys.modules.get("ddpkit.rank.group.placed")) is not None:
+                placed.following.end()
         _end_as_an_interpreter(before)
 
     @property

@@ -1,0 +1,32 @@
+"""Calls of the host on a rank with a device: a group of two backends hands such calls to gloo.
+
+gloo's calls are on no stream. The host waits for them, and the device goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpkit.protocol.emulation import After
+from ddpkit.rank.emulation.carried import Carrying
+from ddpkit.rank.emulation.machine import Machine
+
+
+class HostOf:
+    """The machine of a rank, without the machine's device."""
+
+    device = None
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def post(self, operation: Carrying, args: Any, *, by_nccl: bool = False) -> After:
+        """Wait for bytes that gloo still carries to the call's tensors."""
+        if self._machine.device is not None:
+            self._machine.device.carried.touch(args)
+        operation.call.own_now = lambda: self._machine.clocks.mine.now()
+        operation.call.posted = operation.call.own_now()
+        return ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
