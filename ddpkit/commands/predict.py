@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,14 +165,21 @@ def _speeds(model: Forecast, machine: str, recorded_on: str | None) -> tuple[flo
 
 
 def loaded(files: tuple[Path, ...]) -> Forecast:
-    """Return the model of the trace in these files."""
+    """Return the model of the trace in these files.
+
+    Raises ClickException for a step with calls that the model leaves out.
+    """
     from ddpkit.simulate import forecast
+    from ddpkit.simulate.parallelism import seen
 
     with said_if_long() as doing:
         doing(reading(files))
         trace = load(files)
         doing(f"Learning from {count(trace.steps, 'step')}.")
-        return forecast(trace)
+        found = seen(trace)
+        if not found.is_data_parallel:
+            raise click.ClickException(f"{files[0].name}: {found.refusal()}")
+        return replace(forecast(trace), seen=found)
 
 
 def stated(model: Forecast, **changed: Any) -> Any:
@@ -191,6 +199,8 @@ def described(model: Forecast, files: tuple[Path, ...]) -> list[str]:
         f"{count(len(step.gradients), 'gradient')} of {size(step.bytes)} in "
         f"{count(len(model.buckets), 'bucket')}; {recorded / 1e6:.4g} ms a step by the model"
     ]
+    if model.seen is not None:
+        lines.append(model.seen.stated())
     if model.recorded:
         lines.append(
             f"{len(model.recorded)} of {count(model.world_size, 'rank')} recorded "

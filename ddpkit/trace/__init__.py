@@ -3,6 +3,7 @@
 span        Span: one operation of one rank, from a time to a time
 base        the spans of all ranks, the facts of the run, and what can be asked of them
 trace       Trace: these, with save, load and to_chrome
+cycles      the ends of steps, told from the cycle of a rank's optimizers
 breakdown   Breakdown: where a rank's time went: compute only, overlapped, exposed, copy, idle
 copies      CopyTotal: the copies between host and device, by direction
 traffic     Traffic, Count: who sent how much to whom
@@ -30,7 +31,15 @@ from ddpkit.trace.memory import MEMORY_KINDS, MemoryLevel
 from ddpkit.trace.names import name_of, with_names
 from ddpkit.trace.peers import collectives, match_peers, messages
 from ddpkit.trace.rounds import latencies, rounds
-from ddpkit.trace.span import CHANGED, COMPUTE_KINDS, OPERATIONS, UNWAITED, Scalar, Span
+from ddpkit.trace.span import (
+    CHANGED,
+    COMPUTE_KINDS,
+    OPERATIONS,
+    OPTIMIZER,
+    UNWAITED,
+    Scalar,
+    Span,
+)
 from ddpkit.trace.trace import Trace
 from ddpkit.trace.traffic import Count, Traffic
 
@@ -39,6 +48,7 @@ __all__ = [
     "COMPUTE_KINDS",
     "MEMORY_KINDS",
     "OPERATIONS",
+    "OPTIMIZER",
     "UNENDED",
     "UNWAITED",
     "Activity",

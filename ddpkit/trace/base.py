@@ -12,6 +12,7 @@ from typing import Self
 from ddpkit.errors import TraceError
 from ddpkit.text import count
 from ddpkit.trace.breakdown import Activity, Breakdown
+from ddpkit.trace.cycles import ends_of_steps
 from ddpkit.trace.deaths import died_ns
 from ddpkit.trace.intervals import Interval
 from ddpkit.trace.made import how_made
@@ -165,6 +166,15 @@ class BaseTrace:
             self._cut[k] = replace(self, spans=spans, bounds=bounds)
         return self._cut[k]
 
+    def marks_of(self, rank: int) -> list[int]:
+        """The ends of a rank's marked steps, or of its optimizers where no step is marked, in ns.
+
+        A step has several of these ends where a program has several optimizers.
+        """
+        marked = any(row == "step" for _, row in self._by_row)
+        kind = "step" if marked else "optimizer"
+        return sorted(span.end_ns for span in self.of(rank) if span.kind == kind)
+
     @property
     def step_windows(self) -> Mapping[int, list[Interval]]:
         """The (start, end) in ns of each step that a rank took, by rank."""
@@ -226,8 +236,8 @@ class BaseTrace:
 
 
 def _steps_by_optimizer(spans: Sequence[Span]) -> list[Interval]:
-    """Steps that end with their optimizer span; the first starts with the first compute."""
-    ends = sorted(span.end_ns for span in spans if span.kind == "optimizer")
+    """Steps that end with their last optimizer; the first step starts with the first compute."""
+    ends = ends_of_steps(spans)
     if not ends:
         return []
     # Operations outside modules may be those that make the model and the data.

@@ -64,8 +64,8 @@ def _from_a_common_step(trace: Trace, gone: Mapping[int, Dropped]) -> tuple[list
     """The spans since the first step that all ranks have, and those before it."""
     first, begins = max(each.steps for each in gone.values()), {}
     for rank, dropped in gone.items():
-        surplus = trace.step_windows[rank][: first - dropped.steps]
-        begins[rank] = surplus[-1][1] if surplus else trace.start_ns
+        surplus = trace.marks_of(rank)[: first - dropped.steps]
+        begins[rank] = surplus[-1] if surplus else trace.start_ns
     early = [span for span in trace.spans if span.start_ns < begins[span.rank]]
     return [span for span in trace.spans if span.start_ns >= begins[span.rank]], early
 
@@ -73,6 +73,8 @@ def _from_a_common_step(trace: Trace, gone: Mapping[int, Dropped]) -> tuple[list
 def _in_words(trace: Trace, gone: Mapping[int, Dropped]) -> str:
     """ "the last 812 of 5,000 steps"."""
     if steps := max(each.steps for each in gone.values()):
+        marks = max(len(trace.marks_of(rank)) for rank in gone)
+        steps //= max(1, round(marks / trace.steps)) if trace.steps else 1
         return f"the last {trace.steps:,} of {steps + trace.steps:,} steps"
     rank = max(gone, key=lambda rank: gone[rank].spans)
     kept = len(trace.of(rank))

@@ -19,6 +19,7 @@ UNWAITED = (
 )
 CHANGED = "changed"  # among a span's args: the code changed a tensor of the call before its wait
 
+OPTIMIZER = "optimizer"  # an arg of the spans of a rank's second optimizer, and of later ones
 READY = "ready"  # an arg of a backward's span: the number of gradients ready at the end
 OPERATIONS = "operations"  # among a span's args: its compute lies outside all modules
 

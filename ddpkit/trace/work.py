@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ddpkit.trace.base import BaseTrace
-from ddpkit.trace.span import Scalar, Span
+from ddpkit.trace.span import OPTIMIZER, Scalar, Span
 
 COUNTED = ("flops", "recomputed_flops", "peak_ns", "recomputed_peak_ns")
 
@@ -52,13 +52,17 @@ def step_work(trace: BaseTrace, step: int) -> dict[int, WorkDone]:
     for rank in trace.recorded_ranks:
         start, end = part.window_of(rank)
         ends = [span for span in part.of(rank) if span.kind in ("step", "optimizer")]
-        last = _last([span for span in ends if span.kind == "step"] or ends)
-        if end > start and last is not None:
-            flops, again, peak, again_peak = (int(last.get(name, 0)) for name in COUNTED)
-            stated = {name: float(each) for name, each in last.items() if name not in COUNTED}
+        marked = [span for span in ends if span.kind == "step"]
+        if end > start and ends:
+            own = [_last(marked)] if marked else [span.args for span in ends]
+            flops, again, peak, again_peak = (
+                sum(int(each.get(name, 0)) for each in own) for name in COUNTED
+            )
+            apart = (*COUNTED, OPTIMIZER)
+            stated = {name: float(each) for name, each in own[-1].items() if name not in apart}
             found[rank] = WorkDone(end - start, flops, again, peak, again_peak, stated)
     return found
 
 
-def _last(spans: list[Span]) -> Mapping[str, Scalar] | None:
-    return max(spans, key=lambda span: span.end_ns).args if spans else None
+def _last(spans: list[Span]) -> Mapping[str, Scalar]:
+    return max(spans, key=lambda span: span.end_ns).args

@@ -12,9 +12,10 @@ import functools
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.optim.optimizer import (
@@ -28,6 +29,7 @@ from ddpkit.rank.record.loose import LooseOperations
 from ddpkit.rank.record.recorder import Recorder
 from ddpkit.rank.where import user_call
 from ddpkit.torch_private import own_modules, own_parameters, put_first
+from ddpkit.trace import OPTIMIZER
 
 
 def watch(recorder: Recorder) -> ExitStack:
@@ -78,6 +80,8 @@ class _Compute:
         self.recorder = recorder
         self.depth = 0  # how many modules we are inside of
         self.now = recorder.clock.now
+        self._numbers = count()
+        self.optimizers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # a number for each
         self.stepping: list[tuple[int, Moment]] = []  # optimizers, the outer first: id, since when
         # Each parameter that has our hook, by its id, and the hook.
         self.hooked: dict[int, tuple[ref[torch.Tensor], Any]] = {}
@@ -181,7 +185,11 @@ class _Compute:
         start = self._forget_step(id(optimizer))
         if start is not None and not self.stepping:
             name = type(optimizer).__name__
-            self.recorder.log.end_step("optimizer", name, start, self.now())
+            if optimizer not in self.optimizers:
+                self.optimizers[optimizer] = next(self._numbers)
+            number = self.optimizers[optimizer]
+            which = {OPTIMIZER: number} if number else {}
+            self.recorder.log.end_step("optimizer", name, start, self.now(), **which)
 
     def _forget_step(self, optimizer: int) -> Moment | None:
         """Since when the optimizer steps; it does so no more, nor do those in it."""

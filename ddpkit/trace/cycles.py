@@ -1,0 +1,45 @@
+"""The ends of training steps, told from the optimizers of a rank that marks no steps.
+
+A step may have several optimizers: Muon for matrices and AdamW for the rest, which step one after
+the other, or the two of a GAN, with a backward before each. A step ends with the last optimizer of
+the cycle that repeats.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from ddpkit.trace.span import OPTIMIZER, Span
+
+LONGEST = 64  # optimizers in a cycle
+WORK = ("forward", "backward")
+
+
+def ends_of_steps(spans: Sequence[Span]) -> list[int]:
+    """Return the end of each step of a rank, in ns, in order."""
+    marks = _marks(spans)
+    length = period([kinds for kinds, _ in marks])
+    return [end for _, end in marks][length - 1 :: length]
+
+
+def period(kinds: Sequence[object]) -> int:
+    """Return the length of the cycle of a sequence that repeats at least once; 1 if none does."""
+    for length in range(1, min(len(kinds) // 2, LONGEST) + 1):
+        if all(one == other for one, other in zip(kinds, kinds[length:], strict=False)):
+            return length
+    return 1
+
+
+def _marks(spans: Sequence[Span]) -> list[tuple[tuple[str, ...], int]]:
+    """Return the optimizers that step without work between them, and the end of the last one."""
+    steps = sorted((s for s in spans if s.kind == "optimizer"), key=lambda s: s.end_ns)
+    work = sorted(span.start_ns for span in spans if span.kind in WORK)
+    marks: list[tuple[tuple[str, ...], int]] = []
+    for step in steps:
+        kind = f"{step.name} {step.args.get(OPTIMIZER, 0)}"
+        if marks:
+            kinds, end = marks[-1]
+            if kind not in kinds and bisect_left(work, end) == bisect_left(work, step.start_ns):
+                marks[-1] = (*kinds, kind), step.end_ns
+                continue
+        marks.append(((kind,), step.end_ns))
+    return marks
