@@ -978,6 +978,29 @@ _known(
     probe=lambda: builtin_table() is None or isinstance(builtin_table(), dict),
 )
 
+COALESCING = "_coalescing_manager"  # a block of torch.distributed, in which calls go together
+
+
+def coalescing_manager() -> Any:
+    """Return the block that joins calls."""
+    import torch.distributed as dist
+
+    return getattr(dist.distributed_c10d, COALESCING)
+
+
+def set_coalescing_manager(block: Any) -> None:
+    """Put a block in the place of torch's."""
+    import torch.distributed as dist
+
+    setattr(dist.distributed_c10d, COALESCING, block)
+
+
+def _joins_calls() -> bool:
+    return [*inspect.signature(coalescing_manager()).parameters][:2] == ["group", "device"]
+
+
+_known(Feature.SCRIPTS, f"torch.distributed.distributed_c10d.{COALESCING}", probe=_joins_calls)
+
 MEMORY_HISTORY = "_record_memory_history"  # a function of torch.cuda.memory
 _known(Feature.SCRIPTS, f"torch.cuda.memory.{MEMORY_HISTORY}", probe=lambda: True)
 

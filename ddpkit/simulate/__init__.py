@@ -38,7 +38,7 @@ noise          noisy_steps: such a step with ranks that are late, each step anot
 scaling        scaling, Scaled: such a step on 1, 2, 4, … ranks, the batch growing or shared out
 whatif         what_if: a recorded run with other buckets, another link, or a slow rank: a Trace;
                fit_link: the link on which recorded all_reduces took as long as they did
-parallelism    Seen: the kinds of parallelism in a recorded step; `predict` refuses all but one
+parallelism    StepCalls: the kinds of parallelism in a recorded step; `predict` refuses all but one
 forecast       forecast, Forecast: a recorded run as a model of others, with its error
 
 Link and Links, latency and bandwidth of one rank and of all, are those of `ddpkit.link`.

@@ -17,7 +17,7 @@ from ddpkit.errors import TraceError
 from ddpkit.link import Links, LinkSpec
 from ddpkit.simulate.buckets import Bucket, assign_buckets
 from ddpkit.simulate.data_parallel import Replay, replay
-from ddpkit.simulate.parallelism import Seen
+from ddpkit.simulate.parallelism import StepCalls
 from ddpkit.simulate.step import Step, after_warm_up, recorded_buckets
 from ddpkit.simulate.whatif import recorded_link
 from ddpkit.trace import Trace
@@ -37,7 +37,7 @@ class Forecast:
     recorded: tuple[
         int, ...
     ] = ()  # the recorded ranks, if some are missing: the others count as copies
-    seen: Seen | None = None  # the calls of the typical step
+    seen: StepCalls | None = None  # the calls of the typical step
 
     @property
     def ratio(self) -> float | None:

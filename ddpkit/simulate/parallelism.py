@@ -1,4 +1,4 @@
-"""`Seen`: the kinds of parallelism in a recorded step, and the calls that the model leaves out.
+"""`StepCalls`: the kinds of parallelism in a recorded step, and calls that the model leaves out.
 
 `Forecast` has a model of data parallelism: all_reduces of gradients, posted in the backward or
 between the backward and the optimizer, in a group of all ranks. All other calls tell of another
@@ -23,7 +23,7 @@ FORWARD, BACKWARD, AFTER = "in the forward", "in the backward", "after the backw
 
 
 @dataclass(frozen=True)
-class Seen:
+class StepCalls:
     """The calls of a recorded step.
 
     gradients  the number and bytes of the all_reduces of gradients, on one rank
@@ -96,14 +96,14 @@ class Seen:
         )
 
 
-def seen(trace: Trace) -> Seen:
+def seen(trace: Trace) -> StepCalls:
     """Return the calls of the last step after the warm-up, on the rank with most of them.
 
     Profilers record kernels, which run later than the forward that launched them; there a call
     counts as one in the backward.
     """
     if not trace.steps:
-        return Seen(Count(0, 0))
+        return StepCalls(Count(0, 0))
     cut = trace.step(after_warm_up(trace)[-1])
     profiled = trace.facts.get("recorded_by") == "torch.profiler"
     each = [
@@ -115,7 +115,7 @@ def seen(trace: Trace) -> Seen:
 
 def _of_rank(
     spans: Sequence[Span], window: tuple[int, int], world_size: int, *, profiled: bool
-) -> Seen:
+) -> StepCalls:
     backwards = sorted(s.start_ns for s in spans if s.kind == "backward")
     forwards = sorted((s.start_ns, s.end_ns) for s in spans if s.kind == "forward")
     last_backward = max((s.end_ns for s in spans if s.kind == "backward"), default=window[1])
@@ -140,4 +140,4 @@ def _of_rank(
         key = span.name, here, str(span.args.get("group_desc", ""))
         others[key] = Count(others[key].times + 1, others[key].bytes + span.bytes)
         ns += span.end_ns - max(span.ready_ns or span.start_ns, span.start_ns)
-    return Seen(gradients, dict(others), ns, window[1] - window[0])
+    return StepCalls(gradients, dict(others), ns, window[1] - window[0])

@@ -68,12 +68,29 @@ def test_what_scripts_ask_of_autocast_memory_and_fsdp() -> None:
     assert run.traffic.collectives(0)["all_gather"].times > 0
 
 
-def test_an_error_of_torchs_for_want_of_a_gpu_is_explained(tmp_path: Path) -> None:
-    script = tmp_path / "wants.py"
-    script.write_text("import torch\ntorch.ones(2).to(torch.device(0))\n")
-    done = ddpkit_run("-n", "1", script, cwd=tmp_path)
+@pytest.mark.parametrize("how", [[], ["modelled"]])
+def test_calls_that_scripts_make_once_or_twice(how: list[str]) -> None:
+    machine = {"machine": "A100", "link": "100 Gbit/s, 5 us"} if how else {}
+    assert on(2, "gpu_calls.py", *how, **machine).traffic.collectives(0)["all_reduce"].times > 3
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("graph", "cannot stand in for torch.cuda.CUDAGraph: a graph replays kernels"),
+        (
+            "device",
+            'line 25: no GPU here, but this call needs a real GPU. Write torch.device("cuda',
+        ),
+        ("backend", "line 26: no GPU here, but this call needs a real GPU. Call dist's functions"),
+        ("comm", "gpu_calls.py, line 27: no GPU here, but this call needs a real GPU."),
+    ],
+)
+def test_a_refusal_names_the_line_and_a_way_round(call: str, says: str, tmp_path: Path) -> None:
+    done = ddpkit_run("-n", "1", SCRIPTS / "gpu_calls.py", call, cwd=tmp_path)
     assert done.returncode == 1
-    assert "no GPU here, but this call needs a real GPU." in done.stderr
+    assert says in done.stderr
+    assert "gpu_calls.py" in done.stderr
 
 
 def test_a_gpt_accumulates_gradients_as_on_gpus(tmp_path: Path) -> None:

@@ -60,15 +60,23 @@ def _may_take_a_mask(func: Any) -> bool:
     return torch_private.schema_of(func).name.removeprefix("aten::") in _MASKED
 
 
-def _said_to_be_eager(compiles: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `torch.compile` with a warning for the first call by the user's code."""
-    said = False
+def _eager(compiles: Callable[..., Any], *, says: bool) -> Callable[..., Any]:
+    """Return `torch.compile` after which all code runs eagerly.
+
+    The compiler leaves out code under a mode, but then refuses `fullgraph=True`.
+
+    says  True warns at the first call by the user's code
+    """
+    known = False
 
     @wraps(compiles)
     def warns_once(*args: Any, **kwargs: Any) -> Any:
-        nonlocal said
-        if not said and not is_torchs(sys._getframe(1)):
-            said = True
+        nonlocal known
+        first = not known and not is_torchs(sys._getframe(1))
+        known = known or first
+        if first:
+            torch.compiler.set_stance("force_eager")
+        if first and says:
             text = (
                 "torch.compile: on a modelled machine all code runs eagerly, and each operation "
                 "is counted as if nothing were fused"
@@ -294,10 +302,9 @@ class Counted:
                     recorder.reads = self._uncomputed.reads
                     blocks.enter_context(self._uncomputed.reads_noted())
                     blocks.enter_context(shapes_only(self._device, lambda: self.places))
-                if recorder.rank == 0:
-                    torchs = torch.compile
-                    blocks.callback(setattr, torch, torchs.__name__, torchs)
-                    torch.compile = _said_to_be_eager(torchs)
+                torchs = torch.compile
+                blocks.callback(setattr, torch, torchs.__name__, torchs)
+                torch.compile = _eager(torchs, says=recorder.rank == 0)
                 blocks.enter_context(self.memory.watched())
                 blocks.enter_context(self.here(recorder.loose))
                 yield

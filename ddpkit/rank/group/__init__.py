@@ -16,6 +16,7 @@ uncarried  calls on large tensors without values, for which gloo carries a few e
 absent     groups with absent ranks, each of which is a copy of a running rank
 believed   what NCCL takes and gloo refuses, for scripts that believe to have NCCL
 placed     tensors on a script's GPU, and groups with two backends
+following  marks the results of operations on such tensors
 of_host    calls of the host on a rank with a device
 nccl       where NCCL differs from gloo
 emulated   when the emulated network ends an operation

@@ -15,8 +15,11 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from ddpkit import torch_private
 from ddpkit.rank.emulation import machine
+from ddpkit.rank.group import arguments
 from ddpkit.rank.group.staged import MESSAGES, Landing
 from ddpkit.torch_private import ALL_GATHER, REDUCE_SCATTER
 
@@ -37,6 +40,7 @@ def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
 
     Raises TypeError for a reduction of a type in which gloo cannot add.
     """
+    args = _scaled_before(method, args)
     if method in GATHERS or method in SCATTERS:
         output, input, *rest = args
         small, large = (input, output) if method in GATHERS else (output, input)
@@ -52,6 +56,27 @@ def fitted(method: str, args: tuple[Any, ...], size: int) -> tuple[Any, ...]:
         args = ([_as_it_lies(each) for each in args[0]], *args[1:])
     fitting: tuple[Any, ...] = _bytes_of_float8(method, args)
     return fitting
+
+
+def _scaled_before(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a sum of inputs times a factor, NCCL's PREMUL_SUM, as a plain sum."""
+    options = arguments.options(args)
+    if arguments.reduction(options) != "PREMUL_SUM":
+        return args
+    factor = options.reduceOp.__getstate__()[1]
+    plain = type(options)()
+    for name in ("timeout", "asyncOp", "rootRank", "rootTensor"):
+        if hasattr(options, name):
+            setattr(plain, name, getattr(options, name))
+    plain.reduceOp = dist.ReduceOp.SUM
+    with torch.no_grad():
+        if method in ("allreduce", "allreduce_coalesced", "reduce"):  # in place
+            for each in arguments.tensors(args[0]):
+                each.mul_(factor)
+            scaled = args[:1]
+        else:
+            scaled = (args[0], torch_private.tree_map(lambda each: each * factor, args[1]))
+    return *scaled, *(plain if each is options else each for each in args[len(scaled) :])
 
 
 def _as_it_lies(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from datetime import timedelta
 from typing import Any
 
-from ddpkit.rank.group import staged
+import torch
+
+from ddpkit.rank.group import arguments, staged
+from ddpkit.rank.group.believed import SCATTERS as INTO_ONE
 from ddpkit.rank.group.methods import RENAMED
+from ddpkit.rank.group.work import NamedWork
 from ddpkit.rank.record.call import RecordedCall
+
+SCATTERS = ("reduce_scatter", *INTO_ONE)
 
 
 class Direct:
@@ -21,4 +29,51 @@ class Direct:
         found = getattr(group, method, None) or getattr(group, RENAMED[method])
         if method in staged.MESSAGES and group is self._inner and args[0][0].is_cuda:
             return staged.start(found, method, *args)
-        return found(*args, **kwargs)
+        started = found(*args, **kwargs)
+        if method in SCATTERS and group is self._inner:
+            return Scattered(started, arguments.tensors(args[:1]))
+        return started
+
+
+class Scattered(NamedWork):
+    """A reduce_scatter of gloo's, which has no future and no result of its own."""
+
+    def __init__(self, inner: Any, outputs: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._inner, self._outputs = inner, outputs
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return bool(self._inner.wait(timeout) if timeout else self._inner.wait())
+
+    def is_completed(self) -> bool:
+        return bool(self._inner.is_completed())
+
+    def is_success(self) -> bool:
+        return bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        return self._inner.exception()
+
+    def result(self) -> list[torch.Tensor]:
+        return self._outputs
+
+    def synchronize(self) -> None:
+        self._inner.synchronize()
+
+    def get_future(self) -> Any:
+        """Return a future of the outputs, for which a thread waits."""
+        if self._future is None:
+            future: Any = torch.futures.Future()
+            self._future = future
+
+            def take() -> None:
+                try:
+                    self._inner.wait()
+                except Exception as error:
+                    future.set_exception(error)
+                else:
+                    future.set_result(self._outputs)
+
+            threading.Thread(target=take, daemon=True, name="ddpkit-wait").start()
+        return self._future

@@ -62,14 +62,7 @@ class EmulatedFuture(torch.futures.Future[Any]):
     def _take_from(self, inner: Any) -> None:
         """Be done when gloo is."""
         self._uncarried = getattr(inner, "results", [])  # see `uncarried.Uncarried`
-        try:
-            inner.get_future().add_done_callback(lambda done: self._take(done.value))
-        except RuntimeError:  # gloo's reduce_scatter has none
-            threading.Thread(
-                target=lambda: self._take(lambda: inner.wait() and inner.result()),
-                daemon=True,
-                name="ddpkit-wait",
-            ).start()
+        inner.get_future().add_done_callback(lambda done: self._take(done.value))
 
     def _take(self, value: Callable[[], Any]) -> None:
         try:

@@ -13,22 +13,16 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, TypeVar, cast
 
 import torch
 
 from ddpkit.rank.callers import sends_an_object
 from ddpkit.rank.group import arguments
-from ddpkit.rank.mode import PlainMode
-from ddpkit.torch_private import schema_of, tree_leaves
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK = "_ddpkit_on_gpu"
-# Operations that may bring values of a GPU to the host.
-_COPIES = ("aten::copy_", "aten::_foreach_copy_", "aten::_to_copy", "aten::_copy_from")
 
 
 def mark(tensor: torch.Tensor) -> None:
@@ -72,58 +66,3 @@ def by_place(method: F) -> F:
         return method(self, *args)
 
     return cast(F, placed)
-
-
-class Marking(PlainMode):
-    """A mode that marks the results of operations on marked tensors."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if not func.is_view and schema_of(func).name not in _COPIES:
-            given = [*_plain((args, kwargs))]
-            if any(map(is_marked, given)):
-                for made in _plain(out if out is not None else given):
-                    mark(made)
-        return out
-
-
-def _plain(values: Any) -> list[torch.Tensor]:
-    return [
-        each
-        for each in tree_leaves(values)
-        if type(each) in (torch.Tensor, torch.nn.Parameter) and each.layout == torch.strided
-    ]
-
-
-class Following:
-    """Marks results in all threads of a script with two queues."""
-
-    def __init__(self) -> None:
-        self._undo = ExitStack()
-        self._on = False
-
-    def begin(self) -> None:
-        """Mark results from here on, in this thread and in threads to come."""
-        if self._on:
-            return
-        self._on = True
-        self._undo.enter_context(Marking())
-        run = threading.Thread.run
-
-        def marked(thread: threading.Thread) -> None:
-            with Marking():
-                run(thread)
-
-        kind: Any = threading.Thread
-        kind.run = marked
-        self._undo.callback(setattr, kind, "run", run)
-
-    def end(self) -> None:
-        """Mark results no more."""
-        self._undo.close()
-        self._on = False
-
-
-following = Following()

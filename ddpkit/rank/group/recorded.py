@@ -21,6 +21,7 @@ from torch.distributed import Work
 from ddpkit import torch_private
 from ddpkit.protocol.call import Call, to_itself
 from ddpkit.rank.group import arguments, believed, changed, layout, shared_memory
+from ddpkit.rank.group.direct import Scattered
 from ddpkit.rank.group.methods import (
     COLLECTIVES,
     INPUT_COMES_SECOND,
@@ -332,10 +333,9 @@ class RecordedGroup(dist.ProcessGroup):
         return self._recorder.post(known, self.has_nccl and bucket.is_cuda)
 
     def _tell_when_done(self, inner: Any, call: RecordedCall) -> None:
-        try:
-            future = inner.get_future()
-        except RuntimeError:  # gloo's reduce_scatter has none: it is done when it is waited for
+        if isinstance(inner, Scattered):  # done when the program waits: a future costs a thread
             return
+        future = inner.get_future()
         call.future = future
         future.add_done_callback(self._recorder.teller(call))
 

@@ -55,6 +55,10 @@ class NamedWork(Work):
     def __repr__(self) -> str:
         return "<Work>"
 
+    def block_current_stream(self) -> None:
+        """Let the current stream wait."""
+        self.wait()
+
 
 class RecordedWork(NamedWork):
     """A pending operation that says when it is waited for, and when it is done."""

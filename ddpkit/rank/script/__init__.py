@@ -6,4 +6,6 @@ gpus       the GPUs of a rank without GPUs, and the tensors there
 cuda       cuda means the CPU: tensors and modules on a machine without a GPU
 two_memories  an emulated device beside its host: the place of a tensor, and copies
 stand_ins  torch.cuda, as a script sees it on such a machine
+gpu_calls  rarer calls of GPUs: stand-ins, and refusals in a sentence
+sync_batch_norm  nn.SyncBatchNorm on a CPU
 """

@@ -39,6 +39,7 @@ from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation.held import PINNED
 from ddpkit.rank.script.gpus import Gpus, is_plain, same
+from ddpkit.rank.script.sync_batch_norm import without_sync_batch_norm
 
 LIKE = ("empty", "ones", "zeros", "full", "rand", "randn", "randint")
 ALIASING = ("as_tensor", "asarray")  # these may return what they are given
@@ -59,6 +60,7 @@ def become_the_cpu(gpus: Gpus) -> None:
         (torch.Tensor, "to", _to),
         (torch.Tensor, "cuda", _cuda),
         (torch.Tensor, "cpu", _cpu),
+        (torch.Tensor, "type", _type),
         (torch.Tensor, "pin_memory", _pin_memory),
         (torch.UntypedStorage, "cuda", _storage_cuda),
         (nn.Module, "to", _module_to),
@@ -194,6 +196,13 @@ def _cuda(
     return gpus.take(tensor, non_blocking=non_blocking)
 
 
+def _type(gpus: Gpus, original: Any, tensor: Any, dtype: Any = None, *rest: Any, **kw: Any) -> Any:
+    if not isinstance(dtype, str) or not dtype.startswith("torch.cuda."):
+        return original(tensor, dtype, *rest, **kw) if dtype is not None else original(tensor)
+    gpus.used()
+    return gpus.take(original(tensor, dtype.replace("torch.cuda.", "torch."), *rest, **kw))
+
+
 def _cpu(gpus: Gpus, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     if gpus.holds(tensor):
         return gpus.bring(tensor)
@@ -283,11 +292,13 @@ def _ddp(
 ) -> None:
     if any(map(gpus.means, device_ids or ())):
         device_ids = output_device = None
-    original(ddp, module, device_ids, output_device, *rest, **kwargs)
+    with without_sync_batch_norm():
+        original(ddp, module, device_ids, output_device, *rest, **kwargs)
 
 
 def _fsdp(gpus: Gpus, original: Any, fsdp: Any, *args: Any, **kwargs: Any) -> None:
-    if gpus.means(kwargs.get("device_id")):
+    device = kwargs.get("device_id")
+    if gpus.means(device) or (device is None and gpus.is_used):
         kwargs["device_id"] = torch.device("cpu")
         if gpus.places is not None:
             torch_private.applied(args[0] if args else kwargs["module"], gpus.take)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from torch import nn
 from ddpkit import torch_private
 from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED
 from ddpkit.rank.group import placed
+from ddpkit.source import is_user_file
 
 if TYPE_CHECKING:
     from ddpkit.rank.emulation.places import Places
@@ -22,7 +24,15 @@ WANTS_A_GPU = (
     *("Cannot access accelerator device", "Tried to instantiate dummy base class"),
     *("not linked with support for cuda", "Torch not compiled with CUDA", "No CUDA GPUs"),
     *("only work with GPU modules", "on supported devices: ['cuda'", "Found no NVIDIA driver"),
-    *("has no attribute '_cuda", "has no attribute '_nccl", "attribute 'ProcessGroupNCCL'"),
+    *("ATen_cuda", "device type cuda", "__cuda_array_interface__", "cufft_plan_cache"),
+    *("'torch.cuda' has no attribute", "has no attribute '_cuda"),
+    *("has no attribute '_nccl", "attribute 'ProcessGroupNCCL'"),
+)
+WAYS = (  # a part of an error, and a way round
+    ("Cannot access accelerator device", 'Write torch.device("cuda", index). '),
+    ("__cuda_array_interface__", "Hand over tensor.numpy(). "),
+    ("cufft_plan_cache", "Leave the call out. "),
+    ("device type cuda", "Call dist's functions instead of the backend's methods. "),
 )
 
 
@@ -64,13 +74,23 @@ class Gpus:
         self._said.add(text)
 
     def explain(self, error: BaseException) -> None:
-        """Add a sentence to an error of torch's that comes of there being no GPU."""
+        """Add a sentence to an error of torch's for want of a GPU: the line and a way round."""
         text = str(error)
-        if any(part in text for part in WANTS_A_GPU):
-            error.add_note(
-                f"ddpkit run: {self._why}, but this call needs a real GPU. docs/run.md, "
-                '"Where there is no GPU", lists the calls that work without a GPU.'
-            )
+        if not any(part in text for part in WANTS_A_GPU):
+            return
+        lines = [
+            each
+            for each in traceback.extract_tb(error.__traceback__)
+            if is_user_file(each.filename)
+        ]
+        where = ""
+        if lines:
+            where = f"{os.path.basename(lines[-1].filename)}, line {lines[-1].lineno}: "
+        way = next((way for part, way in WAYS if part in text), "")
+        error.add_note(
+            f"ddpkit run: {where}{self._why}, but this call needs a real GPU. {way}docs/run.md, "
+            '"Where there is no GPU", lists the calls that work without a GPU.'
+        )
 
     def means(self, device: Any) -> bool:
         """True if a device is a GPU of the rank; notes the use."""

@@ -24,7 +24,6 @@ from ddpkit.protocol.assignment import GROUP_TIMEOUT, Assignment
 from ddpkit.rank.emulation import machine
 from ddpkit.rank.group.asked import AskedGroups, default_backend, replace
 from ddpkit.rank.group.backend import asked_for, join
-from ddpkit.rank.group.placed import following
 from ddpkit.rank.record.recorder import current
 
 MINUTES, MINUTES_NCCL = 30, 10  # the default timeouts of torch.distributed.constants
@@ -37,6 +36,8 @@ def let_join(mine: Assignment, store: Any) -> Iterator[None]:
     joining = Joining(mine, store)
     with joining.groups.in_place(), ExitStack() as undo:
         replace("init_process_group", joining.init_process_group, undo)
+        if hasattr(dist, "split_group"):
+            replace("split_group", joining.split_group, undo)
         homes = multiprocessing, sys.modules["torch.multiprocessing.spawn"]
         replace("spawn", joining.spawn, undo, homes)
         yield
@@ -91,12 +92,27 @@ class Joining:
             with asked_for(backend):
                 join(mine, PrefixStore(f"time {times}", self._store), times, name)
         if backend and "," in backend:
+            from ddpkit.rank.group.following import following
+
             following.begin()
         self.groups.keep(dist.group.WORLD)
         self.groups.default = str(dist.Backend(backend or default_backend(self._mine)))
         if (recorder := current()) is not None:
             recorder.limit = _limit(self.groups.default, timeout)
         dist.group.WORLD.answers_as = self.groups.default  # type: ignore[union-attr]
+
+    def split_group(
+        self, parent_pg: Any = None, split_ranks: Any = None, *_: Any, **__: Any
+    ) -> Any:
+        """Make the groups of a split as `new_group` does; return the group with this rank."""
+        members, mine = dist.get_process_group_ranks(parent_pg or dist.group.WORLD), None
+        for ranks in split_ranks:
+            group = dist.new_group(
+                [members[rank] for rank in ranks],
+                use_local_synchronization=len(members) < self._mine.world_size,
+            )
+            mine = group if members.index(self._mine.rank) in ranks else mine
+        return mine
 
     def spawn(
         self,

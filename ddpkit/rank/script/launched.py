@@ -76,8 +76,8 @@ class LaunchedScript:
             raise
         finally:
             _flush_files(before)
-            if (placed := sys.modules.get("ddpkit.rank.group.placed")) is not None:
-                placed.following.end()
+            if (module := sys.modules.get("ddpkit.rank.group.following")) is not None:
+                module.following.end()
         _end_as_an_interpreter(before)
 
     @property

@@ -21,6 +21,7 @@ from ddpkit import torch_private
 from ddpkit.rank.callers import is_torchs
 from ddpkit.rank.emulation import machine, streams
 from ddpkit.rank.record.recorder import moment_ns
+from ddpkit.rank.script.gpu_calls import processors, stand_in_for_calls
 from ddpkit.rank.script.gpus import Gpus, on_a_gpu
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class CpuStream:
 
     def __exit__(self, *_: object) -> None:
         """Leave it: there is no other."""
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the greatest priority."""
+        return 0, -1
 
     def _nothing(self, *_: Any) -> None:
         """There is nothing to wait for."""
@@ -147,7 +153,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
     cuda.Event = CpuEvent
     cuda.current_stream = cuda.default_stream = lambda device=None: CpuStream()
     cuda.stream = lambda stream: contextlib.nullcontext(stream)
-    cuda.device = cuda.device_of = seen.device
+    cuda.device, cuda.device_of = seen.device, lambda tensor: contextlib.nullcontext(tensor)
     cuda.get_rng_state = lambda device="cuda": torch.get_rng_state()
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * count
     for name in vars(torch):
@@ -159,6 +165,7 @@ def stand_in(gpus: Gpus, count: int) -> None:
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
     torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]
+    stand_in_for_calls(gpus, count)
 
 
 def _let_streams_be_the_devices(seen: _Seen, device: Device) -> None:
@@ -166,9 +173,12 @@ def _let_streams_be_the_devices(seen: _Seen, device: Device) -> None:
     cuda: Any = torch.cuda
     cuda.Stream = cuda.ExternalStream = streams.DeviceStream
     cuda.Event = streams.DeviceEvent
-    cuda.current_stream = torch.cpu.current_stream
+    cuda.current_stream = lambda device=None: torch.cpu.current_stream()
     cuda.stream = streams.StreamContext
     cuda.set_stream = streams.set_stream
+    kind: Any = streams.DeviceStream
+    kind.cuda_stream = kind.stream_id = property(id)
+    kind.device, kind.priority_range = torch.device("cuda", 0), CpuStream.priority_range
     for home in (torch.cuda, torch.accelerator):
         seen.let(home, "synchronize", device.synchronize)
     seen.let(torch.accelerator, "current_stream", torch.cpu.current_stream)
@@ -222,7 +232,11 @@ def _stats(live: int, most: int) -> dict[str, int]:
 def _properties(name: str, memory: int) -> SimpleNamespace:
     major, minor = CAPABILITY
     return SimpleNamespace(
-        name=name, major=major, minor=minor, total_memory=memory, multi_processor_count=1
+        name=name,
+        major=major,
+        minor=minor,
+        total_memory=memory,
+        **processors(name.partition(",")[0]),
     )
 
 

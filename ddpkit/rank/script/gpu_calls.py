@@ -1,0 +1,351 @@
+"""Calls of GPUs that training scripts make once or twice: stood in for, or refused in a sentence.
+
+A call is stood in for if the CPU can give the same values (random numbers, `sdpa_kernel`,
+`capturable=`, `SyncBatchNorm`), or if the call only describes the GPU or its tools (versions,
+snapshots of memory, the profiler's switches). All other calls are refused: the sentence names the
+call and a way round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import types
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import attention
+from torch.nn import functional as F
+
+from ddpkit import torch_private
+from ddpkit.rank.callers import is_torchs
+from ddpkit.rank.emulation import machine
+from ddpkit.rank.script import sync_batch_norm
+from ddpkit.rank.script.cuda import after_import
+from ddpkit.rank.script.gpus import Gpus
+
+CUDA_VERSION = "12.8"  # the answer to `torch.version.cuda`, by which scripts choose kernels
+NCCL_VERSION = (2, 27, 3)
+GHZ = 1.4  # the clock by which `torch.cuda._sleep` counts cycles
+CAPTURABLE = "_get_capturable_supported_devices"
+# Refused calls, each with a way round.
+REFUSED = {
+    "cuda.CUDAGraph": "a graph replays kernels, and here no kernels are recorded; run the step "
+    "without the graph (torch.cuda.make_graphed_callables works, and returns the callables)",
+    "cuda.graph": "a graph replays kernels, and here no kernels are recorded; run the step without "
+    "the graph (torch.cuda.make_graphed_callables works, and returns the callables)",
+    "cuda.caching_allocator_alloc": "there is no memory of a GPU to hand out; use torch.empty",
+    "cuda.caching_allocator_delete": "there is no memory of a GPU to hand out; use torch.empty",
+    "cuda.memory.change_current_allocator": "there is no allocator of a GPU; leave the call out",
+    "cuda.memory.CUDAPluggableAllocator": "there is no allocator of a GPU; leave the call out",
+}
+SYMMETRIC = "torch.distributed._symmetric_memory"
+FLEX = "torch.nn.attention.flex_attention"
+CONTEXT_PARALLEL = "torch.distributed.tensor.experimental"
+NO_SYMMETRIC = "GPUs write into each other's memory there; use a collective instead"
+NO_CONTEXT_PARALLEL = (
+    "torch has ring attention for GPUs only; shard the heads instead, or take "
+    "torch.distributed.tensor.parallel's SequenceParallel"
+)
+# Streaming multiprocessors, bytes of the L2 cache: NVIDIA's white papers on Volta, Turing, Ampere
+# and Hopper. A machine without an entry has a single multiprocessor and no cache.
+PROCESSORS = {
+    "V100": (80, 6 << 20),
+    "T4": (40, 4 << 20),
+    "A100": (108, 40 << 20),
+    "H100": (132, 50 << 20),
+}
+
+
+def refusal(call: str, reason: str) -> str:
+    """Return the sentence with which a call is refused."""
+    return f"`ddpkit run` cannot stand in for {call}: {reason}"
+
+
+def stand_in_for_calls(gpus: Gpus, count: int) -> None:
+    """Put the stand-ins and refusals in the places of torch's functions, for good."""
+    cuda: Any = torch.cuda
+    for name, reason in REFUSED.items():
+        home, _, last = f"torch.{name}".rpartition(".")
+        if hasattr(sys.modules[home], last):
+            setattr(sys.modules[home], last, _refuses(f"torch.{name}", reason))
+    after_import(SYMMETRIC, _refuse_symmetric_memory)
+    after_import(
+        CONTEXT_PARALLEL,
+        lambda module: setattr(
+            module, "context_parallel", _refuses("context_parallel", NO_CONTEXT_PARALLEL)
+        ),
+    )
+    _random_numbers(cuda, count)
+    _tools(gpus, cuda)
+    _attention()
+    _streams(gpus, cuda)
+    if machine.counted_machine() is not None:
+        after_import(FLEX, functools.partial(_flex, gpus))
+    _let_devices_include_the_cpu()
+    sync_batch_norm.put_in_place()
+    after_import("torch.distributed.tensor", lambda _: _shard_heads())
+    _nccl(cuda)
+    _version()
+
+
+def _refuses(call: str, reason: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(refusal(call, reason))
+
+    return refuse
+
+
+def _refuse_symmetric_memory(module: Any) -> None:
+    for name in ("empty", "rendezvous", "enable_symm_mem_for_group"):
+        setattr(module, name, _refuses(f"symmetric memory ({name})", NO_SYMMETRIC))
+
+
+def _random_numbers(cuda: Any, count: int) -> None:
+    """The CPU's generator is the only generator, whatever GPU a script names."""
+    cuda.initial_seed = torch.initial_seed
+    cuda.default_generators = (torch.default_generator,) * count
+    for name in ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all"):
+        setattr(cuda.random, name, getattr(cuda, name))
+    for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "initial_seed"):
+        setattr(cuda.random, name, getattr(cuda, name))
+
+
+def _tools(gpus: Gpus, cuda: Any) -> None:
+    """Tools that measure a GPU, or change the way in which it works, have nothing to do."""
+
+    def no_snapshot(*_: Any, **__: Any) -> dict[str, list[Any]]:
+        gpus.say_once(
+            "no snapshot of a GPU's memory: --html shows the memory of a modelled machine"
+        )
+        return {"segments": [], "device_traces": []}
+
+    def profiles(*_: Any, **__: Any) -> int:
+        return 0
+
+    runtime = SimpleNamespace(
+        **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop", "cudaHostRegister"), profiles),
+        **dict.fromkeys(("cudaHostUnregister", "cudaStreamCreate"), profiles),
+        cudaMemGetInfo=lambda device=None: cuda.mem_get_info(),
+    )
+    for home in (cuda, cuda.profiler):
+        home.cudart, home.check_error = lambda: runtime, lambda res: None
+    cuda.memory_snapshot = lambda *_, **__: no_snapshot()["segments"]
+    for name in ("_snapshot", "_dump_snapshot"):
+        setattr(cuda.memory, name, no_snapshot)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "empty_cache"):
+        setattr(cuda.memory, name, getattr(cuda, name))
+    for name in ("max_memory_reserved", "memory_stats", "mem_get_info", "memory_summary"):
+        setattr(cuda.memory, name, getattr(cuda, name))
+    cuda.memory.reset_peak_memory_stats = cuda.reset_peak_memory_stats
+    cuda.get_allocator_backend = cuda.memory.get_allocator_backend = lambda: "native"
+    cuda.get_sync_debug_mode = lambda: 0
+    cuda.graph_pool_handle = lambda: (0, 0)
+    cuda.graphs.is_current_stream_capturing = cuda.is_current_stream_capturing
+    cuda._lazy_init = lambda: None
+    cuda._sleep = _sleep
+    cuda.MemPool, cuda.use_mem_pool = SimpleNamespace, lambda *_, **__: contextlib.nullcontext()
+    if hasattr(torch.accelerator, "get_memory_info"):
+        torch.accelerator.get_memory_info = lambda *_: cuda.mem_get_info()
+
+    def graphed(callables: Any, *_: Any, **__: Any) -> Any:
+        gpus.say_once("make_graphed_callables returns the callables: each kernel costs a launch")
+        return callables
+
+    cuda.make_graphed_callables = graphed
+    profiler: Any = torch.autograd.profiler
+    profiler.emit_nvtx = lambda *_, **__: contextlib.nullcontext()
+    cuda.tunable.is_enabled = lambda: False
+    module_of = torch.get_device_module
+
+    @functools.wraps(module_of)
+    def get_device_module(device: Any = None) -> Any:
+        named = torch.device(device).type if isinstance(device, str) else device
+        if is_torchs(sys._getframe(1)) or getattr(named, "type", named) not in (None, "cuda"):
+            return module_of(device)
+        return torch.cuda
+
+    setattr(torch, module_of.__name__, get_device_module)
+
+
+def _sleep(cycles: int) -> None:
+    emulated = machine.current()
+    if emulated is not None:
+        emulated.launch(round(cycles / GHZ))
+
+
+def _attention() -> None:
+    """Let a choice of attention kernels include the CPU's: flash attention, else the formula."""
+    choose = attention.sdpa_kernel
+
+    @functools.wraps(choose)
+    def sdpa_kernel(backends: Any, *args: Any, **kwargs: Any) -> Any:
+        named = list(backends) if isinstance(backends, list | tuple) else [backends]
+        kinds = attention.SDPBackend
+        on_gpus = {
+            getattr(kinds, name, None) for name in ("CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
+        }
+        if on_gpus & {*named}:
+            named += [each for each in (kinds.FLASH_ATTENTION, kinds.MATH) if each not in named]
+        return choose(named, *args, **kwargs)
+
+    attention.sdpa_kernel = sdpa_kernel
+    flags: Any = torch.backends.cuda
+    usual = flags.enable_math_sdp
+    flags.enable_math_sdp = lambda enabled: usual(True)  # the CPU needs a kernel
+
+
+def _flex(gpus: Gpus, module: Any) -> None:
+    """Let flex_attention be attention with a mask: a dispatch mode cannot count its kernel."""
+
+    @functools.wraps(module.flex_attention)
+    def flex_attention(
+        query: Any,
+        key: Any,
+        value: Any,
+        score_mod: Any = None,
+        block_mask: Any = None,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+        return_lse: bool = False,
+        **_: Any,
+    ) -> Any:
+        if score_mod is not None or return_lse:
+            raise RuntimeError(
+                refusal(
+                    "flex_attention with score_mod= or return_lse= on a modelled machine",
+                    "take a block_mask alone, or run without --machine",
+                )
+            )
+        gpus.say_once("flex_attention costs as much as attention to all blocks, masked or not")
+        mask = None
+        if block_mask is not None:
+            sizes = query.shape[0], query.shape[1], query.shape[-2], key.shape[-2]
+            mask = module.create_mask(block_mask.mask_mod, *sizes, device="cpu")
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
+        )
+
+    module.flex_attention = flex_attention
+
+
+def _let_devices_include_the_cpu() -> None:
+    """Let optimizers with `capturable=True` step on the CPU."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.optim") and hasattr(module, CAPTURABLE):
+            setattr(module, CAPTURABLE, capturable_devices)
+
+
+def capturable_devices(supports_xla: bool = True) -> list[str]:
+    """Return the kinds of devices; TorchScript compiles the function."""
+    return ["cuda", "xpu", "hpu", "xla", "cpu"]
+
+
+def _shard_heads() -> None:
+    """Let attention on DTensors shard batch and heads on the CPU, as torch does on GPUs."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    aten, places = torch.ops.aten, (Replicate(), Shard(0), Shard(1))
+    of_forward = aten._scaled_dot_product_flash_attention_for_cpu.default
+    of_backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+    def forward(*args: Any, **kwargs: Any) -> list[Any]:
+        return [([each] * 2, [each] * 3 + [None] * (len(args) - 3)) for each in places]
+
+    def backward(*args: Any, **kwargs: Any) -> list[Any]:
+        return [([each] * 3, [each] * 6 + [None] * (len(args) - 6)) for each in places]
+
+    register_sharding(of_forward)(forward)
+    register_sharding(of_backward)(backward)
+
+
+def _streams(gpus: Gpus, cuda: Any) -> None:
+    """`torch.Stream` and `torch.Event` of a GPU are the classes of torch.cuda."""
+    for name in ("Stream", "Event"):
+        setattr(torch, name, _of_gpus(gpus, getattr(torch, name), getattr(cuda, name)))
+
+
+def _of_gpus(gpus: Gpus, original: Any, stand_in: Any) -> Any:
+    class OfGpus(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original | stand_in)
+
+    class Made(metaclass=OfGpus):
+        def __new__(cls, device: Any = "cuda", *args: Any, **kwargs: Any) -> Any:
+            if not gpus.means(device):
+                return original(device, *args, **kwargs)
+            return stand_in(*args, **kwargs)
+
+    return Made
+
+
+def _nccl(cuda: Any) -> None:
+    """NCCL's version and options, which scripts set and gloo does not read."""
+    cuda.nccl.version = lambda: NCCL_VERSION
+    if not hasattr(dist, "ProcessGroupNCCL"):
+        home: Any = dist
+        home.ProcessGroupNCCL = NCCL
+        home = dist.distributed_c10d
+        home.ProcessGroupNCCL = NCCL
+    coalesce = torch_private.coalescing_manager()
+
+    @functools.wraps(coalesce)
+    def coalescing_manager(group: Any = None, device: Any = None, *args: Any, **kw: Any) -> Any:
+        return coalesce(group, None, *args, **kw)
+
+    torch_private.set_coalescing_manager(coalescing_manager)
+
+
+class NCCL:
+    """The class `ProcessGroupNCCL`, of which scripts make options."""
+
+    class Options:
+        """The options of a group: settings of NCCL, kept and not used."""
+
+        def __init__(self, **settings: Any) -> None:
+            self.config = SimpleNamespace()
+            self.is_high_priority_stream = False
+            vars(self).update(settings)
+
+    NCCLConfig = SimpleNamespace
+
+
+class _Version(types.ModuleType):
+    """The module `torch.version`, which names a version of CUDA to the script."""
+
+    @property
+    def cuda(self) -> str | None:
+        return None if is_torchs(sys._getframe(1)) else CUDA_VERSION
+
+
+def _version() -> None:
+    version = sys.modules["torch.version"]
+    if version.__dict__.get("cuda", "") is None:
+        del version.__dict__["cuda"]
+        version.__class__ = _Version
+
+
+def processors(name: str) -> dict[str, int | str]:
+    """Return the fields of a GPU's properties beside its memory, by the name of its machine."""
+    number, cache = PROCESSORS.get(name, (1, 0))
+    return {
+        "multi_processor_count": number,
+        "L2_cache_size": cache,
+        "warp_size": 32,
+        "max_threads_per_multi_processor": 2048,
+        "regs_per_multiprocessor": 65536,
+        "shared_memory_per_block": 49152,
+        "shared_memory_per_block_optin": 166912,
+        "shared_memory_per_multiprocessor": 167936,
+        "uuid": "00000000-0000-0000-0000-000000000000",
+        "pci_bus_id": 0,
+        "pci_device_id": 0,
+        "pci_domain_id": 0,
+        "is_integrated": False,
+        "is_multi_gpu_board": False,
+    }
