@@ -110,7 +110,13 @@ class MachineModel:
     host: "MachineModel | None" = None
 
     def peak(self, dtype: str = "float32") -> float:
-        """FLOP/s of a dtype, by torch's name: that of the one it is computed as, if need be."""
+        """FLOP/s of a dtype, by torch's name: that of the one it is computed as, if need be.
+
+        "tf32" is float32 on tensor cores: half of bfloat16's peak on each of NVIDIA's GPUs since
+        the A100 (data sheets of A100, H100, L4, A10), and float32's peak on older GPUs.
+        """
+        if dtype == "tf32" and dtype not in self.flops:
+            return max(self.peak(), self.flops.get("bfloat16", 0.0) / 2)
         while dtype not in self.flops:
             dtype = _COMPUTED_AS.get(dtype, "float32")
         return self.flops[dtype]

@@ -221,3 +221,27 @@ def test_a_device_has_a_bus_and_a_host(tmp_path):
 def test_a_bus_or_a_host_that_cannot_be_read_is_named(text: str, words: str):
     with pytest.raises(ValueError, match=words):
         MachineModel.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("machine", "peak"), [("A100", 156e12), ("H100", 494.5e12), ("V100", 15.7e12)]
+)
+def test_tf32_has_half_of_the_peak_of_bfloat16(machine: str, peak: float) -> None:
+    assert MachineModel.parse(machine).peak("tf32") == peak
+
+
+@pytest.mark.parametrize("allowed", ["allow_tf32", "precision"])
+def test_matrix_products_in_tf32_are_cheaper(allowed: str) -> None:
+    meter, product = Meter(MachineModel.parse("A100"), 1.0), torch.ops.aten.mm.default
+    x = torch.ones(1024, 1024)
+    before = meter.ns(product, (x, x), {}, x)
+    try:
+        if allowed == "precision":
+            torch.set_float32_matmul_precision("high")
+        else:
+            torch.backends.cuda.matmul.allow_tf32 = True
+        work = meter.ns(product, (x, x), {}, x) - meter.launch_ns
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert work == round(2 * 1024**3 / (156e12 * 0.7) * 1e9)
+    assert before == round(2 * 1024**3 / (19.5e12 * 0.7) * 1e9) + meter.launch_ns

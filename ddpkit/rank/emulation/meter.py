@@ -162,6 +162,14 @@ def _shapes(value: Any) -> Any:
     return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
 
 
+def uses_tf32() -> bool:
+    """True if the program lets matrix products in float32 run on tensor cores, as TF32."""
+    chosen = getattr(torch.backends.cuda.matmul, "fp32_precision", "none")
+    if chosen != "none":  # a setting of torch 2.9 and later
+        return bool(chosen == "tf32")
+    return torch.get_float32_matmul_precision() != "highest"
+
+
 def _lie_apart(args: Any, out: Any) -> bool:
     """True if tensors of one shape, in and out, lie in memory in different orders.
 
@@ -218,6 +226,7 @@ class Meter:
         self.free = math.isinf(speed)
         self.work = CountedFlops()
         self._peaks = cache(lambda dtype: model.peak(dtype) * speed / 1e9)  # FLOP per ns
+        self._has_tf32 = model.peak("tf32") > model.peak()
         self._transposes = "transposed" in model.kinds
         self.note: Callable[[str, str, int, int], None] | None = None  # hears of each operation
         self._rules: dict[Any, OperationRule | None] = {}
@@ -285,6 +294,8 @@ class Meter:
         dtype = self._dtypes.get(tensor.dtype)
         if dtype is None:
             dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
+        if self._has_tf32 and dtype == "float32" and rule.kind == "matmul" and uses_tf32():
+            dtype = "tf32"
         if flops:
             self.work.add(flops, flops / self._peaks(dtype))
         kind = rule.kind
