@@ -894,7 +894,7 @@ def pinned(batch: Any) -> Any:
     return pin_memory(batch)  # type: ignore[no-untyped-call]
 
 
-_known(Feature.DEVICES, "torch.utils.data._utils.pin_memory.pin_memory", probe=lambda: True)
+_known(Feature.DEVICES, "torch.utils.data._utils", probe=lambda: pinned("text") == "text")
 
 # Where FSDP2 moves parameters to the device: torch 2.7 calls the function from another module.
 MOVE_STATES = "_move_states_to_device"
@@ -1000,6 +1000,12 @@ def _joins_calls() -> bool:
 
 
 _known(Feature.SCRIPTS, f"torch.distributed.distributed_c10d.{COALESCING}", probe=_joins_calls)
+
+SYMMETRIC = "torch.distributed._symmetric_memory"  # GPUs' memory that peers write
+_known(Feature.SCRIPTS, SYMMETRIC, probe=lambda: _is_module(SYMMETRIC))
+LAZY_INIT, SLEEP = "_lazy_init", "_sleep"  # functions of torch.cuda
+_known(Feature.SCRIPTS, f"torch.cuda.{LAZY_INIT}", probe=lambda: True)
+_known(Feature.SCRIPTS, f"torch.cuda.{SLEEP}", probe=lambda: True)
 
 MEMORY_HISTORY = "_record_memory_history"  # a function of torch.cuda.memory
 _known(Feature.SCRIPTS, f"torch.cuda.memory.{MEMORY_HISTORY}", probe=lambda: True)

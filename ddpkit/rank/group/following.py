@@ -13,7 +13,7 @@ from ddpkit.rank.mode import PlainMode
 from ddpkit.torch_private import schema_of, tree_leaves
 
 # Operations that may bring values of a GPU to the host.
-_COPIES = ("aten::copy_", "aten::_foreach_copy_", "aten::_to_copy", "aten::_copy_from")
+_COPIES = ("aten::copy_", "aten::_foreach_copy_", "aten::_copy_from")
 
 
 class Marking(PlainMode):

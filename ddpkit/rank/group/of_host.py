@@ -5,11 +5,13 @@ gloo's calls are on no stream. The host waits for them, and the device goes on.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpkit.protocol.emulation import After
-from ddpkit.rank.emulation.carried import Carrying
 from ddpkit.rank.emulation.machine import Machine
+
+if TYPE_CHECKING:  # loads a part of torch that other machines do not need
+    from ddpkit.rank.emulation.carried import Carrying
 
 
 class HostOf:

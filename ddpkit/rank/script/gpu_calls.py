@@ -43,7 +43,6 @@ REFUSED = {
     "cuda.memory.change_current_allocator": "there is no allocator of a GPU; leave the call out",
     "cuda.memory.CUDAPluggableAllocator": "there is no allocator of a GPU; leave the call out",
 }
-SYMMETRIC = "torch.distributed._symmetric_memory"
 FLEX = "torch.nn.attention.flex_attention"
 CONTEXT_PARALLEL = "torch.distributed.tensor.experimental"
 NO_SYMMETRIC = "GPUs write into each other's memory there; use a collective instead"
@@ -73,7 +72,7 @@ def stand_in_for_calls(gpus: Gpus, count: int) -> None:
         home, _, last = f"torch.{name}".rpartition(".")
         if hasattr(sys.modules[home], last):
             setattr(sys.modules[home], last, _refuses(f"torch.{name}", reason))
-    after_import(SYMMETRIC, _refuse_symmetric_memory)
+    after_import(torch_private.SYMMETRIC, _refuse_symmetric_memory)
     after_import(
         CONTEXT_PARALLEL,
         lambda module: setattr(
@@ -146,8 +145,8 @@ def _tools(gpus: Gpus, cuda: Any) -> None:
     cuda.get_sync_debug_mode = lambda: 0
     cuda.graph_pool_handle = lambda: (0, 0)
     cuda.graphs.is_current_stream_capturing = cuda.is_current_stream_capturing
-    cuda._lazy_init = lambda: None
-    cuda._sleep = _sleep
+    setattr(cuda, torch_private.LAZY_INIT, lambda: None)
+    setattr(cuda, torch_private.SLEEP, _sleep)
     cuda.MemPool, cuda.use_mem_pool = SimpleNamespace, lambda *_, **__: contextlib.nullcontext()
     if hasattr(torch.accelerator, "get_memory_info"):
         torch.accelerator.get_memory_info = lambda *_: cuda.mem_get_info()

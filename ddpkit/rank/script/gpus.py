@@ -116,7 +116,11 @@ class Gpus:
 
     def fetch(self, tensor: Any, given: Any, *, by_torch: bool) -> Any:
         """Return the result of `.cpu()` on `given`; torch's own result is `tensor`."""
-        if not self._said or not is_plain(given) or not same(tensor, given):
+        if not self._said or not is_plain(given):
+            return tensor
+        if not same(tensor, given):
+            if is_plain(tensor):
+                placed.unmark(tensor)
             return tensor
         made_here = given.is_leaf and given.requires_grad  # by the script, on the CPU
         if self.places is None and (placed.is_marked(given) or not (by_torch or made_here)):

@@ -24,6 +24,8 @@ from ddpkit.rank.emulation.places import Places
 from ddpkit.rank.script.cuda import after_import
 from ddpkit.rank.script.gpus import Gpus
 
+PINS = "_ddpkit_pins"  # an attribute of a DataLoader's iterator
+
 
 def show(gpus: Gpus, places: Places) -> None:
     """Let the script see the place of each tensor, for the rest of the process."""
@@ -63,7 +65,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def note(batches: Any, loader: DataLoader[Any]) -> None:
         original(batches, loader)
-        batches._ddpkit_pins = loader.pin_memory
+        setattr(batches, PINS, loader.pin_memory)
 
     return note
 
@@ -77,7 +79,7 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def take_next(batches: Any) -> Any:
         batch = original(batches)
-        if not getattr(batches, "_ddpkit_pins", False):
+        if not getattr(batches, PINS, False):
             return batch
         emulated = machine.current()
         by_thread = isinstance(batches, torch_private.batches_of_workers())
