@@ -105,7 +105,7 @@ def batch_norm() -> None:
     inputs = [whole[own].clone().cuda().requires_grad_(), whole.clone().requires_grad_()]
     outputs = synced(inputs[0]), norms[1](inputs[1])
     for output in outputs:
-        (output.square() * torch.arange(5)).sum().backward()
+        (output.square() * torch.arange(5, device="cuda")).sum().backward()
     torch.testing.assert_close(outputs[0], outputs[1][own])
     torch.testing.assert_close(inputs[0].grad, inputs[1].grad[own], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(synced.module.weight.grad * size, norms[1].weight.grad)
