@@ -99,10 +99,11 @@ def training() -> None:
 def batch_norm() -> None:
     """Train on half of the batch on each rank, and compare with the whole batch on one."""
     torch.manual_seed(0)
-    whole, norms = torch.randn(6, 4, 5, 5), [nn.BatchNorm2d(4), nn.BatchNorm2d(4)]
+    whole = torch.randn(6, 4, 5, 5).cuda()
+    norms = [nn.BatchNorm2d(4), nn.BatchNorm2d(4).cuda()]
     synced = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(norms[0]).cuda(), device_ids=[rank])
     own = slice(0, 2) if rank == 0 else slice(2, 6)
-    inputs = [whole[own].clone().cuda().requires_grad_(), whole.clone().requires_grad_()]
+    inputs = [whole[own].clone().requires_grad_(), whole.clone().requires_grad_()]
     outputs = synced(inputs[0]), norms[1](inputs[1])
     for output in outputs:
         (output.square() * torch.arange(5, device="cuda")).sum().backward()
