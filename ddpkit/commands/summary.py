@@ -12,6 +12,7 @@ from ddpkit.trace.copies import copy_totals
 from ddpkit.trace.memory import MEMORY_KINDS
 from ddpkit.trace.work import WorkDone, step_work
 from ddpkit.view.drawing.typical import typical_step
+from ddpkit.view.drawing.words import ms
 from ddpkit.view.timeline.model import timeline_model
 
 HOUR_NS = 3600e9
@@ -128,6 +129,9 @@ def _totals(work: Mapping[int, WorkDone], copies: int) -> dict[str, Any]:
         "recomputed_flops_of_a_rank": busiest.recomputed_flops,
         "model_flops_utilization": busiest.model_share,
         "hardware_flops_utilization": busiest.hardware_share,
+        "launches_of_a_rank": busiest.launches,
+        "host_seconds_of_a_rank": busiest.host_ns / 1e9,
+        "host_is_the_limit": busiest.host_is_the_limit,
     }
 
 
@@ -156,6 +160,12 @@ def _speed(trace: Trace, price: float | None) -> list[str]:
         found.append(
             f"Work: {_number(busiest.flops, 'FLOP')} in a step of a rank, "
             f"{100 * busiest.model_share:.1f} % of the machine's peak{again}."
+        )
+    if busiest.host_is_the_limit:
+        found.append(
+            f"The host is the limit: its work takes {ms(busiest.host_ns)} of the step's "
+            f"{ms(busiest.duration_ns)}, for {busiest.launches:,} launches. Fewer, larger "
+            "operations shorten the step; a faster device does not."
         )
     if price is not None:
         costs = _price(trace.job_size, seconds, price)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ddpkit.trace.base import BaseTrace
 from ddpkit.trace.span import OPTIMIZER, Scalar, Span
 
-COUNTED = ("flops", "recomputed_flops", "peak_ns", "recomputed_peak_ns")
+COUNTED = ("flops", "recomputed_flops", "peak_ns", "recomputed_peak_ns", "launches", "host_ns")
+LIMIT = 0.9  # the part of a step from which on the host's work is called the limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class WorkDone:
     recomputed_flops   FLOPs among them that a backward repeated of the forward
     peak_ns            the time that the machine's peak needs for `flops`
     recomputed_peak_ns the same for `recomputed_flops`
+    launches           on a machine with a device: the operations that the host has launched
+    host_ns            the same: the time of the host's launches and operations, without waits
     amounts            what `ddpkit.step(tokens=...)` has stated
     """
 
@@ -27,6 +30,8 @@ class WorkDone:
     recomputed_flops: int = 0
     peak_ns: int = 0
     recomputed_peak_ns: int = 0
+    launches: int = 0
+    host_ns: int = 0
     amounts: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -38,6 +43,11 @@ class WorkDone:
     def hardware_share(self) -> float:
         """The share of the peak with recomputation (HFU, the same source)."""
         return self._share(self.peak_ns)
+
+    @property
+    def host_is_the_limit(self) -> bool:
+        """True if the host works through nearly all of the step: the device waits for launches."""
+        return self.host_ns >= LIMIT * self.duration_ns > 0
 
     def _share(self, ns: int) -> float:
         return ns / self.duration_ns if self.duration_ns else 0.0
@@ -55,12 +65,10 @@ def step_work(trace: BaseTrace, step: int) -> dict[int, WorkDone]:
         marked = [span for span in ends if span.kind == "step"]
         if end > start and ends:
             own = [_last(marked)] if marked else [span.args for span in ends]
-            flops, again, peak, again_peak = (
-                sum(int(each.get(name, 0)) for each in own) for name in COUNTED
-            )
+            counted = (sum(int(each.get(name, 0)) for each in own) for name in COUNTED)
             apart = (*COUNTED, OPTIMIZER)
             stated = {name: float(each) for name, each in own[-1].items() if name not in apart}
-            found[rank] = WorkDone(end - start, flops, again, peak, again_peak, stated)
+            found[rank] = WorkDone(end - start, *counted, stated)
     return found
 
 

@@ -119,3 +119,31 @@ def test_the_command_writes_the_numbers(tmp_path: Path):
     assert found["step"]["flops_of_a_rank"] == 3 * 2 * 8**3
     missing = ["run", "-n", "1", "--json", str(tmp_path / "no" / "run.json"), str(script)]
     assert "cannot be written" in CliRunner().invoke(main, missing).output
+
+
+def products(number: int, size: int) -> None:
+    x = torch.ones(size, size)
+    for _ in range(3):
+        with step():
+            for _ in range(number):
+                x @ x
+            torch.cpu.synchronize()
+
+
+def test_a_host_that_limits_a_step_is_named():
+    """A launch takes 10 us of the host; a product takes the device 2 us, or 2 ms."""
+    machine = "device of 1 TFLOP/s, 10 us"
+    run = Cluster(1, machine=machine).run(products, 50, 100)
+    work = step_work(run.trace, 1)[0]
+    assert (work.launches, work.host_ns, work.duration_ns) == (50, 500_000, 502_000)
+    assert work.host_is_the_limit
+    assert (
+        "The host is the limit: its work takes 0.5 ms of the step's 0.5 ms, for 50 launches."
+        in (summary(run).replace("\n  ", " "))
+    )
+    assert all_numbers(run.trace)["step"]["launches_of_a_rank"] == 50
+    run = Cluster(1, machine=machine).run(products, 2, 1000)
+    work = step_work(run.trace, 1)[0]
+    assert (work.launches, work.host_ns) == (2, 20_000)
+    assert not work.host_is_the_limit
+    assert "The host is the limit" not in summary(run)

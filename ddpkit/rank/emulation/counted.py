@@ -161,7 +161,7 @@ class Counting(PlainMode):
         costs = self._meter.host_and_device_ns(func, args, kwargs, out)
         if place == HOST:
             if costs is not None:
-                self._clock.spend(costs[0])
+                device.spend(costs[0])
             return
         if costs is not None:
             if self.loose is not None:
@@ -295,7 +295,7 @@ class Counted:
     def running(self, recorder: Recorder) -> Iterator[None]:
         """A block in which the user's function runs; then the recorder knows what was alive."""
         read, recorder.counted_ns = self._clocks.ns, self._clocks.main.now
-        recorder.log.work = self.meter.work.facts
+        recorder.log.work = self._facts
         try:
             with ExitStack() as blocks:
                 if self._uncomputed is not None:
@@ -315,6 +315,11 @@ class Counted:
         finally:
             recorder.counted_ns = None
             recorder.memory = self.memory.levels(read)
+
+    def _facts(self) -> dict[str, int]:
+        """Return the work so far, of device and host."""
+        host = {} if self._device is None else self._device.host_facts()
+        return {**self.meter.work.facts(), **host}
 
     def stop(self) -> None:
         """Count no more, for good: this process is another one than the rank's."""

@@ -58,6 +58,7 @@ class Device:
         self._switches: list[tuple[int, Hashable]] = []  # number of autograd's node, stream
         self._before: Hashable = None  # the stream of a backward's last operation
         self._in_backward: set[Hashable] = set()  # the streams that a backward has used
+        self.launches = self.host_ns = 0  # of all threads; the time in which the host works
         self._unsent: list[Launch] = []
         self._sending = threading.RLock()  # a signal's handler may launch
         self._sent_at = time.monotonic_ns()
@@ -130,7 +131,8 @@ class Device:
     def launch(self, launch_ns: int, work_ns: int, place: str = COMPUTE) -> None:
         """Spend a launch of the host, and let a place of the device work on the current stream."""
         clock = self._clocks.mine
-        clock.spend(launch_ns)
+        self.spend(launch_ns)
+        self.launches += 1
         number, queues = next(self._desk.numbers), self.queues
         if len(self._switches) == 1:  # no other stream was used while a graph was made
             stream, follows = queues.current, queues.launch((number, 0))
@@ -199,7 +201,12 @@ class Device:
 
     def spend(self, ns: int) -> None:
         """Let the host work for a time."""
+        self.host_ns += ns
         self._clocks.mine.spend(ns)
+
+    def host_facts(self) -> dict[str, int]:
+        """Return the launches of the host, and the time in which the host has worked."""
+        return {"launches": self.launches, "host_ns": self.host_ns}
 
     def _tell(self, item: Launch) -> None:
         if threading.get_ident() != self._main_thread:

@@ -201,7 +201,7 @@ class Machine:
         self.device.carried.touch(args)
         if self._counted.places is not None and by_nccl:
             self._counted.places.communicated(args)
-        self.clocks.mine.spend(self._counted.meter.launch_ns)
+        self.device.spend(self._counted.meter.launch_ns)
         return self.device.post(operation)
 
     def counting(self) -> AbstractContextManager[None]:
