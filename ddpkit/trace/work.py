@@ -65,10 +65,10 @@ def step_work(trace: BaseTrace, step: int) -> dict[int, WorkDone]:
         marked = [span for span in ends if span.kind == "step"]
         if end > start and ends:
             own = [_last(marked)] if marked else [span.args for span in ends]
-            counted = (sum(int(each.get(name, 0)) for each in own) for name in COUNTED)
+            counted = {name: sum(int(each.get(name, 0)) for each in own) for name in COUNTED}
             apart = (*COUNTED, OPTIMIZER)
             stated = {name: float(each) for name, each in own[-1].items() if name not in apart}
-            found[rank] = WorkDone(end - start, *counted, stated)
+            found[rank] = WorkDone(end - start, amounts=stated, **counted)
     return found
 
 

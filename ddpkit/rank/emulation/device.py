@@ -58,7 +58,7 @@ class Device:
         self._switches: list[tuple[int, Hashable]] = []  # number of autograd's node, stream
         self._before: Hashable = None  # the stream of a backward's last operation
         self._in_backward: set[Hashable] = set()  # the streams that a backward has used
-        self.launches = self.host_ns = 0  # of all threads; the time in which the host works
+        self.launches = self.host_ns = 0  # all threads together, without waits
         self._unsent: list[Launch] = []
         self._sending = threading.RLock()  # a signal's handler may launch
         self._sent_at = time.monotonic_ns()
