@@ -43,13 +43,21 @@ def due(s: Seen) -> Any:
 def times(s: Seen) -> Any:
     """How often each rank's part is in each element, [rank, element]: it is read from the digits.
 
-    Raises: the wrong sum is no tensor of the right size.
+    Raises: the wrong sum is no tensor of the right size, or has fractions.
     """
     import torch
+
+    if not_whole(s):
+        raise ValueError("a sum of whole numbers is whole")
 
     parts = torch.stack([x.reshape(-1) for x in s.inputs[wrong_sum(s)]]).double()
     ones = torch.tensor([10.0**rank for rank in range(s.n)]).double().view(-1, 1)
     return got(s).reshape(-1).double().div(ones, rounding_mode="floor") % 10 * ones / parts
+
+
+def not_whole(s: Seen) -> bool:
+    """True if the wrong sum has fractions; all inputs are whole numbers."""
+    return not same(got(s), got(s).floor())
 
 
 def of_two_calls(s: Seen) -> bool:
@@ -69,7 +77,8 @@ def whole(s: Seen) -> int:
 
 
 def end_left_out(s: Seen) -> bool:
-    return whole(s) < due(s).numel() and bool((times(s)[:, : whole(s)] == 1).all())
+    begin, end = times(s)[:, : whole(s)], times(s)[:, whole(s) :]
+    return bool((begin == 1).all()) and bool((end == 0).any())
 
 
 def tell(what: str, is_wrong: Callable[[Any], Any], s: Seen) -> str:
@@ -210,6 +219,9 @@ SUM = (
          more=lambda s: s.way.lacks),
     Hint("twice", say=partial(tell, "has what {} gave more than once", lambda t: t > 1),
          more=lambda s: s.way.twice),
+    Hint("not whole", not_whole, lambda s:
+         f"On rank {s.on_rank}, numbers are not whole, and those of each x are: add them, and "
+         "divide nothing."),
     Hint("bits", lambda s: s.wrong("bits"),
          "Ranks that add in different orders differ in the last bits. Let all add in the same "
          "order, that of the ranks."),
@@ -238,7 +250,7 @@ SUM = (
     Hint("in a row", lambda s: s.latencies > s.expect["latencies"], lambda s:
          f"{s.latencies} messages go in a row, where {s.way.a} has {s.expect['latencies']}.",
          lambda s: s.way.row),
-    Hint("at once", lambda s: s.wrong("latencies"), lambda s:
+    Hint("at once", lambda s: s.latencies < s.expect["latencies"], lambda s:
          f"Only {s.latencies} in a row, where {s.way.a} has {s.expect['latencies']} rounds: too "
          "much is under way at once. A round begins when the one before it is over."),
 )

@@ -138,6 +138,7 @@ edits(
      "parts[0].clone()\n    for part in parts[1:]:",
      "mine.clone()\n    for part in parts[rank + 1 :] + parts[:rank]:", "bits"),
     ("all_to_all", "own_twice", "parts[1:]", "parts", "twice"),
+    ("all_to_all", "halved", "return total", "return total / 2", "not whole"),
     ("all_to_all", "mean", "return total", "return total / world_size", "mean"),
     ("all_to_all", "as_it_lies", "x.contiguous()", "x", "not contiguous"),
     ("all_to_all", "room_for_floats",
