@@ -220,8 +220,8 @@ SUM = (
     Hint("twice", say=partial(tell, "has what {} gave more than once", lambda t: t > 1),
          more=lambda s: s.way.twice),
     Hint("not whole", not_whole, lambda s:
-         f"On rank {s.on_rank}, numbers are not whole, and those of each x are: add them, and "
-         "divide nothing."),
+         f"On rank {s.on_rank}, numbers are not whole, but all numbers of x are whole: add, "
+         "and do not divide."),
     Hint("bits", lambda s: s.wrong("bits"),
          "Ranks that add in different orders differ in the last bits. Let all add in the same "
          "order, that of the ranks."),
