@@ -161,7 +161,7 @@ class Links:
         if isinstance(spec, Links):
             if len(spec.each) != world_size:
                 raise ValueError(
-                    f"{len(spec.each)} links for {world_size} ranks: give one for each rank"
+                    f"{len(spec.each)} links for {world_size} ranks: give one link for each rank"
                 )
             return spec
         if isinstance(spec, str) and ";" in spec:

@@ -326,7 +326,7 @@ def _device_of(text: str) -> MachineModel:
             given["host"] = _from_numbers(numbers)
         else:
             raise ValueError(
-                f"cannot read {part!r} in the machine {text!r}: after a semicolon stands "
+                f"cannot read {part!r} in the machine {text!r}: after a semicolon, write "
                 '"bus 25 GB/s" or "host 70 GFLOP/s, 20 GB/s, 64 GB"'
             )
     name = machine.name if machine.has_device else f"device of {machine}"

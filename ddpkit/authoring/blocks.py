@@ -62,7 +62,8 @@ def find_blocks(source: str) -> tuple[Block, ...]:
         if marker == BEGIN:
             if begin is not None:
                 raise BlockError(
-                    number, f"'{BEGIN}' before the block of line +{begin + 1} has an '{END}'"
+                    number,
+                    f"a second '{BEGIN}': the block in line {begin + 1} of the cell has no '{END}'",
                 )
             begin = number
         elif marker == END:
@@ -122,7 +123,9 @@ def _marker(number: int, line: str) -> str | None:
     if text in (BEGIN, END):
         return text
     if _NEARLY.search(line):
-        raise BlockError(number, f"write the marker exactly as '{BEGIN}' or '{END}', on its own")
+        raise BlockError(
+            number, f"write the marker exactly as '{BEGIN}' or '{END}', alone on a line"
+        )
     return None
 
 

@@ -155,7 +155,7 @@ def _unpacked(data: bytes) -> Sequence[Program]:
         raise ValueError("the ranks' programs are far too long")
     programs: Any = json.loads(text)
     if not isinstance(programs, list) or len(programs) != RANKS:
-        raise ValueError(f"the programs must be a list with one for each of {RANKS} ranks")
+        raise ValueError(f"the programs must be a list with one program for each of {RANKS} ranks")
     return [list(each) for each in programs]
 
 

@@ -114,7 +114,7 @@ def _above(root: Path, own: Path) -> tuple[int, list[Path]]:
         given = (folder / "cgroup.subtree_control").read_text().split()
         if {"memory", "pids"} <= {*given} and os.access(folder, os.W_OK):
             return 2, [folder]
-    raise ValueError("this machine has no control group below which a group could limit memory")
+    raise ValueError("this machine has no control group in which ddpkit may limit memory")
 
 
 def _seen(mounted: Path, path: str) -> Path:

@@ -36,10 +36,16 @@ class Answer:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        raise LessonError(f"A case of `{self.__name__}` calls the answer outside `observe`.")
+        raise LessonError(
+            f"A case of `{self.__name__}` calls the answer outside `observe`: move the call into "
+            "`observe`."
+        )
 
     def __reduce__(self) -> NoReturn:
-        raise LessonError(f"A case of `{self.__name__}` runs the answer outside `observe`.")
+        raise LessonError(
+            f"A case of `{self.__name__}` runs the answer outside `observe`: move the run into "
+            "`observe`."
+        )
 
 
 @dataclass(frozen=True)

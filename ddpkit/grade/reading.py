@@ -64,8 +64,8 @@ def _apart(work: Callable[[], T]) -> T:
         return apart(work, Allowance(READ_S, MEMORY))
     except TooMuch:
         raise Refused(
-            f"reading the notebook takes more than {READ_S} s or {MEMORY >> 30} GB, as only code "
-            "with thousands of magics or brackets does"
+            f"reading the notebook takes more than {READ_S} s or {MEMORY >> 30} GB. Ordinary code "
+            "needs far less; code with thousands of magics or brackets may need more"
         ) from None
 
 

@@ -30,8 +30,8 @@ class Alike:
         hosts = links.hosts
         if hosts is not None and links.host_count > 1 and k % hosts.size:
             raise ValueError(
-                f"alike={k} on hosts of {hosts.size} ranks: give a multiple of {hosts.size}, for "
-                "copies of whole hosts"
+                f"alike={k} on hosts of {hosts.size} ranks: give a multiple of {hosts.size}, so "
+                "that whole hosts are copied"
             )
         for what, of in (("machine", machines), ("link", links.each), ("speed", speeds)):
             for rank, mine in enumerate(of):
@@ -51,10 +51,9 @@ class Alike:
         originals = [rank % self.present for rank in members]
         if here and originals != [*here] * (len(members) // len(here)):
             raise ValueError(
-                f"the group {short(members)} does not repeat: with alike={self.present}, the ranks "
-                f"of the group are copies of ranks {short(originals)}. A group must have ranks "
-                f"below {self.present} only, or the same number of copies of each of its ranks "
-                f"below {self.present}"
+                f"the group {short(members)} does not repeat: with alike={self.present}, its ranks "
+                f"are copies of ranks {short(originals)}. Make a group of ranks below "
+                f"{self.present} only, or a group with equally many copies of each original"
             )
 
     def first_copy(self, members: Sequence[int]) -> tuple[int, ...]:

@@ -115,7 +115,9 @@ def _exchanged(
     seq: int,
 ) -> Action:
     if rank not in members:
-        raise ValueError(f"rank {rank} posts a collective of a group that it is not in")
+        raise ValueError(
+            f"rank {rank} posts a collective of a group to which the rank does not belong"
+        )
     schedule = exchange_of(op, members.index(rank), sends, takes)
     return CollectivePart(schedule, members, seq, sum(sends), group, async_op=True, handle=number)
 
@@ -178,7 +180,7 @@ def _number(fact: Any, _: int) -> int:
 def _numbers(fact: Any, world_size: int) -> tuple[int, ...]:
     if not isinstance(fact, list | tuple) or len(fact) > world_size:
         raise ValueError(
-            "the parts of an exchange must be a list with at most one number for each rank"
+            "the parts of an exchange must be a list of numbers, at most one number for each rank"
         )
     return tuple(_number(each, world_size) for each in fact)
 

@@ -222,7 +222,10 @@ def bubbles(trace: Trace) -> list[float]:
     """
     ops = [span for span in trace.spans if span.is_compute and op_of(span.name)]
     if not ops:
-        raise ValueError("this trace has no spans that are named F0, B0, …")
+        raise ValueError(
+            "this trace has no spans that are named F0, B0, …: mark the forward of micro-batch 0 "
+            'with span("F0")'
+        )
     step = max(span.end_ns for span in ops) - min(span.start_ns for span in ops)
     busy = [sum(span.duration_ns for span in ops if span.rank == rank) for rank in trace.ranks]
     return [1 - each / step for each in busy]

@@ -33,8 +33,7 @@ def price_of(algorithm: str, world_size: int, link: LinkSpec) -> Price:
     """
     if algorithm not in (CHEAPEST, *ALL_REDUCE):
         raise ValueError(
-            f"no all_reduce is called {algorithm!r}: choose {', '.join(ALL_REDUCE)} and "
-            f"{CHEAPEST!r}"
+            f"no all_reduce is called {algorithm!r}: choose {', '.join(ALL_REDUCE)} or {CHEAPEST!r}"
         )
     return lru_cache(None)(partial(all_reduce_ns, algorithm, links=Links.parse(link, world_size)))
 

@@ -113,7 +113,10 @@ def butterfly_ends(nbytes: int, links: Links, starts: Sequence[int] | None = Non
     import numpy as np
 
     if links.host_count > 1:
-        raise ValueError("recursive doubling on hosts cannot be computed round by round")
+        raise ValueError(
+            "recursive doubling on hosts cannot be computed round by round, because messages of "
+            "several ranks share a host's link: give links without hosts"
+        )
     n = len(links)
     began = _starts(n, starts)
     doubled = 2 ** (n.bit_length() - 1)

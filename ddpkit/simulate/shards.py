@@ -39,7 +39,9 @@ def shard_program(
     2). Raises ValueError for fewer than 0 ahead, and for fewer than one rank.
     """
     if ahead < 0 or world_size < 1:
-        raise ValueError(f"give ahead= of 0 or more, and 1 rank or more: {ahead=}, {world_size=}")
+        raise ValueError(
+            f"ahead= must be 0 or more, and world_size= 1 or more, not {ahead=} and {world_size=}"
+        )
     lanes: dict[str, Lane] = {
         "compute": _compute(units, optimizer_ns, keep),
         "gather": _gathers(units, world_size, ahead, keep),

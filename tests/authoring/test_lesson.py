@@ -86,7 +86,7 @@ MALFORMED = {
         '# %% exercise="f"\ndef f():\n    # BEGIN SOLUTION\n    # BEGIN SOLUTION\n    return 1\n'
         "    # END SOLUTION\n    # END SOLUTION\n",
         7,
-        "before the block of line",
+        "the block in line 2 of the cell has no '# END SOLUTION'",
     ),
     "empty": (
         '# %% exercise="f"\ndef f():\n    """Doc."""\n    # BEGIN SOLUTION\n    # soon\n\n'

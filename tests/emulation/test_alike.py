@@ -278,7 +278,7 @@ def exchanges_unequal_parts() -> None:
         (makes_a_group_that_does_not_repeat, r"the group \[0, 5\] does not repeat"),
         (makes_an_uneven_group, r"the group \[0, 1, 4\] does not repeat"),
         (makes_a_copy_of_nothing, r"the group \[4, 5\] does not repeat"),
-        (exchanges_unequal_parts, "unequal parts, among 8 ranks of which 2 run"),
+        (exchanges_unequal_parts, "unequal parts, but only 2 of the 8 ranks run"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )

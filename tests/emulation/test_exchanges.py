@@ -149,7 +149,7 @@ def test_the_program_of_the_ranks_takes_as_long(name: str) -> None:
             "at most one number for each rank",
         ),
         (["exchange", 1, "all_to_all", 7, [1, 1], "", [0, 1], 1], "must be a list"),
-        (["exchange", 1, "all_to_all", [1], [1], "", [1], 1], "that it is not in"),
+        (["exchange", 1, "all_to_all", [1], [1], "", [1], 1], "to which the rank does not belong"),
         (["exchange", 1, "all_to_all", [0, 0], [0, 9], "", [0, 1], 1], "block forever"),
     ],
 )

@@ -97,8 +97,8 @@ def set_in_span(column: int, value: Any) -> Callable[[dict[str, Any]], None]:
     ("damage", "sentence"),
     [
         (lambda top: top.pop("ddpkit_trace"), "neither a trace saved by ddpkit"),
-        (set_("ddpkit_trace", 4), "trace format 4 is not the format 3"),
-        (set_("ddpkit_trace", [1]), "is not the format 3"),
+        (set_("ddpkit_trace", 4), "trace format 4 is unknown .* formats 1 to 3"),
+        (set_("ddpkit_trace", [1]), "is unknown to this ddpkit"),
         (set_("world_size", True), "number of ranks"),
         (set_("facts", {"a": None}), "facts of the run"),
         (set_("fields", ["rank"]), "list of spans"),

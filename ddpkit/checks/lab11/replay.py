@@ -19,7 +19,7 @@ def replayed(observed: Observed, stages: int, micro: int) -> Observed:
     plans = observed["plans"]
     if not isinstance(plans, list) or len(plans) != stages:
         raise LessonError(
-            f"the answer gave no list with a plan for each of {count(stages, 'stage')}"
+            f"the answer must be a list with a plan for each of {count(stages, 'stage')}"
         )
     if flaw := _flaw(plans, micro):
         return {"step": flaw, "flaw": flaw, "plans": plans}

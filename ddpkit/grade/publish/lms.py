@@ -45,7 +45,10 @@ def _assignment(lab: str, roster: Roster) -> str:
     number = re.compile(rf"(?<!\d)0?{int(lab)}(?!\d)")
     titles = [name for name in known if number.search(re.sub(r"\(\d+\)\s*$", "", name))]
     if len(titles) > 1:
-        raise GradeError(f"Canvas has two assignments for lab {lab}: {', '.join(titles)}.")
+        raise GradeError(
+            f"Canvas has two assignments for lab {lab}: {', '.join(titles)}. "
+            "Remove one of these columns from the roster."
+        )
     return titles[0] if titles else f"Lab {lab}"
 
 

@@ -61,7 +61,9 @@ def _override(path: Path, number: int, entry: Any) -> Override:
         )
     texts = [entry.get(key, "") for key in ("name", "exercise", "comment")]
     if not entry.get("name") or not all(isinstance(text, str) for text in texts):
-        raise GradeError(f"{where} needs a name, in quotes, as the reports give it.")
+        raise GradeError(
+            f"{where} needs a name, in quotes: the name of a submission in the reports."
+        )
     points = entry.get("points")
     if points is not None and (
         isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points < 1e6

@@ -108,9 +108,13 @@ def read_roster(path: Path) -> Roster:
     reader.fieldnames = columns
     kind = next((kind for kind, needed in NEEDED.items() if needed <= set(columns)), None)
     if kind is None:
-        known = "; ".join(f"{kind}: {', '.join(sorted(names))}" for kind, names in NEEDED.items())
+        known = "; ".join(
+            f"{'yours' if kind == OWN else kind}: {', '.join(sorted(names))}"
+            for kind, names in NEEDED.items()
+        )
         raise GradeError(
-            f"{path} is not a roster. A roster has all columns of one of these kinds: {known}."
+            f"{path} is not a roster: its first line lacks columns. It needs all columns of one "
+            f"kind of roster ({known})."
         )
     rows = [{key: value.strip() for key, value in row.items() if key} for row in reader]
     people = [person for row in rows if (person := PERSONS[kind](row)) is not None]

@@ -177,9 +177,9 @@ class Uncomputed:
                 raise
             nbytes = next((int(word) for word in str(error).split() if word.isdigit()), 0)
             raise AddressSpaceRefusedError(
-                f"this computer refuses {size(nbytes)} of address space, although the memory "
-                "would stay untouched. Allow it by `sudo sysctl vm.overcommit_memory=1` and "
-                "`ulimit -v unlimited`"
+                f"this computer refuses to reserve {size(nbytes)} of address space for a tensor "
+                "without values. Such a tensor takes no memory: allow the reservation by "
+                "`sudo sysctl vm.overcommit_memory=1` and `ulimit -v unlimited`"
             ) from None
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -37,8 +37,8 @@ class Absent:
         """Raise ValueError for an exchange of unequal parts."""
         if len({*sends, *takes}) > 1:
             raise ValueError(
-                f"{op} with unequal parts, among {self.size} ranks of which {self.present} run: "
-                "the parts of absent ranks are unknown. Give equal parts, or run without alike"
+                f"{op} has unequal parts, but only {self.present} of the {self.size} ranks run, so "
+                "the parts of the other ranks are unknown. Give equal parts, or run without alike"
             )
 
     def check(self, op: str, rank: int | None) -> None:
@@ -162,7 +162,8 @@ class GroupsMade:
         for first, members in self._copies.items():
             raise ValueError(
                 f"the group {short(members)} does not repeat: with alike={self._alike.present}, "
-                f"the group would be a copy of {short(first)}, a group that nobody has made"
+                f"the group would be a copy of the group {short(first)}, which the program has not "
+                "made. Make both groups"
             )
 
 

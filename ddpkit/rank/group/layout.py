@@ -68,9 +68,9 @@ def order(op: str, args: Sequence[Any], as_nccl: bool) -> tuple[int, ...]:
     if op not in IN_PLACE and len(orders) > 1:
         one, other, *_ = orders.values()
         raise ValueError(
-            f"{op}: every tensor of the call has to be contiguous, because tensors with strides "
-            f"{list(one)} and {list(other)} lie in memory in different orders, and the order of "
-            "the memory is kept. Pass x.contiguous() for each tensor."
+            f"{op}: every tensor of the call has to be contiguous. The call moves elements in the "
+            f"order of memory, and this order differs between tensors with strides {list(one)} and "
+            f"{list(other)}. Pass x.contiguous() for each tensor."
         )
     return strides(found[0])
 
@@ -126,6 +126,6 @@ def _not_contiguous(op: str, name: str, tensor: torch.Tensor, *, writes: bool) -
     remedy = f"Call {op} with y = x.contiguous(), and then x.copy_(y)."
     return (
         f"{op}: {name} has to be contiguous, but has shape {list(tensor.shape)} and strides "
-        f"{list(tensor.stride())}, so other elements of its memory would be moved. "
+        f"{list(tensor.stride())}, so the call would move wrong elements of the memory. "
         f"{remedy if writes else 'Pass x.contiguous().'}"
     )

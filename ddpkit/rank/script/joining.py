@@ -134,9 +134,9 @@ class Joining:
         size, rank = self._mine.world_size, self._mine.rank
         if nprocs > size or (nprocs < size and self._mine.alike is not None):
             raise ValueError(
-                f"mp.spawn(nprocs={nprocs}) in a job of {size} ranks: the ranks "
-                "have been started, and each calls the function. Start the job with "
-                f"`ddpkit run -n {nprocs}`."
+                f"mp.spawn(nprocs={nprocs}) does not fit a job of {size} ranks: here mp.spawn "
+                "starts no processes, and the ranks of the job call the function. Start the job "
+                f"with `ddpkit run -n {nprocs}`."
             )
         self._spawns += 1
         if rank == 0 and self._spawns == 1:

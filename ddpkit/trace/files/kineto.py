@@ -92,7 +92,7 @@ def parse(top: Any, path: str, *, alone: bool) -> Recording:
     if not info and not alone:
         raise TraceError(
             f"{path}: the rank is missing (no distributedInfo), because the recording began before "
-            f"init_process_group; {_AGAIN} after init_process_group, or give this file alone"
+            f"init_process_group; {_AGAIN} after init_process_group, or name only this file"
         )
     world_size = _count(info, "world_size", path, 1, 1, MAX_RANKS)
     base: Any = top.get("baseTimeNanoseconds", 0)

@@ -63,7 +63,8 @@ def parse(top: Any) -> BaseTrace:
     version: Any = top["ddpkit_trace"]
     if not _is_int(version) or version not in (*_FIELDS_OF, VERSION):
         raise TraceError(
-            f"trace format {version} is not the format {VERSION} that this ddpkit reads"
+            f"trace format {version} is unknown to this ddpkit, which reads formats 1 "
+            f"to {VERSION}: update ddpkit"
         )
     world_size: Any = top.get("world_size")
     facts: Any = top.get("facts")

@@ -53,7 +53,7 @@ def _read(paths: Sequence[Path]) -> BaseTrace:
         if own.is_saved(top):
             if not alone:
                 raise TraceError(
-                    f"{path} is a trace of all ranks, saved by ddpkit: name this file alone"
+                    f"{path} is a trace of all ranks, saved by ddpkit: name only this file"
                 )
             return _saved(top, path)
         if chrome.has_all_ranks(top):

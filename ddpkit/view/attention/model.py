@@ -125,11 +125,16 @@ def _all_once(shares: Sequence[Sequence[int]], length: int) -> None:
     for rank, share in enumerate(shares):
         for at in share:
             if at in owner:
-                raise ValueError(f"position {at} is on ranks {owner[at]} and {rank}")
+                raise ValueError(
+                    f"position {at} is on ranks {owner[at]} and {rank}: give it to one of them"
+                )
             owner[at] = rank
     gone = next((at for at in range(length) if at not in owner), None)
     if gone is not None:
-        raise ValueError(f"position {gone} is on no rank: the places have {length} positions")
+        raise ValueError(
+            f"position {gone} is on no rank: the ranks together must have the positions "
+            f"0 to {length - 1}"
+        )
 
 
 def _split(share: Sequence[int], parts: int) -> list[Sequence[int]]:

@@ -129,7 +129,7 @@ def _step(trace: Trace, label: str) -> PipelineStep:
     found = [(span, op) for span in trace.spans if span.is_compute and (op := op_of(span.name))]
     if not found:
         raise TraceError(
-            "no span of this trace is named F0, B0, …: mark what a rank does with micro-batch 0 by "
+            "no span of this trace is named F0, B0, …: mark the forward of micro-batch 0 with "
             'span("F0") or busy("20 ms", "F0")'
         )
     start = min(span.start_ns for span, _ in found)

@@ -25,8 +25,12 @@ def playback_of_trace(trace: Trace) -> Playback:
     if not pairs:
         used = ", ".join(sorted({span.name for span in trace.spans if span.is_collective}))
         raise TraceError(
-            "there is no message to play: in this run no send was received"
-            + (f", there are only {used}; play a simulated schedule instead" if used else "")
+            "there is no message to play: in this run no rank received a message by send and recv"
+            + (
+                f". A run does not record the messages of {used}: play a simulated schedule instead"
+                if used
+                else ""
+            )
         )
     moment = Moment((), (0,) * trace.world_size, 0)
     moments = [moment]
