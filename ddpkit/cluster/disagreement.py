@@ -57,7 +57,9 @@ def first_apart(calls: Mapping[int, Call]) -> str:
         case = "that ranks called from different lines"
     else:
         case = "in which ranks sent gradients of different models"
-    sentence = f"Number {first.seq}{of_group(first)} was the first {case}: {from_lines(calls)}."
+    sentence = (
+        f"Collective number {first.seq}{of_group(first)} was the first {case}: {from_lines(calls)}."
+    )
     return f"\n{wrapped(sentence)}"
 
 
@@ -76,8 +78,8 @@ def from_lines(calls: Mapping[int, Call]) -> str:
 
 
 LAYOUT = (
-    "These tensors lie in memory in different orders, and the order is kept. Pass x.contiguous() "
-    "on every rank."
+    "A collective moves elements in the order of memory, and this order differs between these "
+    "tensors. Pass x.contiguous() on every rank."
 )
 
 

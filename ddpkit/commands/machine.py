@@ -25,7 +25,7 @@ from ddpkit.text import under
     help="The file to write.",
 )
 def machine(measure: bool, device: str, output: Path) -> None:
-    """List the machines that Cluster(machine=) knows, or measure one (--measure)."""
+    """List the machines that Cluster(machine=) knows, or measure this computer (--measure)."""
     if not measure:
         for each in named().values():
             click.echo(_described(each))

@@ -35,7 +35,13 @@ OF_A_CLASS = ["statistics", "standings", "written"]
 @click.option(
     "--roster", type=FILE, help="The students of the course: your own CSV file, or the LMS's."
 )
-@click.option("--keep", type=click.Choice(["best", "newest"]), default="best", show_default=True)
+@click.option(
+    "--keep",
+    type=click.Choice(["best", "newest"]),
+    default="best",
+    show_default=True,
+    help="The submission that counts if a student has several.",
+)
 @click.option(
     "--overrides",
     type=FILE,

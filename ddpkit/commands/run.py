@@ -82,8 +82,8 @@ SEEDS = 10**9  # the number of seeds from which a run takes one where the user n
     "--seed",
     type=click.IntRange(0),
     metavar="N",
-    help="Begin with the random numbers of an earlier run, each rank with its own: the run's last "
-    "line says its N. Without it they differ from run to run.",
+    help="Seed of the random numbers: rank r begins with 1000 * N + r. The last line of a run "
+    "names N; without --seed, N is drawn at random.",
 )
 @click.option(
     "--trace",

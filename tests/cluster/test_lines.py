@@ -251,7 +251,7 @@ def test_a_deadlock_names_the_first_meeting(way: str) -> None:
         run(way, 3, saves_on_rank_0)
     line = saves_on_rank_0.__code__.co_firstlineno + 5
     assert " ".join(str(caught.value).split()).endswith(
-        "Number 4 was the first that ranks called from different lines: rank 0 line "
+        "Collective number 4 was the first that ranks called from different lines: rank 0 line "
         f"{line}, ranks 1, 2 line {line + 2}."
     )
     assert [call.where[1] for call in caught.value.apart.values()] == [line, line + 2, line + 2]
@@ -263,7 +263,7 @@ def test_a_mismatch_names_an_earlier_meeting(way: str) -> None:
     with pytest.raises(Mismatch) as caught:
         run(way, 2, sums_another_shape)
     said = " ".join(str(caught.value).split())
-    assert "Number 1 was the first that ranks called from different lines" in said
+    assert "Collective number 1 was the first that ranks called from different lines" in said
     assert caught.value.apart[0].seq == 1
 
 

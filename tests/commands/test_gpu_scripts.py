@@ -77,7 +77,7 @@ def test_calls_that_scripts_make_once_or_twice(how: list[str]) -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        ("graph", "cannot stand in for torch.cuda.CUDAGraph: a graph replays kernels"),
+        ("graph", "has no replacement for torch.cuda.CUDAGraph: a graph replays kernels"),
         (
             "device",
             'line 25: no GPU here, but this call needs a real GPU. Write torch.device("cuda',

@@ -45,7 +45,9 @@ REFUSED = {
 }
 FLEX = "torch.nn.attention.flex_attention"
 CONTEXT_PARALLEL = "torch.distributed.tensor.experimental"
-NO_SYMMETRIC = "GPUs write into each other's memory there; use a collective instead"
+NO_SYMMETRIC = (
+    "such memory needs GPUs that write into each other's memory; use a collective instead"
+)
 NO_CONTEXT_PARALLEL = (
     "torch has ring attention for GPUs only; shard the heads instead, or take "
     "torch.distributed.tensor.parallel's SequenceParallel"
@@ -62,7 +64,7 @@ PROCESSORS = {
 
 def refusal(call: str, reason: str) -> str:
     """Return the sentence with which a call is refused."""
-    return f"`ddpkit run` cannot stand in for {call}: {reason}"
+    return f"`ddpkit run` has no replacement for {call}: {reason}"
 
 
 def stand_in_for_calls(gpus: Gpus, count: int) -> None:
