@@ -183,7 +183,7 @@ def _per_rank(
 ) -> tuple[Step, ...]:
     steps = [step] * world_size if isinstance(step, Step) else list(step)
     if world_size < 1 or len(steps) != world_size:
-        raise ValueError(f"{len(steps)} steps for {world_size} ranks: give one for each rank")
+        raise ValueError(f"{len(steps)} steps for {world_size} ranks: give one step for each rank")
     for rank, factor in slow.items():
         if rank not in range(world_size) or not factor > 0:
             raise ValueError(
