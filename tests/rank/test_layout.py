@@ -232,8 +232,8 @@ def test_the_error_names_the_call_the_line_and_the_remedy(way: str) -> None:
     text = str(caught.value)  # names one rank if the run ends before both ranks have raised
     assert (
         " raised ValueError: all_reduce: the tensor has to be contiguous, but has shape [2] and "
-        "strides [2], so other elements of its memory would be moved. Call all_reduce with y = "
-        "x.contiguous(), and then x.copy_(y)."
+        "strides [2], so the call would move wrong elements of the memory. Call all_reduce with "
+        "y = x.contiguous(), and then x.copy_(y)."
     ) in text
     assert ": dist.all_reduce(x[:, 0])" in text
 
