@@ -206,7 +206,7 @@ def _collective(operation: Span) -> CollectiveCommType:
     name = operation.name.removesuffix("_coalesced").removesuffix("_object").removesuffix("_list")
     if (found := _COLLECTIVES.get(name)) is None:
         raise TraceError(
-            f"rank {operation.rank} called {operation.name!r}, which Chakra lacks: Chakra has "
+            f"Chakra has no collective for {operation.name!r} of rank {operation.rank}: Chakra has "
             f"{', '.join(dict.fromkeys(each.name.lower() for each in _COLLECTIVES.values()))}"
         )
     return found
