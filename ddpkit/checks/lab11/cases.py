@@ -29,7 +29,7 @@ from ddpkit.text import count
 Answer = Callable[..., Any]
 
 
-MANY = 13  # stages and pieces; a table of answers could hold all cases with fewer
+MANY = 16  # stages and pieces; a table of answers could hold all cases with fewer
 
 # ticks
 
@@ -41,9 +41,9 @@ def ticks(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for stages, pieces in (
         (few, few + rng.randrange(1, 4)),
         (rng.randrange(2, 9), 1),
-        (rng.randrange(10, 60), rng.randrange(3, 9)),  # more stages than pieces
+        (rng.randrange(60, 200), rng.randrange(3, 50)),  # more stages than pieces
         (1, rng.randrange(3, 12)),
-        (rng.randrange(5, 30), rng.randrange(30, 60)),
+        (rng.randrange(5, 60), rng.randrange(60, 200)),
     ):
         yield Case(
             f"{count(stages, 'stage')}, {count(pieces, 'piece')}",
@@ -132,11 +132,11 @@ def _sizes(rng: random.Random) -> Iterator[tuple[int, int]]:
     stages = rng.randrange(3, 6)
     yield stages, stages + rng.randrange(2, 6)
     yield 2, rng.randrange(3, 9)
-    stages = rng.randrange(9, 40)
+    stages = rng.randrange(20, 120)
     yield stages, rng.randrange(4, stages - 1)  # too few for one forward ahead on each stage
     yield rng.randrange(3, 9), 1
     yield 1, rng.randrange(4, 12)
-    yield rng.randrange(6, 30), rng.randrange(30, 90)
+    yield rng.randrange(6, 60), rng.randrange(60, 180)
 
 
 @exercise("gpipe", lab="11", points=1)
@@ -189,10 +189,10 @@ def bubble(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for stages, micro in (
         # no two mistakes that have a hint give the same number here: micro != (stages - 1) ** 2
         (rng.randrange(5, 8), rng.randrange(8, 15)),
-        (rng.randrange(20, 90), rng.randrange(2, 9)),
+        (rng.randrange(60, 300), rng.randrange(2, 50)),
         (rng.randrange(2, 10), 1),
         (1, rng.randrange(3, 12)),
-        (rng.randrange(20, 60), rng.randrange(70, 200)),
+        (rng.randrange(20, 200), rng.randrange(200, 900)),
     ):
         share = (stages - 1) / (micro + stages - 1)
         yield Case(

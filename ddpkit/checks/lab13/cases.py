@@ -282,7 +282,7 @@ def prefetch(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """The next unit is on its way while one computes, forward and backward."""
     from ddpkit.checks.lab13.fetching import right, swept
 
-    for units in (rng.randrange(4, 8), rng.randrange(20, 300), rng.randrange(2, 4), 1):
+    for units in (rng.randrange(4, 8), rng.randrange(20, 1500), rng.randrange(2, 4), 1):
         yield Case(
             count(units, "unit"),
             partial(swept, answer, units),

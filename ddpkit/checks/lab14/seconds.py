@@ -248,8 +248,9 @@ def _worst(s: Seen) -> str:
 def terms(rng: random.Random) -> Iterator[Term]:
     """One part of the time after the other, and then all of them."""
     model = MeshModel(4, 32 * rng.randrange(2, 5), 32 * rng.randrange(6, 12), 48)
-    free = MeshMachine(rng.randrange(5, 50) * 1e8, 10**9, 2, "unlimited", "unlimited")
-    wired = replace(free, flops=NO_TIME, inside="10 Gbit/s, 20 us", between="1 Gbit/s, 200 us")
+    free = MeshMachine(rng.randrange(5_000, 50_000) * 1e5, 10**9, 2, "unlimited", "unlimited")
+    inside, between = _link(rng, 10, 20), _link(rng, 1, 200)
+    wired = replace(free, flops=NO_TIME, inside=inside, between=between)
     yield Term("a rank alone", [(MeshPlan(micro=4), model, free)], COMPUTE)
     yield Term("3 replicas of 2 slices", [(MeshPlan(3, 1, 2, 4), model, free)], SHARED)
     yield Term("4 stages", [(MeshPlan(stages=4, micro=6), model, free)], BUBBLE)
@@ -260,7 +261,7 @@ def terms(rng: random.Random) -> Iterator[Term]:
     messages = [(MeshPlan(stages=4, micro=micro), large, alone) for micro in (1, 3)]
     messages.append((MeshPlan(stages=2, slices=2), large, apart))
     yield Term("messages between stages", messages, MESSAGES)
-    apart = replace(apart, between="100 Gbit/s, 200 us")
+    apart = replace(apart, between=_link(rng, 100, 200))
     gradients = [(MeshPlan(2, 2, micro=3), model, apart), (MeshPlan(2, 1, 2), model, apart)]
     yield Term("gradients", gradients, GRADIENTS)
     hidden = [_hidden(model, free, share, micro) for share, micro in ((1.5, 1), (1.0, 1), (1.0, 2))]
@@ -281,6 +282,11 @@ def _hidden(
     return plan, model, replace(machine, per_host=1, between=between)
 
 
+def _link(rng: random.Random, gbit: int, us: int) -> str:
+    """Return a link near a bandwidth: no table holds the times of all links."""
+    return f"{gbit * rng.randrange(950, 1050) / 1000:g} Gbit/s, {us} us"
+
+
 def _drawn(rng: random.Random) -> Question:
     """A plan that computes more than it waits, so that its terms add up."""
     plan = MeshPlan(
@@ -288,6 +294,6 @@ def _drawn(rng: random.Random) -> Question:
     )
     model = MeshModel(4, 32 * rng.randrange(2, 5), 128 * rng.randrange(2, 5), 256)
     machine = MeshMachine(
-        rng.randrange(4, 12) * 1e8, 10**9, 2, "10 Gbit/s, 20 us", "1 Gbit/s, 200 us"
+        rng.randrange(4_000, 12_000) * 1e5, 10**9, 2, _link(rng, 10, 20), _link(rng, 1, 200)
     )
     return plan, model, machine
