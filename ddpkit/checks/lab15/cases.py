@@ -148,8 +148,7 @@ def _ranks(late: int, ms: float, *parts: tuple[float, float], also: float = 0) -
 
 
 def _counted(rng: random.Random) -> list[Row]:
-    """Steps in which an all_reduce that nobody waits for, or an operation of another name, counts
-    for nothing in the latency."""
+    """Steps with calls that add nothing to the latency: hidden ones, and other operations."""
     ms, times = rng.uniform(20, 60), rng.randrange(30, 60)
     large, each = round(ms * 2e5), ms / times
     return [

@@ -32,7 +32,7 @@ class Carrying(Protocol):
         """Wait for gloo, once all members have posted."""
 
 
-class Carried:
+class CarriedTensors:
     """The operations that gloo may still carry bytes for, by the storages that they use."""
 
     def __init__(self, follow: Callable[[After], None], clocks: Clocks) -> None:

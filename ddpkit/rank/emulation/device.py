@@ -32,7 +32,7 @@ import torch
 
 from ddpkit import torch_private
 from ddpkit.protocol.emulation import EVENT, After, Launch, Launched, TimesOf
-from ddpkit.rank.emulation.carried import Carried, Carrying
+from ddpkit.rank.emulation.carried import CarriedTensors, Carrying
 from ddpkit.rank.emulation.clock import Clocks
 from ddpkit.rank.emulation.desk import Desk
 from ddpkit.rank.record.call import RecordedCall
@@ -65,7 +65,7 @@ class Device:
         self._last: tuple[int, After] = (-1, ())
         self._last_moment = DeviceMoment(0)
         self._batch: dict[str, tuple[int, After, list[Number]]] | None = None
-        self.carried = Carried(self.follow, clocks)
+        self.carried = CarriedTensors(self.follow, clocks)
         self._unwaited: dict[int, Carrying] = {}  # for which no stream waits, by number
         self._times: dict[int, tuple[int, int]] = {}
         self._busy: tuple[tuple[int, int], ...] = ()  # stretches of compute, once the run is over

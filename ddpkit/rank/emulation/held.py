@@ -23,7 +23,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Room:
+class BytesInUse:
     """One memory: the bytes in use, the most that were in use, and the first that did not fit."""
 
     limit: int | None

@@ -35,7 +35,7 @@ from ddpkit import torch_private
 from ddpkit.machine import MachineModel
 from ddpkit.protocol.raised import MemoryFull
 from ddpkit.rank.emulation.clock import Clocks
-from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED, Held, Room, full_text
+from ddpkit.rank.emulation.held import DEVICE, HOST, UNDECIDED, BytesInUse, Held, full_text
 from ddpkit.rank.record.clock import Moment
 from ddpkit.trace import MEMORY_KINDS, MemoryLevel
 
@@ -48,8 +48,8 @@ class Memory:
 
     def __init__(self, clocks: Clocks, rank: int, model: MachineModel) -> None:
         self._clocks, self._rank, self._model = clocks, rank, model
-        self._device = Room(model.memory)  # all storages, unless the script has a host apart
-        self._host = Room(None if model.host is None else model.host.memory)
+        self._device = BytesInUse(model.memory)  # all storages, unless the script has a host apart
+        self._host = BytesInUse(None if model.host is None else model.host.memory)
         self.apart = False  # the host's memory counts apart
         self._held: dict[int, Held] = {}  # by the address of the storage
         self._changes: list[tuple[Moment, Held, int]] = []
@@ -93,10 +93,10 @@ class Memory:
                 room.live = sum(held.nbytes for held in self._in(room))
                 room.most = room.live
 
-    def _room(self, held: Held) -> Room:
+    def _room(self, held: Held) -> BytesInUse:
         return self._host if self.apart and held.place != DEVICE else self._device
 
-    def _in(self, room: Room) -> list[Held]:
+    def _in(self, room: BytesInUse) -> list[Held]:
         return [held for held in self._held.values() if self._room(held) is room]
 
     # What operations make and see
@@ -143,7 +143,7 @@ class Memory:
         held = self._hold(tensor)
         return UNDECIDED if held is None else held.place
 
-    def put(self, tensor: torch.Tensor, place: str) -> None:
+    def place(self, tensor: torch.Tensor, place: str) -> None:
         """Note the place of a tensor's storage."""
         held = self._hold(tensor, place)
         if held is not None and held.place != place:
@@ -193,7 +193,7 @@ class Memory:
                 self._base[held.kind] += by
         del self._changes[:MANY]
 
-    def _what_fills_it(self, room: Room) -> MemoryFull:
+    def _what_fills_it(self, room: BytesInUse) -> MemoryFull:
         assert room.limit is not None
         live, by = room.live, room.full_by
         self.note_gradients()

@@ -85,14 +85,14 @@ class Places:
         """True if a tensor lies in pinned memory of the host."""
         return self._memory.place_of(tensor) == PINNED
 
-    def put(self, tensor: torch.Tensor, place: str) -> None:
+    def place(self, tensor: torch.Tensor, place: str) -> None:
         """Note the place of a tensor."""
-        self._memory.put(tensor, place)
+        self._memory.place(tensor, place)
 
-    def put_beside(self, other: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
+    def place_beside(self, other: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
         """Put tensors into the place of another one."""
         for tensor in tensors:
-            self.put(tensor, self._memory.place_of(other))
+            self.place(tensor, self._memory.place_of(other))
 
     def take(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         """Return a copy of the host's tensor on the device."""
@@ -114,7 +114,7 @@ class Places:
         if self.is_pinned(tensor):
             return tensor
         made = tensor.clone()
-        self.put(made, PINNED)
+        self.place(made, PINNED)
         return made
 
     def _copied(self, tensor: torch.Tensor, crossing: Crossing) -> torch.Tensor:
@@ -123,7 +123,7 @@ class Places:
             made = tensor.clone()
         finally:
             self._crossing = None
-        self.put(made, crossing.to)
+        self.place(made, crossing.to)
         return made
 
     # Called by the dispatch mode, for each operation
@@ -167,7 +167,7 @@ class Places:
             written = self._memory.tensors_in(args[:1])
             undecided = [each for each in undecided if any(each is to for to in written)]
         for tensor in undecided:
-            self._memory.put(tensor, DEVICE)
+            self._memory.place(tensor, DEVICE)
         return DEVICE
 
     def communicated(self, values: Iterable[Any]) -> None:
@@ -176,7 +176,7 @@ class Places:
             return
         for tensor in self._memory.tensors_in(values):
             if self._memory.place_of(tensor) == UNDECIDED:
-                self._memory.put(tensor, DEVICE)
+                self._memory.place(tensor, DEVICE)
 
     def charge(self, place: str, func: Any, args: Any, kwargs: Any, out: Any) -> bool:
         """Charge a copy over the bus, or the host's work; False for work of the device."""

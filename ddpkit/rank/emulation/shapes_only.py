@@ -82,7 +82,7 @@ def shapes_only(device: Device | None, places: Callable[[], Places | None]) -> I
                 sample = original(_sample(), map_location=given.get("map_location"))
                 leaves = torch_private.tree_leaves(found)
                 tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
-                known.put_beside(sample, filter(is_large, tensors))
+                known.place_beside(sample, filter(is_large, tensors))
             return found
 
         return load

@@ -151,7 +151,7 @@ def _made(gpus: Gpus, aliasing: bool, original: Any, *args: Any, **kwargs: Any) 
     with gpus.making(on_gpu=there and not to_copy, named=named, by_torch=by_torch):
         made = original(*args, **kwargs)
     if pinned and gpus.places is not None and is_plain(made):
-        gpus.places.put(made, PINNED)
+        gpus.places.place(made, PINNED)
     if not there:
         return made
     return gpus.take(made) if aliasing else gpus.mark(made)

@@ -143,14 +143,14 @@ class Gpus:
         if is_plain(tensor):
             placed.mark(tensor)
             if self.places is not None:
-                self.places.put(tensor, DEVICE)
+                self.places.place(tensor, DEVICE)
         return tensor
 
     def mark_storage(self, storage: Any) -> Any:
         """Put a storage on a GPU, without a copy; return the storage."""
         setattr(storage, placed.MARK, True)
         if self.places is not None:
-            self.places.put(torch.empty(0, dtype=torch.uint8).set_(storage), DEVICE)
+            self.places.place(torch.empty(0, dtype=torch.uint8).set_(storage), DEVICE)
         return storage
 
     def making(self, *, on_gpu: bool, named: bool, by_torch: bool) -> AbstractContextManager[None]:

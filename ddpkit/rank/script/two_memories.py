@@ -34,8 +34,8 @@ def show(gpus: Gpus, places: Places) -> None:
         ("device", lambda: torch.device("cuda", gpus.current)),
         ("is_cuda", lambda: True),
     ):
-        setattr(tensor, name, property(_told(gpus, getattr(tensor, name).__get__, on_gpu)))
-    tensor.get_device = _told(gpus, tensor.get_device, lambda: gpus.current)
+        setattr(tensor, name, property(_answering(gpus, getattr(tensor, name).__get__, on_gpu)))
+    tensor.get_device = _answering(gpus, tensor.get_device, lambda: gpus.current)
     tensor.is_pinned = lambda tensor, *_: places.is_pinned(tensor)
     iterator = torch_private.batches()
     iterator.__next__ = _pinning(iterator.__next__)
@@ -45,7 +45,9 @@ def show(gpus: Gpus, places: Places) -> None:
         after_import(module, functools.partial(_move_parameters, gpus))
 
 
-def _told(gpus: Gpus, truth: Callable[..., Any], on_gpu: Callable[[], Any]) -> Callable[..., Any]:
+def _answering(
+    gpus: Gpus, truth: Callable[..., Any], on_gpu: Callable[[], Any]
+) -> Callable[..., Any]:
     """Return a function that tells of a GPU for tensors on a GPU, and else asks torch."""
 
     def tell(tensor: Any) -> Any:
