@@ -48,6 +48,14 @@ def returning(answer: Callable[..., Any]) -> Callable[..., Any]:
     return partial(_return_of, answer)
 
 
+def values(returned: Any, count: int) -> Any:
+    """Return the values that an answer returned; raise `Careless` if there are more or fewer."""
+    found = len(returned) if hasattr(returned, "__len__") else 1
+    if found != count:
+        raise Careless(f"it returned {found} values in place of {count}")
+    return returned
+
+
 def signature(answer: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of the answer, inside `returning` too."""
     if isinstance(answer, partial) and answer.func is _return_of:

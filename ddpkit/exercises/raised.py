@@ -42,6 +42,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("split sizes", r"split_with_sizes expects split_sizes to sum"),
     ("unequal lists", r"invalid tensor size at index"),  # gloo, all_to_all of lists
     ("total of splits", r"[Ss]plit sizes doesn't match total dim 0 size"),
+    ("number of splits", r"Number of tensor splits not equal to group size"),
     ("no even chunks", r"outputShape\[0\] \* worldSize|[Oo]utput tensor size times world"),
     ("no parameters", r"optimizer got an empty parameter list"),
     ("no cast", r"can't be cast"),

@@ -112,6 +112,10 @@ class Bias:
             "short": [
                 [self.moved((each.mean() - each).sign())] * n for each in (short, short_total)
             ],
+            "rounded_mean": [
+                [self.moved((whole - counts).sign())] * n
+                for whole in (mean.floor(), mean.round(), mean.ceil())
+            ],
             "median": [self.moved((counts.median() - counts).sign())] * n,
             "never_still": [
                 [self.moved((counts < mean).double() * 2 - 1)] * n,
@@ -137,6 +141,14 @@ def counts_around(rng: random.Random, n: int, experts: int, tokens: int, k: int)
         above = sum(each > mean for each in counts)
         if counts[0] > 0 and mean in counts and middle != mean and 0 < above < experts - 2:
             return counts
+
+
+def between_counts(rng: random.Random) -> list[int]:
+    """Return counts of 5 experts; the mean lies between the counts of two of them."""
+    low = 2 * rng.randrange(5, 20)
+    counts = [low, low + 1, low + 3, low + 4, low - 6]  # the mean is low + 0.4
+    rng.shuffle(counts)
+    return counts
 
 
 class ExpertGradients:

@@ -20,7 +20,12 @@ def _added(why: str) -> Any:
 
 
 # fmt: off
+MINLENGTH = Hint(
+    "minlength", lambda s: s.mismatch or s.kind == "shapes",
+    "bincount stops at the largest number that was chosen, so the counts of two ranks may have "
+    "different lengths: give the number of experts as minlength.")
 LOSS = (
+    MINLENGTH,
     Hint("changed", lambda s: s.wrong("left alone"), CHANGED),
     Hint("each rank alone", lambda s: s.n > 1 and _loss_as("own")(s),
          lambda s: f"{s.loss[0]:.2f} on rank 0, {s.loss[1]:.2f} on rank 1: each rank has counted "
@@ -79,6 +84,7 @@ def _near(s: Seen) -> str:
 
 
 BIAS = (
+    MINLENGTH,
     Hint("changed", lambda s: s.wrong("left alone"),
          "The old bias was changed in place: return a new one."),
     Hint("own counts", lambda s: s.n > 1 and _bias_as(s, "own"), _two_signs),
@@ -95,10 +101,15 @@ BIAS = (
          "all."),
     Hint("forgotten", lambda s: _bias_as(s, "forgotten"),
          "The old bias is missing: add the step to the bias of the step before."),
+    Hint("rounded mean", lambda s: sum(s.total) % len(s.total) != 0 and _bias_as(s, "rounded_mean"),
+         lambda s: f"The mean is {sum(s.total) / len(s.total):g} and was rounded: an expert with "
+         f"{sum(s.total) // len(s.total)} choices has fewer, and one with "
+         f"{sum(s.total) // len(s.total) + 1} has more."),
     Hint("median", lambda s: _bias_as(s, "median"),
          "The counts are compared with their median: compare them with their mean."),
     Hint("never still", lambda s: _bias_as(s, "never_still"),
-         "An expert with exactly the mean keeps its bias: the sign of 0 is 0."),
+         lambda s: f"Expert {s.total.index(sum(s.total) // len(s.total))} has exactly the mean, "
+         "and its bias moves: compare the whole counts with their mean; the sign of 0 is 0."),
     Hint("more bytes", sends_more, _added("one number for each expert has to travel.")),
     Hint("other", lambda s: s.wrong("bias"),
          "The bias is wrong: count each expert's choices on all ranks, compare with the mean "
@@ -137,6 +148,12 @@ def _gradients_as(s: Seen, kind: str, name: str) -> bool:
     return False
 
 
+def _is_own(s: Seen, kind: str) -> bool:
+    """True if each rank has the gradients that it was given."""
+    given = s.given["own" if kind == "experts" else "own_shared"][0]
+    return all(is_model(got, own) for got, own in zip(s[kind], given, strict=True))
+
+
 def _times(s: Seen) -> str | None:
     for kind, about in (
         ("experts", "The gradient of an expert is a sum over the tokens of all {n} ranks"),
@@ -157,6 +174,9 @@ GRADIENTS = (
     Hint("none left", lambda s: s.n > 1 and any(
          g is None for kind in ("shared", "experts") for own in s[kind] for g in own),
          "A gradient is still None: the gradient of an expert without rows is 0."),
+    Hint("left as they were", lambda s: s.n > 1 and all(
+         _is_own(s, kind) for kind in ("shared", "experts")),
+         "All gradients are as they were: write the averages into p.grad."),
     Hint("other experts mixed in", lambda s: s.ep > 1 and _gradients_as(s, "experts", "mixed"),
          "The gradients of different experts are added up: another rank has another expert in the "
          "same place of its list. Only the ranks of `same` have the same experts."),

@@ -188,7 +188,7 @@ def combine(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 ],
             },
             hints=hints.COMBINE,
-            given=asks.models(),
+            given={**asks.models(), "ranks": list(ranks)},
             trivial=n == 1,
         )
 
@@ -266,7 +266,7 @@ def _counts(n: int, experts: int) -> Between:
 @exercise("nudged", lab="17", points=1)
 def nudged(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """A bias that grows for experts with few choices, and falls for experts with many."""
-    from ddpkit.checks.lab17.balance import Bias, counts_around
+    from ddpkit.checks.lab17.balance import Bias, between_counts, counts_around
     from ddpkit.checks.lab17.on_ranks import new_bias
 
     few = counts_around(rng, 4, 8, rng.randrange(3, 9) * 2, 2)
@@ -275,7 +275,7 @@ def nudged(answer: Answer, rng: random.Random) -> Iterator[Case]:
     for n, counts, about in (
         (4, few, "one expert has the mean"),
         (4, near, "counts near 4,000"),
-        (1, counts_around(rng, 1, 5, rng.randrange(3, 9) * 5, 2), ""),
+        (1, between_counts(rng), ""),
     ):
         asks = Bias(rng, n, counts, 2)
         yield Case(

@@ -7,6 +7,7 @@ from typing import Any
 
 from ddpkit.exercises.compare import same
 from ddpkit.exercises.hint import Hint, Seen
+from ddpkit.exercises.ranks import who
 from ddpkit.exercises.values import Close
 from ddpkit.text import size
 
@@ -74,6 +75,8 @@ ROUTE = (
          f"then the numbers. Their shapes are {s.shapes[0]} and {s.shapes[1]}."),
     Hint("swapped", lambda s: s["weights by expert"] == "no experts",
          "The second tensor has to hold numbers of experts, and the first tensor their weights."),
+    Hint("no int64", lambda s: s["weights by expert"] == "no int64",
+         lambda s: f"The numbers of experts are {s.dtype}: indices of torch are int64."),
     Hint("less than 1", lambda s: _routed_as("of_all")(s) or _routed_as("all_biased")(s),
          lambda s: f"The weights of token 0 add up to {_sums(s)}: take the softmax of the k chosen "
          "logits alone, or divide by the sum of the chosen."),
@@ -117,7 +120,16 @@ def _added(why: str) -> Any:
     return lambda s: (said := sends_more(s)) and said + why
 
 
+OTHER_GROUP = Hint(
+    "other group",
+    lambda s: len(s.ranks) > 1 and s.ranks[-1] >= len(s.ranks)
+    and (s.stuck or s.mismatch or s.kind == "number of splits"),
+    lambda s: f"The group has {who(s.ranks)} alone: each exchange and each size has to be that of "
+    "`group`, not of all ranks.",
+)
+
 DISPATCH = (
+    OTHER_GROUP,
     Hint("nobody asked", lambda s: s.mismatch == "splits" or s.kind == "total of splits",
          "The rows that come are the rows that other ranks send: exchange the counts first."),
     Hint("sent nowhere", lambda s: s.order == "choices of -1",
@@ -167,6 +179,7 @@ def _none(found: Sequence[Any]) -> bool:
 
 
 COMBINE = (
+    OTHER_GROUP,
     Hint("same way", lambda s: s.mismatch == "splits" or s.kind == "total of splits",
          "On the way back a rank sends the rows that it took, and takes the rows that it sent: "
          "exchange `sends` and `takes`."),

@@ -78,8 +78,8 @@ PLACE = (
     Hint("in turn", lambda s: s.places == "one rank is too busy" and _even_copies(s)
          and _is(s, "in turn"), _nearly_idle),
     Hint("light first", lambda s: _is(s, "light first"),
-         lambda s: f"{_most(s)}. This rank has a heavy copy in each turn: place the heaviest "
-         "copy first, and each copy on the rank with the fewest rows."),
+         lambda s: f"{_most(s)}. Give each copy, the heaviest first, to the rank that has the "
+         "fewest rows so far, not the fewest copies."),
     Hint("full load", lambda s: _is(s, "full load"),
          lambda s: f"{_most(s)}. The copies were placed as if each copy had all rows of its "
          "expert: the copies share the rows."),

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddpkit.exercises.guard import returning
+from ddpkit.exercises.guard import returning, values
 from ddpkit.rank.record.marks import span
 
 Answer = Callable[..., Any]
@@ -33,8 +33,8 @@ def dispatched(
         return None
     given, choices = x.clone().requires_grad_(), chosen.clone()
     with span(FORWARD):
-        rows, local, ticket = returning(answer)(given, choices, per_rank, group)
-    order, sends, takes = ticket[:3]
+        rows, local, ticket = values(returning(answer)(given, choices, per_rank, group), 3)
+    order, sends, takes, _ = values(ticket, 4)
     mine = dist.get_rank(group) * per_rank
     with span(BACKWARD):
         if rows.requires_grad and len(rows) == len(local):
@@ -44,8 +44,8 @@ def dispatched(
         "rows": rows.detach(),
         "local": local,
         "order": _numbers(order),
-        "sends": _numbers(sends),
-        "takes": _numbers(takes),
+        "sends": _unless_tensor(sends),
+        "takes": _unless_tensor(takes),
         "gradient": given.grad,
         "kept": torch.equal(given, x) and torch.equal(choices, chosen),
     }
@@ -53,6 +53,11 @@ def dispatched(
 
 def _numbers(found: Any) -> Any:
     return found.tolist() if isinstance(found, torch.Tensor) else found
+
+
+def _unless_tensor(found: Any) -> Any:
+    """Return a list as it is: all_to_all_single does not take a tensor of splits."""
+    return "a tensor" if isinstance(found, torch.Tensor) else found
 
 
 def combined(
@@ -90,7 +95,7 @@ def balanced(answer: Answer, probabilities: Any, chosen: Any) -> dict[str, Any]:
         if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
             torch.autograd.backward(loss)
     return {
-        "loss": float(loss),
+        "loss": float(loss.detach() if isinstance(loss, torch.Tensor) else loss),
         "gradient": given.grad,
         "kept": torch.equal(given, probabilities) and torch.equal(choices, chosen),
     }

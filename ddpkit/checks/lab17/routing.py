@@ -89,6 +89,8 @@ class Routing:
         numbers = not chosen.is_floating_point() and weights.is_floating_point()
         if not numbers or chosen.min() < 0 or chosen.max() >= self.experts:
             return {"weights by expert": "no experts", **rest}
+        if chosen.dtype != torch.int64:
+            return {"weights by expert": "no int64", "dtype": str(chosen.dtype), **rest}
         same_kind = weights.dtype == self.logits.dtype
         wide = self.wide(weights, chosen.long())
         choices = chosen.long().sort(1).values
