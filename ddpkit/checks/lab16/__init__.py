@@ -8,4 +8,5 @@ twin      a whole sequence in one process: shares, outputs, gradients
 on_ranks  answers at work on a rank, with an `attend` and a `back` that take notes
 hints     sentences for wrong answers in one process: merge, zigzag, own_tokens
 hints_on_ranks  sentences for wrong answers on ranks
+head_hints      sentences for wrong answers that exchange heads for tokens
 """

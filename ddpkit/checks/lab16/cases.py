@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ddpkit.checks.lab09.mistakes import hints_for, telling
-from ddpkit.checks.lab16 import hints, hints_on_ranks, rings, ways
+from ddpkit.checks.lab16 import head_hints, hints, hints_on_ranks, rings, ways
 from ddpkit.checks.lab16.rings import field
 from ddpkit.cluster.torchrun.job import active
 from ddpkit.exercises.exercise import Case, Observed, exercise
@@ -251,8 +251,8 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
     """All heads of a rank's tokens, exchanged for a rank's heads of all tokens, and gradients."""
     import torch
 
-    from ddpkit.checks.lab12.on_ranks import passed
     from ddpkit.checks.lab12.travel import SENT
+    from ddpkit.checks.lab16.on_ranks import by_heads as passed
 
     for sizes, heads, lies in (
         ([rng.randrange(2, 40) for _ in range(4)], 8, "contiguous"),
@@ -275,6 +275,7 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 see={
                     "output": field("output"),
                     "gradient": field("gradient"),
+                    "with sizes alone": field("with sizes alone"),
                     "left alone": _all_kept,
                     **SENT,
                 },
@@ -282,6 +283,7 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
             {
                 "output": [x.contiguous() for x in whole.chunk(n)],
                 "gradient": [x.contiguous() for x in gradient.split(sizes, dim=1)],
+                "with sizes alone": [x.contiguous() for x in gradient.split(sizes, dim=1)],
                 "left alone": True,
                 "sent forward": [_exchanged(x.nbytes, n, x.nbytes // n) for x in xs],
                 "sent backward": [
@@ -289,7 +291,7 @@ def by_heads(answer: Answer, rng: random.Random) -> Iterator[Case]:
                     for x, own in zip(gradients, sizes, strict=True)
                 ],
             },
-            hints=hints_on_ranks.HEADS,
+            hints=head_hints.HEADS,
             given={
                 "n": n,
                 "sizes": sizes,

@@ -50,6 +50,18 @@ def _added_logs(s: Seen) -> bool:
     return not s.wrong("output") and same(s["log-sum-exp"], Close(s.lse + s.more_lse))
 
 
+def _shapes(s: Seen) -> str | None:
+    """Return a sentence if the two tensors have other shapes than the arguments; None if not."""
+    got, due = ([list(x.shape) for x in pair] for pair in (
+        (s.output, s["log-sum-exp"]), (s.out, s.lse)))  # fmt: skip
+    if got == due:
+        return None
+    return (
+        f"Return two tensors: the output of shape {due[0]}, and then the log-sum-exp of shape "
+        f"{due[1]}."
+    )
+
+
 def _has_nan(x: Any) -> bool:
     return bool(x.isnan().any())
 
@@ -62,6 +74,7 @@ def _sum_of_weights(s: Seen) -> str:
 
 # fmt: off
 MERGE = (
+    Hint("two tensors", _shapes, lambda s: _shapes(s)),
     Hint("changed", lambda s: not s["left alone"],
          "An argument was changed in place. The caller still needs it: compute a new tensor."),
     Hint("mean", lambda s: _is(s, (s.out + s.more) / 2),
@@ -89,6 +102,9 @@ MERGE = (
          and (_has_nan(s.output) or _has_nan(s["log-sum-exp"])),
          "-inf minus -inf is nan. A query that has seen no key has weights of 0, and stays at an "
          "output of 0 and a log-sum-exp of -inf."),
+    Hint("not -inf", lambda s: s.about == "a query without any key" and not s.wrong("output"),
+         "A query without a key in both parts has the log-sum-exp -inf, the logarithm of 0, and "
+         "not a large negative number."),
     Hint("other", say="With Z = exp(lse), the output is (Z_a out_a + Z_b out_b) / (Z_a + Z_b), and "
          "the log-sum-exp is log(Z_a + Z_b)."),
 )
@@ -295,6 +311,35 @@ def _first_of_rank_1(s: Seen) -> str:
     return f"The first token of rank {rank} has position {int(at[0])} in the sequence, and 0 here."  # type: ignore[index]
 
 
+def _in_another_order(s: Seen) -> bool:
+    found = (s.inputs, s.targets, s.positions)
+    due = [s.expect[name] for name in ("inputs", "targets", "positions")]
+    return any(
+        same([found[i], found[j], found[k]], due)
+        for i, j, k in ((0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+    )
+
+
+def _last_target(s: Seen) -> str | None:
+    """Return a sentence if only the target of the sequence's last token is wrong."""
+    last = len(s.tokens) - 1
+    rank, at = next(
+        (rank, each.tolist().index(last)) for rank, each in enumerate(s.places) if last in each
+    )
+    mended = [each.clone() for each in s.targets]
+    mended[rank][at] = -100
+    if s.wrong("inputs", "positions") or not same(mended, s.expect["targets"]):
+        return None
+    return (
+        "The last token of the sequence has no token after it. Its target is -100, not "
+        f"{int(s.targets[rank][at])}."
+    )
+
+
+def _one_rank(s: Seen) -> bool:
+    return len(s.places) > 1 and same(s.positions, [s.places[0]] * len(s.places))
+
+
 # fmt: off
 OWN_TOKENS = (
     Hint("changed", lambda s: not s["left alone"],
@@ -302,12 +347,17 @@ OWN_TOKENS = (
          "Make a new tensor for the targets."),
     Hint("token lost", lambda s: _short(s), lambda s: f"{_short(s)[0]} tokens for {_short(s)[1]} "  # type: ignore[index]
          "positions: the last token of the sequence stays, with the target -100."),
+    Hint("one rank", _one_rank,
+         "Each rank gets the tokens of rank 0: take the positions in places[rank]."),
+    Hint("another order", _in_another_order,
+         "Return the inputs, the targets and the positions, in this order."),
     Hint("local positions", _from_zero, _first_of_rank_1),
     Hint("itself", lambda s: _targets(s, _taken(s, s.tokens)),
          "The targets are the inputs: a token would learn to repeat itself."),
     Hint("wraps round", lambda s: _targets(s, _taken(s, s.tokens.roll(-1))),
          "The last token of the sequence has no token after it. Its target is -100, not the first "
          "token."),
+    Hint("last target", _last_target, lambda s: _last_target(s)),
     Hint("backwards", lambda s: _targets(s, _before(s))
          or _targets(s, _taken(s, s.tokens.roll(1))),
          "A target is the token after, and this is the token before."),

@@ -11,18 +11,18 @@ from ddpkit.exercises.values import Close
 from ddpkit.text import size
 
 
-def _each(got: Any, wanted: Any) -> bool:
+def each_close(got: Any, wanted: Any) -> bool:
     """True if each rank has its tensor, up to rounding."""
     return all(same(one, Close(other)) for one, other in zip(got, wanted, strict=True))
 
 
-def _right_but(s: Seen, *names: str) -> bool:
+def right_but(s: Seen, *names: str) -> bool:
     """True if all is right except for these."""
     return not s.wrong(*(name for name in s.expect if name not in names)) and s.wrong()
 
 
 def _slow(s: Seen) -> bool:
-    return _right_but(s, "ns") and s.ns > s.expect["ns"].most
+    return right_but(s, "ns") and s.ns > s.expect["ns"].most
 
 
 def _ms(s: Seen) -> str:
@@ -59,6 +59,16 @@ def _unmet(s: Seen) -> str | None:
     return None
 
 
+def _no_keys(s: Seen) -> str | None:
+    for rank, of in enumerate(s["keys of"]):
+        if -1 in of:
+            return (
+                f"Rank {rank} has computed with keys that are no rank's: pass on k and v as they "
+                "are, and give k first, then v."
+            )
+    return None
+
+
 def _met_twice(s: Seen) -> str | None:
     for rank, of in enumerate(s["keys of"]):
         twice = next((owner for owner in of if of.count(owner) > 1), None)
@@ -69,11 +79,11 @@ def _met_twice(s: Seen) -> str | None:
 
 def _plain_sum(s: Seen) -> bool:
     """True if the output is the sum of the blocks' outputs."""
-    return s.wrong("output") and _each(s.output, _blocks(s, sum_of=True))
+    return s.wrong("output") and each_close(s.output, _blocks(s, sum_of=True))
 
 
 def _plain_mean(s: Seen) -> bool:
-    return s.wrong("output") and _each(s.output, _blocks(s, sum_of=False))
+    return s.wrong("output") and each_close(s.output, _blocks(s, sum_of=False))
 
 
 def _blocks(s: Seen, *, sum_of: bool) -> list[Any]:
@@ -91,7 +101,7 @@ def _blocks(s: Seen, *, sum_of: bool) -> list[Any]:
 
 
 def _one_hop_more(s: Seen) -> bool:
-    return _right_but(s, "bytes", "ns") and s.bytes == s.due // (s.n - 1) * s.n
+    return right_but(s, "bytes", "ns") and s.bytes == s.due // (s.n - 1) * s.n
 
 
 # fmt: off
@@ -102,6 +112,7 @@ STUCK = Hint("skips the hop", lambda s: s.stuck != "",
     "Ranks wait for a message that no rank sends, or send one that no rank takes. Each rank makes "
     "each hop, also with keys that its own queries do not use: the other ranks need them.")
 MET = (
+    Hint("no rank's keys", _no_keys, lambda s: _no_keys(s)),
     Hint("keys missing", _unmet, lambda s: _unmet(s)),
     Hint("keys twice", _met_twice, lambda s: _met_twice(s)),
     Hint("wrong source", _wrong_source, lambda s: _wrong_source(s)),
@@ -115,7 +126,7 @@ RING = (
          "wrong: merge them, with their log-sum-exps."),
     Hint("one hop too many", _one_hop_more,
          "After n - 1 hops each rank has met all keys: nobody needs the last message."),
-    Hint("more bytes", lambda s: _right_but(s, "bytes", "ns") and s.bytes > s.expect["bytes"].most,
+    Hint("more bytes", lambda s: right_but(s, "bytes", "ns") and s.bytes > s.expect["bytes"].most,
          lambda s: f"Right, but the ranks send {size(s.bytes)} where {size(s.due)} would do: each "
          "share of keys and values makes n - 1 hops."),
     Hint("no overlap", _slow, lambda s: f"Right, but it takes {_ms(s)}: start the hop, compute, "
@@ -124,7 +135,7 @@ RING = (
          "the result into the output so far."),
 )
 LEAN = (
-    Hint("gathers", lambda s: _right_but(s, "peak", "bytes") and _large(s),
+    Hint("gathers", lambda s: right_but(s, "peak", "bytes") and _large(s),
          lambda s: f"Right, but a rank holds {_shares(s)} at once: the share that it reads and the "
          "share that is coming are enough. Merge each block's output at once, and keep no others."),
     *RING[:2],
@@ -143,7 +154,7 @@ def _sums(s: Seen) -> tuple[list[Any], list[Any], list[list[Any]]]:
 
 
 def _own_queries(s: Seen) -> bool:
-    return s.wrong("of k") and _each(s["of k"], _sums(s)[0])
+    return s.wrong("of k") and each_close(s["of k"], _sums(s)[0])
 
 
 def _not_home(s: Seen) -> str | None:
@@ -165,26 +176,38 @@ def _without(s: Seen, of: str) -> list[Any]:
 
 
 def _lacks_own(s: Seen) -> bool:
-    return s.n > 1 and s.wrong("of k") and _each(s["of k"], _without(s, "own"))
+    return s.n > 1 and s.wrong("of k") and each_close(s["of k"], _without(s, "own"))
 
 
 def _lacks_last(s: Seen) -> bool:
-    return s.n > 1 and s.wrong("of k") and _each(s["of k"], _without(s, "last"))
+    return s.n > 1 and s.wrong("of k") and each_close(s["of k"], _without(s, "last"))
 
 
 def _one_block(s: Seen) -> bool:
     """True if the gradient of q is that of one block on every rank."""
     parts = s.whole.blocks()
     return s.wrong("of q") and any(
-        _each(s["of q"], [parts[r][(r + by) % s.n][0] for r in range(s.n)]) for by in range(s.n)
+        each_close(s["of q"], [parts[r][(r + by) % s.n][0] for r in range(s.n)])
+        for by in range(s.n)
     )
+
+
+def _own_twice(s: Seen) -> bool:
+    own, whole, _ = _sums(s)
+    doubled = [total + mine for total, mine in zip(whole, own, strict=True)]
+    return s.n > 1 and s.wrong("of k") and each_close(s["of k"], doubled)
+
+
+def _values_first(s: Seen) -> bool:
+    k, v = ([each.value for each in s.expect[name]] for name in ("of k", "of v"))
+    return s.wrong("of k") and each_close(s["of k"], v) and each_close(s["of v"], k)
 
 
 def _added_late(s: Seen) -> bool:
     """True if each rank has its own part of its keys' gradient, and one part more at most."""
     own, _, parts = _sums(s)
     return s.wrong("of k") and any(
-        _each(s["of k"], [extra + mine for extra, mine in zip(one, own, strict=True)])
+        each_close(s["of k"], [extra + mine for extra, mine in zip(one, own, strict=True)])
         for one in ([parts[(t + by) % s.n][t][1] for t in range(s.n)] for by in range(1, s.n))
     )
 
@@ -200,11 +223,15 @@ RING_BACK = (
          "The gradient of the keys has only the part of the rank's own queries. The queries of the "
          "other ranks have used these keys as well."),
     Hint("not home", _not_home, lambda s: _not_home(s)),
+    Hint("values first", _values_first,
+         "The gradients of k and v are exchanged: return those of q, k and v, in this order."),
+    Hint("own part twice", _own_twice,
+         "The part of the rank's own queries, of hop 0, is in the gradient of the keys twice."),
     Hint("lacks its own", _lacks_own,
          "The gradient of the keys lacks the part of the rank's own queries, of hop 0."),
     Hint("added late", lambda s: _lacks_last(s) or _added_late(s),
          "Parts are lost on the way: a rank has to add its part before it passes the gradient on."),
-    Hint("more bytes", lambda s: _right_but(s, "bytes", "ns") and s.bytes > s.expect["bytes"].most,
+    Hint("more bytes", lambda s: right_but(s, "bytes", "ns") and s.bytes > s.expect["bytes"].most,
          lambda s: f"Right, but the ranks send {size(s.bytes)} where "
          f"{size(s.expect['bytes'].least)} would do: keys and values make n - 1 hops, and so do "
          "their gradients."),
@@ -214,7 +241,7 @@ RING_BACK = (
          "gradient of q stays, and is the sum of n parts."),
 )
 LEAN_BACK = (
-    Hint("keeps all", lambda s: _right_but(s, "peak", "bytes") and _large(s),
+    Hint("keeps all", lambda s: right_but(s, "peak", "bytes") and _large(s),
          lambda s: f"Right, but a rank holds {_shares(s)} at once: add your part to the gradient "
          "that comes, pass it on, and keep the gradient of one share."),
     *RING_BACK[:2],
@@ -227,13 +254,13 @@ LEAN_BACK = (
 
 def _times(s: Seen, factor: float) -> bool:
     due = [each.value * factor for each in s.expect["gradient"]]
-    return s.wrong("gradient") and _each(s.gradient, due)
+    return s.wrong("gradient") and each_close(s.gradient, due)
 
 
 def _own_means(s: Seen) -> bool:
     """True if each rank has the gradient of the mean of its own tokens, or of nothing."""
     due = [each.float() / max(1, int(each.sum())) for each in s.counted]
-    return s.wrong("gradient") and _each(s.gradient, due)
+    return s.wrong("gradient") and each_close(s.gradient, due)
 
 
 def _all_tokens(s: Seen) -> bool:
@@ -259,6 +286,14 @@ LOSS = (
     Hint("no graph", lambda s: s.kind == "no graph",
          "backward needs a number with a graph. The sum of no losses is 0 and has a graph: "
          "losses[counted].sum()."),
+    Hint("no tensor", lambda s: s.attribute == "backward",
+         "Return a tensor of one number, with its graph: .item() and float() give a number that "
+         "has no backward."),
+    Hint("changed", lambda s: s.kind == "leaf in place",
+         "`losses` is changed in place, and belongs to the graph: take losses[counted]."),
+    Hint("no fractions", lambda s: s.kind == "no cast",
+         "A count is a tensor of integers, and `/=` cannot write a fraction into it: write "
+         "total = total / n."),
     Hint("shapes", lambda s: s.mismatch != "" or s.kind == "shapes",
          "The ranks have different numbers of tokens, so tensors of tokens do not fit together: "
          "sum first, then all-reduce one number."),
@@ -270,100 +305,15 @@ LOSS = (
          "gradients afterwards, and so divide by n once more; and autograd sees no all_reduce."),
     Hint("mean of means", _own_means, _counts),
     Hint("all tokens", _all_tokens, _every),
+    Hint("mean of nothing", lambda s: s.about == "a rank without any" and not all(s.finite),
+         "A rank has no counted token, and the mean of no losses is nan. A sum of no losses is 0: "
+         "divide sums by the counted tokens of all ranks."),
     Hint("not finite", lambda s: not all(s.finite),
          "The number is nan or inf. Where no token is counted on any rank, it is 0: do not divide "
          "by 0."),
-    Hint("more bytes", lambda s: _right_but(s, "handed in"),
+    Hint("more bytes", lambda s: right_but(s, "handed in"),
          lambda s: f"Right, but a rank hands in {max(s['handed in'])} B: one number is enough."),
     Hint("other", say="The loss is a sum over all counted tokens, divided by their number on all "
          "ranks. The average over n ranks divides by n: multiply by n before."),
-)
-# fmt: on
-
-# ByHeads
-
-
-def _gave(s: Seen, wanted: Any) -> bool:
-    return s.wrong("output") and same(s.output, wanted)
-
-
-def _as_it_lies(s: Seen) -> list[Any]:
-    """Return outputs with the parts of the ranks in a row, as in memory."""
-    import torch
-
-    per = s.heads // s.n
-    return [
-        torch.cat([x[r * per : (r + 1) * per].flatten() for x in s.xs]).view(per, -1, 3)
-        for r in range(s.n)
-    ]
-
-
-def _other_heads(s: Seen) -> list[Any]:
-    return [s.whole[r :: s.n].contiguous() for r in range(s.n)]
-
-
-def _grads_as_it_lies(s: Seen) -> bool:
-    """True if the gradient was cut as it lies in memory, with right sizes."""
-    import torch
-
-    if s.wrong("output") or not s.wrong("gradient"):
-        return False
-    per = [s.heads // s.n * size * 3 for size in s.sizes]
-    flat = [each.flatten().split(per) for each in s.gradients]
-    due = [torch.cat([flat[r][own] for r in range(s.n)]).view(s.heads, -1, 3) for own in range(s.n)]
-    return _each(s.gradient, due)
-
-
-def _own_alone(s: Seen) -> bool:
-    """True if each rank's gradient repeats its own heads' gradient, or has zeros elsewhere."""
-    import torch
-
-    mine = [g.split(s.sizes, dim=1)[r] for r, g in enumerate(s.gradients)]
-    repeated = [torch.cat([each] * s.n) for each in mine]
-    return not s.wrong("output") and _each(s.gradient, repeated)
-
-
-def _averaged(s: Seen) -> bool:
-    due = [each / s.n for each in s.expect["gradient"]]
-    return s.n > 1 and not s.wrong("output") and _each(s.gradient, due)
-
-
-def _too_much(s: Seen) -> tuple[int, int] | None:
-    for name in ("sent forward", "sent backward"):
-        for got, due in zip(s[name], s.expect[name], strict=True):
-            if got > due.most:
-                return got, due.most
-    return None
-
-
-# fmt: off
-HEADS = (
-    Hint("gradients for nothing", lambda s: s.kind == "gradient count",
-         "backward returns a gradient for each input of forward but ctx: one for x, and None for "
-         "sizes."),
-    Hint("lists", lambda s: s.kind == "unequal lists",
-         "gloo takes lists of equal tensors only: use all_to_all_single with sizes."),
-    Hint("even", lambda s: s.mismatch != "" or s.kind in ("wrong size", "no even chunks",
-         "split sizes", "gradient's shape", "shapes", "no view"),
-         lambda s: f"The ranks have {', '.join(map(str, s.sizes))} tokens: the parts that come and "
-         "the parts that go have other sizes, and backward exchanges both."),
-    Hint("not left alone", lambda s: not s["left alone"],
-         "x, or the gradient, has changed in place, and is not yours. Work on a copy."),
-    Hint("as it lies", lambda s: _gave(s, _as_it_lies(s)) or _grads_as_it_lies(s),
-         "Parts lie one after the other in memory, rank by rank: cut the tensor into parts along "
-         "the tokens, and put the parts of the ranks side by side."),
-    Hint("other heads", lambda s: _gave(s, _other_heads(s)),
-         lambda s: f"Rank 0 has heads 0 and {s.n}, …; its part is the first {s.heads // s.n}."),
-    Hint("averaged", _averaged,
-         "The gradient is divided by the number of ranks. Nothing was summed on the way, so "
-         "nothing is to be divided."),
-    Hint("own heads alone", _own_alone,
-         "Each rank returns the gradient of its own heads, again and again. The other ranks have "
-         "the gradients of the other heads."),
-    Hint("more bytes", lambda s: _right_but(s, "sent forward", "sent backward") and _too_much(s),
-         lambda s: f"Right, but a rank sends {size(_too_much(s)[0])} where "  # type: ignore[index]
-         f"{size(_too_much(s)[1])} would do: no rank needs all heads of all tokens."),  # type: ignore[index]
-    Hint("other", say="Forward sends the r-th part of the heads to rank r. Backward sends the r-th "
-         "part of the tokens to rank r, and joins what comes along the heads."),
 )
 # fmt: on

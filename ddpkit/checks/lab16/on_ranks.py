@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddpkit.checks.lab12.on_ranks import FORWARD
-from ddpkit.exercises.guard import returning
+from ddpkit.checks.lab12.on_ranks import FORWARD, passed
+from ddpkit.exercises.guard import returning, values
 from ddpkit.rank.record.marks import span
 
 Answer = Callable[..., Any]
@@ -63,7 +63,7 @@ def ringed(
         return block(q, k, v, _mask(places, source, causal))
 
     with span(FORWARD):
-        out, lse = returning(answer)(q, k, v, attend, list(map(len, places)))
+        out, lse = values(returning(answer)(q, k, v, attend, list(map(len, places))), 2)
     return {"output": out, "lse": lse, "notes": notes}
 
 
@@ -75,7 +75,7 @@ def ringed_lean(answer: Answer, q: Any, k: Any, v: Any, places: Sequence[Any]) -
         return v.mean(1, keepdim=True).expand(*q.shape), lse
 
     with span(FORWARD):
-        out, _ = returning(answer)(q, k, v, attend, list(map(len, places)))
+        out, _ = values(returning(answer)(q, k, v, attend, list(map(len, places))), 2)
     return {"output": out}
 
 
@@ -99,7 +99,8 @@ def ringed_back(
         return block_back(q, k, v, *rest, _mask(places, source, causal))
 
     with span(FORWARD):
-        of_q, of_k, of_v = returning(answer)(q, k, v, back, list(map(len, places)))
+        found = returning(answer)(q, k, v, back, list(map(len, places)))
+    of_q, of_k, of_v = values(found, 3)
     return {"of q": of_q, "of k": of_k, "of v": of_v, "notes": notes}
 
 
@@ -112,8 +113,36 @@ def ringed_back_lean(
         return q * (source + 1.0), k * 1.0, v * 1.0
 
     with span(FORWARD):
-        of_q, of_k, of_v = returning(answer)(q, k, v, back, list(map(len, places)))
+        found = returning(answer)(q, k, v, back, list(map(len, places)))
+    of_q, of_k, of_v = values(found, 3)
     return {"of q": of_q, "of k": of_k, "of v": of_v}
+
+
+# ByHeads
+
+
+def by_heads(answer: Any, x: Any, gradient: Any, sizes: list[int]) -> dict[str, Any]:
+    """Return what `passed` of lab 12 does, and the gradient where ctx has `sizes` alone.
+
+    The lesson's `ByTokens` calls backward in its own forward, so ctx has nothing else there. If
+    that raises, return the words of the exception for the gradient.
+    """
+    seen = passed(answer, x, gradient, sizes)
+    try:
+        apply: Any = _Backward.apply
+        seen["with sizes alone"] = apply(gradient.clone(), answer, list(sizes))
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        seen["with sizes alone"] = f"{type(error).__name__}: {error}"
+    return seen
+
+
+class _Backward(torch.autograd.Function):
+    """Call the backward of an answer with a ctx that has `sizes` and nothing else."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Any, answer: Any, sizes: list[int]) -> Any:
+        ctx.sizes = sizes
+        return answer.backward(ctx, gradient)[0]
 
 
 # share_of_loss

@@ -25,6 +25,13 @@ edits(
      "out *= a\n    out += b * more\n    return out, both", "changed"),
     ("merge", "by_maximum_not_divided", "both = torch.logaddexp(lse, more_lse)\n",
      "both = torch.maximum(lse, more_lse)\n", "not divided"),
+    ("merge", "one_tensor", RETURN, "return a * out + b * more", "two tensors"),
+    ("merge", "exchanged", RETURN, "return both, a * out + b * more", "two tensors"),
+    ("merge", "without_the_last_dimension", RETURN,
+     "return a * out + b * more, both.squeeze(-1)", "two tensors"),
+    ("merge", "finite", "both = torch.logaddexp(lse, more_lse)\n",
+     "lse, more_lse = lse.clamp(min=-1e9), more_lse.clamp(min=-1e9)\n"
+     "    both = torch.logaddexp(lse, more_lse)\n", "not -inf"),
     ("merge", "by_lse", RETURN,
      "return (lse * out + more_lse * more) / (lse + more_lse), both", "other"),
 )
@@ -46,6 +53,12 @@ edits(
      "out, lse = (a + b for a, b in zip((out, lse), attend(q, *kv, source)))", "added"),
     ("ring_attention", "mean", {"out, lse = merge(out, lse, *attend(q, *kv, source))":
      "out = out + attend(q, *kv, source)[0] / n"}, "added"),
+    ("ring_attention", "values_as_keys", "torch.stack([k, v])", "torch.stack([v, k])",
+     "no rank's keys"),
+    ("ring_attention", "rounded",
+     {"torch.stack([k, v])": "torch.stack([k, v]).bfloat16()",
+      "*kv, source": "*kv.float(), source"},
+     "no rank's keys"),
     ("ring_attention", "source_ahead", "attend(q, *kv, source)",
      "attend(q, *kv, (rank + hop) % n)", "wrong source"),
     ("ring_attention", "negative_source", "source = (rank - hop) % n", "source = rank - hop",
@@ -173,6 +186,10 @@ edits(
     ("own_tokens", "before", TARGETS, "torch.cat([tokens.new_tensor([-100]), tokens[:-1]])",
      "backwards"),
     ("own_tokens", "rolled_back", TARGETS, "tokens.roll(1)", "backwards"),
+    ("own_tokens", "last_predicts_itself", "tokens.new_tensor([-100])", "tokens[-1:]",
+     "last target"),
+    ("own_tokens", "one_rank_for_all", "places[rank]", "places[0]", "one rank"),
+    ("own_tokens", "another_order", TAKEN, "return tokens[at], at, targets[at]", "another order"),
     ("own_tokens", "itself", TARGETS, "tokens", "itself"),
     ("own_tokens", "ends_of_stretches", TAKEN,
      "mine = targets[at].clone()\n"
@@ -213,9 +230,17 @@ edits(
      "for hop in range(max(1, n - 1)):", "keys missing"),
     ("ring_gradients", "never_moves", "            kv = coming()\n", "            coming()\n",
      "keys missing"),
+    ("ring_gradients", "values_first", "return of_q, *(own if n == 1 else own + travelling())",
+     "return of_q, *(own if n == 1 else own + travelling()).flip(0)", "values first"),
+    ("ring_gradients", "own_part_twice", "own + travelling()", "own + own + travelling()",
+     "own part twice"),
     ("ring_gradients", "negative", "return of_q, *(own", "return -of_q, *(own", "other"),
     ("ring_gradients", "last_not_waited_for", "own + travelling()", "own + 0 * own",
      "never waited for"),
+)
+edits(
+    ("ring_gradients", "two_values", "return of_q, *(own", "return of_q, (own", "Careless"),
+    raises=True,
 )
 edits(
     ("ring_gradients", "skips", "        coming = pass_on(kv, size) if hop < n - 1 else None\n",
@@ -291,6 +316,13 @@ edits(
     ("share_of_loss", "mean_or_nothing",
      {SUMS: "", SHARE: "return losses[counted].sum() / counted.sum().clamp(min=1)"},
      "mean of means"),
+    ("share_of_loss", "mean_times_own_count", "losses[counted].sum()",
+     "losses[counted].mean() * counted.sum()", "mean of nothing"),
+    ("share_of_loss", "a_python_number", SHARE,
+     SHARE.replace("return ", "return (") + ").item()", "no tensor"),
+    ("share_of_loss", "zeros_in_place", SUMS, "    losses[~counted] = 0\n" + SUMS, "changed"),
+    ("share_of_loss", "an_average_count", SHARE,
+     "total /= dist.get_world_size()\n    return losses[counted].sum() / total", "no fractions"),
     ("share_of_loss", "not_times_n", " * dist.get_world_size()", "", "a quarter"),
     ("share_of_loss", "reduces_the_loss", SHARE,
      "mine = losses[counted].sum() / total.clamp(min=1)\n"
@@ -314,79 +346,3 @@ def gathers_the_losses(losses, counted):
     every = [None] * n
     dist.all_gather_object(every, losses[counted].detach())
     return losses[counted].sum() * n / max(1, sum(map(len, every)))
-
-
-FORWARD = "return torch.cat([p.view(heads // n, -1, width) for p in coming.split(parts)], dim=1)"
-BACK = "        return coming.view(heads * len(going), -1, width), None\n"
-edits(
-    ("ByHeads", "as_it_lies", FORWARD, "return coming.view(heads // n, -1, width)", "as it lies"),
-    ("ByHeads", "gradient_as_it_lies", "torch.cat(going), None",
-     "gradient.contiguous().flatten(), None", "as it lies"),
-    ("ByHeads", "other_heads", "x.contiguous().flatten(), parts",
-     "x.unflatten(0, (heads // n, n)).transpose(0, 1).flatten(), parts", "other heads"),
-    ("ByHeads", "room_like_its_own", "[heads // n * size * width for size in sizes]",
-     "[heads // n * x.shape[1] * width for size in sizes]", "even"),
-    ("ByHeads", "averaged", BACK,
-     "        return coming.view(heads * len(going), -1, width) / len(going), None\n", "averaged"),
-    ("ByHeads", "own_heads_alone",
-     "        dist.all_to_all_single(coming, torch.cat(going), None, [len(p) for p in going])\n",
-     "", "own heads alone"),
-    ("ByHeads", "one_gradient", BACK, "        return coming.view(heads * len(going), -1, width)\n",
-     "gradients for nothing"),
-    ("ByHeads", "forward_again", BACK,
-     "        return ByHeads.forward(ctx, gradient, ctx.sizes), None\n", "even"),
-    ("ByHeads", "lists",
-     "dist.all_to_all_single(coming, x.contiguous().flatten(), parts)",
-     "dist.all_to_all(list(coming.split(parts)), list(x.contiguous().flatten().chunk(n)))",
-     "lists"),
-    ("ByHeads", "reversed_parts", "for p in coming.split(parts)]",
-     "for p in reversed(coming.split(parts))]", "other"),
-    ("ByHeads", "in_place", "        heads, _, width = gradient.shape\n",
-     "        heads, _, width = gradient.shape\n        gradient = gradient.contiguous()\n"
-     "        gradient *= 1.5\n        gradient = gradient / 1.5\n", "not left alone"),
-)
-
-
-@wrong("ByHeads", "more bytes")
-class Gathers(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, sizes):
-        ctx.sizes, rank, n = sizes, dist.get_rank(), dist.get_world_size()
-        shares = [x.new_empty(x.shape[0], size, x.shape[2]) for size in sizes]
-        works = []
-        for peer in range(n):
-            if peer != rank:
-                works += [dist.isend(x, peer), dist.irecv(shares[peer], peer)]
-        for work in works:
-            work.wait()
-        shares[rank] = x
-        return torch.cat(shares, dim=1).chunk(n)[rank].contiguous()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        rank, n = dist.get_rank(), dist.get_world_size()
-        mine = gradient.contiguous()
-        every = [torch.empty_like(mine) for _ in range(n)]
-        dist.all_gather(every, mine)
-        return torch.cat([g.split(ctx.sizes, dim=1)[rank] for g in every]), None
-
-
-HEADS = "return (n - 1) * share * (2 * heads + 2 * max(kv_heads, n)) // n"
-RING = "return (n - 1) * share * 2 * kv_heads"
-edits(
-    ("bytes_sent", "own_share",
-     {HEADS: HEADS.replace("n - 1", "n"), RING: RING.replace("n - 1", "n")}, "own share"),
-    ("bytes_sent", "no_values", {"2 * max(": "max(", "* 2 * kv_heads": "* kv_heads"}, "no values"),
-    ("bytes_sent", "no_way_home", "(2 * heads +", "(heads +", "no way home"),
-    ("bytes_sent", "whole_sequence", "tokens // n * width", "tokens * width", "whole sequence"),
-    ("bytes_sent", "query_heads", "* 2 * kv_heads", "* 2 * heads", "query heads"),
-    ("bytes_sent", "not_repeated", "max(kv_heads, n)", "kv_heads", "not repeated"),
-    ("bytes_sent", "part_of_a_part", "* 2 * kv_heads", "* 2 * kv_heads // n", "a part of a part"),
-    ("bytes_sent", "both_directions", "share = tokens", "share = 2 * tokens", "both directions"),
-    ("bytes_sent", "number_ignored", "* width * number", "* width * 2", "number ignored"),
-    ("bytes_sent", "numbers", "* width * number", "* width", "numbers, not bytes"),
-    ("bytes_sent", "heads_not_divided", HEADS, HEADS.removesuffix(" // n"), "heads not divided"),
-    ("bytes_sent", "a_float", {HEADS: HEADS.replace("// n", "/ n")}, "no int"),
-    ("bytes_sent", "keys_twice", "* 2 * kv_heads", "* 3 * kv_heads", "other"),
-)
-# fmt: on
