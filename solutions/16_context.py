@@ -208,12 +208,20 @@ def as_one_process(run, right, places=None):
 
 
 # %% [markdown]
-# Every query needs every key and every value.
+# **Predict:** each rank computes the outputs of its own tokens. Which of q, k and v have to travel?
 #
-# **Predict:** which of q, k and v have to travel?
+# <details><summary>An answer</summary>
 #
-# The simplest way: all ranks gather all keys and all values, by `Gathered` of lab 12. In an
-# all-gather on a ring of four ranks, each rank sends three shares in turn.
+# Keys and values: every query needs every key and every value. Queries stay at home.
+#
+# </details>
+
+# %% [markdown]
+# The simplest way: all ranks gather all keys, and then all values, by `Gathered` of lab 12. In an
+# all-gather on a ring of four ranks, each rank sends three shares, one after the other. A message
+# has a latency of 5 us, and the link carries 12.5 GB/s.
+#
+# **Predict:** how many ms does a rank wait for the two all-gathers?
 
 # %% guess="gathered_ms"
 gathered_ms = 2 * 3 * (8 * 512 * 64 * 4 / 12.5e9 + 5e-6) * 1e3  # your prediction: both, in ms
@@ -241,8 +249,9 @@ print(f"{run.trace.duration_ms:.4f} ms, {held(run.trace):.1f} MB at most on a ra
 beside(gathered_ms, exposed_ms(run), "ms of waiting")
 
 # %% [markdown]
-# **What to notice:** the computation is four times shorter. But every rank waits for all keys and all
-# values before the computation, and holds them all. The keys of a very long sequence do not fit.
+# **What to notice:** without the waiting, 2.15 ms are left: a quarter of the time of one device. But
+# every rank waits for all keys and all values before the computation, and holds them all. The keys of
+# a very long sequence do not fit.
 
 # %% [markdown]
 # ## Keys in a ring
@@ -364,8 +373,8 @@ print(f"{held(overlapped.trace):.1f} MB at most on a rank")
 # $$ \text{compute } \frac{4 h w c^2}{F} \qquad \text{hop } \frac{2 h w c \cdot 4}{B} $$
 
 # %% [markdown]
-# **Predict:** computation grows with $c^2$, a hop only with $c$. From how many tokens a rank on is a
-# hop hidden? Our link moves 12.5 GB/s, and has no latency in the next run.
+# **Predict:** computation grows with $c^2$, a hop only with $c$. How many tokens does each rank need
+# at least to hide a hop? Our link carries 12.5 GB/s, and has no latency in the next run.
 
 # %% guess="enough"
 enough = 2 * 1e12 / 12.5e9  # your prediction, in tokens
@@ -405,7 +414,8 @@ for device, flops, bytes_a_second, said in (
     print(f"{device:16} {ours:5.2f} thousand tokens; the paper says {said}")
 
 # %% [markdown]
-# **Predict before you read on:** one of the paper's four numbers differs. Which number is right?
+# **Predict before you read on:** one of the paper's four numbers differs by more than rounding. Which
+# of the two numbers is right?
 #
 # <details><summary>An answer</summary>
 #
@@ -423,9 +433,9 @@ for device, flops, bytes_a_second, said in (
 # **Predict:** four ranks have shares in the order of the sequence. Which rank is done first?
 
 # %% [markdown]
-# A mask does not make a product shorter. Therefore `tiles` cuts the scores of two shares into four
-# tiles, and leaves out each tile in which no query sees a key. Only tiles on the diagonal need a
-# mask.
+# A **block** has the scores of all queries of one share with all keys of one share. A mask does not
+# make a product shorter. Therefore `tiles` cuts each block into four **tiles**, and leaves out each
+# tile in which no query sees a key. Only tiles on the diagonal need a mask.
 
 
 # %%
@@ -463,8 +473,9 @@ from ddpkit.view import show_attention
 show_attention(contiguous(64, 4))
 
 # %% [markdown]
-# **Predict:** a whole block takes 0.5369 ms. A block on the diagonal has three tiles of four. The last
-# rank has three whole blocks, and a block on the diagonal. How long does the run take?
+# **Predict:** a whole block takes 0.5369 ms. In a block on the diagonal, three of four tiles are
+# computed. The last rank has three whole blocks, and a block on the diagonal. How long does the run
+# take?
 
 # %% guess="in_order_ms"
 in_order_ms = (3 + 3 / 4) * 0.5369  # your prediction, in ms
@@ -554,9 +565,9 @@ if runs[1].trace.duration_ms:
 
 # %% [markdown]
 # **What to notice:** the README says 52.1 % on eight H800 and 51.4 % on eight A100 for a ring in
-# order, and 85.2 % and 81.7 % in zigzag (forward). The triangle explains the first two numbers up to
-# a few percent. The loss of zigzag must have further causes, such as communication that is not
-# hidden.
+# order, and 85.2 % and 81.7 % in zigzag (forward). The uneven shares of work explain the first two
+# numbers up to a few percent. The loss of zigzag must have further causes, such as communication
+# that is not hidden.
 
 # %% [markdown]
 # ## Backward, and the memory of autograd
@@ -598,7 +609,8 @@ def by_autograd(attend, length, **sizes):
 
 
 # %% [markdown]
-# In order, the queries of rank 0 see none of the other ranks' keys. `skipping` leaves out such blocks.
+# Take shares in the order of the sequence. Then the queries of rank 0 see none of the other ranks'
+# keys. `skipping` leaves out such blocks.
 #
 # **Predict:** rank 0 passes on keys, but does not use them. Does the backward of rank 0 pass on a
 # gradient?
@@ -616,7 +628,7 @@ run = four.run(by_autograd, skipping, 64, heads=1, width=8, expect_error=True)
 # %% [markdown]
 # **What to notice:** the output of rank 0 does not depend on the received keys. The graph of rank 0
 # has no `Passed`, and the backward of rank 0 sends no message. All other ranks wait. With a mask in
-# place of the skipping, the run ends:
+# place of the skipping, the run ends. The mask is -1e9, because a query with -inf alone gives nan:
 
 
 # %%
@@ -642,11 +654,13 @@ print(f"{masked.trace.duration_ms:.4f} ms, {held(masked.trace):.1f} MB at most o
 # and compute the scores again.
 
 # %% [markdown]
-# For one tile, with $P = e^{S - \mathrm{lse}}$, upstream gradient $dO$, and $\delta$, the sum of
-# $dO \cdot O$ over the features (the formula of FlashAttention):
+# For one tile, with $P = e^{S - \mathrm{lse}}$, the gradient $dO$ of the output, and $\delta$, the sum
+# of $dO \cdot O$ over the features (the formula of FlashAttention):
 #
 # $$ dV = P^T dO \qquad dS = P \cdot (dO\,V^T - \delta) \qquad dQ = dS\,K/\sqrt{w} \qquad
 #    dK = dS^T Q/\sqrt{w} $$
+#
+# In the code, `of_out` is the gradient of `out`, and `of_scores` the gradient of the scores.
 
 
 # %%
@@ -691,10 +705,11 @@ def causal_back(places, out, lse, of_out):
 def ring_gradients(q, k, v, back, sizes):
     """Return the gradients of the rank's q, k and v.
 
-    `back(q, k, v, source)` returns three parts, by the rank's queries and the keys and values of
-    rank `source`: of the gradients of q, of those keys, and of those values. Keys and values make
-    n - 1 hops round the ring. Their gradient follows, grows on each rank, and comes home. While a
-    rank computes, keys and gradients are on their way. A rank keeps the gradient of one share.
+    `back(q, k, v, source)` takes the rank's q and the keys and values of rank `source`, and returns
+    the parts of this block in three gradients: of q, k and v. Keys and values make n - 1 hops round
+    the ring. Their gradient follows, grows on each rank, and comes home. While a rank computes,
+    keys and gradients are on their way. A rank keeps a part of its own share's gradient, and one
+    more gradient, which travels.
     """
     # BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -793,8 +808,8 @@ for name, each in (("autograd's", masked), ("yours", run)):
 # attention. Still, two more parts are easy to get wrong: the targets and the loss.
 
 # %% [markdown]
-# **Predict:** a rank has positions 0 to 7 and 56 to 63. Which token is the target at position 7? Which
-# position does the model's embedding need for the rank's ninth token?
+# **Predict:** a rank has positions 0 to 7 and 56 to 63. Which token is the target at position 7? The
+# model adds an embedding of each position: which position belongs to the rank's ninth token?
 #
 # ## Your turn: inputs, targets, positions
 
@@ -823,6 +838,12 @@ check(own_tokens)
 # ranks have fewer counted tokens than other ranks.
 #
 # **Predict:** a rank has no counted token. Which number is the mean of the rank's losses?
+#
+# <details><summary>An answer</summary>
+#
+# nan, since 0 / 0 has no value: and the gradients of all ranks become nan with it.
+#
+# </details>
 
 
 # %% exercise="share_of_loss"
@@ -992,7 +1013,9 @@ for name, (losses, found) in zip(WAYS_TO_TRAIN, four.run(all_trainings).results[
 # ## Your turn: to heads and back
 #
 # The exchange is a single `all_to_all_single`: a flat tensor goes in parts to the ranks. Two lists give
-# the sizes of the incoming and of the outgoing parts. gloo accepts no lists of unequal tensors.
+# the sizes of the incoming and of the outgoing parts. (`dist.all_to_all` takes lists of tensors, but
+# with gloo all tensors need the same size.) `ByTokens`, the class after yours, calls your `backward`
+# alone: then `ctx` has `sizes` and nothing else.
 
 
 # %% exercise="ByHeads"
@@ -1000,7 +1023,8 @@ class ByHeads(torch.autograd.Function):
     """Forward: from all heads of the rank's tokens to the rank's heads of all tokens.
 
     x is [head, token, feature]. Rank r has sizes[r] tokens, and gets the r-th of n equal parts of
-    the heads. Tokens come in the order of the ranks. Backward: gradients go the way back.
+    the heads. Tokens come in the order of the ranks. Backward: gradients go the way back, with
+    nothing of ctx but ctx.sizes.
     """
 
     @staticmethod
@@ -1048,7 +1072,7 @@ class ByTokens(torch.autograd.Function):
 # %% [markdown]
 # ## Fewer key heads
 #
-# In many models, several query heads share a **key head**: keys and values for all these query heads.
+# In many models, several query heads share a **key head**, that is, the same keys and values.
 # A ring carries only key heads. With exchanged heads, queries and outputs travel too, and each rank
 # needs a key head: if there are fewer key heads than ranks, key heads are repeated.
 
@@ -1058,8 +1082,9 @@ def bytes_sent(way, tokens, heads, kv_heads, width, n, number=2):
     """Return the bytes that each rank sends for the attention of one layer, forward: an int.
 
     `way` is "gather" (all keys and values to all ranks), "ring", or "heads" (exchanged queries,
-    keys and values, and outputs back). Each of n ranks has as many tokens; a head has `width`
-    numbers of `number` bytes. For "heads", key heads are repeated until there are n or more.
+    keys and values, and outputs back). Each of n ranks has tokens / n tokens. A token has `width`
+    numbers of `number` bytes in a head. For "heads", fewer than n key heads are repeated until
+    there are n. All divisions come out even.
     """
     # BEGIN SOLUTION
     share = tokens // n * width * number  # bytes of one head of a rank's tokens
@@ -1178,7 +1203,8 @@ for way in WAYS:
 
 # %% [markdown]
 # torch has `context_parallel`, an experimental ring for attention on GPUs. The function balances the
-# work by zigzag, refuses attention without a causal mask then, and does not run on a CPU.
+# work by zigzag. With this balance it refuses attention without a causal mask. It does not run on a
+# CPU.
 
 # %% [markdown]
 # ## The way out

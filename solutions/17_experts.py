@@ -124,8 +124,8 @@ beside(sparse_ms, by_chosen.trace.duration_ms, "ms")
 #
 # The **router** is a linear layer. For each token, the router gives one number for each expert, a
 # **logit**. The token takes the k experts with the largest logits. The weights are the softmax of
-# these k logits, as in Mixtral. A softmax over all experts, divided by the sum of the chosen, gives
-# the same weights.
+# these k logits, as in Mixtral. A softmax over all experts, divided by its sum over the chosen
+# experts, gives the same weights.
 
 # %% [markdown]
 # Without the division, the weights of a token add up to less than 1, and no error tells you
@@ -139,7 +139,7 @@ def route(logits, k, bias=None):
 
     logits is [token, expert]. The k experts with the largest logits are chosen; `bias`, one number
     for each expert, is added for the choice alone. The weights are the softmax of the logits of
-    the chosen experts, so the weights of a token add up to 1.
+    the chosen experts, so the weights of a token add up to 1. The numbers are int64, in any order.
     """
     # BEGIN SOLUTION
     chosen = (logits if bias is None else logits + bias).topk(k, dim=-1).indices
@@ -219,8 +219,9 @@ def dispatch(x, chosen, per_rank, group=None):
     x is [token, feature], and chosen is [token, k]; a choice of -1 goes nowhere. Rank r of the
     group has the experts from r * per_rank on. rows, [row, feature], are the tokens that arrive
     for this rank's experts; local, [row], is the number of each row's expert on this rank, from 0.
-    The ticket is (order, sends, takes, group): the place in chosen.flatten() of each row sent, and
-    lists with the number of rows sent to each rank and taken from each rank.
+    Rows leave by expert, in any order within an expert, and gradients come back to x. The ticket is
+    (order, sends, takes, group): the place in chosen.flatten() of each row sent, and lists of ints
+    with the number of rows sent to each rank and taken from each rank.
     """
     # BEGIN SOLUTION
     n, k, flat = dist.get_world_size(group), chosen.shape[1], chosen.flatten()
@@ -250,7 +251,7 @@ def combine(made, weights, ticket):
     """Return [token, feature]: the sum of the outputs of each token's experts, times the weights.
 
     made is [row, feature], in the order of the rows that `dispatch` returned; weights is
-    [token, k]. A choice that went nowhere adds nothing.
+    [token, k]. A choice that went nowhere adds nothing. Gradients reach made and weights.
     """
     # BEGIN SOLUTION
     order, sends, takes, group = ticket
@@ -376,7 +377,7 @@ if megabytes(experts):
 # %% [markdown]
 # **What to notice:** replicas send the same bytes for every batch, and experts send more with each
 # token. A replica holds all eight experts; here a rank holds two. With more experts, replicas send
-# more, and shared experts do not: the bytes depend on k alone.
+# more bytes, and rows do not: their bytes depend on the number of tokens and on k.
 
 # %% [markdown]
 # ## A hot expert
@@ -419,10 +420,10 @@ beside(hot_ms, hotly.trace.duration_ms, "ms")
 # %% [markdown]
 # ## Your turn: a capacity
 #
-# A **capacity** is a limit: an expert takes so many choices, and drops the rest. A dropped choice
-# becomes -1 and adds nothing; in a real model, the token's old value still passes by the layer. The
-# **capacity factor** is the capacity divided by the mean number of choices of an expert. First
-# choices matter most, so all first choices go before all second choices.
+# A **capacity** is the largest number of choices that an expert takes: the expert drops the rest. A
+# dropped choice becomes -1 and adds nothing; in a real model, the residual connection still carries
+# the token past the layer. The **capacity factor** is the capacity divided by the mean number of
+# choices of an expert. First choices matter most, so all first choices go before all second choices.
 
 
 # %% exercise="within_capacity"
@@ -470,8 +471,8 @@ for factor in (1, 1.25, 2):
 beside(dropped, lost[1], "% of the choices dropped, at factor 1")
 
 # %% [markdown]
-# **What to notice:** a capacity makes the time certain, and pays with tokens. Even a router without
-# a favourite drops some at factor 1, because drawn counts scatter around their mean:
+# **What to notice:** a capacity limits the time, and drops choices for it. Even a router without a
+# favourite drops some choices at factor 1, because drawn counts scatter around their mean:
 
 # %%
 drawn = torch.randn(512, 8, generator=torch.Generator().manual_seed(7))
@@ -523,8 +524,8 @@ def balance_loss(probabilities, chosen):
     """Return experts * sum of (share of the choices of an expert) * (its mean probability).
 
     probabilities, [token, expert], and chosen, [token, k], are this rank's. The shares are shares
-    of the choices of all ranks. The mean probability is this rank's own: averaged over ranks with
-    equally many tokens, the gradients are then the gradients of the loss of all tokens together.
+    of the choices of all ranks, which have equally many tokens. The mean probability is this rank's
+    own: then the average of the ranks' gradients is the gradient of the loss of all tokens.
     The loss is 1 where shares and probabilities are even.
     """
     # BEGIN SOLUTION
@@ -552,7 +553,7 @@ def nudged(bias, chosen, rate):
     """Return the bias of the next step: `rate` more for experts with fewer choices than the mean.
 
     The bias is `rate` less for experts with more choices than the mean, and stays the same for
-    experts with exactly the mean. The choices of all ranks count.
+    experts with exactly the mean. The choices of all ranks count. The old bias stays as it is.
     """
     # BEGIN SOLUTION
     count = chosen.flatten().bincount(minlength=len(bias))
@@ -568,7 +569,8 @@ check(nudged)
 # Each rank gets 512 tokens around a topic of its own, and a fixed router. The measure is the load of
 # the busiest expert divided by the mean load, over all ranks; 1 is even.
 #
-# **Predict:** the bias moves by 0.02, 0.1 or 0.5 a step. Which one is best after 60 steps?
+# **Predict:** the bias moves by a rate of 0.02, 0.1 or 0.5 in each step. With which rate is the load
+# most even after 60 steps?
 
 
 # %%
@@ -613,10 +615,14 @@ plt.xlabel("step"), plt.ylabel("busiest ÷ mean"), plt.ylim(1), plt.legend()
 plt.show()
 
 # %% [markdown]
-# **What to notice:** a small step takes longer and comes closest. A large step jumps over the
+# **What to notice:** a small rate takes longer and comes closest. A large rate jumps over the
 # balance, and then back, forever.
 #
-# **Predict:** next, only the balance loss trains the router. How even does each single rank become?
+# Next, the balance loss alone trains the router: once with the shares of all ranks, and once with
+# the shares of each rank alone.
+#
+# **Predict:** on each single rank, the busiest expert has about 3.5 times the mean at first. How many
+# times after each training?
 
 
 # %%
@@ -646,9 +652,10 @@ for about, loss in (("all ranks", balance_loss), ("each rank", on_each_rank)):
         print(f"balanced over {about}, step {step:2}: {ends[0][0]:.2f}; on each rank {alone}")
 
 # %% [markdown]
-# **What to notice:** with the counts of all ranks, the layer becomes more even, and each topic keeps
-# its favourite experts. With the counts of each rank alone, the single ranks become even too: fewer
-# experts belong to a topic.
+# **What to notice:** in both trainings the load over all ranks becomes more even: from 2.46 to 1.46
+# and 1.35. With the counts of all ranks, each topic keeps its favourite experts: about twice the mean
+# on each rank. With the counts of each rank alone, the single ranks become even too, so no topic
+# keeps experts of its own.
 
 # %% [markdown]
 # ## Nobody comes to rank 3
@@ -697,9 +704,9 @@ print("rank 3 has gradients:", run.results[3])
 # %% [markdown]
 # ## More ranks than experts
 #
-# With more ranks, several ranks have the same experts. Take a mesh of 2 × 2 (lab 14) with four
-# experts: the dimension `ep` shares out the experts, and the ranks along `same` hold the same
-# experts.
+# With more ranks than experts, several ranks have the same experts. A **mesh** arranges the ranks in
+# a grid (lab 14). Take a mesh of 2 × 2 with four experts: the dimension `ep` shares out the experts,
+# and the ranks along `same` hold the same experts.
 
 # %%
 from ddpkit.view import show_mesh
@@ -827,11 +834,11 @@ for about, average in (("yours", average_gradients), ("divided by `same`", by_sa
 # %% [markdown]
 # ## A second home
 #
-# A trained model answers questions, and no bias moves any more. A hot expert can get copies instead.
-# A **slot** is the room for one expert on a rank. With three slots on each of four ranks, eight
-# experts leave four slots for copies.
+# A trained model answers questions, and no bias moves any more. A hot expert can get several
+# **copies** instead, which share its rows. A **slot** is the room for one copy on a rank. With three
+# slots on each of four ranks, one copy of each of eight experts leaves four slots for more copies.
 #
-# **Predict:** expert 0 has half of all rows. How many copies should expert 0 get?
+# **Predict:** expert 0 has half of all rows. How many of the 12 slots should expert 0 get?
 
 # %% [markdown]
 # ## Your turn: homes for experts
@@ -844,10 +851,11 @@ for about, average in (("yours", average_gradients), ("divided by `same`", by_sa
 def place(load, ranks, slots):
     """Return for each rank the experts in its `slots`: a list of lists of numbers.
 
-    load[e] is the number of rows of expert e. Each expert has at least one slot, and its copies
-    share its rows equally. No slot is left empty. The busiest rank has at most 3 % more rows than
-    by this method: add one copy, again and again, for the expert with the most rows per copy; then
-    give each copy, heaviest first, to the rank with the fewest rows that has a free slot.
+    load[e] is the number of rows of expert e. Each expert has at least one copy, and its copies
+    share its rows equally; a rank may have several copies of an expert. No slot is left empty. The
+    busiest rank has at most 3 % more rows than by this method: add one copy, again and again, for
+    the expert with the most rows per copy; then give each copy, heaviest first, to the rank with
+    the fewest rows that has a free slot.
     """
     # BEGIN SOLUTION
     copies = [1] * len(load)
@@ -912,7 +920,8 @@ as_one_process(run, hot)
 
 # %% [markdown]
 # **What to notice:** four extra slots halve the time, and the next four slots gain little. Copies
-# cost memory. In a training they also cost an all-reduce: copies are the ranks of `same`.
+# cost memory. In a training, copies also cost an all-reduce: the ranks with copies of an expert are
+# a group `same`.
 
 # %% [markdown]
 # ## Two hosts
@@ -1006,8 +1015,8 @@ compare(flat, in_two, labels=["flat", "in two steps"])
 # DeepSeek-V3 has one more expert on every rank, the **shared expert**, which every token takes. Its
 # rows do not travel. So a rank can compute the shared expert while the other rows are on their way.
 #
-# **Predict:** how many ms does this order save? A dispatch takes three rounds of 5 us and of a
-# quarter of the rows.
+# **Predict:** how many ms does this order save? A dispatch takes three rounds. Each round has a
+# latency of 5 us and carries 256 of the 1,024 rows.
 
 # %% guess="saved_ms"
 saved_ms = 3 * (256 * 1024 / 3.125e9 + 5e-6) * 1e3  # your prediction, in ms
@@ -1061,9 +1070,9 @@ beside(saved_ms, step_ms(after) - step_ms(meanwhile), "ms saved")
 # %% [markdown]
 # ## Published numbers
 #
-# Your formula also explains real machines. DeepEP's page gives a dispatch of 128 tokens to 8 experts
-# each, 7,168 numbers of 1 byte for each token, and a 4-byte scale for each 128 numbers. The network
-# card carries 98 GB/s.
+# Bytes divided by bandwidth explain real machines too. DeepEP's page gives a dispatch of 128 tokens to
+# 8 experts each, 7,168 numbers of 1 byte for each token, and a 4-byte scale for each 128 numbers. The
+# network card carries 98 GB/s.
 #
 # **Predict:** how many us does the dispatch take?
 
@@ -1074,15 +1083,16 @@ dispatch_us = 128 * 8 * (7168 + 7168 / 128 * 4) / 98e9 * 1e6  # your prediction,
 beside(dispatch_us, 77, "us, by DeepEP's page")
 
 # %% [markdown]
-# DeepSeek computes a limit for its own model ([2025](https://arxiv.org/abs/2505.09343), section
-# 2.3.2): (1 + 2) bytes · 32 tokens · 9 · 7,000 numbers at 50 GB/s, twice a layer, in 61 layers.
+# DeepSeek computes the least time of a token in its own model
+# ([2025](https://arxiv.org/abs/2505.09343), section 2.3.2): (1 + 2) bytes · 32 tokens · 9 · 7,000
+# numbers at 50 GB/s, twice a layer, in 61 layers.
 #
 # **Predict:** where do the 1, the 2 and the 9 come from?
 #
 # <details><summary>An answer</summary>
 #
 # A number has 1 byte on the way to the experts and 2 bytes on the way back. The 9 are eight routed
-# experts and the shared expert. The next cell has the time of a token.
+# experts and the shared expert.
 #
 # </details>
 

@@ -76,10 +76,11 @@ def zigzag(length, n):
 def ring_gradients(q, k, v, back, sizes):
     """Return the gradients of the rank's q, k and v.
 
-    `back(q, k, v, source)` returns three parts, by the rank's queries and the keys and values of
-    rank `source`: of the gradients of q, of those keys, and of those values. Keys and values make
-    n - 1 hops round the ring. Their gradient follows, grows on each rank, and comes home. While a
-    rank computes, keys and gradients are on their way. A rank keeps the gradient of one share.
+    `back(q, k, v, source)` takes the rank's q and the keys and values of rank `source`, and returns
+    the parts of this block in three gradients: of q, k and v. Keys and values make n - 1 hops round
+    the ring. Their gradient follows, grows on each rank, and comes home. While a rank computes,
+    keys and gradients are on their way. A rank keeps a part of its own share's gradient, and one
+    more gradient, which travels.
     """
     rank, n = dist.get_rank(), dist.get_world_size()
     kv, of_q, travelling = torch.stack([k, v]), torch.zeros_like(q), None
@@ -127,7 +128,8 @@ class ByHeads(torch.autograd.Function):
     """Forward: from all heads of the rank's tokens to the rank's heads of all tokens.
 
     x is [head, token, feature]. Rank r has sizes[r] tokens, and gets the r-th of n equal parts of
-    the heads. Tokens come in the order of the ranks. Backward: gradients go the way back.
+    the heads. Tokens come in the order of the ranks. Backward: gradients go the way back, with
+    nothing of ctx but ctx.sizes.
     """
 
     @staticmethod
@@ -152,8 +154,9 @@ def bytes_sent(way, tokens, heads, kv_heads, width, n, number=2):
     """Return the bytes that each rank sends for the attention of one layer, forward: an int.
 
     `way` is "gather" (all keys and values to all ranks), "ring", or "heads" (exchanged queries,
-    keys and values, and outputs back). Each of n ranks has as many tokens; a head has `width`
-    numbers of `number` bytes. For "heads", key heads are repeated until there are n or more.
+    keys and values, and outputs back). Each of n ranks has tokens / n tokens. A token has `width`
+    numbers of `number` bytes in a head. For "heads", fewer than n key heads are repeated until
+    there are n. All divisions come out even.
     """
     share = tokens // n * width * number  # bytes of one head of a rank's tokens
     if way == "heads":

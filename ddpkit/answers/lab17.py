@@ -14,7 +14,7 @@ def route(logits, k, bias=None):
 
     logits is [token, expert]. The k experts with the largest logits are chosen; `bias`, one number
     for each expert, is added for the choice alone. The weights are the softmax of the logits of
-    the chosen experts, so the weights of a token add up to 1.
+    the chosen experts, so the weights of a token add up to 1. The numbers are int64, in any order.
     """
     chosen = (logits if bias is None else logits + bias).topk(k, dim=-1).indices
     return logits.gather(-1, chosen).softmax(-1), chosen
@@ -43,8 +43,9 @@ def dispatch(x, chosen, per_rank, group=None):
     x is [token, feature], and chosen is [token, k]; a choice of -1 goes nowhere. Rank r of the
     group has the experts from r * per_rank on. rows, [row, feature], are the tokens that arrive
     for this rank's experts; local, [row], is the number of each row's expert on this rank, from 0.
-    The ticket is (order, sends, takes, group): the place in chosen.flatten() of each row sent, and
-    lists with the number of rows sent to each rank and taken from each rank.
+    Rows leave by expert, in any order within an expert, and gradients come back to x. The ticket is
+    (order, sends, takes, group): the place in chosen.flatten() of each row sent, and lists of ints
+    with the number of rows sent to each rank and taken from each rank.
     """
     n, k, flat = dist.get_world_size(group), chosen.shape[1], chosen.flatten()
     order = flat.argsort(stable=True)[int((flat < 0).sum()) :]
@@ -61,7 +62,7 @@ def combine(made, weights, ticket):
     """Return [token, feature]: the sum of the outputs of each token's experts, times the weights.
 
     made is [row, feature], in the order of the rows that `dispatch` returned; weights is
-    [token, k]. A choice that went nowhere adds nothing.
+    [token, k]. A choice that went nowhere adds nothing. Gradients reach made and weights.
     """
     order, sends, takes, group = ticket
     back = Exchanged.apply(made, takes, sends, group)
@@ -84,8 +85,8 @@ def balance_loss(probabilities, chosen):
     """Return experts * sum of (share of the choices of an expert) * (its mean probability).
 
     probabilities, [token, expert], and chosen, [token, k], are this rank's. The shares are shares
-    of the choices of all ranks. The mean probability is this rank's own: averaged over ranks with
-    equally many tokens, the gradients are then the gradients of the loss of all tokens together.
+    of the choices of all ranks, which have equally many tokens. The mean probability is this rank's
+    own: then the average of the ranks' gradients is the gradient of the loss of all tokens.
     The loss is 1 where shares and probabilities are even.
     """
     experts = probabilities.shape[1]
@@ -98,7 +99,7 @@ def nudged(bias, chosen, rate):
     """Return the bias of the next step: `rate` more for experts with fewer choices than the mean.
 
     The bias is `rate` less for experts with more choices than the mean, and stays the same for
-    experts with exactly the mean. The choices of all ranks count.
+    experts with exactly the mean. The choices of all ranks count. The old bias stays as it is.
     """
     count = chosen.flatten().bincount(minlength=len(bias))
     dist.all_reduce(count)
@@ -123,10 +124,11 @@ def average_gradients(shared, experts, same):
 def place(load, ranks, slots):
     """Return for each rank the experts in its `slots`: a list of lists of numbers.
 
-    load[e] is the number of rows of expert e. Each expert has at least one slot, and its copies
-    share its rows equally. No slot is left empty. The busiest rank has at most 3 % more rows than
-    by this method: add one copy, again and again, for the expert with the most rows per copy; then
-    give each copy, heaviest first, to the rank with the fewest rows that has a free slot.
+    load[e] is the number of rows of expert e. Each expert has at least one copy, and its copies
+    share its rows equally; a rank may have several copies of an expert. No slot is left empty. The
+    busiest rank has at most 3 % more rows than by this method: add one copy, again and again, for
+    the expert with the most rows per copy; then give each copy, heaviest first, to the rank with
+    the fewest rows that has a free slot.
     """
     copies = [1] * len(load)
     for _ in range(ranks * slots - len(load)):
