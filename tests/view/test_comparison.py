@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ddpkit.errors import TraceError
 from ddpkit.simulate import assign_buckets, replay
-from ddpkit.trace import Trace
+from ddpkit.trace import Span, Trace
 from ddpkit.view import compare
 from ddpkit.view.comparison.figure import draw_comparison
 from ddpkit.view.comparison.model import comparison
@@ -93,6 +93,16 @@ def test_all_ranks_are_measured_by_the_slowest() -> None:
     assert "longer than run 1" in model.title
     assert "on the slowest rank" in model.notice
     assert "run 2, rank 1" in model.text
+
+
+def test_a_rank_that_is_done_early_is_not_the_slowest() -> None:
+    def staircase(*ends: int) -> Trace:
+        spans = [Span(r, "compute", "work", "forward", 0, end) for r, end in enumerate(ends)]
+        return Trace(spans, len(ends))
+
+    before, after = staircase(2_000_000, 10_000_000), staircase(6_000_000, 6_000_000)
+    model = comparison([before, after], rank=None)
+    assert model.notice == "What to notice on the slowest rank: compute 10 ms → 6.0 ms."
 
 
 def test_one_rank_is_drawn_from_its_own_start() -> None:

@@ -20,8 +20,13 @@ class Side:
 
     @property
     def slowest(self) -> RankRow:
-        """The rank that took longest; the first of them."""
-        return max(self.timeline.rows, key=lambda row: row.breakdown.step_ns)
+        """The rank that took longest; of ranks that took equally long, the least idle one.
+
+        Without steps, all ranks last as long as the run, and a rank that is done early is idle
+        until the run ends.
+        """
+        rows = self.timeline.rows
+        return max(rows, key=lambda row: (row.breakdown.step_ns, -row.breakdown.idle_ns))
 
     @property
     def length_ns(self) -> int:
