@@ -20,8 +20,8 @@ DdpkitError and its kinds are in `ddpkit.errors`, drawn as a tree.
 
 The rooms, from the top (ARCHITECTURE.md says which may import which): commands; grade; authoring;
 checks, capstone and exercises; faults; cluster; mesh, measure, rank, view; protocol; simulate;
-trace; and the plain things asked, link, machine, data, answers, files, source, text,
-torch_private.
+trace; and the plain things asked, link, networks, machine, machine_numbers, data, answers, files,
+source, text, torch_private.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ sender the switch buffers; from a slower sender the receiver's B/β_d ends when 
 there, at t + α + B/β_s. α is the larger of the two latencies: a distant rank is distant for all.
 
 Ranks may share hosts (`Hosts`). A message inside a host moves by the ranks' own links; one between
-two hosts by the links of those hosts, which all of a host's ranks share.
+two hosts by the links of those hosts, which all of a host's ranks share. `ddpkit.networks` has the
+numbers of real hosts by name.
 
 `ddpkit.simulate.network` moves all messages by this: those of real ranks and simulated ones.
 """
@@ -32,6 +33,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
+
+from ddpkit import networks
 
 EXAMPLE = '"1 Gbit/s, 200 us"'
 HOSTS_EXAMPLE = '{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}'
@@ -156,7 +159,8 @@ class Links:
         Without a default, other ranks are unlimited.
         ``{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}``: ranks 0 to
         3 share a host and its one link to the others, and so on. What `str` makes of links is read
-        too. Raises ValueError, in one sentence.
+        too. ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` names the links of real hosts
+        (`ddpkit.networks`). Raises ValueError, in one sentence.
         """
         if isinstance(spec, Links):
             if len(spec.each) != world_size:
@@ -164,6 +168,8 @@ class Links:
                     f"{len(spec.each)} links for {world_size} ranks: give one link for each rank"
                 )
             return spec
+        if isinstance(spec, str) and networks.is_named(spec):
+            return _named(spec, world_size)
         if isinstance(spec, str) and ";" in spec:
             spec = _ranks_own(spec)
         if not isinstance(spec, Mapping):
@@ -265,6 +271,24 @@ def _hosts(spec: Mapping[int | str, str | Link | int]) -> Hosts | None:
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ValueError(f'"hosts of" is the number of ranks on a host, 1 or more, not {size!r}')
     return Hosts(size, Link.parse(spec["between"]))  # type: ignore[arg-type]  # it says so itself
+
+
+def _named(text: str, world_size: int) -> Links:
+    """The links of a network that is named, at the rates that are reached."""
+    found = networks.read(text, world_size)
+    inside = Link(found.inside.latency_us / 1e6, found.inside.bandwidth or math.inf)
+    if found.between is None:
+        return Links((inside,) * world_size)
+    try:
+        rate = _quantity(found.rate, "bandwidth", networks.EXAMPLE)
+    except ValueError:
+        raise ValueError(
+            f"{found.rate!r} in the link {text!r} is not a bandwidth: write it as in "
+            f"{networks.EXAMPLE}"
+        ) from None
+    rate *= found.between.share * (found.size if found.is_for_each_gpu else 1)
+    reached = Link(found.between.latency_us / 1e6, round(rate))
+    return Links((inside,) * world_size, Hosts(found.size, reached))
 
 
 def _ranks_own(text: str) -> dict[int | str, str | Link | int]:

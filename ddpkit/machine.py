@@ -13,7 +13,7 @@ A machine may have a device, as each named GPU does. Then a launch costs the hos
 roofline's part costs the device time: host and device work side by side. A bus copies between the
 device's memory and the host's, and the host is a machine of its own.
 
-Machines are named (`NAMED`, in data/machines.json, each number with its source), said in numbers,
+Machines are named (`named`, in data/machines.json, each number with its source), said in numbers,
 "1 TFLOP/s, 100 GB/s, 64 MB, 5 us", or read from a file that `ddpkit machine --measure` has
 written. "device of" before numbers or a file gives the machine a device, with a bus and a host
 after semicolons: "device of 400 TFLOP/s, 5 us; bus 25 GB/s; host 70 GFLOP/s, 20 GB/s, 64 GB".
@@ -52,7 +52,10 @@ _COMPUTED_AS = {
     "complex128": "float64",
     "float64": "float32",
     "float8_e4m3fn": "float16",
-    "float8_e5m2": "float16",
+    "float8_e5m2": "float8_e4m3fn",
+    "float8_e4m3fnuz": "float8_e4m3fn",
+    "float8_e5m2fnuz": "float8_e5m2",
+    "float4_e2m1fn_x2": "float8_e4m3fn",
 }
 PAGEABLE = 0.5  # the part of the bus that pageable memory reaches: stated by ddpkit
 _DEVICE = re.compile(r"(?:device\s+of\s+)+", re.IGNORECASE)

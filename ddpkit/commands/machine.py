@@ -1,4 +1,4 @@
-"""`ddpkit machine`: list the named machines, or measure this computer."""
+"""`ddpkit machine`: list the named machines, print one with sources, or measure this computer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from pathlib import Path
 import click
 
 from ddpkit.machine import MachineModel, named
-from ddpkit.text import under
+from ddpkit.networks import inside_hosts
+from ddpkit.text import columns, under
+
+HEADS = ["", "16 bits", "8 bits (TFLOP/s)", "bandwidth", "memory", "links in a host"]
 
 
 @click.command()
+@click.argument("name", nargs=-1)
 @click.option("--measure", is_flag=True, help="Measure this computer's device.")
 @click.option(
     "--device", default="cpu", show_default=True, help='The device to measure: "cpu" or "cuda".'
@@ -24,11 +28,23 @@ from ddpkit.text import under
     show_default=True,
     help="The file to write.",
 )
-def machine(measure: bool, device: str, output: Path) -> None:
-    """List the machines that Cluster(machine=) knows, or measure this computer (--measure)."""
+def machine(name: tuple[str, ...], measure: bool, device: str, output: Path) -> None:
+    """List the machines that Cluster(machine=) knows, print one, or measure this computer.
+
+    NAME is a machine's name, its numbers, or a machine file.
+    """
+    if name and measure:
+        raise click.UsageError("--measure measures this computer: leave the name out")
+    if name:
+        try:
+            click.echo(_described(MachineModel.parse(" ".join(name))))
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
+        return
     if not measure:
-        for each in named().values():
-            click.echo(_described(each))
+        for line in columns([HEADS, *map(_row, named().values())]):
+            click.echo(line.rstrip())
+        click.echo("`ddpkit machine NAME` prints a machine's numbers, each with its source.")
         click.echo(
             '"device of 400 TFLOP/s, 5 us": numbers of a GPU, which its host does not wait for.'
         )
@@ -47,6 +63,24 @@ def machine(measure: bool, device: str, output: Path) -> None:
     click.echo(f'Use it: Cluster(8, machine="{output}")')
 
 
+def _row(each: MachineModel) -> list[str]:
+    """Return a machine's row of the list."""
+    half = max(each.peak("bfloat16"), each.peak("float16"))
+    peaks = [f"{peak / 1e12:,.4g}" for peak in (half, each.peak("float8_e4m3fn"))]
+    memory = "unlimited" if each.memory is None else f"{each.memory / 2**30:.3g} GiB"
+    network = inside_hosts().get(each.name)
+    inside = f"{(network.bandwidth or 0) / 1e9:.4g} GB/s" if network else ""
+    return [each.name, *peaks, f"{each.bandwidth / 1e9:,.4g} GB/s", memory, inside]
+
+
+def _shares(each: MachineModel) -> str:
+    """Return the kinds with efficiencies of their own; the efficiencies, if each kind has one."""
+    if all(len(cost.points) == 1 for cost in each.kinds.values()):
+        found = [(kind, cost.points[0][1]) for kind, cost in each.kinds.items()]
+        return ", ".join(f"{kind} {share:.2g} of the peak" for kind, share in found)
+    return f"own efficiencies of {', '.join(each.kinds)}"
+
+
 def _described(each: MachineModel) -> str:
     """Return a machine's line: its name, its numbers and their source."""
     found = each.as_json()
@@ -60,10 +94,17 @@ def _described(each: MachineModel) -> str:
         ("bus", f"{each.bus / 1e9:.4g} GB/s to and from the host's pinned memory"),
         ("host", f"{each.host} for each rank"),
         ("efficiency", f"{of_peak:.2g} of the peak, {of_bandwidth:.2g} of the bandwidth"),
-        ("kinds", f"own efficiencies of {', '.join(each.kinds)}"),
+        ("kinds", _shares(each)),
     ]
     lines = [f"{each.name}: {each.title}"]
     for name, said in rows:
         if name in found:
             lines.append(under(f"  {name:11}", f"{said} ({each.source.get(name, 'stated')})"))
+    if network := inside_hosts().get(each.name):
+        usual = f", {network.size} in a host" if network.size else ""
+        said = (
+            f"{network.title}: {(network.bandwidth or 0) / 1e9:.4g} GB/s reached by each"
+            f"{usual}, {network.latency_us:g} us ({'; '.join(network.source.values())})"
+        )
+        lines.append(under("  network    ", said))
     return "\n".join(lines)

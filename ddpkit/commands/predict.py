@@ -33,7 +33,11 @@ def of_a_trace(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Speed of the ranks, relative to the recording; 2 is twice as fast.",
         ),
-        click.option("--link", help='Another link, such as "100 Gbit/s, 10 us".'),
+        click.option(
+            "--link",
+            help='Another link, such as "100 Gbit/s, 10 us", or "hosts of 8 H100, InfiniBand 400 '
+            'Gbit/s per GPU".',
+        ),
         to_files,
         click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path)),
     ):

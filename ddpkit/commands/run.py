@@ -38,8 +38,9 @@ SEEDS = 10**9  # the number of seeds from which a run takes one where the user n
 @click.option(
     "--link",
     metavar="LINK",
-    help='Emulated time: each rank has a machine and a link: "10 Gbit/s, 50 us", or JSON: '
-    '{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}.',
+    help='Emulated time: each rank has a machine and a link: "10 Gbit/s, 50 us", "hosts of 8 H100, '
+    'InfiniBand 400 Gbit/s per GPU", or JSON: {"hosts of": 4, "inside": "300 GB/s, 3 us", '
+    '"between": "100 Gbit/s, 10 us"}.',
 )
 @click.option(
     "--machine",

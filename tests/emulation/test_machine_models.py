@@ -22,6 +22,78 @@ def test_each_number_of_a_named_machine_has_a_source():
     assert {"V100", "A100", "H100", "T4", "K80", "laptop core"} <= set(named())
 
 
+TODAY = {  # the grades of labs depend on the numbers
+    "V100": ({"float64": 7.8, "float32": 15.7, "float16": 125}, 900, 5000, (0.7, 0.8)),
+    "A100": ({"float64": 19.5, "float32": 19.5, "bfloat16": 312}, 2039, 5000, (0.7, 0.8)),
+    "H100": ({"float64": 67, "float32": 67, "bfloat16": 989}, 3350, 4000, (0.6, 0.8)),
+    "T4": ({"float64": 0.254, "float32": 8.1, "float16": 65}, 320, 6000, (0.5, 0.8)),
+    "K80": ({"float64": 1.455, "float32": 4.365}, 240, 10_000, (0.6, 0.7)),
+    "laptop core": ({"float64": 0.048, "float32": 0.096}, 12, 3000, (0.7, 0.8)),
+}
+
+
+@pytest.mark.parametrize("name", TODAY)
+def test_the_numbers_of_the_machines_of_the_labs_stay(name: str) -> None:
+    peaks, bandwidth, launch_ns, efficiency = TODAY[name]
+    machine = named()[name]
+    assert {dtype: machine.flops[dtype] / 1e12 for dtype in peaks} == peaks
+    assert machine.bandwidth / 1e9 == bandwidth
+    assert (machine.launch_ns, machine.efficiency, dict(machine.kinds)) == (
+        launch_ns,
+        efficiency,
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "peak"),
+    [
+        ("H100 SXM", "float8_e4m3fn", 1979e12),
+        ("H100 SXM", "float4_e2m1fn_x2", 1979e12),  # no 4 bits: computed in 8
+        ("H100 PCIe", "float8_e5m2", 1513e12),
+        ("B200", "float4_e2m1fn_x2", 9000e12),
+        ("GB300", "float4_e2m1fn_x2", 15e15),
+        ("MI300X", "float8_e4m3fnuz", 2614.9e12),
+        ("MI300X", "float8_e5m2fnuz", 2614.9e12),
+        ("TPU v5p", "float16", 76.5e12),
+        ("A100", "float8_e5m2", 312e12),  # no 8 bits: computed in 16
+        ("A100 40GB", "float4_e2m1fn_x2", 312e12),
+        ("K80", "float8_e4m3fn", 4.365e12),
+    ],
+)
+def test_small_dtypes_have_peaks_where_the_machine_computes_them(
+    name: str, dtype: str, peak: float
+) -> None:
+    assert hasattr(torch, dtype)
+    assert named()[name].peak(dtype) == peak
+
+
+def test_a_machine_with_fitted_shares_has_one_for_attention() -> None:
+    h100 = named()["H100 SXM"]
+    product, attention = (
+        h100.host_and_device_ns(kind, 1e12, 0, "bfloat16") for kind in ("matmul", "attention")
+    )
+    assert product == (4000, round(1e9 / (989 * 0.64)))
+    assert attention == (4000, round(1e9 / (989 * 0.35)))
+    copy = h100.host_and_device_ns("copy", 0, 10**9)
+    assert copy == (4000, round(1e18 / (3350e9 * 0.4)))
+
+
+def test_a_machine_without_published_steps_says_whose_shares_it_has() -> None:
+    fitted = {"A100 80GB", "A100 40GB", "H100 SXM"}
+    for name, machine in named().items():
+        if not machine.kinds:
+            continue  # shares stated by ddpkit
+        for number in ("efficiency", "kinds"):
+            source = machine.source[number]
+            assert ("fitted by ddpkit on" in source) == (name in fitted), name
+            if name not in fitted:
+                assert "no published step was used" in source
+                assert "nearest relative, H100 SXM" in source
+                assert machine.efficiency == named()["H100 SXM"].efficiency
+                assert machine.kinds == named()["H100 SXM"].kinds
+
+
 def test_a_name_is_found_in_any_case():
     assert MachineModel.parse("a100") is named()["A100"]
     assert str(MachineModel.parse("A100")) == "A100"

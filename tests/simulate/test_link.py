@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpkit import Cluster, ClusterError, networks
 from ddpkit.link import Hosts, Link, Links, duration_ns
+from ddpkit.machine import named
+from ddpkit.simulate.prices import price_of
 from tests.properties import examples
 
 
@@ -205,6 +208,89 @@ def test_bad_links_of_hosts_are_one_sentence(spec: dict[int | str, str]) -> None
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         Links.parse(spec, 4)
     assert "\n" not in str(caught.value)
+
+
+# Named networks
+
+
+INFINIBAND = "376 GB/s, 9.6 us"  # 94 % of 8 x 50 GB/s
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "inside", "between"),
+    [
+        ("hosts of 8 H100, InfiniBand 400 Gbit/s per GPU", 8, "370 GB/s, 3.4 us", INFINIBAND),
+        ("8 x H100 hosts, 400 Gbit/s per GPU", 8, "370 GB/s, 3.4 us", INFINIBAND),
+        ("hosts of h100, roce 400 gbps per gpu", 8, "370 GB/s, 3.4 us", INFINIBAND),
+        ("hosts of 8 A100 80GB, 1.6 Tbit/s per host", 8, "232 GB/s, 3.4 us", "188 GB/s, 9.6 us"),
+        (
+            "hosts of 4 H100 PCIe, Ethernet 100 Gbit/s per host",
+            4,
+            "28 GB/s, 5.7 us",
+            "5 GB/s, 30 us",
+        ),
+        ("hosts of GB200, 50 GB/s per GPU", 72, "722 GB/s, 3.4 us", "3384 GB/s, 9.6 us"),
+    ],
+)
+def test_the_links_of_real_hosts_have_names(
+    text: str, size: int, inside: str, between: str
+) -> None:
+    links = Links.parse(text, 144)
+    assert links.hosts == Hosts(size, Link.parse(between))
+    assert set(links) == {Link.parse(inside)}
+    assert Links.parse(str(links), 144) == links
+
+
+@pytest.mark.parametrize(("text", "ranks"), [("hosts of 8 H100", 8), ("hosts of TPU v5p", 64)])
+def test_one_host_needs_no_network(text: str, ranks: int) -> None:
+    links = Links.parse(text, ranks)
+    assert links.hosts is None
+    assert links.equal
+    assert len(links) == ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hosts of 8 H100", "16 ranks are more than one host has: add the network"),
+        ("hosts of 8 H10, 400 Gbit/s per GPU", 'did you mean "H100"?'),
+        ("hosts of 8 zebras, 400 Gbit/s per GPU", "named are"),
+        ("hosts of 8", 'that ddpkit knows, "8"'),
+        ("hosts of 0 H100, 400 Gbit/s per GPU", "a host has 1 or more"),
+        ("16 x H100 hosts, 400 Gbit/s per GPU", 'write "hosts of 8 H100"'),
+        ("hosts of 8 H100, InfiniBand", 'write the network, its rate, and "per GPU"'),
+        ("hosts of 8 H100, 400 Gbit/s", 'write the network, its rate, and "per GPU"'),
+        ("hosts of 8 H100, Infinband 400 Gbit/s per GPU", 'did you mean "InfiniBand"?'),
+        ("hosts of 8 H100, 400 Gbits per GPU", "'400 Gbits' in the link"),
+        ("hosts of 8 H100, 3 us per GPU", "'3 us' in the link"),
+        ("hosts of 8 H100, 0 Gbit/s per GPU", "'0 Gbit/s' in the link"),
+    ],
+)
+def test_a_network_that_cannot_be_read_is_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        Links.parse(text, 16)
+    assert said in str(caught.value)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ClusterError):
+        Cluster(16, link=text)
+
+
+def test_each_named_gpu_has_links_inside_a_host_and_each_number_a_source() -> None:
+    gpus = {name for name, machine in named().items() if machine.has_device}
+    assert set(networks.inside_hosts()) == gpus
+    for network in networks.inside_hosts().values():
+        assert set(network.source) == {"bandwidth", "latency_us"}
+    for network in networks.between_hosts().values():
+        assert set(network.source) == {"share", "latency_us"}
+        assert 0 < network.share <= 1
+
+
+def test_a_ring_of_two_named_hosts_reaches_the_bus_bandwidth() -> None:
+    text = "hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"
+    nbytes = 8 << 30
+    seconds = price_of("ring", 16, text)(nbytes) / 1e9
+    assert 2 * 15 / 16 * nbytes / seconds == pytest.approx(370e9, rel=0.01)
 
 
 # Messages
