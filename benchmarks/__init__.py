@@ -6,6 +6,7 @@ machines   modelled machines: what counting costs, equal traces, counted ÷ meas
 all_reduce  bus bandwidth of lab 03's six and of gloo's own, on raw gloo and on the link
 compiler   the first run that trains: torch's compiler imported once, or by each rank
 turns      small messages where ranks are batch jobs, and where they are usual processes
+published  predicted ÷ published training steps of MPT on A100 and H100, compute alone
 real_sizes  models of 1.3 and 8 billion parameters on ranks without values
 gpus       a run, its memory and recording on GPUs; counted ÷ measured steps
 ddp        ours ÷ torch's step, what both hide, and the best bucket: of lab 06's class
