@@ -86,7 +86,8 @@ def read(text: str, world_size: int) -> NamedHosts:
         if size < world_size:
             raise ValueError(
                 f"the link {text!r} names no network between hosts, and {world_size} ranks are "
-                f"more than one host has: add the network, as in {EXAMPLE}"
+                "more than one host has: add the network, as in "
+                f'"{text}, {_DEFAULT} 400 Gbit/s per GPU"'
             )
         return NamedHosts(size, inside)
     found = _BETWEEN.fullmatch(between)

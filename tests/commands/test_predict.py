@@ -71,6 +71,18 @@ def test_a_forecast_is_the_replay_of_what_was_recorded() -> None:
     assert model.replay(speed=2.0, link="unlimited").step_ns == a_step(0.5).compute_ns
 
 
+def test_a_network_by_name_is_predicted_like_its_numbers(saved: str) -> None:
+    named = said("predict", saved, "--link", "hosts of 8 H100, InfiniBand 400 Gbit/s per GPU")
+    model = forecast(recorded([1.0] * 9))
+    hosts = {"hosts of": 8, "inside": "370 GB/s, 3.4 us", "between": "376 GB/s, 9.6 us"}
+    for ranks in (16, 64):
+        ms = model.replay(ranks, hosts).step_ns / 1e6
+        assert re.search(rf"^ *{ranks} .*{ms:.3g}", named, re.MULTILINE), (ms, named)
+    ran = CliRunner().invoke(main, ["predict", saved, "--link", "hosts of 8 H100"])
+    assert ran.exit_code == 1
+    assert "add the network, as in" in ran.output
+
+
 def test_steps_that_are_held_out_tell_the_error() -> None:
     """After three steps of warm-up, the 5th and 7th are held out: they take longer."""
     model = forecast(recorded([1, 1, 1, 1, 1.1, 1, 1.3, 1], link="unlimited"))

@@ -165,7 +165,7 @@ def test_the_clusters_of_the_page_on_emulation(
     given: dict[str, object] = {}
     exec(imports, given)
     clusters = [eval(line, given) for line in (calls + modelled).splitlines()]
-    assert len(clusters) == 10
+    assert len(clusters) == 11
     assert all("8 ranks · gloo · cpu · emulated: " in repr(cluster) for cluster in clusters)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.json").write_text('{"flops": {"float32": 1e12}}')

@@ -252,7 +252,10 @@ def test_one_host_needs_no_network(text: str, ranks: int) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hosts of 8 H100", "16 ranks are more than one host has: add the network"),
+        (
+            "hosts of 8 H100",
+            'add the network, as in "hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"',
+        ),
         ("hosts of 8 H10, 400 Gbit/s per GPU", 'did you mean "H100"?'),
         ("hosts of 8 zebras, 400 Gbit/s per GPU", "named are"),
         ("hosts of 8", 'that ddpkit knows, "8"'),
