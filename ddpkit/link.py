@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from ddpkit import networks
+from ddpkit.networks import NETWORK_EXAMPLE, is_named, read_network
 
 EXAMPLE = '"1 Gbit/s, 200 us"'
 HOSTS_EXAMPLE = '{"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}'
@@ -168,7 +168,7 @@ class Links:
                     f"{len(spec.each)} links for {world_size} ranks: give one link for each rank"
                 )
             return spec
-        if isinstance(spec, str) and networks.is_named(spec):
+        if isinstance(spec, str) and is_named(spec):
             return _named(spec, world_size)
         if isinstance(spec, str) and ";" in spec:
             spec = _ranks_own(spec)
@@ -275,16 +275,16 @@ def _hosts(spec: Mapping[int | str, str | Link | int]) -> Hosts | None:
 
 def _named(text: str, world_size: int) -> Links:
     """The links of a network that is named, at the rates that are reached."""
-    found = networks.read(text, world_size)
+    found = read_network(text, world_size)
     inside = Link(found.inside.latency_us / 1e6, found.inside.bandwidth or math.inf)
     if found.between is None:
         return Links((inside,) * world_size)
     try:
-        rate = _quantity(found.rate, "bandwidth", networks.EXAMPLE)
+        rate = _quantity(found.rate, "bandwidth", NETWORK_EXAMPLE)
     except ValueError:
         raise ValueError(
             f"{found.rate!r} in the link {text!r} is not a bandwidth: write it as in "
-            f"{networks.EXAMPLE}"
+            f"{NETWORK_EXAMPLE}"
         ) from None
     rate *= found.between.share * (found.size if found.is_for_each_gpu else 1)
     reached = Link(found.between.latency_us / 1e6, round(rate))

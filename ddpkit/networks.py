@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 NAMED_FILE = Path(__file__).with_name("data") / "networks.json"
-EXAMPLE = '"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"'
+NETWORK_EXAMPLE = '"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"'
 _DEFAULT = "InfiniBand"
 _HOSTS = re.compile(
     r"(?:hosts\s+of\s+(?:(\d+)\s*x?\s+)?(.+?)|(\d+)\s*x\s+(.+?)(?:\s+hosts?)?)", re.IGNORECASE
@@ -65,12 +65,14 @@ def is_named(text: str) -> bool:
     return ";" not in text and _HOSTS.fullmatch(text.split(",")[0].strip()) is not None
 
 
-def read(text: str, world_size: int) -> NamedHosts:
+def read_network(text: str, world_size: int) -> NamedHosts:
     """Return the parts of a network's text. Raises ValueError, in one sentence."""
     hosts, comma, between = (part.strip() for part in text.partition(","))
     match = _HOSTS.fullmatch(hosts)
     if match is None:
-        raise ValueError(f"cannot read the hosts in the link {text!r}: write it like {EXAMPLE}")
+        raise ValueError(
+            f"cannot read the hosts in the link {text!r}: write it like {NETWORK_EXAMPLE}"
+        )
     number, name = match[1] or match[3], (match[2] or match[4]).strip()
     inside = _inside(name, text)
     size = int(number) if number else inside.size or world_size
@@ -94,7 +96,7 @@ def read(text: str, world_size: int) -> NamedHosts:
     if found is None:
         raise ValueError(
             f"cannot read {between!r} in the link {text!r}: write the network, its rate, and "
-            f'"per GPU" or "per host", as in {EXAMPLE}'
+            f'"per GPU" or "per host", as in {NETWORK_EXAMPLE}'
         )
     network = _named(found[1] or _DEFAULT, between_hosts(), "network", text)
     return NamedHosts(size, inside, network, found[2], found[3].lower() == "gpu")
