@@ -8,7 +8,7 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
-from ddpkit.checks.lab10 import attempts, clinic, disk, drift, hints, traces, unequal
+from ddpkit.checks.lab10 import attempts, clinic, disk, disk_hints, drift, hints, traces, unequal
 from ddpkit.exercises.exercise import Case, Observed, exercise
 from ddpkit.exercises.ranks import asked, looked, together
 from ddpkit.exercises.values import Between, Close
@@ -194,7 +194,7 @@ def save_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "moved": "within its folder",
             },
             read=partial(_saved, seed),
-            hints=hints.SAVE,
+            hints=disk_hints.SAVE,
             given={"case": "disks"},
         )
     ways = ("full", "killed while it writes", "killed at the end")
@@ -212,7 +212,7 @@ def save_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "the next": "step 6, the model after 6 steps and its momentum",
             },
             read=partial(_unlucky, seed),
-            hints=hints.SAVE,
+            hints=disk_hints.SAVE,
             given={"case": how},
         )
 
@@ -279,7 +279,7 @@ def load_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
                 "handed in": [Between(least, 8 * nbytes), *[Between(0, 8 * nbytes)] * (n - 1)],
             },
             read=partial(_loaded, own if steps is None else [seed] * n, own),
-            hints=hints.LOAD,
+            hints=disk_hints.LOAD,
             given={"steps": steps},
             trivial=steps is None,
         )
@@ -294,7 +294,7 @@ def load_checkpoint(answer: Answer, rng: random.Random) -> Iterator[Case]:
         ),
         {"ended": "raised", "file": "as it was"},
         read=lambda seen: dict(seen["gave"][0]),
-        hints=hints.LOAD,
+        hints=disk_hints.LOAD,
         given={"steps": 3},
         trivial=True,  # a rank alone
     )
