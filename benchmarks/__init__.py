@@ -14,6 +14,7 @@ views      what pictures and redraws cost, up to 100,000 spans
 whatif     predicted ÷ measured steps of runs that a replay of another run predicts
 scaling    measured ÷ predicted steps on 2 to 16 ranks, from one recording; what 4,096 cost
 traces     CPU seconds and memory of commands on large traces, and how they grow
+scripts    training programs under `ddpkit run`: exit, hidden share, memory, or the refusal
 servers    measured ÷ simulated parameter servers, 1 to 16 workers and 1 to 4 servers
 grading    seconds for a submission, and a class of 60 of which a third is hostile
 capstone   lab 15: points and costs of twelve strategies, and the savings of mended faults

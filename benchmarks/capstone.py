@@ -2,10 +2,10 @@
 
     python -m benchmarks.capstone [--part strategies|faults|near]
 
-`strategies` judges six honest trainings and seven cheats by lab 15's check, and prints points,
-emulated time, bytes, memory and the loss. `faults` prints emulated ms of the given script with
-faults mended alone and together. `near` prints how far approximations of the gradient, and other
-steps, lead from the model asked for. Times are the same on each machine.
+Prints the points, emulated time, bytes, memory and loss of six honest trainings and seven cheats,
+judged by lab 15's check (`strategies`); the emulated ms of the given script with faults mended
+alone and together (`faults`); and the distance from the wanted model after approximations of the
+gradient and after other steps (`near`). Times are the same on each machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m benchmarks.scripts`: training programs under `ddpkit run`, as a table for docs/run.md.
 
-Each program is written here after an idiom of public training scripts, and needs torch only. The
-table tells for each program: the exit, the real time of the run, the share of communication that is
-hidden, and the most memory of a rank.
+Prints a row for each program: the exit, the real time of the run, the hidden share of the
+communication, and the most memory of a rank. Each program follows an idiom of public training
+scripts, and needs torch only.
 
     python -m benchmarks.scripts [NAME ...] [--machine A100] [--link "100 Gbit/s, 10 us"]
 """
