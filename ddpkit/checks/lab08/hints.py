@@ -76,8 +76,7 @@ TALK = (
 )
 PUSHED = (
     Hint("header waited for", lambda s: s.stuck and s.data_first,
-         "It waits until a header has come, and the chunk is not yet on its way: start all of it "
-         "(isend), the headers too, and then wait."),
+         "The server takes the chunk first: start header and chunk by isend, then wait."),
     *TALK,
     Hint("gradient changed", lambda s: s.gradient != "kept",
          "The gradient that you were given has changed."),
