@@ -329,8 +329,9 @@ check(ring_attention)
 
 # %%
 def waits_first(q, k, v, attend, sizes):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    kv, (out, lse) = torch.stack([k, v]), unseen(q)
+    n, rank = dist.get_world_size(), dist.get_rank()
+    kv = torch.stack([k, v])
+    out, lse = unseen(q)
     for hop in range(n):
         if hop:
             kv = pass_on(kv, sizes[(rank - hop) % n])()
@@ -597,9 +598,10 @@ class Passed(torch.autograd.Function):
 # %%
 def by_autograd(attend, length, **sizes):
     q, k, v = (x.requires_grad_() for x in mine(length, **sizes))
-    rank, n = dist.get_rank(), dist.get_world_size()
+    n, rank = dist.get_world_size(), dist.get_rank()
     with step():
-        kv, (out, lse) = torch.stack([k, v]), unseen(q)
+        kv = torch.stack([k, v])
+        out, lse = unseen(q)
         for hop in range(n):
             out, lse = merge(out, lse, *attend(q, *kv, (rank - hop) % n))
             if hop < n - 1:
