@@ -62,7 +62,14 @@ class EmulatedFuture(torch.futures.Future[Any]):
     def _take_from(self, inner: Any) -> None:
         """Be done when gloo is."""
         self._uncarried = getattr(inner, "results", [])  # see `uncarried.Uncarried`
-        inner.get_future().add_done_callback(lambda done: self._take(done.value))
+        try:
+            inner.get_future().add_done_callback(lambda done: self._take(done.value))
+        except RuntimeError:  # a call with copies of absent ranks has none
+            threading.Thread(
+                target=lambda: self._take(lambda: inner.wait() and inner.result()),
+                daemon=True,
+                name="ddpkit-wait",
+            ).start()
 
     def _take(self, value: Callable[[], Any]) -> None:
         try:

@@ -50,6 +50,7 @@ class Joining:
         self._mine, self._store = mine, store
         self._times, self._spawns, self._pid = 0, 0, os.getpid()
         self._size = mine.world_size  # ranks of the next default group
+        self._splits: Any = getattr(dist, "split_group", None)
         self.groups = AskedGroups(default_backend(mine), OURS)
 
     def init_process_group(
@@ -104,7 +105,12 @@ class Joining:
     def split_group(
         self, parent_pg: Any = None, split_ranks: Any = None, *_: Any, **__: Any
     ) -> Any:
-        """Make the groups of a split as `new_group` does; return the group with this rank."""
+        """Make the groups of a split as `new_group` does; return the group with this rank.
+
+        torch splits groups of NCCL; for another backend, torch's own function refuses.
+        """
+        if "nccl" not in dist.get_backend(parent_pg):
+            return self._splits(parent_pg, split_ranks)
         members, mine = dist.get_process_group_ranks(parent_pg or dist.group.WORLD), None
         for ranks in split_ranks:
             group = dist.new_group(
