@@ -90,10 +90,10 @@ class Cluster:
     `time.sleep()` inside a rank, traces and pictures have it, and waits cost no real time
     (docs/emulation.md). `link={"default": "10 Gbit/s", 3: "100 Mbit/s"}` gives ranks their own
     links, `link={"hosts of": 4, "inside": "300 GB/s, 3 us", "between": "100 Gbit/s, 10 us"}` hosts
-    of 4 ranks, which share a link to the other hosts. `link="hosts of 8 H100, InfiniBand 400 Gbit/s
-    per GPU"` names the links of real hosts (`ddpkit.networks`); `link="unlimited"` takes no time
-    (`ddpkit.link`). `speed=0.5` makes all machines half as fast as this one, `speed={3: 0.5}` that
-    of rank 3; with `speed=math.inf` compute takes no time.
+    of 4 ranks, which share a link to the other hosts. Names stand for the links of real hosts:
+    ``"hosts of 8 H100, InfiniBand 400 Gbit/s per GPU"`` (`ddpkit.networks`). `link="unlimited"`
+    takes no time (`ddpkit.link`). `speed=0.5` makes all machines half as fast as this one,
+    `speed={3: 0.5}` that of rank 3; with `speed=math.inf` compute takes no time.
     `machine="A100"` counts compute instead of measuring it: each operation takes what it would on
     that machine, to the nanosecond the same in every run (docs/emulation.md lists the names). By
     numbers: `machine="1 TFLOP/s, 100 GB/s, 64 MB, 5 us"`; from a file: `machine="mine.json"`; per

@@ -54,7 +54,7 @@ def test_a_lab_that_needs_an_open_answer_is_not_graded_and_the_class_is(
     monkeypatch.setattr(Classroom, "_prove", lambda self, course: None)
     monkeypatch.setattr(levels, "level", lambda: levels.BWRAP)
     monkeypatch.setattr(classroom, "grade", lambda *_: ([], []))
-    (last,) = (ROOT / "solutions").glob(f"{LABS[-1]}_*.ipynb")
+    (last,) = (ROOT / "solutions").glob("15_*.ipynb")
     for name, content in (("mallory", last.read_text()), ("ada", json.dumps(solution()))):
         (tmp_path / "in" / name).mkdir(parents=True)
         (tmp_path / "in" / name / "03_all_reduce.ipynb").write_text(content)

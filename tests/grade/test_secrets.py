@@ -11,6 +11,7 @@ import functools
 import inspect
 import io
 import pickle
+import re
 import textwrap
 import types
 from collections.abc import Iterator
@@ -27,9 +28,12 @@ SECRET = Seed("a secret of tests", secret=True)
 ANOTHER = Seed("another secret of tests")  # public: a secret seed draws twice
 GIVEN = {  # what is right is among the inputs: the right answer only passes it on
     "scatter": "",  # the root's chunks
-    "flatten": "one of shape (4,)",
+    "flatten": r"one of shape \(4,\)$",
     "gradients_of": "",  # the .grad of the parameters
     "Reducer": "",  # the order in which gradients come
+    "merge": "no key so far$",
+    "own_tokens": "^zigzag",  # the places of all ranks
+    "within_capacity": r"(\d+) tokens, .* room for \1$",  # room for all
 }
 
 
@@ -126,7 +130,7 @@ def asked(request: pytest.FixtureRequest) -> list[SealedCase]:
 def test_a_question_does_not_know_what_is_right(asked: list[SealedCase]) -> None:
     for question in asked:
         name, title = question.exercise, question.case.title
-        if title.startswith("1 rank") or title.endswith(GIVEN.get(name, "nothing")):
+        if title.startswith("1 rank") or re.search(GIVEN.get(name, "^nothing$"), title):
             continue
         assert given_away(question) == [], f"{question.key}, {title}"
 

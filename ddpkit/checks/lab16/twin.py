@@ -18,8 +18,9 @@ def stretches(sizes: Sequence[int]) -> list[Any]:
 
 def in_two_chunks(length: int, n: int) -> list[Any]:
     """Return positions in zigzag: of 2n chunks, an early one and a late one for each rank."""
-    chunks = torch.arange(length).tensor_split(2 * n)
-    return [torch.cat([chunks[rank], chunks[-1 - rank]]) for rank in range(n)]
+    parts = torch.arange(length).tensor_split(2 * n)
+    early, late = parts[:n], parts[n:]
+    return [torch.cat(pair) for pair in zip(early, reversed(late), strict=True)]
 
 
 class Whole:

@@ -45,8 +45,8 @@ def _dealt(parts: Sequence[tuple[float, int]], ranks: int, slots: int) -> Places
     for part, expert in parts:
         free = [rank for rank in range(ranks) if len(places[rank]) < slots]
         rank = min(free, key=lambda each: total[each])
-        places[rank].append(expert)
         total[rank] += part
+        places[rank].append(expert)
     return places
 
 
