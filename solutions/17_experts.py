@@ -736,8 +736,7 @@ def average_gradients(shared, experts, same):
     # BEGIN SOLUTION
     for parameters, group in ((shared, None), (experts, same)):
         for p in parameters:
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             dist.all_reduce(p.grad, group=group)
             p.grad /= dist.get_world_size()
     # END SOLUTION
